@@ -1,0 +1,64 @@
+"""Every error a user can meet, as one tree.
+
+HaltsweepError
+├── InputError            exit code 2: what was asked cannot be done; nothing was written
+│   ├── SpecError         one or many faults of a spec file, all reported at once
+│   └── PlanError         faults that only the planner can see (models, spaces, arms)
+├── StoreError            exit code 1: the ledger, the tracking store or the disk failed
+└── LeaseLost             exit code 1: somebody else took over the sweep; what we held back is not written
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class HaltsweepError(Exception):
+    """Root of the tree; `exit_code` is what the command returns."""
+
+    exit_code = 1
+
+
+class InputError(HaltsweepError):
+    """The input must change before this can work."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that is wrong with a file: what must hold, what was given, what to do."""
+
+    message: str
+    path: str = ""
+    """Dotted path inside the file, e.g. `arms.minus-gate.set`."""
+    file: str = ""
+    line: int | None = None
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}" if self.line is not None else self.file
+        return ": ".join(part for part in (place, self.path, self.message) if part)
+
+
+class FaultyInput(InputError):
+    """An input error made of faults, rendered one a line."""
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        assert faults, "a faulty input must have at least one fault"
+        super().__init__("\n".join(map(str, faults)))
+        self.faults = tuple(faults)
+
+
+class SpecError(FaultyInput):
+    """The spec file itself is wrong."""
+
+
+class PlanError(FaultyInput):
+    """The spec is well-formed but asks for something that cannot be, or cannot be believed."""
+
+
+class StoreError(HaltsweepError):
+    """A store could not be read or written."""
+
+
+class LeaseLost(HaltsweepError):
+    """The fencing token is no longer the newest: another process holds the sweep."""

@@ -1,0 +1,75 @@
+"""Names, ids, seeds and paths: made and parsed here and nowhere else."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+DIGEST_CHARACTERS = 16
+
+
+def canonical(value: Any) -> str:
+    """JSON with sorted keys and no spaces: equal values give equal text on every machine."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def digest(*parts: Any) -> str:
+    """Hex digest of JSON values; the identity of arms, trials and datasets."""
+    return hashlib.blake2b(canonical(list(parts)).encode()).hexdigest()[:DIGEST_CHARACTERS]
+
+
+def derive_seed(*parts: str | int) -> int:
+    """A 31-bit seed (what every library accepts), a pure function of `parts`."""
+    return int.from_bytes(hashlib.blake2b(canonical(list(parts)).encode(), digest_size=4).digest()) >> 1
+
+
+@dataclass(frozen=True, slots=True)
+class SweepFolder:
+    """The files of one sweep."""
+
+    root: Path
+
+    @property
+    def name(self) -> str:
+        return self.root.name
+
+    @property
+    def spec(self) -> Path:
+        return self.root / "spec.yaml"
+
+    @property
+    def plan(self) -> Path:
+        return self.root / "plan.json"
+
+    @property
+    def provenance(self) -> Path:
+        return self.root / "provenance.json"
+
+    @property
+    def ledger(self) -> Path:
+        return self.root / "ledger.db"
+
+    @property
+    def ledger_url(self) -> str:
+        return f"sqlite:///{self.ledger.resolve()}"
+
+    @property
+    def records(self) -> Path:
+        return self.root / "records.parquet"
+
+    @property
+    def measurements(self) -> Path:
+        return self.root / "measurements"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.root / "checkpoints"
+
+    def checkpoint(self, trial_id: str) -> Path:
+        """Folder that holds the checkpoints of one trial, newest step last."""
+        return self.checkpoints / trial_id
+
+    @property
+    def report(self) -> Path:
+        return self.root / "report"

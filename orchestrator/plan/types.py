@@ -1,0 +1,155 @@
+"""What a plan is made of. Plain values that serialise to JSON; the conductor and the report read nothing else."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from orchestrator.trials import PlannedTrial
+from search_spaces.dimensions import Space, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One field in which an arm differs from the baseline."""
+
+    path: str
+    before: Any
+    after: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One system under study: full settings, what differs from the baseline, what its search may vary."""
+
+    name: str
+    why: str
+    settings: Mapping[str, Any]
+    """Full, validated settings with every default filled in: `task`, `model`, `train`."""
+    changes: tuple[Change, ...]
+    """Empty for the baseline."""
+    space: Space
+    dropped: tuple[str, ...]
+    """Dimensions of the common space this arm does not have."""
+    digest: str
+    """Content hash of settings and space; part of every trial id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    metric: str
+    goal: str
+    """`max` or `min`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchPlan:
+    trials_per_arm: int
+    sampler: Mapping[str, Any]
+    """`name` (tpe, random, ... or an Optuna sampler class name) and its keyword arguments."""
+    stopper: Mapping[str, Any] | None
+    """`name` (asha, median, ... or an Optuna pruner class name) and its keyword arguments."""
+    objectives: tuple[Objective, ...]
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmPlan:
+    best: int
+    """How many of an arm's best assignments are retrained."""
+    seeds: tuple[int, ...]
+    splits: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What one trial may use."""
+
+    cpus: float = 1.0
+    gpus: float = 0.0
+    minutes: float | None = None
+    """Limit of work on one trial; beyond it the trial has timed out."""
+    checkpoint_seconds: float = 30.0
+    """Least time between two checkpoints of a running trial."""
+    retries: int = 3
+    """How often a trial whose worker died is started again from its last checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArmProof:
+    """What building an arm showed, next to the baseline."""
+
+    arm: str
+    parameters: int
+    module_tree_added: tuple[str, ...]
+    module_tree_removed: tuple[str, ...]
+    flops_min: float
+    """Forward FLOPs of one sequence of the longest training length at the least halting depth."""
+    flops_max: float
+    loss: float
+    """Loss of the seeded forward pass on two synthetic examples."""
+    gradient_norm: float
+    functional_change: bool
+    """Whether outputs, gradients or trained function differ from the baseline."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArmPrice:
+    """What an arm will cost, by arithmetic; times only after a calibration."""
+
+    arm: str
+    trials: Mapping[str, int]
+    """Trials by phase."""
+    train_flops_min: float
+    train_flops_max: float
+    """FLOPs of one training step at least and greatest halting depth."""
+    peak_memory_bytes: int
+    checkpoint_bytes: int
+    seconds_per_step: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Power:
+    """What the chosen seeds can and cannot show."""
+
+    seeds: int
+    comparisons: int
+    smallest_p: float
+    """Two-sided sign-flip test: 2 / 2^seeds."""
+    smallest_p_holm: float
+    """The same after Holm's correction over all comparisons."""
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that will run. The same spec gives the same plan, byte for byte."""
+
+    name: str
+    question: str
+    spec_digest: str
+    arms: tuple[Arm, ...]
+    """The baseline first, then in the order of the spec."""
+    search: SearchPlan | None
+    confirm: ConfirmPlan | None
+    posthoc: tuple[Mapping[str, Value], ...]
+    """Overrides, one a posthoc evaluation."""
+    resources: Resources
+    wall_clock_hours: float | None
+    trials: tuple[PlannedTrial, ...]
+    proofs: tuple[ArmProof, ...] = ()
+    prices: tuple[ArmPrice, ...] = ()
+    power: Power | None = None
+    published: tuple[Mapping[str, Any], ...] = field(default=())
+    """Rows of published tables the report shows beside ours."""
+
+    def arm(self, name: str) -> Arm:
+        """The arm called `name`. Raises KeyError."""
+        return next((arm for arm in self.arms if arm.name == name), None) or _unknown(name)
+
+    @property
+    def baseline(self) -> Arm:
+        return self.arms[0]
+
+
+def _unknown(name: str) -> Arm:
+    raise KeyError(name)

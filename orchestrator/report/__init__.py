@@ -1,0 +1,1 @@
+"""Tables, intervals and figures, recomputable for ever from records."""

@@ -1,0 +1,1 @@
+"""Projections of the ledger: MLflow runs and Parquet files, rebuildable at any time."""

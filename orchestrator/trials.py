@@ -1,0 +1,125 @@
+"""What flows between planner, conductor, drivers, ledger and report: trials, outcomes, records."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from search_spaces.dimensions import Value
+from trainables.protocol import Measurement, Phase
+
+
+class OutcomeKind(StrEnum):
+    """How a trial can end. A closed list: drivers may report nothing else."""
+
+    FINISHED = "finished"
+    PRUNED = "pruned"
+    DIVERGED = "diverged"
+    OUT_OF_MEMORY = "out_of_memory"
+    TIMED_OUT = "timed_out"
+    CRASHED = "crashed"
+    STOPPED = "stopped"
+
+    @property
+    def sentence(self) -> str:
+        """For people."""
+        return _SENTENCES[self]
+
+    @property
+    def final(self) -> bool:
+        """Whether `resume` leaves the trial alone. Only a stopped trial goes on from its checkpoint."""
+        return self is not OutcomeKind.STOPPED
+
+    @property
+    def failed(self) -> bool:
+        """Whether the trial counts as a failure in the statistics and in the exit code."""
+        return self in _FAILURES
+
+
+_SENTENCES = {
+    OutcomeKind.FINISHED: "The trial ran to its last step.",
+    OutcomeKind.PRUNED: "The early stopper of its arm ended the trial.",
+    OutcomeKind.DIVERGED: "The loss stopped being a finite number.",
+    OutcomeKind.OUT_OF_MEMORY: "The trial needed more memory than its device had.",
+    OutcomeKind.TIMED_OUT: "The trial used up its time limit.",
+    OutcomeKind.CRASHED: "The trial raised an error, or its worker died more often than is retried.",
+    OutcomeKind.STOPPED: "The sweep was interrupted; `resume` continues the trial from its checkpoint.",
+}
+_FAILURES = frozenset(
+    {OutcomeKind.DIVERGED, OutcomeKind.OUT_OF_MEMORY, OutcomeKind.TIMED_OUT, OutcomeKind.CRASHED}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The end of a trial and why. An empty reason is an error: every ending is explained."""
+
+    kind: OutcomeKind
+    reason: str
+
+    def __post_init__(self) -> None:
+        if not self.reason:
+            raise ValueError(f"an outcome must carry a reason, got kind={self.kind!s} and none")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTrial:
+    """One cell of the plan: known before anything runs. What a search will choose is still open."""
+
+    trial_id: str
+    arm: str
+    phase: Phase
+    number: int
+    """Position in its arm and phase, from 0; in `search` the sampler's trial number."""
+    seed: int
+    rank: int | None = None
+    """`confirm` and `posthoc`: which of the arm's best assignments, from 0 (the best)."""
+    overrides: Mapping[str, Value] = field(default_factory=dict)
+    """`posthoc`: the settings under which the confirmed checkpoint is read again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A planned trial with its assignment: all that is needed to run it."""
+
+    planned: PlannedTrial
+    assignment: Mapping[str, Value]
+    """Values of the arm's free dimensions."""
+    settings: Mapping[str, Any]
+    """The arm's settings with assignment and overrides applied: `task`, `model`, `train`."""
+    splits: tuple[str, ...] = ()
+    """Test splits the trial reads at its end."""
+    source_id: str | None = None
+    """`posthoc`: id of the confirmed trial whose checkpoint is read."""
+
+    @property
+    def trial_id(self) -> str:
+        return self.planned.trial_id
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What came of a trial. Failures are records too."""
+
+    trial_id: str
+    sweep: str
+    arm: str
+    phase: Phase
+    number: int
+    seed: int
+    rank: int | None
+    assignment: Mapping[str, Value]
+    overrides: Mapping[str, Value]
+    settings: Mapping[str, Any]
+    outcome: OutcomeKind | None
+    """None while the trial has not ended."""
+    reason: str
+    last: Measurement | None
+    best: Measurement | None
+    """The measurement that is best by the first objective."""
+    started_at: float | None
+    """Unix time in seconds of the first lease."""
+    ended_at: float | None
+    attempts: int
+    """How often the trial was started, the first time included."""
+    provenance: Mapping[str, Any] = field(default_factory=dict)

@@ -1,0 +1,1 @@
+"""What may vary: dimensions, the conditions under which they exist, and ready-made spaces."""

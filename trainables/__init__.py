@@ -1,0 +1,1 @@
+"""What is trained: models, layers, tasks and the training loop. Imports without Ray, Optuna or MLflow."""

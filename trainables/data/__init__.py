@@ -1,0 +1,1 @@
+"""Datasets on disk and the order in which they are read."""

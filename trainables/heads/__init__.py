@@ -1,0 +1,1 @@
+"""What is predicted from encoded states, with its loss and its accuracy."""

@@ -1,0 +1,67 @@
+"""The contract between whatever trains and whoever schedules it. Loads no torch, so that schedulers stay light."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+Phase = Literal["search", "confirm", "posthoc"]
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What one trial reports at one step. A trial's measurements have strictly increasing steps."""
+
+    step: int
+    """Optimiser steps taken since the trial began, across restarts."""
+    seconds: float
+    """Seconds of work since the trial began, across restarts, waiting not counted."""
+    metrics: Mapping[str, float]
+    """`<split>/<quantity>`, e.g. `valid/accuracy`; every value is finite."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """All that a workload needs to know to run one trial."""
+
+    settings: Mapping[str, Any]
+    """Full settings of the trial: the mappings `task`, `model` and `train`, JSON values only."""
+    seed: int
+    """Root of every named random stream of the trial; the same seed in two arms pairs them."""
+    phase: Phase = "search"
+    splits: tuple[str, ...] = ()
+    """Test splits to read after the last step; empty while searching."""
+    data_dir: Path = field(default_factory=lambda: Path("data"))
+    source: Path | None = None
+    """Checkpoint folder to re-evaluate without training (phase `posthoc`)."""
+
+
+class Workload(Protocol):
+    """One trial in progress. Built as `Workload(job)`; drivers call nothing else."""
+
+    def __init__(self, job: Job) -> None: ...
+
+    @property
+    def finished(self) -> bool:
+        """Whether the last measurement has been made."""
+
+    def advance(self) -> Measurement:
+        """Work until the next report. Raises `Diverged` on a loss that is not finite."""
+
+    def save(self, folder: Path) -> None:
+        """Write the complete state into the existing, empty `folder`."""
+
+    def restore(self, folder: Path) -> None:
+        """Continue, bit for bit on a CPU, from what `save` wrote."""
+
+    def close(self) -> None:
+        """Free memory and files; the workload is not used again."""
+
+
+class Diverged(Exception):
+    """The loss stopped being a finite number: an outcome of the trial, not a fault of the program."""
+
+    def __init__(self, step: int, loss: float) -> None:
+        super().__init__(f"loss must stay finite, got {loss=} at {step=}")
+        self.step = step
+        self.loss = loss

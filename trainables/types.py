@@ -1,0 +1,61 @@
+"""The values that flow between tasks, models, heads and the training loop."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+HeadKind = Literal["classify"]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskShape:
+    """What a model must know of a task to be built; computed from the task's settings without any data."""
+
+    head: HeadKind
+    vocabulary_size: int
+    num_classes: int
+    pad_id: int
+    length_max: int
+    """Longest training input in tokens, before START and END are added."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """N right-padded inputs of at most S tokens."""
+
+    tokens: Int[Tensor, "N S"]
+    mask: Bool[Tensor, "N S"]
+    """True at real tokens; every row holds at least one."""
+    labels: Int[Tensor, " N"]
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """What an encoder returns. Thinking costs are returned, never left behind in a module."""
+
+    states: Float[Tensor, "N P D"]
+    """Final states; P = S plus the START and END positions the encoder adds."""
+    pooled: Float[Tensor, "N D"]
+    depth: Float[Tensor, " N"]
+    """Layers kept; the mean over real tokens where tokens halt one by one. Detached."""
+    ponder: Float[Tensor, " N"]
+    """ACT cost in layers, zero where nothing halts. Carries gradient."""
+    computed: Float[Tensor, " N"]
+    """Layer-steps really run per unit (sequence or token mean), the undone step included. Detached."""
+    bound: Float[Tensor, " N"]
+    """Layer-steps the same input costs when nothing halts: the upper bound on layers. Detached."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a head makes of a batch; all that the training loop reads."""
+
+    loss: Float[Tensor, " N"]
+    """Main loss of each sample, in nats, without the ponder cost."""
+    hits: Float[Tensor, " N"]
+    """Correct predictions of each sample."""
+    counts: Float[Tensor, " N"]
+    """Predictions asked of each sample (1 for classification)."""
+    encoded: Encoded
