@@ -32,38 +32,47 @@ class SweepFolder:
 
     @property
     def name(self) -> str:
+        """The sweep's name is its folder's."""
         return self.root.name
 
     @property
     def spec(self) -> Path:
+        """The spec as launched, overrides and profile applied."""
         return self.root / "spec.yaml"
 
     @property
     def plan(self) -> Path:
+        """The plan, canonical JSON."""
         return self.root / "plan.json"
 
     @property
     def provenance(self) -> Path:
+        """Commit, versions, devices."""
         return self.root / "provenance.json"
 
     @property
     def ledger(self) -> Path:
+        """The event log, unless the sweep was launched with another storage."""
         return self.root / "ledger.db"
 
     @property
     def ledger_url(self) -> str:
+        """SQLAlchemy URL of the embedded ledger."""
         return f"sqlite:///{self.ledger.resolve()}"
 
     @property
     def records(self) -> Path:
+        """Projection: one row a trial."""
         return self.root / "records.parquet"
 
     @property
     def measurements(self) -> Path:
+        """Projection: one row a trial, step and metric."""
         return self.root / "measurements"
 
     @property
     def checkpoints(self) -> Path:
+        """One folder a trial."""
         return self.root / "checkpoints"
 
     def checkpoint(self, trial_id: str) -> Path:
@@ -72,4 +81,5 @@ class SweepFolder:
 
     @property
     def report(self) -> Path:
+        """Tables, figures and the text."""
         return self.root / "report"

@@ -1,7 +1,7 @@
 """Named random streams: the same seed and name give the same numbers in every arm, whatever else is drawn.
 
-A trial never touches a global generator. Data order, initial weights and dropout each have a stream of their own,
-so that removing a component in one arm does not shift the random numbers of what is left.
+A trial never touches a global generator. Data order, initial weights and dropout each have a stream of their
+own, so that removing a component in one arm does not shift the random numbers of what is left.
 """
 
 import hashlib

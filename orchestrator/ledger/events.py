@@ -27,6 +27,8 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
+    """One row of the log."""
+
     kind: EventKind
     at: float
     """Unix time in seconds."""

@@ -1,1 +1,1 @@
-"""From a spec to a plan: arms, their proof, every trial with its id, and the price. Pure: starts and writes nothing."""
+"""From a spec to a plan: arms, their proof, every trial with its id, the price. Starts and writes nothing."""

@@ -36,6 +36,8 @@ class Arm:
 
 @dataclass(frozen=True, slots=True)
 class Objective:
+    """What a search makes large or small."""
+
     metric: str
     goal: str
     """`max` or `min`."""
@@ -43,6 +45,8 @@ class Objective:
 
 @dataclass(frozen=True, slots=True)
 class SearchPlan:
+    """How every arm, the baseline included, is searched."""
+
     trials_per_arm: int
     sampler: Mapping[str, Any]
     """`name` (tpe, random, ... or an Optuna sampler class name) and its keyword arguments."""
@@ -54,6 +58,8 @@ class SearchPlan:
 
 @dataclass(frozen=True, slots=True)
 class ConfirmPlan:
+    """How winners are retrained on seeds no search has seen."""
+
     best: int
     """How many of an arm's best assignments are retrained."""
     seeds: tuple[int, ...]
