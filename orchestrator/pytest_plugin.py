@@ -1,0 +1,1 @@
+"""`pytest --haltsweep FOLDER`: every spec is a test item that is planned, proved and trained for one step."""
