@@ -1,0 +1,58 @@
+"""The report as figures: one panel a split, one point an arm, its interval, and the floor as a line."""
+
+from pathlib import Path
+
+from orchestrator.report.types import Report
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F")
+"""Told apart by colour-blind readers (Okabe and Ito 2008)."""
+
+
+def draw(report: Report, quantity: str, path: Path) -> bool:
+    """Write the figure of one quantity (`accuracy`, `depth`) as PNG; False if there was nothing to draw."""
+    metrics = [metric for metric in report.metrics if metric.endswith(f"/{quantity}")]
+    if not metrics:
+        return False
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    height = 1.2 + 0.38 * len(report.arms)
+    figure, axes = plt.subplots(
+        1,
+        len(metrics),
+        figsize=(1.6 + 2.6 * len(metrics), height),
+        sharey=True,
+        squeeze=False,
+        layout="constrained",
+    )
+    for axis, metric in zip(axes[0], metrics, strict=True):
+        _panel(axis, report, metric)
+    axes[0][0].set_yticks(range(len(report.arms)), report.arms)
+    axes[0][0].invert_yaxis()
+    figure.suptitle(f"{report.sweep}: {quantity}, mean and 95% interval over seeds", fontsize="medium")
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+    return True
+
+
+def _panel(axis: object, report: Report, metric: str) -> None:
+    from matplotlib.axes import Axes
+
+    assert isinstance(axis, Axes)
+    split, _, quantity = metric.rpartition("/")
+    for row, arm in enumerate(report.arms):
+        cell = report.cell(arm, metric)
+        if cell is None:
+            continue
+        mean, low, high = cell.estimate.mean, cell.estimate.low, cell.estimate.high
+        whiskers = None if low is None or high is None else [[mean - low], [high - mean]]
+        axis.errorbar(mean, row, xerr=whiskers, fmt="o", capsize=3, color=COLOURS[row % len(COLOURS)])
+        if cell.published is not None:
+            axis.plot(cell.published, row, marker="|", markersize=14, color="#555555")
+    if quantity == "accuracy" and split in report.floors:
+        axis.axvline(report.floors[split], linestyle=":", color="#555555")
+    axis.set_title(split, fontsize="small")
+    axis.grid(axis="x", alpha=0.3)
+    axis.margins(y=0.15)

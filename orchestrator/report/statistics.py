@@ -1,0 +1,64 @@
+"""Intervals and tests on a handful of seeds; the arithmetic is SciPy's and statsmodels'."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+LEVEL = 0.95
+EXACT_SIGN_FLIPS_UP_TO = 14
+SAMPLED_SIGN_FLIPS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean with its two-sided t interval; the ends are None below two values."""
+
+    n: int
+    mean: float
+    low: float | None
+    high: float | None
+
+
+def estimate(values: Sequence[float], level: float = LEVEL) -> Estimate:
+    """Mean of `values` and its Student t interval at `level`. Raises ValueError for no values."""
+    if not values:
+        raise ValueError(f"an estimate needs at least one value, got {values=}")
+    from scipy import stats
+
+    n, mean = len(values), math.fsum(values) / len(values)
+    if n < 2:
+        return Estimate(n, mean, None, None)
+    spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
+    half = float(stats.t.ppf((1 + level) / 2, n - 1)) * spread / math.sqrt(n)
+    return Estimate(n, mean, mean - half, mean + half)
+
+
+def sign_flip_p(differences: Sequence[float]) -> float:
+    """Two-sided p of the paired sign-flip test of mean 0; exact up to 14 pairs, else 20,000 seeded flips.
+
+    The smallest attainable value with n pairs is 2 / 2^n.
+    """
+    import numpy as np
+    from scipy import stats
+
+    if not any(differences):
+        return 1.0
+    exact = len(differences) <= EXACT_SIGN_FLIPS_UP_TO
+    outcome = stats.permutation_test(
+        (np.asarray(differences, dtype=float),),
+        lambda sample, axis: np.mean(sample, axis=axis),
+        permutation_type="samples",
+        vectorized=True,
+        n_resamples=np.inf if exact else SAMPLED_SIGN_FLIPS,
+        rng=np.random.default_rng(0),
+    )
+    return float(outcome.pvalue)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Adjusted p values that keep the family-wise error over all of them (Holm 1979)."""
+    if not p_values:
+        return []
+    from statsmodels.stats.multitest import multipletests
+
+    return [float(p) for p in multipletests(p_values, method="holm")[1]]

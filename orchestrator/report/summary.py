@@ -1,0 +1,170 @@
+"""From records to a report. Pure: the same records give the same report for ever."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from orchestrator.plan.types import Plan
+from orchestrator.report.statistics import estimate, holm, sign_flip_p
+from orchestrator.report.types import ArmTally, Cell, Effect, Report
+from orchestrator.trials import OutcomeKind, Record
+
+REPORTED = ("accuracy", "depth", "saved", "ponder", "loss")
+"""Quantities of a split that the report compares, most wanted first."""
+SELECTION_SPLIT = "valid"
+
+
+def summarise(plan: Plan, records: Iterable[Record]) -> Report:
+    """Every arm's confirm results, their paired differences to the baseline, and how all trials ended."""
+    known = list(records)
+    confirmed = [record for record in known if record.phase == "confirm" and record.outcome is not None]
+    floors = _floors(confirmed)
+    metrics = _metrics(plan, confirmed)
+    arms = tuple(arm.name for arm in plan.arms)
+    cells = [
+        cell for arm in arms for metric in metrics if (cell := _cell(plan, arm, metric, confirmed, floors))
+    ]
+    effects = [effect for metric in metrics for effect in _effects(arms, metric, confirmed, floors)]
+    return Report(
+        sweep=plan.name,
+        question=plan.question,
+        metrics=metrics,
+        cells=tuple(cells),
+        effects=tuple(effects),
+        tallies=tuple(_tally(arm, known) for arm in arms),
+        floors=floors,
+        arms=arms,
+        power=plan.power.sentence if plan.power else "",
+    )
+
+
+def _metrics(plan: Plan, confirmed: Sequence[Record]) -> tuple[str, ...]:
+    """Metrics measured by any confirmed trial, accuracy of every split before depth of every split."""
+    splits = (*(plan.confirm.splits if plan.confirm else ()), SELECTION_SPLIT)
+    measured = {name for record in confirmed if record.last for name in record.last.metrics}
+    wanted = [f"{split}/{quantity}" for quantity in REPORTED for split in splits]
+    return tuple(name for name in wanted if name in measured)
+
+
+def _floors(confirmed: Sequence[Record]) -> dict[str, float]:
+    floors: dict[str, float] = {}
+    for record in confirmed:
+        for name, value in record.last.metrics.items() if record.last else ():
+            split, _, quantity = name.rpartition("/")
+            if quantity == "floor":
+                floors[split] = value
+    return dict(sorted(floors.items()))
+
+
+def _value(record: Record, metric: str, floors: Mapping[str, float]) -> float | None:
+    """The record's value; a failed trial is no better than always naming the most common label."""
+    split, _, quantity = metric.rpartition("/")
+    if record.outcome is OutcomeKind.FINISHED and record.last is not None:
+        return record.last.metrics.get(metric)
+    if record.outcome is not None and record.outcome.failed and quantity == "accuracy":
+        return floors.get(split)
+    return None
+
+
+def _by_seed(
+    arm: str, metric: str, confirmed: Sequence[Record], floors: Mapping[str, float]
+) -> dict[tuple[int, int], tuple[float, str]]:
+    """(rank, seed) to value and record id."""
+    found = {}
+    for record in confirmed:
+        value = _value(record, metric, floors) if record.arm == arm else None
+        if value is not None:
+            found[record.rank or 0, record.seed] = (value, record.trial_id)
+    return dict(sorted(found.items()))
+
+
+def _cell(
+    plan: Plan, arm: str, metric: str, confirmed: Sequence[Record], floors: Mapping[str, float]
+) -> Cell | None:
+    values = _by_seed(arm, metric, confirmed, floors)
+    if not values:
+        return None
+    failed = sum(
+        record.arm == arm and record.outcome is not None and record.outcome.failed for record in confirmed
+    )
+    published, source = _published(plan, arm, metric)
+    return Cell(
+        arm=arm,
+        metric=metric,
+        estimate=estimate([value for value, _ in values.values()]),
+        failed=failed,
+        record_ids=tuple(trial_id for _, trial_id in values.values()),
+        published=published,
+        published_source=source,
+    )
+
+
+def _published(plan: Plan, arm: str, metric: str) -> tuple[float | None, str]:
+    split, _, quantity = metric.rpartition("/")
+    for row in plan.published:
+        if (row["arm"], row["split"], row["metric"]) == (arm, split, quantity):
+            return float(row["value"]), str(row.get("source", ""))
+    return None, ""
+
+
+def _effects(
+    arms: Sequence[str], metric: str, confirmed: Sequence[Record], floors: Mapping[str, float]
+) -> list[Effect]:
+    """Differences of all arms in one metric; Holm's correction runs over these arms."""
+    baseline = _by_seed(arms[0], metric, confirmed, floors)
+    paired = {}
+    for arm in arms[1:]:
+        own = _by_seed(arm, metric, confirmed, floors)
+        if shared := [key for key in own if key in baseline]:
+            paired[arm] = [(own[key], baseline[key]) for key in shared]
+    differences = {arm: [ours - theirs for (ours, _), (theirs, _) in pairs] for arm, pairs in paired.items()}
+    p_values = {arm: sign_flip_p(values) for arm, values in differences.items()}
+    corrected = dict(zip(p_values, holm(list(p_values.values())), strict=True))
+    return [
+        Effect(
+            arm=arm,
+            metric=metric,
+            estimate=estimate(differences[arm]),
+            p=p_values[arm],
+            p_holm=corrected[arm],
+            pairs=tuple((ours, theirs) for (_, ours), (_, theirs) in pairs),
+        )
+        for arm, pairs in paired.items()
+    ]
+
+
+def _tally(arm: str, records: Sequence[Record]) -> ArmTally:
+    own = [record for record in records if record.arm == arm]
+    outcomes: dict[str, Counter[str]] = defaultdict(Counter)
+    for record in own:
+        outcomes[record.phase][record.outcome.value if record.outcome else "open"] += 1
+    chosen = next((record.assignment for record in own if record.phase == "confirm" and not record.rank), {})
+    return ArmTally(
+        arm=arm,
+        outcomes={phase: dict(sorted(counts.items())) for phase, counts in sorted(outcomes.items())},
+        seconds=sum(record.last.seconds for record in own if record.last),
+        assignment=dict(chosen),
+    )
+
+
+def arm_metrics(report: Report) -> dict[str, dict[str, float]]:
+    """What the tracking UI compares between arms: mean, interval ends and n of every confirm metric."""
+    flat: dict[str, dict[str, float]] = {arm: {} for arm in report.arms}
+    for cell in report.cells:
+        named = {
+            "mean": cell.estimate.mean,
+            "ci_low": cell.estimate.low,
+            "ci_high": cell.estimate.high,
+            "n": cell.estimate.n,
+            "published": cell.published,
+        }
+        effect = report.effect(cell.arm, cell.metric)
+        if effect is not None:
+            named |= {
+                "difference": effect.estimate.mean,
+                "difference_ci_low": effect.estimate.low,
+                "difference_ci_high": effect.estimate.high,
+            }
+        flat[cell.arm] |= {
+            f"{cell.metric}.{name}": value for name, value in named.items() if value is not None
+        }
+    return flat

@@ -1,0 +1,189 @@
+"""The report as tables: one structure, drawn for the terminal, as Markdown, as CSV and as JSON."""
+
+import csv
+import io
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.report.statistics import Estimate
+from orchestrator.report.types import Effect, Report
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+FLOOR_ROW = "floor (most common label)"
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A titled table of finished text."""
+
+    title: str
+    headers: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def grids(report: Report) -> list[Grid]:
+    """All tables of a report, most wanted first: results, differences to the baseline, how trials ended."""
+    results = [_results(report, quantity) for quantity in _quantities(report)]
+    return [*results, *_differences(report), _tallies(report)]
+
+
+def headline(report: Report) -> Grid:
+    """The one table for the screen: accuracy and depth of every arm, the floor beneath."""
+    accuracy = [metric for metric in report.metrics if metric.endswith("/accuracy")]
+    depth = [metric for metric in report.metrics if metric.endswith("/depth")][:1]
+    rows = [
+        (
+            arm,
+            *(_mean(report, arm, metric) for metric in (*accuracy, *depth)),
+            _first_effect(report, arm, accuracy),
+        )
+        for arm in report.arms
+    ]
+    floor = (
+        FLOOR_ROW,
+        *(_number(report.floors.get(_split(metric))) for metric in accuracy),
+        *("" for _ in depth),
+        "",
+    )
+    note = "95% t interval, n seeds; difference paired by seed"
+    headers = ("arm", *accuracy, *depth, f"difference in {accuracy[0]}" if accuracy else "difference")
+    return Grid(f"{report.sweep}: {note}", headers, (*rows, floor))
+
+
+def _results(report: Report, quantity: str) -> Grid:
+    metrics = [metric for metric in report.metrics if metric.endswith(f"/{quantity}")]
+    rows = [(arm, *(_mean(report, arm, metric) for metric in metrics)) for arm in report.arms]
+    if quantity == "accuracy":
+        rows.append((FLOOR_ROW, *(_number(report.floors.get(_split(metric))) for metric in metrics)))
+    published = [(arm, *(_published(report, arm, metric) for metric in metrics)) for arm in report.arms]
+    rows += [(f"{arm}, published", *cells) for arm, *cells in published if any(cells)]
+    return Grid(f"{quantity}: mean [95% interval] (n)", ("arm", *map(_split, metrics)), tuple(rows))
+
+
+def _differences(report: Report) -> list[Grid]:
+    found = []
+    for quantity in _quantities(report):
+        metrics = [metric for metric in report.metrics if metric.endswith(f"/{quantity}")]
+        rows = [
+            (arm, *(_difference(report.effect(arm, metric)) for metric in metrics))
+            for arm in report.arms[1:]
+            if any(report.effect(arm, metric) for metric in metrics)
+        ]
+        if rows:
+            title = (
+                f"{quantity}, arm minus {report.arms[0]}: paired mean [95% interval] (pairs), p after Holm"
+            )
+            found.append(Grid(title, ("arm", *map(_split, metrics)), tuple(rows)))
+    return found
+
+
+def _tallies(report: Report) -> Grid:
+    rows = []
+    for tally in report.tallies:
+        ended = "; ".join(
+            f"{phase}: " + ", ".join(f"{count} {name}" for name, count in counts.items())
+            for phase, counts in tally.outcomes.items()
+        )
+        chosen = ", ".join(f"{path}={_short(value)}" for path, value in tally.assignment.items()) or "-"
+        rows.append((tally.arm, ended or "nothing ran", f"{tally.seconds:.0f} s", chosen))
+    return Grid("how trials ended", ("arm", "outcomes", "work", "best assignment"), tuple(rows))
+
+
+def _quantities(report: Report) -> list[str]:
+    return list(dict.fromkeys(metric.rpartition("/")[2] for metric in report.metrics))
+
+
+def _split(metric: str) -> str:
+    return metric.rpartition("/")[0]
+
+
+def _short(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
+
+
+def _interval(estimate: Estimate, sign: str = "") -> str:
+    ends = "" if estimate.low is None else f" [{estimate.low:{sign}.3f}, {estimate.high:{sign}.3f}]"
+    return f"{estimate.mean:{sign}.3f}{ends} ({estimate.n})"
+
+
+def _mean(report: Report, arm: str, metric: str) -> str:
+    cell = report.cell(arm, metric)
+    if cell is None:
+        return "-"
+    failed = f", {cell.failed} failed" if cell.failed else ""
+    return _interval(cell.estimate) + failed
+
+
+def _published(report: Report, arm: str, metric: str) -> str:
+    cell = report.cell(arm, metric)
+    return "" if cell is None else _number(cell.published)
+
+
+def _difference(effect: Effect | None) -> str:
+    return "-" if effect is None else f"{_interval(effect.estimate, '+')}, p={effect.p_holm:.3g}"
+
+
+def _first_effect(report: Report, arm: str, metrics: list[str]) -> str:
+    if arm == report.arms[0]:
+        return "baseline"
+    effect = report.effect(arm, metrics[0]) if metrics else None
+    return "-" if effect is None else _interval(effect.estimate, "+")
+
+
+def as_rich(grid: Grid) -> "Table":
+    """The table for a terminal."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=grid.title, title_justify="left")
+    for index, header in enumerate(grid.headers):
+        table.add_column(header, no_wrap=index == 0)
+    for row in grid.rows:
+        table.add_row(*map(Text, row), style="dim" if row[0] == FLOOR_ROW else None)
+    return table
+
+
+def as_markdown(grid: Grid) -> str:
+    """The table in GitHub's Markdown, its title above it in bold."""
+    lines = [grid.headers, ["---"] * len(grid.headers), *grid.rows]
+    escaped = ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
+    return "\n".join([f"**{grid.title}**", "", *escaped])
+
+
+def as_csv(report: Report) -> str:
+    """One row an arm and metric, full precision, with n and record ids."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    estimate_names = ("n", "mean", "ci_low", "ci_high")
+    writer.writerow(
+        [
+            *("arm", "metric", *estimate_names, "failed", "floor", "published", "published_source"),
+            *(f"difference_{name}" for name in estimate_names),
+            *("p", "p_holm", "record_ids"),
+        ]
+    )
+    for cell in report.cells:
+        effect = report.effect(cell.arm, cell.metric)
+        floor = report.floors.get(_split(cell.metric)) if cell.metric.endswith("/accuracy") else None
+        own = [cell.failed, floor, cell.published, cell.published_source]
+        paired = [*_fields(effect.estimate), effect.p, effect.p_holm] if effect else [None] * 6
+        writer.writerow(
+            [cell.arm, cell.metric, *_fields(cell.estimate), *own, *paired, " ".join(cell.record_ids)]
+        )
+    return buffer.getvalue()
+
+
+def _fields(estimate: Estimate) -> list[Any]:
+    return [estimate.n, estimate.mean, estimate.low, estimate.high]
+
+
+def as_json(report: Report) -> str:
+    """Everything the report holds."""
+    return json.dumps(asdict(report), indent=2, sort_keys=True, allow_nan=False) + "\n"

@@ -1,0 +1,74 @@
+"""What a report holds: numbers, each with its n and the records it was computed from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from orchestrator.report.statistics import Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One arm's confirm result in one metric."""
+
+    arm: str
+    metric: str
+    """`<split>/<quantity>`."""
+    estimate: Estimate
+    failed: int
+    """Confirm trials that failed; in an accuracy they count at the split's floor."""
+    record_ids: tuple[str, ...]
+    published: float | None = None
+    published_source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """An arm minus the baseline, paired by seed."""
+
+    arm: str
+    metric: str
+    estimate: Estimate
+    p: float
+    """Two-sided sign-flip test."""
+    p_holm: float
+    """Corrected over the arms compared in this metric."""
+    pairs: tuple[tuple[str, str], ...]
+    """Record ids: the arm's and the baseline's."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArmTally:
+    """How an arm's trials ended and what they cost."""
+
+    arm: str
+    outcomes: Mapping[str, Mapping[str, int]]
+    """Phase to outcome to count; a trial that has not ended counts as `open`."""
+    seconds: float
+    """Seconds of work over all its trials."""
+    assignment: Mapping[str, object]
+    """Best assignment of the search, empty without one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All that the tables and figures show; a pure function of plan and records."""
+
+    sweep: str
+    question: str
+    metrics: tuple[str, ...]
+    cells: tuple[Cell, ...]
+    effects: tuple[Effect, ...]
+    tallies: tuple[ArmTally, ...]
+    floors: Mapping[str, float]
+    """Majority rate by split."""
+    arms: tuple[str, ...]
+    """The baseline first."""
+    power: str
+
+    def cell(self, arm: str, metric: str) -> Cell | None:
+        """The arm's result in `metric`, if it has any."""
+        return next((cell for cell in self.cells if (cell.arm, cell.metric) == (arm, metric)), None)
+
+    def effect(self, arm: str, metric: str) -> Effect | None:
+        """The arm's difference to the baseline in `metric`, if there are pairs."""
+        return next((effect for effect in self.effects if (effect.arm, effect.metric) == (arm, metric)), None)

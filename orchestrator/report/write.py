@@ -1,0 +1,56 @@
+"""Puts a report on disk: written elsewhere, then renamed, so that a reader never meets half of one."""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from orchestrator.report.figures import draw
+from orchestrator.report.tables import as_csv, as_json, as_markdown, grids
+from orchestrator.report.types import Report
+
+FIGURED = ("accuracy", "depth")
+INTERVALS = (
+    "Intervals are two-sided 95% Student t intervals over seeds; differences are paired by seed and tested "
+    "by flipping signs, p values corrected by Holm over the arms of a column."
+)
+FAILURES = (
+    "A confirm trial that failed (diverged, out of memory, timed out, crashed) counts at the floor in every "
+    "accuracy; in other quantities it is missing, so that their n is smaller."
+)
+
+
+def write(report: Report, folder: Path) -> Path:
+    """Replace `folder` by report.md, report.csv, report.json and the figures; returns report.md's path."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        figures = [name for name in FIGURED if draw(report, name, fresh / f"{name}.png")]
+        (fresh / "report.md").write_text(markdown(report, figures), encoding="utf-8")
+        (fresh / "report.csv").write_text(as_csv(report), encoding="utf-8")
+        (fresh / "report.json").write_text(as_json(report), encoding="utf-8")
+        fresh.chmod(0o755)
+        if folder.exists():
+            shutil.rmtree(folder)
+        fresh.rename(folder)
+    except BaseException:
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise
+    return folder / "report.md"
+
+
+def markdown(report: Report, figures: list[str]) -> str:
+    """The report as text; `figures` are names of PNG files beside it."""
+    parts = [f"# {report.sweep}"]
+    if report.question:
+        parts.append(report.question)
+    parts += [as_markdown(grid) for grid in grids(report)]
+    parts += [f"![{name}]({name}.png)" for name in figures]
+    parts.append(_notes(report))
+    return "\n\n".join(parts) + "\n"
+
+
+def _notes(report: Report) -> str:
+    notes = [INTERVALS, FAILURES]
+    if report.power:
+        notes.append(report.power)
+    return "## How to read this\n\n" + "\n".join(f"- {note}" for note in notes)

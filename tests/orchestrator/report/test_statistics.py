@@ -1,0 +1,55 @@
+"""Intervals and tests against closed forms and against counting by hand."""
+
+import itertools
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.report.statistics import estimate, holm, sign_flip_p
+
+values = st.lists(
+    st.floats(-10, 10, allow_subnormal=False).map(lambda x: round(x, 3)), min_size=2, max_size=7
+)
+
+
+def test_interval_is_students_t() -> None:
+    found = estimate([1.0, 2.0, 3.0, 4.0])
+    half = 3.182446305284263 * math.sqrt(5 / 3) / 2  # t table: 97.5%, 3 degrees of freedom
+    assert found.mean == 2.5
+    assert found.low == pytest.approx(2.5 - half, rel=1e-12)
+    assert found.high == pytest.approx(2.5 + half, rel=1e-12)
+
+
+def test_one_value_has_no_interval() -> None:
+    found = estimate([0.25])
+    assert (found.n, found.mean, found.low, found.high) == (1, 0.25, None, None)
+
+
+def test_no_value_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one value"):
+        estimate([])
+
+
+@given(values)
+def test_sign_flip_counts_all_flips(differences: list[float]) -> None:
+    observed = abs(math.fsum(differences))
+    flips = list(itertools.product((1, -1), repeat=len(differences)))
+    sums = [abs(math.fsum(sign * d for sign, d in zip(flip, differences, strict=True))) for flip in flips]
+    by_hand = sum(total >= observed - 1e-9 for total in sums) / len(flips)
+    assert sign_flip_p(differences) == pytest.approx(by_hand, abs=1e-9)
+
+
+@pytest.mark.parametrize("n", [3, 6, 8])
+def test_smallest_attainable_p(n: int) -> None:
+    assert sign_flip_p([1.0 + k / 100 for k in range(n)]) == pytest.approx(2 / 2**n)
+
+
+def test_no_difference_is_no_evidence() -> None:
+    assert sign_flip_p([0.0, 0.0, 0.0]) == 1.0
+
+
+def test_holm_by_hand() -> None:
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([]) == []

@@ -1,0 +1,180 @@
+"""A report computed from records whose numbers are known beforehand."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from orchestrator.plan.types import Arm, ConfirmPlan, Plan, Resources
+from orchestrator.report.figures import draw
+from orchestrator.report.summary import arm_metrics, summarise
+from orchestrator.report.tables import FLOOR_ROW, as_csv, as_json, grids, headline
+from orchestrator.report.types import Report
+from orchestrator.report.write import write
+from orchestrator.trials import OutcomeKind, Record
+from search_spaces.dimensions import Space
+from trainables.protocol import Measurement
+
+BASE = {1: 0.50, 2: 0.60, 3: 0.70}
+OTHER = {1: 0.40, 2: 0.52, 3: 0.58}
+
+
+def arm(name: str) -> Arm:
+    return Arm(name=name, why="", settings={}, changes=(), space=Space(), dropped=(), digest=name)
+
+
+def plan() -> Plan:
+    row = {"arm": "other", "split": "iid", "metric": "accuracy", "value": 0.75, "source": "a paper, Table 1"}
+    return Plan(
+        name="study",
+        question="Does it?",
+        spec_digest="0",
+        arms=(arm("baseline"), arm("other")),
+        search=None,
+        confirm=ConfirmPlan(best=1, seeds=(1, 2, 3), splits=("iid",)),
+        posthoc=(),
+        resources=Resources(),
+        wall_clock_hours=None,
+        trials=(),
+        published=(row,),
+    )
+
+
+def record(
+    name: str, seed: int, accuracy: float, outcome: OutcomeKind | None = OutcomeKind.FINISHED
+) -> Record:
+    metrics = {
+        "iid/accuracy": accuracy,
+        "iid/depth": 3.0 + seed,
+        "iid/floor": 0.2,
+        "valid/accuracy": accuracy,
+    }
+    measured = Measurement(step=10, seconds=2.0, metrics=metrics)
+    return Record(
+        trial_id=f"{name}-{seed}",
+        sweep="study",
+        arm=name,
+        phase="confirm",
+        number=seed,
+        seed=seed,
+        rank=0,
+        assignment={"train.lr": 0.001},
+        overrides={},
+        settings={},
+        outcome=outcome,
+        reason="",
+        last=measured if outcome is OutcomeKind.FINISHED else None,
+        best=None,
+        started_at=0.0,
+        ended_at=1.0,
+        attempts=1,
+    )
+
+
+def records() -> list[Record]:
+    ours = [record("baseline", seed, value) for seed, value in BASE.items()]
+    return ours + [record("other", seed, value) for seed, value in OTHER.items()]
+
+
+def report(extra: list[Record] | None = None) -> Report:
+    return summarise(plan(), records() if extra is None else extra)
+
+
+def test_means_and_paired_differences() -> None:
+    found = report()
+    cell, effect = found.cell("baseline", "iid/accuracy"), found.effect("other", "iid/accuracy")
+    assert cell is not None
+    assert effect is not None
+    assert cell.estimate.mean == pytest.approx(0.6)
+    assert cell.record_ids == ("baseline-1", "baseline-2", "baseline-3")
+    assert effect.estimate.mean == pytest.approx(-0.1)
+    assert effect.pairs[1] == ("other-2", "baseline-2")
+    assert effect.p == pytest.approx(2 / 2**3)
+
+
+def test_order_of_records_does_not_matter() -> None:
+    assert summarise(plan(), reversed(records())) == report()
+
+
+def test_failures_count_at_the_floor_and_are_told() -> None:
+    failing = [*records()[:-1], record("other", 3, 0.0, OutcomeKind.DIVERGED)]
+    cell = report(failing).cell("other", "iid/accuracy")
+    depth = report(failing).cell("other", "iid/depth")
+    assert cell is not None
+    assert depth is not None
+    assert cell.estimate.mean == pytest.approx((0.40 + 0.52 + 0.20) / 3)
+    assert (cell.failed, cell.estimate.n, depth.estimate.n) == (1, 3, 2)
+
+
+def test_unfinished_trials_are_left_out_but_counted() -> None:
+    found = report([*records()[:-1], record("other", 3, 0.0, None)])
+    cell = found.cell("other", "iid/accuracy")
+    assert cell is not None
+    assert cell.estimate.n == 2
+    assert found.tallies[1].outcomes == {"confirm": {"finished": 2, "open": 1}}
+
+
+def test_pairs_only_shared_seeds() -> None:
+    effect = report(records()[1:]).effect("other", "iid/accuracy")
+    assert effect is not None
+    assert effect.pairs == (("other-2", "baseline-2"), ("other-3", "baseline-3"))
+
+
+def test_headline_shows_the_floor() -> None:
+    grid = headline(report())
+    assert grid.headers == (
+        "arm",
+        "iid/accuracy",
+        "valid/accuracy",
+        "iid/depth",
+        "difference in iid/accuracy",
+    )
+    assert grid.rows[-1][:3] == (FLOOR_ROW, "0.200", "")
+    assert grid.rows[1][4].startswith("-0.100 [")
+
+
+def test_published_value_stands_beside_ours() -> None:
+    rows = [row for grid in grids(report()) for row in grid.rows]
+    assert ("other, published", "0.750", "") in rows
+
+
+def test_csv_agrees_with_the_report() -> None:
+    rows = {(row["arm"], row["metric"]): row for row in csv.DictReader(io.StringIO(as_csv(report())))}
+    row = rows["other", "iid/accuracy"]
+    assert float(row["mean"]) == pytest.approx(0.5)
+    assert (row["n"], row["floor"], row["published"]) == ("3", "0.2", "0.75")
+    assert row["record_ids"] == "other-1 other-2 other-3"
+    assert rows["baseline", "iid/accuracy"]["difference_mean"] == ""
+
+
+def test_json_holds_everything() -> None:
+    loaded = json.loads(as_json(report()))
+    assert {cell["metric"] for cell in loaded["cells"]} == {"iid/accuracy", "valid/accuracy", "iid/depth"}
+
+
+def test_tracked_metrics_of_an_arm() -> None:
+    tracked = arm_metrics(report())
+    assert tracked["other"]["iid/accuracy.mean"] == pytest.approx(0.5)
+    assert tracked["other"]["iid/accuracy.n"] == 3
+    assert tracked["other"]["iid/accuracy.published"] == 0.75
+    assert tracked["other"]["iid/accuracy.difference"] == pytest.approx(-0.1)
+    assert "iid/accuracy.difference" not in tracked["baseline"]
+
+
+def test_written_whole_and_written_again(tmp_path: Path) -> None:
+    folder = tmp_path / "report"
+    first = write(report(), folder).read_text()
+    assert write(report(), folder).read_text() == first
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"report.md", "report.csv", "report.json", "accuracy.png", "depth.png"}
+    assert not list(tmp_path.glob(".report*"))
+    assert "![accuracy](accuracy.png)" in first
+
+
+def test_nothing_confirmed_draws_nothing(tmp_path: Path) -> None:
+    empty = report([])
+    assert not draw(empty, "accuracy", tmp_path / "none.png")
+    assert not (tmp_path / "none.png").exists()
+    assert grids(empty)[-1].rows[0][1] == "nothing ran"
