@@ -1,0 +1,35 @@
+# Two commands for a newcomer: `make demo` and `make test`. Each does all its own set-up.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.haltsweep-ready
+
+.PHONY: demo test check format bench clean
+
+demo: $(READY)  ## search and confirm five arms on ListOps, then show the ablation table
+	$(BIN)/haltsweep launch experiments/quickstart.yaml --continue
+
+test: $(READY)  ## all tests, the fast ones first
+	$(BIN)/python -m pytest
+
+check: $(READY)  ## what a reviewer need not look for
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/haltsweep check experiments/*.yaml
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY)  ## every benchmark, one Markdown table each
+	for script in tests/benchmarks/[a-z]*.py; do $(BIN)/python $$script || exit 1; done
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
