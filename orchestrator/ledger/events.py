@@ -1,9 +1,14 @@
-"""The kinds of events, and how events become records."""
+"""The kinds of events, and how each is made. What came of them is read in `fold.py`."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
+
+from orchestrator.ledger.codec import trial_to_json
+from orchestrator.ledger.lease import Holder
+from orchestrator.trials import Outcome, Trial
+from trainables.protocol import Measurement
 
 
 class EventKind(StrEnum):
@@ -35,4 +40,45 @@ class Event:
     trial_id: str | None = None
     payload: Mapping[str, Any] = field(default_factory=dict)
     seq: int | None = None
-    """Position in the log; given by the ledger."""
+    """Position in the log; given by the ledger. Increasing; numbers may be missing."""
+
+
+def opened(at: float, holder: Holder, spec_digest: str, provenance: Mapping[str, Any]) -> Event:
+    """A process took the sweep."""
+    payload = {"holder": asdict(holder), "spec_digest": spec_digest, "provenance": dict(provenance)}
+    return Event(EventKind.OPENED, at, payload=payload)
+
+
+def asked(at: float, trial: Trial) -> Event:
+    """A trial got its assignment."""
+    return Event(EventKind.ASKED, at, trial.trial_id, trial_to_json(trial))
+
+
+def started(at: float, trial_id: str, token: int) -> Event:
+    """An attempt at a trial began under a fencing token."""
+    return Event(EventKind.STARTED, at, trial_id, {"token": token})
+
+
+def measured(at: float, trial_id: str, measurement: Measurement) -> Event:
+    """A trial reported; a second event for the same trial and step is ignored by the ledger."""
+    payload = {
+        "step": measurement.step,
+        "seconds": measurement.seconds,
+        "metrics": dict(measurement.metrics),
+    }
+    return Event(EventKind.MEASURED, at, trial_id, payload)
+
+
+def checkpointed(at: float, trial_id: str, step: int, path: str) -> Event:
+    """A checkpoint is complete on disk; `path` is relative to the sweep's folder."""
+    return Event(EventKind.CHECKPOINTED, at, trial_id, {"step": step, "path": path})
+
+
+def ended(at: float, trial_id: str, outcome: Outcome) -> Event:
+    """A trial ended; unless it was stopped, nothing more is accepted for it."""
+    return Event(EventKind.ENDED, at, trial_id, {"kind": outcome.kind.value, "reason": outcome.reason})
+
+
+def closed(at: float, reason: str) -> Event:
+    """The process let go of the sweep."""
+    return Event(EventKind.CLOSED, at, payload={"reason": reason})

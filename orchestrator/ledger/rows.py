@@ -1,0 +1,54 @@
+"""Events as rows and back. Measurements keep step and seconds in columns; the rest is compact JSON."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from orchestrator.ledger.events import Event, EventKind
+from orchestrator.trials import OutcomeKind
+
+_KINDS = {kind.value: kind for kind in EventKind}
+_OF_THE_SWEEP = frozenset({EventKind.OPENED, EventKind.CLOSED})
+_dumps = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+
+
+def to_row(event: Event) -> dict[str, Any]:
+    """Column values. Raises ValueError for a number that is not finite."""
+    assert (event.trial_id is None) == (event.kind in _OF_THE_SWEEP), (
+        f"{event.kind} must name its trial, or none"
+    )
+    row: dict[str, Any] = {
+        "kind": event.kind.value,
+        "at": event.at,
+        "trial_id": event.trial_id,
+        "step": None,
+        "seconds": None,
+        "outcome": None,
+    }
+    payload: Any = event.payload
+    if event.kind is EventKind.MEASURED:
+        row |= {"step": payload["step"], "seconds": payload["seconds"]}
+        payload = payload["metrics"]
+        _refuse_infinite(event.trial_id, row["step"], payload)
+    elif event.kind is EventKind.ENDED and OutcomeKind(payload["kind"]).final:
+        row["outcome"] = payload["kind"]
+    return row | {"payload": _dumps(payload)}
+
+
+def from_row(row: Sequence[Any]) -> Event:
+    """The event of (seq, kind, at, trial_id, step, seconds, payload)."""
+    seq, name, at, trial_id, step, seconds, text = row
+    payload = json.loads(text)
+    if step is not None:
+        payload = {"step": step, "seconds": seconds, "metrics": payload}
+    return Event(_KINDS[name], at, trial_id, payload, seq)
+
+
+def _refuse_infinite(trial_id: str | None, step: int, metrics: Mapping[str, float]) -> None:
+    for name, value in metrics.items():
+        if not math.isfinite(value):
+            raise ValueError(
+                f"metrics must be finite, got {name}={value} from trial {trial_id} at {step=}; "
+                "report a divergence as an outcome"
+            )

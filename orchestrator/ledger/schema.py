@@ -1,0 +1,101 @@
+"""The tables of the ledger, the same in SQLite and PostgreSQL, and their version."""
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    inspect,
+    select,
+    text,
+)
+
+from orchestrator.errors import StoreError
+
+SCHEMA_VERSION = 1
+CREATION_LOCK = 0x6861_6C74
+"""Key of the PostgreSQL advisory lock under which tables are made."""
+
+metadata = MetaData()
+
+versions = Table(
+    "haltsweep_schema", metadata, Column("version", Integer, primary_key=True, autoincrement=False)
+)
+
+sweeps = Table(
+    "haltsweep_sweeps",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("last_seq", BigInteger, nullable=False, default=0),
+    Column("token", BigInteger, nullable=False, default=0),
+    Column("holder", Text),
+    Column("expires_at", Double, nullable=False, default=0.0),
+)
+"""One row a sweep: its lease, and the position of its newest event."""
+
+events = Table(
+    "haltsweep_events",
+    metadata,
+    Column("sweep_id", Integer, ForeignKey("haltsweep_sweeps.id"), primary_key=True, autoincrement=False),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("kind", Text, nullable=False),
+    Column("at", Double, nullable=False),
+    Column("trial_id", Text),
+    Column("step", BigInteger),
+    Column("seconds", Double),
+    Column("outcome", Text),
+    Column("payload", Text, nullable=False),
+)
+"""One row an event. `step` and `seconds` are set for measurements only, `outcome` for final endings only."""
+
+ONE_A_STEP = events.c.step.is_not(None)
+ONE_END = events.c.outcome.is_not(None)
+
+Index(
+    "haltsweep_one_measurement_a_step",
+    events.c.sweep_id,
+    events.c.trial_id,
+    events.c.step,
+    unique=True,
+    sqlite_where=ONE_A_STEP,
+    postgresql_where=ONE_A_STEP,
+)
+Index(
+    "haltsweep_one_end_a_trial",
+    events.c.sweep_id,
+    events.c.trial_id,
+    unique=True,
+    sqlite_where=ONE_END,
+    postgresql_where=ONE_END,
+)
+
+
+def create(connection: Connection) -> None:
+    """Make what is missing, inside the caller's write transaction."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": CREATION_LOCK})
+    metadata.create_all(connection)
+    if connection.execute(select(versions.c.version)).first() is None:
+        connection.execute(versions.insert().values(version=SCHEMA_VERSION))
+
+
+def verify(connection: Connection, where: str) -> None:
+    """Raises StoreError if there is no ledger at `where`, or one of a newer haltsweep."""
+    if not inspect(connection).has_table(versions.name):
+        raise StoreError(
+            f"{where} must hold a ledger of haltsweep, but has no table {versions.name!r}; "
+            "check the path or URL"
+        )
+    version = connection.execute(select(versions.c.version)).scalar_one()
+    if version > SCHEMA_VERSION:
+        raise StoreError(
+            f"the ledger at {where} has schema {version=}, written by a newer haltsweep, and this one "
+            f"reads up to {SCHEMA_VERSION}; upgrade with `pip install --upgrade haltsweep`"
+        )
