@@ -1,30 +1,60 @@
-"""What one dimension of a search is: where it points, what it may be, and when it exists. Knows no torch, Optuna or Ray."""
+"""What one dimension of a search is: where it points, what it may be, and when it exists.
 
-from collections.abc import Mapping
+Knows no torch, Optuna or Ray. Every constructor refuses what cannot be sampled, with a ValueError that names
+all that is wrong.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
+
+from search_spaces.nearest import hint
+from search_spaces.paths import path_problem
 
 Value = bool | int | float | str | None
 """What a dimension can be set to; JSON scalars, so that a choice survives every store."""
 
+OPERATORS: Final = ("<", "<=", "==", "!=", ">=", ">")
+
 
 @dataclass(frozen=True, slots=True)
 class Float:
-    """Real numbers in [low, high]; `log` samples the logarithm evenly, `step` makes a lattice."""
+    """Real numbers in [low, high]; `log` samples the logarithm evenly, `step` makes a lattice from `low`."""
 
     low: float
     high: float
     log: bool = False
     step: float | None = None
 
+    def __post_init__(self) -> None:
+        finite = math.isfinite(self.low) and math.isfinite(self.high)
+        _refuse(
+            "" if finite else f"bounds must be finite, got low={self.low}, high={self.high}",
+            _range_problem(self.low, self.high),
+            f"log needs low > 0, got low={self.low}" if self.log and self.low <= 0 else "",
+            f"step must be > 0 and finite, got step={self.step}" if not _is_step(self.step) else "",
+            f"log and step exclude each other, got step={self.step}" if self.log and self.step else "",
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Int:
-    """Integers in [low, high], both ends included."""
+    """Integers in [low, high], both ends included; `step` counts from `low`."""
 
     low: int
     high: int
     log: bool = False
     step: int = 1
+
+    def __post_init__(self) -> None:
+        _refuse(
+            _range_problem(self.low, self.high),
+            f"log needs low >= 1, got low={self.low}" if self.log and self.low < 1 else "",
+            f"step must be >= 1, got step={self.step}" if self.step < 1 else "",
+            f"log and step exclude each other, got step={self.step}" if self.log and self.step > 1 else "",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +63,23 @@ class Choice:
 
     values: tuple[Value, ...]
 
+    def __post_init__(self) -> None:
+        double = sorted(repr(value) for i, value in enumerate(self.values) if among(value, self.values[:i]))
+        _refuse(
+            "" if self.values else "a choice must have at least one value, got none",
+            f"values of a choice must differ, got {', '.join(double)} more than once" if double else "",
+            *(f"values must be finite, got {value}" for value in self.values if not _is_finite(value)),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
     """Always `value`: takes a dimension out of a ready-made space without editing the space."""
 
     value: Value
+
+    def __post_init__(self) -> None:
+        _refuse("" if _is_finite(self.value) else f"a fixed value must be finite, got {self.value}")
 
 
 Domain = Float | Int | Choice | Fixed
@@ -51,6 +92,12 @@ class When:
     path: str
     values: tuple[Value, ...]
 
+    def __post_init__(self) -> None:
+        _refuse(
+            path_problem(self.path) or "",
+            "" if self.values else f"a condition must list at least one value of {self.path}, got none",
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
@@ -62,16 +109,33 @@ class Dimension:
     source: str = ""
     """Where the range comes from, e.g. a paper's section."""
 
+    def __post_init__(self) -> None:
+        itself = any(condition.path == self.path for condition in self.when)
+        _refuse(
+            path_problem(self.path) or "",
+            f"a dimension must not depend on itself, got {self.path}" if itself else "",
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """An assignment is admitted only if `left <op> right`, e.g. `model.chunk <= task.length_max`."""
+    """An assignment is admitted only if `left <op> right`, e.g. `model.memory.slots <= model.width`."""
 
     left: str
     op: str
     """`<`, `<=`, `==`, `!=`, `>=` or `>`."""
     right: str | float | int
     """A path, or a number."""
+
+    def __post_init__(self) -> None:
+        _refuse(
+            path_problem(self.left) or "",
+            "" if self.op in OPERATORS else f"no operator {self.op!r}. {hint(self.op, OPERATORS)}",
+            (path_problem(self.right) or "") if isinstance(self.right, str) else "",
+        )
+
+    def __str__(self) -> str:
+        return f"{self.left} {self.op} {self.right}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +145,70 @@ class Space:
     dimensions: tuple[Dimension, ...] = ()
     constraints: tuple[Constraint, ...] = ()
 
+    def __post_init__(self) -> None:
+        double = [path for path, count in Counter(self.paths).items() if count > 1]
+        _refuse(f"a space must have each path once, got {', '.join(double)} twice" if double else "")
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Paths of all dimensions, in order."""
+        return tuple(dimension.path for dimension in self.dimensions)
+
+    def __getitem__(self, path: str) -> Dimension:
+        """The dimension at `path`. Raises KeyError."""
+        for dimension in self.dimensions:
+            if dimension.path == path:
+                return dimension
+        raise KeyError(path)
+
 
 Assignment = Mapping[str, Value]
 """Field path to value, for the dimensions that exist under it."""
+
+
+def same(first: Value, second: Value) -> bool:
+    """Equality of values: 1 and 1.0 are the same number, but True is no number."""
+    return isinstance(first, bool) == isinstance(second, bool) and first == second
+
+
+def among(value: Value, values: Iterable[Value]) -> bool:
+    """Whether `value` is the same as one of `values`."""
+    return any(same(value, other) for other in values)
+
+
+def contains(domain: Domain, value: Value) -> bool:
+    """Whether `value` is of the domain's type and in it; a lattice is met up to rounding."""
+    match domain:
+        case Choice(values):
+            return among(value, values)
+        case Fixed(fixed):
+            return same(value, fixed)
+        case Int(low, high, _, step):
+            if isinstance(value, bool) or not isinstance(value, int):
+                return False
+            return low <= value <= high and (value - low) % step == 0
+        case Float(low, high, _, lattice):
+            if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+                return False
+            return lattice is None or math.isclose(
+                low + round((value - low) / lattice) * lattice, value, rel_tol=1e-9, abs_tol=1e-12
+            )
+
+
+def _range_problem(low: float, high: float) -> str:
+    return "" if low < high else f"low must be < high, got low={low}, high={high}"
+
+
+def _is_step(step: float | None) -> bool:
+    return step is None or (step > 0 and math.isfinite(step))
+
+
+def _is_finite(value: Value) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+def _refuse(*problems: str) -> None:
+    """Raise ValueError naming all `problems` that are not empty."""
+    found = [problem for problem in problems if problem]
+    if found:
+        raise ValueError("; ".join(found))

@@ -1,0 +1,183 @@
+"""A YAML file as plain values that remember where they came from."""
+
+import math
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from orchestrator.errors import Fault
+from orchestrator.spec import scalars
+
+Keys = tuple[str | int, ...]
+"""Where a value is: keys and positions from the root, e.g. ("arms", "minus-gate", "set", "model.gate")."""
+
+MAX_VALUES: Final = 100_000
+"""A file that expands to more values than this through aliases is refused."""
+_INT64: Final = 2**63
+
+
+def dotted(keys: Keys) -> str:
+    """Keys as people write them: `confirm.seeds[1]`."""
+    text = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys)
+    return text.removeprefix(".")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a value was written: a line of a file, or an override."""
+
+    file: str
+    line: int | None = None
+
+
+@dataclass(slots=True)
+class Document:
+    """What a file says, where it says it, and what cannot be read of it."""
+
+    data: Any
+    origin: Origin
+    """Where values come from that have no origin of their own: the file as a whole."""
+    origins: dict[Keys, Origin] = field(default_factory=dict)
+    faults: list[Fault] = field(default_factory=list)
+
+    def fault(self, keys: Keys, message: str) -> Fault:
+        """A fault at `keys`, or at the nearest value around it that was written."""
+        for length in range(len(keys), 0, -1):
+            if keys[:length] in self.origins:
+                origin = self.origins[keys[:length]]
+                break
+        else:
+            origin = self.origin
+        return Fault(message, path=dotted(keys), file=origin.file, line=origin.line)
+
+
+def read_file(path: Path) -> Document:
+    """The document at `path`. What is wrong with it is in its faults, an unreadable file included."""
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        return Document(None, Origin(str(path)), faults=[Fault(f"cannot be read: {reason}", file=str(path))])
+    except UnicodeDecodeError as error:
+        message = f"must be UTF-8 text, got the byte {error.object[error.start]:#04x} at offset {error.start}"
+        return Document(None, Origin(str(path)), faults=[Fault(message, file=str(path))])
+    return read_text(text, str(path))
+
+
+def read_text(text: str, file: str, *, lines: bool = True) -> Document:
+    """The document `text`; `lines=False` for text that is not a file and has no lines to speak of."""
+    document = Document(None, Origin(file, 1 if lines else None))
+    reader = _Reader(document, file, lines)
+    try:
+        node = yaml.compose(text, Loader=_Loader)
+        document.data = reader.value(node, ()) if node is not None else None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        reader.refuse((), _plain(error), mark.line if mark is not None else 0)
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) if isinstance(error.position, int) else 0
+        reader.refuse((), f"must hold no control characters, got {text[error.position]!r}", line)
+    except RecursionError:
+        reader.refuse((), "is nested too deeply to be read", 0)
+    except _TooLarge:
+        reader.refuse((), f"must hold at most {MAX_VALUES} values, aliases counted as often as used", 0)
+    return document
+
+
+class _Loader(yaml.SafeLoader):
+    """Composes nodes by the rules of `scalars`; values are made by `_Reader`, which keeps lines."""
+
+    yaml_implicit_resolvers = scalars.resolvers()
+
+
+class _TooLarge(Exception):
+    """Aliases of aliases made the document explode."""
+
+
+class _Reader:
+    """Turns nodes into values, noting origins and faults in `document`."""
+
+    def __init__(self, document: Document, file: str, lines: bool) -> None:
+        self.document = document
+        self.file = file
+        self.lines = lines
+        self.count = 0
+        self.open: set[int] = set()
+
+    def refuse(self, keys: Keys, message: str, line: int) -> None:
+        """Note a fault on `line`, counted from 0."""
+        place = line + 1 if self.lines else None
+        self.document.faults.append(Fault(message, path=dotted(keys), file=self.file, line=place))
+
+    def value(self, node: yaml.Node, keys: Keys, line: int | None = None) -> Any:
+        """The value of `node`. Its origin is `line`, that of its key, or else its own."""
+        self.count += 1
+        if self.count > MAX_VALUES:
+            raise _TooLarge
+        here = node.start_mark.line if line is None else line
+        self.document.origins[keys] = Origin(self.file, here + 1 if self.lines else None)
+        if id(node) in self.open:
+            self.refuse(keys, "must not contain itself through an alias", here)
+            return None
+        self.open.add(id(node))
+        try:
+            match node:
+                case yaml.MappingNode(tag="tag:yaml.org,2002:map"):
+                    return self._mapping(node, keys)
+                case yaml.SequenceNode(tag="tag:yaml.org,2002:seq"):
+                    return [self.value(item, (*keys, place)) for place, item in enumerate(node.value)]
+                case yaml.ScalarNode():
+                    return self._scalar(node, keys, here)
+                case _:
+                    self.refuse(keys, f"tags are not read, got {node.tag}", here)
+                    return None
+        finally:
+            self.open.discard(id(node))
+
+    def _mapping(self, node: yaml.MappingNode, keys: Keys) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        first_lines: dict[Hashable, int] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line
+            if not isinstance(key_node, yaml.ScalarNode) or key_node.tag != scalars.STR:
+                given = key_node.value if isinstance(key_node, yaml.ScalarNode) else "a list or mapping"
+                remedy = f": write '{given}' in quotes" if isinstance(key_node, yaml.ScalarNode) else ""
+                self.refuse(keys, f"keys must be texts, got {given or 'an empty key'}{remedy}", line)
+                continue
+            key = key_node.value
+            if key == "<<" and not key_node.style:
+                self.refuse(keys, "merge keys (<<) are not read: write the fields out or use a profile", line)
+                continue
+            value = self.value(value_node, (*keys, key), line)
+            if key in found:
+                self.refuse((*keys, key), f"must be given once, also on line {first_lines[key] + 1}", line)
+                continue
+            found[key] = value
+            first_lines[key] = line
+        return found
+
+    def _scalar(self, node: yaml.ScalarNode, keys: Keys, line: int) -> bool | int | float | str | None:
+        if node.tag not in {scalars.NULL, scalars.BOOL, scalars.INT, scalars.FLOAT, scalars.STR}:
+            self.refuse(keys, f"tags are not read, got {node.tag}", line)
+            return None
+        try:
+            value = scalars.value_of(node.tag, node.value)
+        except ValueError:
+            self.refuse(keys, f"cannot be read as a number, got {node.value[:40]!r}", line)
+            return None
+        if isinstance(value, float) and not math.isfinite(value):
+            self.refuse(keys, f"must be a finite number, got {node.value}", line)
+            return None
+        if isinstance(value, int) and not -_INT64 <= value < _INT64:
+            self.refuse(keys, f"must fit into 64 bits, got {node.value[:40]}", line)
+            return None
+        return value
+
+
+def _plain(error: yaml.MarkedYAMLError) -> str:
+    """PyYAML's problem in one line."""
+    parts = [part for part in (error.context, error.problem) if part]
+    return f"must be YAML, but {', '.join(parts)}" if parts else "must be YAML"

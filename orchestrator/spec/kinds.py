@@ -1,0 +1,197 @@
+"""The kinds of value a spec is made of, each with the words its refusals use.
+
+A refusal reads "must be <words>, got <what was given>". JSON Schema carries the same limits.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, Final
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    WithJsonSchema,
+    WrapValidator,
+)
+from pydantic_core import PydanticCustomError
+
+from orchestrator.identity import canonical
+from search_spaces.dimensions import Dimension, among
+from search_spaces.parse import FORMS, parse_space, render_space, shown
+from search_spaces.paths import ROOTS, path_problem
+
+NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
+PATH_PATTERN: Final = r"^(task|model|train)(\.[A-Za-z_][A-Za-z0-9_]*)+$"
+OBJECTIVE_PATTERN: Final = r"^(train|valid)[A-Za-z0-9_-]*/[A-Za-z0-9_-]+$"
+FAULTS: Final = "faults"
+"""Type of an error that carries faults of its own: pairs of keys and message, under `ctx`."""
+
+
+def refusal(message: str) -> PydanticCustomError:
+    """An error of pydantic that reads `message`, braces and all."""
+    return PydanticCustomError("refusal", "{message}", {"message": message})
+
+
+def says(words: str) -> WrapValidator:
+    """Whatever is wrong with the value, the refusal reads "must be `words`, got ..."."""
+
+    def reword(value: Any, validate: Callable[[Any], Any]) -> Any:
+        try:
+            return validate(value)
+        except (ValidationError, PydanticCustomError) as error:
+            raise refusal(f"must be {words}, got {shown(value)}") from error
+
+    return WrapValidator(reword)
+
+
+def _listed(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _differ(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    double = [shown(value) for place, value in enumerate(values) if _is_in(value, values[:place])]
+    if double:
+        raise refusal(f"must not repeat itself, got {', '.join(dict.fromkeys(double))} more than once")
+    return values
+
+
+def _is_in(value: Any, others: Iterable[Any]) -> bool:
+    if isinstance(value, list | Mapping):
+        return any(canonical(value) == canonical(other) for other in others)
+    return among(value, (other for other in others if not isinstance(other, list | Mapping)))
+
+
+def _json(value: Any) -> Any:
+    try:
+        canonical(value)
+    except (TypeError, ValueError) as error:
+        raise refusal(
+            f"must be finite numbers, texts, true, false, null, lists and mappings: {error}"
+        ) from error
+    return value
+
+
+def _path(path: str) -> str:
+    if problem := path_problem(path):
+        raise refusal(problem)
+    return path
+
+
+def _whole_or_part(gpus: float) -> float:
+    if gpus > 1 and gpus != int(gpus):
+        raise ValueError
+    return gpus
+
+
+LISTED: Final = BeforeValidator(_listed)
+DISTINCT: Final = AfterValidator(_differ)
+
+Text = Annotated[str, Field(min_length=1, pattern=r"\S"), says("a text that is not empty")]
+Name = Annotated[
+    str,
+    Field(pattern=NAME_PATTERN),
+    says("a name of at most 64 letters, digits, '-' and '_' that begins with a letter or digit"),
+]
+Path = Annotated[str, AfterValidator(_path), Field(json_schema_extra={"pattern": PATH_PATTERN})]
+Json = Annotated[Any, AfterValidator(_json)]
+Scalar = Annotated[bool | int | float | str | None, says("a number, a text, true, false or null")]
+Count = Annotated[int, Field(ge=1, le=10**9), says("an integer >= 1")]
+Natural = Annotated[int, Field(ge=0, le=10**9), says("an integer >= 0")]
+Seed = Annotated[int, Field(ge=0, lt=2**31), says("an integer from 0 to 2147483647")]
+Number = Annotated[float, Field(allow_inf_nan=False), says("a number")]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False), says("a number > 0")]
+Gpus = Annotated[
+    float,
+    Field(ge=0, le=1024, allow_inf_nan=False),
+    AfterValidator(_whole_or_part),
+    says("0, a part of one GPU like 0.25, or a whole number of GPUs"),
+]
+Metric = Annotated[
+    str,
+    Field(pattern=OBJECTIVE_PATTERN),
+    says("a metric read while searching, train/<quantity> or valid/<quantity>, never one of a test split"),
+]
+Split = Annotated[
+    str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$"), says("the name of a split, e.g. near-iid")
+]
+
+
+def _read_space(written: Any) -> Any:
+    if isinstance(written, tuple) and all(isinstance(entry, Dimension) for entry in written):
+        return written
+    dimensions, problems = parse_space(written)
+    if problems:
+        faults = [(problem.path, problem.message) for problem in problems]
+        raise PydanticCustomError(FAULTS, "{faults}", {"faults": faults})
+    return dimensions
+
+
+def _range_schema() -> dict[str, Any]:
+    scalar = {"type": ["string", "number", "boolean", "null"]}
+    when = {"type": "object", "additionalProperties": {"type": "array", "items": scalar, "minItems": 1}}
+    values: dict[str, Any] = {
+        "float": {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2},
+        "int": {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2},
+        "choice": {"type": "array", "items": scalar, "minItems": 1},
+        "fixed": scalar,
+    }
+    beside: dict[str, Any] = {"log": {"type": "boolean"}, "step": {"type": "number", "exclusiveMinimum": 0}}
+    forms = [
+        {
+            "type": "object",
+            "required": [form],
+            "properties": {form: values[form], "when": when} | {key: beside[key] for key in sorted(keys)},
+            "additionalProperties": False,
+        }
+        for form, keys in FORMS.items()
+    ]
+    return {
+        "type": "object",
+        "propertyNames": {"pattern": PATH_PATTERN},
+        "additionalProperties": {"oneOf": forms},
+    }
+
+
+Dimensions = Annotated[
+    tuple[Dimension, ...],
+    BeforeValidator(_read_space),
+    PlainSerializer(render_space),
+    WithJsonSchema(_range_schema()),
+]
+"""Written as a mapping from field path to range."""
+
+
+def _component(written: Any) -> Any:
+    return {"name": written} if isinstance(written, str) else written
+
+
+def _named(component: Any) -> Any:
+    if not isinstance(component, Mapping):
+        raise refusal(f"must be a name or a mapping with a name, got {shown(component)}")
+    if not isinstance(component.get("name"), str) or not component["name"]:
+        raise refusal(f"must have a name, got {shown(component)}")
+    return dict(component)
+
+
+Component = Annotated[
+    Mapping[str, Json],
+    BeforeValidator(_named),
+    BeforeValidator(_component),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "minLength": 1},
+                {
+                    "type": "object",
+                    "properties": {"name": {"type": "string", "minLength": 1}},
+                    "required": ["name"],
+                },
+            ]
+        }
+    ),
+]
+"""A sampler or an early stopper: a name, or a mapping of `name` and keyword arguments."""
+
+assert PATH_PATTERN.startswith(f"^({'|'.join(ROOTS)})"), "the pattern and the roots of a path must agree"

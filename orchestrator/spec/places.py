@@ -1,0 +1,47 @@
+"""What a spec can say where: the types below a place, and the names that are known there."""
+
+from collections.abc import Mapping
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from orchestrator.spec.types import Section, Spec
+
+
+def below(kind: Any, key: str | int) -> Any:
+    """The type at `key` inside a value of type `kind`; `Any` where everything goes, None where nothing is."""
+    kind = bare(kind)
+    if kind is Any:
+        return Any
+    if isinstance(kind, type) and issubclass(kind, Section):
+        field = kind.model_fields.get(str(key))
+        return None if field is None else field.annotation
+    arguments = get_args(kind)
+    if get_origin(kind) is Mapping and isinstance(key, str):
+        return arguments[1]
+    if get_origin(kind) is tuple and isinstance(key, int):
+        return arguments[0]
+    return None
+
+
+def at(keys: tuple[str | int, ...]) -> Any:
+    """The type at `keys` inside a spec; None if there is no such place."""
+    kind: Any = Spec
+    for key in keys:
+        kind = below(kind, key)
+    return kind
+
+
+def known(kind: Any) -> tuple[str, ...]:
+    """The keys a section of type `kind` has; empty for what is no section."""
+    kind = bare(kind)
+    return tuple(kind.model_fields) if isinstance(kind, type) and issubclass(kind, Section) else ()
+
+
+def bare(kind: Any) -> Any:
+    """`kind` without annotations and without null."""
+    if get_origin(kind) is Annotated:
+        return bare(get_args(kind)[0])
+    if get_origin(kind) in {Union, UnionType}:
+        others = [part for part in get_args(kind) if part is not NoneType]
+        return bare(others[0]) if len(others) == 1 else kind
+    return kind

@@ -1,0 +1,172 @@
+"""What a spec asks for, as written: frozen and closed, an unknown key is an error.
+
+Types say what can be decided of one value alone; `checks` says what holds between values.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from orchestrator import identity
+from orchestrator.spec.kinds import (
+    DISTINCT,
+    LISTED,
+    Component,
+    Count,
+    Dimensions,
+    Gpus,
+    Json,
+    Metric,
+    Name,
+    Natural,
+    Number,
+    Path,
+    Positive,
+    Scalar,
+    Seed,
+    Split,
+    Text,
+    says,
+)
+
+
+class Section(BaseModel):
+    """Base of every part of a spec."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True, validate_default=True
+    )
+
+
+class Baseline(Section):
+    """The system everything is compared with. What its fields may be is checked by the planner."""
+
+    task: Mapping[str, Json]
+    """What is learnt: `name` of a file in trainables/tasks, and its settings."""
+    model: Mapping[str, Json]
+    """What learns it: `name` of a file in trainables/models, and its settings."""
+    train: Mapping[str, Json] = Field(default_factory=dict)
+    """How it is trained: steps, batch_size, lr, ponder_weight, ..."""
+
+
+class Arm(Section):
+    """The baseline with only these fields changed."""
+
+    why: Text
+    """What the arm shows, in a few words for people."""
+    set: Annotated[Mapping[Path, Json], Field(min_length=1)]
+    """Field path to value, e.g. `model.halt.unit: token`."""
+    drop: Annotated[tuple[Path, ...], LISTED, DISTINCT] = ()
+    """Searched fields that this arm does not search: those it lacks or sets itself."""
+
+
+class Objective(Section):
+    """What a search makes large or small."""
+
+    metric: Metric
+    """`<split>/<quantity>`, e.g. valid/accuracy."""
+    goal: Annotated[Literal["max", "min"], says("max or min")]
+    """`max` or `min`."""
+
+
+class Search(Section):
+    """How every arm, the baseline included, is searched: one study an arm."""
+
+    spaces: Annotated[tuple[Text, ...], LISTED, DISTINCT] = ()
+    """Ready-made spaces: `halting` for published ranges, `halting.wide` for wide ones."""
+    also: Dimensions = ()
+    """Further ranges by field path; they override those of `spaces`."""
+    sampler: Component = Field(default_factory=lambda: {"name": "tpe"})
+    """tpe, random, cmaes, ... or an Optuna sampler class; with keyword arguments as a mapping."""
+    stopper: Component | None = None
+    """asha, median, ... or an Optuna pruner class, one for each arm; null lets every trial run to its end."""
+    trials_per_arm: Count
+    """Trials of each arm's study."""
+    objectives: Annotated[tuple[Objective, ...], LISTED, Field(min_length=1)]
+    """A second objective makes the search a Pareto search."""
+    seed: Seed = 0
+    """Root of every sampler's randomness."""
+
+
+class Confirm(Section):
+    """How winners are retrained on seeds no search has seen."""
+
+    best: Count = 1
+    """How many of each arm's best assignments are retrained."""
+    seeds: Annotated[tuple[Seed, ...], LISTED, DISTINCT, Field(min_length=1)]
+    """The same seeds in every arm, so that effects are paired."""
+    splits: Annotated[tuple[Split, ...], LISTED, DISTINCT] = ()
+    """Test splits read after the last step; nothing else ever reads them."""
+
+
+class Resources(Section):
+    """What one trial may use."""
+
+    cpus: Positive = 1.0
+    """CPU cores."""
+    gpus: Gpus = 0.0
+    """GPUs; several trials share one if it is a part like 0.25."""
+    minutes: Positive | None = None
+    """Limit of work; beyond it the trial has timed out."""
+    checkpoint_seconds: Positive = 30.0
+    """Least time between two checkpoints."""
+    retries: Natural = 3
+    """How often a trial whose worker died is started again from its last checkpoint."""
+
+
+class Budget(Section):
+    """What the whole sweep may use."""
+
+    wall_clock_hours: Positive | None = None
+    """Hours of running, downtime not counted."""
+
+
+class Published(Section):
+    """One row of a published table, shown beside ours."""
+
+    arm: Name
+    """The arm it is compared with, or `baseline`."""
+    split: Split
+    metric: Text
+    """The quantity as we report it, e.g. accuracy."""
+    value: Number
+    source: Text
+    """Paper and table."""
+
+
+class Spec(Section):
+    """One question, and all that is run to answer it."""
+
+    name: Name
+    """The sweep: its folder, its MLflow experiment."""
+    question: Text
+    """What the sweep answers, in one sentence."""
+    baseline: Baseline
+    arms: Mapping[Name, Arm] = Field(default_factory=dict)
+    """The ablations, by name."""
+    grid: Mapping[Path, Annotated[tuple[Json, ...], LISTED, DISTINCT, Field(min_length=1)]] = Field(
+        default_factory=dict
+    )
+    """Field path to values; every combination is crossed with every arm."""
+    search: Search | None = None
+    confirm: Confirm | None = None
+    posthoc: Mapping[Path, Annotated[tuple[Scalar, ...], LISTED, DISTINCT, Field(min_length=1)]] = Field(
+        default_factory=dict
+    )
+    """Field path to values under which confirmed checkpoints are read again, without training."""
+    resources: Resources = Field(default_factory=Resources)
+    budget: Budget | None = None
+    published: Annotated[tuple[Published, ...], LISTED] = ()
+    profiles: Mapping[Name, Mapping[Text, Json]] = Field(default_factory=dict)
+    """Named sets of overrides: `small: {baseline.train.steps: 100}`. A loaded spec has one applied, carries none."""
+
+    @property
+    def digest(self) -> str:
+        """Content hash: equal for specs that ask for the same."""
+        return identity.digest(self.content())
+
+    def content(self) -> dict[str, Any]:
+        """All that is asked for, as JSON values; what is absent is left out."""
+        dumped: dict[str, Any] = self.model_dump(mode="json")
+        return {key: value for key, value in dumped.items() if value not in ({}, [], None)}

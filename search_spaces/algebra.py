@@ -1,0 +1,93 @@
+"""What spaces do: exist under conditions, admit assignments, merge, stand in order of dependence."""
+
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from graphlib import CycleError, TopologicalSorter
+from typing import Any, Final
+
+from search_spaces.dimensions import Assignment, Constraint, Dimension, Space, among, same
+from search_spaces.paths import MISSING, lookup
+
+
+class CyclicSpace(ValueError):
+    """Dimensions depend on each other in a circle, so none of them can be chosen first."""
+
+
+def effective(path: str, assignment: Assignment, settings: Mapping[str, Any]) -> Any:
+    """The value a trial would have at `path`: the assignment's, else the settings', else `MISSING`."""
+    return assignment[path] if path in assignment else lookup(settings, path)
+
+
+def exists(dimension: Dimension, assignment: Assignment, settings: Mapping[str, Any]) -> bool:
+    """Whether every condition of `dimension` holds. `assignment` must hold what it depends on already."""
+    return all(
+        among(effective(condition.path, assignment, settings), condition.values)
+        for condition in dimension.when
+    )
+
+
+def admits(constraint: Constraint, assignment: Assignment, settings: Mapping[str, Any]) -> bool:
+    """Whether `constraint` holds. Nothing is asked of a side that is nowhere or null.
+
+    Raises TypeError if the two sides cannot be ordered, e.g. a number and a word.
+    """
+    left = effective(constraint.left, assignment, settings)
+    right = constraint.right
+    if isinstance(right, str):
+        right = effective(right, assignment, settings)
+    if left in (MISSING, None) or right in (MISSING, None):
+        return True
+    try:
+        return _COMPARE[constraint.op](left, right)
+    except TypeError as error:
+        raise TypeError(f"{constraint} cannot be decided, got {left!r} and {right!r}") from error
+
+
+def merge(*spaces: Space) -> Space:
+    """All dimensions of `spaces`; of two with one path the later wins. Raises `CyclicSpace`."""
+    by_path = {dimension.path: dimension for space in spaces for dimension in space.dimensions}
+    constraints = dict.fromkeys(constraint for space in spaces for constraint in space.constraints)
+    return Space(ordered(by_path.values()), tuple(constraints))
+
+
+def without(space: Space, paths: Iterable[str]) -> Space:
+    """`space` minus the dimensions at `paths`."""
+    gone = frozenset(paths)
+    kept = tuple(dimension for dimension in space.dimensions if dimension.path not in gone)
+    return Space(kept, space.constraints)
+
+
+def ordered(dimensions: Iterable[Dimension]) -> tuple[Dimension, ...]:
+    """`dimensions` with each after all it depends on, else in the given order. Raises `CyclicSpace`."""
+    by_path = {dimension.path: dimension for dimension in dimensions}
+    sorter = TopologicalSorter(
+        {
+            path: [condition.path for condition in dimension.when if condition.path in by_path]
+            for path, dimension in by_path.items()
+        }
+    )
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        circle = " -> ".join(error.args[1])
+        raise CyclicSpace(f"conditions must not run in a circle, got {circle}") from error
+    rank = {path: position for position, path in enumerate(by_path)}
+    found: list[Dimension] = []
+    ready = set(sorter.get_ready())
+    while ready:
+        path = min(ready, key=rank.__getitem__)
+        ready.remove(path)
+        found.append(by_path[path])
+        sorter.done(path)
+        ready.update(sorter.get_ready())
+    return tuple(found)
+
+
+_COMPARE: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    "==": same,
+    "!=": lambda left, right: not same(left, right),
+    ">=": operator.ge,
+    ">": operator.gt,
+}

@@ -1,0 +1,243 @@
+"""Dimensions as a spec writes them, and back: `{float: [1.0e-4, 1.0e-2], log: true}`.
+
+One mapping a dimension. Exactly one key says the domain: `float: [low, high]`, `int: [low, high]`,
+`choice: [a, b]` or `fixed: value`. Ranges take `log: true` and `step: x`; every domain takes
+`when: {path: [values]}`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from search_spaces.algebra import CyclicSpace, ordered
+from search_spaces.dimensions import Choice, Dimension, Domain, Fixed, Float, Int, Value, When
+from search_spaces.nearest import hint
+from search_spaces.paths import path_problem
+
+FORMS: Final = {
+    "float": frozenset({"log", "step"}),
+    "int": frozenset({"log", "step"}),
+    "choice": frozenset[str](),
+    "fixed": frozenset[str](),
+}
+"""The domains, each with the keys that may stand beside it."""
+
+
+_Made = TypeVar("_Made")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with a written space."""
+
+    path: tuple[str | int, ...]
+    """Keys and positions inside what was parsed, e.g. ("train.lr", "float", 0)."""
+    message: str
+
+
+def parse_space(written: Any) -> tuple[tuple[Dimension, ...], tuple[Problem, ...]]:
+    """All dimensions of a mapping from path to form that are right, and all that is wrong with the others."""
+    if not isinstance(written, Mapping):
+        return (), (Problem((), f"must be a mapping from field path to range, got {shown(written)}"),)
+    problems: list[Problem] = []
+    dimensions: list[Dimension] = []
+    for path, form in written.items():
+        if problem := path_problem(path):
+            problems.append(Problem((path,), problem))
+        found = _Reader(path, problems).dimension(form)
+        if found is not None:
+            dimensions.append(found)
+    try:
+        return ordered(dimensions), tuple(problems)
+    except CyclicSpace as error:
+        return tuple(dimensions), (*problems, Problem((), str(error)))
+
+
+def render_space(dimensions: Sequence[Dimension]) -> dict[str, Any]:
+    """What `parse_space` reads back as `dimensions` (sources, which a spec cannot write, are left out)."""
+    return {dimension.path: _render(dimension) for dimension in dimensions}
+
+
+def shown(value: Any) -> str:
+    """How a message quotes what was given: short, in the words of YAML."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return str(value).lower()
+        case Mapping():
+            return "an empty mapping" if not value else f"a mapping with {_first(value)}"
+        case list() | tuple():
+            return "an empty list" if not value else f"a list of {len(value)}"
+        case str():
+            return f"the text {_cut(value)!r}"
+        case _:
+            return _cut(str(value))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _first(value: Mapping[str, Any]) -> str:
+    keys = [_cut(str(key)) for key in value]
+    return ", ".join(keys[:3]) + (", ..." if len(keys) > 3 else "")
+
+
+def _render(dimension: Dimension) -> dict[str, Any]:
+    match dimension.domain:
+        case Float(low, high, log, step):
+            written: dict[str, Any] = {"float": [low, high]}
+            written |= {"log": True} if log else {}
+            written |= {"step": step} if step is not None else {}
+        case Int(low, high, log, count):
+            written = {"int": [low, high]}
+            written |= {"log": True} if log else {}
+            written |= {"step": count} if count != 1 else {}
+        case Choice(values):
+            written = {"choice": list(values)}
+        case Fixed(value):
+            written = {"fixed": value}
+    if dimension.when:
+        written["when"] = {condition.path: list(condition.values) for condition in dimension.when}
+    return written
+
+
+class _Reader:
+    """Reads one dimension and notes what is wrong with it."""
+
+    def __init__(self, path: str, problems: list[Problem]) -> None:
+        self.path = path
+        self.problems = problems
+
+    def dimension(self, form: Any) -> Dimension | None:
+        before = len(self.problems)
+        if not isinstance(form, Mapping):
+            self._note(f"must be a range like {{float: [1.0e-4, 1.0e-2], log: true}}, got {shown(form)}")
+            return None
+        domain = self._domain(form)
+        when = self._when(form.get("when", {}))
+        if domain is None or path_problem(self.path) or len(self.problems) > before:
+            return None
+        return self._made(partial(Dimension, self.path, domain, when))
+
+    def _domain(self, form: Mapping[str, Any]) -> Domain | None:
+        kinds = [kind for kind in FORMS if kind in form]
+        if len(kinds) != 1:
+            given = " and ".join(kinds) if kinds else shown(form)
+            unknown = (
+                next((key for key in form if key not in {"log", "step", "when"}), "") if not kinds else ""
+            )
+            question = f". {hint(unknown, FORMS)}" if unknown else ""
+            self._note(f"must have exactly one of float, int, choice and fixed, got {given}{question}")
+            return None
+        (kind,) = kinds
+        allowed = {kind, "when", *FORMS[kind]}
+        for key in form:
+            if key not in allowed:
+                self._note(f"{key!r} does not go with {kind}. {hint(key, sorted(allowed))}", key)
+        match kind:
+            case "float":
+                return self._float(form)
+            case "int":
+                return self._int(form)
+            case "choice":
+                return self._choice(form["choice"])
+            case _:
+                return self._fixed(form["fixed"])
+
+    def _float(self, form: Mapping[str, Any]) -> Float | None:
+        bounds = self._bounds(form["float"], "float", _is_number, "two numbers [low, high]")
+        log = self._log(form)
+        step = form.get("step")
+        if step is not None and not _is_number(step):
+            self._note(f"must be a number > 0, got {shown(step)}", "step")
+            return None
+        if bounds is None or log is None:
+            return None
+        low, high = map(float, bounds)
+        return self._made(partial(Float, low, high, log, None if step is None else float(step)))
+
+    def _int(self, form: Mapping[str, Any]) -> Int | None:
+        bounds = self._bounds(form["int"], "int", _is_int, "two integers [low, high]")
+        log = self._log(form)
+        step = form.get("step", 1)
+        if not _is_int(step):
+            self._note(f"must be an integer >= 1, got {shown(step)}", "step")
+            return None
+        if bounds is None or log is None:
+            return None
+        low, high = bounds
+        return self._made(partial(Int, low, high, log, step))
+
+    def _choice(self, values: Any) -> Choice | None:
+        scalars = self._scalars(values, "choice")
+        return None if scalars is None else self._made(partial(Choice, scalars), "choice")
+
+    def _fixed(self, value: Any) -> Fixed | None:
+        if not _is_scalar(value):
+            self._note(f"must be a number, a text, true, false or null, got {shown(value)}", "fixed")
+            return None
+        return self._made(partial(Fixed, value), "fixed")
+
+    def _bounds(
+        self, given: Any, key: str, allowed: Callable[[Any], bool], wanted: str
+    ) -> tuple[Any, Any] | None:
+        if not isinstance(given, list | tuple) or len(given) != 2:
+            self._note(f"must be {wanted}, got {shown(given)}", key)
+            return None
+        wrong = [(position, bound) for position, bound in enumerate(given) if not allowed(bound)]
+        for position, bound in wrong:
+            self._note(f"must be one of {wanted}, got {shown(bound)}", key, position)
+        return None if wrong else (given[0], given[1])
+
+    def _log(self, form: Mapping[str, Any]) -> bool | None:
+        log = form.get("log", False)
+        if isinstance(log, bool):
+            return log
+        self._note(f"must be true or false, got {shown(log)}", "log")
+        return None
+
+    def _when(self, given: Any) -> tuple[When, ...]:
+        if not isinstance(given, Mapping):
+            self._note(f"must be a mapping from field path to a list of values, got {shown(given)}", "when")
+            return ()
+        found: list[When] = []
+        for path, values in given.items():
+            scalars = self._scalars(values, "when", path)
+            if scalars is not None:
+                made = self._made(partial(When, path, scalars), "when", path)
+                found.extend([made] if made is not None else [])
+        return tuple(found)
+
+    def _scalars(self, values: Any, *at: str | int) -> tuple[Value, ...] | None:
+        if not isinstance(values, list | tuple):
+            self._note(f"must be a list of values, got {shown(values)}", *at)
+            return None
+        wrong = [(position, value) for position, value in enumerate(values) if not _is_scalar(value)]
+        for position, value in wrong:
+            self._note(f"must be a number, a text, true, false or null, got {shown(value)}", *at, position)
+        return None if wrong else tuple(values)
+
+    def _made(self, make: Callable[[], _Made], *at: str | int) -> _Made | None:
+        try:
+            return make()
+        except ValueError as error:
+            self._note(str(error), *at)
+            return None
+
+    def _note(self, message: str, *at: str | int) -> None:
+        self.problems.append(Problem((self.path, *at), message))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_scalar(value: Any) -> bool:
+    return value is None or isinstance(value, bool | int | float | str)

@@ -1,0 +1,51 @@
+"""Dotted paths into settings: `model.halt.threshold` is the field `threshold` of `halt` of `model`."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from search_spaces.nearest import nearest
+
+ROOTS: Final = ("task", "model", "train")
+"""What every path begins with: the three mappings that settings are made of."""
+
+_PART: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class Missing:
+    """The type of `MISSING`: told apart from a field whose value is null."""
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING: Final = Missing()
+
+
+def path_problem(path: str) -> str | None:
+    """What is wrong with `path` as text; None if it could name a field."""
+    root, *fields = path.split(".")
+    if root not in ROOTS:
+        near = nearest(root, ROOTS)
+        question = f". Did you mean {'.'.join([near, *fields])!r}?" if near is not None else ""
+        return f"a path must begin with task, model or train, got {path!r}{question}"
+    if not fields:
+        return f"a path must name a field, e.g. '{root}.name', got {path!r}"
+    if not all(_PART.fullmatch(part) for part in fields):
+        return f"a path must be names joined by single dots, got {path!r}"
+    return None
+
+
+def lookup(settings: Mapping[str, Any], path: str) -> Any:
+    """The value at `path`, or `MISSING` if a part of the path is not there."""
+    value: Any = settings
+    for part in path.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            return MISSING
+        value = value[part]
+    return value
+
+
+def overlap(first: str, second: str) -> bool:
+    """Whether one path is the other or lies inside it, so that setting one touches the other."""
+    return f"{first}.".startswith(f"{second}.") or f"{second}.".startswith(f"{first}.")
