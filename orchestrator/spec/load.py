@@ -1,16 +1,18 @@
 """From a YAML file, a profile and overrides to a `Spec`, or to every fault at once."""
 
+import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from orchestrator.errors import Fault, SpecError
-from orchestrator.spec import document, places
+from orchestrator.spec import checks, document, places
 from orchestrator.spec.document import Document, Keys
 from orchestrator.spec.kinds import FAULTS
+from orchestrator.spec.overrides import BadOverride, apply, parse, profile_overrides
 from orchestrator.spec.types import Spec
 from search_spaces.nearest import hint
 from search_spaces.parse import shown
@@ -35,25 +37,79 @@ def load_spec(path: Path, overrides: Sequence[str] = (), profile: str | None = N
 
 def read_spec(path: Path, overrides: Sequence[str] = (), profile: str | None = None) -> SpecFile:
     """The same as `load_spec`, with the lines of every value. Raises `SpecError` with all faults."""
-    found = document.read_file(path)
+    written = document.read_file(path)
+    if not isinstance(written.data, dict):
+        raise SpecError(written.faults or [_no_spec(written)])
+    _, known_faults = validate(copy.deepcopy(written))
+    found = copy.deepcopy(written)
+    if profile is not None:
+        _apply_profile(found, profile)
+    _apply_overrides(found, overrides)
     spec, faults = validate(found)
+    faults += _profile_faults(written, profile, [*known_faults, *faults])
     if faults or spec is None:
-        raise SpecError(faults)
-    return SpecFile(spec, found)
+        raise SpecError(_in_order(faults))
+    return SpecFile(spec.model_copy(update={"profiles": {}}), found)
+
+
+def profile_names(path: Path) -> tuple[str, ...]:
+    """The profiles that the spec at `path` offers, in its order."""
+    data = document.read_file(path).data
+    profiles = data.get("profiles") if isinstance(data, dict) else None
+    return tuple(profiles) if isinstance(profiles, dict) else ()
 
 
 def validate(found: Document) -> tuple[Spec | None, list[Fault]]:
-    """The spec that `found` describes, if it has no faults, and all its faults."""
+    """The spec that `found` describes, None if it cannot be made, and all faults of `found`."""
+    spec = None
+    faults = checks.check(found)
     try:
-        return Spec.model_validate(found.data), found.faults
+        spec = Spec.model_validate(found.data)
     except ValidationError as error:
-        unreadable = {fault.path for fault in found.faults}
-        new = [
-            found.fault(keys, message)
-            for keys, message in _told(error)
-            if document.dotted(keys) not in unreadable
-        ]
-        return None, [*found.faults, *new]
+        faults = [*(found.fault(keys, message) for keys, message in _told(error)), *faults]
+    # What could not be read stands as null, which is rarely right: it is no second fault.
+    unreadable = {fault.path for fault in found.faults if fault.path}
+    return spec, [*found.faults, *(fault for fault in faults if fault.path not in unreadable)]
+
+
+def _no_spec(found: Document) -> Fault:
+    given = "an empty file" if found.data is None else shown(found.data)
+    return found.fault((), f"must be a mapping with name, question, baseline, ..., got {given}")
+
+
+def _apply_profile(found: Document, name: str) -> None:
+    try:
+        chosen = profile_overrides(found, name)
+    except BadOverride as error:
+        found.faults.append(found.fault(("profiles",), str(error)))
+    else:
+        apply(found, chosen)
+
+
+def _apply_overrides(found: Document, texts: Sequence[str]) -> None:
+    for text in texts:
+        try:
+            apply(found, [parse(text)])
+        except BadOverride as error:
+            found.faults.append(Fault(str(error), file=f"override {text!r}"))
+
+
+def _profile_faults(written: Document, chosen: str | None, known: Sequence[Fault]) -> list[Fault]:
+    """What the profiles that were not chosen would do wrong, beyond the faults that are `known`."""
+    profiles = written.data.get("profiles")
+    told: list[Fault] = []
+    for name in profiles if isinstance(profiles, dict) else ():
+        if name != chosen:
+            found = copy.deepcopy(written)
+            _apply_profile(found, name)
+            new = [fault for fault in validate(found)[1] if fault not in known]
+            told += [replace(fault, message=f"{fault.message} (with the profile {name!r})") for fault in new]
+    return told
+
+
+def _in_order(faults: Sequence[Fault]) -> list[Fault]:
+    """Each fault once, from the top of the file to its end, what has no line last."""
+    return sorted(dict.fromkeys(faults), key=lambda fault: (fault.line is None, fault.line or 0))
 
 
 def _told(error: ValidationError) -> list[tuple[Keys, str]]:

@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
+from orchestrator.spec.kinds import Path
 from orchestrator.spec.types import Section, Spec
+from search_spaces.dimensions import Dimension
 
 
 def below(kind: Any, key: str | int) -> Any:
@@ -31,6 +33,12 @@ def at(keys: tuple[str | int, ...]) -> Any:
     return kind
 
 
+def has_dotted_keys(kind: Any) -> bool:
+    """Whether a value of type `kind` is a mapping by field paths, whose dots are part of the key."""
+    kind = bare(kind)
+    return get_origin(kind) is Mapping and get_args(kind)[0] == Path
+
+
 def known(kind: Any) -> tuple[str, ...]:
     """The keys a section of type `kind` has; empty for what is no section."""
     kind = bare(kind)
@@ -38,9 +46,11 @@ def known(kind: Any) -> tuple[str, ...]:
 
 
 def bare(kind: Any) -> Any:
-    """`kind` without annotations and without null."""
+    """`kind` without annotations and without null; as it is written where that is another type."""
     if get_origin(kind) is Annotated:
         return bare(get_args(kind)[0])
+    if kind == tuple[Dimension, ...]:
+        return Mapping[Path, Any]
     if get_origin(kind) in {Union, UnionType}:
         others = [part for part in get_args(kind) if part is not NoneType]
         return bare(others[0]) if len(others) == 1 else kind

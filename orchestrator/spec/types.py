@@ -159,7 +159,7 @@ class Spec(Section):
     budget: Budget | None = None
     published: Annotated[tuple[Published, ...], LISTED] = ()
     profiles: Mapping[Name, Mapping[Text, Json]] = Field(default_factory=dict)
-    """Named sets of overrides: `small: {baseline.train.steps: 100}`. A loaded spec has one applied, carries none."""
+    """Named sets of overrides: `small: {baseline.train.steps: 100}`. A loaded spec carries none any more."""
 
     @property
     def digest(self) -> str:

@@ -1,0 +1,242 @@
+"""What must hold between the parts of a spec, as far as it can be decided without building a model.
+
+The rules look at the written values, right or wrong, so that a fault in one place hides none in another: each
+rule passes over what has not the form it expects, because that is a fault already.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from orchestrator.errors import Fault
+from orchestrator.spec.document import Document, Keys
+from search_spaces import catalog
+from search_spaces.algebra import CyclicSpace, merge
+from search_spaces.dimensions import Dimension, Fixed, Space
+from search_spaces.nearest import hint
+from search_spaces.parse import parse_space
+from search_spaces.paths import overlap
+
+BASELINE: Final = "baseline"
+Told = Iterator[tuple[Keys, str]]
+
+
+def check(found: Document) -> list[Fault]:
+    """Every fault between the parts of the spec `found`."""
+    written = _Written(found.data)
+    return [found.fault(keys, message) for rule in _RULES for keys, message in rule(written)]
+
+
+@dataclass(frozen=True)
+class _Written:
+    """The parts of a spec, an empty one for each that is absent or has not its form."""
+
+    data: Any
+
+    def mapping(self, *keys: str) -> Mapping[str, Any]:
+        found = self.at(*keys)
+        return found if isinstance(found, dict) else {}
+
+    def texts(self, *keys: str) -> list[tuple[int, str]]:
+        """The texts of a list, with their positions."""
+        return [(place, one) for place, one in self._items(*keys) if isinstance(one, str)]
+
+    def mappings(self, *keys: str) -> list[tuple[int, Mapping[str, Any]]]:
+        """The mappings of a list, with their positions."""
+        return [(place, one) for place, one in self._items(*keys) if isinstance(one, dict)]
+
+    def count(self, *keys: str) -> int | None:
+        found = self.at(*keys)
+        return found if isinstance(found, int) and not isinstance(found, bool) else None
+
+    def _items(self, *keys: str) -> list[tuple[int, Any]]:
+        found = self.at(*keys)
+        return list(enumerate(found)) if isinstance(found, list) else []
+
+    def at(self, *keys: str) -> Any:
+        found = self.data
+        for key in keys:
+            found = found.get(key) if isinstance(found, dict) else None
+        return found
+
+    @cached_property
+    def spaces(self) -> list[Space]:
+        """The ready-made spaces that exist."""
+        names = [name for _, name in self.texts("search", "spaces")]
+        return [catalog.load(name) for name in names if name in catalog.full_names()]
+
+    @cached_property
+    def also(self) -> tuple[Dimension, ...]:
+        """The spec's own ranges that have no faults."""
+        return parse_space(self.mapping("search", "also"))[0]
+
+    @cached_property
+    def searched(self) -> dict[str, Dimension | None]:
+        """All searched paths; None for one whose range has faults."""
+        found: dict[str, Dimension | None] = dict.fromkeys(self.mapping("search", "also"))
+        for dimension in (*(one for space in self.spaces for one in space.dimensions), *self.also):
+            found[dimension.path] = dimension
+        return found
+
+    @property
+    def all_known(self) -> bool:
+        """Whether `searched` is all that is searched: no space is misspelt."""
+        return len(self.spaces) == len(self.texts("search", "spaces"))
+
+    def drops(self, arm: str) -> list[tuple[int, str]]:
+        return self.texts("arms", arm, "drop")
+
+    def dropped(self, arm: str) -> frozenset[str]:
+        return frozenset(path for _, path in self.drops(arm))
+
+
+def _phases(written: _Written) -> Told:
+    if isinstance(written.data, dict) and written.at("search") is None and written.at("confirm") is None:
+        yield (), "must have a search, a confirm or both, got neither"
+    if written.mapping("posthoc") and written.at("confirm") is None:
+        yield ("posthoc",), "needs confirm, whose checkpoints it reads again"
+    for path in written.mapping("posthoc"):
+        if path.startswith("train."):
+            yield (
+                ("posthoc", path),
+                "must be a field of model or task: reading a checkpoint again trains nothing",
+            )
+
+
+def _space_names(written: _Written) -> Told:
+    for place, name in written.texts("search", "spaces"):
+        if name not in catalog.full_names():
+            yield (
+                ("search", "spaces", place),
+                f"no search space named {name!r}. {hint(name, catalog.full_names())}",
+            )
+
+
+def _search(written: _Written) -> Told:
+    search = written.mapping("search")
+    dimensions = written.searched.values()
+    named = bool(written.texts("search", "spaces"))
+    if search and not named and all(one is not None and isinstance(one.domain, Fixed) for one in dimensions):
+        yield ("search",), "must vary something: name a space under spaces or write a range under also"
+    try:
+        merge(*written.spaces, Space(written.also))
+    except CyclicSpace as error:
+        yield ("search", "also"), str(error)
+    objectives = written.mappings("search", "objectives")
+    if len(objectives) > 1 and search.get("stopper") is not None:
+        yield (
+            ("search", "stopper"),
+            f"must be null with {len(objectives)} objectives: early stopping goes by one objective",
+        )
+    metrics = [objective.get("metric") for _, objective in objectives]
+    for place, objective in objectives:
+        if objective.get("metric") in metrics[:place] and isinstance(objective.get("metric"), str):
+            yield (
+                ("search", "objectives", place, "metric"),
+                "must be another metric than the objectives before it",
+            )
+
+
+def _confirm(written: _Written) -> Told:
+    best, trials = written.count("confirm", "best"), written.count("search", "trials_per_arm")
+    if best is not None and best > 1 and written.at("search") is None:
+        yield ("confirm", "best"), f"must be 1 without a search, each arm then has one assignment, got {best}"
+    if best is not None and trials is not None and best > trials >= 1:
+        yield ("confirm", "best"), f"must be at most search.trials_per_arm, {trials}, got {best}"
+    for place, split in written.texts("confirm", "splits"):
+        if split in {"train", "valid"}:
+            yield (
+                ("confirm", "splits", place),
+                f"must be a test split, got {split!r}, which every trial reads anyway",
+            )
+
+
+def _arm_names(written: _Written) -> Told:
+    if BASELINE in written.mapping("arms"):
+        yield ("arms", BASELINE), "must have another name: baseline is the system without changes"
+    names = (BASELINE, *written.mapping("arms"))
+    for place, row in written.mappings("published"):
+        arm = row.get("arm")
+        if isinstance(arm, str) and arm not in names:
+            yield ("published", place, "arm"), f"no arm named {arm!r}. {hint(arm, names)}"
+
+
+def _arm_changes(written: _Written) -> Told:
+    grid = tuple(written.mapping("grid"))
+    for arm in written.mapping("arms"):
+        changes = tuple(written.mapping("arms", arm, "set"))
+        for place, path in enumerate(changes):
+            keys = ("arms", arm, "set", path)
+            for other in changes[:place]:
+                if overlap(path, other):
+                    yield (
+                        keys,
+                        f"must not be set together with {other}, one contains the other: write one of them",
+                    )
+            for axis in grid:
+                if overlap(path, axis):
+                    yield (
+                        keys,
+                        f"must not be set by an arm and by the grid ({axis}): take it out of one of them",
+                    )
+
+
+def _arm_searches(written: _Written) -> Told:
+    for arm in written.mapping("arms"):
+        kept = {path: one for path, one in written.searched.items() if path not in written.dropped(arm)}
+        for path, value in written.mapping("arms", arm, "set").items():
+            for problem in _set_against(kept, path, value):
+                yield ("arms", arm, "set", path), problem
+        for place, path in written.drops(arm):
+            if written.mapping("search") and written.all_known and path not in written.searched:
+                yield (
+                    ("arms", arm, "drop", place),
+                    f"drops {path!r}, which no search varies. {hint(path, written.searched)}",
+                )
+
+
+def _set_against(searched: Mapping[str, Dimension | None], path: str, value: Any) -> Iterator[str]:
+    """What is wrong with an arm that sets `path` to `value` while its search varies `searched`."""
+    for leaf, is_parent in _leaves(path, value):
+        if leaf in searched:
+            yield f"sets {leaf}, which its search varies: add {leaf} to the arm's drop, or do not set it"
+        for other, dimension in searched.items():
+            # A dimension with conditions may well not exist here: whether it does is for the planner.
+            if is_parent and other.startswith(f"{leaf}.") and dimension is not None and not dimension.when:
+                yield f"leaves no {other} for its search to vary: add {other} to the arm's drop"
+
+
+def _leaves(path: str, value: Any) -> Iterator[tuple[str, bool]]:
+    """The fields that setting `path` to `value` sets, each with whether it closes off what lies below it."""
+    if isinstance(value, dict) and value:
+        for key, inner in value.items():
+            yield from _leaves(f"{path}.{key}", inner)
+    else:
+        yield path, not isinstance(value, dict)
+
+
+def _grid(written: _Written) -> Told:
+    axes = tuple(written.mapping("grid"))
+    for place, path in enumerate(axes):
+        for other in axes[:place]:
+            if overlap(path, other):
+                yield ("grid", path), f"must not overlap {other}, one contains the other: write one of them"
+        for searched in written.searched:
+            if overlap(path, searched):
+                yield (
+                    ("grid", path),
+                    f"must not set what the search varies ({searched}): take it out of one of them",
+                )
+
+
+_RULES: Final[tuple[Callable[[_Written], Told], ...]] = (
+    _phases,
+    _space_names,
+    _search,
+    _confirm,
+    _arm_names,
+    _arm_changes,
+    _arm_searches,
+    _grid,
+)

@@ -1,0 +1,159 @@
+"""`key=value` overrides, from the command line and from profiles: one grammar, one way to apply them.
+
+The key is a dotted path from the root of the spec (`baseline.train.steps`, `confirm.seeds[0]`). The value is
+YAML (`[1, 2]`, `{float: [0, 1]}`, `3e-4`, `null`). Null takes an arm, a range, a grid or posthoc axis or a
+whole optional section away; elsewhere it is the value null.
+"""
+
+import copy
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from orchestrator.errors import Fault
+from orchestrator.spec import places, scalars
+from orchestrator.spec.document import Document, Keys, Origin, dotted, read_text
+from search_spaces.nearest import hint
+from search_spaces.parse import shown
+
+_INDEX: Final = re.compile(r"\[(\d+)\]")
+_NAME: Final = re.compile(r"\.([^.\[\]=]+)")
+_REMOVABLE: Final = {("arms",), ("grid",), ("posthoc",), ("search", "also")}
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """One change to a written spec."""
+
+    key: str
+    """Dotted path from the root of the spec."""
+    value: Any
+    origin: Origin
+    """Where it was asked for."""
+
+
+class BadOverride(ValueError):
+    """An override that cannot be read or names no place; the message says which and what there is."""
+
+
+def parse(text: str) -> Override:
+    """The override that `text` (`key=value`) asks for. Raises `BadOverride`."""
+    key, equals, written = text.partition("=")
+    key = key.strip()
+    if not equals or not key:
+        raise BadOverride(f"an override must be key=value, got {text!r}")
+    found = read_text(written, f"override {text!r}", lines=False)
+    if found.faults:
+        raise BadOverride("; ".join(fault.message for fault in found.faults))
+    return Override(key, found.data, Origin(f"override {text!r}"))
+
+
+def render(key: str, value: Any) -> str:
+    """What `parse` reads back as `key` and `value`."""
+    return f"{key}={scalars.dump(value, flow=True)}"
+
+
+def profile_overrides(found: Document, name: str) -> list[Override]:
+    """The overrides of the profile `name`. Raises `BadOverride` if there is none."""
+    profiles = found.data.get("profiles")
+    profiles = profiles if isinstance(profiles, dict) else {}
+    if name not in profiles:
+        raise BadOverride(f"no profile named {name!r}. {hint(name, profiles)}")
+    entries = profiles[name] if isinstance(profiles[name], dict) else {}
+    return [
+        Override(key, copy.deepcopy(value), found.origins[("profiles", name, key)])
+        for key, value in entries.items()
+    ]
+
+
+def apply(found: Document, overrides: Iterable[Override]) -> None:
+    """Change `found` in place. An override that names no place becomes a fault, the others are applied."""
+    for override in overrides:
+        try:
+            _apply(found, resolve(override.key, found.data), override)
+        except BadOverride as error:
+            origin = override.origin
+            found.faults.append(Fault(str(error), path=override.key, file=origin.file, line=origin.line))
+
+
+def resolve(key: str, data: Any) -> Keys:
+    """The keys that the dotted `key` means inside the spec `data`. Raises `BadOverride`.
+
+    Keys that hold dots themselves, like field paths under `set`, are taken whole.
+    """
+    keys: Keys = ()
+    kind: Any = places.at(())
+    rest = f".{key}"
+    while rest:
+        inside = _inside(data, keys)
+        part, rest = _next(kind, inside, rest)
+        kind = _kind_below(kind, inside, part, keys, last=not rest)
+        keys = (*keys, part)
+    return keys
+
+
+def _next(kind: Any, inside: Any, rest: str) -> tuple[str | int, str]:
+    """The first part of `rest` and what is left; `rest` begins with a dot or an index."""
+    if index := _INDEX.match(rest):
+        return int(index[1]), rest[index.end() :]
+    if places.has_dotted_keys(kind):
+        whole = rest[1:]
+        written = inside if isinstance(inside, dict) else {}
+        fits = [one for one in written if whole == one or whole.startswith((f"{one}.", f"{one}["))]
+        found = max(fits, key=len, default=whole)
+        return found, whole[len(found) :]
+    name = _NAME.match(rest)
+    if name is None:
+        raise BadOverride(f"must be names joined by single dots and positions like [0], got {rest[:40]!r}")
+    return name[1], rest[name.end() :]
+
+
+def _kind_below(kind: Any, inside: Any, part: str | int, keys: Keys, *, last: bool) -> Any:
+    """The type at `part`. Raises `BadOverride` if there is no such place, or nothing there to change."""
+    found = places.below(kind, part)
+    at = f"{dotted(keys)} " if keys else "a spec "
+    if found is None and (names := places.known(kind)):
+        raise BadOverride(f"{at}has no key {str(part)!r}. {hint(str(part), names)}")
+    if found is None or (inside is not None and not isinstance(inside, dict | list)):
+        raise BadOverride(f"{at}is {shown(inside)} and has no parts: set it as a whole")
+    if isinstance(part, int) and not (isinstance(inside, list) and part < len(inside)):
+        raise BadOverride(f"{at}has no position {part}, it is {shown(inside)}")
+    if isinstance(part, str) and isinstance(inside, list):
+        raise BadOverride(f"{at}is {shown(inside)}: say which by a position like [0]")
+    if keys == ("arms",) and not last and part not in (inside or {}):
+        raise BadOverride(f"no arm named {part!r}. {hint(str(part), inside or {})}")
+    return found
+
+
+def _inside(data: Any, keys: Keys) -> Any:
+    """What is written at `keys`; None if nothing is."""
+    for key in keys:
+        if isinstance(data, dict):
+            data = data.get(key)
+        elif isinstance(data, list) and isinstance(key, int) and key < len(data):
+            data = data[key]
+        else:
+            return None
+    return data
+
+
+def _apply(found: Document, keys: Keys, override: Override) -> None:
+    *outer, last = keys
+    inside: Any = found.data
+    for length, key in enumerate(outer, start=1):
+        if isinstance(inside, dict) and inside.get(key) is None:
+            inside[key] = {}
+            found.origins[keys[:length]] = override.origin
+        inside = inside[key]
+    if override.value is None and tuple(outer) in _REMOVABLE:
+        if last not in inside:
+            raise BadOverride(
+                f"{dotted(tuple(outer))} has no {last!r} to take away. {hint(str(last), inside)}"
+            )
+        del inside[last]
+        return
+    for inner in [one for one in found.origins if one[: len(keys)] == keys]:
+        del found.origins[inner]
+    found.origins[keys] = override.origin
+    inside[last] = override.value

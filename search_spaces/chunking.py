@@ -1,0 +1,33 @@
+"""Recurrence over chunks: how the sequence is cut, and how many memory slots carry over from chunk to chunk.
+
+A sequence is cut into chunks of a size, or into a number of chunks. Sources: Ray Chowdhury and Caragea,
+"Investigating Recurrent Transformers with Dynamic Halt", appendix A (chunk sizes and slots of the temporal
+latent bottleneck by task) and section 6.6 (fixed recurrence: five chunks whatever the length).
+"""
+
+from search_spaces.dimensions import Choice, Constraint, Dimension, Int, Space, When
+
+_SIZES = "Investigating Recurrent Transformers with Dynamic Halt, appendix A: all tasks"
+_COUNT = "Investigating Recurrent Transformers with Dynamic Halt, section 6.6: fixed recurrence"
+_BY_SIZE = (When("model.chunk.by", ("size",)),)
+_BY_COUNT = (When("model.chunk.by", ("count",)),)
+_LIMITS = (Constraint("model.chunk.size", "<=", "task.train_length_max"),)
+
+published = Space(
+    (
+        Dimension("model.chunk.by", Choice(("size", "count")), source=_COUNT),
+        Dimension("model.chunk.size", Choice((10, 20, 32, 64, 100)), _BY_SIZE, _SIZES),
+        Dimension("model.chunk.count", Choice((5,)), _BY_COUNT, _COUNT),
+        Dimension("model.memory.slots", Choice((5, 10, 20, 100)), source=_SIZES),
+    ),
+    _LIMITS,
+)
+wide = Space(
+    (
+        Dimension("model.chunk.by", Choice(("size", "count")), source=_COUNT),
+        Dimension("model.chunk.size", Int(4, 256, log=True), _BY_SIZE, "around the published sizes"),
+        Dimension("model.chunk.count", Int(2, 16), _BY_COUNT, "around the published number"),
+        Dimension("model.memory.slots", Int(1, 128, log=True), source="around the published numbers"),
+    ),
+    _LIMITS,
+)

@@ -1,0 +1,34 @@
+"""Dynamic halting: weight of the ponder cost (beta), halting threshold (alpha_thresh), upper bound on layers.
+
+Sources: Ray Chowdhury and Caragea, "Investigating Recurrent Transformers with Dynamic Halt", appendix A (beta
+chosen among four values on the ListOps-O validation split, the threshold held at 0.999, bounds of 10, 15 and
+20 layers by task); Tan et al., "Sparse Universal Transformer", section 4.4 (thresholds 0.1 to 0.9 after
+training).
+"""
+
+from search_spaces.dimensions import Choice, Dimension, Float, Int, Space
+
+_BETA = "Investigating Recurrent Transformers with Dynamic Halt, appendix A"
+_THRESHOLD = "Sparse Universal Transformer, section 4.4; 0.999 is what every system trains with"
+_BOUND = "Investigating Recurrent Transformers with Dynamic Halt, appendix A: ListOps-O, logic, flip-flop"
+
+published = Space(
+    (
+        Dimension("train.ponder_weight", Choice((0.001, 0.01, 0.1, 1.0)), source=_BETA),
+        Dimension(
+            "model.halt.threshold",
+            Choice((0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.999)),
+            source=_THRESHOLD,
+        ),
+        Dimension("model.max_layers", Choice((10, 15, 20)), source=_BOUND),
+    )
+)
+wide = Space(
+    (
+        Dimension(
+            "train.ponder_weight", Float(1e-5, 1.0, log=True), source="two decades below the published"
+        ),
+        Dimension("model.halt.threshold", Float(0.05, 0.999), source="all that published thresholds span"),
+        Dimension("model.max_layers", Int(2, 40), source="up to the published runtime study's bound"),
+    )
+)
