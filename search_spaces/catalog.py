@@ -23,33 +23,19 @@ class UnknownSpace(LookupError):
 @cache
 def names() -> tuple[str, ...]:
     """Sorted names of all ready-made spaces, without variants."""
-    found = (entry.name for entry in pkgutil.iter_modules(search_spaces.__path__))
-    return tuple(sorted(name for name in found if DEFAULT_VARIANT in variants(_module(name))))
+    return tuple(dict.fromkeys(full_name.partition(".")[0] for full_name in _all()))
 
 
-def variants(module: ModuleType) -> dict[str, Space]:
-    """The variants a space file offers, by name."""
-    return {name: value for name, value in vars(module).items() if isinstance(value, Space)}
-
-
-@cache
 def full_names() -> tuple[str, ...]:
     """Everything a spec can name: `halting` and `halting.wide`, but not `halting.published`."""
-    return tuple(
-        name if variant == DEFAULT_VARIANT else f"{name}.{variant}"
-        for name in names()
-        for variant in sorted(variants(_module(name)), key=lambda one: (one != DEFAULT_VARIANT, one))
-    )
+    return tuple(_all())
 
 
 def load(full_name: str) -> Space:
     """The space called `full_name`. Raises `UnknownSpace`."""
-    name, _, variant = full_name.partition(".")
-    if name in names():
-        offered = variants(_module(name))
-        if (variant or DEFAULT_VARIANT) in offered:
-            return offered[variant or DEFAULT_VARIANT]
-    raise UnknownSpace(f"no search space named {full_name!r}. {hint(full_name, full_names())}")
+    if full_name not in _all():
+        raise UnknownSpace(f"no search space named {full_name!r}. {hint(full_name, full_names())}")
+    return _all()[full_name]
 
 
 def describe(full_name: str) -> str:
@@ -57,6 +43,17 @@ def describe(full_name: str) -> str:
     load(full_name)
     text = _module(full_name.partition(".")[0]).__doc__ or ""
     return text.strip().partition("\n")[0]
+
+
+@cache
+def _all() -> dict[str, Space]:
+    found: dict[str, Space] = {}
+    for name in sorted(entry.name for entry in pkgutil.iter_modules(search_spaces.__path__)):
+        variants = {key: value for key, value in vars(_module(name)).items() if isinstance(value, Space)}
+        if DEFAULT_VARIANT in variants:
+            found[name] = variants.pop(DEFAULT_VARIANT)
+            found |= {f"{name}.{variant}": variants[variant] for variant in sorted(variants)}
+    return found
 
 
 def _module(name: str) -> ModuleType:

@@ -4,12 +4,13 @@ A refusal reads "must be <words>, got <what was given>". JSON Schema carries the
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
+    JsonValue,
     PlainSerializer,
     ValidationError,
     WithJsonSchema,
@@ -85,8 +86,23 @@ def _whole_or_part(gpus: float) -> float:
     return gpus
 
 
-LISTED: Final = BeforeValidator(_listed)
-DISTINCT: Final = AfterValidator(_differ)
+_Item = TypeVar("_Item")
+_UNIQUE: Final[dict[str, JsonValue]] = {"uniqueItems": True}
+
+Listed = Annotated[tuple[_Item, ...], BeforeValidator(_listed)]
+Some = Annotated[tuple[_Item, ...], Field(min_length=1), BeforeValidator(_listed)]
+Distinct = Annotated[
+    tuple[_Item, ...],
+    Field(json_schema_extra=_UNIQUE),
+    BeforeValidator(_listed),
+    AfterValidator(_differ),
+]
+SomeDistinct = Annotated[
+    tuple[_Item, ...],
+    Field(min_length=1, json_schema_extra=_UNIQUE),
+    BeforeValidator(_listed),
+    AfterValidator(_differ),
+]
 
 Text = Annotated[str, Field(min_length=1, pattern=r"\S"), says("a text that is not empty")]
 Name = Annotated[
@@ -128,13 +144,14 @@ def _read_space(written: Any) -> Any:
     return dimensions
 
 
-def _range_schema() -> dict[str, Any]:
+def range_schema() -> dict[str, Any]:
+    """JSON Schema of one written range."""
     scalar = {"type": ["string", "number", "boolean", "null"]}
     when = {"type": "object", "additionalProperties": {"type": "array", "items": scalar, "minItems": 1}}
     values: dict[str, Any] = {
         "float": {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2},
         "int": {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2},
-        "choice": {"type": "array", "items": scalar, "minItems": 1},
+        "choice": {"type": "array", "items": scalar, "minItems": 1, "uniqueItems": True},
         "fixed": scalar,
     }
     beside: dict[str, Any] = {"log": {"type": "boolean"}, "step": {"type": "number", "exclusiveMinimum": 0}}
@@ -147,18 +164,20 @@ def _range_schema() -> dict[str, Any]:
         }
         for form, keys in FORMS.items()
     ]
-    return {
-        "type": "object",
-        "propertyNames": {"pattern": PATH_PATTERN},
-        "additionalProperties": {"oneOf": forms},
-    }
+    return {"oneOf": forms}
 
 
 Dimensions = Annotated[
     tuple[Dimension, ...],
     BeforeValidator(_read_space),
     PlainSerializer(render_space),
-    WithJsonSchema(_range_schema()),
+    WithJsonSchema(
+        {
+            "type": "object",
+            "propertyNames": {"pattern": PATH_PATTERN},
+            "additionalProperties": range_schema(),
+        }
+    ),
 ]
 """Written as a mapping from field path to range."""
 

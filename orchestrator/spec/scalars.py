@@ -63,6 +63,13 @@ class Dumper(yaml.SafeDumper):
         """No anchors: a written spec is for people."""
         return True
 
+    def represent_sequence(
+        self, tag: str, sequence: Any, flow_style: bool | None = None
+    ) -> yaml.SequenceNode:
+        """Lists of plain words on one line."""
+        plain = not any(isinstance(item, dict | list | tuple) for item in sequence)
+        return super().represent_sequence(tag, sequence, True if plain else flow_style)
+
 
 def dump(value: Any, *, flow: bool = False) -> str:
     """`value` as YAML, in block style or on one line (`flow`)."""

@@ -10,13 +10,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator import identity
 from orchestrator.spec.kinds import (
-    DISTINCT,
-    LISTED,
     Component,
     Count,
     Dimensions,
+    Distinct,
     Gpus,
     Json,
+    Listed,
     Metric,
     Name,
     Natural,
@@ -25,6 +25,8 @@ from orchestrator.spec.kinds import (
     Positive,
     Scalar,
     Seed,
+    Some,
+    SomeDistinct,
     Split,
     Text,
     says,
@@ -57,7 +59,7 @@ class Arm(Section):
     """What the arm shows, in a few words for people."""
     set: Annotated[Mapping[Path, Json], Field(min_length=1)]
     """Field path to value, e.g. `model.halt.unit: token`."""
-    drop: Annotated[tuple[Path, ...], LISTED, DISTINCT] = ()
+    drop: Distinct[Path] = ()
     """Searched fields that this arm does not search: those it lacks or sets itself."""
 
 
@@ -73,7 +75,7 @@ class Objective(Section):
 class Search(Section):
     """How every arm, the baseline included, is searched: one study an arm."""
 
-    spaces: Annotated[tuple[Text, ...], LISTED, DISTINCT] = ()
+    spaces: Distinct[Text] = ()
     """Ready-made spaces: `halting` for published ranges, `halting.wide` for wide ones."""
     also: Dimensions = ()
     """Further ranges by field path; they override those of `spaces`."""
@@ -83,7 +85,7 @@ class Search(Section):
     """asha, median, ... or an Optuna pruner class, one for each arm; null lets every trial run to its end."""
     trials_per_arm: Count
     """Trials of each arm's study."""
-    objectives: Annotated[tuple[Objective, ...], LISTED, Field(min_length=1)]
+    objectives: Some[Objective]
     """A second objective makes the search a Pareto search."""
     seed: Seed = 0
     """Root of every sampler's randomness."""
@@ -94,9 +96,9 @@ class Confirm(Section):
 
     best: Count = 1
     """How many of each arm's best assignments are retrained."""
-    seeds: Annotated[tuple[Seed, ...], LISTED, DISTINCT, Field(min_length=1)]
+    seeds: SomeDistinct[Seed]
     """The same seeds in every arm, so that effects are paired."""
-    splits: Annotated[tuple[Split, ...], LISTED, DISTINCT] = ()
+    splits: Distinct[Split] = ()
     """Test splits read after the last step; nothing else ever reads them."""
 
 
@@ -145,19 +147,15 @@ class Spec(Section):
     baseline: Baseline
     arms: Mapping[Name, Arm] = Field(default_factory=dict)
     """The ablations, by name."""
-    grid: Mapping[Path, Annotated[tuple[Json, ...], LISTED, DISTINCT, Field(min_length=1)]] = Field(
-        default_factory=dict
-    )
+    grid: Mapping[Path, SomeDistinct[Json]] = Field(default_factory=dict)
     """Field path to values; every combination is crossed with every arm."""
     search: Search | None = None
     confirm: Confirm | None = None
-    posthoc: Mapping[Path, Annotated[tuple[Scalar, ...], LISTED, DISTINCT, Field(min_length=1)]] = Field(
-        default_factory=dict
-    )
+    posthoc: Mapping[Path, SomeDistinct[Scalar]] = Field(default_factory=dict)
     """Field path to values under which confirmed checkpoints are read again, without training."""
     resources: Resources = Field(default_factory=Resources)
     budget: Budget | None = None
-    published: Annotated[tuple[Published, ...], LISTED] = ()
+    published: Listed[Published] = ()
     profiles: Mapping[Name, Mapping[Text, Json]] = Field(default_factory=dict)
     """Named sets of overrides: `small: {baseline.train.steps: 100}`. A loaded spec carries none any more."""
 

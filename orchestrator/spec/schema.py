@@ -1,0 +1,118 @@
+"""The JSON Schema of a spec, with the settings of every task and model: what editors complete and check.
+
+It says what can be said of one value at a time. `haltsweep check` says the rest, and in better words.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from orchestrator.spec.kinds import NAME_PATTERN, range_schema
+from orchestrator.spec.types import Spec
+from search_spaces import catalog as spaces
+
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+Schema = dict[str, Any]
+
+
+def json_schema() -> Schema:
+    """The schema of a spec file. Loads every task and model, and torch with them."""
+    whole = Spec.model_json_schema()
+    definitions: Schema = whole["$defs"]
+    settings = _settings(definitions)
+    definitions["Baseline"]["properties"] |= settings
+    fields = _fields(settings, definitions)
+    definitions["Arm"]["properties"]["set"] |= _by_path(fields)
+    definitions["Arm"]["properties"]["drop"]["items"] = {"enum": sorted(fields)}
+    search = definitions["Search"]["properties"]
+    definitions["Range"] = range_schema()
+    search["also"] |= _by_path(dict.fromkeys(fields, {"$ref": "#/$defs/Range"}))
+    search["spaces"]["items"] = {"enum": list(spaces.full_names())}
+    properties = whole["properties"]
+    axes = _by_path({path: {"type": "array", "minItems": 1, "items": one} for path, one in fields.items()})
+    properties["grid"] |= axes
+    properties["posthoc"] |= _by_path(
+        {path: one for path, one in axes["properties"].items() if not path.startswith("train.")}
+    )
+    properties["arms"] |= {
+        "patternProperties": {NAME_PATTERN: {"$ref": "#/$defs/Arm"}},
+        "additionalProperties": False,
+        "propertyNames": {"not": {"const": "baseline"}},
+    }
+    return {"$schema": DIALECT, "title": "haltsweep spec"} | {
+        key: value for key, value in whole.items() if key != "title"
+    }
+
+
+def _by_path(fields: Mapping[str, Schema]) -> Schema:
+    """A mapping that has no other keys than these field paths."""
+    return {"properties": dict(fields), "patternProperties": {}, "additionalProperties": False}
+
+
+def _settings(definitions: Schema) -> Schema:
+    """Schemas of `task`, `model` and `train`; what they refer to is added to `definitions`."""
+    from trainables import catalog
+    from trainables.training.config import TrainConfig
+
+    found: Schema = {}
+    kinds: tuple[tuple[str, catalog.Kind], ...] = (("task", "tasks"), ("model", "models"))
+    for root, kind in kinds:
+        known = catalog.names(kind)
+        for name in known:
+            config = catalog.load(kind, name).Config.model_json_schema()
+            _adopt(f"{root}.{name}", config, definitions)
+        found[root] = {
+            "type": "object",
+            "required": ["name"],
+            "properties": {"name": {"enum": list(known)}},
+            "allOf": [
+                {
+                    "if": {"properties": {"name": {"const": name}}},
+                    "then": {"$ref": f"#/$defs/{root}.{name}"},
+                }
+                for name in known
+            ],
+        }
+    _adopt("train", TrainConfig.model_json_schema(), definitions)
+    found["train"] = {"$ref": "#/$defs/train"}
+    return found
+
+
+def _adopt(name: str, schema: Schema, definitions: Schema) -> None:
+    """Add `schema` to `definitions` as `name`, and what it brings along under names of their own."""
+    brought = schema.pop("$defs", {})
+    definitions[name] = _renamed(schema, name)
+    for inner, one in brought.items():
+        definitions[f"{name}.{inner}"] = _renamed(one, name)
+
+
+def _renamed(schema: Any, name: str) -> Any:
+    match schema:
+        case {"$ref": str(target), **rest}:
+            return {"$ref": target.replace("#/$defs/", f"#/$defs/{name}."), **_renamed(rest, name)}
+        case dict():
+            return {key: _renamed(value, name) for key, value in schema.items() if key != "discriminator"}
+        case list():
+            return [_renamed(item, name) for item in schema]
+        case _:
+            return schema
+
+
+def _fields(settings: Schema, definitions: Schema) -> dict[str, Schema]:
+    """Every field path of every task, of every model and of training, with what it can be set to."""
+    found: dict[str, list[Schema]] = {}
+    for root, schema in settings.items():
+        for path, one in _walk(root, schema, definitions):
+            if one not in found.setdefault(path, []):
+                found[path].append(one)
+    return {path: ones[0] if len(ones) == 1 else {"anyOf": ones} for path, ones in sorted(found.items())}
+
+
+def _walk(path: str, schema: Schema, definitions: Schema) -> Iterator[tuple[str, Schema]]:
+    """The fields below `path`, which is described by `schema`."""
+    if "$ref" in schema:
+        yield from _walk(path, definitions[schema["$ref"].removeprefix("#/$defs/")], definitions)
+    for name, inner in schema.get("properties", {}).items():
+        yield f"{path}.{name}", inner
+        yield from _walk(f"{path}.{name}", inner, definitions)
+    for branch in (*schema.get("anyOf", ()), *schema.get("oneOf", ()), *schema.get("allOf", ())):
+        yield from _walk(path, branch.get("then", branch), definitions)
