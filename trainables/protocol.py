@@ -59,9 +59,15 @@ class Workload(Protocol):
 
 
 class Diverged(Exception):
-    """The loss stopped being a finite number: an outcome of the trial, not a fault of the program."""
+    """Training stopped giving finite numbers: an outcome of the trial, not a fault of the program."""
 
-    def __init__(self, step: int, loss: float) -> None:
-        super().__init__(f"loss must stay finite, got {loss=} at {step=}")
+    def __init__(self, step: int, loss: float, gradient_norm: float | None = None) -> None:
+        norm = "" if gradient_norm is None else f" and {gradient_norm=}"
+        super().__init__(f"the loss and its gradient must stay finite, got {loss=}{norm} at {step=}")
         self.step = step
         self.loss = loss
+        self.gradient_norm = gradient_norm
+
+    def __reduce__(self) -> tuple[type["Diverged"], tuple[int, float, float | None]]:
+        # Workers send it home pickled; by default only the message would travel, and unpickling would fail.
+        return Diverged, (self.step, self.loss, self.gradient_norm)

@@ -1,0 +1,44 @@
+"""Files are found by name, without importing them, and unknown names are answered with the nearest."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import trainables
+from trainables import catalog
+
+
+@pytest.mark.parametrize("kind", ["models", "tasks"])
+def test_every_file_is_listed_and_private_ones_are_not(kind: catalog.Kind) -> None:
+    files = {file.stem for file in (Path(trainables.__file__).parent / kind).glob("*.py")}
+    assert set(catalog.names(kind)) == {name for name in files if not name.startswith("_")}
+
+
+def test_a_known_name_loads_its_file() -> None:
+    assert catalog.load("tasks", "listops").__name__ == "trainables.tasks.listops"
+
+
+def test_an_unknown_name_is_answered_with_the_nearest_and_all() -> None:
+    with pytest.raises(
+        catalog.UnknownName, match=r"no task named 'listop'\. Did you mean 'listops'\? Known: .*listops"
+    ):
+        catalog.load("tasks", "listop")
+
+
+def test_a_name_like_no_other_gets_the_list_alone() -> None:
+    with pytest.raises(catalog.UnknownName, match=r"no task named 'xyzzy'\. Known: "):
+        catalog.load("tasks", "xyzzy")
+
+
+def test_private_files_cannot_be_asked_for() -> None:
+    with pytest.raises(catalog.UnknownName, match="no task named '_listops_trees'"):
+        catalog.load("tasks", "_listops_trees")
+
+
+def test_listing_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from trainables import catalog as c; c.names('models'); sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

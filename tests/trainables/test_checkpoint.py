@@ -1,0 +1,68 @@
+"""Tensors and numbers come back bit for bit, and what does not fit is refused with a reason."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from trainables.checkpoint import (
+    CheckpointError,
+    load_weights,
+    read_json,
+    read_tensors,
+    weights,
+    write_json,
+    write_tensors,
+)
+
+
+class Tied(nn.Module):
+    def __init__(self, width: int = 3) -> None:
+        super().__init__()
+        self.first = nn.Linear(width, width)
+        self.second = self.first
+        self.view = nn.Parameter(torch.randn(width, 2).T)
+        self.register_buffer("steps", torch.tensor(0))
+
+
+def test_weights_come_back_bit_for_bit_shared_ones_once(tmp_path: Path) -> None:
+    model, other = Tied(), Tied()
+    assert sorted(weights(model)) == ["first.bias", "first.weight", "steps", "view"]
+    write_tensors(tmp_path / "w.safetensors", weights(model))
+    load_weights(other, read_tensors(tmp_path / "w.safetensors"), tmp_path)
+    for name, tensor in weights(model).items():
+        assert torch.equal(weights(other)[name], tensor), name
+
+
+def test_other_names_and_shapes_are_refused_and_nothing_is_copied() -> None:
+    model = Tied()
+    before = {name: tensor.clone() for name, tensor in weights(model).items()}
+    given = {name: tensor + 1 for name, tensor in weights(model).items()}
+    with pytest.raises(CheckpointError, match=r"here must hold exactly the weights .* missing=\['steps'\]"):
+        load_weights(model, {name: t for name, t in given.items() if name != "steps"}, Path("here"))
+    with pytest.raises(CheckpointError, match=r"extra=\['third'\]: restore it with the model settings"):
+        load_weights(model, given | {"third": torch.zeros(1)}, Path("here"))
+    with pytest.raises(CheckpointError, match=r"given=\(3, 2\) and wanted=\(2, 3\) for weight 'view'"):
+        load_weights(model, given | {"view": torch.zeros(3, 2)}, Path("here"))
+    assert all(torch.equal(tensor, before[name]) for name, tensor in weights(model).items())
+
+
+def test_numbers_come_back_bit_for_bit(tmp_path: Path) -> None:
+    value = {"a": 0.1 + 0.2, "b": 5e-324, "c": 2**60, "d": None, "e": ["x", True]}
+    write_json(tmp_path / "s.json", value)
+    assert read_json(tmp_path / "s.json") == value
+
+
+def test_damaged_and_missing_files_are_named(tmp_path: Path) -> None:
+    (tmp_path / "w.safetensors").write_bytes(b"\x00" * 20)
+    (tmp_path / "s.json").write_text("{")
+    (tmp_path / "l.json").write_text("[1]")
+    for name in ("w.safetensors", "none.safetensors"):
+        with pytest.raises(CheckpointError, match=f"{name} must be a readable safetensors file, got"):
+            read_tensors(tmp_path / name)
+    for name in ("s.json", "none.json"):
+        with pytest.raises(CheckpointError, match=f"{name} must be a readable JSON file, got"):
+            read_json(tmp_path / name)
+    with pytest.raises(CheckpointError, match=r"l\.json must hold a JSON object, got list"):
+        read_json(tmp_path / "l.json")

@@ -1,0 +1,59 @@
+"""Quantities of a split, recomputed from the samples one by one."""
+
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from tests.trainables.training.fakes import Bag, some_batch
+from trainables.training.evaluate import evaluate
+from trainables.types import Batch
+
+
+def test_quantities_are_sums_over_samples_not_over_batches() -> None:
+    model = Bag(dropout=0.9)
+    batches = [some_batch(1, rows=7), some_batch(2, rows=2), some_batch(3, rows=40)]
+    found = evaluate(model, batches, nullcontext())
+
+    loss, hits, ponder, lengths, labels = [], [], [], [], []
+    for batch in batches:
+        for tokens, mask, label in zip(batch.tokens, batch.mask, batch.labels, strict=True):
+            pooled = model.embedding[tokens[mask]].mean(0)
+            logits = (pooled @ model.out).detach()
+            loss.append(float(F.cross_entropy(logits, label)))
+            hits.append(int(logits.argmax()) == int(label))
+            ponder.append(float(torch.sigmoid(pooled @ model.halt).detach()))
+            lengths.append(int(mask.sum()))
+            labels.append(int(label))
+    assert found == pytest.approx(
+        {
+            "loss": np.mean(loss),
+            "accuracy": np.mean(hits),
+            "ponder": np.mean(ponder),
+            "depth": np.mean(lengths),
+            "depth_p10": np.percentile(lengths, 10),
+            "depth_p50": np.percentile(lengths, 50),
+            "depth_p90": np.percentile(lengths, 90),
+            "saved": 1 - sum(length + 1 for length in lengths) / (10 * len(lengths)),
+            "floor": max(map(labels.count, set(labels))) / len(labels),
+        },
+        rel=1e-6,
+    )
+
+
+def test_measuring_leaves_the_model_in_training_mode_and_without_gradients() -> None:
+    model = Bag()
+    evaluate(model, [some_batch()], nullcontext())
+    assert model.training
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_how_a_split_is_cut_does_not_matter() -> None:
+    model, whole = Bag(), some_batch(4, rows=9)
+    parts = [
+        Batch(whole.tokens[rows], whole.mask[rows], whole.labels[rows]) for rows in (slice(0, 4), slice(4, 9))
+    ]
+    together = evaluate(model, [whole], nullcontext())
+    assert evaluate(model, parts, nullcontext()) == pytest.approx(together, rel=1e-6)

@@ -1,0 +1,67 @@
+"""Sums over steps, and when they stop being finite."""
+
+import math
+import pickle
+
+import pytest
+import torch
+
+from trainables.protocol import Diverged
+from trainables.training.interval import Interval
+from trainables.training.step import StepResult
+
+CPU = torch.device("cpu")
+
+
+def result(*, loss: float = 1.0, norm: float = 2.0, hits: float = 1.0) -> StepResult:
+    return StepResult(*map(torch.tensor, (loss, 0.5, norm, hits, 4.0, 10.0)))
+
+
+def test_means_over_steps_and_accuracy_over_predictions() -> None:
+    interval = Interval(device=CPU, scaled=False)
+    interval.add(0, result(loss=1.0, norm=2.0, hits=1.0))
+    interval.add(1, result(loss=4.0, norm=6.0, hits=3.0))
+    assert interval.tokens == 20.0
+    assert interval.metrics() == {
+        "train/loss": 2.5,
+        "train/accuracy": 0.5,
+        "train/ponder": 0.5,
+        "train/grad_norm": 4.0,
+    }
+
+
+@pytest.mark.parametrize("wrong", [{"loss": math.nan}, {"loss": math.inf}, {"norm": math.inf}])
+def test_a_step_that_is_not_finite_is_a_divergence(wrong: dict[str, float]) -> None:
+    interval = Interval(device=CPU, scaled=False)
+    interval.add(6, result())
+    with pytest.raises(Diverged, match=r"must stay finite, got loss=.* at step=8") as caught:
+        interval.add(7, result(**wrong))
+    assert caught.value.step == 8
+
+
+def test_a_device_that_runs_ahead_still_names_the_first_bad_step() -> None:
+    interval = Interval(device=torch.device("cuda"), scaled=False)
+    for step, loss in enumerate([1.0, math.inf, math.nan]):
+        interval.add(step, result(loss=loss))
+    with pytest.raises(Diverged) as caught:
+        interval.flush()
+    assert (caught.value.step, caught.value.loss) == (2, math.inf)
+
+
+def test_a_scaled_loss_may_skip_steps_and_says_so() -> None:
+    interval = Interval(device=CPU, scaled=True)
+    interval.add(0, result(norm=math.inf))
+    interval.add(1, result(norm=3.0))
+    assert interval.metrics()["train/skipped_steps"] == 1.0
+    assert interval.metrics()["train/grad_norm"] == 3.0
+    with pytest.raises(Diverged):
+        interval.add(2, result(loss=math.nan))
+
+
+def test_a_divergence_survives_the_way_home_from_a_worker() -> None:
+    again = pickle.loads(pickle.dumps(Diverged(3, math.inf, 2.0)))
+    assert (again.step, again.loss, again.gradient_norm) == (3, math.inf, 2.0)
+    assert (
+        str(again)
+        == "the loss and its gradient must stay finite, got loss=inf and gradient_norm=2.0 at step=3"
+    )

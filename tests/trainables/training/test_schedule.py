@@ -1,0 +1,87 @@
+"""Schedules against closed forms, and the one-cycle schedule against PyTorch's."""
+
+import math
+import warnings
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainables.training.config import TrainConfig, train_config
+from trainables.training.schedule import beta1, learning_rate
+
+
+def config(schedule: str, *, warmup: int, steps: int = 5000, lr: float = 0.05, **more: object) -> TrainConfig:
+    return train_config({"steps": steps, "lr": lr, "schedule": schedule, "warmup_steps": warmup, **more})
+
+
+def test_constant_is_constant() -> None:
+    assert {learning_rate(config("constant", warmup=0), step) for step in (0, 17, 4999)} == {0.05}
+
+
+@pytest.mark.parametrize(("step", "expected"), [(0, 0.05 / 1000), (499, 0.025), (999, 0.05), (4999, 0.05)])
+def test_warmup_rises_in_a_straight_line_and_stays(step: int, expected: float) -> None:
+    assert learning_rate(config("warmup", warmup=1000), step) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        (0, 0.05 / 1000 / math.sqrt(1000)),
+        (999, 1.5811388300841898e-3),
+        (3999, 0.05 / math.sqrt(4000)),
+    ],
+)
+def test_rsqrt_peaks_at_base_over_root_of_warmup(step: int, expected: float) -> None:
+    assert learning_rate(config("rsqrt", warmup=1000), step) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        (0, 5e-4 / 175),
+        (174, 5e-4),
+        (175, 5e-4),
+        (175 + (5000 - 175) // 3, 5e-4 * 0.5 * (1 + math.cos(math.pi * 1608 / 4825))),
+        (4999, 5e-4 * 0.5 * (1 - math.cos(math.pi / 4825))),
+    ],
+)
+def test_cosine_falls_to_zero(step: int, expected: float) -> None:
+    assert learning_rate(config("cosine", warmup=175, lr=5e-4), step) == pytest.approx(expected, rel=1e-9)
+
+
+@settings(deadline=None)
+@given(steps=st.integers(2, 60), warmup=st.integers(2, 60), lr=st.floats(1e-6, 10))
+def test_linear_is_pytorchs_one_cycle(steps: int, warmup: int, lr: float) -> None:
+    warmup = min(warmup, steps)
+    ours = config("linear", warmup=warmup, steps=steps, lr=lr, onecycle_beta1=True)
+    optimizer = torch.optim.AdamW([torch.zeros(1, requires_grad=True)], lr=lr)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch wants optimizer.step() in between
+        theirs = torch.optim.lr_scheduler.OneCycleLR(
+            optimizer, max_lr=lr, total_steps=steps, pct_start=warmup / steps, anneal_strategy="linear"
+        )
+        for step in range(steps):
+            group = optimizer.param_groups[0]
+            assert learning_rate(ours, step) == pytest.approx(group["lr"], rel=1e-9)
+            assert beta1(ours, step) == pytest.approx(group["betas"][0], rel=1e-9)
+            if step < steps - 1:
+                theirs.step()
+
+
+@given(
+    schedule=st.sampled_from(["warmup", "rsqrt", "linear", "cosine"]),
+    steps=st.integers(1, 50),
+    warmup=st.integers(0, 50),
+)
+def test_never_negative_and_never_above_the_peak(schedule: str, steps: int, warmup: int) -> None:
+    chosen = config(schedule, warmup=min(warmup, steps), steps=steps, lr=1.0)
+    rates = [learning_rate(chosen, step) for step in range(steps)]
+    assert all(0 <= rate <= 1.0 for rate in rates)
+    assert max(rates) > 0
+
+
+def test_beta1_stays_unless_the_cycle_is_asked_for() -> None:
+    plain = config("linear", warmup=50)
+    assert {beta1(plain, step) for step in (0, 49, 4999)} == {0.9}

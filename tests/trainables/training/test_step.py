@@ -1,0 +1,130 @@
+"""One step against AdamW, clipping and the objective written out in float64."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.trainables.training.fakes import Bag, some_batch
+from trainables.training.config import train_config
+from trainables.training.schedule import learning_rate
+from trainables.training.step import Learner, objective, one_step
+
+
+def by_hand(model: Bag, batch: object, beta: float) -> tuple[float, dict[str, np.ndarray]]:
+    """Objective and gradient of the bag, from the equations, in NumPy."""
+    table, out, halt = (p.detach().double().numpy() for p in (model.embedding, model.out, model.halt))
+    tokens, mask, labels = (t.numpy() for t in (batch.tokens, batch.mask, batch.labels))
+    rows = len(labels)
+    grads = {"embedding": np.zeros_like(table), "out": np.zeros_like(out), "halt": np.zeros_like(halt)}
+    total = 0.0
+    for row in range(rows):
+        words = tokens[row][mask[row]]
+        pooled = table[words].mean(0)
+        logits = pooled @ out
+        p = np.exp(logits - logits.max())
+        p /= p.sum()
+        s = 1 / (1 + np.exp(-pooled @ halt))
+        total += (-np.log(p[labels[row]]) + beta * s) / rows
+        d_logits = (p - np.eye(len(p))[labels[row]]) / rows
+        d_score = beta * s * (1 - s) / rows
+        grads["out"] += np.outer(pooled, d_logits)
+        grads["halt"] += d_score * pooled
+        for word in words:
+            grads["embedding"][word] += (out @ d_logits + d_score * halt) / len(words)
+    return total, grads
+
+
+@settings(deadline=None, max_examples=15)
+@given(
+    clip=st.sampled_from([None, 0.05, 100.0]),
+    beta=st.sampled_from([0.0, 0.1, 2.0]),
+    decay=st.sampled_from([0.0, 0.1]),
+    cycle=st.booleans(),
+    seed=st.integers(0, 100),
+)
+def test_a_few_steps_are_adamw(clip: float | None, beta: float, decay: float, cycle: bool, seed: int) -> None:
+    raw = {"steps": 4, "lr": 0.02, "clip": clip, "ponder_weight": beta, "weight_decay": decay}
+    config = train_config(raw | {"schedule": "linear", "warmup_steps": 2, "onecycle_beta1": cycle})
+    model = Bag().double()
+    learner = Learner(model, config, seed=seed)
+    theta = {name: p.detach().numpy().copy() for name, p in model.named_parameters()}
+    first = {name: np.zeros_like(value) for name, value in theta.items()}
+    second = {name: np.zeros_like(value) for name, value in theta.items()}
+    for step in range(config.steps):
+        batch = some_batch(seed + step)
+        total, grads = by_hand(model, batch, beta)
+        norm = math.sqrt(sum((grad**2).sum() for grad in grads.values()))
+        result = one_step(learner, batch, step)
+        assert float(result.gradient_norm) == pytest.approx(norm, rel=1e-9)
+        assert float(result.loss + beta * result.ponder) == pytest.approx(total, rel=1e-9)
+        scale = 1.0 if clip is None else min(1.0, clip / (norm + 1e-6))
+        rate = learning_rate(config, step)
+        # The cycle: 0.95 at step 0, 0.85 at the end of the warm-up (step 1), 0.95 at the last step.
+        beta1, beta2 = [0.95, 0.85, 0.90, 0.95][step] if cycle else 0.9, 0.98
+        for name, grad in grads.items():
+            first[name] = beta1 * first[name] + (1 - beta1) * scale * grad
+            second[name] = beta2 * second[name] + (1 - beta2) * (scale * grad) ** 2
+            m = first[name] / (1 - beta1 ** (step + 1))
+            v = second[name] / (1 - beta2 ** (step + 1))
+            theta[name] = theta[name] * (1 - rate * decay) - rate * m / (np.sqrt(v) + config.eps)
+            actual = dict(model.named_parameters())[name].detach().numpy()
+            np.testing.assert_allclose(actual, theta[name], rtol=1e-9, atol=1e-12)
+
+
+def test_the_result_counts_the_batch() -> None:
+    model, batch = Bag(), some_batch()
+    learner = Learner(model, train_config({"steps": 1}), seed=0)
+    with torch.no_grad():
+        output = model(batch)
+    result = one_step(learner, batch, 0)
+    values = [output.loss.mean(), output.encoded.ponder.mean(), result.gradient_norm, output.hits.sum(), 5]
+    expected = torch.tensor([*map(float, values), float(batch.mask.sum())], dtype=torch.float64)
+    torch.testing.assert_close(result.row(), expected)
+
+
+def test_a_step_is_a_function_of_its_number_and_seed() -> None:
+    def weights(seed: int, step: int) -> list[torch.Tensor]:
+        model = Bag(dropout=0.5)
+        one_step(Learner(model, train_config({"steps": 9}), seed=seed), some_batch(), step)
+        return [p.detach() for p in model.parameters()]
+
+    def same(a: list[torch.Tensor], b: list[torch.Tensor]) -> bool:
+        return all(map(torch.equal, a, b))
+
+    assert same(weights(3, 2), weights(3, 2))
+    assert not same(weights(3, 2), weights(3, 3))
+    assert not same(weights(3, 2), weights(4, 2))
+
+
+def test_gradients_stay_readable_after_a_step() -> None:
+    model = Bag()
+    one_step(Learner(model, train_config({"steps": 1, "clip": 0.01}), seed=0), some_batch(), 0)
+    squares = sum(float((p.grad**2).sum()) for p in model.parameters() if p.grad is not None)
+    assert math.sqrt(squares) == pytest.approx(0.01, rel=1e-3)
+
+
+def test_the_ponder_cost_is_part_of_the_objective() -> None:
+    with torch.no_grad():
+        output = Bag()(some_batch())
+    weighted = objective(output, train_config({"steps": 1, "ponder_weight": 0.5}))
+    plain = objective(output, train_config({"steps": 1, "ponder_weight": 0.0}))
+    assert float(weighted - plain) == pytest.approx(0.5 * float(output.encoded.ponder.mean()), rel=1e-5)
+
+
+def test_half_precision_runs_on_the_cpu() -> None:
+    model = Bag()
+    result = one_step(
+        Learner(model, train_config({"steps": 1, "precision": "bf16"}), seed=0), some_batch(), 0
+    )
+    exact = float(Bag()(some_batch()).loss.mean())
+    assert float(result.loss) == pytest.approx(exact, rel=0.02)
+    assert float(result.loss) != exact
+
+
+def test_fp16_needs_cuda() -> None:
+    with pytest.raises(ValueError, match="precision 'fp16' needs a CUDA device, got a model on 'cpu'"):
+        Learner(Bag(), train_config({"steps": 1, "precision": "fp16"}), seed=0)

@@ -1,0 +1,67 @@
+"""What `train` accepts and refuses."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from pydantic import ValidationError
+
+from trainables.training.config import TrainConfig, train_config
+
+
+def test_the_mapping_of_a_spec_is_enough() -> None:
+    config = train_config({"steps": 20000, "batch_size": 128, "lr": 5.0e-4, "ponder_weight": 0.1})
+    assert (config.steps, config.batch_size, config.lr, config.ponder_weight) == (20000, 128, 5e-4, 0.1)
+
+
+def test_whole_numbers_are_fine_where_real_ones_are_asked() -> None:
+    config = train_config({"steps": 1, "lr": 1, "ponder_weight": 0, "weight_decay": 0, "clip": 2})
+    assert config.lr == 1.0
+    assert config.clip == 2.0
+
+
+def test_settings_survive_json() -> None:
+    config = train_config({"steps": 7, "betas": [0.5, 0.9], "clip": None, "patience": 3})
+    again = train_config(json.loads(json.dumps(config.model_dump(mode="json"))))
+    assert again == config
+    assert again.betas == (0.5, 0.9)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"steps": 0}, "greater than 0"),
+        ({"steps": 1.0}, "valid integer"),
+        ({"steps": True}, "valid integer"),
+        ({"lr": "3e-4"}, "valid number"),
+        ({"lr": float("inf")}, "finite number"),
+        ({"lr": 0.0}, "greater than 0"),
+        ({"clip": 0}, "greater than 0"),
+        ({"betas": [0.9]}, "Field required"),
+        ({"betas": [0.9, 1.0]}, "less than 1"),
+        ({"ponder_weight": -0.1}, "greater than or equal to 0"),
+        ({"schedule": "rsqr"}, "'rsqrt'"),
+        ({"precision": "fp8"}, "'bf16'"),
+        ({"stepps": 3}, "Extra inputs are not permitted"),
+        ({"warmup_steps": 3}, "warmup_steps must be 0 with schedule 'constant', got 3"),
+        (
+            {"schedule": "rsqrt", "warmup_steps": 11},
+            "warmup_steps must be at most steps, got warmup_steps=11 and steps=10",
+        ),
+        ({"onecycle_beta1": True}, "onecycle_beta1 needs schedule 'linear', got 'constant'"),
+    ],
+)
+def test_wrong_settings_are_refused(wrong: dict[str, object], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        train_config({"steps": 10, **wrong})
+
+
+def test_every_field_says_what_it_is() -> None:
+    properties = TrainConfig.model_json_schema()["properties"]
+    assert [name for name, entry in properties.items() if not entry.get("description")] == []
+
+
+def test_reading_settings_loads_no_torch() -> None:
+    code = "import sys, trainables.training.config; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,74 @@
+"""Tensors as safetensors, everything else as JSON: reading a checkpoint never runs code from it."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+
+class CheckpointError(ValueError):
+    """A checkpoint is missing, damaged, or belongs to other settings."""
+
+
+def weights(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters and saved buffers by name, shared ones once, detached but not copied."""
+    unique: dict[int, str] = {}
+    state = model.state_dict(keep_vars=True)
+    for name, tensor in state.items():
+        unique.setdefault(id(tensor), name)
+    return {name: state[name].detach() for name in unique.values()}
+
+
+@torch.no_grad()
+def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], origin: Path) -> None:
+    """Copy `tensors` into `model`. Raises CheckpointError, copying nothing, if names or shapes differ."""
+    ours = weights(model)
+    missing, extra = sorted(ours.keys() - tensors.keys()), sorted(tensors.keys() - ours.keys())
+    if missing or extra:
+        raise CheckpointError(
+            f"{origin} must hold exactly the weights of the model, got {missing=} and {extra=}: "
+            "restore it with the model settings it was saved with"
+        )
+    for name, tensor in ours.items():
+        if tensor.shape != tensors[name].shape:
+            given, wanted = tuple(tensors[name].shape), tuple(tensor.shape)
+            raise CheckpointError(
+                f"{origin} must fit the model, got {given=} and {wanted=} for weight {name!r}: "
+                "restore it with the model settings it was saved with"
+            )
+    for name, tensor in ours.items():
+        tensor.copy_(tensors[name])
+
+
+def write_tensors(file: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Save tensors, from any device, under their names."""
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, file)
+
+
+def read_tensors(file: Path) -> dict[str, Tensor]:
+    """What `write_tensors` wrote, on the CPU. Raises CheckpointError for a missing or damaged file."""
+    try:
+        return load_file(file)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{file} must be a readable safetensors file, got {error}") from error
+
+
+def write_json(file: Path, value: Mapping[str, Any]) -> None:
+    """Save JSON values; numbers come back bit for bit."""
+    file.write_text(json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """What `write_json` wrote. Raises CheckpointError for a missing or damaged file."""
+    try:
+        value = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{file} must be a readable JSON file, got {error}") from error
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{file} must hold a JSON object, got {type(value).__name__}")
+    return value

@@ -1,0 +1,92 @@
+"""What a spec can set under `train`. Loads no torch."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+
+from trainables.settings import Settings
+
+Schedule = Literal["constant", "warmup", "rsqrt", "linear", "cosine"]
+Precision = Literal["fp32", "bf16", "fp16"]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Beta = Annotated[float, Field(ge=0, lt=1)]
+
+
+class TrainConfig(Settings):
+    """Optimiser, schedule, data order and measuring of one trial.
+
+    The defaults are the papers' ListOps settings, except for the schedule, which is constant until a warm-up
+    is asked for, and the learning rate that goes with it.
+    """
+
+    steps: PositiveInt
+    """Optimiser steps in all."""
+    batch_size: PositiveInt = 32
+    """Samples a step. Every batch is full: one may begin in one pass over the data and end in the next."""
+    order: Literal["random", "bucketed"] = "random"
+    """`bucketed` puts samples of like length together (less padding) and shuffles the batches."""
+
+    lr: Positive = 5e-4
+    """Peak learning rate, except for `rsqrt`, where the peak is lr / sqrt(warmup_steps)."""
+    schedule: Schedule = "constant"
+    """`warmup`: linear rise, then constant. `rsqrt`: linear rise, then lr / sqrt(step). `linear`: one cycle,
+    up from lr / 25 and down to lr / 250000. `cosine`: linear rise, then half a cosine down to 0."""
+    warmup_steps: NonNegativeInt = 0
+    """Steps of the rise; not more than `steps`."""
+    onecycle_beta1: bool = False
+    """`linear` only: beta1 goes 0.95, 0.85, 0.95 against the learning rate, whatever `betas` says. PyTorch's
+    OneCycleLR does so unless told otherwise, and so did the published FlipFlop and Pathfinder runs."""
+    betas: Annotated[tuple[Beta, Beta], Field(strict=False)] = (0.9, 0.98)
+    """Decay rates of AdamW's two moments."""
+    eps: Positive = 1e-8
+    """Added to the root of AdamW's second moment."""
+    weight_decay: NonNegative = 0.1
+    """Decoupled weight decay, on every parameter, biases and norms included."""
+    clip: Positive | None = 1.0
+    """Largest norm of the whole gradient; null does not clip."""
+    ponder_weight: NonNegative = 0.1
+    """Weight beta of the mean ponder cost in the training loss."""
+
+    report_every: PositiveInt = 500
+    """Steps between two measurements, each with a validation; the rungs of early stopping. The last step is
+    always measured."""
+    select: Literal["best", "last"] = "best"
+    """Weights the test splits are read with: those of the best valid/accuracy, or the last."""
+    patience: NonNegativeInt | None = None
+    """Validations without a better valid/accuracy that are let pass; one more ends the training. Null: none
+    does."""
+    valid_examples: PositiveInt | None = None
+    """At most so many validation samples, the same for every trial; null takes all."""
+    eval_batch_size: PositiveInt = 128
+    """Samples a batch when measuring."""
+
+    precision: Precision = "fp32"
+    """Autocast type. `fp16` scales the loss and needs a CUDA device."""
+    threads: PositiveInt = 1
+    """CPU threads of PyTorch. Sums depend on it in the last bit; one makes every machine agree."""
+
+    @model_validator(mode="after")
+    def _nothing_is_ignored(self) -> Self:
+        if self.schedule == "constant" and self.warmup_steps:
+            raise ValueError(
+                f"warmup_steps must be 0 with schedule 'constant', got {self.warmup_steps}: "
+                "choose schedule 'warmup' (then constant), 'rsqrt', 'linear' or 'cosine'"
+            )
+        if self.warmup_steps > self.steps:
+            raise ValueError(
+                f"warmup_steps must be at most steps, got warmup_steps={self.warmup_steps} and "
+                f"steps={self.steps}: shorten the warm-up or train for longer"
+            )
+        if self.onecycle_beta1 and self.schedule != "linear":
+            raise ValueError(
+                f"onecycle_beta1 needs schedule 'linear', got {self.schedule!r}: "
+                "drop it or change the schedule"
+            )
+        return self
+
+
+def train_config(raw: Mapping[str, Any]) -> TrainConfig:
+    """The mapping `train` of a spec, checked. Raises pydantic's ValidationError with all faults."""
+    return TrainConfig.model_validate(dict(raw))

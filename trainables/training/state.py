@@ -1,0 +1,172 @@
+"""The complete state of a training, in memory and in a folder.
+
+Everything random is a function of (seed, step) and so is the position in the data; what is left to save is
+the weights, AdamW's moments, the best weights so far and a handful of numbers.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainables.checkpoint import (
+    CheckpointError,
+    load_weights,
+    read_json,
+    read_tensors,
+    weights,
+    write_json,
+    write_tensors,
+)
+from trainables.training.step import Learner
+
+FORMAT = 1
+"""Raised whenever older checkpoints can no longer be read."""
+MODEL, BEST, OPTIMIZER, STATE = "model.safetensors", "best.safetensors", "optimizer.safetensors", "state.json"
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a training has come."""
+
+    step: int = 0
+    """Optimiser steps taken."""
+    seconds: float = 0.0
+    """Seconds of work, waiting not counted."""
+    best_accuracy: float | None = None
+    """valid/accuracy of the best weights."""
+    best_step: int = 0
+    """Step they were measured at."""
+    stale: int = 0
+    """Validations since then."""
+    finished: bool = False
+
+
+@dataclass(slots=True)
+class State:
+    """What `save` writes and `restore` reads."""
+
+    learner: Learner
+    identity: Mapping[str, Any]
+    """Settings and seed, JSON values: a checkpoint continues only under the same ones."""
+    progress: Progress
+    best: dict[str, Tensor] | None = None
+    """Copy of the best weights; None before the first validation, or where the last ones are reported."""
+
+    def save(self, folder: Path) -> None:
+        """Write everything into `folder`."""
+        write_tensors(folder / MODEL, weights(self.learner.model))
+        write_tensors(folder / OPTIMIZER, _moments(self.learner))
+        if self.best is not None:
+            write_tensors(folder / BEST, self.best)
+        scalars = {
+            "format": FORMAT,
+            "identity": self.identity,
+            "progress": asdict(self.progress),
+            "scaler": self.learner.scaler.state_dict(),
+        }
+        write_json(folder / STATE, scalars)
+
+    def restore(self, folder: Path) -> None:
+        """Continue from what `save` wrote. Raises CheckpointError if it was saved under other settings."""
+        scalars = _scalars(folder)
+        _must_match(scalars["identity"], self.identity, folder)
+        load_weights(self.learner.model, read_tensors(folder / MODEL), folder / MODEL)
+        _load_moments(self.learner, read_tensors(folder / OPTIMIZER))
+        self.learner.scaler.load_state_dict(scalars["scaler"])
+        self.progress = Progress(**scalars["progress"])
+        self.best = _best(folder, self.learner.device)
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """What a finished training leaves for re-evaluation."""
+
+    weights: Mapping[str, Tensor]
+    """Those the test splits were read with."""
+    step: int
+    """Optimiser steps behind them."""
+    last_step: int
+    """Optimiser steps of the whole training."""
+
+
+def read_selected(folder: Path) -> Selected:
+    """The chosen weights of a finished training. Raises CheckpointError if it has not ended."""
+    progress = Progress(**_scalars(folder)["progress"])
+    if not progress.finished:
+        raise CheckpointError(
+            f"{folder} must be the checkpoint of a finished training, got one at step {progress.step}: "
+            "finish the training first"
+        )
+    best = folder / BEST
+    if best.exists():
+        return Selected(read_tensors(best), progress.best_step, progress.step)
+    return Selected(read_tensors(folder / MODEL), progress.step, progress.step)
+
+
+def _scalars(folder: Path) -> dict[str, Any]:
+    scalars = read_json(folder / STATE)
+    if scalars.get("format") != FORMAT:
+        raise CheckpointError(
+            f"{folder / STATE} must have format {FORMAT}, got {scalars.get('format')!r}: "
+            "it was written by another version; train again or use that version"
+        )
+    expected = {field.name for field in fields(Progress)}
+    if scalars.get("progress", {}).keys() != expected or not {"identity", "scaler"} <= scalars.keys():
+        raise CheckpointError(f"{folder / STATE} must hold identity, scaler and progress {sorted(expected)}")
+    return scalars
+
+
+def _best(folder: Path, device: torch.device) -> dict[str, Tensor] | None:
+    file = folder / BEST
+    if not file.exists():
+        return None
+    # Copied out of the mapped file, which may be deleted or replaced while training goes on.
+    return {name: tensor.to(device, copy=True) for name, tensor in read_tensors(file).items()}
+
+
+def _moments(learner: Learner) -> dict[str, Tensor]:
+    """AdamW's state as `<slot>:<parameter>`; parameters that never had a gradient have none."""
+    state = learner.optimizer.state
+    return {
+        f"{slot}:{name}": tensor
+        for name, parameter in learner.model.named_parameters()
+        for slot, tensor in state.get(parameter, {}).items()
+    }
+
+
+def _load_moments(learner: Learner, tensors: Mapping[str, Tensor]) -> None:
+    parameters = dict(learner.model.named_parameters())
+    learner.optimizer.state.clear()
+    for key, tensor in tensors.items():
+        slot, name = key.split(":", 1)
+        parameter = parameters[name]
+        learner.optimizer.state[parameter][slot] = tensor.to(parameter.device, copy=True)
+
+
+def _must_match(saved: Mapping[str, Any], ours: Mapping[str, Any], folder: Path) -> None:
+    before, now = _flat(saved), _flat(ours)
+    differing = [
+        f"{path}: saved {before.get(path)!r}, now {now.get(path)!r}"
+        for path in sorted(before.keys() | now.keys())
+        if before.get(path) != now.get(path)
+    ]
+    if differing:
+        raise CheckpointError(
+            f"{folder} must be restored under the settings it was saved with, got other values of "
+            f"{'; '.join(differing)}: change them back or start a new trial"
+        )
+
+
+def _flat(value: Any, path: str = "") -> dict[str, Any]:
+    """Leaves by dotted path."""
+    if not isinstance(value, Mapping):
+        return {path: value}
+    return {
+        inner: leaf
+        for key, entry in value.items()
+        for inner, leaf in _flat(entry, f"{path}.{key}" if path else key).items()
+    }

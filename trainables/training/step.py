@@ -1,0 +1,122 @@
+"""One optimiser step: what the loop repeats, what the planner proves arms with, what calibration times."""
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from trainables.layers.dropout import set_dropout_context
+from trainables.training.config import TrainConfig
+from trainables.training.schedule import beta1, learning_rate
+from trainables.types import Batch, Output
+
+_AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What one step saw, before it changed the weights. Detached scalars on the model's device."""
+
+    loss: Float[Tensor, ""]
+    """Mean main loss, without the ponder cost."""
+    ponder: Float[Tensor, ""]
+    """Mean ponder cost in layers, unweighted."""
+    gradient_norm: Float[Tensor, ""]
+    """Euclidean norm of the whole gradient before clipping."""
+    hits: Float[Tensor, ""]
+    counts: Float[Tensor, ""]
+    tokens: Float[Tensor, ""]
+    """Real tokens of the batch."""
+
+    def row(self) -> Float[Tensor, " 6"]:
+        """All values as one float64 tensor, in the order of the fields: a single transfer to the host."""
+        values = (self.loss, self.ponder, self.gradient_norm, self.hits, self.counts, self.tokens)
+        return torch.stack([value.double() for value in values])
+
+
+class Learner:
+    """A model with its optimiser: all that a step changes.
+
+    Raises ValueError if `fp16` is asked for away from a CUDA device.
+    """
+
+    def __init__(self, model: nn.Module, config: TrainConfig, *, seed: int) -> None:
+        self.model = model
+        self.config = config
+        self.seed = seed
+        self.device = next(model.parameters()).device
+        if config.precision == "fp16" and self.device.type != "cuda":
+            raise ValueError(
+                f"precision 'fp16' needs a CUDA device, got a model on {self.device.type!r}: "
+                "choose 'fp32' or 'bf16'"
+            )
+        self.optimizer = torch.optim.AdamW(
+            model.parameters(),
+            lr=learning_rate(config, 0),
+            betas=config.betas,
+            eps=config.eps,
+            weight_decay=config.weight_decay,
+            fused=True,
+        )
+        self.scaler = torch.amp.GradScaler("cuda", enabled=config.precision == "fp16")
+
+    def autocast(self) -> AbstractContextManager[None]:
+        """Where the forward pass runs in the precision that was asked for."""
+        return autocast(self.config, self.device)
+
+
+def autocast(config: TrainConfig, device: torch.device) -> AbstractContextManager[None]:
+    """Autocast in the precision of `config`; does nothing for fp32."""
+    return torch.autocast(
+        device.type, dtype=_AUTOCAST.get(config.precision), enabled=config.precision != "fp32"
+    )
+
+
+def objective(output: Output, config: TrainConfig) -> Float[Tensor, ""]:
+    """What is minimised: the mean main loss plus the weighted mean ponder cost.
+
+    Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dynamic Halt, Eq. 8; the weight is
+    applied and the mean over the batch taken as in the released code, while training only.
+    """
+    return output.loss.mean() + config.ponder_weight * output.encoded.ponder.mean()
+
+
+def one_step(learner: Learner, batch: Batch, step: int) -> StepResult:
+    """Forward, backward, clip and update on `batch` as optimiser step number `step`, counted from 0.
+
+    The rate, beta1 and dropout depend on `step` alone, so a step can be repeated anywhere. Nothing is checked
+    and nothing waits for the device: whether the result is finite is for the caller to see. The gradients, as
+    clipped, stay on the parameters until the next step.
+    """
+    config, model, optimizer = learner.config, learner.model, learner.optimizer
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate(config, step)
+        group["betas"] = (beta1(config, step), config.betas[1])
+    optimizer.zero_grad(set_to_none=True)
+    set_dropout_context(model, learner.seed, step)
+    with learner.autocast():
+        output = model(batch)
+        total = objective(output, config)
+    learner.scaler.scale(total).backward()  # type: ignore[no-untyped-call]
+    learner.scaler.unscale_(optimizer)
+    norm = _clip(model, config.clip)
+    learner.scaler.step(optimizer)
+    learner.scaler.update()
+    return StepResult(
+        loss=output.loss.detach().mean(),
+        ponder=output.encoded.ponder.detach().mean(),
+        gradient_norm=norm,
+        hits=output.hits.detach().sum(),
+        counts=output.counts.detach().sum(),
+        tokens=batch.mask.sum(),
+    )
+
+
+def _clip(model: nn.Module, clip: float | None) -> Float[Tensor, ""]:
+    """Scale the gradient down to norm `clip` if it is longer; the norm it had."""
+    parameters = list(model.parameters())
+    if clip is not None:
+        return nn.utils.clip_grad_norm_(parameters, clip)
+    return nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
