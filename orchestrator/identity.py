@@ -83,3 +83,17 @@ class SweepFolder:
     def report(self) -> Path:
         """Tables, figures and the text."""
         return self.root / "report"
+
+
+CHECKPOINT_PREFIX = "step-"
+
+
+def checkpoint_name(step: int) -> str:
+    """Folder of the checkpoint at `step`; names sort as steps do."""
+    return f"{CHECKPOINT_PREFIX}{step:09d}"
+
+
+def checkpoint_step(name: str) -> int | None:
+    """The step of a folder `checkpoint_name` named; None for any other."""
+    digits = name.removeprefix(CHECKPOINT_PREFIX)
+    return int(digits) if name.startswith(CHECKPOINT_PREFIX) and digits.isdecimal() else None

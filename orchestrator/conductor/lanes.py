@@ -1,0 +1,92 @@
+"""What the conductor remembers: one cell a planned trial, one lane an arm."""
+
+import heapq
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from orchestrator.conductor.messages import Progress, Stop
+from orchestrator.conductor.winners import Candidate
+from orchestrator.plan.types import Arm
+from orchestrator.trials import Outcome, OutcomeKind, PlannedTrial, Trial
+from search_spaces.dimensions import Assignment
+from trainables.protocol import Measurement
+
+
+class State(Enum):
+    """Where a trial stands."""
+
+    WAITING = auto()
+    """Not asked for yet."""
+    RUNNING = auto()
+    AGAIN = auto()
+    """Asked for before, not ended: handed out before anything new."""
+    ENDED = auto()
+
+
+@dataclass(slots=True)
+class Cell:
+    """One planned trial."""
+
+    planned: PlannedTrial
+    place: int
+    """Position among all trials of the arm: search, then confirm, then posthoc."""
+    state: State = State.WAITING
+    trial: Trial | None = None
+    last: Measurement | None = None
+    values: tuple[float, ...] | None = None
+    """Every objective as last reported."""
+    standing: Stop | None = None
+    """A stop that was decided and not yet told as an outcome."""
+    outcome: Outcome | None = None
+    source_id: str | None = None
+    """`posthoc`: the confirmed trial that is read again."""
+
+
+@dataclass(slots=True)
+class Lane:
+    """One arm."""
+
+    arm: Arm
+    cells: list[Cell] = field(default_factory=list)
+    ready: list[tuple[int, str]] = field(default_factory=list)
+    """Heap of (place, trial id) that may be asked for."""
+    searching: int = 0
+    """Search trials that have not ended."""
+    winners: list[Assignment] = field(default_factory=list)
+    candidates: list[Candidate] = field(default_factory=list)
+    running: int = 0
+    ended: Counter[OutcomeKind] = field(default_factory=Counter)
+    seconds: float = 0.0
+
+    def push(self, cell: Cell) -> None:
+        """Let `cell` be asked for."""
+        heapq.heappush(self.ready, (cell.place, cell.planned.trial_id))
+
+    def phase(self, name: str) -> Iterator[Cell]:
+        """Cells of one phase, in order."""
+        return (cell for cell in self.cells if cell.planned.phase == name)
+
+    def nothing_to_confirm(self, rank: int) -> str:
+        """Why no assignment holds `rank`."""
+        ended = ", ".join(f"{count} {kind}" for kind, count in sorted(self.ended.items())) or "none"
+        return (
+            f"a confirm trial needs the assignment of a finished search trial, and arm {self.arm.name!r} has "
+            f"{len(self.winners)} of them, not {rank + 1}; its trials: {ended}"
+        )
+
+    def progress(self, goal: str | None) -> Progress:
+        """Counts for people; `goal` is the first objective's."""
+        firsts = [each.values[0] for each in self.candidates]
+        best = (max(firsts) if goal == "max" else min(firsts)) if firsts else None
+        return Progress(
+            arm=self.arm.name,
+            planned=len(self.cells),
+            running=self.running,
+            finished=self.ended[OutcomeKind.FINISHED],
+            pruned=self.ended[OutcomeKind.PRUNED],
+            failed=sum(count for kind, count in self.ended.items() if kind.failed),
+            best=best,
+            seconds=self.seconds,
+        )

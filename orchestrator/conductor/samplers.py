@@ -1,0 +1,203 @@
+"""The search of one arm: an Optuna study in memory, told everything in order. Nothing else imports Optuna.
+
+No sampler outlives an ask: each gets a fresh one seeded by (study seed, arm, trial number), so nothing has to
+be pickled, and a study rebuilt from the same history asks for exactly what the undisturbed one would have.
+"""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import optuna
+from optuna.trial import TrialState
+
+from orchestrator.conductor.assigning import NothingAdmitted, admits, exists
+from orchestrator.identity import derive_seed
+from orchestrator.plan.optuna_names import Chosen, chosen_sampler, chosen_stopper
+from orchestrator.plan.types import Arm, SearchPlan
+from search_spaces.dimensions import Assignment, Choice, Constraint, Dimension, Fixed, Float, Value, same
+
+TRIES = 1000
+"""Draws until a constraint is given up on."""
+INFORMED_TRIES = 30
+"""Draws by the chosen sampler; later ones are uniform, for a model can be stuck where nothing is admitted."""
+_STATELESS = frozenset({"TPESampler", "RandomSampler"})
+"""Samplers that read nothing but the parameters, values and states of the study's trials."""
+_SEEDED_ONCE = frozenset({"QMCSampler"})
+"""Samplers that walk along one sequence, which the seed names."""
+
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+
+class ArmSearch:
+    """Asks, hears and is told in the order of events; the same order gives the same answers."""
+
+    def __init__(self, arm: Arm, plan: SearchPlan) -> None:
+        self._arm = arm
+        self._plan = plan
+        self._sampler = chosen_sampler(plan.sampler)
+        self._trials: dict[int, optuna.Trial] = {}
+        self._seen: dict[int, Sequence[float]] = {}
+        self._unranked: list[int] = []
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self._study = optuna.create_study(
+                study_name=arm.name,
+                directions=["maximize" if each.goal == "max" else "minimize" for each in plan.objectives],
+                pruner=_stopper(plan.stopper),
+            )
+
+    def ask(self, number: int) -> Assignment:
+        """An assignment for trial `number`. Raises `NothingAdmitted`."""
+        trial, assignment = self._draw(number)
+        self._trials[number] = trial
+        return assignment
+
+    def asked(self, number: int, assignment: Assignment) -> None:
+        """Trial `number` has run with `assignment`: what `ask` would have left behind."""
+        if self._sampler.class_name not in _STATELESS and self._redrawn(number, assignment):
+            return
+        self._study.enqueue_trial(_encoded(self._arm.space.dimensions, assignment))
+        self._study.sampler = optuna.samplers.RandomSampler(seed=0)
+        trial = self._study.ask()
+        for path in assignment:
+            _suggest(trial, self._arm.space[path])
+        self._trials[number] = trial
+
+    def hear(self, number: int, step: int, values: Sequence[float]) -> bool:
+        """Take a report of all objectives; whether the early stopper ends the trial."""
+        self._seen[number] = values
+        if len(values) > 1:
+            return False
+        self._trials[number].report(values[0], step)
+        return self._plan.stopper is not None and self._trials[number].should_prune()
+
+    def finished(self, number: int) -> None:
+        """The trial ran to its end; its value is what it last reported."""
+        self._tell(number, TrialState.COMPLETE, self._seen[number])
+        for waiting in self._unranked:
+            self._tell(waiting, TrialState.COMPLETE, self._worst())
+        self._unranked.clear()
+
+    def pruned(self, number: int) -> None:
+        """The early stopper ended the trial."""
+        self._tell(number, TrialState.PRUNED)
+
+    def diverged(self, number: int) -> None:
+        """Bad but finite: ranked with the worst value seen, as soon as one has been seen."""
+        if self._seen:
+            self._tell(number, TrialState.COMPLETE, self._worst())
+        else:
+            self._unranked.append(number)
+
+    def failed(self, number: int) -> None:
+        """The trial says nothing about its assignment."""
+        self._tell(number, TrialState.FAIL)
+
+    def _tell(self, number: int, state: TrialState, values: Sequence[float] | None = None) -> None:
+        self._study.tell(self._trials.pop(number), values, state)
+
+    def _worst(self) -> list[float]:
+        columns = zip(*self._seen.values(), strict=True)
+        return [
+            min(column) if objective.goal == "max" else max(column)
+            for objective, column in zip(self._plan.objectives, columns, strict=True)
+        ]
+
+    def _draw(self, number: int) -> tuple[optuna.Trial, Assignment]:
+        broken: Constraint | None = None
+        for attempt in range(TRIES):
+            self._study.sampler = self._fresh(number, attempt)
+            trial = self._study.ask()
+            assignment = self._suggested(trial)
+            broken = self._broken(assignment)
+            if broken is None:
+                return trial, assignment
+            self._study.tell(trial, state=TrialState.FAIL)
+        raise NothingAdmitted(
+            f"every assignment must satisfy {broken}, and {TRIES} draws for arm {self._arm.name!r} did not; "
+            "narrow the space so that the constraint can hold"
+        )
+
+    def _fresh(self, number: int, attempt: int) -> optuna.samplers.BaseSampler:
+        constant = self._sampler.class_name in _SEEDED_ONCE
+        place: tuple[int, ...] = () if constant else (number, attempt) if attempt else (number,)
+        seed = derive_seed(self._plan.seed, self._arm.name, *place)
+        return _sampler(self._sampler, seed) if attempt < INFORMED_TRIES else _uniform(seed, attempt)
+
+    def _suggested(self, trial: optuna.Trial) -> Assignment:
+        assignment: dict[str, Value] = {}
+        for dimension in self._arm.space.dimensions:
+            if exists(dimension, assignment, self._arm.settings):
+                assignment[dimension.path] = _suggest(trial, dimension)
+        return assignment
+
+    def _redrawn(self, number: int, assignment: Assignment) -> bool:
+        """Ask again, for what the sampler notes in the study; another Optuna may answer otherwise."""
+        try:
+            trial, drawn = self._draw(number)
+        except NothingAdmitted:
+            return False
+        if drawn == assignment:
+            self._trials[number] = trial
+            return True
+        self._study.tell(trial, state=TrialState.FAIL)
+        return False
+
+    def _broken(self, assignment: Assignment) -> Constraint | None:
+        constraints = self._arm.space.constraints
+        return next((each for each in constraints if not admits(each, assignment, self._arm.settings)), None)
+
+
+def _suggest(trial: optuna.Trial, dimension: Dimension) -> Value:
+    match dimension.domain:
+        case Fixed(value):
+            return value
+        case Choice(values):
+            # By position: Optuna takes True for 1, and would warn of choices it cannot store.
+            return values[trial.suggest_categorical(dimension.path, range(len(values)))]
+        case Float(low, high, log, step):
+            return trial.suggest_float(dimension.path, low, high, log=log, step=step)
+        case domain:
+            return trial.suggest_int(
+                dimension.path, domain.low, domain.high, log=domain.log, step=domain.step
+            )
+
+
+def _encoded(dimensions: Sequence[Dimension], assignment: Assignment) -> dict[str, Any]:
+    """`assignment` as Optuna stores it: choices by position, fixed values not at all."""
+    encoded: dict[str, Any] = {}
+    for dimension in dimensions:
+        path, domain = dimension.path, dimension.domain
+        if path in assignment and not isinstance(domain, Fixed):
+            value = assignment[path]
+            encoded[path] = _position(domain.values, value) if isinstance(domain, Choice) else value
+    return encoded
+
+
+def _position(values: Sequence[Value], value: Value) -> int:
+    return next(position for position, each in enumerate(values) if same(each, value))
+
+
+def _uniform(seed: int, attempt: int) -> optuna.samplers.BaseSampler:
+    return optuna.samplers.RandomSampler(seed=derive_seed(seed, attempt))
+
+
+def _sampler(chosen: Chosen, seed: int) -> optuna.samplers.BaseSampler:
+    keywords: dict[str, Any] = {"constant_liar": True} if chosen.class_name == "TPESampler" else {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = getattr(optuna.samplers, chosen.class_name)(**(keywords | dict(chosen.keywords)), seed=seed)
+    assert isinstance(made, optuna.samplers.BaseSampler)
+    return made
+
+
+def _stopper(given: Mapping[str, Any] | None) -> optuna.pruners.BasePruner:
+    if given is None:
+        return optuna.pruners.NopPruner()
+    chosen = chosen_stopper(given)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = getattr(optuna.pruners, chosen.class_name)(**chosen.keywords)
+    assert isinstance(made, optuna.pruners.BasePruner)
+    return made

@@ -1,0 +1,56 @@
+"""Which assignments of a search are worth confirming."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from orchestrator.identity import canonical
+from orchestrator.plan.types import Objective
+from search_spaces.dimensions import Assignment
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A finished search trial."""
+
+    number: int
+    assignment: Assignment
+    values: tuple[float, ...]
+    """Every objective as last reported."""
+
+
+def best_first(candidates: Iterable[Candidate], objectives: Sequence[Objective]) -> list[Assignment]:
+    """Distinct assignments, best first.
+
+    With one objective, by its value. With several, the Pareto front by the first objective, then the front of
+    what is left, and so on. Equal values keep the order of asking.
+    """
+    goals = [1.0 if each.goal == "max" else -1.0 for each in objectives]
+    scored = [
+        (tuple(goal * value for goal, value in zip(goals, each.values, strict=True)), each)
+        for each in sorted(candidates, key=lambda each: each.number)
+    ]
+    left = _first_of_each_assignment(sorted(scored, key=lambda pair: pair[0][0], reverse=True))
+    if len(objectives) == 1:
+        return [each.assignment for _, each in left]
+    order: list[Assignment] = []
+    while left:
+        scores = [score for score, _ in left]
+        front = [not any(_dominates(other, score) for other in scores) for score in scores]
+        order += [each.assignment for (_, each), best in zip(left, front, strict=True) if best]
+        left = [pair for pair, best in zip(left, front, strict=True) if not best]
+    return order
+
+
+Scored = tuple[tuple[float, ...], Candidate]
+
+
+def _first_of_each_assignment(scored: Iterable[Scored]) -> list[Scored]:
+    kept: dict[str, Scored] = {}
+    for pair in scored:
+        kept.setdefault(canonical(dict(pair[1].assignment)), pair)
+    return list(kept.values())
+
+
+def _dominates(first: tuple[float, ...], second: tuple[float, ...]) -> bool:
+    """At least as large everywhere and larger somewhere."""
+    return first != second and all(a >= b for a, b in zip(first, second, strict=True))

@@ -1,0 +1,157 @@
+"""The half of every driver that runs where the trial runs: builds, steps and saves it, and explains its end.
+
+Knows neither Ray nor torch. A driver calls `start` once a trial, `advance` until the reply says that it has
+ended or the conductor says stop, and in the second case `stop`.
+"""
+
+import importlib
+import logging
+import math
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from orchestrator.conductor.messages import Reply
+from orchestrator.drivers import worker_checkpoints as checkpoints
+from orchestrator.drivers.worker_outcomes import outcome_of
+from orchestrator.errors import InputError
+from orchestrator.trials import Outcome, OutcomeKind
+from trainables.protocol import Diverged, Job, Measurement, Workload
+
+_log = logging.getLogger(__name__)
+
+
+def load_workload(path: str) -> type[Workload]:
+    """The class at `module:Class`. Raises InputError."""
+    module, _, name = path.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(
+            f"a workload must be given as module:Class that can be imported, got {path!r}: {error}"
+        ) from error
+    assert isinstance(found, type), f"{path} must be a class"
+    return found
+
+
+class Harness:
+    """Runs one trial at a time; used again for the next."""
+
+    def __init__(
+        self, workload: str, checkpoint_seconds: float = 30.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._class = load_workload(workload)
+        self._checkpoint_seconds = checkpoint_seconds
+        self._clock = clock
+        self._workload: Workload | None = None
+        self._folder = Path()
+        self._last: Measurement | None = None
+        self._again: Measurement | None = None
+        self._saved_step = -1
+        self._saved_at = 0.0
+        self._failure: Outcome | None = None
+
+    def start(self, job: Job, folder: Path) -> None:
+        """Build the workload and continue from the newest sound checkpoint in `folder`.
+
+        Never raises for what the trial does: what goes wrong is the first `advance`'s reply.
+        """
+        self._close()
+        self._folder = folder
+        self._last = self._again = self._failure = None
+        self._saved_step, self._saved_at = -1, self._clock()
+        try:
+            self._restore(_with_source(job))
+        except Exception as error:  # an outcome, whatever it is
+            self._failure = outcome_of(error)
+            self._close()
+
+    def advance(self) -> Reply:
+        """One report. After a restore the first is the checkpoint's own, for the ledger may not have it."""
+        if self._failure is not None:
+            return Reply(ended=self._failure)
+        assert self._workload is not None, "start must come first"
+        try:
+            measurement = self._again or self._checked(self._workload.advance())
+        except Exception as error:  # an outcome, whatever it is
+            self._failure = outcome_of(error)
+            self._close()
+            return Reply(ended=self._failure)
+        self._last, self._again = measurement, None
+        if self._workload.finished:
+            saved = self._save()
+            self._close()
+            return Reply(measurement, saved, Outcome(OutcomeKind.FINISHED, f"ran to step {measurement.step}"))
+        due = self._clock() - self._saved_at >= self._checkpoint_seconds
+        return Reply(measurement, self._save() if due else None)
+
+    def stop(self, *, save: bool) -> Reply:
+        """Let go of the trial, with a checkpoint to continue from if `save`."""
+        saved = self._save() if save and self._workload is not None else None
+        self._close()
+        return Reply(checkpoint=saved)
+
+    def _restore(self, job: Job) -> None:
+        for checkpoint in checkpoints.complete(self._folder):
+            try:
+                measurement = checkpoint.measurement()
+                self._workload = self._class(job)
+                self._workload.restore(checkpoint.state)
+            except Exception as error:  # an older one may be sound
+                _log.warning("checkpoint %s is passed over: %r", checkpoint.folder, error)
+                self._close()
+            else:
+                self._last = self._again = measurement
+                self._saved_step = checkpoint.step
+                return
+        self._workload = self._class(job)
+
+    def _checked(self, measurement: Measurement) -> Measurement:
+        for name, value in measurement.metrics.items():
+            if not math.isfinite(value):
+                raise Diverged(measurement.step, value) from ValueError(f"{name} is not finite")
+        if self._last is not None and measurement.step <= self._last.step:
+            raise ValueError(
+                f"steps must increase, got {measurement.step} after {self._last.step}; mend the workload"
+            )
+        return measurement
+
+    def _save(self) -> int | None:
+        """Step of a new checkpoint; None if the newest is of this step already or the disk refuses."""
+        assert self._workload is not None, "there must be a workload to save"
+        if self._last is None or self._last.step == self._saved_step:
+            return None
+        try:
+            self._saved_step = checkpoints.write(self._folder, self._last, self._workload.save).step
+            return self._saved_step
+        except Exception as error:  # a full disk costs a checkpoint, not the trial
+            _log.warning("no checkpoint at step %d in %s: %r", self._last.step, self._folder, error)
+            return None
+        finally:
+            self._saved_at = self._clock()
+
+    def _close(self) -> None:
+        workload, self._workload = self._workload, None
+        if workload is None:
+            return
+        try:
+            workload.close()
+        except Exception as error:  # the trial's outcome is known already
+            _log.warning("closing a workload failed: %r", error)
+
+
+def _with_source(job: Job) -> Job:
+    """The job with `source` pointing at the state inside the newest sound checkpoint there."""
+    if job.source is None:
+        return job
+    for checkpoint in checkpoints.complete(job.source):
+        try:
+            checkpoint.measurement()
+        except checkpoints.Damaged as error:
+            _log.warning("checkpoint %s is passed over: %s", checkpoint.folder, error)
+        else:
+            return replace(job, source=checkpoint.state)
+    raise FileNotFoundError(
+        f"a confirmed trial must have left a checkpoint in {job.source}, found none that is sound"
+    )

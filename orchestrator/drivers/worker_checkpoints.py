@@ -1,0 +1,118 @@
+"""Checkpoints of one trial on disk: complete or absent, newest first, checked before they are trusted.
+
+    <folder>/step-000001000/state/           what the workload saved
+    <folder>/step-000001000/checkpoint.json  the measurement of that step, size and digest of every file
+
+A checkpoint is written under another name, flushed to the disk and then renamed.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.identity import checkpoint_name, checkpoint_step
+from trainables.protocol import Measurement
+
+KEPT = 2
+"""A second one, for the case that the newest turns out to be damaged."""
+UNFINISHED = ".writing"
+_MANIFEST = "checkpoint.json"
+_STATE = "state"
+
+
+class Damaged(Exception):
+    """A checkpoint is not what was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """One complete checkpoint."""
+
+    folder: Path
+    step: int
+
+    @property
+    def state(self) -> Path:
+        """What to give to `Workload.restore`."""
+        return self.folder / _STATE
+
+    def measurement(self) -> Measurement:
+        """The measurement of its step, after checking every file. Raises `Damaged`."""
+        try:
+            manifest = json.loads((self.folder / _MANIFEST).read_text())
+            measurement = Measurement(**manifest["measurement"])
+            files = manifest["files"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise Damaged(f"{self.folder / _MANIFEST} must be readable, got {error!r}") from error
+        found = _digests(self.state)
+        if found != files:
+            names = ", ".join(
+                sorted(name for name in files.keys() | found if files.get(name) != found.get(name))
+            )
+            raise Damaged(f"files of {self.folder} must be as written, but these differ: {names}")
+        return measurement
+
+
+def complete(folder: Path) -> list[Checkpoint]:
+    """Complete checkpoints, newest first."""
+    names = [each.name for each in folder.iterdir()] if folder.is_dir() else []
+    steps = sorted((step for name in names if (step := checkpoint_step(name)) is not None), reverse=True)
+    return [Checkpoint(folder / checkpoint_name(step), step) for step in steps]
+
+
+def write(folder: Path, measurement: Measurement, save: Callable[[Path], None]) -> Checkpoint:
+    """A new checkpoint of the state that `save` writes; older ones but `KEPT` - 1 are deleted afterwards.
+
+    Whatever goes wrong leaves the older ones as they were.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    unfinished = folder / UNFINISHED
+    shutil.rmtree(unfinished, ignore_errors=True)
+    try:
+        (unfinished / _STATE).mkdir(parents=True)
+        save(unfinished / _STATE)
+        manifest = {
+            "measurement": {
+                "step": measurement.step,
+                "seconds": measurement.seconds,
+                "metrics": dict(measurement.metrics),
+            },
+            "files": _digests(unfinished / _STATE),
+        }
+        (unfinished / _MANIFEST).write_text(json.dumps(manifest, allow_nan=False))
+        _flush(unfinished)
+        made = Checkpoint(folder / checkpoint_name(measurement.step), measurement.step)
+        shutil.rmtree(made.folder, ignore_errors=True)
+        unfinished.rename(made.folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    _flush_one(folder)
+    for old in complete(folder)[KEPT:]:
+        shutil.rmtree(old.folder, ignore_errors=True)
+    return made
+
+
+def _digests(state: Path) -> dict[str, str]:
+    found = {}
+    for path in sorted(each for each in state.rglob("*") if each.is_file()):
+        with path.open("rb") as file:
+            found[path.relative_to(state).as_posix()] = hashlib.file_digest(file, "blake2b").hexdigest()
+    return found
+
+
+def _flush(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        _flush_one(path)
+    _flush_one(folder)
+
+
+def _flush_one(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,80 @@
+"""Small plans without a planner: arms by name, a quadratic to search, every phase."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from orchestrator.identity import derive_seed, digest
+from orchestrator.plan.types import Arm, ConfirmPlan, Objective, Plan, Resources, SearchPlan
+from orchestrator.trials import PlannedTrial
+from search_spaces.dimensions import Dimension, Float, Space
+from trainables.protocol import Phase
+
+LINE = Space((Dimension("model.x", Float(0.0, 1.0)),))
+SETTINGS: Mapping[str, Any] = {
+    "task": {"name": "synthetic"},
+    "model": {"x": 0.5, "shift": 0.0},
+    "train": {"steps": 4, "fault": None},
+}
+MAX_SCORE = (Objective("valid/score", "max"),)
+
+
+def make_arm(name: str, space: Space = LINE, **train: Any) -> Arm:
+    """An arm of the synthetic workload with some fields of `train` set."""
+    settings = {**SETTINGS, "train": {**SETTINGS["train"], **train}}
+    return Arm(name, "to be compared", settings, (), space, (), digest(name, settings))
+
+
+def make_plan(
+    arms: Sequence[Arm] | int = 2,
+    *,
+    trials_per_arm: int = 3,
+    sampler: Mapping[str, Any] | str = "random",
+    stopper: Mapping[str, Any] | None = None,
+    objectives: tuple[Objective, ...] = MAX_SCORE,
+    best: int = 1,
+    seeds: tuple[int, ...] = (101, 102),
+    posthoc: tuple[Mapping[str, Any], ...] = (),
+    resources: Resources | None = None,
+    wall_clock_hours: float | None = None,
+    seed: int = 0,
+) -> Plan:
+    """`trials_per_arm` 0: no search; no `seeds`: no confirm trials."""
+    named = [make_arm(f"arm-{each}") for each in range(arms)] if isinstance(arms, int) else list(arms)
+    chosen = {"name": sampler} if isinstance(sampler, str) else dict(sampler)
+    search = SearchPlan(trials_per_arm, chosen, stopper, objectives, seed) if trials_per_arm else None
+    confirm = ConfirmPlan(best, seeds, ("test",)) if seeds else None
+    return Plan(
+        name="synthetic",
+        question="which arm is best?",
+        spec_digest=digest("synthetic", seed),
+        arms=tuple(named),
+        search=search,
+        confirm=confirm,
+        posthoc=posthoc,
+        resources=resources or Resources(checkpoint_seconds=0.0),
+        wall_clock_hours=wall_clock_hours,
+        trials=tuple(trial for arm in named for trial in planned(arm, search, confirm, posthoc)),
+    )
+
+
+def planned(
+    arm: Arm, search: SearchPlan | None, confirm: ConfirmPlan | None, posthoc: Sequence[Mapping[str, Any]]
+) -> list[PlannedTrial]:
+    """All trials of one arm: search, then confirm by rank and seed, then posthoc of each of those."""
+
+    def trial(phase: Phase, number: int, seed: int, **more: Any) -> PlannedTrial:
+        name = digest(arm.digest, phase, number, seed, more)
+        return PlannedTrial(name, arm.name, phase, number, seed, **more)
+
+    searched = [
+        trial("search", number, derive_seed(search.seed, "trial", number))
+        for number in range(search.trials_per_arm if search else 0)
+    ]
+    ranks = [(rank, seed) for rank in range(confirm.best) for seed in confirm.seeds] if confirm else []
+    confirmed = [trial("confirm", number, seed, rank=rank) for number, (rank, seed) in enumerate(ranks)]
+    cells = [(rank, seed, overrides) for rank, seed in ranks for overrides in posthoc]
+    reread = [
+        trial("posthoc", number, seed, rank=rank, overrides=dict(overrides))
+        for number, (rank, seed, overrides) in enumerate(cells)
+    ]
+    return searched + confirmed + reread
