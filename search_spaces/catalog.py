@@ -11,7 +11,7 @@ from types import ModuleType
 
 import search_spaces
 from search_spaces.dimensions import Space
-from search_spaces.nearest import hint
+from search_spaces.wording import hint
 
 DEFAULT_VARIANT = "published"
 

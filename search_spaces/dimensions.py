@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from search_spaces.nearest import hint
 from search_spaces.paths import path_problem
+from search_spaces.wording import hint, shown
 
 Value = bool | int | float | str | None
 """What a dimension can be set to; JSON scalars, so that a choice survives every store."""
@@ -64,7 +64,7 @@ class Choice:
     values: tuple[Value, ...]
 
     def __post_init__(self) -> None:
-        double = sorted(repr(value) for i, value in enumerate(self.values) if among(value, self.values[:i]))
+        double = sorted(shown(value) for i, value in enumerate(self.values) if among(value, self.values[:i]))
         _refuse(
             "" if self.values else "a choice must have at least one value, got none",
             f"values of a choice must differ, got {', '.join(double)} more than once" if double else "",

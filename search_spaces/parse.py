@@ -12,8 +12,8 @@ from typing import Any, Final, TypeVar
 
 from search_spaces.algebra import CyclicSpace, ordered
 from search_spaces.dimensions import Choice, Dimension, Domain, Fixed, Float, Int, Value, When
-from search_spaces.nearest import hint
 from search_spaces.paths import path_problem
+from search_spaces.wording import hint, shown
 
 FORMS: Final = {
     "float": frozenset({"log", "step"}),
@@ -57,32 +57,6 @@ def parse_space(written: Any) -> tuple[tuple[Dimension, ...], tuple[Problem, ...
 def render_space(dimensions: Sequence[Dimension]) -> dict[str, Any]:
     """What `parse_space` reads back as `dimensions` (sources, which a spec cannot write, are left out)."""
     return {dimension.path: _render(dimension) for dimension in dimensions}
-
-
-def shown(value: Any) -> str:
-    """How a message quotes what was given: short, in the words of YAML."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return str(value).lower()
-        case Mapping():
-            return "an empty mapping" if not value else f"a mapping with {_first(value)}"
-        case list() | tuple():
-            return "an empty list" if not value else f"a list of {len(value)}"
-        case str():
-            return f"the text {_cut(value)!r}"
-        case _:
-            return _cut(str(value))
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _first(value: Mapping[str, Any]) -> str:
-    keys = [_cut(str(key)) for key in value]
-    return ", ".join(keys[:3]) + (", ..." if len(keys) > 3 else "")
 
 
 def _render(dimension: Dimension) -> dict[str, Any]:

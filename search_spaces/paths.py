@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from search_spaces.nearest import nearest
+from search_spaces.wording import nearest
 
 ROOTS: Final = ("task", "model", "train")
 """What every path begins with: the three mappings that settings are made of."""

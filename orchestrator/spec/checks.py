@@ -14,9 +14,9 @@ from orchestrator.spec.document import Document, Keys
 from search_spaces import catalog
 from search_spaces.algebra import CyclicSpace, merge
 from search_spaces.dimensions import Dimension, Fixed, Space
-from search_spaces.nearest import hint
 from search_spaces.parse import parse_space
-from search_spaces.paths import overlap
+from search_spaces.paths import ROOTS, overlap
+from search_spaces.wording import hint
 
 BASELINE: Final = "baseline"
 Told = Iterator[tuple[Keys, str]]
@@ -87,8 +87,12 @@ class _Written:
     def drops(self, arm: str) -> list[tuple[int, str]]:
         return self.texts("arms", arm, "drop")
 
-    def dropped(self, arm: str) -> frozenset[str]:
-        return frozenset(path for _, path in self.drops(arm))
+    def searched_by(self, arm: str) -> dict[str, Dimension | None]:
+        """What the arm's own search varies; nothing if what it drops cannot be told."""
+        if not isinstance(self.mapping("arms", arm).get("drop", []), list):
+            return {}
+        dropped = {path for _, path in self.drops(arm)}
+        return {path: one for path, one in self.searched.items() if path not in dropped}
 
 
 def _phases(written: _Written) -> Told:
@@ -104,6 +108,14 @@ def _phases(written: _Written) -> Told:
             )
 
 
+def _nesting(written: _Written) -> Told:
+    for section in ROOTS:
+        for key in written.mapping(BASELINE, section):
+            outer, dot, inner = key.partition(".")
+            if dot:
+                yield (BASELINE, section, key), f"must be nested here, as {outer}: {{{inner}: ...}}"
+
+
 def _space_names(written: _Written) -> Told:
     for place, name in written.texts("search", "spaces"):
         if name not in catalog.full_names():
@@ -115,9 +127,8 @@ def _space_names(written: _Written) -> Told:
 
 def _search(written: _Written) -> Told:
     search = written.mapping("search")
-    dimensions = written.searched.values()
-    named = bool(written.texts("search", "spaces"))
-    if search and not named and all(one is not None and isinstance(one.domain, Fixed) for one in dimensions):
+    fixed = all(one is not None and isinstance(one.domain, Fixed) for one in written.searched.values())
+    if isinstance(written.at("search"), dict) and not search.get("spaces") and fixed:
         yield ("search",), "must vary something: name a space under spaces or write a range under also"
     try:
         merge(*written.spaces, Space(written.also))
@@ -184,7 +195,7 @@ def _arm_changes(written: _Written) -> Told:
 
 def _arm_searches(written: _Written) -> Told:
     for arm in written.mapping("arms"):
-        kept = {path: one for path, one in written.searched.items() if path not in written.dropped(arm)}
+        kept = written.searched_by(arm)
         for path, value in written.mapping("arms", arm, "set").items():
             for problem in _set_against(kept, path, value):
                 yield ("arms", arm, "set", path), problem
@@ -232,6 +243,7 @@ def _grid(written: _Written) -> Told:
 
 _RULES: Final[tuple[Callable[[_Written], Told], ...]] = (
     _phases,
+    _nesting,
     _space_names,
     _search,
     _confirm,

@@ -132,7 +132,7 @@ class _Reader:
                 case yaml.ScalarNode():
                     return self._scalar(node, keys, here)
                 case _:
-                    self.refuse(keys, f"tags are not read, got {node.tag}", here)
+                    self.refuse(keys, f"tags are not read, got {_short(node.tag)}", here)
                     return None
         finally:
             self.open.discard(id(node))
@@ -161,7 +161,7 @@ class _Reader:
 
     def _scalar(self, node: yaml.ScalarNode, keys: Keys, line: int) -> bool | int | float | str | None:
         if node.tag not in {scalars.NULL, scalars.BOOL, scalars.INT, scalars.FLOAT, scalars.STR}:
-            self.refuse(keys, f"tags are not read, got {node.tag}", line)
+            self.refuse(keys, f"tags are not read, got {_short(node.tag)}", line)
             return None
         try:
             value = scalars.value_of(node.tag, node.value)
@@ -177,7 +177,12 @@ class _Reader:
         return value
 
 
+def _short(tag: str) -> str:
+    return tag.replace("tag:yaml.org,2002:", "!!")
+
+
 def _plain(error: yaml.MarkedYAMLError) -> str:
     """PyYAML's problem in one line."""
-    parts = [part for part in (error.context, error.problem) if part]
-    return f"must be YAML, but {', '.join(parts)}" if parts else "must be YAML"
+    problem = ", ".join(part for part in (error.context, error.problem) if part)
+    remedy = ": indent with spaces, not tabs" if r"'\t'" in problem else ""
+    return f"must be YAML, but {problem}{remedy}"

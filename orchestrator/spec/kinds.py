@@ -20,8 +20,9 @@ from pydantic_core import PydanticCustomError
 
 from orchestrator.identity import canonical
 from search_spaces.dimensions import Dimension, among
-from search_spaces.parse import FORMS, parse_space, render_space, shown
+from search_spaces.parse import FORMS, parse_space, render_space
 from search_spaces.paths import ROOTS, path_problem
+from search_spaces.wording import shown
 
 NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 PATH_PATTERN: Final = r"^(task|model|train)(\.[A-Za-z_][A-Za-z0-9_]*)+$"
@@ -127,7 +128,7 @@ Gpus = Annotated[
 Metric = Annotated[
     str,
     Field(pattern=OBJECTIVE_PATTERN),
-    says("a metric read while searching, train/<quantity> or valid/<quantity>, never one of a test split"),
+    says("valid/<quantity> or train/<quantity> (test splits are never searched on)"),
 ]
 Split = Annotated[
     str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$"), says("the name of a split, e.g. near-iid")
@@ -188,12 +189,18 @@ def _component(written: Any) -> Any:
 
 def _named(component: Any) -> Any:
     if not isinstance(component, Mapping):
-        raise refusal(f"must be a name or a mapping with a name, got {shown(component)}")
+        raise refusal(f"must be a mapping with a name, got {shown(component)}")
     if not isinstance(component.get("name"), str) or not component["name"]:
         raise refusal(f"must have a name, got {shown(component)}")
     return dict(component)
 
 
+Named = Annotated[
+    Mapping[str, Json],
+    BeforeValidator(_named),
+    Field(json_schema_extra={"required": ["name"]}),
+]
+"""Settings with a `name`: that of a task or a model."""
 Component = Annotated[
     Mapping[str, Json],
     BeforeValidator(_named),

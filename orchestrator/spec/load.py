@@ -14,8 +14,7 @@ from orchestrator.spec.document import Document, Keys
 from orchestrator.spec.kinds import FAULTS
 from orchestrator.spec.overrides import BadOverride, apply, parse, profile_overrides
 from orchestrator.spec.types import Spec
-from search_spaces.nearest import hint
-from search_spaces.parse import shown
+from search_spaces.wording import hint, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +118,7 @@ def _told(error: ValidationError) -> list[tuple[Keys, str]]:
         keys = tuple(key for key in one["loc"] if key != "[key]")
         if one["type"] == FAULTS:
             told += [((*keys, *inner), message) for inner, message in one["ctx"]["faults"]]
-        else:
+        elif one["type"] != "too_short" or not one["input"]:  # else its items are wrong, told one by one
             told.append((keys, _sentence(one["type"], one["msg"], one["input"], keys)))
     return told
 
@@ -129,7 +128,7 @@ def _sentence(kind: str, message: str, given: Any, keys: Keys) -> str:
         return f"is not a known key. {hint(str(keys[-1]), places.known(places.at(keys[:-1])))}"
     wanted = {
         "model_type": "be a mapping",
-        "mapping_type": "be a mapping",
+        "dict_type": "be a mapping",
         "tuple_type": "be a list",
         "too_short": "not be empty",
     }

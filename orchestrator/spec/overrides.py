@@ -14,8 +14,7 @@ from typing import Any, Final
 from orchestrator.errors import Fault
 from orchestrator.spec import places, scalars
 from orchestrator.spec.document import Document, Keys, Origin, dotted, read_text
-from search_spaces.nearest import hint
-from search_spaces.parse import shown
+from search_spaces.wording import hint, shown
 
 _INDEX: Final = re.compile(r"\[(\d+)\]")
 _NAME: Final = re.compile(r"\.([^.\[\]=]+)")

@@ -25,7 +25,8 @@ def json_schema() -> Schema:
     definitions["Arm"]["properties"]["drop"]["items"] = {"enum": sorted(fields)}
     search = definitions["Search"]["properties"]
     definitions["Range"] = range_schema()
-    search["also"] |= _by_path(dict.fromkeys(fields, {"$ref": "#/$defs/Range"}))
+    search["also"] |= _by_path({path: {"$ref": "#/$defs/Range"} for path in fields})
+    search["also"]["default"] = {}
     search["spaces"]["items"] = {"enum": list(spaces.full_names())}
     properties = whole["properties"]
     axes = _by_path({path: {"type": "array", "minItems": 1, "items": one} for path, one in fields.items()})
@@ -66,7 +67,7 @@ def _settings(definitions: Schema) -> Schema:
             "properties": {"name": {"enum": list(known)}},
             "allOf": [
                 {
-                    "if": {"properties": {"name": {"const": name}}},
+                    "if": {"properties": {"name": {"const": name}}, "required": ["name"]},
                     "then": {"$ref": f"#/$defs/{root}.{name}"},
                 }
                 for name in known

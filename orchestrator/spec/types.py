@@ -19,6 +19,7 @@ from orchestrator.spec.kinds import (
     Listed,
     Metric,
     Name,
+    Named,
     Natural,
     Number,
     Path,
@@ -44,9 +45,9 @@ class Section(BaseModel):
 class Baseline(Section):
     """The system everything is compared with. What its fields may be is checked by the planner."""
 
-    task: Mapping[str, Json]
+    task: Named
     """What is learnt: `name` of a file in trainables/tasks, and its settings."""
-    model: Mapping[str, Json]
+    model: Named
     """What learns it: `name` of a file in trainables/models, and its settings."""
     train: Mapping[str, Json] = Field(default_factory=dict)
     """How it is trained: steps, batch_size, lr, ponder_weight, ..."""

@@ -1,0 +1,46 @@
+"""The words of messages: what was given, and for an unknown name the nearest known one and the full list."""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name most like `name`, upper and lower case alike; None if none is like it."""
+    by_folded = {entry.casefold(): entry for entry in known}
+    found = difflib.get_close_matches(name.casefold(), by_folded, n=1)
+    return by_folded[found[0]] if found else None
+
+
+def hint(name: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown `name`: "Did you mean 'lr'? Known: beta, lr"."""
+    listed = tuple(known)
+    near = nearest(name, listed)
+    question = f"Did you mean {near!r}? " if near is not None else ""
+    return f"{question}Known: {', '.join(listed) or 'none'}"
+
+
+def shown(value: Any) -> str:
+    """How a message quotes what was given: short, in the words of YAML."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return str(value).lower()
+        case Mapping():
+            return "an empty mapping" if not value else f"a mapping with {_first(value)}"
+        case list() | tuple():
+            return "an empty list" if not value else f"a list of {len(value)}"
+        case str():
+            return f"the text {_cut(value)!r}"
+        case _:
+            return _cut(str(value))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _first(value: Mapping[str, Any]) -> str:
+    keys = [_cut(str(key)) for key in value]
+    return ", ".join(keys[:3]) + (", ..." if len(keys) > 3 else "")
