@@ -1,0 +1,72 @@
+"""Builds a model from its settings, with initial weights drawn from named streams.
+
+Every parameter has a stream of its own, keyed by its qualified name. Two arms built with the same seed
+therefore start with equal weights wherever they share a module, whatever else one of them has.
+"""
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from pydantic import BaseModel, ConfigDict
+from torch import nn
+
+from trainables import catalog
+from trainables.layers.linear import Initialised
+from trainables.settings import Settings
+from trainables.streams import torch_stream
+from trainables.types import TaskShape
+
+
+class _Named(BaseModel):
+    """The one field that says which model the others belong to."""
+
+    model_config = ConfigDict(strict=True, title="model")
+
+    name: str
+
+
+def model_config(raw: Mapping[str, Any]) -> Settings:
+    """Validated settings of the model `raw["name"]`, defaults filled in.
+
+    Raises pydantic.ValidationError for a bad or missing field, `catalog.UnknownName` for a bad name.
+    """
+    name = _Named.model_validate(dict(raw)).name
+    config: Settings = catalog.load("models", name).Config.model_validate(dict(raw))
+    return config
+
+
+def build_model(
+    model_settings: Settings | Mapping[str, Any],
+    shape: TaskShape,
+    seed: int,
+    device: torch.device | str = "cpu",
+) -> nn.Module:
+    """The model of `model_settings` under the head of `shape`, in training mode, on `device`.
+
+    Touches no global generator. On the device `meta` nothing is allocated or drawn. Weights are drawn on the
+    CPU, so they are the same on every device. Raises what `model_config` raises.
+    """
+    config = model_settings if isinstance(model_settings, Settings) else model_config(model_settings)
+    module = catalog.load("models", vars(config)["name"])
+    head = importlib.import_module(f"trainables.heads.{shape.head}")
+    with torch.device("meta"):
+        model: nn.Module = head.Model(module.Encoder(config), config, shape)
+    if torch.device(device).type == "meta":
+        return model
+    model.to_empty(device="cpu")
+    initialise(model, seed)
+    return model.to(device)
+
+
+def initialise(model: nn.Module, seed: int) -> None:
+    """Draw every parameter of `model` anew from the streams of `seed`."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(torch.nan)
+    for name, module in model.named_modules():
+        if isinstance(module, Initialised):
+            module.initialise(lambda own, name=name: torch_stream(seed, "init", f"{name}.{own}"))  # type: ignore[misc]
+    missed = [name for name, parameter in model.named_parameters() if parameter.isnan().any()]
+    assert not missed, f"every parameter must belong to an Initialised module, got {missed}"

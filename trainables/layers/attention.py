@@ -1,0 +1,196 @@
+"""The one seam to attention kernels; layout (batch, tokens, heads, head width) on every side of it.
+
+`math` is the explicit product, `sdpa` PyTorch's fused kernels, `flash` flash-attn's variable-length kernel on
+tokens without padding. `auto` takes `flash` where it can run (installed, CUDA, 16-bit tensors) and `sdpa`
+elsewhere.
+
+Dropout of attention weights: on a CPU the keyed masks of `layers.dropout`, through `math`. On CUDA the fused
+kernels draw their own masks from a generator seeded with the same key: deterministic, but a function of the
+padded shape, so that early-exit modes agree there only in distribution; ask for `math` to have them agree
+exactly.
+"""
+
+import importlib
+import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from trainables.layers.dropout import KeyedDropout
+from trainables.layers.packing import Packing
+
+Backend = Literal["auto", "sdpa", "flash", "math"]
+Kernel = Literal["sdpa", "flash", "math"]
+HEAD_STRIDE = 1 << 16
+
+
+@dataclass(frozen=True)
+class WeightDropout:
+    """Which attention weights one call drops."""
+
+    dropout: KeyedDropout
+    key: int
+    place: Int[Tensor, "B T"]
+    """Place of each query in the full batch."""
+
+    @property
+    def rate(self) -> float:
+        """Share of weights that are dropped."""
+        return 1 - self.dropout.keep_share()
+
+    def keep(self, heads: int, keys: int) -> Bool[Tensor, "B H T K"]:
+        """The keyed mask."""
+        pair = torch.arange((keys + 1) // 2, device=self.place.device)
+        head = torch.arange(heads, device=self.place.device)[:, None, None]
+        return self.dropout.mask(self.key, self.place[:, None, :, None], head * HEAD_STRIDE + pair, keys)
+
+
+def attend(
+    q: Float[Tensor, "B T H E"],
+    k: Float[Tensor, "B K H E"],
+    v: Float[Tensor, "B K H E"],
+    key_mask: Bool[Tensor, "B K"] | None = None,
+    query_mask: Bool[Tensor, "B T"] | None = None,
+    *,
+    drop: WeightDropout | None = None,
+    backend: Backend = "auto",
+) -> Float[Tensor, "B T H E"]:
+    """softmax(q k^T / sqrt(E)) v over the keys in `key_mask`; every row must have one.
+
+    Masks are right-padded. Outputs of queries outside `query_mask` are not defined. Raises ValueError if
+    `backend` names a kernel that cannot run here.
+    """
+    kernel = choose(backend, q, dropping=drop is not None)
+    if kernel == "flash":
+        queries, keys = _packing(q, query_mask), _packing(k, key_mask)
+        out = _flash(queries.unpad(q), keys.unpad(k), keys.unpad(v), (queries, keys), drop)
+        return queries.pad(out)
+    if kernel == "math":
+        return _math(q, k, v, key_mask, drop)
+    return _sdpa(q, k, v, key_mask, drop)
+
+
+def attend_packed(
+    q: Float[Tensor, "M H E"],
+    k: Float[Tensor, "L H E"],
+    v: Float[Tensor, "L H E"],
+    queries: Packing,
+    keys: Packing,
+    *,
+    drop: WeightDropout | None = None,
+    backend: Backend = "auto",
+) -> Float[Tensor, "M H E"]:
+    """`attend` on packed tokens: row i of `queries` looks at row i of `keys`."""
+    kernel = choose(backend, q, dropping=drop is not None)
+    if kernel == "flash":
+        return _flash(q, k, v, (queries, keys), drop)
+    mask = None if keys.dense else keys.mask
+    padded = queries.pad(q), keys.pad(k), keys.pad(v)
+    return queries.unpad(attend(*padded, mask, drop=drop, backend=kernel))
+
+
+def choose(backend: Backend, q: Tensor, *, dropping: bool) -> Kernel:
+    """The kernel that `backend` means for tensors like `q`. Raises ValueError if it cannot run."""
+    if backend == "math":
+        return "math"
+    if backend == "flash":
+        _require_flash(q)
+        return "flash"
+    if backend == "auto" and _flash_fault(q) is None:
+        return "flash"
+    return "math" if dropping and not q.is_cuda else "sdpa"
+
+
+@cache
+def flash_installed() -> bool:
+    """Whether flash-attn can be imported."""
+    return importlib.util.find_spec("flash_attn") is not None
+
+
+def _flash_fault(q: Tensor) -> str | None:
+    """Why flash-attn cannot run on tensors like `q`, with what to do; None if it can."""
+    if not flash_installed():
+        return "flash-attn is not installed; pip install 'haltsweep[flash]', or choose auto or sdpa"
+    if not q.is_cuda:
+        return f"flash-attn needs tensors on CUDA, got device={q.device.type}; choose auto or sdpa"
+    if q.dtype not in (torch.float16, torch.bfloat16):
+        return f"flash-attn needs 16-bit tensors, got dtype={q.dtype}; train with autocast, or choose sdpa"
+    return None
+
+
+def _require_flash(q: Tensor) -> None:
+    fault = _flash_fault(q)
+    if fault is not None:
+        raise ValueError(f"attention backend 'flash' cannot run: {fault}")
+
+
+def _math(q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None, drop: WeightDropout | None) -> Tensor:
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
+    if key_mask is not None:
+        scores = scores.masked_fill(~key_mask[:, None, None], float("-inf"))
+    weights = scores.softmax(-1)
+    if drop is not None:
+        keep = drop.keep(q.shape[1], k.shape[2])
+        weights = torch.where(keep, weights / drop.dropout.keep_share(), 0)
+    out: Tensor = weights.to(v.dtype) @ v
+    return out.transpose(1, 2)
+
+
+def _sdpa(q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None, drop: WeightDropout | None) -> Tensor:
+    mask = None if key_mask is None else key_mask[:, None, None]
+    with _kernel_stream(drop):
+        out = F.scaled_dot_product_attention(
+            q.transpose(1, 2),
+            k.transpose(1, 2),
+            v.transpose(1, 2),
+            attn_mask=mask,
+            dropout_p=0.0 if drop is None else drop.rate,
+        )
+    return out.transpose(1, 2)
+
+
+def _flash(
+    q: Tensor, k: Tensor, v: Tensor, packings: tuple[Packing, Packing], drop: WeightDropout | None
+) -> Tensor:
+    queries, keys = packings
+    kernel = importlib.import_module("flash_attn").flash_attn_varlen_func
+    with _kernel_stream(drop):
+        out: Tensor = kernel(
+            q,
+            k,
+            v,
+            cu_seqlens_q=queries.starts.to(torch.int32),
+            cu_seqlens_k=keys.starts.to(torch.int32),
+            max_seqlen_q=queries.width,
+            max_seqlen_k=keys.width,
+            dropout_p=0.0 if drop is None else drop.rate,
+        )
+    return out
+
+
+@contextmanager
+def _kernel_stream(drop: WeightDropout | None) -> Iterator[None]:
+    """Fused kernels read the global generator: seed it by key, and put it back afterwards."""
+    if drop is None:
+        yield
+        return
+    device = drop.place.device
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(drop.key)
+        yield
+
+
+def _packing(x: Tensor, mask: Tensor | None) -> Packing:
+    batch, width = x.shape[:2]
+    if mask is None:
+        lengths = torch.full((batch,), width, device=x.device)
+        return Packing.of_lengths(lengths, width)
+    return Packing(mask.nonzero()[:, 0], mask.sum(1), width)

@@ -1,0 +1,54 @@
+"""START before the first token, END after the last, and how a row of states becomes one vector.
+
+Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dynamic Halt, App. A. Both are
+learned, start at N(0, 1), and count as real tokens everywhere.
+"""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from trainables.layers.linear import Vector
+from trainables.layers.packing import Packing
+
+Pooling = Literal["mean", "end", "start"]
+NUM_BOUNDARIES = 2
+
+
+class Boundaries(nn.Module):
+    """Learned START and END."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.start = Vector(width, std=1.0)
+        self.end = Vector(width, std=1.0)
+
+    def forward(
+        self, x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"]
+    ) -> tuple[Float[Tensor, "M D"], Packing]:
+        """The packed tokens of right-padded `x`, between START and END; longer padding changes nothing."""
+        lengths = mask.sum(1)
+        longest = int(lengths.max())
+        packing = Packing.of_lengths(lengths + NUM_BOUNDARIES, longest + NUM_BOUNDARIES)
+        columns = torch.arange(packing.width, device=x.device)
+        wide = nn.functional.pad(x[:, :longest], (0, 0, 1, 1))
+        wide = torch.where((columns == 0)[:, None], self.start(), wide)
+        wide = torch.where((columns == lengths[:, None] + 1)[..., None], self.end(), wide)
+        return packing.unpad(wide), packing
+
+    def padded(
+        self, states: Float[Tensor, "M D"], packing: Packing, x: Float[Tensor, "N S D"]
+    ) -> Float[Tensor, "N P D"]:
+        """States of packed tokens in the padded form that belongs to input `x`, zero at padding."""
+        missing = x.shape[1] + NUM_BOUNDARIES - packing.width
+        return nn.functional.pad(packing.pad(states), (0, 0, 0, missing))
+
+
+def pool(x: Float[Tensor, "M D"], packing: Packing, how: Pooling) -> Float[Tensor, "B D"]:
+    """One vector a row: the mean over START, tokens and END, or the state at END or START."""
+    if how == "mean":
+        return packing.mean(x)
+    first, behind = packing.starts[:-1], packing.starts[1:]
+    return x.index_select(0, first if how == "start" else behind - 1)

@@ -1,0 +1,101 @@
+"""Dropout whose masks are a function of names, not of the order of draws.
+
+Whether element c of a token is dropped depends on (seed, step, part, qualified name of the module, number of
+the call) through `trainables.streams`, and on the token's own place in the full batch, through an integer
+hash. So a mask is the one drawn at the full batch shape, but only its needed part is ever computed: tokens
+and rows that left the batch cost nothing, padding changes nothing, and two arms that share a module share its
+masks. Masks are the same on every device.
+"""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from trainables.streams import derive
+
+MASK_LEVELS = 1 << 16
+_ODD_32 = -1_640_531_527
+_MIX_A, _MIX_B = 0x7FEB352D, -2_073_254_261
+
+
+class KeyedDropout(nn.Module):
+    """Inverted dropout at rate `rate`, rounded to a multiple of 2^-16."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+        self._levels = round(rate * MASK_LEVELS)
+        self._context: tuple[int, tuple[str | int, ...]] | None = None
+        self._calls = 0
+
+    @property
+    def active(self) -> bool:
+        """Whether a call would drop anything."""
+        return self.training and self._levels > 0
+
+    def begin(self, seed: int, *name: str | int) -> None:
+        """Start the stream `name` of `seed`; the next call is number 0."""
+        self._context = (seed, name)
+        self._calls = 0
+
+    def draw(self) -> int:
+        """Key of the next call. Raises ValueError if no stream was begun."""
+        if self._context is None:
+            raise ValueError(
+                "dropout in training mode needs a random stream, got none;"
+                " call set_dropout_context(model, seed, step) before the forward pass, or model.eval()"
+            )
+        seed, name = self._context
+        self._calls += 1
+        return derive(seed, *name, self._calls - 1)
+
+    def keep_share(self) -> float:
+        """Exact probability that an element is kept."""
+        return 1 - self._levels / MASK_LEVELS
+
+    def mask(
+        self, key: int, place: Int[Tensor, "*M"], element: Int[Tensor, "*C"], columns: int
+    ) -> Bool[Tensor, "*K"]:
+        """Which elements are kept, over `place` and `element` broadcast, the last axis cut to `columns`.
+
+        Every element of the last axis stands for two columns: a 32-bit hash holds two 16-bit draws.
+        """
+        word = _scatter(place, key & 0x7FFFFFFF) ^ _scatter(element, key >> 32)
+        _mix(word)
+        keep: Tensor = word.view(torch.int16)[..., :columns] >= self._levels - MASK_LEVELS // 2
+        return keep
+
+    def forward(self, x: Float[Tensor, "*M C"], place: Int[Tensor, "*M"]) -> Float[Tensor, "*M C"]:
+        """`x` with elements dropped and the rest scaled; `place` is each token's place in the full batch."""
+        if not self.active:
+            return x
+        pairs = torch.arange((x.shape[-1] + 1) // 2, device=x.device)
+        keep = self.mask(self.draw(), place[..., None], pairs, x.shape[-1])
+        return torch.where(keep, x / self.keep_share(), 0)
+
+
+def _scatter(value: Tensor, salt: int) -> Tensor:
+    """32-bit hash of integers, spread over all bits."""
+    word = (value.to(torch.int32) + (salt & 0x3FFFFFFF)) * _ODD_32
+    _mix(word)
+    return word ^ (salt >> 2)
+
+
+def _mix(word: Tensor) -> None:
+    """Avalanche of 32-bit words in place: two rounds of xor-shift and odd multiplication."""
+    word ^= (word >> 16) & 0xFFFF
+    word *= _MIX_A
+    word ^= (word >> 15) & 0x1FFFF
+    word *= _MIX_B
+    word ^= (word >> 16) & 0xFFFF
+
+
+def set_dropout_context(model: nn.Module, seed: int, step: int, part: int = 0) -> None:
+    """Give every dropout of `model` its stream for one forward pass.
+
+    To be called before each forward pass in training: `step` counts optimiser steps, `part` the forward
+    passes within one (gradient accumulation). The same (seed, step, part) gives the same masks.
+    """
+    for name, module in model.named_modules():
+        if isinstance(module, KeyedDropout):
+            module.begin(seed, "dropout", step, part, name)

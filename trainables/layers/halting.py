@@ -1,0 +1,117 @@
+"""Who still thinks, with what probability each state is the last, and what thinking costs. Written once.
+
+Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dynamic Halt, Alg. 1 (tokens) and
+Alg. 3 (sequences), Eq. 8. A unit is what halts as one: a token or a sequence. With conditional halting
+probability p_j on state j, state j is the last with a_j = p_j * prod_{i<j} (1 - p_i), and
+
+    C_l = sum_{j<l} a_j = 1 - prod_{j<l} (1 - p_j)          s_l = sum_{j<l} a_j h_j + (1 - C_l) h_l.
+
+As printed, the test of step l uses a_{l-1}, known only inside that step. Two readings can be run:
+
+`undo`    the step in which C_l reaches the threshold is taken back: s_{l-1} is the result (published runs)
+`prefix`  the test precedes the step, so the step that reaches the threshold is kept: s_l is the result
+
+They differ by at most (1 - threshold) |h_l - h_{l-1}|. The sums begin at state `origin`: 0 (the embeddings,
+as in the published runs) or 1 (as an earlier version of the paper prints). A unit that keeps K steps costs
+sum_{j<K} a_j (j + 1) + (1 - C_K) K layers, the mass that is left over included.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from trainables.layers.packing import take
+from trainables.layers.precision import sum_dtype
+
+Rule = Literal["undo", "prefix"]
+
+
+@dataclass(frozen=True)
+class Halting:
+    """The books of U units. All sums are kept in 32 bits or more, whatever the states are in."""
+
+    survival: Float[Tensor, " U"]
+    """1 - C: the probability that no kept state so far was the last."""
+    spent: Float[Tensor, " U"]
+    """sum a_j (j + 1) over the kept steps."""
+    kept: Int[Tensor, " U"]
+    """K: steps kept."""
+    computed: Int[Tensor, " U"]
+    """Steps run, the undone one included."""
+    cap: Int[Tensor, " U"]
+    """Most steps a unit may keep."""
+    active: Bool[Tensor, " U"]
+
+    @classmethod
+    def begin(cls, cap: Int[Tensor, " U"], dtype: torch.dtype) -> "Halting":
+        """All units active, nothing spent."""
+        one = torch.ones(cap.shape, dtype=sum_dtype(dtype), device=cap.device)
+        none = torch.zeros_like(cap)
+        return cls(one, torch.zeros_like(one), none, none, cap, cap > 0)
+
+    def select(self, units: Int[Tensor, " K"]) -> "Halting":
+        """The books of some units."""
+        return Halting(
+            take(self.survival, units),
+            take(self.spent, units),
+            self.kept.index_select(0, units),
+            self.computed.index_select(0, units),
+            self.cap.index_select(0, units),
+            self.active.index_select(0, units),
+        )
+
+    def count_run(self) -> "Halting":
+        """One more step was run on every unit."""
+        return replace(self, computed=self.computed + 1)
+
+    @property
+    def ponder(self) -> Float[Tensor, " U"]:
+        """Cost so far in layers, leftover mass included."""
+        return self.spent + self.survival * self.kept
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a halting probability means for every unit."""
+
+    weight: Float[Tensor, " U"]
+    """a_{l-1}: probability that the state before this step is the last."""
+    keeps: Bool[Tensor, " U"]
+    """Units that keep this step."""
+    crossed: Bool[Tensor, " U"]
+    """Units whose C_l has reached the threshold."""
+    survival: Float[Tensor, " U"]
+
+    def select(self, units: Int[Tensor, " K"]) -> "Decision":
+        """What is decided about some units."""
+        return Decision(
+            take(self.weight, units),
+            self.keeps.index_select(0, units),
+            self.crossed.index_select(0, units),
+            take(self.survival, units),
+        )
+
+
+def decide(halting: Halting, p: Float[Tensor, " U"], threshold: float, rule: Rule) -> Decision:
+    """Decide this step for every unit, given the probability `p` of halting on the state before it."""
+    p = p.to(halting.survival.dtype)
+    survival = halting.survival * (1 - p)
+    crossed = halting.active & (1 - survival >= threshold)
+    keeps = halting.active & ~crossed if rule == "undo" else halting.active
+    return Decision(halting.survival * p, keeps, crossed, survival)
+
+
+def keep(halting: Halting, decision: Decision) -> Halting:
+    """The books after the step that `decision` is about."""
+    keeps = decision.keeps
+    kept = halting.kept + keeps
+    return replace(
+        halting,
+        survival=torch.where(keeps, decision.survival, halting.survival),
+        spent=torch.where(keeps, halting.spent + decision.weight * kept, halting.spent),
+        kept=kept,
+        active=halting.active & ~decision.crossed & (kept < halting.cap),
+    )

@@ -1,0 +1,73 @@
+"""Linear maps and norms that know their own initial distribution, drawn from a stream per parameter."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+Stream = Callable[[str], torch.Generator]
+"""The random stream of a parameter, by its name within the module."""
+
+TINY_BIAS_STD = 1e-6
+
+
+class Initialised(nn.Module):
+    """A module that draws the parameters it owns itself, each from its own stream."""
+
+    def initialise(self, stream: Stream) -> None:
+        """Fill every parameter of this module, those of children left out."""
+        raise NotImplementedError
+
+
+class Linear(nn.Linear, Initialised):
+    """PyTorch's own distribution: weights and bias even in +-1/sqrt(inputs)."""
+
+    def initialise(self, stream: Stream) -> None:
+        """Weight, then bias."""
+        bound = self.in_features**-0.5
+        with torch.no_grad():
+            self.weight.uniform_(-bound, bound, generator=stream("weight"))
+            if self.bias is not None:
+                self.bias.uniform_(-bound, bound, generator=stream("bias"))
+
+
+class XavierLinear(nn.Linear, Initialised):
+    """Xavier-uniform weights; biases all but zero, N(0, (1e-6)^2)."""
+
+    def __init__(self, inputs: int, outputs: int, *, bias: bool = True, gain: float = 1.0) -> None:
+        super().__init__(inputs, outputs, bias=bias)
+        self.gain = gain
+
+    def initialise(self, stream: Stream) -> None:
+        """Weight, then bias."""
+        bound = self.gain * (6 / (self.in_features + self.out_features)) ** 0.5
+        with torch.no_grad():
+            self.weight.uniform_(-bound, bound, generator=stream("weight"))
+            if self.bias is not None:
+                self.bias.normal_(0, TINY_BIAS_STD, generator=stream("bias"))
+
+
+class LayerNorm(nn.LayerNorm, Initialised):
+    """Weights one, biases zero."""
+
+    def initialise(self, stream: Stream) -> None:  # noqa: ARG002 nothing random here
+        """Draws nothing."""
+        self.reset_parameters()
+
+
+class Vector(Initialised):
+    """One learned vector, or a table of them, normal around zero."""
+
+    def __init__(self, *shape: int, std: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(shape))
+        self.std = std
+
+    def initialise(self, stream: Stream) -> None:
+        """All of them at once."""
+        with torch.no_grad():
+            self.weight.normal_(0, self.std, generator=stream("weight"))
+
+    def forward(self) -> Tensor:
+        """The vectors themselves."""
+        return self.weight

@@ -1,0 +1,140 @@
+"""Ragged batches without padding: the real tokens of all rows, one after the other.
+
+Position-wise layers run on packed tokens `M D`, so that padding costs nothing and tokens or whole rows can
+leave a batch by plain selection. Only attention and means look at rows, and go through `pad` and `unpad`.
+
+Legend: M packed tokens, B rows, T width of the padded form.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor
+
+
+class _Take(torch.autograd.Function):
+    """`x[index]` for indices without repeats: the gradient is a copy, where indexing would add."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, index: Tensor) -> Tensor:
+        ctx.size = x.shape[0]
+        ctx.save_for_backward(index)
+        return x.index_select(0, index)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (index,) = ctx.saved_tensors
+        return put(grads[0], index, ctx.size), None
+
+
+class _Put(torch.autograd.Function):
+    """Rows of `x` at `index` of a zero tensor, for indices without repeats."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, index: Tensor, size: int) -> Tensor:
+        ctx.save_for_backward(index)
+        return x.new_zeros((size, *x.shape[1:])).index_copy_(0, index, x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        (index,) = ctx.saved_tensors
+        return take(grads[0], index), None, None
+
+
+def take(x: Shaped[Tensor, "K ..."], index: Int[Tensor, " M"]) -> Shaped[Tensor, "M ..."]:
+    """Rows of `x` at `index`, in which nothing repeats."""
+    taken: Tensor = _Take.apply(x, index)  # type: ignore[no-untyped-call]
+    return taken
+
+
+def put(x: Shaped[Tensor, "M ..."], index: Int[Tensor, " M"], size: int) -> Shaped[Tensor, "K ..."]:
+    """`size` rows, `x` at `index`, in which nothing repeats, and zero elsewhere."""
+    placed: Tensor = _Put.apply(x, index, size)  # type: ignore[no-untyped-call]
+    return placed
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How M packed tokens lie in B rows."""
+
+    row: Int[Tensor, " M"]
+    """Row of each token, never descending."""
+    counts: Int[Tensor, " B"]
+    """Tokens of each row."""
+    width: int
+    """Columns of the padded form; at least the largest count."""
+
+    @classmethod
+    def of_lengths(cls, lengths: Int[Tensor, " B"], width: int) -> "Packing":
+        """Rows that hold their first `lengths` columns."""
+        row = torch.repeat_interleave(lengths)
+        return cls(row, lengths, width)
+
+    @property
+    def num_rows(self) -> int:
+        """B."""
+        return self.counts.shape[0]
+
+    @property
+    def dense(self) -> bool:
+        """Whether the padded form holds no padding; known from shapes alone."""
+        return self.row.shape[0] == self.num_rows * self.width
+
+    @cached_property
+    def starts(self) -> Int[Tensor, " B_1"]:
+        """Where each row begins among the packed tokens, and the end of the last."""
+        return torch.nn.functional.pad(self.counts.cumsum(0), (1, 0))
+
+    @cached_property
+    def column(self) -> Int[Tensor, " M"]:
+        """Column of each token in the padded form."""
+        order = torch.arange(self.row.shape[0], device=self.row.device)
+        return order - self.starts.index_select(0, self.row)
+
+    @cached_property
+    def index(self) -> Int[Tensor, " M"]:
+        """Place of each token in the flattened padded form."""
+        return self.row * self.width + self.column
+
+    @cached_property
+    def mask(self) -> Bool[Tensor, "B T"]:
+        """True where the padded form holds a token."""
+        columns = torch.arange(self.width, device=self.row.device)
+        return columns < self.counts[:, None]
+
+    def pad(self, x: Shaped[Tensor, "M ..."]) -> Shaped[Tensor, "B T ..."]:
+        """The padded form, zero where there is no token."""
+        shape = (self.num_rows, self.width, *x.shape[1:])
+        if self.dense:
+            return x.reshape(shape)
+        return put(x, self.index, self.num_rows * self.width).reshape(shape)
+
+    def unpad(self, x: Shaped[Tensor, "B T ..."]) -> Shaped[Tensor, "M ..."]:
+        """The packed form of padded `x`."""
+        flat = x.reshape(self.num_rows * self.width, *x.shape[2:])
+        return flat if self.dense else take(flat, self.index)
+
+    def spread(self, x: Shaped[Tensor, "B ..."]) -> Shaped[Tensor, "M ..."]:
+        """A row's value at each of its tokens; its gradient is a sum in fixed order."""
+        wide = x[:, None].expand(-1, self.width, *x.shape[1:])
+        return self.unpad(wide)
+
+    def mean(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "B D"]:
+        """Mean over the tokens of each row; rows must not be empty."""
+        total = self.pad(x).sum(1)
+        return total / self.counts.to(total.dtype)[:, None]
+
+    def select(self, keep: Bool[Tensor, " M"]) -> tuple[Int[Tensor, " K"], Int[Tensor, " R"], "Packing"]:
+        """Which tokens and rows are left, and how they are packed, when only tokens in `keep` stay."""
+        tokens = keep.nonzero().squeeze(1)
+        left = torch.zeros_like(self.counts).index_add_(0, self.row, keep.to(self.counts.dtype))
+        rows = left.nonzero().squeeze(1)
+        renumber = torch.zeros_like(self.counts)
+        renumber[rows] = torch.arange(rows.shape[0], device=rows.device)
+        counts = left.index_select(0, rows)
+        width = int(counts.max()) if rows.shape[0] else 0
+        row = renumber.index_select(0, self.row.index_select(0, tokens))
+        return tokens, rows, Packing(row, counts, width)

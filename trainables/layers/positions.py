@@ -1,0 +1,55 @@
+"""xPos: rotary positions whose products decay to the left and grow to the right.
+
+Source: Sun et al., A Length-Extrapolatable Transformer, s. 3, in the bidirectional form of Ray Chowdhury and
+Caragea, Investigating Recurrent Transformers with Dynamic Halt, App. A. Pair i of a head of width E sits in
+dimensions (2i, 2i+1), turns by p * 10000^(-2i/E) at position p, and is scaled by zeta_i^(p/512) in queries
+and by zeta_i^(-p/512) in keys, zeta_i = (2i + 0.4 E) / (1.4 E). A key to the right of its query is therefore
+amplified; the published runs have this asymmetry too.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+ROTATION_BASE = 10_000.0
+SCALE_BASE = 512.0
+SCALE_OFFSET = 0.4
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """What queries or keys are turned and scaled by, token for token."""
+
+    cos: Float[Tensor, "M half"]
+    sin: Float[Tensor, "M half"]
+
+    def select(self, tokens: Int[Tensor, " K"]) -> "Rotation":
+        """The rotation of some of the tokens."""
+        return Rotation(self.cos.index_select(0, tokens), self.sin.index_select(0, tokens))
+
+    def __call__(self, x: Float[Tensor, "M H E"]) -> Float[Tensor, "M H E"]:
+        """Turned and scaled `x`, computed in the precision of the tables."""
+        even, odd = x[..., 0::2], x[..., 1::2]
+        cos, sin = self.cos[:, None], self.sin[:, None]
+        return torch.stack((even * cos - odd * sin, odd * cos + even * sin), -1).flatten(-2)
+
+
+def rotations(
+    position: Int[Tensor, " M"], width: int, head_width: int, dtype: torch.dtype
+) -> tuple[Rotation, Rotation]:
+    """Rotations of queries and of keys at `position`, in a batch of `width` columns.
+
+    Exponents are centred on the middle column, which cancels in every product of a query and a key and keeps
+    both within the range of half precision.
+    """
+    half = torch.arange(head_width // 2, device=position.device, dtype=torch.float64)
+    where = position.to(torch.float64)[:, None]
+    angle = where * ROTATION_BASE ** (-2 * half / head_width)
+    zeta = (2 * half + SCALE_OFFSET * head_width) / ((1 + SCALE_OFFSET) * head_width)
+    scale = zeta ** ((where - (width + 1) // 2) / SCALE_BASE)
+    cos, sin = angle.cos(), angle.sin()
+    query = Rotation((cos * scale).to(dtype), (sin * scale).to(dtype))
+    key = Rotation((cos / scale).to(dtype), (sin / scale).to(dtype))
+    return query, key

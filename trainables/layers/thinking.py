@@ -1,0 +1,178 @@
+"""Units in thought: their states, their books, and how those that halted leave the batch.
+
+`Thoughts` holds what is still in the batch, `Harvest` the results of what left. Selection is all that early
+exit needs: a unit's numbers never depend on who else is in the batch.
+"""
+
+from dataclasses import dataclass, field, replace
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from trainables.layers.halting import Decision, Halting, keep
+from trainables.layers.packing import Packing, put, take
+from trainables.layers.tokens import KeysValues, Tokens
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Some units of a batch, as indices of everything that is selected with them."""
+
+    units: Int[Tensor, " U"]
+    tokens: Int[Tensor, " M"]
+    rows: Int[Tensor, " B"]
+    packing: Packing
+
+
+@dataclass(frozen=True)
+class Thoughts:
+    """M packed tokens whose U units (the tokens themselves, or their rows) halt by the same books."""
+
+    per_token: bool
+    states: Float[Tensor, "M D"]
+    """h: the last kept states."""
+    mixed: Float[Tensor, "M D"]
+    """sum a_j h_j over the states before."""
+    summary: Float[Tensor, "U D"]
+    """What halting looks at: the states themselves, or their means over each row."""
+    books: Halting
+    tokens: Tokens
+    source: Int[Tensor, " M"]
+    """Where each token was in the full batch."""
+    origin: Int[Tensor, " U"]
+    """Where each unit was in the full batch."""
+
+    @classmethod
+    def begin(
+        cls, states: Float[Tensor, "M D"], tokens: Tokens, row_cap: Int[Tensor, " B"], *, per_token: bool
+    ) -> "Thoughts":
+        """All units of a full batch; `row_cap` is the most steps the units of a row may keep."""
+        packing = tokens.packing
+        cap = row_cap.index_select(0, packing.row) if per_token else row_cap
+        books = Halting.begin(cap, states.dtype)
+        mixed = torch.zeros_like(states, dtype=books.survival.dtype)
+        source = torch.arange(states.shape[0], device=states.device)
+        origin = torch.arange(cap.shape[0], device=states.device)
+        summary = states if per_token else packing.mean(states)
+        return cls(per_token, states, mixed, summary, books, tokens, source, origin)
+
+    def summarise(self, states: Float[Tensor, "M D"]) -> Float[Tensor, "U D"]:
+        """What halting looks at of `states`."""
+        return states if self.per_token else self.tokens.packing.mean(states)
+
+    def at_tokens(self, value: Tensor) -> Tensor:
+        """A unit's value as a column over its tokens."""
+        return (value if self.per_token else self.tokens.packing.spread(value))[:, None]
+
+    def mixture(self) -> Float[Tensor, "M D"]:
+        """s: the states weighted by the probability that each is the last."""
+        return self.mixed + self.at_tokens(self.books.survival) * self.states
+
+    def counted(self) -> "Thoughts":
+        """One more step was run on every unit."""
+        return replace(self, books=self.books.count_run())
+
+    def step(
+        self,
+        states: Float[Tensor, "M D"],
+        summary: Float[Tensor, "U D"],
+        decision: Decision,
+        *,
+        all_keep: bool,
+    ) -> "Thoughts":
+        """After the step to `states`; units that do not keep it stay as they are."""
+        mixed = self.mixed + self.at_tokens(decision.weight) * self.states
+        if not all_keep:
+            keeps = self.at_tokens(decision.keeps)
+            mixed = torch.where(keeps, mixed, self.mixed)
+            states = torch.where(keeps, states, self.states)
+        books = keep(self.books, decision)
+        return replace(self, states=states, mixed=mixed, summary=summary, books=books)
+
+    def pick(self, units: Bool[Tensor, " U"]) -> Selection:
+        """Everything that belongs to `units`."""
+        packing = self.tokens.packing
+        tokens, rows, packed = packing.select(units if self.per_token else units.index_select(0, packing.row))
+        return Selection(tokens if self.per_token else rows, tokens, rows, packed)
+
+    def select(self, picked: Selection) -> "Thoughts":
+        """Only the units in `picked`."""
+        states = take(self.states, picked.tokens)
+        return Thoughts(
+            self.per_token,
+            states,
+            take(self.mixed, picked.tokens),
+            states if self.per_token else take(self.summary, picked.units),
+            self.books.select(picked.units),
+            self.tokens.select(picked.tokens, picked.packing),
+            self.source.index_select(0, picked.tokens),
+            self.origin.index_select(0, picked.units),
+        )
+
+
+@dataclass(frozen=True)
+class Result:
+    """How every unit of the full batch ended."""
+
+    states: Float[Tensor, "M D"]
+    ponder: Float[Tensor, " U"]
+    kept: Int[Tensor, " U"]
+    computed: Int[Tensor, " U"]
+
+
+@dataclass
+class Harvest:
+    """Results in the order in which units left."""
+
+    left: list[Thoughts] = field(default_factory=list)
+
+    def add(self, thoughts: Thoughts) -> None:
+        """Units that will not change any more."""
+        self.left.append(thoughts)
+
+    def gather(self) -> Result:
+        """All results in the order of the full batch."""
+        source = torch.cat([part.source for part in self.left])
+        origin = torch.cat([part.origin for part in self.left])
+        states = torch.cat([part.mixture() for part in self.left])
+        ponder = torch.cat([part.books.ponder for part in self.left])
+        kept = torch.cat([part.books.kept for part in self.left])
+        computed = torch.cat([part.books.computed for part in self.left])
+        back = torch.argsort(origin)
+        return Result(put(states, source, source.shape[0]), take(ponder, back), kept[back], computed[back])
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Keys and values of whole rows, in which those of halted tokens stay as they were last written."""
+
+    seen: KeysValues
+    slots: Int[Tensor, " M"]
+    """Where the tokens in thought are among the keys."""
+
+    def write(
+        self, slots: Int[Tensor, " K"], keys: Float[Tensor, "K H E"], values: Float[Tensor, "K H E"]
+    ) -> "Memory":
+        """New keys and values in `slots`."""
+        return replace(
+            self,
+            seen=KeysValues(
+                self.seen.keys.index_copy(0, slots, keys),
+                self.seen.values.index_copy(0, slots, values),
+                self.seen.packing,
+            ),
+        )
+
+    def select(self, picked: Selection) -> "Memory":
+        """Only the rows in `picked`, and only its tokens in thought."""
+        slots = self.slots.index_select(0, picked.tokens)
+        packing = self.seen.packing
+        if picked.rows.shape[0] == packing.num_rows:
+            return replace(self, slots=slots)
+        stays = torch.zeros_like(packing.counts, dtype=torch.bool)
+        stays[picked.rows] = True
+        stays_token = stays.index_select(0, packing.row)
+        tokens, _, packed = packing.select(stays_token)
+        seen = KeysValues(take(self.seen.keys, tokens), take(self.seen.values, tokens), packed)
+        return Memory(seen, (stays_token.cumsum(0) - 1).index_select(0, slots))

@@ -1,0 +1,152 @@
+"""The recursion over depth that UT, GUT and their ablations share, and how halting saves its work.
+
+One step: look, propose the next states, decide who halts, keep or undo. If halting does not look at the next
+states and an undone step would be thrown away, the decision comes first and the step is never run.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from trainables.layers.block import Block
+from trainables.layers.halting import Decision, Rule, decide
+from trainables.layers.packing import take
+from trainables.layers.thinking import Harvest, Memory, Result, Selection, Thoughts
+from trainables.layers.tokens import KeysValues, Tokens
+
+EarlyExit = Literal["compact", "batch", "none"]
+
+
+class Halt(Protocol):
+    """Halting probabilities from features, one a unit."""
+
+    def __call__(self, features: Float[Tensor, "U F"]) -> Float[Tensor, " U"]: ...
+
+
+@dataclass(frozen=True)
+class Recursion:
+    """What is repeated, and when it ends."""
+
+    block: Block
+    halt: Halt
+    max_layers: int
+    threshold: float
+    rule: Rule
+    origin: int
+    per_token: bool
+    transition: bool
+    sees_mixture: bool
+    early_exit: EarlyExit
+
+    def run(self, states: Float[Tensor, "M D"], tokens: Tokens) -> Result:
+        """Repeat the block on all tokens of a batch until each unit has halted."""
+        cap = (tokens.packing.counts + 1).clamp(max=self.max_layers)
+        live = Thoughts.begin(states, tokens, cap, per_token=self.per_token)
+        run = _Run(self, live, least_cap=int(cap.min()))
+        for number in range(1, self.max_layers + 1):
+            run.step(number)
+            if run.over:
+                break
+        run.harvest.add(run.live)
+        return run.harvest.gather()
+
+
+@dataclass
+class _Run:
+    """One forward pass: who is still in the batch, and what those who left it have come to."""
+
+    plan: Recursion
+    live: Thoughts
+    least_cap: int
+    harvest: Harvest = field(default_factory=Harvest)
+    memory: Memory | None = None
+    over: bool = False
+
+    def step(self, number: int) -> None:
+        """Step `number`, counted from 1."""
+        undo = self.plan.rule == "undo"
+        proposed = self._propose() if self.plan.transition else None
+        decision = self._decide(number, proposed)
+        if undo:
+            picked = self._leave(~decision.crossed, stale=not self.plan.transition)
+            if self.over:
+                return
+            if picked is not None:
+                decision = decision.select(picked.units)
+                proposed = None if proposed is None else _select(proposed, picked, self.plan.per_token)
+        states, summary = self._propose() if proposed is None else proposed
+        all_keep = self.plan.early_exit == "compact"
+        self.live = self.live.step(states, summary, decision, all_keep=all_keep)
+        if number < self.plan.max_layers and (not undo or number >= self.least_cap):
+            self._leave(self.live.books.active, stale=not undo)
+
+    def _propose(self) -> tuple[Tensor, Tensor]:
+        """The next states and their summary."""
+        states = self.plan.block(self.live.states, self.live.tokens, self._look())
+        self.live = self.live.counted()
+        return states, self.live.summarise(states)
+
+    def _decide(self, number: int, proposed: tuple[Tensor, Tensor] | None) -> Decision:
+        books, features = self.live.books, self.live.summary
+        if number <= self.plan.origin:
+            p = torch.zeros_like(books.survival)
+        else:
+            p = self.plan.halt(features if proposed is None else torch.cat((features, proposed[1]), -1))
+        return decide(books, p, self.plan.threshold, self.plan.rule)
+
+    def _look(self) -> KeysValues:
+        """Keys and values of every token in a row that still thinks."""
+        keys, values = self._keys_values(self.live)
+        if not (self.plan.per_token and self.plan.early_exit == "compact"):
+            return KeysValues(keys, values, self.live.tokens.packing)
+        if self.memory is None:
+            slots = torch.arange(keys.shape[0], device=keys.device)
+            self.memory = Memory(KeysValues(keys, values, self.live.tokens.packing), slots)
+        else:
+            self.memory = self.memory.write(self.memory.slots, keys, values)
+        return self.memory.seen
+
+    def _keys_values(self, thoughts: Thoughts) -> tuple[Tensor, Tensor]:
+        source = thoughts.mixture() if self.plan.sees_mixture else thoughts.states
+        return self.plan.block.keys_values(source, thoughts.tokens.key_rotation)
+
+    def _leave(self, stay: Bool[Tensor, " U"], *, stale: bool) -> Selection | None:
+        """Let go of units outside `stay`; what is selected of the rest, or None if nothing left the batch.
+
+        `stale`: the leaving states are newer than the keys and values that were last written for them.
+        """
+        if self.plan.early_exit == "none":
+            return None
+        if self.plan.early_exit == "batch":
+            self.over = not bool((stay & self.live.books.active).any())
+            return None
+        if bool(stay.all()):
+            return None
+        going, staying = self.live.pick(~stay), self.live.pick(stay)
+        gone = self.live.select(going)
+        self.over = staying.units.shape[0] == 0
+        if self.over:
+            return None
+        self.harvest.add(gone)
+        if self.plan.per_token:
+            self._remember(gone, going, staying, stale=stale)
+        self.live = self.live.select(staying)
+        return staying
+
+    def _remember(self, gone: Thoughts, going: Selection, staying: Selection, *, stale: bool) -> None:
+        """Others still look at tokens that halted: keep the keys and values of their final states."""
+        if self.memory is None:
+            self._look()
+        elif stale:
+            slots = self.memory.slots.index_select(0, going.tokens)
+            self.memory = self.memory.write(slots, *self._keys_values(gone))
+        assert self.memory is not None
+        self.memory = self.memory.select(staying)
+
+
+def _select(proposed: tuple[Tensor, Tensor], picked: Selection, per_token: bool) -> tuple[Tensor, Tensor]:
+    states = take(proposed[0], picked.tokens)
+    return states, states if per_token else take(proposed[1], picked.units)

@@ -1,0 +1,56 @@
+"""Transformer with xPos: `layers` blocks with weights of their own, bidirectional.
+
+Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dynamic Halt, Eq. 1-4 and App. A.
+Pre-norm blocks without a final norm, as in the published runs; reads the mean over START, tokens and END.
+"""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float
+from pydantic import Field
+from torch import Tensor, nn
+
+from trainables.layers.block import Block, BlockSettings
+from trainables.layers.boundaries import Boundaries, Pooling, pool
+from trainables.layers.tokens import KeysValues, Tokens
+from trainables.types import Encoded
+
+
+class Config(BlockSettings):
+    """Settings of the Transformer."""
+
+    name: Literal["transformer"] = "transformer"
+    """The model's name."""
+    layers: int = Field(default=4, ge=1)
+    """Number of blocks."""
+    pooling: Pooling = "mean"
+    """What represents a sequence: the state at END or START, or the mean over all."""
+
+
+class Encoder(nn.Module):
+    """Runs every block once."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.boundaries = Boundaries(config.width)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+
+    def forward(self, x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"]) -> Encoded:
+        """Encode right-padded `x`."""
+        states, packing = self.boundaries(x, mask)
+        tokens = Tokens.of(packing, self.config.size_of_head, states.dtype)
+        for block in self.blocks:
+            assert isinstance(block, Block)
+            seen = KeysValues(*block.keys_values(states, tokens.key_rotation), packing)
+            states = block(states, tokens, seen)
+        depth = states.new_full((packing.num_rows,), self.config.layers)
+        return Encoded(
+            states=self.boundaries.padded(states, packing, x),
+            pooled=pool(states, packing, self.config.pooling),
+            depth=depth,
+            ponder=torch.zeros_like(depth),
+            computed=depth,
+            bound=depth,
+        )
