@@ -1,1 +1,44 @@
 """One file a task; the file name is the name in a spec. Private helpers begin with an underscore."""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from pydantic import BaseModel
+
+from trainables import catalog
+from trainables.data.protocol import SplitInfo, TaskModule
+from trainables.settings import Settings
+from trainables.types import TaskShape
+
+
+class _Named(BaseModel, extra="ignore", strict=True):
+    name: str
+
+
+def task_module(name: str) -> TaskModule:
+    """The module that defines the task `name`. Raises `catalog.UnknownName`."""
+    return cast(TaskModule, catalog.load("tasks", name))
+
+
+def task_config(raw: Mapping[str, Any]) -> Settings:
+    """The mapping `task` of a spec as checked settings, defaults filled in.
+
+    Raises `catalog.UnknownName` for a `name` that is no task and `pydantic.ValidationError` for every other
+    fault; locations in the error are relative to `raw`.
+    """
+    return task_module(_Named.model_validate(dict(raw)).name).Config.model_validate(dict(raw))
+
+
+def task_name(config: Settings) -> str:
+    """The name of the task that `config` belongs to."""
+    return cast(str, getattr(config, "name"))  # noqa: B009 - every task's Config has it, Settings does not
+
+
+def shape(config: Settings) -> TaskShape:
+    """What a model must know of the task, without any data."""
+    return task_module(task_name(config)).shape(config)
+
+
+def splits(config: Settings) -> tuple[SplitInfo, ...]:
+    """Every split of the task, without any data."""
+    return task_module(task_name(config)).splits(config)

@@ -1,0 +1,55 @@
+"""What a file in `trainables/tasks` must offer. Its file name is the task's name; there is nothing to register."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import pyarrow as pa
+
+from trainables.settings import Settings
+from trainables.types import TaskShape
+
+Role = Literal["train", "valid", "test"]
+
+
+@dataclass(frozen=True, slots=True)
+class SplitInfo:
+    """What is known of a split without any data."""
+
+    name: str
+    role: Role
+    """`train` is trained on, `valid` steers search and checkpoints, `test` is read after the last step only."""
+    length_min: int
+    length_max: int
+    """Shortest and longest input, in tokens, that the split may hold (both inclusive)."""
+    examples: int | None
+    """Number of examples, None where a filter leaves it open."""
+
+
+class TaskModule(Protocol):
+    """A task is a module. All its functions are pure: settings in, the same values out on every machine."""
+
+    @property
+    def VERSION(self) -> int:
+        """Raised by one whenever the same settings would give other data; part of the cache's address."""
+
+    @property
+    def Config(self) -> type[Settings]:
+        """Settings of the task, with a field `name` that is a `Literal` of the file name."""
+
+    def shape(self, config: Any) -> TaskShape:
+        """What a model must know to be built, without making any data."""
+
+    def splits(self, config: Any) -> tuple[SplitInfo, ...]:
+        """Every split: exactly one of role `train`, exactly one of role `valid`, any number of role `test`."""
+
+    def build(self, config: Any, split: str) -> pa.Table:
+        """The examples of one split in columns `tokens` (list<uint8|uint16|uint32>) and `label` (int16).
+
+        Deterministic from `config` alone, independent of which other splits were built; no example of the
+        train split occurs in a test split. Randomness comes from `trainables.streams`, through raw
+        generator output, since NumPy promises only that to be the same in every version.
+        """
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """One input as a person would write it."""

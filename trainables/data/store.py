@@ -1,0 +1,152 @@
+"""Splits on disk: built once per machine, memory-mapped by every trial, identified by content.
+
+    <data_dir>/<task>/<digest of settings and generator version>/<split>.arrow   one Arrow IPC record batch
+                                                                 <split>.json    its seal
+                                                                 <split>.lock    held while building
+
+A file without its seal, or one that differs from it, is never used: the seal is written last, after the
+data has reached the disk, and names the size and the content hash. What is not whole is built again.
+"""
+
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from trainables.data.split import Split, content_hash
+from trainables.settings import Settings
+from trainables.tasks import task_module, task_name
+
+LOG = logging.getLogger(__name__)
+FORMAT = 1
+"""Layout of the files; part of the address."""
+HASH_KEY = b"haltsweep.content_hash"
+
+
+class DataError(Exception):
+    """A data set could not be written or read; the message says where and what to do."""
+
+
+def open_split(config: Settings, split: str, data_dir: Path) -> Split:
+    """The split, built first if this `data_dir` does not hold a whole copy.
+
+    Raises `ValueError` for a split that the task does not have and `DataError` where the disk refuses.
+    """
+    module = task_module(task_name(config))
+    known = tuple(info.name for info in module.splits(config))
+    if split not in known:
+        raise ValueError(f"{task_name(config)} has no split {split!r}. Known: {', '.join(known)}")
+    path = split_path(config, split, data_dir)
+    try:
+        table = _read(path)
+        if table is None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with _locked(path.with_suffix(".lock")):
+                # Another process may have built it while this one waited.
+                table = _read(path)
+                if table is None:
+                    _write(module.build(config, split), path, _address(config))
+                    table = _read(path)
+                    assert table is not None, f"what was just written must be readable: {path}"
+    except OSError as error:
+        raise DataError(
+            f"data_dir must be a folder with free space that can be written, got {error.strerror or error} "
+            f"for {path}; free some space or choose another data_dir"
+        ) from error
+    return Split(table, module.shape(config).pad_id, _hash_of(table))
+
+
+def split_path(config: Settings, split: str, data_dir: Path) -> Path:
+    """Where the split is or will be."""
+    digest = hashlib.blake2b(
+        json.dumps(_address(config), sort_keys=True).encode(), digest_size=10
+    ).hexdigest()
+    return data_dir / task_name(config) / digest / f"{split}.arrow"
+
+
+def _address(config: Settings) -> dict[str, Any]:
+    """Everything that the content depends on."""
+    return {
+        "task": config.model_dump(mode="json"),
+        "version": task_module(task_name(config)).VERSION,
+        "format": FORMAT,
+    }
+
+
+def _read(path: Path) -> pa.Table | None:
+    """The table, memory-mapped, or None where there is no whole copy."""
+    seal_path = path.with_suffix(".json")
+    try:
+        seal = json.loads(seal_path.read_text())
+        if path.stat().st_size != seal["bytes"]:
+            raise ValueError(f"the seal says {seal['bytes']} bytes, the file has {path.stat().st_size}")
+        table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+        if _hash_of(table) != seal["content_hash"] or len(table) != seal["examples"]:
+            raise ValueError("the seal belongs to other content")
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, pa.ArrowInvalid) as error:
+        LOG.warning("%s is damaged (%s); building it again", path, error)
+        return None
+    return table
+
+
+def _hash_of(table: pa.Table) -> str:
+    return (table.schema.metadata or {}).get(HASH_KEY, b"").decode()
+
+
+def _write(table: pa.Table, path: Path, address: Mapping[str, Any]) -> None:
+    """Data first, then the seal, each written elsewhere and renamed. The caller holds the lock."""
+    for orphan in path.parent.glob(f".{path.stem}.*.tmp"):
+        orphan.unlink()  # its writer is dead, or it would hold the lock
+    path.with_suffix(".json").unlink(missing_ok=True)
+    table = table.combine_chunks()
+    digest = content_hash(table)
+    table = table.replace_schema_metadata({HASH_KEY: digest.encode()})
+    with _replacing(path) as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table, max_chunksize=max(1, len(table)))
+    seal = {
+        "content_hash": digest,
+        "bytes": path.stat().st_size,
+        "examples": len(table),
+        "made_from": address,
+    }
+    with _replacing(path.with_suffix(".json")) as file:
+        file.write(json.dumps(seal, indent=2).encode())
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Any]:
+    """A file that takes the place of `path` when it is whole and on the disk, or leaves no trace."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.stem}.", suffix=".tmp", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Waits for and holds an exclusive lock, which the system releases when the process dies."""
+    with path.open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

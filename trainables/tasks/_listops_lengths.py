@@ -1,0 +1,122 @@
+"""ListOps trees of a given length, drawn without rejection.
+
+Trees of 900 to 1000 tokens are about one draw in a hundred thousand of the process. Instead of drawing until one
+comes up, the distribution of lengths is computed, a length is drawn from the allowed ones, and a tree is
+drawn among those of that length (the recursive method of Flajolet, Zimmermann and Van Cutsem 1994, "A calculus
+for the random generation of labelled combinatorial structures"). The law is exactly that of rejection.
+
+Only separate additions and multiplications of float64 are used, in a fixed order, so that tables and draws are the
+same on every machine.
+"""
+
+import numpy as np
+
+from trainables.data.ragged import offsets_of
+from trainables.tasks._listops_trees import (
+    OPERATOR_PROBABILITY,
+    Law,
+    Level,
+    Trees,
+    level,
+    render,
+    uniform,
+)
+
+
+class LengthLaw:
+    """The distribution of lengths of the trees of a `Law`, up to `length_max` tokens, and draws from it."""
+
+    def __init__(self, law: Law, length_max: int) -> None:
+        share = OPERATOR_PROBABILITY / (law.arguments_max - 1)
+        digit = np.zeros(length_max + 1)
+        digit[1] = 1.0
+        tree = digit
+        sums: list[list[np.ndarray]] = []
+        for _ in range(law.depth_max - 1):
+            sums.append(_sums(tree, law.arguments_max))
+            tree = digit * (1 - OPERATOR_PROBABILITY)
+            for total in sums[-1][2:]:
+                tree[2:] += share * total[:-2]
+        self.tree = tree
+        """`tree[n]`: probability that a tree has n tokens."""
+        self.sums = sums[::-1]
+        """`sums[d][k][n]`: probability that k subtrees of a node on level d (the root's is 0) have n tokens in all."""
+
+    def draw(self, stream: np.random.Generator, n: int, shortest: int, longest: int) -> Trees:
+        """`n` independent trees of `shortest` to `longest` tokens (both included)."""
+        allowed = self.tree[shortest : longest + 1]
+        assert allowed.any(), f"the law must make trees of {shortest} to {longest} tokens"
+        lengths = shortest + _choose(np.cumsum(allowed), uniform(stream, n))
+        levels: list[Level] = []
+        for sums in [*self.sums, None]:
+            if sums is None or not (lengths > 1).any():
+                levels.append(level(stream, np.zeros(len(lengths), dtype=np.int64)))
+                break
+            arity = _arities(stream, sums, lengths)
+            levels.append(level(stream, arity))
+            inner = arity > 0
+            lengths = _split(stream, sums, lengths[inner] - 2, arity[inner])
+        return render(levels)
+
+
+def _sums(tree: np.ndarray, arguments_max: int) -> list[np.ndarray]:
+    """Distributions of the total length of 0, 1, .. `arguments_max` subtrees, each distributed as `tree`."""
+    nothing = np.zeros_like(tree)
+    nothing[0] = 1.0
+    totals = [nothing, tree]
+    for _ in range(arguments_max - 1):
+        total = np.zeros_like(tree)
+        for length in np.flatnonzero(tree).tolist():
+            total[length:] += tree[length] * totals[-1][: len(total) - length]
+        totals.append(total)
+    return totals
+
+
+def _choose(cumulative: np.ndarray, u: np.ndarray) -> np.ndarray:
+    """Indices drawn in proportion to the weights whose running sum is `cumulative`, by inversion."""
+    # Rounding must not turn a `u` just below one into the total, behind the last weight.
+    below_total = np.nextafter(cumulative[-1], 0.0)
+    return np.searchsorted(cumulative, np.minimum(u * cumulative[-1], below_total), side="right")
+
+
+def _arities(stream: np.random.Generator, sums: list[np.ndarray], lengths: np.ndarray) -> np.ndarray:
+    """Number of arguments of each node, given its length; 0 for a digit."""
+    arity = np.zeros(len(lengths), dtype=np.int64)
+    inner = np.flatnonzero(lengths > 1)
+    weights = np.stack([total[lengths[inner] - 2] for total in sums[2:]])
+    cumulative = np.cumsum(weights, axis=0)
+    threshold = np.minimum(uniform(stream, len(inner)) * cumulative[-1], np.nextafter(cumulative[-1], 0.0))
+    arity[inner] = 2 + (cumulative <= threshold).sum(axis=0)
+    return arity
+
+
+def _split(
+    stream: np.random.Generator, sums: list[np.ndarray], rest: np.ndarray, arity: np.ndarray
+) -> np.ndarray:
+    """Lengths of all children, in order, of nodes whose `arity` children have `rest` tokens in all."""
+    first = offsets_of(arity)[:-1]
+    lengths = np.empty(int(arity.sum()), dtype=np.int64)
+    rest = rest.copy()
+    for done in range(int(arity.max())):
+        last = arity == done + 1
+        lengths[first[last] + done] = rest[last]
+        open_ = np.flatnonzero(arity > done + 1)
+        share = _first_of(stream, sums, arity[open_] - done, rest[open_])
+        lengths[first[open_] + done] = share
+        rest[open_] -= share
+    return lengths
+
+
+def _first_of(
+    stream: np.random.Generator, sums: list[np.ndarray], count: np.ndarray, rest: np.ndarray
+) -> np.ndarray:
+    """Length of the first of `count` subtrees with `rest` tokens in all. Equal cases share one table."""
+    u = uniform(stream, len(rest))
+    lengths = np.empty(len(rest), dtype=np.int64)
+    order = np.lexsort((rest, count))
+    changes = np.flatnonzero(np.diff(count[order]) | np.diff(rest[order])) + 1
+    for group in np.split(order, changes) if len(order) else []:
+        others, total = int(count[group[0]]) - 1, int(rest[group[0]])
+        weights = sums[1][: total + 1] * sums[others][total::-1]
+        lengths[group] = _choose(np.cumsum(weights), u[group])
+    return lengths

@@ -1,0 +1,184 @@
+"""ListOps trees, many at a time: grown level by level, evaluated upwards, written out as tokens.
+
+The process is that of Nangia and Bowman 2018, "ListOps: A Diagnostic Dataset for Latent Tree Learning":
+a node above the depth limit is an operator with probability 1/4, else a digit; an operator takes a uniform
+number of arguments and is one of MIN, MAX, MED (median, truncated) and SM (sum modulo 10).
+
+A forest is a list of levels. The children of a level's operators are the nodes of the next level, in order,
+so no pointers are stored and every pass over a level is one array operation.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from trainables.data.ragged import offsets_of, positions
+
+MIN, MAX, MED, SM, CLOSE = 10, 11, 12, 13, 14
+OPERATORS = (MIN, MAX, MED, SM)
+OPERATOR_PROBABILITY = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """Which trees the process makes."""
+
+    depth_max: int
+    """Levels of the tree, the level of digits included: at most `depth_max - 1` nested operators."""
+    arguments_max: int
+    """An operator takes 2 to `arguments_max` arguments."""
+
+    def longest(self) -> int:
+        """Tokens of the longest tree."""
+        length = 1
+        for _ in range(self.depth_max - 1):
+            length = 2 + self.arguments_max * length
+        return length
+
+    def distinct(self) -> int:
+        """Number of different trees; beyond 10^18 only a lower bound, since the number has 5^18 digits."""
+        count = 10
+        for _ in range(self.depth_max - 1):
+            if count > 10**18:
+                break
+            count = 10 + len(OPERATORS) * sum(count**k for k in range(2, self.arguments_max + 1))
+        return count
+
+    def mean_length(self) -> float:
+        """Expected tokens of one draw, digits on their own included."""
+        arguments = (2 + self.arguments_max) / 2
+        mean = 1.0
+        for _ in range(self.depth_max - 1):
+            mean = 1 - OPERATOR_PROBABILITY + OPERATOR_PROBABILITY * (2 + arguments * mean)
+        return mean
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """The nodes of all trees at one depth."""
+
+    symbols: np.ndarray
+    """uint8: a digit, or one of `OPERATORS`."""
+    arity: np.ndarray
+    """int64: number of arguments, 0 for a digit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trees:
+    """Trees as token rows with their values."""
+
+    tokens: np.ndarray
+    """uint8, all rows in one flat array."""
+    offsets: np.ndarray
+    """int64, one more than there are trees."""
+    labels: np.ndarray
+    """int16: what each tree evaluates to."""
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Tokens of each tree."""
+        return np.diff(self.offsets)
+
+    def rows(self) -> Iterator[bytes]:
+        """Each tree's tokens."""
+        flat, bounds = self.tokens.tobytes(), self.offsets.tolist()
+        return (flat[start:stop] for start, stop in zip(bounds, bounds[1:], strict=False))
+
+    def take(self, indices: np.ndarray) -> "Trees":
+        """The trees at `indices`, in that order."""
+        lengths = self.lengths[indices]
+        tokens = self.tokens[positions(self.offsets[indices], lengths)]
+        return Trees(tokens, offsets_of(lengths), self.labels[indices])
+
+
+def concatenate(parts: list[Trees]) -> Trees:
+    """All trees of `parts`, in order."""
+    return Trees(
+        np.concatenate([part.tokens for part in parts]),
+        offsets_of(np.concatenate([part.lengths for part in parts])),
+        np.concatenate([part.labels for part in parts]),
+    )
+
+
+def uniform(stream: np.random.Generator, n: int) -> np.ndarray:
+    """`n` numbers in [0, 1) from raw output, the only part of a generator that NumPy never changes."""
+    raw = np.asarray(stream.bit_generator.random_raw(n), dtype=np.uint64)  # type: ignore[attr-defined]
+    return (raw >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def below(stream: np.random.Generator, n: int, bound: int) -> np.ndarray:
+    """`n` integers in [0, bound)."""
+    return (uniform(stream, n) * bound).astype(np.int64)
+
+
+def level(stream: np.random.Generator, arity: np.ndarray) -> Level:
+    """Digits and operators for nodes of known arity."""
+    digits = below(stream, len(arity), 10)
+    operators = MIN + below(stream, len(arity), len(OPERATORS))
+    return Level(np.where(arity > 0, operators, digits).astype(np.uint8), arity)
+
+
+def grow(stream: np.random.Generator, law: Law, n: int) -> Trees:
+    """`n` independent draws of the process."""
+    levels: list[Level] = []
+    for depth in range(1, law.depth_max + 1):
+        arity = 2 + below(stream, n, law.arguments_max - 1)
+        arity[uniform(stream, n) >= OPERATOR_PROBABILITY] = 0
+        if depth == law.depth_max:
+            arity[:] = 0
+        levels.append(level(stream, arity))
+        n = int(arity.sum())
+        if not n:
+            break
+    return render(levels)
+
+
+def render(levels: list[Level]) -> Trees:
+    """Evaluates the forest whose roots are `levels[0]` and writes its tokens."""
+    values = sizes = np.zeros(0, dtype=np.int64)
+    all_sizes: list[np.ndarray] = []
+    for nodes in reversed(levels):
+        values = _evaluate(nodes, values)
+        sizes = _sizes(nodes, sizes)
+        all_sizes.append(sizes)
+    offsets = offsets_of(sizes)
+    tokens = np.empty(offsets[-1], dtype=np.uint8)
+    starts = offsets[:-1]
+    for index, nodes in enumerate(levels):
+        sizes = all_sizes[-1 - index]
+        inner = nodes.arity > 0
+        tokens[starts] = nodes.symbols
+        tokens[(starts + sizes - 1)[inner]] = CLOSE
+        if index + 1 < len(levels):
+            starts = _child_starts(nodes.arity[inner], starts[inner], all_sizes[-2 - index])
+    return Trees(tokens, offsets, values.astype(np.int16))
+
+
+def _evaluate(nodes: Level, below_values: np.ndarray) -> np.ndarray:
+    """Values of a level from the values of the next one. Operators of equal arity are evaluated together."""
+    values = nodes.symbols.astype(np.int64)
+    first = offsets_of(nodes.arity)[:-1]
+    for arity in np.unique(nodes.arity[nodes.arity > 0]).tolist():
+        here = np.flatnonzero(nodes.arity == arity)
+        arguments = np.sort(below_values[first[here, None] + np.arange(arity)], axis=1)
+        median = (arguments[:, (arity - 1) // 2] + arguments[:, arity // 2]) // 2
+        outcomes = np.stack([arguments[:, 0], arguments[:, -1], median, arguments.sum(axis=1) % 10])
+        values[here] = outcomes[nodes.symbols[here] - MIN, np.arange(len(here))]
+    return values
+
+
+def _sizes(nodes: Level, below_sizes: np.ndarray) -> np.ndarray:
+    """Tokens of each subtree: operator and bracket around the arguments, or one digit."""
+    bounds = offsets_of(below_sizes)[offsets_of(nodes.arity)]
+    return np.diff(bounds) + np.where(nodes.arity > 0, 2, 1)
+
+
+def _child_starts(arity: np.ndarray, parent_starts: np.ndarray, child_sizes: np.ndarray) -> np.ndarray:
+    """Where each child's first token goes: after its parent's operator and its elder siblings."""
+    ends = offsets_of(child_sizes)
+    first = offsets_of(arity)[:-1]
+    return np.repeat(parent_starts + 1 - ends[first], arity) + ends[:-1]

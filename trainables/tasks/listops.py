@@ -1,0 +1,228 @@
+"""ListOps-O: what does a nested expression of list operations evaluate to?
+
+Trees: Nangia and Bowman 2018, "ListOps". Splits: Ray Chowdhury and Caragea 2023, "Beam Tree Recursive Cells", and
+"Investigating Recurrent Transformers with Dynamic Halt" by the same authors: training on trees of up to 100
+tokens; tests on the same law unfiltered (near-IID), on longer trees, on operators with more arguments, and on
+the test law of Long Range Arena (Tay et al. 2021).
+
+Departures: the published files cannot be drawn again bit for bit (they depend on Python's set order), so the
+trees here are other draws from the same law; where a published generator emits duplicates, we do not; and
+trees that are in the training corpus are left out of every test split.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import count
+from typing import Literal, Self
+
+import numpy as np
+import pyarrow as pa
+from pydantic import Field, model_validator
+
+from trainables.data.protocol import SplitInfo
+from trainables.settings import Settings
+from trainables.streams import numpy_stream
+from trainables.tasks._listops_lengths import LengthLaw
+from trainables.tasks._listops_trees import Law, Trees, concatenate, grow
+from trainables.types import TaskShape
+
+VERSION = 1
+WORDS = (*"0123456789", "[MIN", "[MAX", "[MED", "[SM", "]", "<unk>", "<pad>", "<sep>")
+"""Token ids are positions in this list. The last three never occur in a tree."""
+PAD = WORDS.index("<pad>")
+DRAW_TOKENS = 2_000_000
+"""Expected tokens of one round of draws; bounds memory and is part of what makes the data what it is."""
+
+
+class Config(Settings):
+    """The defaults are the published task; smaller laws and sizes make data that a laptop learns in minutes."""
+
+    name: Literal["listops"] = "listops"
+    train_length_max: int = Field(default=100, ge=4)
+    """Longest training example in tokens. The valid and near-iid splits are not filtered, as published."""
+    trees: int = Field(default=100_000, ge=100, le=2_000_000)
+    """Unique trees of the corpus that near-iid, valid and, of what is left, train are taken from."""
+    near_iid_examples: int = Field(default=10_000, ge=1)
+    valid_examples: int = Field(default=1_000, ge=1)
+    test_examples: int = Field(default=2_000, ge=1, le=100_000)
+    """Examples of every test split but near-iid; these have laws of their own, whatever the corpus is."""
+    depth_max: int = Field(default=20, ge=2, le=50)
+    """Levels of a corpus tree, the digits included: at most `depth_max - 1` nested operators."""
+    arguments_max: int = Field(default=5, ge=2, le=15)
+    """An operator of the corpus takes 2 to `arguments_max` arguments."""
+    data_seed: int = Field(default=0, ge=0)
+    """Another seed, other trees. Trials with different training seeds share one data set."""
+
+    @model_validator(mode="after")
+    def _can_be_made(self) -> Self:
+        taken = self.near_iid_examples + self.valid_examples
+        if taken >= self.trees:
+            raise ValueError(
+                f"trees must exceed near_iid_examples + valid_examples, what is left is trained on; got "
+                f"trees={self.trees}, near_iid_examples={self.near_iid_examples}, "
+                f"valid_examples={self.valid_examples}"
+            )
+        law = _corpus_law(self)
+        # Collecting the last of all trees takes for ever; a quarter of them is met in reasonable time.
+        if self.trees * 4 > law.distinct():
+            raise ValueError(
+                f"trees must be at most a quarter of the {law.distinct()} different trees of this law, got "
+                f"trees={self.trees} with depth_max={self.depth_max}, arguments_max={self.arguments_max}; "
+                f"allow deeper trees or more arguments, or ask for at most {law.distinct() // 4} trees"
+            )
+        if law.mean_length() > 500:
+            raise ValueError(
+                f"corpus trees must have at most 500 tokens on average, got {law.mean_length():.0f} with "
+                f"depth_max={self.depth_max}, arguments_max={self.arguments_max}; lower one of them"
+            )
+        return self
+
+
+class _TestLaw(Settings):
+    """Law and bounds (both included) of a test split that is not taken from the corpus."""
+
+    depth_max: int
+    arguments_max: int
+    length_min: int
+    length_max: int
+
+    @property
+    def law(self) -> Law:
+        return Law(self.depth_max, self.arguments_max)
+
+
+def _test_laws() -> dict[str, _TestLaw]:
+    laws = {
+        f"length-{low}-{low + 100}": _TestLaw(
+            depth_max=20, arguments_max=5, length_min=low + 1, length_max=low + 99
+        )
+        for low in range(200, 1000, 100)
+    }
+    for arguments in (10, 15):
+        laws[f"arguments-{arguments}"] = _TestLaw(
+            depth_max=9, arguments_max=arguments, length_min=100, length_max=1000
+        )
+    laws["lra"] = _TestLaw(depth_max=10, arguments_max=10, length_min=501, length_max=1999)
+    return laws
+
+
+TEST_LAWS = _test_laws()
+
+
+def _corpus_law(config: Config) -> Law:
+    return Law(config.depth_max, config.arguments_max)
+
+
+def shape(config: Config) -> TaskShape:
+    """Ten classes over 18 words."""
+    return TaskShape(
+        head="classify",
+        vocabulary_size=len(WORDS),
+        num_classes=10,
+        pad_id=PAD,
+        length_max=min(config.train_length_max, _corpus_law(config).longest()),
+    )
+
+
+def splits(config: Config) -> tuple[SplitInfo, ...]:
+    """train, valid, near-iid, length-200-300 .. length-900-1000, arguments-10, arguments-15, lra."""
+    longest = _corpus_law(config).longest()
+    return (
+        SplitInfo("train", "train", 1, min(config.train_length_max, longest), None),
+        SplitInfo("valid", "valid", 1, longest, config.valid_examples),
+        SplitInfo("near-iid", "test", 1, longest, config.near_iid_examples),
+        *(
+            SplitInfo(name, "test", test.length_min, test.length_max, config.test_examples)
+            for name, test in TEST_LAWS.items()
+        ),
+    )
+
+
+def build(config: Config, split: str) -> pa.Table:
+    """Columns `tokens` (uint8 ids) and `label`. Raises `ValueError` for a split that `splits` does not list."""
+    if split in TEST_LAWS:
+        return _table(_generated(config, split))
+    corpus = _corpus(_CorpusKey(**{field: getattr(config, field) for field in _CorpusKey.model_fields}))
+    everything = np.arange(len(corpus))
+    near_iid, valid, train = np.split(
+        everything, np.cumsum([config.near_iid_examples, config.valid_examples])
+    )
+    if split == "train":
+        train = train[corpus.lengths[train] <= config.train_length_max]
+    indices = {"near-iid": near_iid, "valid": valid, "train": train}.get(split)
+    if indices is None:
+        known = ", ".join(info.name for info in splits(config))
+        raise ValueError(f"listops has no split {split!r}. Known: {known}")
+    return _table(corpus.take(indices))
+
+
+def decode(tokens: Sequence[int]) -> str:
+    """E.g. `[MAX 2 [SM 9 4 ] ]`."""
+    return " ".join(WORDS[token] for token in tokens)
+
+
+class _CorpusKey(Settings):
+    """All that the corpus depends on."""
+
+    trees: int
+    depth_max: int
+    arguments_max: int
+    data_seed: int
+
+
+@lru_cache(maxsize=1)
+def _corpus(key: _CorpusKey) -> Trees:
+    """The unique trees in random order: order of first appearance would put the common, short ones first."""
+    law = Law(key.depth_max, key.arguments_max)
+    roots = max(1, int(DRAW_TOKENS / law.mean_length()))
+    draws = (grow(numpy_stream(key.data_seed, "listops", "corpus", turn), law, roots) for turn in count())
+    trees = _first_unique(draws, key.trees, set())
+    shuffle = numpy_stream(key.data_seed, "listops", "order").bit_generator.random_raw(len(trees))
+    return trees.take(np.argsort(shuffle, kind="stable"))
+
+
+def _generated(config: Config, split: str) -> Trees:
+    """A split that has a law of its own. What the corpus holds is left out."""
+    test = TEST_LAWS[split]
+    corpus = _corpus(_CorpusKey(**{field: getattr(config, field) for field in _CorpusKey.model_fields}))
+    alike = np.flatnonzero((corpus.lengths >= test.length_min) & (corpus.lengths <= test.length_max))
+    lengths = LengthLaw(test.law, test.length_max)
+    draws = (
+        lengths.draw(
+            numpy_stream(config.data_seed, "listops", split, turn),
+            config.test_examples,
+            test.length_min,
+            test.length_max,
+        )
+        for turn in count()
+    )
+    return _first_unique(draws, config.test_examples, set(corpus.take(alike).rows()))
+
+
+def _first_unique(draws: Iterator[Trees], wanted: int, seen: set[bytes]) -> Trees:
+    """The first `wanted` trees of `draws` that are not in `seen` and not drawn before."""
+    kept: list[Trees] = []
+    missing = wanted
+    while missing:
+        drawn = next(draws)
+        new = np.asarray(_new(drawn.rows(), seen, missing), dtype=np.int64)
+        kept.append(drawn.take(new))
+        missing -= len(new)
+    return concatenate(kept)
+
+
+def _new(rows: Iterable[bytes], seen: set[bytes], missing: int) -> list[int]:
+    """Indices of at most `missing` rows that are not in `seen`, to which they are added."""
+    new: list[int] = []
+    for index, row in enumerate(rows):
+        if row not in seen:
+            seen.add(row)
+            new.append(index)
+            if len(new) == missing:
+                break
+    return new
+
+
+def _table(trees: Trees) -> pa.Table:
+    tokens = pa.LargeListArray.from_arrays(pa.array(trees.offsets), pa.array(trees.tokens))
+    return pa.table({"tokens": tokens, "label": pa.array(trees.labels)})
