@@ -17,20 +17,10 @@ def records(events: Iterable[Event], plan: Plan) -> list[Record]:
     `best` is by the first objective of the search, the earlier step on a tie, and None without a search.
     A trial that was stopped and goes on is open again; its attempts are counted over all holders.
     """
-    objective = plan.search.objectives[0] if plan.search is not None else None
-    histories: dict[str, _History] = {}
-    provenance: Mapping[str, Any] = {}
+    fold = Fold(plan.name, plan.search.objectives[0] if plan.search is not None else None)
     for event in events:
-        if event.kind is EventKind.OPENED:
-            provenance = {"spec_digest": event.payload["spec_digest"], **event.payload["provenance"]}
-        elif event.trial_id is None:
-            continue
-        elif event.kind is EventKind.ASKED:
-            # The first one stands: a trial is asked for once, whoever holds the sweep.
-            histories.setdefault(event.trial_id, _History(trial_from_json(event.payload), provenance))
-        else:
-            histories[event.trial_id].hear(event, objective, provenance)
-    return [history.record(plan.name) for history in histories.values()]
+        fold.hear(event)
+    return fold.records()
 
 
 def measurements(events: Iterable[Event]) -> dict[str, list[Measurement]]:
@@ -57,6 +47,34 @@ def better(one: Measurement, other: Measurement | None, objective: Objective) ->
         return False
     rival = other.metrics[objective.metric] if other is not None else None
     return rival is None or (value > rival if objective.goal == "max" else value < rival)
+
+
+class Fold:
+    """Records of a log that is still growing: hears each event once, answers at any time."""
+
+    def __init__(self, sweep: str, objective: Objective | None) -> None:
+        self._sweep = sweep
+        self._objective = objective
+        self._histories: dict[str, _History] = {}
+        self._provenance: Mapping[str, Any] = {}
+
+    def hear(self, event: Event) -> None:
+        """Take in the next event."""
+        if event.kind is EventKind.OPENED:
+            payload = event.payload
+            self._provenance = {"spec_digest": payload["spec_digest"], **payload["provenance"]}
+        elif event.trial_id is None:
+            return
+        elif event.kind is EventKind.ASKED:
+            # The first one stands: a trial is asked for once, whoever holds the sweep.
+            history = _History(trial_from_json(event.payload), self._provenance)
+            self._histories.setdefault(event.trial_id, history)
+        else:
+            self._histories[event.trial_id].hear(event, self._objective, self._provenance)
+
+    def records(self) -> list[Record]:
+        """One record a trial, in the order they were asked for."""
+        return [history.record(self._sweep) for history in self._histories.values()]
 
 
 @dataclass(slots=True)

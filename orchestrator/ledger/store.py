@@ -74,6 +74,15 @@ class Ledger:
         with transaction(self._engine, write=False) as connection:
             return _lease_of(self._row(connection))
 
+    def held(self) -> bool:
+        """Whether the sweep's holder lives, or, on another machine, may live."""
+        with transaction(self._engine, write=False) as connection:
+            lease = _lease_of(self._row(connection))
+            if lease is None:
+                return False
+            lives = lease.holder.lives()
+            return lease.expires_at > self._now(connection) if lives is None else lives
+
     def claim(self, holder: Holder) -> Lease:
         """Take the sweep. Raises LeaseHeld while another process holds it.
 

@@ -1,0 +1,267 @@
+"""What every MLflow run of a sweep should look like, computed from the log. Pure: knows no MLflow.
+
+Statuses, chosen so that a colour in the UI means one thing:
+
+- FINISHED: the trial gave a result that stands. A pruned trial is one of them: it was judged, not broken;
+  its tag `haltsweep.outcome` says `pruned`.
+- FAILED: diverged, out of memory, timed out or crashed; `haltsweep.outcome` and `haltsweep.reason` say which.
+- KILLED: stopped, or its process is gone; it goes on with `haltsweep resume`.
+- RUNNING: a living process holds the sweep and the trial is open.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from orchestrator.ledger.codec import trial_from_json
+from orchestrator.ledger.events import Event, EventKind
+from orchestrator.ledger.fold import measurement_of
+from orchestrator.tracking.study import ArmView, Study, differing, flatten
+from orchestrator.trials import OutcomeKind, Trial
+from trainables.protocol import Measurement
+
+Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
+SWEEP = "sweep"
+PREFIX = "haltsweep."
+NOT_APPLICABLE = "-"
+MAX_TEXT = 1000
+"""Characters of a reason that are kept in a tag; the ledger has all of them."""
+GONE = "the process that ran the sweep is gone; `haltsweep resume` continues from the last checkpoint"
+
+
+class Point(NamedTuple):
+    """One value of a metric."""
+
+    key: str
+    value: float
+    at_ms: int
+    step: int
+
+
+@dataclass(slots=True)
+class Image:
+    """One run as it should be; `points` are those heard since the image was last written."""
+
+    key: str
+    """`sweep`, `arm/<name>` or `trial/<id>`."""
+    parent: str | None
+    name: str
+    start_ms: int
+    status: Status = "RUNNING"
+    end_ms: int | None = None
+    tags: dict[str, str] = field(default_factory=dict)
+    params: dict[str, str] = field(default_factory=dict)
+    points: list[Point] = field(default_factory=list)
+
+
+class Images:
+    """All runs of a sweep, kept up to date event by event; `dirty` are the keys to look at again."""
+
+    def __init__(self, study: Study) -> None:
+        self._study = study
+        self._differing = differing(study.arms)
+        self._trials: dict[str, Trial] = {}
+        self._last_ms = 0
+        self._held = True
+        self.runs: dict[str, Image] = {}
+        self.dirty: dict[str, None] = {}
+        """Keys in the order in which they must be written: parents first."""
+
+    def hear(self, event: Event) -> None:
+        """Take in the next event."""
+        self._last_ms = max(self._last_ms, milliseconds(event.at))
+        if SWEEP not in self.runs:
+            self._begin(milliseconds(event.at))
+        if event.kind is EventKind.OPENED:
+            self._open(event)
+        elif event.kind is EventKind.CLOSED:
+            self._close(event)
+        elif event.kind is EventKind.ASKED:
+            trial = trial_from_json(event.payload)
+            self._trials.setdefault(trial.trial_id, trial)
+        elif event.kind is not EventKind.CHECKPOINTED:
+            self._hear_trial(event)
+
+    def hold(self, *, held: bool) -> None:
+        """Say whether a living process holds the sweep: without one, nothing is running."""
+        if held != self._held:
+            self._held = held
+            self.dirty |= dict.fromkeys(key for key, image in self.runs.items() if image.status == "RUNNING")
+
+    def seen(self, key: str) -> Image:
+        """The run as it should be shown now: as heard, unless its process is gone."""
+        image = self.runs[key]
+        if image.status == "RUNNING" and not self._held:
+            tags = image.tags | {f"{PREFIX}outcome": OutcomeKind.STOPPED.value, f"{PREFIX}reason": GONE}
+            return Image(
+                key,
+                image.parent,
+                image.name,
+                image.start_ms,
+                "KILLED",
+                self._last_ms,
+                tags,
+                image.params,
+                image.points,
+            )
+        return image
+
+    def publish(self, values: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
+        """Finite values by run key, for those arms that have a run."""
+        keyed = {f"arm/{arm}": dict(metrics) for arm, metrics in values.items()}
+        return {
+            key: {metric_key(name): value for name, value in metrics.items() if math.isfinite(value)}
+            for key, metrics in keyed.items()
+            if key in self.runs
+        }
+
+    @property
+    def last_ms(self) -> int:
+        """Time of the newest event heard, Unix milliseconds."""
+        return self._last_ms
+
+    def _begin(self, start_ms: int) -> None:
+        tags = self._tags("sweep")
+        if self._study.question:
+            tags["mlflow.note.content"] = _cut(self._study.question, MAX_TEXT)
+        self._add(Image(SWEEP, None, self._study.sweep, start_ms, tags=tags))
+        for arm in self._study.arms:
+            self._add(self._arm_image(arm, start_ms))
+
+    def _open(self, event: Event) -> None:
+        tags = {f"{PREFIX}spec_digest": str(event.payload["spec_digest"])}
+        if commit := event.payload["provenance"].get("commit"):
+            tags["mlflow.source.git.commit"] = commit
+        self.runs[SWEEP].tags |= tags
+        for key in self._parents():
+            self._mark(key, "RUNNING", None, "running", NOT_APPLICABLE)
+
+    def _close(self, event: Event) -> None:
+        reason = event.payload["reason"]
+        done = reason == "done"
+        outcome = OutcomeKind.FINISHED if done else OutcomeKind.STOPPED
+        for key in self._parents():
+            self._mark(key, "FINISHED" if done else "KILLED", milliseconds(event.at), outcome.value, reason)
+
+    def _hear_trial(self, event: Event) -> None:
+        assert event.trial_id is not None
+        key = f"trial/{event.trial_id}"
+        if key not in self.runs:
+            self._add(self._trial_image(self._trials[event.trial_id], milliseconds(event.at)))
+        if event.kind is EventKind.STARTED:
+            self._mark(key, "RUNNING", None, "running", NOT_APPLICABLE)
+        elif event.kind is EventKind.MEASURED:
+            self.runs[key].points += points_of(measurement_of(event), milliseconds(event.at))
+            self.dirty[key] = None
+        else:
+            kind = OutcomeKind(event.payload["kind"])
+            self._mark(key, status_of(kind), milliseconds(event.at), kind.value, event.payload["reason"])
+
+    def _mark(self, key: str, status: Status, end_ms: int | None, outcome: str, reason: str) -> None:
+        image = self.runs[key]
+        image.status, image.end_ms = status, end_ms
+        image.tags |= {f"{PREFIX}outcome": outcome, f"{PREFIX}reason": _cut(reason, MAX_TEXT)}
+        self.dirty[key] = None
+
+    def _add(self, image: Image) -> None:
+        self.runs[image.key] = image
+        self.dirty[image.key] = None
+
+    def _parents(self) -> list[str]:
+        return [SWEEP, *(f"arm/{arm.name}" for arm in self._study.arms)]
+
+    def _tags(self, kind: str, **values: object) -> dict[str, str]:
+        applicable = {"sweep": self._study.sweep, "kind": kind, **values}
+        names = ("sweep", "kind", "arm", "phase", "seed", "number", "trial", "outcome", "reason")
+        return {f"{PREFIX}{name}": str(applicable.get(name, NOT_APPLICABLE)) for name in names}
+
+    def _arm_image(self, arm: ArmView, start_ms: int) -> Image:
+        text = "\n".join([arm.why, *(f"- `{line}`" for line in arm.changes)]).strip()
+        tags = self._tags("arm", arm=arm.name)
+        if text:
+            tags["mlflow.note.content"] = _cut(text, MAX_TEXT)
+        return Image(
+            f"arm/{arm.name}", SWEEP, arm.name, start_ms, tags=tags, params=as_params(flatten(arm.settings))
+        )
+
+    def _trial_image(self, trial: Trial, start_ms: int) -> Image:
+        planned = trial.planned
+        tags = self._tags(
+            "trial",
+            arm=planned.arm,
+            phase=planned.phase,
+            seed=planned.seed,
+            number=planned.number,
+            trial=planned.trial_id,
+        )
+        # The settings in which arms differ, and what this trial chose: what one compares trials by.
+        settings = {path: value for path, value in flatten(trial.settings).items() if path in self._differing}
+        return Image(
+            key=f"trial/{planned.trial_id}",
+            parent=f"arm/{planned.arm}",
+            name=f"{planned.arm} {planned.phase} {planned.number}",
+            start_ms=start_ms,
+            tags=tags,
+            params=as_params({**settings, **trial.assignment, **planned.overrides, "seed": planned.seed}),
+        )
+
+
+def status_of(kind: OutcomeKind) -> Status:
+    """The status of a trial that ended so."""
+    if kind is OutcomeKind.STOPPED:
+        return "KILLED"
+    return "FAILED" if kind.failed else "FINISHED"
+
+
+def points_of(measurement: Measurement, at_ms: int) -> list[Point]:
+    """Finite values in the order of their names; the time is the event's, so that a resend is the same."""
+    values = {**measurement.metrics, "time/seconds": measurement.seconds}
+    return [
+        Point(metric_key(name), float(value), at_ms, measurement.step)
+        for name, value in sorted(values.items())
+        if math.isfinite(value)
+    ]
+
+
+def metric_key(name: str) -> str:
+    """A name that MLflow accepts."""
+    return re.sub(r"[^\w/.\- :]", "_", name)
+
+
+def as_params(values: Mapping[str, Any]) -> dict[str, str]:
+    """Names that MLflow accepts, and values as text: strings as they are, the rest as JSON."""
+    return {
+        metric_key(name): value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+        for name, value in values.items()
+    }
+
+
+def milliseconds(at: float) -> int:
+    """Unix milliseconds, MLflow's unit."""
+    return round(at * 1000)
+
+
+def batches(points: Iterable[Point], most: int) -> list[list[Point]]:
+    """Parts of at most `most` points. A step is split only if it alone is larger.
+
+    A part is stored whole or not at all, and parts go out in order: so the newest step of a metric in the
+    store says exactly what is there.
+    """
+    found: list[list[Point]] = [[]]
+    step: list[Point] = []
+    for point in [*points, None]:
+        if step and (point is None or point.step != step[0].step):
+            if found[-1] and len(found[-1]) + len(step) > most:
+                found.append([])
+            found[-1] += step
+            step = []
+        if point is not None:
+            step.append(point)
+    return [part[at : at + most] for part in found for at in range(0, len(part), most)]
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"

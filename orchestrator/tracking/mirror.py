@@ -1,0 +1,160 @@
+"""Brings MLflow in line with the log: compares what each run should be with what is there, writes the rest.
+
+Correct from any starting point, because nothing but the store itself says what was written: after a crash of
+the writer, a deleted database or an outage, a new mirror finds out and writes what is missing, once.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import islice
+from pathlib import Path
+
+from orchestrator.identity import SweepFolder
+from orchestrator.ledger.store import Ledger
+from orchestrator.tracking.images import PREFIX, SWEEP, Image, Images, Point
+from orchestrator.tracking.mlflow_runs import RunStore, Stored
+from orchestrator.tracking.study import Study
+
+EVENTS_AT_ONCE = 5000
+"""Bounds the memory of a rebuild."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """What was written."""
+
+    runs: int = 0
+    points: int = 0
+    params: int = 0
+    tags: int = 0
+    endings: int = 0
+    files: int = 0
+
+    def __add__(self, other: "Counts") -> "Counts":
+        return Counts(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(Counts)))
+
+    @property
+    def total(self) -> int:
+        """0 if everything was up to date."""
+        return sum(getattr(self, one.name) for one in fields(Counts))
+
+
+class Mirror:
+    """One sweep's runs in MLflow. After an Outage it is useless: make a new one."""
+
+    def __init__(self, uri: str, study: Study, artifacts: Path) -> None:
+        """Connect and find the runs that are there. Raises InputError, Outage."""
+        self._store = RunStore(uri, study.sweep, artifacts)
+        self._images = Images(study)
+        self._stored = self._store.search()
+        self._counts = Counts()
+        self.position = 0
+        """The newest event that is in MLflow."""
+
+    def update(self, ledger: Ledger) -> Counts:
+        """Write all that happened since the last call. Raises Outage."""
+        self._counts = Counts()
+        # Asked first: an ending written by a holder that has gone since is then read below.
+        held = ledger.held()
+        events = ledger.events(self.position)
+        while some := list(islice(events, EVENTS_AT_ONCE)):
+            for event in some:
+                self._images.hear(event)
+            self.position = some[-1].seq or self.position
+            if len(some) == EVENTS_AT_ONCE:
+                self._spill()
+        self._images.hold(held=held)
+        self._write()
+        return self._counts
+
+    def publish(self, values: Mapping[str, Mapping[str, float]]) -> Counts:
+        """Metrics of the arms' runs, `values[arm][metric]`; a changed value is a new step. Raises Outage."""
+        self._counts = Counts()
+        for key, metrics in self._images.publish(values).items():
+            stored = self._stored[key]
+            changed = {
+                name: value
+                for name, value in metrics.items()
+                if stored.latest.get(name, (0, None))[1] != value
+            }
+            points = [
+                Point(name, value, self._images.last_ms, stored.latest.get(name, (-1, 0.0))[0] + 1)
+                for name, value in sorted(changed.items())
+            ]
+            if points:
+                self._store.log(stored, points, {}, {})
+                self._counts.points += len(points)
+        return self._counts
+
+    def upload(self, folder: SweepFolder) -> Counts:
+        """Spec, plan, provenance and report beside the sweep's run, unless these very files are there."""
+        self._counts = Counts()
+        files = list(_artifacts(folder))
+        digest = hashlib.blake2b(digest_size=16)
+        for file, place in files:
+            digest.update(f"{place}/{file.name}\0".encode() + hashlib.blake2b(file.read_bytes()).digest())
+        tag = {f"{PREFIX}artifacts": digest.hexdigest()}
+        stored = self._stored.get(SWEEP)
+        if files and stored is not None and stored.tags.get(f"{PREFIX}artifacts") != digest.hexdigest():
+            for file, place in files:
+                self._store.upload(stored, file, place)
+            self._store.log(stored, [], {}, tag)
+            self._counts.files = len(files)
+        return self._counts
+
+    def _write(self) -> None:
+        for key in list(self._images.dirty):
+            image = self._images.seen(key)
+            stored = self._find(image)
+            self._fill(stored, image.points, image.params, self._tags(image))
+            if (stored.status, stored.end_ms) != (image.status, image.end_ms or stored.end_ms):
+                self._store.end(stored, image.status, image.end_ms)
+                self._counts.endings += 1
+            self._images.runs[key].points = []
+            del self._images.dirty[key]
+
+    def _spill(self) -> None:
+        # Points alone: how a run ended may be told by events not heard yet.
+        for key in self._images.dirty:
+            image = self._images.runs[key]
+            if image.points:
+                self._fill(self._find(image), image.points, {}, {})
+                image.points = []
+
+    def _find(self, image: Image) -> Stored:
+        if image.key not in self._stored:
+            if image.parent is not None:
+                self._find(self._images.runs[image.parent])
+            tags = self._tags(image)
+            self._stored[image.key] = self._store.create(image, tags)
+            self._counts.runs += 1
+            self._counts.tags += len(tags)
+        return self._stored[image.key]
+
+    def _tags(self, image: Image) -> dict[str, str]:
+        if image.parent is None:
+            return image.tags
+        return image.tags | {"mlflow.parentRunId": self._stored[image.parent].run_id}
+
+    def _fill(
+        self, stored: Stored, points: Sequence[Point], params: Mapping[str, str], tags: Mapping[str, str]
+    ) -> None:
+        points = [point for point in points if point.step > stored.latest.get(point.key, (-1, 0.0))[0]]
+        params = {name: value for name, value in params.items() if name not in stored.params}
+        tags = {name: value for name, value in tags.items() if stored.tags.get(name) != value}
+        if points or params or tags:
+            self._store.log(stored, points, params, tags)
+        self._counts.points += len(points)
+        self._counts.params += len(params)
+        self._counts.tags += len(tags)
+
+
+def _artifacts(folder: SweepFolder) -> Iterator[tuple[Path, str]]:
+    for file in (folder.spec, folder.plan, folder.provenance):
+        if file.is_file():
+            yield file, ""
+    for file in sorted(folder.report.rglob("*")):
+        if file.is_file():
+            place = Path("report") / file.relative_to(folder.report).parent
+            yield file, place.as_posix()

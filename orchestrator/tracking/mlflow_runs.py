@@ -1,0 +1,255 @@
+"""MLflow's tracking store, as little of it as a projection needs. The only file that imports MLflow.
+
+The store is used directly: `MlflowClient` reads a run back before it ends it, and prints.
+"""
+
+import logging
+import os
+import sqlite3
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from orchestrator.errors import InputError, StoreError
+from orchestrator.ledger.engine import refuse_network_file_system
+from orchestrator.tracking.images import PREFIX, Image, Point, Status, batches
+
+MOST_METRICS = 800
+MOST_PARAMS = MOST_TAGS = 100
+"""MLflow takes 1000 items a request, at most 100 of them parameters and 100 tags."""
+MOST_PARAM_TEXT = 6000
+PAGE = 1000
+SERVER_SCHEMES = ("http", "https", "databricks")
+QUIET = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_LOGGING_LEVEL": "ERROR",
+    # Outages are waited for by the projection, which can say so; a request gives up soon.
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
+}
+
+
+class Outage(StoreError):
+    """MLflow could not be reached or refused a request; nothing is lost, the projection catches up."""
+
+
+@dataclass(slots=True)
+class Stored:
+    """One run as it is in MLflow."""
+
+    run_id: str
+    artifact_uri: str
+    status: str = "RUNNING"
+    end_ms: int | None = None
+    tags: dict[str, str] = field(default_factory=dict)
+    params: set[str] = field(default_factory=set)
+    latest: dict[str, tuple[int, float]] = field(default_factory=dict)
+    """Newest step and value by metric."""
+
+    @property
+    def key(self) -> str:
+        """The image this run belongs to."""
+        kind = self.tags.get(f"{PREFIX}kind")
+        return {
+            "arm": f"arm/{self.tags.get(f'{PREFIX}arm')}",
+            "trial": f"trial/{self.tags.get(f'{PREFIX}trial')}",
+        }.get(kind or "", str(kind))
+
+
+def default_uri(sweep_folder: Path) -> str:
+    """The embedded store that all sweeps of one runs folder share."""
+    return f"sqlite:///{sweep_folder.resolve().parent / 'mlflow.db'}"
+
+
+def check_uri(uri: str) -> None:
+    """Raises InputError for a place that MLflow cannot be trusted with."""
+    scheme = urlsplit(uri).scheme
+    if scheme in ("", "file") and uri != "databricks":
+        raise InputError(
+            f"an MLflow store must be a database or a server, and {uri!r} is a file store, which MLflow no "
+            "longer maintains; use sqlite:////absolute/path/mlflow.db or http://HOST:PORT"
+        )
+    if scheme == "sqlite":
+        refuse_network_file_system(Path(uri.removeprefix("sqlite:///")).resolve())
+
+
+class RunStore:
+    """The runs of one experiment."""
+
+    def __init__(self, uri: str, experiment: str, artifacts: Path) -> None:
+        """Connect, and create the experiment unless it is there.
+
+        `artifacts` holds the files of a store that has no server to take them. Raises InputError for a file
+        store, Outage if MLflow cannot be reached.
+        """
+        check_uri(uri)
+        self._uri = uri
+        with outages(uri):
+            self._store = _open(uri, artifacts)
+            local = urlsplit(uri).scheme not in SERVER_SCHEMES and uri != "databricks"
+            location = (artifacts.resolve() / experiment).as_uri() if local else None
+            self.experiment_id = self._experiment(experiment, location)
+
+    def search(self) -> dict[str, Stored]:
+        """Every run of ours by its image's key. A run stored twice is deleted but for the fuller copy."""
+        found: dict[str, Stored] = {}
+        with outages(self._uri):
+            for stored in sorted(self._all(), key=lambda one: (-len(one.latest), one.run_id)):
+                if f"{PREFIX}kind" not in stored.tags:
+                    continue
+                if stored.key in found:
+                    self._store.delete_run(stored.run_id)
+                else:
+                    found[stored.key] = stored
+        return found
+
+    def create(self, image: Image, tags: Mapping[str, str]) -> Stored:
+        """A new run, open, with its tags."""
+        from mlflow.entities import RunTag
+
+        with outages(self._uri):
+            run = self._store.create_run(
+                experiment_id=self.experiment_id,
+                user_id=tags.get("mlflow.user", "unknown"),
+                start_time=image.start_ms,
+                tags=[RunTag(key, value) for key, value in tags.items()],
+                run_name=image.name,
+            )
+        return Stored(run.info.run_id, run.info.artifact_uri, tags=dict(tags))
+
+    def log(
+        self, stored: Stored, points: Sequence[Point], params: Mapping[str, str], tags: Mapping[str, str]
+    ) -> None:
+        """Write in as few requests as MLflow's limits allow; `stored` says afterwards what is there."""
+        from mlflow.entities import Metric, Param, RunTag
+
+        parts = zip_longest(
+            batches(points, MOST_METRICS),
+            _chunks(params, MOST_PARAMS),
+            _chunks(tags, MOST_TAGS),
+            fillvalue=(),
+        )
+        with outages(self._uri):
+            for some_points, some_params, some_tags in parts:
+                self._store.log_batch(
+                    stored.run_id,
+                    [Metric(point.key, point.value, point.at_ms, point.step) for point in some_points],
+                    [Param(key, value[:MOST_PARAM_TEXT]) for key, value in some_params],
+                    [RunTag(key, value) for key, value in some_tags],
+                )
+                stored.latest |= {point.key: (point.step, point.value) for point in some_points}
+                stored.params |= {key for key, _ in some_params}
+                stored.tags |= dict(some_tags)
+        if long := {key: value for key, value in params.items() if len(value) > MOST_PARAM_TEXT}:
+            self.upload_texts(stored, long)
+
+    def end(self, stored: Stored, status: Status, end_ms: int | None) -> None:
+        """Set the status; RUNNING opens a run again."""
+        from mlflow.entities import RunStatus
+
+        with outages(self._uri):
+            self._store.update_run_info(stored.run_id, RunStatus.from_string(status), end_ms, None)
+        stored.status = status
+        stored.end_ms = stored.end_ms if end_ms is None else end_ms
+
+    def upload(self, stored: Stored, file: Path, folder: str) -> None:
+        """Put `file` beside the run, under `folder` (empty: at the top)."""
+        from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+        with outages(self._uri):
+            repository: Any = get_artifact_repository(stored.artifact_uri, tracking_uri=self._uri)
+            repository.log_artifact(str(file), folder or None)
+
+    def upload_texts(self, stored: Stored, texts: Mapping[str, str]) -> None:
+        """Parameters longer than MLflow keeps, whole, one file each."""
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in texts.items():
+                file = Path(folder) / f"{name.replace('/', '_')}.txt"
+                file.write_text(text, encoding="utf-8")
+                self.upload(stored, file, "params")
+
+    def _experiment(self, name: str, location: str | None) -> str:
+        from mlflow.entities import ExperimentTag
+        from mlflow.exceptions import MlflowException
+
+        found = self._store.get_experiment_by_name(name)
+        if found is None:
+            try:
+                # The kind spares the user MLflow's question whether these are agents or models.
+                kind = ExperimentTag("mlflow.experimentKind", "custom_model_development")
+                return str(self._store.create_experiment(name, location, tags=[kind]))
+            except MlflowException as error:
+                if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                    raise
+                found = self._store.get_experiment_by_name(name)
+        if found.lifecycle_stage == "deleted":
+            self._store.restore_experiment(found.experiment_id)
+        return str(found.experiment_id)
+
+    def _all(self) -> Iterator[Stored]:
+        from mlflow.entities import ViewType
+
+        token: str | None = None
+        while True:
+            page = self._store.search_runs(
+                [self.experiment_id], "", ViewType.ACTIVE_ONLY, max_results=PAGE, page_token=token
+            )
+            yield from map(_stored, page)
+            token = page.token
+            if not token:
+                return
+
+
+@contextmanager
+def outages(uri: str) -> Iterator[None]:
+    """Raises Outage for whatever MLflow, its database or the network raises inside."""
+    try:
+        yield
+    except Exception as error:
+        # Its stores raise their driver's, their HTTP library's and their own errors alike.
+        cause = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        raise Outage(
+            f"MLflow at {uri} failed ({cause}); nothing is lost, `haltsweep sync` catches up once it "
+            "answers again"
+        ) from error
+
+
+def _open(uri: str, artifacts: Path) -> Any:
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    if uri.startswith("sqlite:///"):
+        file = Path(uri.removeprefix("sqlite:///"))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with sqlite3.connect(file) as connection:
+            connection.execute("PRAGMA journal_mode=WAL")
+        connection.close()
+    from mlflow.tracking._tracking_service import utils
+
+    for name in ("alembic", "mlflow.store.db.utils"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    tracking: Any = utils
+    return tracking._get_store(uri, artifacts.resolve().as_uri())
+
+
+def _stored(run: Any) -> Stored:
+    # Only the private list has the steps, and asking for each metric's history is a request a metric.
+    latest = {metric.key: (metric.step, metric.value) for metric in run.data._metric_objs}
+    return Stored(
+        run_id=run.info.run_id,
+        artifact_uri=run.info.artifact_uri,
+        status=run.info.status,
+        end_ms=run.info.end_time,
+        tags=dict(run.data.tags),
+        params=set(run.data.params),
+        latest=latest,
+    )
+
+
+def _chunks(values: Mapping[str, str], most: int) -> list[list[tuple[str, str]]]:
+    items = list(values.items())
+    return [items[at : at + most] for at in range(0, len(items), most)]
