@@ -3,7 +3,7 @@
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -179,13 +179,16 @@ class Recorder:
     def lost(self, trial_id: str, reason: str) -> Outcome:
         """The worker of a trial died: it starts again from its last checkpoint, unless it died too often."""
         entry = self._entries[trial_id]
-        if entry.ended is not None:
-            return Outcome(entry.ended, "the trial had ended before its worker was lost")
+        if not self._conductor.running(trial_id):
+            kind = entry.ended or OutcomeKind.STOPPED
+            return Outcome(kind, "the trial had let go of its worker before that was lost")
         losses, retries = entry.losses + 1, self._plan.resources.retries
-        told = f"worker died {losses} of {retries + 1} times: {reason}"
-        outcome = Outcome(OutcomeKind.CRASHED if losses > retries else OutcomeKind.STOPPED, told)
-        event = self._end(trial_id, outcome)
-        self._write([replace(event, payload={**event.payload, "lost": True}), *self._doomed()])
+        told = f"worker died, time {losses} of at most {retries + 1}: {reason}"
+        outcome = Outcome(OutcomeKind.STOPPED, told)
+        if losses > retries and self._conductor.standing(trial_id) is None:
+            outcome = Outcome(OutcomeKind.CRASHED, told)
+        outcome = self._conductor.settle(trial_id, outcome)
+        self._write([self._end(trial_id, outcome, lost=True), *self._doomed()])
         self._tidy([trial_id])
         return outcome
 
@@ -206,9 +209,9 @@ class Recorder:
             self._why = "budget"
             self.drain(f"the budget of {hours:g} hours of wall clock is used up; raise it and resume")
 
-    def _end(self, trial_id: str, outcome: Outcome) -> Event:
+    def _end(self, trial_id: str, outcome: Outcome, *, lost: bool = False) -> Event:
         self._conductor.tell(trial_id, outcome)
-        return log.ended(self._clock(), trial_id, outcome)
+        return log.ended(self._clock(), trial_id, outcome, lost=lost)
 
     def _doomed(self) -> list[Event]:
         now = self._clock()

@@ -55,7 +55,9 @@ class ArmSearch:
 
     def asked(self, number: int, assignment: Assignment) -> None:
         """Trial `number` has run with `assignment`: what `ask` would have left behind."""
-        if self._sampler.class_name not in _STATELESS and self._redrawn(number, assignment):
+        # Draws that broke a constraint are trials of the study too, and some stoppers go by their number.
+        redraw = self._sampler.class_name not in _STATELESS or self._arm.space.constraints
+        if redraw and self._redrawn(number, assignment):
             return
         self._study.enqueue_trial(_encoded(self._arm.space.dimensions, assignment))
         self._study.sampler = optuna.samplers.RandomSampler(seed=0)

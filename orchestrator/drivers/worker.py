@@ -17,7 +17,7 @@ from orchestrator.drivers import worker_checkpoints as checkpoints
 from orchestrator.drivers.worker_outcomes import outcome_of
 from orchestrator.errors import InputError
 from orchestrator.trials import Outcome, OutcomeKind
-from trainables.protocol import Diverged, Job, Measurement, Workload
+from trainables.protocol import Diverged, Job, Measurement, Phase, Workload
 
 _log = logging.getLogger(__name__)
 
@@ -46,6 +46,7 @@ class Harness:
         self._clock = clock
         self._workload: Workload | None = None
         self._folder = Path()
+        self._phase: Phase = "search"
         self._last: Measurement | None = None
         self._again: Measurement | None = None
         self._saved_step = -1
@@ -58,9 +59,10 @@ class Harness:
         Never raises for what the trial does: what goes wrong is the first `advance`'s reply.
         """
         self._close()
-        self._folder = folder
+        self._folder, self._phase = folder, job.phase
         self._last = self._again = self._failure = None
         self._saved_step, self._saved_at = -1, self._clock()
+        checkpoints.clear_unfinished(folder)
         try:
             self._restore(_with_source(job))
         except Exception as error:  # an outcome, whatever it is
@@ -80,7 +82,8 @@ class Harness:
             return Reply(ended=self._failure)
         self._last, self._again = measurement, None
         if self._workload.finished:
-            saved = self._save()
+            # A search's last checkpoint lives until its end is recorded: not worth waiting for the disk.
+            saved = self._save(flush=self._phase != "search")
             self._close()
             return Reply(measurement, saved, Outcome(OutcomeKind.FINISHED, f"ran to step {measurement.step}"))
         due = self._clock() - self._saved_at >= self._checkpoint_seconds
@@ -117,13 +120,14 @@ class Harness:
             )
         return measurement
 
-    def _save(self) -> int | None:
+    def _save(self, *, flush: bool = True) -> int | None:
         """Step of a new checkpoint; None if the newest is of this step already or the disk refuses."""
         assert self._workload is not None, "there must be a workload to save"
         if self._last is None or self._last.step == self._saved_step:
             return None
         try:
-            self._saved_step = checkpoints.write(self._folder, self._last, self._workload.save).step
+            made = checkpoints.write(self._folder, self._last, self._workload.save, flush=flush)
+            self._saved_step = made.step
             return self._saved_step
         except Exception as error:  # a full disk costs a checkpoint, not the trial
             _log.warning("no checkpoint at step %d in %s: %r", self._last.step, self._folder, error)

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import shutil
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from trainables.protocol import Measurement
 
 KEPT = 2
 """A second one, for the case that the newest turns out to be damaged."""
-UNFINISHED = ".writing"
+UNFINISHED = ".writing-"
 _MANIFEST = "checkpoint.json"
 _STATE = "state"
 
@@ -64,14 +65,17 @@ def complete(folder: Path) -> list[Checkpoint]:
     return [Checkpoint(folder / checkpoint_name(step), step) for step in steps]
 
 
-def write(folder: Path, measurement: Measurement, save: Callable[[Path], None]) -> Checkpoint:
+def write(
+    folder: Path, measurement: Measurement, save: Callable[[Path], None], *, flush: bool = True
+) -> Checkpoint:
     """A new checkpoint of the state that `save` writes; older ones but `KEPT` - 1 are deleted afterwards.
 
-    Whatever goes wrong leaves the older ones as they were.
+    Whatever goes wrong leaves the older ones as they were. Without `flush` it survives the death of every
+    process, but perhaps not that of the machine; the digests tell.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    unfinished = folder / UNFINISHED
-    shutil.rmtree(unfinished, ignore_errors=True)
+    # A worker given up for dead may still write here: each has a name of its own.
+    unfinished = folder / f"{UNFINISHED}{uuid.uuid4().hex}"
     try:
         (unfinished / _STATE).mkdir(parents=True)
         save(unfinished / _STATE)
@@ -84,16 +88,24 @@ def write(folder: Path, measurement: Measurement, save: Callable[[Path], None]) 
             "files": _digests(unfinished / _STATE),
         }
         (unfinished / _MANIFEST).write_text(json.dumps(manifest, allow_nan=False))
-        _flush(unfinished)
+        if flush:
+            _flush(unfinished)
         made = Checkpoint(folder / checkpoint_name(measurement.step), measurement.step)
         shutil.rmtree(made.folder, ignore_errors=True)
         unfinished.rename(made.folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
-    _flush_one(folder)
+    if flush:
+        _flush_one(folder)
     for old in complete(folder)[KEPT:]:
         shutil.rmtree(old.folder, ignore_errors=True)
     return made
+
+
+def clear_unfinished(folder: Path) -> None:
+    """Delete what killed workers left half-written."""
+    for path in folder.glob(f"{UNFINISHED}*"):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _digests(state: Path) -> dict[str, str]:

@@ -25,7 +25,7 @@ class EventKind(StrEnum):
     CHECKPOINTED = "checkpointed"
     """Payload: step, path relative to the sweep's folder."""
     ENDED = "ended"
-    """Payload: kind, reason. After a final one nothing more is accepted for the trial."""
+    """Payload: kind, reason, and lost (true) where a worker died. After a final one nothing more is accepted for the trial."""
     CLOSED = "closed"
     """The process let go of the sweep. Payload: reason (done, interrupted, budget)."""
 
@@ -74,9 +74,10 @@ def checkpointed(at: float, trial_id: str, step: int, path: str) -> Event:
     return Event(EventKind.CHECKPOINTED, at, trial_id, {"step": step, "path": path})
 
 
-def ended(at: float, trial_id: str, outcome: Outcome) -> Event:
-    """A trial ended; unless it was stopped, nothing more is accepted for it."""
-    return Event(EventKind.ENDED, at, trial_id, {"kind": outcome.kind.value, "reason": outcome.reason})
+def ended(at: float, trial_id: str, outcome: Outcome, *, lost: bool = False) -> Event:
+    """A trial ended; unless it was stopped, nothing more is accepted for it. `lost`: its worker died."""
+    payload: dict[str, Any] = {"kind": outcome.kind.value, "reason": outcome.reason}
+    return Event(EventKind.ENDED, at, trial_id, payload | ({"lost": True} if lost else {}))
 
 
 def closed(at: float, reason: str) -> Event:
