@@ -60,7 +60,9 @@ class TrainConfig(Settings):
     valid_examples: PositiveInt | None = None
     """At most so many validation samples, the same for every trial; null takes all."""
     eval_batch_size: PositiveInt = 128
-    """Samples a batch when measuring."""
+    """At most so many samples a batch when measuring."""
+    eval_tokens: PositiveInt = 65536
+    """At most so many tokens, padding included, a batch when measuring: bounds the memory of long splits."""
 
     precision: Precision = "fp32"
     """Autocast type. `fp16` scales the loss and needs a CUDA device."""

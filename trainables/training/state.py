@@ -59,7 +59,8 @@ class State:
     def save(self, folder: Path) -> None:
         """Write everything into `folder`."""
         write_tensors(folder / MODEL, weights(self.learner.model))
-        write_tensors(folder / OPTIMIZER, _moments(self.learner))
+        if not self.progress.finished:  # a finished training takes no more steps
+            write_tensors(folder / OPTIMIZER, _moments(self.learner))
         if self.best is not None:
             write_tensors(folder / BEST, self.best)
         scalars = {
@@ -75,9 +76,10 @@ class State:
         scalars = _scalars(folder)
         _must_match(scalars["identity"], self.identity, folder)
         load_weights(self.learner.model, read_tensors(folder / MODEL), folder / MODEL)
-        _load_moments(self.learner, read_tensors(folder / OPTIMIZER))
-        self.learner.scaler.load_state_dict(scalars["scaler"])
         self.progress = Progress(**scalars["progress"])
+        if not self.progress.finished:
+            _load_moments(self.learner, read_tensors(folder / OPTIMIZER))
+        self.learner.scaler.load_state_dict(scalars["scaler"])
         self.best = _best(folder, self.learner.device)
 
 

@@ -1,10 +1,16 @@
 """A model small enough to compute by hand, with everything the loop reads: dropout, ponder, depth."""
 
+from collections.abc import Iterator
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from trainables.layers.dropout import KeyedDropout
+from trainables.protocol import Job
+from trainables.streams import derive
+from trainables.training.config import TrainConfig
 from trainables.types import Batch, Encoded, Output
 
 
@@ -56,3 +62,26 @@ def some_batch(
     lengths = draw(1, width + 1, rows)
     mask = torch.arange(width) < lengths[:, None]
     return Batch(draw(0, vocabulary_size, rows, width) * mask, mask, draw(0, classes, rows))
+
+
+class FakeSources:
+    """Stands in for the loop's data and model: fixed batches, and a log of the splits that were opened."""
+
+    opened: ClassVar[list[str]] = []
+
+    def __init__(self, job: Job, config: TrainConfig, device: torch.device) -> None:
+        self.job = job
+        self.config = config
+
+    def model(self) -> Bag:
+        self.opened.clear()
+        return Bag(width=self.job.settings["model"].get("width", 4), dropout=0.2)
+
+    def train_batch(self, step: int) -> Batch:
+        self.opened.append("train")
+        return some_batch(derive(self.job.seed, "data", step) % 1000, rows=self.config.batch_size)
+
+    def batches(self, split: str) -> Iterator[Batch]:
+        self.opened.append(split)
+        for part in range(2):
+            yield some_batch(derive(0, split, part) % 1000, rows=20)

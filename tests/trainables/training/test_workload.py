@@ -1,0 +1,250 @@
+"""The loop between reports: what is measured when, and that stopping and going on changes nothing."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.trainables.training.fakes import FakeSources
+from trainables.checkpoint import CheckpointError, weights
+from trainables.protocol import Diverged, Job, Measurement, Phase
+from trainables.training import NONDETERMINISTIC, Training, workload
+from trainables.training.state import read_selected
+
+
+@pytest.fixture(autouse=True)
+def _fake_sources(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workload, "Sources", FakeSources)
+
+
+def job(phase: Phase = "confirm", seed: int = 1, model: Mapping[str, Any] | None = None, **train: Any) -> Job:
+    settings = {
+        "task": {"name": "fake"},
+        "model": dict(model or {}),
+        "train": {"steps": 7, "batch_size": 4, "lr": 0.05, "report_every": 3} | train,
+    }
+    return Job(settings, seed, phase, splits=() if phase == "search" else ("far", "farther"))
+
+
+def run(training: Training) -> list[Measurement]:
+    found = []
+    while not training.finished:
+        found.append(training.advance())
+    return found
+
+
+def repeatable(measurement: Measurement) -> dict[str, float]:
+    return {name: value for name, value in measurement.metrics.items() if name not in NONDETERMINISTIC}
+
+
+def final_weights(training: Training) -> dict[str, torch.Tensor]:
+    return weights(training._state.learner.model)
+
+
+def assert_same_weights(one: Training, two: Training) -> None:
+    a, b = final_weights(one), final_weights(two)
+    assert a.keys() == b.keys()
+    assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_reports_come_every_so_many_steps_and_at_the_end() -> None:
+    found = run(Training(job()))
+    assert [measurement.step for measurement in found] == [3, 6, 7]
+    seconds = [measurement.seconds for measurement in found]
+    assert seconds == sorted(seconds)
+    assert seconds[0] > 0
+
+
+def test_every_measurement_carries_every_quantity() -> None:
+    found = run(Training(job()))
+    quantities = {
+        "accuracy",
+        "loss",
+        "depth",
+        "depth_p10",
+        "depth_p50",
+        "depth_p90",
+        "saved",
+        "ponder",
+        "floor",
+    }
+    train = {"loss", "accuracy", "ponder", "grad_norm", "lr", "tokens_per_s"}
+    always = {f"valid/{q}" for q in quantities} | {f"train/{q}" for q in train} | {"model/parameters"}
+    tests = {f"{split}/{q}" for split in ("far", "farther") for q in quantities}
+    assert [set(m.metrics) for m in found] == [always, always, always | tests | {"model/selected_step"}]
+    assert found[0].metrics["model/parameters"] == 8 * 4 + 4 * 3 + 4
+
+
+def test_test_splits_are_opened_after_the_last_step_only() -> None:
+    training = Training(job())
+    training.advance()
+    training.advance()
+    assert set(FakeSources.opened) == {"train", "valid"}
+    training.advance()
+    assert FakeSources.opened[-3:] == ["valid", "far", "farther"]
+
+
+def test_a_search_never_opens_a_test_split() -> None:
+    assert all("far/loss" not in m.metrics for m in run(Training(job("search"))))
+    assert set(FakeSources.opened) == {"train", "valid"}
+
+
+@pytest.mark.parametrize("select", ["best", "last"])
+@pytest.mark.parametrize("reports", [0, 1, 2, 3])
+def test_going_on_from_any_report_is_as_if_nothing_happened(
+    tmp_path: Path, reports: int, select: str
+) -> None:
+    undisturbed = Training(job(select=select))
+    expected = run(undisturbed)
+    before = Training(job(select=select))
+    found = [before.advance() for _ in range(reports)]
+    before.save(tmp_path)
+    before.close()
+
+    torch.manual_seed(999)  # no global generator matters
+    after = Training(job(select=select))
+    after.restore(tmp_path)
+    assert after.finished == (reports == 3)
+    found += run(after)
+    assert list(map(repeatable, found)) == list(map(repeatable, expected))
+    assert [m.step for m in found] == [m.step for m in expected]
+    assert_same_weights(undisturbed, after)
+
+
+def test_seconds_go_on_counting(tmp_path: Path) -> None:
+    before = Training(job())
+    seconds = before.advance().seconds
+    before.save(tmp_path)
+    after = Training(job())
+    after.restore(tmp_path)
+    assert after.advance().seconds > seconds
+
+
+def test_the_same_seed_gives_the_same_numbers_and_another_does_not() -> None:
+    first, second, other = Training(job()), Training(job()), Training(job(seed=2))
+    assert list(map(repeatable, run(first))) == list(map(repeatable, run(second)))
+    assert_same_weights(first, second)
+    assert repeatable(run(other)[0]) != repeatable(run(Training(job()))[0])
+
+
+def test_the_best_weights_are_reported_and_saved(tmp_path: Path) -> None:
+    training = Training(job(lr=0.5, steps=8, report_every=1))
+    found = run(training)
+    accuracies = [m.metrics["valid/accuracy"] for m in found]
+    best = accuracies.index(max(accuracies))
+    assert best < 7, "the test needs a run whose last weights are not its best"
+    assert found[-1].metrics["model/selected_step"] == best + 1
+
+    stopped = Training(job(lr=0.5, steps=8, report_every=1))
+    for _ in range(best + 1):
+        stopped.advance()
+    training.save(tmp_path)
+    selected = read_selected(tmp_path)
+    assert (selected.step, selected.last_step) == (best + 1, 8)
+    assert all(torch.equal(tensor, final_weights(stopped)[name]) for name, tensor in selected.weights.items())
+
+
+def test_reading_tests_with_the_best_weights_leaves_the_last_ones_in_place() -> None:
+    best, last = (Training(job(lr=0.5, steps=8, report_every=1, select=s)) for s in ("best", "last"))
+    tests = [run(training)[-1].metrics["far/loss"] for training in (best, last)]
+    assert tests[0] != tests[1]
+    assert_same_weights(best, last)
+
+
+def test_patience_ends_a_training_that_no_longer_gets_better() -> None:
+    training = Training(job(lr=1e-9, steps=50, report_every=2, patience=2))
+    found = run(training)
+    # The first validation is the best; two more are let pass, the third ends it.
+    assert [m.step for m in found] == [2, 4, 6, 8]
+    assert found[-1].metrics["model/selected_step"] == 2
+    assert "far/accuracy" in found[-1].metrics
+
+
+def test_posthoc_reads_the_selected_weights_again(tmp_path: Path) -> None:
+    trained = Training(job(lr=0.5, steps=8, report_every=1))
+    confirmed = run(trained)[-1].metrics
+    trained.save(tmp_path)
+    again = job("posthoc", seed=77, lr=0.5, steps=8, report_every=1, eval_batch_size=3)
+    training = Training(Job(again.settings, again.seed, "posthoc", again.splits, source=tmp_path))
+    assert not training.finished
+    measurement = training.advance()
+    assert training.finished
+    assert measurement.step == 8
+    assert "train" not in FakeSources.opened
+    assert measurement.metrics["model/selected_step"] == confirmed["model/selected_step"]
+    for name in ("far/loss", "far/accuracy", "farther/depth", "far/saved"):
+        assert measurement.metrics[name] == confirmed[name]
+    assert "valid/accuracy" in measurement.metrics
+    assert not any(name.startswith("train/") for name in measurement.metrics)
+
+
+def test_a_posthoc_source_must_be_there_finished_and_fit(tmp_path: Path) -> None:
+    posthoc = job("posthoc")
+    with pytest.raises(ValueError, match="a posthoc job must name the checkpoint it reads, got source=None"):
+        Training(posthoc)
+    source = Job(posthoc.settings, 1, "posthoc", posthoc.splits, source=tmp_path)
+    with pytest.raises(CheckpointError, match=r"state\.json must be a readable JSON file"):
+        Training(source)
+    training = Training(job())
+    training.advance()
+    training.save(tmp_path)
+    with pytest.raises(
+        CheckpointError, match="must be the checkpoint of a finished training, got one at step 3"
+    ):
+        Training(source)
+    run(training)
+    training.save(tmp_path)
+    wide = job("posthoc", model={"width": 6})
+    with pytest.raises(CheckpointError, match=r"given=\(8, 4\) and wanted=\(8, 6\) for weight 'embedding'"):
+        Training(Job(wide.settings, 1, "posthoc", wide.splits, source=tmp_path))
+
+
+def test_other_settings_do_not_continue_a_checkpoint(tmp_path: Path) -> None:
+    Training(job()).save(tmp_path)
+    with pytest.raises(
+        CheckpointError,
+        match=r"got other values of seed: saved 1, now 2; settings\.train\.lr: saved 0\.05, now 0\.1",
+    ):
+        Training(job(seed=2, lr=0.1)).restore(tmp_path)
+
+
+def test_checkpoints_of_another_format_or_shape_are_refused(tmp_path: Path) -> None:
+    training = Training(job())
+    training.save(tmp_path)
+    state = tmp_path / "state.json"
+    text = state.read_text()
+    state.write_text(text.replace('"format": 1', '"format": 0'))
+    with pytest.raises(CheckpointError, match="must have format 1, got 0"):
+        training.restore(tmp_path)
+    state.write_text(text.replace('"stale"', '"stalled"'))
+    with pytest.raises(CheckpointError, match="must hold identity, scaler and progress"):
+        training.restore(tmp_path)
+
+
+def test_a_divergence_names_its_step() -> None:
+    training = Training(job(lr=1e30, clip=None, steps=20, report_every=20))
+    with pytest.raises(Diverged, match="must stay finite") as caught:
+        run(training)
+    assert 1 < caught.value.step < 20
+
+
+def test_a_split_that_is_not_finite_is_a_divergence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workload, "evaluate", lambda *_: {"loss": float("inf"), "accuracy": 0.0})
+    with pytest.raises(Diverged) as caught:
+        Training(job()).advance()
+    assert caught.value.step == 3
+
+
+def test_threads_are_set_for_the_work_and_given_back() -> None:
+    before = torch.get_num_threads()
+    seen: list[int] = []
+    training = Training(job(threads=2))
+    forward = training._state.learner.model.register_forward_hook(
+        lambda *_: seen.append(torch.get_num_threads())
+    )
+    training.advance()
+    forward.remove()
+    assert set(seen) == {2}
+    assert torch.get_num_threads() == before

@@ -1,0 +1,82 @@
+"""Where a trial's model and batches come from: on the trial's device, random by the trial's seed alone."""
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import nn
+
+from trainables.assembly import build_model
+from trainables.data.order import Bucketed, batch_indices, evaluation_batches
+from trainables.data.split import Split
+from trainables.data.store import open_split
+from trainables.protocol import Job
+from trainables.streams import numpy_stream
+from trainables.tasks import shape as task_shape
+from trainables.tasks import splits, task_config
+from trainables.training.config import TrainConfig
+from trainables.types import Batch
+
+VALID = "valid"
+"""What measurements call a task's split of role `valid`."""
+VALID_SEED = 0
+"""Seed of the choice of `valid_examples`: fixed, so that all trials are compared on the same samples."""
+
+
+class Sources:
+    """Model and batches of one job. Splits are opened when first asked for, never before."""
+
+    def __init__(self, job: Job, config: TrainConfig, device: torch.device) -> None:
+        self._job = job
+        self._config = config
+        self._device = device
+        self._task = task_config(job.settings["task"])
+        self._names: dict[str, str] = {
+            info.role: info.name for info in splits(self._task) if info.role != "test"
+        }
+
+    def model(self) -> nn.Module:
+        """The model with its seeded initial weights, in training mode."""
+        return build_model(self._job.settings["model"], task_shape(self._task), self._job.seed, self._device)
+
+    def train_batch(self, step: int) -> Batch:
+        """The batch of optimiser step number `step`: a function of data, seed, batch size and step alone."""
+        return self._on_device(self._train.batch(self._order(step)))
+
+    def batches(self, split: str) -> Iterator[Batch]:
+        """All samples of `split` that are measured, once each."""
+        examples, chosen = self._measured(split)
+        lengths, config = examples.lengths[chosen], self._config
+        for part in evaluation_batches(lengths, config.eval_batch_size, config.eval_tokens):
+            yield self._on_device(examples.batch(chosen[part]))
+
+    @cached_property
+    def _train(self) -> Split:
+        return self._open("train")
+
+    @cached_property
+    def _order(self) -> Callable[[int], np.ndarray]:
+        size, seed = self._config.batch_size, self._job.seed
+        if self._config.order == "bucketed":
+            return Bucketed(self._train.lengths, size, seed).batch_indices
+        return lambda step: batch_indices(len(self._train), size, seed, step)
+
+    def _open(self, split: str) -> Split:
+        return open_split(self._task, self._names.get(split, split), self._job.data_dir)
+
+    def _measured(self, split: str) -> tuple[Split, np.ndarray]:
+        """The split and which of its samples are measured."""
+        examples = self._open(split)
+        limit = self._config.valid_examples
+        if split != VALID or limit is None or limit >= len(examples):
+            return examples, np.arange(len(examples))
+        # Sorting raw output is the same in every NumPy version, which `Generator.choice` does not promise.
+        keys = numpy_stream(VALID_SEED, VALID).bit_generator.random_raw(len(examples))
+        return examples, np.sort(np.argsort(keys, kind="stable")[:limit])
+
+    def _on_device(self, batch: Batch) -> Batch:
+        if self._device.type == "cpu":
+            return batch
+        parts = (batch.tokens, batch.mask, batch.labels)
+        return Batch(*(part.pin_memory().to(self._device, non_blocking=True) for part in parts))

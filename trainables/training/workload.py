@@ -1,0 +1,175 @@
+"""Training and re-evaluating one trial, from one report to the next."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+
+import torch
+from torch import Tensor
+
+from trainables.checkpoint import load_weights, weights
+from trainables.protocol import Diverged, Job, Measurement
+from trainables.training.config import train_config
+from trainables.training.evaluate import evaluate
+from trainables.training.interval import Interval
+from trainables.training.schedule import learning_rate
+from trainables.training.sources import VALID, Sources
+from trainables.training.state import Progress, State, read_selected
+from trainables.training.step import Learner, one_step
+
+MIN_IMPROVEMENT = 1e-4
+"""Valid accuracy must grow by more than this to be better (released code of Ray Chowdhury and Caragea)."""
+
+
+class Training:
+    """The workload of every trial: a model on a task, trained, measured, saved and restored.
+
+    In phase `posthoc` nothing is trained: the weights chosen by the training in `job.source` are measured
+    once, under the settings of `job`. Test splits are opened after the last step only.
+    Raises ValueError for settings that cannot be built, CheckpointError for a source that does not fit.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._config = train_config(job.settings["train"])
+        self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self._sources = Sources(job, self._config, self._device)
+        with _threads(self._config.threads):
+            learner = Learner(self._sources.model(), self._config, seed=job.seed)
+        identity = {"settings": job.settings, "seed": job.seed}
+        self._state = State(learner, json.loads(json.dumps(identity, default=dict)), Progress())
+        if job.phase == "posthoc":
+            self._load_source()
+
+    @property
+    def finished(self) -> bool:
+        """Whether the last measurement has been made."""
+        return self._state.progress.finished
+
+    def advance(self) -> Measurement:
+        """Train until the next report and measure; after the last step, read the test splits too.
+
+        Raises Diverged if a loss or a gradient is not finite.
+        """
+        assert not self.finished, "a finished workload does not advance"
+        begin, progress = perf_counter(), self._state.progress
+        with _threads(self._config.threads):
+            metrics = self._evaluate_source() if self._job.phase == "posthoc" else self._train()
+        progress.seconds += perf_counter() - begin
+        metrics["model/parameters"] = float(sum(p.numel() for p in self._state.learner.model.parameters()))
+        return Measurement(progress.step, progress.seconds, metrics)
+
+    def save(self, folder: Path) -> None:
+        """Write the complete state into the existing, empty `folder`."""
+        self._state.save(folder)
+
+    def restore(self, folder: Path) -> None:
+        """Continue, bit for bit on a CPU, from what `save` wrote. Raises CheckpointError."""
+        self._state.restore(folder)
+
+    def close(self) -> None:
+        """Free the model and the data, device memory included."""
+        del self._state, self._sources
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def _train(self) -> dict[str, float]:
+        config, progress = self._config, self._state.progress
+        until = min(config.steps, (progress.step // config.report_every + 1) * config.report_every)
+        metrics = self._steps(until) | self._measure(VALID)
+        self._choose(metrics["valid/accuracy"])
+        exhausted = config.patience is not None and progress.stale > config.patience
+        progress.finished = progress.step == config.steps or exhausted
+        if progress.finished and self._job.splits:
+            with self._chosen_weights():
+                metrics |= self._measure_tests()
+            metrics["model/selected_step"] = float(self._selected_step)
+        return metrics
+
+    def _steps(self, until: int) -> dict[str, float]:
+        """Optimiser steps up to number `until`, and what they add up to."""
+        learner, progress = self._state.learner, self._state.progress
+        interval = Interval(device=self._device, scaled=learner.scaler.is_enabled())
+        begin = perf_counter()
+        for step in range(progress.step, until):
+            interval.add(step, one_step(learner, self._sources.train_batch(step), step))
+        interval.flush()
+        tokens_per_s = interval.tokens / (perf_counter() - begin)
+        progress.step = until
+        return interval.metrics() | {
+            "train/lr": learning_rate(self._config, until - 1),
+            "train/tokens_per_s": tokens_per_s,
+        }
+
+    def _measure(self, split: str) -> dict[str, float]:
+        """Quantities of `split` under the present weights."""
+        learner = self._state.learner
+        found = evaluate(learner.model, self._sources.batches(split), learner.autocast())
+        metrics = {f"{split}/{name}": value for name, value in found.items()}
+        if not torch.isfinite(torch.tensor(list(metrics.values()))).all():
+            raise Diverged(self._state.progress.step, found["loss"])
+        return metrics
+
+    def _measure_tests(self) -> dict[str, float]:
+        metrics: dict[str, float] = {}
+        for split in self._job.splits:
+            metrics |= self._measure(split)
+        return metrics
+
+    def _choose(self, accuracy: float) -> None:
+        """Remember the weights if they are the best so far."""
+        progress = self._state.progress
+        if progress.best_accuracy is not None and accuracy <= progress.best_accuracy + MIN_IMPROVEMENT:
+            progress.stale += 1
+            return
+        progress.best_accuracy, progress.best_step, progress.stale = accuracy, progress.step, 0
+        if self._config.select == "best":
+            self._state.best = _copied(weights(self._state.learner.model))
+
+    @property
+    def _selected_step(self) -> int:
+        progress = self._state.progress
+        return progress.step if self._state.best is None else progress.best_step
+
+    @contextmanager
+    def _chosen_weights(self) -> Iterator[None]:
+        """The selected weights in the model, and afterwards the last ones again."""
+        model, best = self._state.learner.model, self._state.best
+        if best is None:
+            yield
+            return
+        last = _copied(weights(model))
+        load_weights(model, best, Path("best"))
+        yield
+        load_weights(model, last, Path("last"))
+
+    def _load_source(self) -> None:
+        if self._job.source is None:
+            raise ValueError("a posthoc job must name the checkpoint it reads, got source=None")
+        selected = read_selected(self._job.source)
+        load_weights(self._state.learner.model, selected.weights, self._job.source)
+        # Its one measurement stands where the training that made the weights ended; its seconds are its own.
+        self._state.progress.step = selected.last_step
+        self._state.progress.best_step = selected.step
+
+    def _evaluate_source(self) -> dict[str, float]:
+        metrics = self._measure(VALID) | self._measure_tests()
+        self._state.progress.finished = True
+        return metrics | {"model/selected_step": float(self._state.progress.best_step)}
+
+
+def _copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in tensors.items()}
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """PyTorch on `count` CPU threads, and afterwards on as many as before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
