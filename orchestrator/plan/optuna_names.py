@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from orchestrator.plan.wording import known, nearest
+from search_spaces.wording import hint
 
 Package = Literal["samplers", "pruners"]
 
@@ -133,7 +133,7 @@ def _chosen(given: Mapping[str, Any], package: Package, aliases: Mapping[str, Al
     usable = {key for key, parameters in classes.items() if _buildable(parameters)}
     if name not in aliases and name not in usable:
         names = sorted(aliases) + sorted(usable)
-        raise Refused((Refusal("", f"no {noun} named {name!r}.{nearest(name, names)} {known(names)}"),))
+        raise Refused((Refusal("", f"no {noun} named {name!r}. {hint(name, names)}"),))
     alias = aliases.get(name) or Alias(name)
     target = _Target(f"{noun} {name!r}", alias, classes[alias.class_name])
     written = {alias.keywords.get(key, key): key for key in given if key != "name"}
@@ -169,7 +169,7 @@ def _refusals(target: _Target, written: str, keyword: str, value: Any) -> list[R
         return [Refusal(written, f"{target.label} must not be given {written}: {_OURS[keyword]}")]
     if parameter is None or not parameter.writable:
         allowed = target.writable_keywords()
-        message = f"{target.label} has no keyword {written!r}.{nearest(written, allowed)} {known(allowed)}"
+        message = f"{target.label} has no keyword {written!r}. {hint(written, allowed)}"
         return [Refusal(written, message)]
     if not _fits(value, parameter.types):
         types = " or ".join(sorted(parameter.types & {*_SCALARS, "None"}))

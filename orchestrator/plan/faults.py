@@ -1,0 +1,33 @@
+"""Collects everything that is wrong with a plan, so that it can be told at once, each with its place."""
+
+from orchestrator.errors import Fault, PlanError
+from orchestrator.spec.document import dotted
+from orchestrator.spec.load import SpecFile
+from orchestrator.spec.types import Spec
+
+Keys = tuple[str | int, ...]
+"""A place in the spec, e.g. ("arms", "minus-gate", "set", "model.gate")."""
+
+
+class Faults:
+    """Faults of one spec, each told once."""
+
+    def __init__(self, source: Spec | SpecFile) -> None:
+        self._source = source
+        self._found: dict[Fault, None] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    def add(self, message: str, *keys: str | int) -> None:
+        """Note that what is at `keys` is wrong."""
+        if isinstance(self._source, SpecFile):
+            fault = self._source.fault(message, *keys)
+        else:
+            fault = Fault(message, path=dotted(keys))
+        self._found[fault] = None
+
+    def raise_if_any(self) -> None:
+        """Raise `PlanError` with all faults, from the top of the file to its end."""
+        if self._found:
+            raise PlanError(sorted(self._found, key=lambda fault: (fault.line is None, fault.line or 0)))

@@ -1,0 +1,165 @@
+"""From raw settings to full, checked ones, or to everything that is wrong with them in words."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import BaseModel, ValidationError
+
+from orchestrator.spec.places import bare
+from search_spaces.wording import hint
+from search_spaces.parse import shown
+from search_spaces.paths import MISSING, ROOTS
+from trainables import catalog
+from trainables.assembly import model_config
+from trainables.settings import Settings
+from trainables.tasks import shape, task_config
+from trainables.training.config import TrainConfig, train_config
+from trainables.types import TaskShape
+
+_READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Settings]]] = {
+    "task": task_config,
+    "model": model_config,
+    "train": train_config,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with settings."""
+
+    path: str
+    """Dotted path, e.g. `model.halt.threshold`; a root alone where a whole part is at fault."""
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """Settings that can be trained: as plain values and as the trainables read them."""
+
+    settings: Mapping[str, Any]
+    """`task`, `model` and `train` with every default filled in."""
+    task: Settings
+    model: Settings
+    train: TrainConfig
+    shape: TaskShape
+
+
+def checked(raw: Mapping[str, Any]) -> System | list[Problem]:
+    """The system that `raw` describes, or all that is wrong with it."""
+    configs: dict[str, Settings] = {}
+    problems: list[Problem] = []
+    for root in ROOTS:
+        found = _read(root, raw[root])
+        if isinstance(found, list):
+            problems += found
+        else:
+            configs[root] = found
+    if problems:
+        return problems
+    train = configs["train"]
+    assert isinstance(train, TrainConfig)
+    settings = {root: config.model_dump(mode="json") for root, config in configs.items()}
+    return System(settings, configs["task"], configs["model"], train, shape(configs["task"]))
+
+
+def part_problems(root: str, raw: Mapping[str, Any]) -> list[Problem]:
+    """Everything wrong with the part `root` (task, model or train) of the settings."""
+    found = _read(root, raw)
+    return found if isinstance(found, list) else []
+
+
+def _read(root: str, raw: Mapping[str, Any]) -> Settings | list[Problem]:
+    try:
+        return _READERS[root](raw)
+    except catalog.UnknownName as error:
+        return [Problem(f"{root}.name", str(error) + _other_kind(root, raw.get("name")))]
+    except ValidationError as error:
+        return [_problem(root, raw, one["loc"], one["type"], one["msg"], one["input"]) for one in _told(error)]
+
+
+def _told(error: ValidationError) -> list[Any]:
+    return list(error.errors(include_url=False))
+
+
+def _other_kind(root: str, name: Any) -> str:
+    """Whether a task was named where a model belongs, or the other way round."""
+    other: catalog.Kind = "tasks" if root == "model" else "models"
+    return f". {name!r} is a {other.removesuffix('s')}" if name in catalog.names(other) else ""
+
+
+def _problem(
+    root: str,
+    raw: Mapping[str, Any],
+    loc: tuple[str | int, ...],
+    kind: str,
+    message: str,
+    given: Any,
+) -> Problem:
+    path = ".".join([root, *map(str, loc)])
+    match kind:
+        case "extra_forbidden":
+            fields = _fields_at(_config_class(root, raw), loc[:-1])
+            return Problem(path, f"no field {path}. {hint(str(loc[-1]), fields)}")
+        case "missing":
+            return Problem(path, "is required")
+        case "value_error":
+            return Problem(path, message.removeprefix("Value error, "))
+        case "model_type" | "dict_type":
+            return Problem(path, f"must be a mapping, got {shown(given)}")
+        case _:
+            return Problem(path, f"{message.replace('Input should be', 'must be')}, got {shown(given)}")
+
+
+def _config_class(root: str, raw: Mapping[str, Any]) -> type[BaseModel]:
+    if root == "train":
+        return TrainConfig
+    found = catalog.load("tasks" if root == "task" else "models", raw["name"]).Config
+    assert issubclass(found, BaseModel)
+    return found
+
+
+def _fields_at(config: type[BaseModel], loc: tuple[str | int, ...]) -> tuple[str, ...]:
+    """Names of the fields at `loc` inside `config`; none where that is no mapping of fields."""
+    kind: Any = config
+    for key in loc:
+        field = kind.model_fields.get(str(key)) if _is_model(kind) else None
+        kind = None if field is None else bare(field.annotation)
+    return tuple(kind.model_fields) if _is_model(kind) else ()
+
+
+def _is_model(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
+def fields_of(root: str, name: str) -> frozenset[str]:
+    """Top-level fields of the task or model called `name`. Raises `catalog.UnknownName`."""
+    return frozenset(_config_class(root, {"name": name}).model_fields)
+
+
+def with_value(settings: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
+    """A copy of `settings` with `value` at `path`. Raises ValueError if the path leads through no mapping."""
+    head, *rest = path.split(".")
+    return _with_value(settings, (head, *rest), value, "")
+
+
+def _with_value(inner: Mapping[str, Any], keys: tuple[str, ...], value: Any, at: str) -> dict[str, Any]:
+    head, *rest = keys
+    here = f"{at}.{head}" if at else head
+    if not rest:
+        return {**inner, head: value}
+    below = inner.get(head, MISSING)
+    if not isinstance(below, Mapping):
+        given = "is not there" if below is MISSING else f"is {shown(below)}"
+        raise ValueError(f"{'.'.join([here, *rest])} is nowhere: {here} {given}")  # noqa: TRY004
+    return {**inner, head: _with_value(below, tuple(rest), value, here)}
+
+
+def leaves(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every field that holds no mapping, by dotted path."""
+    for key, value in settings.items():
+        path = f"{prefix}{key}"
+        if isinstance(value, Mapping) and value:
+            yield from leaves(value, f"{path}.")
+        else:
+            yield path, value
