@@ -1,4 +1,4 @@
-"""What a file in `trainables/tasks` must offer. Its file name is the task's name; there is nothing to register."""
+"""What a file in `trainables/tasks` must offer. Its file name is the task's name; nothing is registered."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class SplitInfo:
 
     name: str
     role: Role
-    """`train` is trained on, `valid` steers search and checkpoints, `test` is read after the last step only."""
+    """`train` is trained on, `valid` steers the search, `test` is read after the last step only."""
     length_min: int
     length_max: int
     """Shortest and longest input, in tokens, that the split may hold (both inclusive)."""
@@ -29,19 +29,16 @@ class SplitInfo:
 class TaskModule(Protocol):
     """A task is a module. All its functions are pure: settings in, the same values out on every machine."""
 
-    @property
-    def VERSION(self) -> int:
-        """Raised by one whenever the same settings would give other data; part of the cache's address."""
-
-    @property
-    def Config(self) -> type[Settings]:
-        """Settings of the task, with a field `name` that is a `Literal` of the file name."""
+    VERSION: int
+    """Raised by one whenever the same settings would give other data; part of the cache's address."""
+    Config: type[Settings]
+    """Settings of the task, with a field `name` that is a `Literal` of the file name."""
 
     def shape(self, config: Any) -> TaskShape:
         """What a model must know to be built, without making any data."""
 
     def splits(self, config: Any) -> tuple[SplitInfo, ...]:
-        """Every split: exactly one of role `train`, exactly one of role `valid`, any number of role `test`."""
+        """Every split: one of role `train`, one of role `valid`, any number of role `test`."""
 
     def build(self, config: Any, split: str) -> pa.Table:
         """The examples of one split in columns `tokens` (list<uint8|uint16|uint32>) and `label` (int16).

@@ -1,9 +1,6 @@
 """Rows of unequal length in one flat array: row i is `values[offsets[i]:offsets[i + 1]]`."""
 
 import numpy as np
-from jaxtyping import Int64
-
-IntArray = Int64[np.ndarray, " N"]
 
 
 def offsets_of(lengths: np.ndarray) -> np.ndarray:

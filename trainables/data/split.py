@@ -12,7 +12,7 @@ from trainables.types import Batch
 
 
 class Split:
-    """Examples with columns `tokens` and `label`. Holds views of the table, copies nothing until asked for a batch."""
+    """Examples with columns `tokens` and `label`: views of the table, nothing is copied but batches."""
 
     def __init__(self, table: pa.Table, pad_id: int, content_hash: str) -> None:
         tokens, labels = columns(table)

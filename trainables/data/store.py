@@ -83,24 +83,26 @@ def _address(config: Settings) -> dict[str, Any]:
 
 def _read(path: Path) -> pa.Table | None:
     """The table, memory-mapped, or None where there is no whole copy."""
-    seal_path = path.with_suffix(".json")
     try:
-        seal = json.loads(seal_path.read_text())
-        if path.stat().st_size != seal["bytes"]:
-            raise ValueError(f"the seal says {seal['bytes']} bytes, the file has {path.stat().st_size}")
+        seal = json.loads(path.with_suffix(".json").read_bytes())
         table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
-        if _hash_of(table) != seal["content_hash"] or len(table) != seal["examples"]:
-            raise ValueError("the seal belongs to other content")
+        found = {"bytes": path.stat().st_size, "examples": len(table), "content_hash": _hash_of(table)}
+        fault = next(
+            (f"{key} must be {seal[key]}, got {found[key]}" for key in found if seal[key] != found[key]), ""
+        )
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError, pa.ArrowInvalid) as error:
-        LOG.warning("%s is damaged (%s); building it again", path, error)
+    except (ValueError, KeyError, TypeError) as error:
+        fault = f"{type(error).__name__}: {error}"
+    if fault:
+        LOG.warning("%s is damaged (%s); building it again", path, fault)
         return None
     return table
 
 
 def _hash_of(table: pa.Table) -> str:
-    return (table.schema.metadata or {}).get(HASH_KEY, b"").decode()
+    metadata: Mapping[bytes, bytes] = table.schema.metadata or {}
+    return metadata.get(HASH_KEY, b"").decode()
 
 
 def _write(table: pa.Table, path: Path, address: Mapping[str, Any]) -> None:

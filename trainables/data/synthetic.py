@@ -11,7 +11,7 @@ def synthetic_batch(shape: TaskShape, n: int, length: int, seed: int) -> Batch:
 
     The first is full; the others have between half and all of `length` tokens, so that padding is exercised.
     """
-    assert n > 0 and length > 0, f"a batch must hold at least one token, got {n=}, {length=}"
+    assert min(n, length) > 0, f"a batch must hold at least one token, got {n=}, {length=}"
     stream = torch_stream(seed, "synthetic")
     lengths = torch.randint((length + 1) // 2, length + 1, (n,), generator=stream)
     lengths[0] = length

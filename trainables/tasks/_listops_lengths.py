@@ -1,12 +1,12 @@
 """ListOps trees of a given length, drawn without rejection.
 
-Trees of 900 to 1000 tokens are about one draw in a hundred thousand of the process. Instead of drawing until one
-comes up, the distribution of lengths is computed, a length is drawn from the allowed ones, and a tree is
+The process makes a tree of 900 to 1000 tokens once in tens of thousands of draws. Instead of drawing until
+one comes up, the distribution of lengths is computed, a length is drawn from the allowed ones, and a tree is
 drawn among those of that length (the recursive method of Flajolet, Zimmermann and Van Cutsem 1994, "A calculus
 for the random generation of labelled combinatorial structures"). The law is exactly that of rejection.
 
-Only separate additions and multiplications of float64 are used, in a fixed order, so that tables and draws are the
-same on every machine.
+Only separate additions and multiplications of float64 are used, in a fixed order, so that tables and draws
+are the same on every machine.
 """
 
 import numpy as np
@@ -40,7 +40,7 @@ class LengthLaw:
         self.tree = tree
         """`tree[n]`: probability that a tree has n tokens."""
         self.sums = sums[::-1]
-        """`sums[d][k][n]`: probability that k subtrees of a node on level d (the root's is 0) have n tokens in all."""
+        """`sums[d][k][n]`: probability that k subtrees of a node d levels below the root have n tokens."""
 
     def draw(self, stream: np.random.Generator, n: int, shortest: int, longest: int) -> Trees:
         """`n` independent trees of `shortest` to `longest` tokens (both included)."""
@@ -76,7 +76,10 @@ def _choose(cumulative: np.ndarray, u: np.ndarray) -> np.ndarray:
     """Indices drawn in proportion to the weights whose running sum is `cumulative`, by inversion."""
     # Rounding must not turn a `u` just below one into the total, behind the last weight.
     below_total = np.nextafter(cumulative[-1], 0.0)
-    return np.searchsorted(cumulative, np.minimum(u * cumulative[-1], below_total), side="right")
+    chosen: np.ndarray = np.searchsorted(
+        cumulative, np.minimum(u * cumulative[-1], below_total), side="right"
+    )
+    return chosen
 
 
 def _arities(stream: np.random.Generator, sums: list[np.ndarray], lengths: np.ndarray) -> np.ndarray:

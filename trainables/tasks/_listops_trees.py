@@ -10,6 +10,7 @@ so no pointers are stored and every pass over a level is one array operation.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -86,7 +87,7 @@ class Trees:
     def rows(self) -> Iterator[bytes]:
         """Each tree's tokens."""
         flat, bounds = self.tokens.tobytes(), self.offsets.tolist()
-        return (flat[start:stop] for start, stop in zip(bounds, bounds[1:], strict=False))
+        return (flat[start:stop] for start, stop in pairwise(bounds))
 
     def take(self, indices: np.ndarray) -> "Trees":
         """The trees at `indices`, in that order."""
@@ -106,7 +107,7 @@ def concatenate(parts: list[Trees]) -> Trees:
 
 def uniform(stream: np.random.Generator, n: int) -> np.ndarray:
     """`n` numbers in [0, 1) from raw output, the only part of a generator that NumPy never changes."""
-    raw = np.asarray(stream.bit_generator.random_raw(n), dtype=np.uint64)  # type: ignore[attr-defined]
+    raw = np.asarray(stream.bit_generator.random_raw(n), dtype=np.uint64)
     return (raw >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
@@ -174,11 +175,13 @@ def _evaluate(nodes: Level, below_values: np.ndarray) -> np.ndarray:
 def _sizes(nodes: Level, below_sizes: np.ndarray) -> np.ndarray:
     """Tokens of each subtree: operator and bracket around the arguments, or one digit."""
     bounds = offsets_of(below_sizes)[offsets_of(nodes.arity)]
-    return np.diff(bounds) + np.where(nodes.arity > 0, 2, 1)
+    sizes: np.ndarray = np.diff(bounds) + np.where(nodes.arity > 0, 2, 1)
+    return sizes
 
 
 def _child_starts(arity: np.ndarray, parent_starts: np.ndarray, child_sizes: np.ndarray) -> np.ndarray:
     """Where each child's first token goes: after its parent's operator and its elder siblings."""
-    ends = offsets_of(child_sizes)
+    elder = offsets_of(child_sizes)[:-1]
     first = offsets_of(arity)[:-1]
-    return np.repeat(parent_starts + 1 - ends[first], arity) + ends[:-1]
+    starts: np.ndarray = np.repeat(parent_starts + 1 - elder[first], arity) + elder
+    return starts

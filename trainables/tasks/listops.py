@@ -1,9 +1,9 @@
 """ListOps-O: what does a nested expression of list operations evaluate to?
 
-Trees: Nangia and Bowman 2018, "ListOps". Splits: Ray Chowdhury and Caragea 2023, "Beam Tree Recursive Cells", and
-"Investigating Recurrent Transformers with Dynamic Halt" by the same authors: training on trees of up to 100
-tokens; tests on the same law unfiltered (near-IID), on longer trees, on operators with more arguments, and on
-the test law of Long Range Arena (Tay et al. 2021).
+Trees: Nangia and Bowman 2018, "ListOps". Splits: Ray Chowdhury and Caragea 2023, "Beam Tree Recursive Cells",
+and, by the same authors, "Investigating Recurrent Transformers with Dynamic Halt": training on trees of up
+to 100 tokens; tests on the same law unfiltered (near-IID), on longer trees, on operators with more arguments,
+and on the test law of Long Range Arena (Tay et al. 2021).
 
 Departures: the published files cannot be drawn again bit for bit (they depend on Python's set order), so the
 trees here are other draws from the same law; where a published generator emits duplicates, we do not; and
@@ -11,13 +11,14 @@ trees that are in the training corpus are left out of every test split.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 import pyarrow as pa
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from trainables.data.protocol import SplitInfo
 from trainables.settings import Settings
@@ -34,8 +35,29 @@ DRAW_TOKENS = 2_000_000
 """Expected tokens of one round of draws; bounds memory and is part of what makes the data what it is."""
 
 
+def _as_tuples(value: object) -> object:
+    """YAML and JSON know only lists."""
+    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
+
+
+def _check_range(bounds: tuple[int, int]) -> tuple[int, int]:
+    low, high = bounds
+    # Below 10 tokens there may be fewer different trees than are asked for.
+    if not (10 <= low <= high - 2 and high <= 2000):
+        raise ValueError(
+            "a length range must have 10 <= low, high <= 2000 and a length strictly between, got "
+            f"[{low}, {high}]"
+        )
+    return bounds
+
+
+LengthRanges = Annotated[
+    tuple[Annotated[tuple[int, int], AfterValidator(_check_range)], ...], BeforeValidator(_as_tuples)
+]
+
+
 class Config(Settings):
-    """The defaults are the published task; smaller laws and sizes make data that a laptop learns in minutes."""
+    """The defaults are the published task; smaller laws and sizes make data that a laptop learns fast."""
 
     name: Literal["listops"] = "listops"
     train_length_max: int = Field(default=100, ge=4)
@@ -50,11 +72,15 @@ class Config(Settings):
     """Levels of a corpus tree, the digits included: at most `depth_max - 1` nested operators."""
     arguments_max: int = Field(default=5, ge=2, le=15)
     """An operator of the corpus takes 2 to `arguments_max` arguments."""
+    length_ranges: LengthRanges = tuple((low, low + 100) for low in range(200, 1000, 100))
+    """Test splits `length-<low>-<high>`, bounds excluded, of the published law (20 levels, 5 arguments)."""
     data_seed: int = Field(default=0, ge=0)
     """Another seed, other trees. Trials with different training seeds share one data set."""
 
     @model_validator(mode="after")
     def _can_be_made(self) -> Self:
+        if len(set(self.length_ranges)) < len(self.length_ranges):
+            raise ValueError(f"length_ranges must differ, got {list(map(list, self.length_ranges))}")
         taken = self.near_iid_examples + self.valid_examples
         if taken >= self.trees:
             raise ValueError(
@@ -78,35 +104,26 @@ class Config(Settings):
         return self
 
 
-class _TestLaw(Settings):
+@dataclass(frozen=True, slots=True)
+class _TestLaw:
     """Law and bounds (both included) of a test split that is not taken from the corpus."""
 
-    depth_max: int
-    arguments_max: int
+    law: Law
     length_min: int
     length_max: int
 
-    @property
-    def law(self) -> Law:
-        return Law(self.depth_max, self.arguments_max)
 
-
-def _test_laws() -> dict[str, _TestLaw]:
-    laws = {
-        f"length-{low}-{low + 100}": _TestLaw(
-            depth_max=20, arguments_max=5, length_min=low + 1, length_max=low + 99
-        )
-        for low in range(200, 1000, 100)
+def _test_laws(config: Config) -> dict[str, _TestLaw]:
+    """The published laws, whatever the corpus is."""
+    longer = {
+        f"length-{low}-{high}": _TestLaw(Law(20, 5), low + 1, high - 1) for low, high in config.length_ranges
     }
-    for arguments in (10, 15):
-        laws[f"arguments-{arguments}"] = _TestLaw(
-            depth_max=9, arguments_max=arguments, length_min=100, length_max=1000
-        )
-    laws["lra"] = _TestLaw(depth_max=10, arguments_max=10, length_min=501, length_max=1999)
-    return laws
-
-
-TEST_LAWS = _test_laws()
+    return {
+        **longer,
+        "arguments-10": _TestLaw(Law(9, 10), 100, 1000),
+        "arguments-15": _TestLaw(Law(9, 15), 100, 1000),
+        "lra": _TestLaw(Law(10, 10), 501, 1999),
+    }
 
 
 def _corpus_law(config: Config) -> Law:
@@ -133,27 +150,29 @@ def splits(config: Config) -> tuple[SplitInfo, ...]:
         SplitInfo("near-iid", "test", 1, longest, config.near_iid_examples),
         *(
             SplitInfo(name, "test", test.length_min, test.length_max, config.test_examples)
-            for name, test in TEST_LAWS.items()
+            for name, test in _test_laws(config).items()
         ),
     )
 
 
 def build(config: Config, split: str) -> pa.Table:
-    """Columns `tokens` (uint8 ids) and `label`. Raises `ValueError` for a split that `splits` does not list."""
-    if split in TEST_LAWS:
-        return _table(_generated(config, split))
-    corpus = _corpus(_CorpusKey(**{field: getattr(config, field) for field in _CorpusKey.model_fields}))
-    everything = np.arange(len(corpus))
-    near_iid, valid, train = np.split(
-        everything, np.cumsum([config.near_iid_examples, config.valid_examples])
-    )
-    if split == "train":
-        train = train[corpus.lengths[train] <= config.train_length_max]
-    indices = {"near-iid": near_iid, "valid": valid, "train": train}.get(split)
-    if indices is None:
+    """Columns `tokens` (uint8) and `label`. Raises `ValueError` for a split that `splits` does not list."""
+    if split in (tests := _test_laws(config)):
+        return _table(_generated(config, split, tests[split]))
+    corpus = _corpus(config.trees, _corpus_law(config), config.data_seed)
+    cuts = np.cumsum([config.near_iid_examples, config.valid_examples])
+    near_iid, valid, train = np.split(np.arange(len(corpus)), cuts)
+    short = train[corpus.lengths[train] <= config.train_length_max]
+    parts = {"near-iid": near_iid, "valid": valid, "train": short}
+    if split not in parts:
         known = ", ".join(info.name for info in splits(config))
         raise ValueError(f"listops has no split {split!r}. Known: {known}")
-    return _table(corpus.take(indices))
+    if not len(parts[split]):
+        raise ValueError(
+            f"train_length_max must leave trees to train on, got {config.train_length_max} and none of "
+            f"{len(train)} is that short; raise train_length_max or trees"
+        )
+    return _table(corpus.take(parts[split]))
 
 
 def decode(tokens: Sequence[int]) -> str:
@@ -161,41 +180,24 @@ def decode(tokens: Sequence[int]) -> str:
     return " ".join(WORDS[token] for token in tokens)
 
 
-class _CorpusKey(Settings):
-    """All that the corpus depends on."""
-
-    trees: int
-    depth_max: int
-    arguments_max: int
-    data_seed: int
-
-
 @lru_cache(maxsize=1)
-def _corpus(key: _CorpusKey) -> Trees:
-    """The unique trees in random order: order of first appearance would put the common, short ones first."""
-    law = Law(key.depth_max, key.arguments_max)
+def _corpus(wanted: int, law: Law, data_seed: int) -> Trees:
+    """`wanted` unique trees in random order: order of appearance would put the common, short ones first."""
     roots = max(1, int(DRAW_TOKENS / law.mean_length()))
-    draws = (grow(numpy_stream(key.data_seed, "listops", "corpus", turn), law, roots) for turn in count())
-    trees = _first_unique(draws, key.trees, set())
-    shuffle = numpy_stream(key.data_seed, "listops", "order").bit_generator.random_raw(len(trees))
-    return trees.take(np.argsort(shuffle, kind="stable"))
+    draws = (grow(numpy_stream(data_seed, "listops", "corpus", turn), law, roots) for turn in count())
+    trees = _first_unique(draws, wanted, set())
+    keys = numpy_stream(data_seed, "listops", "order").bit_generator.random_raw(wanted)
+    return trees.take(np.argsort(keys, kind="stable"))
 
 
-def _generated(config: Config, split: str) -> Trees:
-    """A split that has a law of its own. What the corpus holds is left out."""
-    test = TEST_LAWS[split]
-    corpus = _corpus(_CorpusKey(**{field: getattr(config, field) for field in _CorpusKey.model_fields}))
+def _generated(config: Config, split: str, test: _TestLaw) -> Trees:
+    """A split that has a law of its own. Trees of the corpus are left out."""
+    corpus = _corpus(config.trees, _corpus_law(config), config.data_seed)
     alike = np.flatnonzero((corpus.lengths >= test.length_min) & (corpus.lengths <= test.length_max))
+    roots = min(config.test_examples, DRAW_TOKENS // test.length_max)
     lengths = LengthLaw(test.law, test.length_max)
-    draws = (
-        lengths.draw(
-            numpy_stream(config.data_seed, "listops", split, turn),
-            config.test_examples,
-            test.length_min,
-            test.length_max,
-        )
-        for turn in count()
-    )
+    streams = (numpy_stream(config.data_seed, "listops", split, turn) for turn in count())
+    draws = (lengths.draw(stream, roots, test.length_min, test.length_max) for stream in streams)
     return _first_unique(draws, config.test_examples, set(corpus.take(alike).rows()))
 
 
