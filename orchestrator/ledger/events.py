@@ -25,7 +25,7 @@ class EventKind(StrEnum):
     CHECKPOINTED = "checkpointed"
     """Payload: step, path relative to the sweep's folder."""
     ENDED = "ended"
-    """Payload: kind, reason, and lost (true) where a worker died. After a final one nothing more is accepted for the trial."""
+    """Payload: kind, reason, and lost (true) where a worker died. Nothing follows a final one."""
     CLOSED = "closed"
     """The process let go of the sweep. Payload: reason (done, interrupted, budget)."""
 

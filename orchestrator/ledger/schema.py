@@ -33,12 +33,13 @@ sweeps = Table(
     metadata,
     Column("id", Integer, primary_key=True),
     Column("name", Text, nullable=False, unique=True),
+    Column("uid", Text, nullable=False),
     Column("last_seq", BigInteger, nullable=False, default=0),
     Column("token", BigInteger, nullable=False, default=0),
     Column("holder", Text),
     Column("expires_at", Double, nullable=False, default=0.0),
 )
-"""One row a sweep: its lease, and the position of its newest event."""
+"""One row a sweep: an id unlike any other, its lease, and the position of its newest event."""
 
 events = Table(
     "haltsweep_events",

@@ -2,6 +2,7 @@
 
 import json
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from types import TracebackType
@@ -58,6 +59,12 @@ class Ledger:
     def sweep(self) -> str:
         """Name of the sweep."""
         return self._sweep
+
+    @property
+    def uid(self) -> str:
+        """Tells this sweep from others of its name in other ledgers."""
+        with transaction(self._engine, write=False) as connection:
+            return str(self._row(connection).uid)
 
     @property
     def empty(self) -> bool:
@@ -227,7 +234,9 @@ def _create(engine: Engine, sweep: str) -> int:
         schema.verify(connection, str(engine.url))
         known = connection.scalar(select(sweeps.c.id).where(sweeps.c.name == sweep))
         if known is None:
-            known = connection.scalar(insert(sweeps).values(name=sweep).returning(sweeps.c.id))
+            known = connection.scalar(
+                insert(sweeps).values(name=sweep, uid=uuid.uuid4().hex).returning(sweeps.c.id)
+            )
             assert known is not None, "the row just inserted has an id"
         return int(known)
 

@@ -60,8 +60,9 @@ class Image:
 class Images:
     """All runs of a sweep, kept up to date event by event; `dirty` are the keys to look at again."""
 
-    def __init__(self, study: Study) -> None:
+    def __init__(self, study: Study, ledger_uid: str) -> None:
         self._study = study
+        self._ledger_uid = ledger_uid
         self._differing = differing(study.arms)
         self._trials: dict[str, Trial] = {}
         self._last_ms = 0
@@ -174,8 +175,8 @@ class Images:
         return [SWEEP, *(f"arm/{arm.name}" for arm in self._study.arms)]
 
     def _tags(self, kind: str, **values: object) -> dict[str, str]:
-        applicable = {"sweep": self._study.sweep, "kind": kind, **values}
-        names = ("sweep", "kind", "arm", "phase", "seed", "number", "trial", "outcome", "reason")
+        applicable = {"sweep": self._study.sweep, "ledger": self._ledger_uid, "kind": kind, **values}
+        names = ("sweep", "ledger", "kind", "arm", "phase", "seed", "number", "trial", "outcome", "reason")
         return {f"{PREFIX}{name}": str(applicable.get(name, NOT_APPLICABLE)) for name in names}
 
     def _arm_image(self, arm: ArmView, start_ms: int) -> Image:

@@ -43,21 +43,22 @@ class Counts:
 class Mirror:
     """One sweep's runs in MLflow. After an Outage it is useless: make a new one."""
 
-    def __init__(self, uri: str, study: Study, artifacts: Path) -> None:
+    def __init__(self, uri: str, study: Study, ledger: Ledger, artifacts: Path) -> None:
         """Connect and find the runs that are there. Raises InputError, Outage."""
+        self._ledger = ledger
         self._store = RunStore(uri, study.sweep, artifacts)
-        self._images = Images(study)
-        self._stored = self._store.search()
+        self._images = Images(study, ledger.uid)
+        self._stored = self._store.search(ledger.uid)
         self._counts = Counts()
         self.position = 0
         """The newest event that is in MLflow."""
 
-    def update(self, ledger: Ledger) -> Counts:
+    def update(self) -> Counts:
         """Write all that happened since the last call. Raises Outage."""
         self._counts = Counts()
         # Asked first: an ending written by a holder that has gone since is then read below.
-        held = ledger.held()
-        events = ledger.events(self.position)
+        held = self._ledger.held()
+        events = self._ledger.events(self.position)
         while some := list(islice(events, EVENTS_AT_ONCE)):
             for event in some:
                 self._images.hear(event)
@@ -66,6 +67,7 @@ class Mirror:
                 self._spill()
         self._images.hold(held=held)
         self._write()
+        self._close_strangers()
         return self._counts
 
     def publish(self, values: Mapping[str, Mapping[str, float]]) -> Counts:
@@ -113,6 +115,13 @@ class Mirror:
                 self._counts.endings += 1
             self._images.runs[key].points = []
             del self._images.dirty[key]
+
+    def _close_strangers(self) -> None:
+        # Runs of events that the log no longer has, as after a restored backup, must not run for ever.
+        for key, stored in self._stored.items():
+            if stored.status == "RUNNING" and key not in self._images.runs:
+                self._store.end(stored, "KILLED", self._images.last_ms)
+                self._counts.endings += 1
 
     def _spill(self) -> None:
         # Points alone: how a run ended may be told by events not heard yet.

@@ -95,13 +95,15 @@ class RunStore:
             location = (artifacts.resolve() / experiment).as_uri() if local else None
             self.experiment_id = self._experiment(experiment, location)
 
-    def search(self) -> dict[str, Stored]:
-        """Every run of ours by its image's key. A run stored twice is deleted but for the fuller copy."""
+    def search(self, ledger_uid: str) -> dict[str, Stored]:
+        """The runs made from that ledger, by their image's key.
+
+        One that is there twice, because a server took a request whose answer was lost, is deleted but for
+        the fuller copy.
+        """
         found: dict[str, Stored] = {}
         with outages(self._uri):
-            for stored in sorted(self._all(), key=lambda one: (-len(one.latest), one.run_id)):
-                if f"{PREFIX}kind" not in stored.tags:
-                    continue
+            for stored in sorted(self._all(ledger_uid), key=lambda one: (-len(one.latest), one.run_id)):
                 if stored.key in found:
                     self._store.delete_run(stored.run_id)
                 else:
@@ -191,13 +193,14 @@ class RunStore:
             self._store.restore_experiment(found.experiment_id)
         return str(found.experiment_id)
 
-    def _all(self) -> Iterator[Stored]:
+    def _all(self, ledger_uid: str) -> Iterator[Stored]:
         from mlflow.entities import ViewType
 
+        ours = f"tags.`{PREFIX}ledger` = '{ledger_uid}'"
         token: str | None = None
         while True:
             page = self._store.search_runs(
-                [self.experiment_id], "", ViewType.ACTIVE_ONLY, max_results=PAGE, page_token=token
+                [self.experiment_id], ours, ViewType.ACTIVE_ONLY, max_results=PAGE, page_token=token
             )
             yield from map(_stored, page)
             token = page.token

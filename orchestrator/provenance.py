@@ -1,0 +1,109 @@
+"""Where a result comes from: code, versions, machine, command. Asks the system, imports nothing heavy."""
+
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("haltsweep", "torch", "ray", "optuna", "mlflow", "numpy", "sqlalchemy", "pyarrow")
+ANSWER_S = 10.0
+NVIDIA = Path("/proc/driver/nvidia/gpus")
+CPUS = Path("/proc/cpuinfo")
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """What one needs to know to run it again, or to explain why it came out differently."""
+
+    commit: str | None
+    """Git commit of the working directory; None outside a checkout."""
+    dirty: bool | None
+    """Whether tracked files differ from the commit."""
+    python: str
+    versions: dict[str, str]
+    """Installed distributions by name; those that are missing are left out."""
+    platform: str
+    cpu: str
+    cpu_count: int
+    """Logical cores that this process may use."""
+    devices: tuple[str, ...]
+    """Names of the GPUs, whether or not torch can use them."""
+    host: str
+    directory: str
+    command: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values only, as an `opened` event and provenance.json carry them."""
+        return asdict(self) | {"devices": list(self.devices), "command": list(self.command)}
+
+
+def provenance(directory: Path | None = None) -> Provenance:
+    """Of this process, with the code in `directory` (default: the working directory)."""
+    directory = (directory or Path.cwd()).resolve()
+    commit, dirty = _git(directory)
+    return Provenance(
+        commit=commit,
+        dirty=dirty,
+        python=platform.python_version(),
+        versions=_versions(),
+        platform=platform.platform(),
+        cpu=_cpu(),
+        cpu_count=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        devices=_devices(),
+        host=socket.gethostname(),
+        directory=str(directory),
+        command=tuple(sys.argv),
+    )
+
+
+def _git(directory: Path) -> tuple[str | None, bool | None]:
+    commit = _answer("git", "-C", str(directory), "rev-parse", "HEAD")
+    if not commit:
+        return None, None
+    changes = _answer("git", "-C", str(directory), "status", "--porcelain", "--untracked-files=no")
+    return commit, None if changes is None else bool(changes)
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _cpu() -> str:
+    lines = CPUS.read_text().splitlines() if CPUS.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _devices() -> tuple[str, ...]:
+    if NVIDIA.is_dir():
+        lines = [
+            line for file in sorted(NVIDIA.glob("*/information")) for line in file.read_text().splitlines()
+        ]
+        return tuple(line.partition(":")[2].strip() for line in lines if line.startswith("Model:"))
+    return tuple((_answer("nvidia-smi", "--query-gpu=name", "--format=csv,noheader") or "").splitlines())
+
+
+def _answer(program: str, *arguments: str) -> str | None:
+    """What the program prints; None if it is missing, fails or does not answer."""
+    path = shutil.which(program)
+    if path is None:
+        return None
+    try:
+        done = subprocess.run(  # noqa: S603 - fixed programs and arguments
+            [path, *arguments], capture_output=True, text=True, timeout=ANSWER_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

@@ -1,0 +1,97 @@
+"""Starts, ends and watches the follower. Light: the launcher imports this and neither MLflow nor pyarrow."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+
+from orchestrator.identity import SweepFolder
+from orchestrator.tracking.mlflow_runs import check_uri
+
+STATE = "tracking.json"
+LOG = "tracking.log"
+
+
+@dataclass(frozen=True, slots=True)
+class TrackingState:
+    """How far the projection is, for `status`; no more than a hint."""
+
+    position: int
+    """The newest event in MLflow."""
+    error: str
+    """Why it is behind; empty while all is well."""
+    at: float
+    """Unix time in seconds of this note."""
+
+
+class Follower:
+    """A follower that this process started."""
+
+    def __init__(self, process: subprocess.Popen[bytes], folder: SweepFolder) -> None:
+        self._process = process
+        self._folder = folder
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def drain(self, timeout_s: float) -> TrackingState | None:
+        """Have it write everything that is in the ledger, and end; None if it did, else how far it came.
+
+        Call it after the sweep was closed and its lease released. A follower that is not ready in time,
+        because MLflow is away, is killed; `haltsweep sync` catches up.
+        """
+        pipe = self._process.stdin
+        assert pipe is not None, "a follower is started with a pipe to be told by"
+        # A byte rather than the end of the pipe: a forked child of ours may hold another end open.
+        with contextlib.suppress(OSError), pipe:
+            pipe.write(b"\n")
+        try:
+            if self._process.wait(timeout_s) == 0:
+                return None
+        except subprocess.TimeoutExpired:
+            self.kill()
+        return read_state(self._folder) or TrackingState(0, f"see {self._folder.root / LOG}", time.time())
+
+    def kill(self) -> None:
+        """End it at once; nothing is lost."""
+        self._process.kill()
+        self._process.wait()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
+
+def start_follower(folder: SweepFolder, ledger_url: str, uri: str) -> Follower:
+    """Follow `ledger_url` into the MLflow at `uri`, in the background, until drained or this process is gone.
+
+    The plan must be in the folder and the sweep in the ledger. Raises InputError for a file store.
+    """
+    check_uri(uri)
+    command = [sys.executable, "-m", "orchestrator.tracking.follower", str(folder.root.resolve())]
+    command += ["--ledger", ledger_url, "--uri", uri, "--parent", str(os.getpid())]
+    with (folder.root / LOG).open("ab") as log:
+        # A session of its own: Ctrl-C is for the launcher, which closes the sweep and waits for this one.
+        process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+            command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
+        )
+    return Follower(process, folder)
+
+
+def read_state(folder: SweepFolder) -> TrackingState | None:
+    """The follower's last note; None if it has left none."""
+    try:
+        return TrackingState(**json.loads((folder.root / STATE).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def write_state(folder: SweepFolder, state: TrackingState) -> None:
+    """Leave a note; a disk that does not take it is no reason to stop."""
+    fresh = folder.root / f".{STATE}.{os.getpid()}"
+    with contextlib.suppress(OSError):
+        fresh.write_text(json.dumps(asdict(state)), encoding="utf-8")
+        fresh.replace(folder.root / STATE)

@@ -1,0 +1,145 @@
+"""The background writer: a process of its own that keeps MLflow and Parquet up to date with the ledger.
+
+Neither MLflow's time nor its failures reach the process that runs the sweep. Told to on its standard input,
+it writes what is in the ledger and ends; if its parent is gone it tries once to do so. Whoever comes next
+catches up.
+"""
+
+import argparse
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from orchestrator.errors import StoreError
+from orchestrator.identity import SweepFolder
+from orchestrator.ledger.store import Ledger
+from orchestrator.tracking.background import TrackingState, write_state
+from orchestrator.tracking.lock import projection_lock
+from orchestrator.tracking.mirror import Mirror
+from orchestrator.tracking.parquet import ParquetFiles
+from orchestrator.tracking.study import Study
+from orchestrator.tracking.sync import artifact_root
+
+POLL_S = 0.3
+"""Between two looks at the ledger: a run gets at most one request in so long."""
+PARQUET_S = 30.0
+PARQUET_SHARE = 20
+"""Parquet takes at most one part in so many of the follower's time."""
+BACKOFF_S = (1.0, 60.0)
+"""First and longest wait after an outage."""
+LOCK_WAIT_S = 600.0
+NICENESS = 5
+
+
+class FollowerLoop:
+    """Follows one sweep.
+
+    `told(seconds)` waits so long and says whether to finish; `parent_lives` whether anybody waits for that.
+    """
+
+    def __init__(
+        self,
+        folder: SweepFolder,
+        ledger: Ledger,
+        uri: str,
+        told: Callable[[float], bool],
+        parent_lives: Callable[[], bool],
+    ) -> None:
+        self._folder = folder
+        self._ledger = ledger
+        self._uri = uri
+        self._told = told
+        self._parent_lives = parent_lives
+        self._study = Study.read(folder.plan)
+        self._parquet = ParquetFiles(folder, self._study, ledger)
+        self._mirror: Mirror | None = None
+        self._position = 0
+        self._wait_s, self._not_before = BACKOFF_S[0], 0.0
+        self._noted: tuple[int, str] | None = None
+
+    def run(self) -> bool:
+        """Write until told to finish and all is written, or the parent is gone; whether MLflow has all."""
+        parquet_due = time.monotonic() + PARQUET_S
+        told = forced = False
+        while True:
+            lives = self._parent_lives()
+            ending = told or not lives
+            written = self._track(force=ending and not forced)
+            forced = forced or ending
+            if ending or time.monotonic() >= parquet_due:
+                parquet_due = time.monotonic() + max(PARQUET_S, PARQUET_SHARE * self._write_parquet())
+            if ending and (written or not lives):
+                return written
+            told = self._told(POLL_S)
+
+    def _track(self, *, force: bool) -> bool:
+        """Try to write what is new; whether MLflow has all of it. After an outage waits unless `force`."""
+        if time.monotonic() < self._not_before and not force:
+            return False
+        try:
+            if self._mirror is None:
+                self._mirror = Mirror(self._uri, self._study, self._ledger, artifact_root(self._folder))
+            self._mirror.update()
+        except StoreError as error:
+            # What the store took of the failed request is unknown: the next mirror looks.
+            self._mirror = None
+            self._not_before = time.monotonic() + self._wait_s
+            self._wait_s = min(2 * self._wait_s, BACKOFF_S[1])
+            self._note(str(error))
+            return False
+        self._wait_s = BACKOFF_S[0]
+        self._position = self._mirror.position
+        self._note("")
+        return True
+
+    def _write_parquet(self) -> float:
+        """Seconds it took."""
+        began = time.monotonic()
+        try:
+            self._parquet.update()
+        except StoreError as error:
+            print(error, file=sys.stderr, flush=True)
+        return time.monotonic() - began
+
+    def _note(self, error: str) -> None:
+        if self._noted != (self._position, error):
+            self._noted = (self._position, error)
+            write_state(self._folder, TrackingState(self._position, error, time.time()))
+
+
+def main() -> int:
+    """`python -m orchestrator.tracking.follower FOLDER --ledger URL --uri URI --parent PID`."""
+    parser = argparse.ArgumentParser(prog="orchestrator.tracking.follower")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--ledger", required=True)
+    parser.add_argument("--uri", required=True)
+    parser.add_argument("--parent", type=int, required=True)
+    args = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.nice(NICENESS)
+    folder = SweepFolder(args.folder)
+    with projection_lock(folder.root, LOCK_WAIT_S), Ledger.open(args.ledger, folder.name) as ledger:
+        loop = FollowerLoop(folder, ledger, args.uri, _Told(), lambda: os.getppid() == args.parent)
+        return 0 if loop.run() else 1
+
+
+class _Told:
+    """Whether anything, or the end, has come in on standard input."""
+
+    def __init__(self) -> None:
+        self._told = False
+
+    def __call__(self, seconds: float) -> bool:
+        if self._told:
+            time.sleep(seconds)
+        else:
+            self._told = bool(select.select([sys.stdin], [], [], seconds)[0])
+        return self._told
+
+
+if __name__ == "__main__":
+    sys.exit(main())

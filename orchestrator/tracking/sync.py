@@ -1,0 +1,40 @@
+"""Everything that is made from the ledger, up to date in one call."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from orchestrator.identity import SweepFolder
+from orchestrator.ledger.store import Ledger
+from orchestrator.tracking.lock import projection_lock
+from orchestrator.tracking.mirror import Counts, Mirror
+from orchestrator.tracking.parquet import ParquetFiles
+from orchestrator.tracking.study import Study
+
+LOCK_WAIT_S = 10.0
+
+
+def sync(
+    folder: SweepFolder,
+    ledger: Ledger,
+    uri: str,
+    aggregates: Mapping[str, Mapping[str, float]] | None = None,
+) -> Counts:
+    """Bring Parquet and the MLflow at `uri` in line with the ledger; what was written, all 0 if nothing was.
+
+    `aggregates[arm][metric]` become metrics of the arms' runs; the report's folder and the sweep's files
+    become artifacts of the sweep's run. Parquet comes first: an MLflow outage does not keep it back. Raises
+    StoreError (an Outage if it was MLflow) if a store fails or the sweep's own process is still writing.
+    """
+    study = Study.read(folder.plan)
+    with projection_lock(folder.root, LOCK_WAIT_S):
+        written = Counts(files=ParquetFiles(folder, study, ledger).update())
+        mirror = Mirror(uri, study, ledger, artifact_root(folder))
+        written += mirror.update()
+        if aggregates is not None:
+            written += mirror.publish(aggregates)
+        return written + mirror.upload(folder)
+
+
+def artifact_root(folder: SweepFolder) -> Path:
+    """Where an MLflow without a server keeps artifacts: beside the sweeps that share it."""
+    return folder.root.resolve().parent / "mlartifacts"
