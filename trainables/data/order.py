@@ -55,7 +55,7 @@ class Bucketed:
         by_length = indices[np.argsort(self._lengths[indices], kind="stable")]
         keys = numpy_stream(self._seed, "order", "pool", pool).bit_generator.random_raw(self._pool_batches)
         batches: np.ndarray = by_length.reshape(self._pool_batches, self._batch_size)
-        return batches[np.argsort(keys, kind="stable")]
+        return np.asarray(batches[np.argsort(keys, kind="stable")])
 
 
 def evaluation_batches(

@@ -1,0 +1,136 @@
+"""What every task must keep. A new task is found by its file name; it brings `tests/oracles/<name>_solver.py` with
+
+    SMALL      settings of a small version, every split built in a second or so
+    RESEEDED   the same with other data
+    solve      text of an input (what `decode` returns) -> label, written without looking at the task
+"""
+
+import importlib
+import subprocess
+import sys
+from functools import cache
+from itertools import combinations
+from types import ModuleType
+from typing import get_args
+
+import numpy as np
+import pytest
+
+from trainables import catalog, tasks
+from trainables.data.protocol import Role, SplitInfo
+from trainables.data.split import Split, content_hash
+
+TASKS = catalog.names("tasks")
+each_task = pytest.mark.parametrize("name", TASKS)
+
+
+def oracle(name: str) -> ModuleType:
+    return importlib.import_module(f"tests.oracles.{name}_solver")
+
+
+def build(raw: dict[str, object], split: str) -> Split:
+    config = tasks.task_config(raw)
+    module = tasks.task_module(str(raw["name"]))
+    table = module.build(config, split)
+    return Split(table, module.shape(config).pad_id, content_hash(table))
+
+
+@cache
+def small(name: str) -> dict[SplitInfo, Split]:
+    raw = oracle(name).SMALL
+    return {info: build(raw, info.name) for info in tasks.splits(tasks.task_config(raw))}
+
+
+def rows(split: Split) -> list[tuple[int, ...]]:
+    batch = split.batch(np.arange(len(split)))
+    return [
+        tuple(row[:length]) for row, length in zip(batch.tokens.tolist(), split.lengths.tolist(), strict=True)
+    ]
+
+
+def test_there_are_tasks() -> None:
+    assert "listops" in TASKS
+
+
+@each_task
+def test_settings_are_named_after_the_file(name: str) -> None:
+    module = tasks.task_module(name)
+    assert get_args(module.Config.model_fields["name"].annotation) == (name,)
+    config = tasks.task_config(oracle(name).SMALL)
+    assert tasks.task_config(config.model_dump(mode="json")) == config
+
+
+@each_task
+def test_splits_have_roles_and_names_of_their_own(name: str) -> None:
+    for raw in ({"name": name}, oracle(name).SMALL):
+        infos = tasks.splits(tasks.task_config(raw))
+        assert len({info.name for info in infos}) == len(infos)
+        assert {info.role for info in infos} <= set(get_args(Role))
+        assert [info.role for info in infos].count("train") == 1
+        assert [info.role for info in infos].count("valid") == 1
+
+
+@each_task
+def test_same_settings_same_bytes(name: str) -> None:
+    """In a fresh process too, whatever order its sets and dictionaries have."""
+    code = (
+        "import importlib; from trainables import tasks; from trainables.data.split import content_hash;"
+        f"raw = importlib.import_module('tests.oracles.{name}_solver').SMALL;"
+        "config = tasks.task_config(raw); module = tasks.task_module(raw['name']);"
+        "[print(content_hash(module.build(config, i.name))) for i in reversed(module.splits(config))]"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONHASHSEED": "7"}, capture_output=True, text=True, check=True
+    )
+    assert answer.stdout.split() == [split.content_hash for split in reversed(small(name).values())]
+
+
+@each_task
+def test_another_seed_gives_other_data(name: str) -> None:
+    for info, split in small(name).items():
+        assert build(oracle(name).RESEEDED, info.name).content_hash != split.content_hash
+
+
+@each_task
+def test_no_example_occurs_twice(name: str) -> None:
+    """Neither in a split nor in two of them."""
+    seen = {info.name: rows(split) for info, split in small(name).items()}
+    for split, examples in seen.items():
+        assert len(set(examples)) == len(examples), split
+    for one, other in combinations(seen, 2):
+        assert not set(seen[one]) & set(seen[other]), (one, other)
+
+
+@each_task
+def test_lengths_and_numbers_are_as_announced(name: str) -> None:
+    for info, split in small(name).items():
+        assert len(split) > 0
+        assert info.examples in (None, len(split)), info
+        assert info.length_min <= split.lengths.min() <= split.lengths.max() <= info.length_max, info
+
+
+@each_task
+def test_shape_agrees_with_the_data(name: str) -> None:
+    shape = tasks.shape(tasks.task_config(oracle(name).SMALL))
+    for info, split in small(name).items():
+        ids = {token for row in rows(split) for token in row}
+        assert ids <= set(range(shape.vocabulary_size)) - {shape.pad_id}, info
+        assert set(split.label_histogram) <= set(range(shape.num_classes)), info
+        if info.role == "train":
+            assert split.lengths.max() <= shape.length_max
+            assert set(split.label_histogram) == set(range(shape.num_classes))
+
+
+@each_task
+def test_labels_are_what_an_independent_solver_finds(name: str) -> None:
+    module = tasks.task_module(name)
+    for info, split in small(name).items():
+        labels = split.batch(np.arange(len(split))).labels.tolist()
+        assert [oracle(name).solve(module.decode(row)) for row in rows(split)] == labels, info
+
+
+@each_task
+def test_an_unknown_split_is_refused(name: str) -> None:
+    module = tasks.task_module(name)
+    with pytest.raises(ValueError, match=f"{name} has no split 'trian'. Known: .*train"):
+        module.build(tasks.task_config(oracle(name).SMALL), "trian")

@@ -1,0 +1,34 @@
+import pytest
+from pydantic import ValidationError
+
+from trainables import tasks
+from trainables.catalog import UnknownName
+
+
+def test_defaults_are_filled_in() -> None:
+    config = tasks.task_config({"name": "listops", "train_length_max": 100})
+    assert config.model_dump()["trees"] == 100_000
+    assert tasks.task_name(config) == "listops"
+    assert tasks.shape(config).num_classes == 10
+    assert tasks.splits(config)[0].name == "train"
+
+
+def test_an_unknown_task_answers_with_the_nearest_and_all() -> None:
+    with pytest.raises(UnknownName, match=r"no task named 'lisstops'. Did you mean 'listops'\? Known: .*listops"):
+        tasks.task_config({"name": "lisstops"})
+
+
+@pytest.mark.parametrize(
+    ("raw", "place"),
+    [
+        ({}, ("name",)),
+        ({"name": 3}, ("name",)),
+        ({"name": "listops", "train_lenght_max": 100}, ("train_lenght_max",)),
+        ({"name": "listops", "train_length_max": 100.0}, ("train_length_max",)),
+        ({"name": "listops", "length_ranges": [[20, "40"]]}, ("length_ranges", 0, 1)),
+    ],
+)
+def test_every_fault_says_where_it_is(raw: dict[str, object], place: tuple[str | int, ...]) -> None:
+    with pytest.raises(ValidationError) as caught:
+        tasks.task_config(raw)
+    assert caught.value.errors()[0]["loc"] == place
