@@ -5,8 +5,6 @@ Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dyn
 before the GELU, and the gate's last dropout on its logit, so that a dropped gate is half open.
 """
 
-from typing import Self
-
 from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor, nn
@@ -39,7 +37,7 @@ class BlockSettings(Settings):
     """Attention kernel: auto, sdpa, flash (needs flash-attn, CUDA and 16-bit tensors) or math."""
 
     @model_validator(mode="after")
-    def _heads_fit(self) -> Self:
+    def _heads_fit(self) -> "BlockSettings":
         if self.head_width is None and self.width % self.heads:
             raise ValueError(
                 f"width must be a multiple of heads when head_width is not given,"

@@ -5,11 +5,11 @@ states and an undone step would be thrown away, the decision comes first and the
 """
 
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from trainables.layers.block import Block
 from trainables.layers.halting import Decision, Rule, decide
@@ -20,18 +20,13 @@ from trainables.layers.tokens import KeysValues, Tokens
 EarlyExit = Literal["compact", "batch", "none"]
 
 
-class Halt(Protocol):
-    """Halting probabilities from features, one a unit."""
-
-    def __call__(self, features: Float[Tensor, "U F"]) -> Float[Tensor, " U"]: ...
-
-
 @dataclass(frozen=True)
 class Recursion:
     """What is repeated, and when it ends."""
 
     block: Block
-    halt: Halt
+    halt: nn.Module
+    """Halting probabilities from features `U F`, one a unit."""
     max_layers: int
     threshold: float
     rule: Rule

@@ -24,7 +24,7 @@ of padded length + 1 layers makes short inputs depend on their batch: here the c
 START and END included, plus one.
 """
 
-from typing import Literal, Self
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -81,7 +81,7 @@ class Config(BlockSettings):
     all have halted (batch), or all layers are run (none). Without effect when nothing halts."""
 
     @model_validator(mode="after")
-    def _parts_exist(self) -> Self:
+    def _parts_exist(self) -> "Config":
         if not self.gate and self.gate_width is not None:
             raise ValueError(
                 f"gate_width needs gate=True, got gate=False and gate_width={self.gate_width}; drop it"

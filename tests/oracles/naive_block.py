@@ -1,0 +1,83 @@
+"""One Transformer block for one sequence, written from the equations: loops over positions and heads.
+
+Parameters come as a mapping from qualified names; `at` is the prefix of a module. Shares no code with the
+product. Eq. numbers: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dynamic Halt.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+Parameters = Mapping[str, Tensor]
+Vectors = Sequence[Tensor]
+
+
+def layer_norm(p: Parameters, at: str, x: Tensor) -> Tensor:
+    centred = x - x.mean()
+    return centred / torch.sqrt((centred**2).mean() + 1e-5) * p[f"{at}.weight"] + p[f"{at}.bias"]
+
+
+def gelu(x: Tensor) -> Tensor:
+    return 0.5 * x * (1 + torch.erf(x / math.sqrt(2)))
+
+
+def feedforward(p: Parameters, at: str, x: Tensor) -> Tensor:
+    inner = gelu(p[f"{at}.inner.weight"] @ x + p[f"{at}.inner.bias"])
+    return p[f"{at}.outer.weight"] @ inner + p[f"{at}.outer.bias"]
+
+
+def xpos(x: Tensor, position: int, sign: int) -> Tensor:
+    """Rotate pairs of dimensions and scale them by zeta^(sign * position / 512)."""
+    size = x.shape[0]
+    out = []
+    for i in range(size // 2):
+        angle = position * 10000 ** (-i / (size / 2))
+        scale = ((2 * i + 0.4 * size) / (1.4 * size)) ** (sign * position / 512)
+        a, b = x[2 * i], x[2 * i + 1]
+        out.append((a * math.cos(angle) - b * math.sin(angle)) * scale)
+        out.append((b * math.cos(angle) + a * math.sin(angle)) * scale)
+    return torch.stack(out)
+
+
+def attention(p: Parameters, at: str, queries: Vectors, sources: Vectors, heads: int) -> list[Tensor]:
+    """Eq. 3-4, before residual and dropout; positions are indices in the sequence."""
+    q = [p[f"{at}.query.weight"] @ x for x in queries]
+    k = [p[f"{at}.key.weight"] @ x for x in sources]
+    v = [p[f"{at}.value.weight"] @ x for x in sources]
+    size = q[0].shape[0] // heads
+    heads_out = []
+    for h in range(heads):
+        cut = slice(h * size, (h + 1) * size)
+        keys = [xpos(each[cut], u, -1) for u, each in enumerate(k)]
+        out = []
+        for t, each in enumerate(q):
+            query = xpos(each[cut], t, +1)
+            weights = torch.softmax(torch.stack([query @ key / math.sqrt(size) for key in keys]), 0)
+            out.append(sum(weights[u] * value[cut] for u, value in enumerate(v)))
+        heads_out.append(out)
+    return [p[f"{at}.output.weight"] @ torch.cat(parts) for parts in zip(*heads_out, strict=True)]
+
+
+def block(p: Parameters, at: str, x: Vectors, source: Vectors, heads: int) -> list[Tensor]:
+    """Eq. 1-2; with a gate among the parameters, Eq. 9-11."""
+    queries = [layer_norm(p, f"{at}.attention_norm", each) for each in x]
+    sources = [layer_norm(p, f"{at}.attention_norm", each) for each in source]
+    gathered = attention(p, f"{at}.attention", queries, sources, heads)
+    result = []
+    for before, new in zip(x, gathered, strict=True):
+        a = new + before
+        z = layer_norm(p, f"{at}.feedforward_norm", a)
+        h = feedforward(p, f"{at}.feedforward", z) + a
+        if f"{at}.gate.inner.weight" in p:
+            gate = torch.sigmoid(feedforward(p, f"{at}.gate", z))
+            h = gate * h + (1 - gate) * before
+        result.append(h)
+    return result
+
+
+def pooled(states: Vectors, how: str) -> Tensor:
+    if how == "mean":
+        return sum(states[1:], states[0]) / len(states)
+    return states[-1] if how == "end" else states[0]

@@ -1,0 +1,127 @@
+"""The universal family for one sequence, from Alg. 1 and Alg. 3 of Ray Chowdhury and Caragea, Investigating
+Recurrent Transformers with Dynamic Halt, as their runs read it. No batch, no early exit, no shared code.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tests.oracles.naive_block import Parameters, Vectors, block, gelu, pooled
+
+
+@dataclass
+class Naive:
+    """What one sequence comes to."""
+
+    states: list[Tensor]
+    pooled: Tensor
+    depth: float
+    ponder: Tensor
+
+
+@dataclass
+class Unit:
+    """The history of what halts as one."""
+
+    hats: list[Tensor] = field(default_factory=list)
+    """Conditional halting probabilities of the kept steps."""
+    halted: bool = False
+
+    def weights(self) -> list[Tensor]:
+        """a_j = hat_j * prod_{i<j} (1 - hat_i)."""
+        return [hat * _product([1 - earlier for earlier in self.hats[:j]]) for j, hat in enumerate(self.hats)]
+
+    def reaches(self, threshold: float, *more: Tensor) -> bool:
+        """Whether sum_j a_j, over the kept steps and `more`, is at least `threshold`."""
+        return sum(float(w.detach()) for w in Unit([*self.hats, *more]).weights()) >= threshold
+
+    def mix(self, history: Vectors) -> Tensor:
+        """s = sum_j a_j h_j + (1 - sum_j a_j) h_K, over the kept states h_0 .. h_K."""
+        weights = self.weights()
+        kept = sum((w * h for w, h in zip(weights, history, strict=False)), torch.zeros_like(history[0]))
+        return kept + (1 - sum(weights)) * history[len(weights)]
+
+    def cost(self) -> Tensor:
+        weights = self.weights()
+        steps = len(weights)
+        spent = sum((w * (j + 1) for j, w in enumerate(weights)), torch.zeros((), dtype=torch.float64))
+        return spent + (1 - sum(weights)) * steps
+
+
+def run(p: Parameters, config: dict[str, Any], x: Tensor) -> Naive:
+    """`x`: the n tokens of one sequence, without padding; `config`: full settings of the model."""
+    h = [p["boundaries.start.weight"], *x, p["boundaries.end.weight"]]
+    if config["halt"] is None:
+        for _ in range(config["max_layers"]):
+            h = block(p, "block", h, h, config["heads"])
+        zero = torch.zeros((), dtype=torch.float64)
+        return Naive(h, pooled(h, config["pooling"]), config["max_layers"], zero)
+    if config["halt"]["unit"] == "token":
+        return _by_token(p, config, h)
+    return _by_sequence(p, config, h)
+
+
+def _by_sequence(p: Parameters, config: dict[str, Any], h: list[Tensor]) -> Naive:
+    halt = config["halt"]
+    unit, history = Unit(), [h]
+    for step in range(1, min(config["max_layers"], len(h) + 1) + 1):
+        if halt["rule"] == "prefix" and unit.reaches(halt["threshold"]):
+            break
+        source = _mixed_rows(unit, history) if config["kv"] == "mixture" else history[-1]
+        new = block(p, "block", history[-1], source, config["heads"])
+        mean_before, mean_new = (torch.stack(list(each)).mean(0) for each in (history[-1], new))
+        hat = _halt(p, halt, step, mean_before, mean_new)
+        if halt["rule"] == "undo" and unit.reaches(halt["threshold"], hat):
+            break
+        unit.hats.append(hat)
+        history.append(new)
+    states = _mixed_rows(unit, history)
+    return Naive(states, pooled(states, config["pooling"]), len(unit.hats), unit.cost())
+
+
+def _by_token(p: Parameters, config: dict[str, Any], h: list[Tensor]) -> Naive:
+    halt = config["halt"]
+    units = [Unit() for _ in h]
+    history = [[each] for each in h]
+    for step in range(1, min(config["max_layers"], len(h) + 1) + 1):
+        current = [each[-1] for each in history]
+        mixed = [unit.mix(each) for unit, each in zip(units, history, strict=True)]
+        source = current if config["kv"] == "states" else mixed
+        proposal = block(p, "block", current, source, config["heads"])
+        for unit, each, new in zip(units, history, proposal, strict=True):
+            if halt["rule"] == "prefix" and unit.reaches(halt["threshold"]):
+                unit.halted = True
+            if unit.halted:
+                continue
+            hat = _halt(p, halt, step, each[-1], new)
+            if halt["rule"] == "undo" and unit.reaches(halt["threshold"], hat):
+                unit.halted = True
+                continue
+            unit.hats.append(hat)
+            each.append(new)
+    states = [unit.mix(each) for unit, each in zip(units, history, strict=True)]
+    depth = sum(len(unit.hats) for unit in units) / len(units)
+    ponder = sum((unit.cost() for unit in units), torch.zeros((), dtype=torch.float64)) / len(units)
+    return Naive(states, pooled(states, config["pooling"]), depth, ponder)
+
+
+def _halt(p: Parameters, halt: dict[str, Any], step: int, before: Tensor, new: Tensor) -> Tensor:
+    """The probability of halting on the state before `step`, given it has not been halted on earlier."""
+    if step - 1 < halt["origin"]:
+        return torch.zeros((), dtype=torch.float64)
+    features = torch.cat([before, new]) if halt["transition"] else before
+    inner = gelu(p["halt.inner.weight"] @ features + p["halt.inner.bias"])
+    return torch.sigmoid(p["halt.outer.weight"] @ inner + p["halt.outer.bias"])[0]
+
+
+def _mixed_rows(unit: Unit, history: list[list[Tensor]]) -> list[Tensor]:
+    return [unit.mix([states[t] for states in history]) for t in range(len(history[0]))]
+
+
+def _product(factors: list[Tensor]) -> Tensor | float:
+    result: Tensor | float = 1.0
+    for factor in factors:
+        result = result * factor
+    return result
