@@ -1,12 +1,13 @@
 """Measuring a model on one split."""
 
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from trainables.training.step import Learner
+from trainables.training.threads import cpu_threads
 from trainables.types import Batch, Output
 
 PERCENTILES = (10, 50, 90)
@@ -14,23 +15,21 @@ PERCENTILES = (10, 50, 90)
 
 
 @torch.inference_mode()
-def evaluate(
-    model: nn.Module, batches: Iterable[Batch], autocast: AbstractContextManager[None]
-) -> dict[str, float]:
+def evaluate(learner: Learner, batches: Iterable[Batch]) -> dict[str, float]:
     """Quantities of a split, by name without the split's.
 
     `loss`, `ponder` and `depth` are means over samples, `accuracy` is over predictions, `saved` is the share
     of layer-steps not run of those that no halting would cost, `floor` is the accuracy of always answering
     the split's commonest label. How the split is cut into batches does not matter but for rounding.
     """
-    model.eval()
     rows: list[Tensor] = []
     labels: list[Tensor] = []
-    with autocast:
+    learner.model.eval()
+    with cpu_threads(learner.config.threads), learner.autocast():
         for batch in batches:
-            rows.append(_rows(model(batch)))
+            rows.append(_rows(learner.model(batch)))
             labels.append(batch.labels)
-    model.train()
+    learner.model.train()
     # One transfer for the whole split: nothing in the loop waits for the device.
     return _quantities(torch.cat(rows, dim=1).cpu().numpy(), torch.cat(labels).cpu().numpy())
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from trainables.layers.dropout import set_dropout_context
 from trainables.training.config import TrainConfig
 from trainables.training.schedule import beta1, learning_rate
+from trainables.training.threads import cpu_threads
 from trainables.types import Batch, Output
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -63,15 +64,9 @@ class Learner:
         self.scaler = torch.amp.GradScaler("cuda", enabled=config.precision == "fp16")
 
     def autocast(self) -> AbstractContextManager[None]:
-        """Where the forward pass runs in the precision that was asked for."""
-        return autocast(self.config, self.device)
-
-
-def autocast(config: TrainConfig, device: torch.device) -> AbstractContextManager[None]:
-    """Autocast in the precision of `config`; does nothing for fp32."""
-    return torch.autocast(
-        device.type, dtype=_AUTOCAST.get(config.precision), enabled=config.precision != "fp32"
-    )
+        """Where forward passes run in the precision that was asked for; does nothing for fp32."""
+        precision = self.config.precision
+        return torch.autocast(self.device.type, dtype=_AUTOCAST.get(precision), enabled=precision != "fp32")
 
 
 def objective(output: Output, config: TrainConfig) -> Float[Tensor, ""]:
@@ -90,20 +85,9 @@ def one_step(learner: Learner, batch: Batch, step: int) -> StepResult:
     and nothing waits for the device: whether the result is finite is for the caller to see. The gradients, as
     clipped, stay on the parameters until the next step.
     """
-    config, model, optimizer = learner.config, learner.model, learner.optimizer
-    for group in optimizer.param_groups:
-        group["lr"] = learning_rate(config, step)
-        group["betas"] = (beta1(config, step), config.betas[1])
-    optimizer.zero_grad(set_to_none=True)
-    set_dropout_context(model, learner.seed, step)
-    with learner.autocast():
-        output = model(batch)
-        total = objective(output, config)
-    learner.scaler.scale(total).backward()  # type: ignore[no-untyped-call]
-    learner.scaler.unscale_(optimizer)
-    norm = _clip(model, config.clip)
-    learner.scaler.step(optimizer)
-    learner.scaler.update()
+    with cpu_threads(learner.config.threads):
+        output = _backward(learner, batch, step)
+        norm = _update(learner, step)
     return StepResult(
         loss=output.loss.detach().mean(),
         ponder=output.encoded.ponder.detach().mean(),
@@ -112,6 +96,30 @@ def one_step(learner: Learner, batch: Batch, step: int) -> StepResult:
         counts=output.counts.detach().sum(),
         tokens=batch.mask.sum(),
     )
+
+
+def _backward(learner: Learner, batch: Batch, step: int) -> Output:
+    """The forward pass; gradients of the objective, scaled in fp16, are left on the parameters."""
+    learner.optimizer.zero_grad(set_to_none=True)
+    set_dropout_context(learner.model, learner.seed, step)
+    with learner.autocast():
+        output: Output = learner.model(batch)
+        total = objective(output, learner.config)
+    learner.scaler.scale(total).backward()  # type: ignore[no-untyped-call]
+    return output
+
+
+def _update(learner: Learner, step: int) -> Float[Tensor, ""]:
+    """Clip and step; the norm of the gradient before."""
+    config, optimizer, scaler = learner.config, learner.optimizer, learner.scaler
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate(config, step)
+        group["betas"] = (beta1(config, step), config.betas[1])
+    scaler.unscale_(optimizer)
+    norm = _clip(learner.model, config.clip)
+    scaler.step(optimizer)
+    scaler.update()
+    return norm
 
 
 def _clip(model: nn.Module, clip: float | None) -> Float[Tensor, ""]:

@@ -36,8 +36,7 @@ class Training:
         self._config = train_config(job.settings["train"])
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self._sources = Sources(job, self._config, self._device)
-        with _threads(self._config.threads):
-            learner = Learner(self._sources.model(), self._config, seed=job.seed)
+        learner = Learner(self._sources.model(), self._config, seed=job.seed)
         identity = {"settings": job.settings, "seed": job.seed}
         self._state = State(learner, json.loads(json.dumps(identity, default=dict)), Progress())
         if job.phase == "posthoc":
@@ -55,8 +54,7 @@ class Training:
         """
         assert not self.finished, "a finished workload does not advance"
         begin, progress = perf_counter(), self._state.progress
-        with _threads(self._config.threads):
-            metrics = self._evaluate_source() if self._job.phase == "posthoc" else self._train()
+        metrics = self._evaluate_source() if self._job.phase == "posthoc" else self._train()
         progress.seconds += perf_counter() - begin
         metrics["model/parameters"] = float(sum(p.numel() for p in self._state.learner.model.parameters()))
         return Measurement(progress.step, progress.seconds, metrics)
@@ -105,8 +103,7 @@ class Training:
 
     def _measure(self, split: str) -> dict[str, float]:
         """Quantities of `split` under the present weights."""
-        learner = self._state.learner
-        found = evaluate(learner.model, self._sources.batches(split), learner.autocast())
+        found = evaluate(self._state.learner, self._sources.batches(split))
         metrics = {f"{split}/{name}": value for name, value in found.items()}
         if not torch.isfinite(torch.tensor(list(metrics.values()))).all():
             raise Diverged(self._state.progress.step, found["loss"])
@@ -162,14 +159,3 @@ class Training:
 
 def _copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.clone() for name, tensor in tensors.items()}
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """PyTorch on `count` CPU threads, and afterwards on as many as before."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

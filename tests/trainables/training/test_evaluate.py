@@ -1,21 +1,25 @@
 """Quantities of a split, recomputed from the samples one by one."""
 
-from contextlib import nullcontext
-
 import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
 
 from tests.trainables.training.fakes import Bag, some_batch
+from trainables.training.config import train_config
 from trainables.training.evaluate import evaluate
+from trainables.training.step import Learner
 from trainables.types import Batch
+
+
+def learner_of(model: Bag) -> Learner:
+    return Learner(model, train_config({"steps": 1}), seed=0)
 
 
 def test_quantities_are_sums_over_samples_not_over_batches() -> None:
     model = Bag(dropout=0.9)
     batches = [some_batch(1, rows=7), some_batch(2, rows=2), some_batch(3, rows=40)]
-    found = evaluate(model, batches, nullcontext())
+    found = evaluate(learner_of(model), batches)
 
     loss, hits, ponder, lengths, labels = [], [], [], [], []
     for batch in batches:
@@ -45,7 +49,7 @@ def test_quantities_are_sums_over_samples_not_over_batches() -> None:
 
 def test_measuring_leaves_the_model_in_training_mode_and_without_gradients() -> None:
     model = Bag()
-    evaluate(model, [some_batch()], nullcontext())
+    evaluate(learner_of(model), [some_batch()])
     assert model.training
     assert all(parameter.grad is None for parameter in model.parameters())
 
@@ -55,5 +59,5 @@ def test_how_a_split_is_cut_does_not_matter() -> None:
     parts = [
         Batch(whole.tokens[rows], whole.mask[rows], whole.labels[rows]) for rows in (slice(0, 4), slice(4, 9))
     ]
-    together = evaluate(model, [whole], nullcontext())
-    assert evaluate(model, parts, nullcontext()) == pytest.approx(together, rel=1e-6)
+    together = evaluate(learner_of(model), [whole])
+    assert evaluate(learner_of(model), parts) == pytest.approx(together, rel=1e-6)

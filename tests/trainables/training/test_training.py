@@ -1,0 +1,224 @@
+"""The loop with real models on real ListOps: resuming, pairing of arms, splits, posthoc, learning."""
+
+import functools
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from trainables.assembly import build_model
+from trainables.checkpoint import CheckpointError, weights
+from trainables.data.synthetic import synthetic_batch
+from trainables.protocol import Job, Measurement, Phase
+from trainables.training import NONDETERMINISTIC, Training
+from trainables.training.config import train_config
+from trainables.training.sources import Sources
+from trainables.training.step import Learner, one_step
+from trainables.types import Batch, TaskShape
+
+TASK = {
+    "name": "listops",
+    "trees": 400,
+    "near_iid_examples": 40,
+    "valid_examples": 40,
+    "test_examples": 5,
+    "depth_max": 4,
+    "arguments_max": 4,
+    "train_length_max": 30,
+}
+WIDTHS = {"width": 8, "heads": 2}
+GUT = {"name": "universal", "max_layers": 4} | WIDTHS
+ARMS: dict[str, dict[str, Any]] = {
+    "gut": GUT,
+    "token": GUT | {"halt": {"unit": "token"}},
+    "no-halt": GUT | {"halt": None},
+    "transformer": {"name": "transformer", "layers": 2} | WIDTHS,
+}
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("data")
+
+
+@pytest.fixture(scope="module")
+def job(data_dir: Path) -> "functools.partial[Job]":
+    return functools.partial(make_job, data_dir)
+
+
+def make_job(
+    data_dir: Path,
+    model: Mapping[str, Any] = GUT,
+    *,
+    seed: int = 1,
+    phase: Phase = "confirm",
+    source: Path | None = None,
+    **train: Any,
+) -> Job:
+    defaults = {"steps": 5, "batch_size": 6, "lr": 0.01, "report_every": 2}
+    settings = {"task": TASK, "model": dict(model), "train": defaults | train}
+    splits = () if phase == "search" else ("near-iid", "length-200-300")
+    return Job(settings, seed, phase, splits, data_dir, source)
+
+
+def run(training: Training) -> list[Measurement]:
+    found = []
+    while not training.finished:
+        found.append(training.advance())
+    return found
+
+
+def repeatable(found: list[Measurement]) -> list[dict[str, float]]:
+    return [{name: v for name, v in m.metrics.items() if name not in NONDETERMINISTIC} for m in found]
+
+
+def seen_by(training: Training) -> Iterator[Batch]:
+    """The training batches of a run."""
+    batches: list[Batch] = []
+    model = training._state.learner.model
+    with model.register_forward_pre_hook(lambda m, inputs: batches.append(inputs[0]) if m.training else None):
+        run(training)
+    return iter(batches)
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_interrupted_at_every_report_ends_as_undisturbed(arm: str, job: Any, tmp_path: Path) -> None:
+    undisturbed = Training(job(ARMS[arm]))
+    expected = run(undisturbed)
+    found: list[Measurement] = []
+    training = Training(job(ARMS[arm]))
+    while not training.finished:
+        found.append(training.advance())
+        folder = tmp_path / str(found[-1].step)
+        folder.mkdir()
+        training.save(folder)
+        training.close()
+        training = Training(job(ARMS[arm]))
+        training.restore(folder)
+    assert repeatable(found) == repeatable(expected)
+    ours, theirs = (weights(t._state.learner.model) for t in (training, undisturbed))
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_arms_of_one_seed_see_the_same_batches(job: Any) -> None:
+    runs = [list(seen_by(Training(job(model)))) for model in ARMS.values()]
+    assert [len(batches) for batches in runs] == [5] * len(ARMS)
+    for others in runs[1:]:
+        for ours, theirs in zip(runs[0], others, strict=True):
+            assert torch.equal(ours.tokens, theirs.tokens)
+            assert torch.equal(ours.labels, theirs.labels)
+    other_seed = next(seen_by(Training(job(seed=2))))
+    assert not torch.equal(other_seed.labels, runs[0][0].labels)
+
+
+def test_one_pass_reads_every_training_example_once(job: Any) -> None:
+    one = job(batch_size=1)
+    sources = Sources(one, train_config(one.settings["train"]), torch.device("cpu"))
+    seen = [tuple(sources.train_batch(step).tokens[0].tolist()) for step in range(len(sources._train))]
+    assert len(set(seen)) == len(seen)
+    assert tuple(sources.train_batch(len(seen)).tokens[0].tolist()) in set(seen)
+
+
+def test_bucketed_batches_hold_less_padding(job: Any) -> None:
+    shares = []
+    for order in ("random", "bucketed"):
+        masks = [batch.mask for batch in seen_by(Training(job(order=order, steps=20)))]
+        shares.append(sum(int(mask.sum()) for mask in masks) / sum(mask.numel() for mask in masks))
+    assert shares[1] > shares[0]
+
+
+def test_valid_examples_are_the_same_for_every_seed(job: Any) -> None:
+    def labels(seed: int, limit: int | None) -> list[list[int]]:
+        one = job(seed=seed, valid_examples=limit, eval_batch_size=7)
+        batches = Sources(one, train_config(one.settings["train"]), torch.device("cpu")).batches("valid")
+        rows = [row for batch in batches for row in zip(batch.tokens, batch.mask, batch.labels, strict=True)]
+        return sorted([int(label), *tokens[mask].tolist()] for tokens, mask, label in rows)
+
+    assert len(labels(1, None)) == len(labels(1, 1000)) == 40
+    assert labels(1, 15) == labels(2, 15)
+    assert len(labels(1, 15)) == 15
+    assert all(row in labels(1, None) for row in labels(1, 15))
+
+
+def test_long_splits_are_measured_in_small_batches(job: Any) -> None:
+    one = job(eval_tokens=600)
+    batches = Sources(one, train_config(one.settings["train"]), torch.device("cpu")).batches("length-200-300")
+    assert [batch.mask.shape[0] for batch in batches] == [2, 2, 1]
+
+
+def test_measuring_in_other_batches_gives_the_same_numbers(job: Any) -> None:
+    whole, cut = (run(Training(job(eval_batch_size=size)))[-1].metrics for size in (64, 3))
+    for name in set(whole) - NONDETERMINISTIC:
+        assert whole[name] == pytest.approx(cut[name], rel=1e-4, abs=1e-5), name
+
+
+def test_test_splits_are_not_even_made_before_the_last_step(tmp_path: Path) -> None:
+    training = Training(make_job(tmp_path))
+    training.advance()
+    training.advance()
+    assert {file.stem for file in tmp_path.rglob("*.arrow")} == {"train", "valid"}
+    training.advance()
+    names = {"train", "valid", "near-iid", "length-200-300"}
+    assert {file.stem for file in tmp_path.rglob("*.arrow")} == names
+
+
+def test_posthoc_reads_a_checkpoint_under_other_settings(job: Any, tmp_path: Path) -> None:
+    trained = Training(job(steps=3))
+    confirmed = run(trained)[-1].metrics
+    trained.save(tmp_path)
+
+    def again(**changed: Any) -> Mapping[str, float]:
+        training = Training(job(GUT | changed, phase="posthoc", source=tmp_path, steps=3))
+        measurement = training.advance()
+        assert training.finished
+        assert measurement.step == 3
+        return measurement.metrics
+
+    same = again()
+    assert all(same[name] == confirmed[name] for name in same if name.startswith(("near-iid/", "length-")))
+    eager = again(halt={"threshold": 0.01})
+    assert eager["near-iid/depth"] < same["near-iid/depth"]
+    assert again(early_exit="none")["near-iid/saved"] == 0
+    assert again(max_layers=9)["near-iid/depth"] >= same["near-iid/depth"]
+    with pytest.raises(CheckpointError, match="must hold exactly the weights of the model, got missing="):
+        again(gate=False)
+
+
+def test_a_batch_is_learnt_by_heart() -> None:
+    shape = TaskShape("classify", vocabulary_size=9, num_classes=4, pad_id=8, length_max=6)
+    model = build_model(GUT | {"width": 16, "dropout": 0.0}, shape, seed=3)
+    learner = Learner(model, train_config({"steps": 150, "lr": 0.01, "weight_decay": 0.0}), seed=3)
+    batch = synthetic_batch(shape, n=12, length=6, seed=4)
+    results = [one_step(learner, batch, step) for step in range(150)]
+    assert float(results[0].loss) > 1.0
+    assert float(results[-1].loss) < 0.1
+    assert int(results[-1].hits) == 12
+
+
+def test_bf16_trains_and_resumes_on_the_cpu(job: Any, tmp_path: Path) -> None:
+    expected = run(Training(job(precision="bf16")))
+    before = Training(job(precision="bf16"))
+    before.advance()
+    before.save(tmp_path)
+    after = Training(job(precision="bf16"))
+    after.restore(tmp_path)
+    assert repeatable(run(after)) == repeatable(expected)[1:]
+    assert expected[0].metrics["train/loss"] != run(Training(job()))[0].metrics["train/loss"]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_cuda_trains_saves_and_resumes(precision: str, job: Any, tmp_path: Path) -> None:
+    before = Training(job(precision=precision))
+    assert before._state.learner.device.type == "cuda"
+    before.advance()
+    before.save(tmp_path)
+    after = Training(job(precision=precision))
+    after.restore(tmp_path)
+    found = run(after)
+    assert found[-1].step == 5
+    assert found[-1].metrics["near-iid/loss"] < 10
+    assert ("train/skipped_steps" in found[-1].metrics) == (precision == "fp16")
