@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from search_spaces.paths import path_problem
-from search_spaces.wording import hint, shown
+from search_spaces.wording import shown
 
 Value = bool | int | float | str | None
 """What a dimension can be set to; JSON scalars, so that a choice survives every store."""
@@ -130,7 +130,9 @@ class Constraint:
     def __post_init__(self) -> None:
         _refuse(
             path_problem(self.left) or "",
-            "" if self.op in OPERATORS else f"no operator {self.op!r}. {hint(self.op, OPERATORS)}",
+            ""
+            if self.op in OPERATORS
+            else f"an operator must be one of {', '.join(OPERATORS)}, got {self.op!r}",
             (path_problem(self.right) or "") if isinstance(self.right, str) else "",
         )
 

@@ -131,7 +131,7 @@ class _Reader:
         if bounds is None or log is None:
             return None
         low, high = map(float, bounds)
-        return self._made(partial(Float, low, high, log, None if step is None else float(step)))
+        return self._made(partial(Float, low, high, log, None if step is None else float(step)), "float")
 
     def _int(self, form: Mapping[str, Any]) -> Int | None:
         bounds = self._bounds(form["int"], "int", _is_int, "two integers [low, high]")
@@ -143,7 +143,7 @@ class _Reader:
         if bounds is None or log is None:
             return None
         low, high = bounds
-        return self._made(partial(Int, low, high, log, step))
+        return self._made(partial(Int, low, high, log, step), "int")
 
     def _choice(self, values: Any) -> Choice | None:
         scalars = self._scalars(values, "choice")

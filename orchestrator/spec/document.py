@@ -144,7 +144,9 @@ class _Reader:
             line = key_node.start_mark.line
             if not isinstance(key_node, yaml.ScalarNode) or key_node.tag != scalars.STR:
                 given = key_node.value if isinstance(key_node, yaml.ScalarNode) else "a list or mapping"
-                remedy = f": write '{given}' in quotes" if isinstance(key_node, yaml.ScalarNode) else ""
+                remedy = (
+                    f": write '{given}' in quotes" if isinstance(key_node, yaml.ScalarNode) and given else ""
+                )
                 self.refuse(keys, f"keys must be texts, got {given or 'an empty key'}{remedy}", line)
                 continue
             key = key_node.value

@@ -114,12 +114,12 @@ def _kind_below(kind: Any, inside: Any, part: str | int, keys: Keys, *, last: bo
     at = f"{dotted(keys)} " if keys else "a spec "
     if found is None and (names := places.known(kind)):
         raise BadOverride(f"{at}has no key {str(part)!r}. {hint(str(part), names)}")
+    if isinstance(part, str) and isinstance(inside, list):
+        raise BadOverride(f"{at}is {shown(inside)}: say which by a position like [0]")
     if found is None or (inside is not None and not isinstance(inside, dict | list)):
         raise BadOverride(f"{at}is {shown(inside)} and has no parts: set it as a whole")
     if isinstance(part, int) and not (isinstance(inside, list) and part < len(inside)):
         raise BadOverride(f"{at}has no position {part}, it is {shown(inside)}")
-    if isinstance(part, str) and isinstance(inside, list):
-        raise BadOverride(f"{at}is {shown(inside)}: say which by a position like [0]")
     if keys == ("arms",) and not last and part not in (inside or {}):
         raise BadOverride(f"no arm named {part!r}. {hint(str(part), inside or {})}")
     return found

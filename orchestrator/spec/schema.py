@@ -29,19 +29,24 @@ def json_schema() -> Schema:
     search["also"]["default"] = {}
     search["spaces"]["items"] = {"enum": list(spaces.full_names())}
     properties = whole["properties"]
-    axes = _by_path({path: {"type": "array", "minItems": 1, "items": one} for path, one in fields.items()})
-    properties["grid"] |= axes
+    axes = {path: _axis(one) for path, one in fields.items()}
+    properties["grid"] |= _by_path(axes)
     properties["posthoc"] |= _by_path(
-        {path: one for path, one in axes["properties"].items() if not path.startswith("train.")}
+        {path: axis for path, axis in axes.items() if not path.startswith("train.")}
     )
     properties["arms"] |= {
         "patternProperties": {NAME_PATTERN: {"$ref": "#/$defs/Arm"}},
         "additionalProperties": False,
         "propertyNames": {"not": {"const": "baseline"}},
     }
+    properties["profiles"]["additionalProperties"] = False
     return {"$schema": DIALECT, "title": "haltsweep spec"} | {
         key: value for key, value in whole.items() if key != "title"
     }
+
+
+def _axis(values: Schema) -> Schema:
+    return {"type": "array", "minItems": 1, "uniqueItems": True, "items": values}
 
 
 def _by_path(fields: Mapping[str, Schema]) -> Schema:

@@ -130,10 +130,10 @@ class Published(Section):
 
     arm: Name
     """The arm it is compared with, or `baseline`."""
-    split: Split
     metric: Text
     """The quantity as we report it, e.g. accuracy."""
-    value: Number
+    values: Annotated[Mapping[Split, Number], Field(min_length=1)]
+    """Published value by split."""
     source: Text
     """Paper and table."""
 
@@ -159,6 +159,15 @@ class Spec(Section):
     published: Listed[Published] = ()
     profiles: Mapping[Name, Mapping[Text, Json]] = Field(default_factory=dict)
     """Named sets of overrides: `small: {baseline.train.steps: 100}`. A loaded spec carries none any more."""
+
+    @property
+    def published_rows(self) -> tuple[dict[str, Any], ...]:
+        """Published values one by one: arm, split, metric, value, source."""
+        return tuple(
+            {"arm": row.arm, "split": split, "metric": row.metric, "value": value, "source": row.source}
+            for row in self.published
+            for split, value in row.values.items()
+        )
 
     @property
     def digest(self) -> str:

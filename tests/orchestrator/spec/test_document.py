@@ -1,0 +1,167 @@
+"""YAML becomes plain values with lines; what cannot be read is a fault, never a traceback."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.errors import Fault
+from orchestrator.spec import document, scalars
+from orchestrator.spec.document import Origin, dotted, read_file, read_text
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [
+        ("3e-4", 3e-4),
+        ("1E5", 1e5),
+        ("5.0e-4", 5e-4),
+        (".5", 0.5),
+        ("-1.", -1.0),
+        ("+7", 7),
+        ("010", 10),
+        ("0x1F", 31),
+        ("0o17", 15),
+        ("true", True),
+        ("False", False),
+        ("null", None),
+        ("~", None),
+        ("", None),
+        ("'3e-4'", "3e-4"),
+        ('"true"', "true"),
+        ("''", ""),
+        ("yes", "yes"),
+        ("no", "no"),
+        ("off", "off"),
+        ("1_000", "1_000"),
+        ("60:00", "60:00"),
+        ("2024-01-01", "2024-01-01"),
+        ("1.2.3", "1.2.3"),
+        ("e5", "e5"),
+        ("nan", "nan"),
+        ("inf", "inf"),
+    ],
+)
+def test_plain_words(word: str, value: Any) -> None:
+    found = read_text(f"key: {word}\n", "s.yaml")
+    assert found.faults == []
+    assert found.data == {"key": value}
+    assert type(found.data["key"]) is type(value)
+
+
+json = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), max_size=12)
+    | st.sampled_from(
+        ["3e-4", "true", "null", "yes", "0x1F", "<<", "=", "- a", "a: b", "#", " ", "\n", "1.", "~"]
+    ),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text("ab.: 1e~", max_size=5), inner, max_size=3)
+    ),
+    max_leaves=10,
+)
+
+
+@given(json, st.booleans())
+def test_what_is_dumped_is_read(value: Any, flow: bool) -> None:
+    found = read_text(scalars.dump(value, flow=flow), "s.yaml")
+    assert found.faults == []
+    assert scalars.dump(found.data) == scalars.dump(value)
+    assert found.data == value
+
+
+def test_every_value_has_its_line() -> None:
+    found = read_text("a: 1\nb:\n  c.d: [1,\n    2]\n  e: {f: x}\n", "s.yaml")
+    assert found.origins[("a",)] == Origin("s.yaml", 1)
+    assert found.origins[("b", "c.d")] == Origin("s.yaml", 3)
+    assert found.origins[("b", "c.d", 1)] == Origin("s.yaml", 4)
+    assert found.origins[("b", "e", "f")] == Origin("s.yaml", 5)
+    assert str(found.fault(("b", "c.d", 7, "x"), "no")) == "s.yaml:3: b.c.d[7].x: no"
+    assert str(found.fault((), "no")) == "s.yaml:1: no"
+
+
+def test_dotted() -> None:
+    assert dotted(()) == ""
+    assert dotted(("confirm", "seeds", 1)) == "confirm.seeds[1]"
+    assert dotted((0, "a")) == "[0].a"
+
+
+def test_aliases_are_copies() -> None:
+    found = read_text("a: &x {b: 1}\nc: *x\n", "s.yaml")
+    assert found.data == {"a": {"b": 1}, "c": {"b": 1}}
+    assert found.data["a"] is not found.data["c"]
+    assert found.faults == []
+
+
+def test_exploding_aliases_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(document, "MAX_VALUES", 500)
+    levels = "".join(f"l{i}: &l{i} [{', '.join([f'*l{i - 1}'] * 9)}]\n" for i in range(1, 9))
+    found = read_text(f"l0: &l0 [x]\n{levels}", "s.yaml")
+    assert "must hold at most 500 values" in str(found.faults[0])
+
+
+def test_absurd_nesting_is_refused() -> None:
+    found = read_text("[" * 5000 + "]" * 5000, "s.yaml")
+    assert [str(fault) for fault in found.faults] == ["s.yaml:1: is nested too deeply to be read"]
+
+
+def test_absurd_integers_are_refused() -> None:
+    found = read_text(f"a: {'9' * 5000}\nb: {2**63}\n", "s.yaml")
+    assert [fault.line for fault in found.faults] == [1, 2]
+    assert "a: cannot be read as a number, got '9999" in str(found.faults[0])
+    assert "b: must fit into 64 bits, got 9223372036854775808" in str(found.faults[1])
+
+
+def test_the_first_of_two_keys_counts() -> None:
+    found = read_text("a: 1\na: 2\na: 3\n", "s.yaml")
+    assert found.data == {"a": 1}
+    assert [str(fault) for fault in found.faults] == [
+        "s.yaml:2: a: must be given once, also on line 1",
+        "s.yaml:3: a: must be given once, also on line 1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("? [a]\n: 1\n", "s.yaml:1: keys must be texts, got a list or mapping"),
+        ("? \n: 1\n", "s.yaml:1: keys must be texts, got an empty key"),
+        ("1.5: x\n", "s.yaml:1: keys must be texts, got 1.5: write '1.5' in quotes"),
+        ("a: !!set {b}\n", "s.yaml:1: a: tags are not read, got !!set"),
+        ("a: !mine b\n", "s.yaml:1: a: tags are not read, got !mine"),
+        ("a: .nan\n", "s.yaml:1: a: must be a finite number, got .nan"),
+        ("a: 1e999\n", "s.yaml:1: a: must be a finite number, got 1e999"),
+    ],
+)
+def test_what_is_not_read(text: str, message: str) -> None:
+    assert str(read_text(text, "s.yaml").faults[0]) == message
+
+
+def test_a_quoted_merge_key_is_a_key() -> None:
+    found = read_text("'<<': 1\n", "s.yaml")
+    assert (found.data, found.faults) == ({"<<": 1}, [])
+
+
+def test_files_that_are_no_text(tmp_path: Path) -> None:
+    missing = tmp_path / "missing.yaml"
+    assert read_file(missing).faults == [
+        Fault("cannot be read: no such file or directory", file=str(missing))
+    ]
+    assert read_file(tmp_path).faults == [Fault("cannot be read: is a directory", file=str(tmp_path))]
+    marked = tmp_path / "marked.yaml"
+    marked.write_bytes(b"\xef\xbb\xbfa: 1\r\nb: 2\r\n")
+    assert read_file(marked).data == {"a": 1, "b": 2}
+
+
+@given(st.text(st.sampled_from("ab:-[]{}&*!|>'\"%@`,?# \n\t\x00\x07\u2028é😀<~19."), max_size=40))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    found = read_text(text, "s.yaml")
+    assert found.faults or found.data is not None or yaml.safe_load(text) is None
+    assert not isinstance(found.data, float) or math.isfinite(found.data)

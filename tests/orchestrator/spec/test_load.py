@@ -1,0 +1,177 @@
+"""A file becomes a frozen spec; written back it reads as the same; nothing ends in a traceback."""
+
+import copy
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from orchestrator.errors import SpecError
+from orchestrator.spec import scalars
+from orchestrator.spec.document import read_text
+from orchestrator.spec.load import load_spec, profile_names, read_spec
+from orchestrator.spec.types import Spec
+from orchestrator.spec.write import to_yaml
+from search_spaces.dimensions import Dimension, Float
+
+from .conftest import WHOLE, Write
+from .test_document import json
+
+MINIMAL = """\
+name: small
+question: Does it train?
+baseline: {task: {name: listops}, model: {name: universal}}
+confirm: {seeds: [1]}
+"""
+
+
+def test_everything_arrives(whole: Path) -> None:
+    spec = load_spec(whole)
+    assert spec.name == "gut-ablation-listops"
+    assert spec.baseline.train == {"steps": 20000, "batch_size": 128, "lr": 5e-4, "ponder_weight": 0.1}
+    assert spec.arms["no-halt"].set == {"model.halt": None}
+    assert spec.arms["no-halt"].drop == ("model.halt.threshold", "train.ponder_weight")
+    assert spec.grid == {"model.width": (64, 128)}
+    assert spec.search is not None
+    assert spec.search.also == (Dimension("train.lr", Float(1e-4, 2e-3, log=True)),)
+    assert spec.search.sampler == {"name": "tpe"}
+    assert spec.search.stopper == {"name": "asha", "grace_steps": 1000, "reduction": 3}
+    assert spec.confirm is not None
+    assert spec.confirm.splits == ("near-iid", "length-200-300")
+    assert spec.posthoc == {"model.halt.threshold": (0.1, 0.3, 0.5)}
+    assert (spec.resources.gpus, spec.resources.retries) == (0.25, 3)
+    assert spec.budget is not None
+    assert spec.budget.wall_clock_hours == 12
+    assert spec.published_rows == (
+        {"arm": "baseline", "split": "near-iid", "metric": "accuracy", "value": 0.9, "source": "table 1"},
+    )
+
+
+def test_little_is_needed(write: Write) -> None:
+    spec = load_spec(write(MINIMAL))
+    assert (spec.arms, spec.search, spec.budget, spec.published) == ({}, None, None, ())
+
+
+def test_a_spec_is_frozen(whole: Path) -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        load_spec(whole).name = "other"  # type: ignore[misc]
+
+
+def test_written_back_it_is_the_same(whole: Path, write: Write) -> None:
+    for profile in (None, "small"):
+        spec = load_spec(whole, ["arms.minus-gate.why='3e-4'"], profile)
+        again = load_spec(write(to_yaml(spec), "again.yaml"))
+        assert again == spec
+        assert again.digest == spec.digest
+        assert to_yaml(again) == to_yaml(spec)
+
+
+def test_the_digest_is_of_what_is_asked_not_how(whole: Path, write: Write) -> None:
+    spec = load_spec(whole)
+    reworded = write("# a comment\n" + WHOLE.replace("sampler: tpe", "sampler: {name: tpe}"))
+    assert load_spec(reworded).digest == spec.digest
+    assert load_spec(whole, profile="small").digest != spec.digest
+    assert load_spec(whole, ["search.seed=1"]).digest != spec.digest
+
+
+def test_later_faults_can_say_where(whole: Path) -> None:
+    found = read_spec(whole, ["arms.no-halt.why=other"])
+    keys = ("arms", "minus-global-halt", "set", "model.halt.unit")
+    assert str(found.fault("is wrong", *keys)) == (
+        f"{whole}:16: arms.minus-global-halt.set.model.halt.unit: is wrong"
+    )
+    assert found.fault("is wrong", "arms", "no-halt", "why").file == "override 'arms.no-halt.why=other'"
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"nowhere.yaml: cannot be read: no such file or directory"):
+        load_spec(tmp_path / "nowhere.yaml")
+    assert profile_names(tmp_path / "nowhere.yaml") == ()
+
+
+def test_a_profile_that_is_not_chosen_is_checked_too(write: Write) -> None:
+    path = write(MINIMAL + "profiles:\n  large: {confirm.seeds: [1, 1]}\n  fine: {confirm.best: 1}\n")
+    for profile in (None, "fine"):
+        with pytest.raises(
+            SpecError, match=r":6: confirm.seeds: .* 1 more than once \(with the profile 'large'\)$"
+        ):
+            load_spec(path, profile=profile)
+
+
+def test_an_override_may_mend_the_file(write: Write) -> None:
+    path = write(MINIMAL.replace("[1]", "[1, 1]"))
+    assert load_spec(path, ["confirm.seeds=[1, 2]"]).confirm is not None
+
+
+def test_reading_specs_is_light() -> None:
+    code = (
+        "import sys, orchestrator.spec.load, orchestrator.spec.write, orchestrator.spec.schema;"
+        "heavy = {'torch', 'ray', 'mlflow', 'optuna', 'sqlalchemy', 'pyarrow', 'numpy'} & set(sys.modules);"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def _refused_or_read(text: str, overrides: list[str]) -> Spec | None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "spec.yaml"
+        path.write_bytes(text.encode("utf-8", "surrogatepass"))
+        try:
+            return load_spec(path, overrides)
+        except SpecError as error:
+            faults = error.faults
+    assert all(fault.message and fault.file for fault in faults)
+    return None
+
+
+def _places(value: Any) -> list[tuple[Any, Any]]:
+    """Every (container, key) of a nested value."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [place for key, one in inner for place in ((value, key), *_places(one))]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_a_spoilt_spec_is_refused_or_read(data: st.DataObject) -> None:
+    """Replace, remove or rename some values of a right spec: faults or a spec, never a traceback."""
+    spec = copy.deepcopy(read_text(WHOLE, "whole").data)
+    for _ in range(data.draw(st.integers(1, 3))):
+        places = _places(spec)
+        container, key = places[data.draw(st.integers(0, len(places) - 1))]
+        match data.draw(st.sampled_from(["replace", "remove", "rename"])):
+            case "replace":
+                container[key] = data.draw(json)
+            case "remove":
+                del container[key]
+            case _ if isinstance(container, dict):
+                container[data.draw(st.text(max_size=6))] = container.pop(key)
+    found = _refused_or_read(scalars.dump(spec), [])
+    if found is not None:
+        assert _refused_or_read(to_yaml(found), []) == found
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.text(max_size=60), st.lists(st.text(max_size=20), max_size=2))
+def test_any_text_is_refused(text: str, overrides: list[str]) -> None:
+    assert _refused_or_read(text, overrides) is None
+
+
+keys = st.sampled_from(
+    ["arms", "arms.no-halt", "search.also", "confirm.seeds", "baseline.model", "grid", "profiles"]
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(
+        st.builds("{}{}={}".format, keys, st.text(".[]0am-t", max_size=4), st.text(max_size=8)), max_size=3
+    )
+)
+def test_any_override_is_refused_or_applied(overrides: list[str]) -> None:
+    _refused_or_read(WHOLE, overrides)

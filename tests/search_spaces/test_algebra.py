@@ -1,0 +1,111 @@
+"""Spaces exist under conditions, admit assignments, merge and keep the order of dependence."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from search_spaces.algebra import CyclicSpace, admits, effective, exists, merge, ordered, without
+from search_spaces.dimensions import Choice, Constraint, Dimension, Fixed, Int, Space, When
+from search_spaces.paths import MISSING
+
+SETTINGS = {
+    "task": {"length": 100},
+    "model": {"chunk": {"by": "size", "size": 20}, "halt": None},
+    "train": {},
+}
+SIZE = Dimension("model.chunk.size", Int(4, 64), (When("model.chunk.by", ("size", "both")),))
+
+
+def test_the_assignment_goes_before_the_settings() -> None:
+    assert effective("model.chunk.size", {}, SETTINGS) == 20
+    assert effective("model.chunk.size", {"model.chunk.size": 8}, SETTINGS) == 8
+    assert effective("model.halt.unit", {}, SETTINGS) is MISSING
+    assert effective("model.halt", {}, SETTINGS) is None
+
+
+def test_a_dimension_exists_while_its_conditions_hold() -> None:
+    assert exists(SIZE, {}, SETTINGS)
+    assert exists(SIZE, {"model.chunk.by": "both"}, SETTINGS)
+    assert not exists(SIZE, {"model.chunk.by": "count"}, SETTINGS)
+    twice = Dimension("model.b", Int(1, 2), (*SIZE.when, When("model.halt.unit", ("token",))))
+    assert not exists(twice, {}, SETTINGS)
+    assert exists(Dimension("model.c", Int(1, 2), (When("model.halt", (None,)),)), {}, SETTINGS)
+    assert not exists(Dimension("model.d", Int(1, 2), (When("model.none", (None,)),)), {}, SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("op", "right", "holds"),
+    [
+        ("<", 21, True),
+        ("<", 20, False),
+        ("<=", 20, True),
+        ("==", 20.0, True),
+        ("!=", 20, False),
+        (">=", "task.length", False),
+        (">", 19, True),
+        ("<=", "task.length", True),
+        (">", "task.nowhere", True),
+        (">", "model.halt", True),
+    ],
+)
+def test_constraints(op: str, right: str | float, holds: bool) -> None:
+    assert admits(Constraint("model.chunk.size", op, right), {}, SETTINGS) is holds
+
+
+def test_a_constraint_reads_the_assignment() -> None:
+    constraint = Constraint("model.chunk.size", "<=", "task.length")
+    assert not admits(constraint, {"model.chunk.size": 101}, SETTINGS)
+    assert admits(constraint, {"model.chunk.size": 101, "task.length": 200}, SETTINGS)
+
+
+def test_what_cannot_be_ordered_is_told() -> None:
+    with pytest.raises(TypeError, match=r"model.chunk.by < 3 cannot be decided, got 'size' and 3"):
+        admits(Constraint("model.chunk.by", "<", 3), {}, SETTINGS)
+
+
+def test_the_later_space_wins_and_nothing_is_lost() -> None:
+    low = Space((Dimension("model.a", Int(1, 2)), Dimension("model.b", Int(1, 2))))
+    limit = Constraint("model.a", "<", "model.b")
+    high = Space((Dimension("model.a", Fixed(9)), Dimension("model.c", Int(1, 2))), (limit,))
+    merged = merge(low, high, Space((), (limit,)))
+    assert merged.paths == ("model.a", "model.b", "model.c")
+    assert merged["model.a"].domain == Fixed(9)
+    assert merged.constraints == (limit,)
+
+
+def test_without_keeps_the_rest() -> None:
+    space = Space((SIZE, Dimension("model.a", Int(1, 2))), (Constraint("model.a", "<", 2),))
+    assert without(space, ["model.chunk.size", "model.other"]) == Space(
+        space.dimensions[1:], space.constraints
+    )
+
+
+def test_a_circle_is_named() -> None:
+    one = Dimension("model.a", Int(1, 2), (When("model.b", (1,)),))
+    two = Dimension("model.b", Int(1, 2), (When("model.a", (1,)),))
+    with pytest.raises(CyclicSpace, match=r"must not run in a circle, got model\.. -> model\.. -> model\.."):
+        ordered((one, two))
+    with pytest.raises(CyclicSpace, match="must not run in a circle"):
+        merge(Space((one,)), Space((two,)))
+
+
+@given(count=st.integers(1, 12), seed=st.integers(0, 10**6))
+def test_order_follows_dependence_and_nothing_else(count: int, seed: int) -> None:
+    rng = random.Random(seed)
+    dimensions = [
+        Dimension(
+            f"model.d{place}",
+            Choice((0, 1)),
+            tuple(When(f"model.d{one}", (1,)) for one in range(place) if rng.random() < 0.3),
+        )
+        for place in range(count)
+    ]
+    assert ordered(dimensions) == tuple(dimensions)
+    shuffled = rng.sample(dimensions, count)
+    found = [dimension.path for dimension in ordered(shuffled)]
+    assert sorted(found) == sorted(dimension.path for dimension in dimensions)
+    for dimension in dimensions:
+        for condition in dimension.when:
+            assert found.index(condition.path) < found.index(dimension.path)

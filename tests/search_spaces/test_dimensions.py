@@ -1,0 +1,111 @@
+"""Constructors refuse what cannot be sampled; membership is by type and value."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from search_spaces.dimensions import (
+    Choice,
+    Constraint,
+    Dimension,
+    Fixed,
+    Float,
+    Int,
+    Space,
+    When,
+    among,
+    contains,
+    same,
+)
+
+WIDTH = Dimension("model.width", Int(8, 64))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Float(1.0, 1.0), r"low must be < high, got low=1\.0, high=1\.0"),
+        (lambda: Float(-math.inf, 1.0), "bounds must be finite, got low=-inf"),
+        (lambda: Float(math.nan, 1.0), "bounds must be finite, got low=nan"),
+        (lambda: Float(0.0, 1.0, log=True), r"log needs low > 0, got low=0\.0"),
+        (lambda: Float(0.0, 1.0, step=0.0), r"step must be > 0 and finite, got step=0\.0"),
+        (lambda: Float(0.0, 1.0, step=math.inf), "step must be > 0 and finite, got step=inf"),
+        (lambda: Float(0.1, 1.0, log=True, step=0.1), r"log and step exclude each other, got step=0\.1"),
+        (lambda: Int(3, 2), "low must be < high, got low=3, high=2"),
+        (lambda: Int(0, 2, log=True), "log needs low >= 1, got low=0"),
+        (lambda: Int(1, 2, step=0), "step must be >= 1, got step=0"),
+        (lambda: Int(1, 9, log=True, step=2), "log and step exclude each other, got step=2"),
+        (lambda: Choice(()), "a choice must have at least one value, got none"),
+        (lambda: Choice((1, 2, 1.0)), r"values of a choice must differ, got 1\.0 more than once"),
+        (lambda: Choice((math.nan,)), "values must be finite, got nan"),
+        (lambda: Fixed(math.inf), "a fixed value must be finite, got inf"),
+        (lambda: When("width", (1,)), "a path must begin with task, model or train, got 'width'"),
+        (
+            lambda: When("model.width", ()),
+            "a condition must list at least one value of model.width, got none",
+        ),
+        (lambda: Dimension("model", Int(1, 2)), "a path must name a field, e.g. 'model.name', got 'model'"),
+        (
+            lambda: Dimension("model.a", Int(1, 2), (When("model.a", (1,)),)),
+            "a dimension must not depend on itself, got model.a",
+        ),
+        (lambda: Constraint("model.a", "=<", 3), "an operator must be one of <, <=, ==, !=, >=, >, got '=<'"),
+        (lambda: Constraint("a", "<", 3), "a path must begin with task, model or train, got 'a'"),
+        (lambda: Constraint("model.a", "<", "b"), "a path must begin with task, model or train, got 'b'"),
+        (lambda: Space((WIDTH, WIDTH)), "a space must have each path once, got model.width twice"),
+    ],
+)
+def test_refused(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_all_problems_at_once() -> None:
+    with pytest.raises(ValueError, match=r"low must be < high.*; log needs low > 0.*; step must be > 0"):
+        Float(0.0, -1.0, log=True, step=-1.0)
+
+
+def test_true_is_no_number() -> None:
+    assert same(1, 1.0)
+    assert not among(1, (True,))
+    assert not contains(Choice((0,)), value=False)
+    assert Choice((1, True)).values == (1, True)
+    assert not among(None, (0, "", False))
+
+
+@pytest.mark.parametrize(
+    ("domain", "inside", "outside"),
+    [
+        (Float(0.0, 1.0), [0, 0.0, 0.5, 1], [-0.1, 1.1, True, "0.5", None]),
+        (Float(0.0, 1.0, step=0.1), [0.3, 0.7, 1.0], [0.35]),
+        (Int(1, 9, step=4), [1, 5, 9], [2, 5.0, True, 13, "5"]),
+        (Choice(("a", None, 1)), ["a", None, 1], ["b", True, 0]),
+        (Fixed(0.5), [0.5], [0.4]),
+    ],
+)
+def test_contains(domain: Any, inside: list[Any], outside: list[Any]) -> None:
+    assert [value for value in inside if not contains(domain, value)] == []
+    assert [value for value in outside if contains(domain, value)] == []
+
+
+@given(low=st.floats(-1e6, 1e6), step=st.floats(1e-3, 1e3), count=st.integers(1, 1000), data=st.data())
+def test_a_lattice_contains_its_points(low: float, step: float, count: int, data: st.DataObject) -> None:
+    domain = Float(low, low + count * step, step=step)
+    point = low + data.draw(st.integers(0, count)) * step
+    assert contains(domain, min(point, domain.high))
+
+
+def test_a_space_is_read_by_path() -> None:
+    space = Space((WIDTH,))
+    assert space.paths == ("model.width",)
+    assert space["model.width"] is WIDTH
+    with pytest.raises(KeyError, match=r"model\.heads"):
+        space["model.heads"]
+
+
+def test_a_constraint_reads_as_written() -> None:
+    assert str(Constraint("model.a", "<=", "task.b")) == "model.a <= task.b"

@@ -1,0 +1,97 @@
+"""Written ranges become dimensions and back; every problem of a mapping is found."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from search_spaces.dimensions import Choice, Dimension, Fixed, Float, Int, When
+from search_spaces.parse import Problem, parse_space, render_space
+
+scalars = (
+    st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.floats(-1e9, 1e9) | st.text(max_size=8)
+)
+names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,6}", fullmatch=True)
+paths = st.builds(
+    lambda root, parts: ".".join([root, *parts]),
+    st.sampled_from(["task", "model", "train"]),
+    st.lists(names, min_size=1, max_size=3),
+)
+
+
+@st.composite
+def domains(draw: st.DrawFn) -> Float | Int | Choice | Fixed:
+    log = draw(st.booleans())
+    match draw(st.sampled_from(["float", "int", "choice", "fixed"])):
+        case "float":
+            low = draw(st.floats(1e-6, 1e3))
+            step = None if log else draw(st.none() | st.floats(1e-3, 10))
+            return Float(low, low + draw(st.floats(1e-2, 1e3)), log, step)
+        case "int":
+            low = draw(st.integers(1, 1000))
+            return Int(low, low + draw(st.integers(1, 1000)), log, 1 if log else draw(st.integers(1, 9)))
+        case "choice":
+            return Choice(tuple(draw(st.lists(scalars, min_size=1, max_size=4, unique=True))))
+        case _:
+            return Fixed(draw(scalars))
+
+
+@st.composite
+def spaces(draw: st.DrawFn) -> tuple[Dimension, ...]:
+    free = draw(st.lists(paths, min_size=1, max_size=4, unique=True))
+    values = st.lists(scalars, min_size=1, max_size=3).map(tuple)
+    found = []
+    for place, path in enumerate(free):
+        when = [When(other, draw(values)) for other in free[:place] if draw(st.booleans())]
+        found.append(Dimension(path, draw(domains()), tuple(when)))
+    return tuple(found)
+
+
+@given(spaces())
+def test_what_is_rendered_is_parsed(space: tuple[Dimension, ...]) -> None:
+    assert parse_space(render_space(space)) == (space, ())
+
+
+json = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=6,
+)
+keys = st.sampled_from(["float", "int", "choice", "fixed", "log", "step", "when", "low"])
+
+
+@given(
+    st.dictionaries(paths | st.text(max_size=6), json | st.dictionaries(keys, json, max_size=4), max_size=3)
+)
+def test_whatever_is_written_is_read_or_refused(written: dict[str, Any]) -> None:
+    dimensions, problems = parse_space(written)
+    right = {dimension.path for dimension in dimensions}
+    assert right | {problem.path[0] for problem in problems if problem.path} == set(written)
+    assert all(problem.message for problem in problems)
+
+
+def test_no_mapping() -> None:
+    assert parse_space([1, 2]) == (
+        (),
+        (Problem((), "must be a mapping from field path to range, got a list of 2"),),
+    )
+
+
+def test_order_and_sources() -> None:
+    written = {
+        "model.b": {"int": [1, 2], "when": {"model.a": ["x"]}},
+        "model.a": {"choice": ["x", "y"]},
+    }
+    dimensions, problems = parse_space(written)
+    assert [dimension.path for dimension in dimensions] == ["model.a", "model.b"]
+    assert problems == ()
+
+
+def test_integers_are_numbers_but_not_the_other_way() -> None:
+    dimensions, problems = parse_space({"train.lr": {"float": [0, 1]}, "model.width": {"int": [1, 2.0]}})
+    assert dimensions == (Dimension("train.lr", Float(0.0, 1.0)),)
+    assert isinstance(dimensions[0].domain, Float)
+    assert isinstance(dimensions[0].domain.low, float)
+    assert problems == (
+        Problem(("model.width", "int", 1), "must be one of two integers [low, high], got 2.0"),
+    )

@@ -1,0 +1,70 @@
+"""Dotted paths and the words of messages."""
+
+import pytest
+
+from search_spaces.paths import MISSING, lookup, overlap, path_problem
+from search_spaces.wording import hint, nearest, shown
+
+
+@pytest.mark.parametrize("path", ["model.a", "task.train_length_max", "train.a.b.c_1"])
+def test_paths(path: str) -> None:
+    assert path_problem(path) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        ("", "a path must begin with task, model or train, got ''"),
+        ("halt.unit", "a path must begin with task, model or train, got 'halt.unit'"),
+        (
+            "modl.width",
+            "a path must begin with task, model or train, got 'modl.width'. Did you mean 'model.width'?",
+        ),
+        ("train", "a path must name a field, e.g. 'train.name', got 'train'"),
+        ("model.", "a path must be names joined by single dots, got 'model.'"),
+        ("model.a..b", "a path must be names joined by single dots, got 'model.a..b'"),
+        ("model.1a", "a path must be names joined by single dots, got 'model.1a'"),
+    ],
+)
+def test_path_problems(path: str, problem: str) -> None:
+    assert path_problem(path) == problem
+
+
+def test_lookup_tells_null_from_nothing() -> None:
+    settings = {"model": {"halt": None, "width": 3}}
+    assert lookup(settings, "model.halt") is None
+    assert lookup(settings, "model.halt.unit") is MISSING
+    assert lookup(settings, "model.width.more") is MISSING
+    assert lookup(settings, "train.lr") is MISSING
+    assert repr(MISSING) == "MISSING"
+
+
+def test_overlap_is_by_whole_names() -> None:
+    assert overlap("model.halt", "model.halt.unit")
+    assert overlap("model.halt.unit", "model.halt")
+    assert overlap("model.halt", "model.halt")
+    assert not overlap("model.halt", "model.halting")
+
+
+def test_nearest_ignores_case() -> None:
+    assert nearest("LR", ["beta", "lr"]) == "lr"
+    assert nearest("zebra", ["beta", "lr"]) is None
+    assert hint("halts", ["halt", "unit"]) == "Did you mean 'halt'? Known: halt, unit"
+    assert hint("x", []) == "Known: none"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "null"),
+        (True, "true"),
+        (3e-4, "0.0003"),
+        ("a" * 80, f"the text '{'a' * 57}...'"),
+        ([], "an empty list"),
+        ([1, 2], "a list of 2"),
+        ({}, "an empty mapping"),
+        ({"a": 1, "b": 2, "c": 3, "d": 4}, "a mapping with a, b, c, ..."),
+    ],
+)
+def test_shown(value: object, text: str) -> None:
+    assert shown(value) == text
