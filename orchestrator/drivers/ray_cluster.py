@@ -1,0 +1,124 @@
+"""A Ray to run on: an existing cluster, or one of this machine's own that leaves nothing behind."""
+
+import logging
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import ray
+
+from orchestrator.drivers.slots import slots
+from orchestrator.errors import InputError
+from orchestrator.plan.types import Resources
+
+REREAD_S = 2.0
+"""Nodes come and go: how old the known state of a cluster may be."""
+OBJECT_STORE_BYTES = 100 << 20
+"""Nothing large passes through Ray."""
+PREFIX = "haltsweep-ray-"
+SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # A worker without GPUs must see none: what Ray does today, and announces to give up.
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
+    # Everything that Tune would store or print: the ledger is the truth, and has its own view.
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_GLOBAL_CHECKPOINT_S": "1e9",
+    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    "RAY_AIR_NEW_OUTPUT": "0",
+    # Workers of all free slots may start side by side; how many is our searcher's business.
+    "TUNE_MAX_PENDING_TRIALS_PG": "100000",
+}
+
+
+@contextmanager
+def cluster(address: str | None, num_cpus: int | None) -> Iterator[Path]:
+    """A connection to Ray while it is open; yields a scratch folder on this machine.
+
+    `address` None starts a Ray that ends with this process, `num_cpus` None with all CPUs it may use.
+    Raises InputError if there is no cluster at `address`.
+    """
+    os.environ.update(SETTINGS)
+    _sweep_up()
+    scratch = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=_short_folder()))
+    try:
+        _connect(address, num_cpus, scratch)
+        for name in ("ray.tune", "ray.air", "ray.train"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+        yield scratch
+    finally:
+        ray.shutdown()
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def slot_counter(wanted: Resources, *, elastic: bool) -> Callable[[], int]:
+    """Counts the trials that fit on the connected cluster, looking anew every `REREAD_S`.
+
+    An `elastic` cluster always has one slot: asking for it is what makes a cluster grow. Raises InputError
+    if nothing fits on a cluster that cannot grow.
+    """
+    known, read_at = _count(wanted), time.monotonic()
+    if not known and not elastic:
+        raise InputError(
+            f"a trial must fit on one node: it asks for cpus={wanted.cpus:g} and gpus={wanted.gpus:g}, and there "
+            f"is {_described()}; lower resources in the spec or use --address with a larger cluster"
+        )
+
+    def count() -> int:
+        nonlocal known, read_at
+        if time.monotonic() - read_at >= REREAD_S:
+            known, read_at = _count(wanted), time.monotonic()
+        return max(known, 1) if elastic else known
+
+    return count
+
+
+def _connect(address: str | None, num_cpus: int | None, scratch: Path) -> None:
+    quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address is None:
+        # The loop back interface: no other machine, and no VPN's address, has a part in it.
+        ray.init(
+            num_cpus=num_cpus,
+            include_dashboard=False,
+            object_store_memory=OBJECT_STORE_BYTES,
+            _temp_dir=str(scratch / "r"),
+            _node_ip_address="127.0.0.1",
+            **quiet,
+        )
+        return
+    try:
+        ray.init(address=address, **quiet)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise InputError(
+            f"--address must be that of a running Ray cluster, got {address!r}: {error}; "
+            "see `ray status`, or leave it out to use this machine"
+        ) from error
+
+
+def _count(wanted: Resources) -> int:
+    return slots((node["Resources"] for node in ray.nodes() if node["Alive"]), wanted)
+
+
+def _described() -> str:
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    return "; ".join(f"a node with CPU={node.get('CPU', 0):g} GPU={node.get('GPU', 0):g}" for node in nodes)
+
+
+def _short_folder() -> Path:
+    # Ray makes sockets below it, whose paths may have 107 bytes.
+    folder = Path(tempfile.gettempdir())
+    return folder if len(str(folder)) <= 30 else Path("/tmp")  # noqa: S108 - mkdtemp makes a private folder in it
+
+
+def _sweep_up() -> None:
+    """Remove what killed processes of this user left behind."""
+    for folder in _short_folder().glob(f"{PREFIX}*"):
+        pid = folder.name.removeprefix(PREFIX).partition("-")[0]
+        if pid.isdecimal() and not psutil.pid_exists(int(pid)) and folder.stat().st_uid == os.getuid():
+            shutil.rmtree(folder, ignore_errors=True)

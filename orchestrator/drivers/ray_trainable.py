@@ -1,0 +1,106 @@
+"""The trial actor: a Ray Tune class trainable around the harness, used again for trial after trial.
+
+What Tune sees of a trial is a stream of results that carry replies. Settings travel once, as JSON; nothing that
+Tune would add to a result (its configuration, host, date) is sent back.
+"""
+
+import os
+import sys
+import time
+from typing import Any
+
+from ray.tune import PlacementGroupFactory, Trainable
+
+from orchestrator.conductor.messages import Reply
+from orchestrator.drivers.jobs import Assignment, decode
+from orchestrator.drivers.memory import Footprint
+from orchestrator.drivers.worker import Harness
+from orchestrator.trials import Outcome
+
+TOLD = "told"
+"""Key of the configuration that holds the encoded assignment."""
+REPLIES = "replies"
+"""Key of a result that holds the replies since the last one, oldest first."""
+REPORT_S = 0.05
+"""Reports are sent together for so long: a trial of many short steps must not wait for a round trip each."""
+
+
+class TrialActor(Trainable):
+    """One worker. Tune creates it, calls `train` until told otherwise, and `reset` for the next trial."""
+
+    def __init__(self, config: dict[str, Any] | None = None, storage: Any = None) -> None:
+        # Tune would move into a folder of its own, where relative imports and paths are lost.
+        os.environ["RAY_CHDIR_TO_TRIAL_DIR"] = "0"
+        super().__init__(config, storage)
+
+    @classmethod
+    def default_resource_request(cls, config: dict[str, Any]) -> PlacementGroupFactory | None:
+        """What the trial asks of the cluster; the same for all trials of a sweep."""
+        if TOLD not in config:
+            return None
+        told = decode(config[TOLD])
+        bundle = {"CPU": told.cpus, "GPU": told.gpus}
+        return PlacementGroupFactory([{name: amount for name, amount in bundle.items() if amount}])
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Prepare the process and start the first trial."""
+        told = decode(config[TOLD])
+        _limit_threads(told.cpus)
+        self._harness = Harness(told.workload, told.checkpoint_seconds)
+        _limit_libraries(told)
+        self._footprint = Footprint()
+        self._spent = False
+        self._start(told)
+
+    def reset(self, new_config: dict[str, Any], storage: Any = None) -> bool:
+        """Start the next trial; False if the last one left so much behind that a fresh process must take it."""
+        if self._spent:
+            return False
+        self._storage = storage
+        self._start(decode(new_config[TOLD]))
+        return True
+
+    def train(self) -> dict[str, Any]:
+        """Work on until a report is due."""
+        replies: list[Reply] = []
+        due_at = time.monotonic() + REPORT_S
+        while True:
+            reply = self._step()
+            replies.append(reply)
+            if reply.ended is not None:
+                self._spent = not self._footprint.settled()
+            if reply.ended is not None or reply.checkpoint is not None or time.monotonic() >= due_at:
+                return {REPLIES: replies}
+
+    def let_go(self, outcome: Outcome, save: bool) -> None:  # noqa: FBT001 - called by name
+        """The conductor stopped the trial: the next `train` ends it, with a checkpoint if `save`."""
+        self._stopping = (outcome, save)
+
+    def cleanup(self) -> None:
+        """The actor is about to exit."""
+        self._harness.stop(save=False)
+
+    def _start(self, told: Assignment) -> None:
+        self._stopping: tuple[Outcome, bool] | None = None
+        self._harness.start(told.job, told.checkpoints)
+
+    def _step(self) -> Reply:
+        if self._stopping is None:
+            return self._harness.advance()
+        outcome, save = self._stopping
+        return Reply(checkpoint=self._harness.stop(save=save).checkpoint, ended=outcome)
+
+
+def _limit_threads(cpus: float) -> None:
+    """As many threads as CPUs were asked for; before torch is loaded."""
+    threads = str(max(1, int(cpus)))
+    os.environ.update(OMP_NUM_THREADS=threads, MKL_NUM_THREADS=threads, OPENBLAS_NUM_THREADS=threads)
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(int(threads))
+
+
+def _limit_libraries(told: Assignment) -> None:
+    """With a share of a GPU goes that share of its memory: a trial that needs more must not starve others."""
+    torch = sys.modules.get("torch")
+    if torch is not None and 0 < told.gpus < 1 and torch.cuda.is_available():
+        torch.cuda.set_per_process_memory_fraction(told.gpus)
