@@ -11,6 +11,8 @@ HaltsweepError
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from search_spaces.wording import printable
+
 
 class HaltsweepError(Exception):
     """Root of the tree; `exit_code` is what the command returns."""
@@ -36,7 +38,7 @@ class Fault:
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}" if self.line is not None else self.file
-        return ": ".join(part for part in (place, self.path, self.message) if part)
+        return printable(": ".join(part for part in (place, self.path, self.message) if part))
 
 
 class FaultyInput(InputError):

@@ -20,6 +20,11 @@ def hint(name: str, known: Iterable[str]) -> str:
     return f"{question}Known: {', '.join(listed) or 'none'}"
 
 
+def printable(text: str) -> str:
+    """`text` on one line: what cannot be printed is written as an escape."""
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
+
+
 def shown(value: Any) -> str:
     """How a message quotes what was given: short, in the words of YAML."""
     match value:

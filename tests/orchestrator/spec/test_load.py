@@ -125,8 +125,9 @@ def _refused_or_read(text: str, overrides: list[str]) -> Spec | None:
         try:
             return load_spec(path, overrides)
         except SpecError as error:
-            faults = error.faults
-    assert all(fault.message and fault.file for fault in faults)
+            found = error
+    assert all(fault.message and fault.file for fault in found.faults)
+    assert len(str(found).splitlines()) == len(found.faults)
     return None
 
 

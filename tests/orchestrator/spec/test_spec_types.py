@@ -1,0 +1,48 @@
+"""A spec made in Python is held to the same rules as one that was read."""
+
+import math
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from orchestrator.spec.types import Arm, Confirm, Search, Spec
+from search_spaces.dimensions import Choice, Dimension
+
+OBJECTIVES = [{"metric": "valid/accuracy", "goal": "max"}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "message"),
+    [
+        (
+            Arm,
+            {"why": "x", "set": {"model.a": math.nan}},
+            "must be finite numbers, texts, true, false, null, lists and mappings",
+        ),
+        (Arm, {"why": "x", "set": {"model.a": {1, 2}}}, "must be finite numbers, texts"),
+        (Arm, {"why": " ", "set": {"model.a": 1}}, "must be a text that is not empty, got the text ' '"),
+        (Confirm, {"seeds": (1, True)}, "must be an integer from 0 to 2147483647, got true"),
+        (
+            Search,
+            {"trials_per_arm": 1, "objectives": OBJECTIVES, "also": {"model.a": 1}},
+            r"must be a range like {float: \[1.0e-4, 1.0e-2\], log: true}, got 1",
+        ),
+    ],
+)
+def test_refused(kind: type[Any], values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        kind(**values)
+
+
+def test_ranges_may_be_dimensions() -> None:
+    width = Dimension("model.width", Choice((64, 128)))
+    search = Search(trials_per_arm=1, objectives=OBJECTIVES, also=(width,))
+    assert search.also == (width,)
+    assert search.model_dump(mode="json")["also"] == {"model.width": {"choice": [64, 128]}}
+
+
+def test_content_leaves_out_what_is_absent() -> None:
+    systems = {"task": {"name": "listops"}, "model": {"name": "universal"}}
+    spec = Spec(name="a", question="b", baseline=systems, confirm={"seeds": [1]})
+    assert list(spec.content()) == ["name", "question", "baseline", "confirm", "resources"]

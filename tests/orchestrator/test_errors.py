@@ -1,0 +1,30 @@
+"""Faults are told one a line, with their place; every error knows its exit code."""
+
+import pytest
+
+from orchestrator.errors import Fault, InputError, LeaseLost, PlanError, SpecError, StoreError
+
+
+@pytest.mark.parametrize(
+    ("fault", "text"),
+    [
+        (Fault("is wrong"), "is wrong"),
+        (Fault("is wrong", path="a.b"), "a.b: is wrong"),
+        (Fault("is wrong", file="s.yaml"), "s.yaml: is wrong"),
+        (Fault("is wrong", "a.b", "s.yaml", 3), "s.yaml:3: a.b: is wrong"),
+        (Fault("is\nwrong", path="a\rb é"), r"a\rb é: is\nwrong"),
+    ],
+)
+def test_a_fault_is_one_line(fault: Fault, text: str) -> None:
+    assert str(fault) == text
+
+
+def test_all_faults_are_told() -> None:
+    error = SpecError([Fault("one", line=1, file="s"), Fault("two")])
+    assert str(error) == "s:1: one\ntwo"
+    assert len(error.faults) == 2
+
+
+def test_exit_codes() -> None:
+    assert [SpecError.exit_code, PlanError.exit_code, InputError.exit_code] == [2, 2, 2]
+    assert [StoreError.exit_code, LeaseLost.exit_code] == [1, 1]
