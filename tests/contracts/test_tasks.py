@@ -1,8 +1,8 @@
-"""What every task must keep. A new task is found by its file name; it brings `tests/oracles/<name>_solver.py` with
+"""What every task must keep. One is found by its file name and brings `tests/oracles/<name>_solver.py` with
 
-    SMALL      settings of a small version, every split built in a second or so
-    RESEEDED   the same with other data
-    solve      text of an input (what `decode` returns) -> label, written without looking at the task
+SMALL      settings of a small version, every split built in a second or so
+RESEEDED   the same with other data
+solve      text of an input (what `decode` returns) -> label, written without looking at the task
 """
 
 import importlib
@@ -10,6 +10,7 @@ import subprocess
 import sys
 from functools import cache
 from itertools import combinations
+from pathlib import Path
 from types import ModuleType
 from typing import get_args
 
@@ -80,7 +81,12 @@ def test_same_settings_same_bytes(name: str) -> None:
         "[print(content_hash(module.build(config, i.name))) for i in reversed(module.splits(config))]"
     )
     answer = subprocess.run(
-        [sys.executable, "-c", code], env={"PYTHONHASHSEED": "7"}, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code],
+        cwd=Path(__file__).parents[2],
+        env={"PYTHONHASHSEED": "7"},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert answer.stdout.split() == [split.content_hash for split in reversed(small(name).values())]
 

@@ -1,4 +1,4 @@
-"""ListOps read as text and evaluated by recursion: shares nothing with the generator but the published rules."""
+"""ListOps read as text and evaluated by recursion: shares the published rules with the task, no code."""
 
 from collections.abc import Iterator
 from statistics import median

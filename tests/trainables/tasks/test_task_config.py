@@ -14,7 +14,9 @@ def test_defaults_are_filled_in() -> None:
 
 
 def test_an_unknown_task_answers_with_the_nearest_and_all() -> None:
-    with pytest.raises(UnknownName, match=r"no task named 'lisstops'. Did you mean 'listops'\? Known: .*listops"):
+    with pytest.raises(
+        UnknownName, match=r"no task named 'lisstops'. Did you mean 'listops'\? Known: .*listops"
+    ):
         tasks.task_config({"name": "lisstops"})
 
 

@@ -1,0 +1,213 @@
+"""ListOps-O has the statistics of the published data; settings that cannot be met are refused."""
+
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from trainables import tasks
+from trainables.data.split import Split, content_hash
+from trainables.tasks import listops
+from trainables.tasks._listops_trees import CLOSE, MIN, Trees
+
+OPERATOR_IDS = range(MIN, CLOSE)
+
+
+@pytest.fixture(scope="module")
+def corpus() -> Trees:
+    """All 100,000 trees: half a second, so nothing is scaled down."""
+    return listops._corpus(100_000, listops._corpus_law(listops.Config()), 0)
+
+
+@pytest.fixture(scope="module")
+def nesting(corpus: Trees) -> np.ndarray:
+    """Nested operators of each tree."""
+    steps = np.isin(corpus.tokens, OPERATOR_IDS).astype(np.int64) - (corpus.tokens == CLOSE)
+    # Every tree closes what it opens, so one running sum serves all of them.
+    return np.maximum.reduceat(np.cumsum(steps), corpus.offsets[:-1])
+
+
+def test_corpus_is_like_the_published_one(corpus: Trees, nesting: np.ndarray) -> None:
+    """20.7% of depth 1, median 16, mean 42.8 and 89.2% up to 100 tokens, labels 9% to 11% each.
+
+    Over seeds these vary by 0.1% points, 0 or 1, 0.3 and 0.1% points (standard deviations, the published
+    figures are draws as well); the bounds are at least six of them wide, odds of failing under 10^-6.
+    """
+    assert (nesting == 1).mean() == pytest.approx(0.207, abs=0.01)
+    assert abs(np.median(corpus.lengths) - 16) <= 1
+    assert corpus.lengths.mean() == pytest.approx(42.8, abs=2)
+    assert (corpus.lengths <= 100).mean() == pytest.approx(0.892, abs=0.008)
+    shares = np.bincount(corpus.labels, minlength=10) / len(corpus)
+    assert 0.085 < shares.min() < shares.max() < 0.12
+
+
+def test_nesting_is_like_that_of_the_published_test_file(nesting: np.ndarray) -> None:
+    """The 10,000 lines of the original test file, at 5 standard errors each: odds of failing 10^-5."""
+    published = [
+        1,
+        2093,
+        2339,
+        1429,
+        893,
+        611,
+        519,
+        404,
+        287,
+        230,
+        185,
+        158,
+        113,
+        104,
+        88,
+        81,
+        48,
+        61,
+        32,
+        324,
+    ]
+    shares = np.bincount(nesting, minlength=20) / len(nesting)
+    assert len(shares) == 20
+    error = np.sqrt(shares * (1 - shares) / 10_000) + 1e-4
+    assert (np.abs(np.asarray(published) / 10_000 - shares) < 5 * error).all()
+
+
+def test_operators_are_equally_common(corpus: Trees) -> None:
+    """Within 1.5%: six standard errors of a count of 230,000 are 1.3%."""
+    counts = np.bincount(corpus.tokens)[list(OPERATOR_IDS)]
+    assert counts == pytest.approx([counts.mean()] * 4, rel=0.015)
+
+
+def test_argument_counts_are_nearly_uniform(corpus: Trees) -> None:
+    """Uniqueness favours many arguments a little, as in the published file (23.6% to 26.1% each)."""
+    counts: Counter[int] = Counter()
+    for row in list(corpus.rows())[:5000]:
+        open_: list[int] = []
+        for symbol in row:
+            if symbol == CLOSE:
+                counts[open_.pop()] += 1
+            if open_ and symbol != CLOSE:
+                open_[-1] += 1
+            if symbol in OPERATOR_IDS:
+                open_.append(0)
+    assert set(counts) == {2, 3, 4, 5}
+    assert [counts[k] / counts.total() for k in range(2, 6)] == pytest.approx([0.25] * 4, abs=0.03)
+
+
+def test_every_tree_of_the_corpus_is_another(corpus: Trees) -> None:
+    assert len(set(corpus.rows())) == len(corpus) == 100_000
+
+
+def test_short_trees_are_spread_evenly(corpus: Trees) -> None:
+    """The order in which trees are met first puts common ones first; the splits must not inherit that.
+
+    Odds of failing: the difference of two means of 10,000 lengths is beyond six standard errors.
+    """
+    first, last = corpus.lengths[:10_000], corpus.lengths[-10_000:]
+    assert abs(first.mean() - last.mean()) < 6 * np.sqrt((first.var() + last.var()) / 10_000)
+
+
+def split_of(name: str, **settings: object) -> Split:
+    config = tasks.task_config({"name": "listops"} | settings)
+    table = listops.build(config, name)
+    return Split(table, listops.PAD, content_hash(table))
+
+
+def test_only_train_is_filtered_by_length() -> None:
+    train, valid, near = (split_of(name) for name in ("train", "valid", "near-iid"))
+    assert train.lengths.max() == 100
+    assert 79_000 < len(train) < 80_000
+    assert valid.lengths.max() > 100 < near.lengths.max()
+    everything = split_of("train", train_length_max=10_000)
+    assert len(everything) == 89_000
+    for other in (valid, near):
+        assert split_like(other, train_length_max=10_000).content_hash == other.content_hash
+
+
+def split_like(split: Split, **settings: object) -> Split:
+    return split_of({1000: "valid", 10_000: "near-iid"}[len(split)], **settings)
+
+
+SMALL = {"trees": 2000, "near_iid_examples": 200, "valid_examples": 100, "test_examples": 10}
+
+
+def test_content_is_pinned() -> None:
+    """If this fails, the generator changed: raise VERSION, so that no old copy is taken for the new data."""
+    names = ("train", "valid", "near-iid", "length-200-300", "arguments-15", "lra")
+    found = {name: split_of(name, **SMALL).content_hash for name in names}
+    assert (listops.VERSION, found) == (
+        1,
+        {
+            "train": "d76736bab0cf6c20be390ba6324f422b",
+            "valid": "a035a91ea3af0c16c902ff63060123c9",
+            "near-iid": "7d88c04174a4ee2e6c6ce5664d2d3c44",
+            "length-200-300": "4275485d147d6b4c110c15b2ba55dcb8",
+            "arguments-15": "bb6826f1fa3260e4aa07d15842600780",
+            "lra": "7328d0671b426978ac940d1d1c5c1dec",
+        },
+    )
+
+
+def test_test_splits_leave_out_what_the_corpus_holds() -> None:
+    """Train on everything of the law and range that is tested: nothing of it may come back."""
+    corpus = {"trees": 60_000, "depth_max": 20, "arguments_max": 5, "length_ranges": [[10, 12]]}
+    train = split_of("train", **corpus)
+    tested = split_of("length-10-12", **corpus)
+    examples = [
+        {tuple(row) for row in split.batch(np.flatnonzero(split.lengths == 11)).tokens[:, :11].tolist()}
+        for split in (train, tested)
+    ]
+    assert len(examples[1]) == 2000
+    assert not examples[0] & examples[1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"trees": 11_000},
+            "trees must exceed near_iid_examples + valid_examples, what is left is trained on",
+        ),
+        (
+            {**SMALL, "depth_max": 2, "arguments_max": 2, "trees": 400},
+            (
+                "trees must be at most a quarter of the 410 different trees of this law, got trees=400 with "
+                "depth_max=2, arguments_max=2; allow deeper trees or more arguments, or ask for at most 102"
+            ),
+        ),
+        ({"depth_max": 20, "arguments_max": 10}, "corpus trees must have at most 500 tokens on average, got"),
+        (
+            {"length_ranges": [[200, 300], [200, 300]]},
+            "length_ranges must differ, got [[200, 300], [200, 300]]",
+        ),
+        (
+            {"length_ranges": [[200, 201]]},
+            "a length range must have 10 <= low, high <= 2000 and a length",
+        ),
+        ({"length_ranges": [[4, 8]]}, "strictly between, got [4, 8]"),
+        ({"length_ranges": [[200, 3000]]}, "strictly between, got [200, 3000]"),
+        ({"train_length_max": 3}, "greater than or equal to 4"),
+    ],
+)
+def test_settings_that_cannot_be_met_are_refused(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ValidationError, match=re.escape(message)):
+        tasks.task_config({"name": "listops"} | settings)
+
+
+def test_a_filter_that_leaves_nothing_is_refused() -> None:
+    """Four hundred trees of four tokens exist; among 100 others of this law none is one of them."""
+    with pytest.raises(
+        ValueError, match="train_length_max must leave trees to train on, got 4 and none of 3 is"
+    ):
+        split_of("train", trees=100, near_iid_examples=96, valid_examples=1, train_length_max=4)
+
+
+def test_shape_knows_the_longest_tree_of_an_easy_law() -> None:
+    easy = listops.Config(depth_max=3, arguments_max=3)
+    assert listops.shape(easy).length_max == 2 + 3 * (2 + 3)
+    assert listops.shape(listops.Config()).length_max == 100
+
+
+def test_decode_reads_like_the_papers() -> None:
+    assert listops.decode([11, 2, 13, 9, 4, 14, 14]) == "[MAX 2 [SM 9 4 ] ]"

@@ -1,0 +1,122 @@
+"""Growing, evaluating and writing trees, against recursion over nested tuples."""
+
+from collections import Counter
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+
+from tests.oracles.listops_solver import solve
+from trainables.streams import numpy_stream
+from trainables.tasks import listops
+from trainables.tasks._listops_trees import OPERATORS, Law, Level, Trees, concatenate, grow, render, uniform
+
+Tree = int | tuple["Tree", ...]
+
+trees = st.recursive(
+    st.integers(0, 9),
+    lambda inner: st.tuples(st.sampled_from(OPERATORS), st.lists(inner, min_size=2, max_size=15)).map(
+        lambda node: (node[0], *node[1])
+    ),
+    max_leaves=40,
+)
+
+
+def written(tree: Tree) -> str:
+    if isinstance(tree, int):
+        return str(tree)
+    return f"{listops.WORDS[tree[0]]} {' '.join(map(written, tree[1:]))} ]"
+
+
+def forest(roots: list[Tree]) -> list[Level]:
+    levels = []
+    while roots:
+        symbols = [node if isinstance(node, int) else node[0] for node in roots]
+        arity = [0 if isinstance(node, int) else len(node) - 1 for node in roots]
+        levels.append(Level(np.asarray(symbols, dtype=np.uint8), np.asarray(arity, dtype=np.int64)))
+        roots = [child for node in roots if not isinstance(node, int) for child in node[1:]]
+    return levels
+
+
+def texts(forest: Trees) -> list[str]:
+    return [listops.decode(row) for row in forest.rows()]
+
+
+@given(st.lists(trees, min_size=1, max_size=8))
+def test_trees_are_written_and_evaluated_one_by_one(roots: list[Tree]) -> None:
+    made = render(forest(roots))
+    assert texts(made) == [written(root) for root in roots]
+    assert made.labels.tolist() == [solve(written(root)) for root in roots]
+
+
+@pytest.mark.parametrize(
+    ("tree", "value"),
+    [
+        ((listops.WORDS.index("[MED"), 3, 4), 3),
+        ((listops.WORDS.index("[MED"), 9, 1, 8), 8),
+        ((listops.WORDS.index("[MED"), 9, 0, 8, 3), 5),
+        ((listops.WORDS.index("[SM"), 9, 9, 9), 7),
+        ((listops.WORDS.index("[MIN"), 4, 2), 2),
+        ((listops.WORDS.index("[MAX"), 4, 2), 4),
+        (0, 0),
+    ],
+)
+def test_operators_mean_what_they_say(tree: Tree, value: int) -> None:
+    assert render(forest([tree])).labels.tolist() == [value]
+
+
+@given(st.lists(trees, min_size=1, max_size=8), st.data())
+def test_take_and_concatenate_keep_rows_whole(roots: list[Tree], data: st.DataObject) -> None:
+    made = render(forest(roots))
+    chosen = data.draw(st.lists(st.integers(0, len(roots) - 1), max_size=10))
+    again = concatenate([made.take(np.asarray(chosen, dtype=np.int64)), made])
+    assert texts(again) == [written(roots[index]) for index in chosen] + [written(root) for root in roots]
+    assert again.labels.tolist() == [made.labels[index] for index in chosen] + made.labels.tolist()
+
+
+def every_tree(law: Law) -> list[Tree]:
+    found: list[Tree] = list(range(10))
+    for _ in range(law.depth_max - 1):
+        arguments = [c for k in range(2, law.arguments_max + 1) for c in product(found, repeat=k)]
+        found = [*range(10), *((operator, *some) for operator in OPERATORS for some in arguments)]
+    return found
+
+
+@pytest.mark.parametrize("law", [Law(1, 5), Law(2, 2), Law(2, 3)])
+def test_numbers_of_a_law_against_listing_all_its_trees(law: Law) -> None:
+    listed = [written(tree).count(" ") + 1 for tree in every_tree(law)]
+    assert law.distinct() == len(listed)
+    assert law.longest() == max(listed)
+
+
+@pytest.mark.parametrize("law", [Law(2, 2), Law(4, 3), Law(6, 5)])
+def test_grown_trees_stay_within_the_law(law: Law) -> None:
+    made = grow(numpy_stream(3, "test"), law, 20_000)
+    assert made.lengths.max() <= law.longest()
+    # Odds that the mean of 20,000 draws is off by six standard errors: about one in 10^8 (nearly normal).
+    error = made.lengths.std() / np.sqrt(len(made))
+    assert abs(made.lengths.mean() - law.mean_length()) < 6 * error
+
+
+def test_every_tree_of_a_tiny_law_comes_up_as_often_as_it_should() -> None:
+    """Chi-square over all 410 trees of two levels and two arguments: odds of failing by chance 10^-6."""
+    n = 200_000
+    counts = Counter(texts(grow(numpy_stream(5, "test"), Law(2, 2), n)))
+    expected = {
+        text: n * (0.75 / 10 if len(text) == 1 else 0.25 / 400)
+        for text in map(written, every_tree(Law(2, 2)))
+    }
+    assert set(counts) == set(expected)
+    observed = [counts[text] for text in expected]
+    assert chisquare(observed, list(expected.values())).pvalue > 1e-6
+
+
+def test_uniform_numbers_are_those_of_the_generator() -> None:
+    """NumPy may change `Generator.random`; what we draw from raw output stays."""
+    ours = uniform(numpy_stream(1, "test"), 4)
+    np.testing.assert_array_equal(ours, numpy_stream(1, "test").random(4))
+    pinned = [0.4639942571582403, 0.1915449291193101, 0.19553001872843212, 0.8780309556258783]
+    assert ours.tolist() == pinned
