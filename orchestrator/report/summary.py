@@ -14,7 +14,7 @@ SELECTION_SPLIT = "valid"
 
 
 def summarise(plan: Plan, records: Iterable[Record]) -> Report:
-    """Every arm's confirm results, their paired differences to the baseline, and how all trials ended."""
+    """Every arm's confirm results, their paired differences to its reference, and how all trials ended."""
     known = list(records)
     confirmed = [record for record in known if record.phase == "confirm" and record.outcome is not None]
     floors = _floors(confirmed)
@@ -23,7 +23,8 @@ def summarise(plan: Plan, records: Iterable[Record]) -> Report:
     cells = [
         cell for arm in arms for metric in metrics if (cell := _cell(plan, arm, metric, confirmed, floors))
     ]
-    effects = [effect for metric in metrics for effect in _effects(arms, metric, confirmed, floors)]
+    references = {arm.name: arm.reference for arm in plan.arms if arm.reference}
+    effects = [effect for metric in metrics for effect in _effects(references, metric, confirmed, floors)]
     return Report(
         sweep=plan.name,
         question=plan.question,
@@ -107,21 +108,22 @@ def _published(plan: Plan, arm: str, metric: str) -> tuple[float | None, str]:
 
 
 def _effects(
-    arms: Sequence[str], metric: str, confirmed: Sequence[Record], floors: Mapping[str, float]
+    references: Mapping[str, str], metric: str, confirmed: Sequence[Record], floors: Mapping[str, float]
 ) -> list[Effect]:
-    """Differences of all arms in one metric; Holm's correction runs over these arms."""
-    baseline = _by_seed(arms[0], metric, confirmed, floors)
+    """Every arm's difference to its reference in one metric; Holm's correction runs over these arms."""
     paired = {}
-    for arm in arms[1:]:
+    for arm, reference in references.items():
         own = _by_seed(arm, metric, confirmed, floors)
-        if shared := [key for key in own if key in baseline]:
-            paired[arm] = [(own[key], baseline[key]) for key in shared]
+        theirs = _by_seed(reference, metric, confirmed, floors)
+        if shared := [key for key in own if key in theirs]:
+            paired[arm] = [(own[key], theirs[key]) for key in shared]
     differences = {arm: [ours - theirs for (ours, _), (theirs, _) in pairs] for arm, pairs in paired.items()}
     p_values = {arm: sign_flip_p(values) for arm, values in differences.items()}
     corrected = dict(zip(p_values, holm(list(p_values.values())), strict=True))
     return [
         Effect(
             arm=arm,
+            reference=references[arm],
             metric=metric,
             estimate=estimate(differences[arm]),
             p=p_values[arm],

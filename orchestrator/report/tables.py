@@ -68,9 +68,9 @@ def _differences(report: Report) -> list[Grid]:
     for quantity in _quantities(report):
         metrics = [metric for metric in report.metrics if metric.endswith(f"/{quantity}")]
         rows = [
-            (arm, *(_difference(report.effect(arm, metric)) for metric in metrics))
-            for arm in report.arms[1:]
-            if any(report.effect(arm, metric) for metric in metrics)
+            (f"{arm} - {reference}", *(_difference(report.effect(arm, metric)) for metric in metrics))
+            for arm in report.arms
+            if (reference := _reference(report, arm, metrics))
         ]
         if rows:
             title = (
@@ -78,6 +78,12 @@ def _differences(report: Report) -> list[Grid]:
             )
             found.append(Grid(title, ("arm", *map(_split, metrics)), tuple(rows)))
     return found
+
+
+def _reference(report: Report, arm: str, metrics: list[str]) -> str:
+    """What the arm is compared with in these metrics; empty if it is not."""
+    effects = (report.effect(arm, metric) for metric in metrics)
+    return next((effect.reference for effect in effects if effect), "")
 
 
 def _tallies(report: Report) -> Grid:

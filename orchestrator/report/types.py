@@ -23,9 +23,11 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """An arm minus the baseline, paired by seed."""
+    """An arm minus its reference, paired by seed."""
 
     arm: str
+    reference: str
+    """The baseline, or with a grid the baseline of the arm's own cell."""
     metric: str
     estimate: Estimate
     p: float
@@ -33,7 +35,7 @@ class Effect:
     p_holm: float
     """Corrected over the arms compared in this metric."""
     pairs: tuple[tuple[str, str], ...]
-    """Record ids: the arm's and the baseline's."""
+    """Record ids: the arm's and the reference's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,5 +72,5 @@ class Report:
         return next((cell for cell in self.cells if (cell.arm, cell.metric) == (arm, metric)), None)
 
     def effect(self, arm: str, metric: str) -> Effect | None:
-        """The arm's difference to the baseline in `metric`, if there are pairs."""
+        """The arm's difference to its reference in `metric`, if there are pairs."""
         return next((effect for effect in self.effects if (effect.arm, effect.metric) == (arm, metric)), None)

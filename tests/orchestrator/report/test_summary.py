@@ -22,7 +22,17 @@ OTHER = {1: 0.40, 2: 0.52, 3: 0.58}
 
 
 def arm(name: str) -> Arm:
-    return Arm(name=name, why="", settings={}, changes=(), space=Space(), dropped=(), digest=name)
+    reference = "" if name == "baseline" else "baseline"
+    return Arm(
+        name=name,
+        why="",
+        settings={},
+        changes=(),
+        space=Space(),
+        dropped=(),
+        digest=name,
+        reference=reference,
+    )
 
 
 def plan() -> Plan:
