@@ -178,7 +178,7 @@ class Ledger:
         # One statement checks the token, locks the sweep until the commit, numbers the rows and renews.
         statement = (
             update(sweeps)
-            .where(sweeps.c.id == self._id, sweeps.c.token == lease.token)
+            .where(sweeps.c.id == self._id, sweeps.c.token == lease.token, sweeps.c.holder.is_not(None))
             .values(last_seq=sweeps.c.last_seq + num_rows, expires_at=expires_at)
             .returning(sweeps.c.last_seq)
         )
@@ -189,14 +189,12 @@ class Ledger:
 
     def _lost(self, row: Row[Any], lease: Lease) -> LeaseLost:
         current = _lease_of(row)
-        who = (
-            f"process {current.holder.pid} on {current.holder.host!r}"
-            if current
-            else "a process that has ended"
-        )
+        what = "was released"
+        if current is not None:
+            what = f"was taken by process {current.holder.pid} on {current.holder.host!r}"
         return LeaseLost(
-            f"only the newest holder may write to sweep {self._sweep!r}: {who} took it with "
-            f"token {row.token}, ours is {lease.token}; nothing of ours was written, so stop this process"
+            f"only the newest holder may write to sweep {self._sweep!r}: it {what} with token {row.token}, "
+            f"ours is {lease.token}; nothing of ours was written, so stop this process"
         )
 
     def _refuse_ended(self, connection: Connection, rows: Sequence[dict[str, Any]]) -> None:

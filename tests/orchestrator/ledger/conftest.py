@@ -1,0 +1,30 @@
+"""A ledger in a file of its own."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orchestrator.ledger.store import Ledger
+from tests.support.postgres import serving
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Path]:
+    """Socket folder of a running server."""
+    with serving() as folder:
+        yield folder
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """URL of a ledger that does not exist yet, in a folder with an ugly name."""
+    folder = tmp_path / "with space 'and' quote"
+    folder.mkdir()
+    return f"sqlite:///{folder / 'ledger.db'}"
+
+
+@pytest.fixture
+def ledger(url: str) -> Iterator[Ledger]:
+    with Ledger.open(url, "sweep", create=True) as opened:
+        yield opened

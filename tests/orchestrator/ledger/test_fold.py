@@ -1,0 +1,127 @@
+"""Records as a pure function of events."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.ledger import events as log
+from orchestrator.ledger.codec import trial_from_json, trial_to_json
+from orchestrator.ledger.fold import measurements, records
+from orchestrator.plan.types import Objective
+from orchestrator.trials import Outcome, OutcomeKind
+from tests.support.histories import DEAD, history, measurement, trial_of
+from tests.support.plans import make_plan
+from trainables.protocol import Measurement
+
+PLAN = make_plan(2, posthoc=({"model.x": 0.1},))
+A = PLAN.trials[0].trial_id
+
+
+def opening(commit: str) -> log.Event:
+    return log.opened(1.0, DEAD, "digest", {"commit": commit})
+
+
+def test_a_trial_survives_json() -> None:
+    for number in range(len(PLAN.trials)):
+        trial = replace(trial_of(PLAN, number), source_id="other")
+        assert trial_from_json(trial_to_json(trial)) == trial
+
+
+def test_a_whole_sweep() -> None:
+    found = records(history(PLAN, seed=1), PLAN)
+    assert [record.trial_id for record in found] == [trial.trial_id for trial in PLAN.trials]
+    kinds = list(OutcomeKind)
+    for number, (record, planned) in enumerate(zip(found, PLAN.trials, strict=True)):
+        assert (record.arm, record.phase, record.number, record.seed) == (
+            planned.arm,
+            planned.phase,
+            planned.number,
+            planned.seed,
+        )
+        assert (record.rank, record.overrides) == (planned.rank, planned.overrides)
+        assert record.sweep == PLAN.name
+        assert record.outcome is kinds[number % len(kinds)]
+        assert record.reason == record.outcome.sentence
+        assert record.settings == PLAN.arm(planned.arm).settings
+        assert record.assignment == {"model.x": number / 7}
+        assert record.provenance == {"spec_digest": PLAN.spec_digest, "commit": "c0ffee", "host": "elsewhere"}
+        assert record.last is not None
+        assert record.last.step == 30
+        assert record.attempts in (1, 2)
+        assert record.started_at is not None
+        assert record.ended_at is not None
+        assert record.ended_at - record.started_at == pytest.approx(0.8)
+    assert {record.attempts for record in found} == {1, 2}
+
+
+def test_the_same_events_give_the_same_records() -> None:
+    assert records(history(PLAN, seed=3), PLAN) == records(history(PLAN, seed=3), PLAN)
+
+
+def test_a_stopped_trial_that_goes_on_is_open_again() -> None:
+    events = [
+        opening("old"),
+        log.asked(2.0, trial_of(PLAN, 0)),
+        log.started(3.0, A, 1),
+        log.ended(4.0, A, Outcome(OutcomeKind.STOPPED, "Ctrl-C")),
+        opening("new"),
+        log.started(6.0, A, 2),
+    ]
+    (stopped,) = records(events[:4], PLAN)
+    assert (stopped.outcome, stopped.reason, stopped.ended_at) == (OutcomeKind.STOPPED, "Ctrl-C", 4.0)
+    (open_again,) = records(events, PLAN)
+    assert (open_again.outcome, open_again.reason, open_again.ended_at) == (None, "", None)
+    assert (open_again.started_at, open_again.attempts) == (3.0, 2)
+    assert open_again.provenance["commit"] == "new", "where the newest attempt ran"
+
+
+def test_a_trial_that_was_only_asked_for_has_not_started() -> None:
+    (record,) = records([opening("x"), log.asked(2.0, trial_of(PLAN, 0))], PLAN)
+    assert (record.started_at, record.attempts, record.last, record.best) == (None, 0, None, None)
+
+
+def test_the_first_asking_stands() -> None:
+    other = replace(trial_of(PLAN, 0), assignment={"model.x": 0.9})
+    (record,) = records([log.asked(1.0, trial_of(PLAN, 0)), log.asked(2.0, other)], PLAN)
+    assert record.assignment == {"model.x": 0.0}
+
+
+@given(st.lists(st.floats(-5, 5), min_size=1), st.sampled_from(["max", "min"]))
+def test_best_is_the_first_extreme_of_the_objective(values: list[float], goal: str) -> None:
+    plan = make_plan(1, objectives=(Objective("valid/score", goal), Objective("train/loss", "min")))
+    events = [log.asked(1.0, trial_of(plan, 0))]
+    trial_id = plan.trials[0].trial_id
+    events += [log.measured(2.0, trial_id, measurement(step, value)) for step, value in enumerate(values, 1)]
+    (record,) = records(events, plan)
+    extreme = max(values) if goal == "max" else min(values)
+    assert record.best is not None
+    assert record.best.step == 1 + values.index(extreme)
+    assert record.last is not None
+    assert record.last.step == len(values)
+
+
+def test_a_measurement_without_the_objective_is_never_best() -> None:
+    events = [
+        log.asked(1.0, trial_of(PLAN, 0)),
+        log.measured(2.0, A, Measurement(1, 0.1, {"other": 9.0})),
+        log.measured(2.0, A, measurement(2, 0.1)),
+        log.measured(2.0, A, Measurement(3, 0.3, {"other": 9.0})),
+    ]
+    (record,) = records(events, PLAN)
+    assert record.best is not None
+    assert record.best.step == 2
+
+
+def test_without_a_search_nothing_is_best() -> None:
+    plan = make_plan(1, trials_per_arm=0)
+    (record, *_) = records(history(plan), plan)
+    assert record.best is None
+    assert record.last is not None
+
+
+def test_measurements_come_in_order_and_once() -> None:
+    events = [log.measured(1.0, "a", measurement(step, step / 10)) for step in (1, 3, 2)]
+    events += [log.measured(2.0, "a", measurement(3, 9.0)), log.closed(3.0, "done")]
+    assert measurements(events) == {"a": [measurement(1, 0.1), measurement(2, 0.2), measurement(3, 0.3)]}

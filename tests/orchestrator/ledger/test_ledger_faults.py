@@ -1,0 +1,222 @@
+"""Nothing acknowledged is lost: torn logs, killed writers, full and read-only disks."""
+
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+from sqlalchemy import event as sqlalchemy_event
+from sqlalchemy.exc import OperationalError
+
+from orchestrator.errors import StoreError
+from orchestrator.ledger import events as log
+from orchestrator.ledger.engine import connect, explain
+from orchestrator.ledger.events import Event
+from orchestrator.ledger.store import Ledger
+from tests.support.histories import DEAD, history, measurement
+from tests.support.plans import make_plan
+
+WRITER = """
+import sys
+from orchestrator.ledger.store import Ledger
+from orchestrator.ledger.lease import Holder
+from orchestrator.ledger.events import measured
+from trainables.protocol import Measurement
+
+ledger = Ledger.open(sys.argv[1], "sweep", create=True)
+lease = ledger.claim(Holder.current())
+start = ledger.last_seq()
+for step in range(start + 1, 10_000_000):
+    ledger.append([measured(float(step), "a", Measurement(step, 1.0, {"x": step / 3}))], lease)
+    sys.stdout.write(f"{step}\\n")
+    sys.stdout.flush()
+"""
+
+
+def snapshot(source: Path, target: Path, log_bytes: int) -> str:
+    """The database as a crash of the machine leaves it: its write-ahead log torn after `log_bytes`."""
+    target.mkdir()
+    shutil.copy(source, target / "ledger.db")
+    wal = source.with_name(source.name + "-wal").read_bytes()
+    (target / "ledger.db-wal").write_bytes(wal[:log_bytes])
+    return f"sqlite:///{target / 'ledger.db'}"
+
+
+def test_a_torn_log_reopens_to_a_prefix(tmp_path: Path) -> None:
+    file = tmp_path / "ledger.db"
+    with Ledger.open(f"sqlite:///{file}", "sweep", create=True) as ledger:
+        lease = ledger.claim(DEAD)
+        batches = [[event] for event in history(make_plan(1), seed=1)]
+        for batch in batches:
+            ledger.append(batch, lease)
+        whole = list(ledger.events())
+        size = file.with_name("ledger.db-wal").stat().st_size
+        stream = random.Random(0)
+        cuts = sorted({0, 1, 31, 32, 33, size - 1, size, *(stream.randrange(size) for _ in range(60))})
+        lengths = []
+        for cut in cuts:
+            url = snapshot(file, tmp_path / f"cut-{cut}", cut)
+            lengths.append(_readable_prefix(url, whole))
+    assert lengths == sorted(lengths), "a longer log must not hold less"
+    assert lengths[-1] == len(whole)
+    assert len(set(lengths)) > 5, "the cuts must meet different commits"
+
+
+def _readable_prefix(url: str, whole: list[Event]) -> int:
+    try:
+        ledger = Ledger.open(url, "sweep")
+    except StoreError:
+        return 0  # torn before the sweep itself was committed
+    with ledger:
+        events = list(ledger.events())
+        assert events == whole[: len(events)]
+        lease = ledger.lease() or ledger.claim(DEAD)
+        ledger.append([log.started(1.0, "new", 1)], lease)
+        assert len(list(ledger.events())) == len(events) + 1, "a torn ledger must take new events"
+        return len(events)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_killed_writer_leaves_what_it_acknowledged(tmp_path: Path, seed: int) -> None:
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    stream = random.Random(seed)
+    known = 0
+    for _ in range(2):
+        writer = subprocess.Popen([sys.executable, "-c", WRITER, url], stdout=subprocess.PIPE)
+        assert writer.stdout is not None
+        first = writer.stdout.readline()
+        time.sleep(stream.uniform(0, 0.05))
+        writer.send_signal(signal.SIGKILL)
+        acknowledged = [first, *writer.stdout.readlines()]
+        writer.wait()
+        writer.stdout.close()
+        complete = [int(line) for line in acknowledged if line.endswith(b"\n")]
+        with Ledger.open(url, "sweep") as ledger:
+            steps = [event.payload["step"] for event in ledger.events()]
+        assert steps == list(range(1, len(steps) + 1))
+        assert complete[0] == known + 1
+        assert len(steps) - complete[-1] in (0, 1), "what was acknowledged, and at most the one in flight"
+        known = len(steps)
+
+
+def test_a_full_disk_keeps_what_was_acknowledged(ledger: Ledger) -> None:
+    lease = ledger.claim(DEAD)
+
+    def limit(connection: object, *_: object) -> None:
+        connection.execute("PRAGMA max_page_count = 40")  # type: ignore[attr-defined]
+
+    sqlalchemy_event.listen(ledger._engine, "checkout", limit)
+    written = 0
+
+    def fill() -> None:
+        nonlocal written
+        while True:
+            ledger.append([log.measured(1.0, "a", measurement(written + 1))], lease)
+            written += 1
+
+    with pytest.raises(StoreError, match=r"disk is full; free some space, then `haltsweep resume`"):
+        fill()
+    assert written > 10
+    assert len(list(ledger.events())) == written
+    sqlalchemy_event.remove(ledger._engine, "checkout", limit)
+    ledger._engine.dispose()
+    ledger.append([log.measured(1.0, "a", measurement(written + 1))], lease)
+    assert len(list(ledger.events())) == written + 1
+
+
+def test_a_disk_that_takes_no_more_bytes(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    script = textwrap.dedent(
+        """
+        import resource, signal, sys
+        from orchestrator.errors import StoreError
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+        source = sys.stdin.read()
+        sys.argv = ["-", sys.argv[1]]
+        try:
+            exec(source)
+        except StoreError as error:
+            print(error, file=sys.stderr)
+            sys.exit(7)
+        """
+    )
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
+    done = subprocess.run(
+        [sys.executable, "-c", script, url], input=WRITER, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 7, done.stderr
+    assert "then `haltsweep resume`" in done.stderr
+    with Ledger.open(url, "sweep") as ledger:
+        assert len(list(ledger.events())) == int(done.stdout.split()[-1])
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_ledger_as_a_user(ledger: Ledger, url: str) -> None:
+    Path(url.removeprefix("sqlite:///")).chmod(0o400)
+    with pytest.raises(StoreError, match="make the file and its folder writable"):
+        ledger.claim(DEAD)
+
+
+@pytest.fixture
+def read_only(ledger: Ledger) -> Ledger:
+    def forbid(connection: object, *_: object) -> None:
+        connection.execute("PRAGMA query_only = ON")  # type: ignore[attr-defined]
+
+    sqlalchemy_event.listen(ledger._engine, "checkout", forbid)
+    return ledger
+
+
+def test_a_read_only_database_says_what_to_do(read_only: Ledger) -> None:
+    with pytest.raises(
+        StoreError, match="readonly database; make the file and its folder writable for this user"
+    ):
+        read_only.claim(DEAD)
+
+
+def test_a_missing_folder_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="unable to open database file; check that the folder exists"):
+        Ledger.open(f"sqlite:///{tmp_path / 'gone' / 'ledger.db'}", "sweep", create=True)
+
+
+def test_damage_inside_the_file_is_reported(tmp_path: Path) -> None:
+    file = tmp_path / "ledger.db"
+    with Ledger.open(f"sqlite:///{file}", "sweep", create=True) as ledger:
+        ledger.append(list(history(make_plan(4), seed=1)), ledger.claim(DEAD))
+    content = bytearray(file.read_bytes())
+    content[4096:] = bytes(len(content) - 4096)
+    file.write_bytes(content)
+    with pytest.raises(StoreError, match=r"malformed; it is damaged: keep a copy"):
+        Ledger.open(f"sqlite:///{file}", "sweep")
+
+
+def test_a_database_locked_for_long_says_what_to_do(
+    ledger: Ledger, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrator.ledger.engine.BUSY_TIMEOUT_MS", 50)
+    blocker = connect(url)
+    with (
+        blocker.connect().execution_options(haltsweep_write=True) as connection,
+        connection.begin(),
+        Ledger.open(url, "sweep") as late,
+        pytest.raises(StoreError, match=r"locked; another process has been writing to it for long"),
+    ):
+        late.claim(DEAD)
+    blocker.dispose()
+
+
+def test_an_error_of_another_kind_names_the_database_without_its_password() -> None:
+    engine_url = "postgresql://me:secret@db.example/sweeps"
+    fault = explain(
+        OperationalError("SELECT 1", {}, Exception("server closed the connection")), connect(engine_url).url
+    )
+    assert "server closed the connection; check that the database is reachable" in str(fault)
+    assert "secret" not in str(fault)
+    assert "db.example" in str(fault)

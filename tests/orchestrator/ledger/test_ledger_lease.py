@@ -1,0 +1,140 @@
+"""Who may hold a sweep: the living keep it, the dead lose it, strangers are believed until they are late."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.errors import InputError
+from orchestrator.ledger import events as log
+from orchestrator.ledger import lease as leases
+from orchestrator.ledger.lease import Holder, LeaseHeld, boot_id, process_birth
+from orchestrator.ledger.store import LEASE_S, Ledger
+from tests.support.histories import DEAD
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def timed(url: str, clock: Clock) -> Iterator[Ledger]:
+    with Ledger.open(url, "sweep", create=True, clock=clock) as ledger:
+        yield ledger
+
+
+@pytest.fixture
+def child() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    yield process
+    process.kill()
+    process.wait()
+    assert process.stdin is not None
+    process.stdin.close()
+
+
+def holder_of(pid: int) -> Holder:
+    birth = process_birth(pid)
+    assert birth is not None
+    return Holder(socket.gethostname(), pid, boot_id(), birth, 0.0)
+
+
+def test_a_living_process_of_this_machine_keeps_its_lease_however_late(
+    timed: Ledger, clock: Clock, child: subprocess.Popen[bytes]
+) -> None:
+    timed.claim(holder_of(child.pid))
+    clock.now += 100 * LEASE_S
+    with pytest.raises(
+        LeaseHeld, match=rf"process {child.pid} on host '{socket.gethostname()}' holds it"
+    ) as refusal:
+        timed.claim(Holder.current())
+    assert f"kill {child.pid}" in str(refusal.value)
+    assert "haltsweep status sweep" in str(refusal.value)
+    assert isinstance(refusal.value, InputError)
+    assert refusal.value.lease.holder.pid == child.pid
+    assert timed.held()
+
+
+def test_a_killed_process_of_this_machine_loses_its_lease_at_once(
+    timed: Ledger, child: subprocess.Popen[bytes]
+) -> None:
+    old = timed.claim(holder_of(child.pid))
+    child.send_signal(signal.SIGKILL)
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # now a zombie, its pid still taken
+    assert not timed.held()
+    assert timed.claim(Holder.current()).token == old.token + 1
+
+
+def test_a_reused_pid_is_not_the_holder(timed: Ledger, child: subprocess.Popen[bytes]) -> None:
+    timed.claim(replace(holder_of(child.pid), process_started_at=1.0))
+    assert not timed.held()
+    timed.claim(Holder.current())
+
+
+@pytest.mark.parametrize(
+    "stranger", [DEAD, replace(Holder.current(), boot_id="before the reboot", pid=2**30)]
+)
+def test_elsewhere_only_the_expiry_counts(timed: Ledger, clock: Clock, stranger: Holder) -> None:
+    timed.claim(stranger)
+    clock.now += LEASE_S - 1
+    assert timed.held()
+    with pytest.raises(
+        LeaseHeld, match=rf"process {stranger.pid} on host .*if that machine is gone wait 1 s and try again"
+    ):
+        timed.claim(Holder.current())
+    clock.now += 1
+    assert not timed.held()
+    timed.claim(Holder.current())
+
+
+def test_renewing_and_appending_put_the_expiry_off(timed: Ledger, clock: Clock) -> None:
+    lease = timed.claim(DEAD)
+    for renew in (lambda: timed.renew(lease), lambda: timed.append([log.closed(1.0, "done")], lease)):
+        clock.now += LEASE_S - 1
+        renew()
+        current = timed.lease()
+        assert current is not None
+        assert current.expires_at == clock.now + LEASE_S
+
+
+def test_a_process_does_not_take_the_sweep_from_itself_by_accident(timed: Ledger, clock: Clock) -> None:
+    timed.claim(Holder.current())
+    with pytest.raises(LeaseHeld, match=f"process {os.getpid()}"):
+        timed.claim(Holder.current())
+    clock.now += LEASE_S
+    timed.claim(Holder.current())
+
+
+def test_a_released_sweep_is_free(timed: Ledger, child: subprocess.Popen[bytes]) -> None:
+    lease = timed.claim(holder_of(child.pid))
+    timed.release(lease)
+    timed.claim(Holder.current())
+
+
+def test_birth_tells_processes_apart(child: subprocess.Popen[bytes]) -> None:
+    assert process_birth(child.pid) == process_birth(child.pid)
+    assert process_birth(child.pid) != process_birth(os.getppid())
+    assert process_birth(2**30) is None
+
+
+def test_birth_without_a_proc_file_system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(leases, "Path", lambda name: tmp_path / "nothing" / str(name).strip("/"))
+    assert process_birth(os.getpid()) is not None
+    assert process_birth(2**30) is None
+    assert boot_id().startswith("boot-")
+    assert Holder.current().lives()

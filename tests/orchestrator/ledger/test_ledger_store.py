@@ -1,0 +1,338 @@
+"""What the ledger promises, on SQLite and, where one can be started, on PostgreSQL."""
+
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sqlalchemy import text
+
+from orchestrator.errors import InputError, LeaseLost, StoreError
+from orchestrator.ledger import events as log
+from orchestrator.ledger.engine import connect, transaction
+from orchestrator.ledger.events import Event, EventKind
+from orchestrator.ledger.fold import measurements
+from orchestrator.ledger.lease import Holder
+from orchestrator.ledger.schema import SCHEMA_VERSION
+from orchestrator.ledger.store import Ledger, TrialEnded
+from orchestrator.trials import Outcome, OutcomeKind
+from tests.support.histories import DEAD, history, measurement
+from tests.support.plans import make_plan
+from tests.support.postgres import postgres_url
+
+FINISHED = Outcome(OutcomeKind.FINISHED, "all steps done")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def any_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'ledger.db'}"
+    else:
+        with postgres_url(request) as url:
+            yield url
+
+
+@pytest.fixture
+def store(any_url: str) -> Iterator[Ledger]:
+    with Ledger.open(any_url, "sweep", create=True) as opened:
+        yield opened
+
+
+def without_seq(events: Iterator[Event]) -> list[Event]:
+    return [replace(event, seq=None) for event in events]
+
+
+def execute(url: str, statement: str) -> None:
+    engine = connect(url)
+    try:
+        with transaction(engine, write=True) as connection:
+            connection.execute(text(statement))
+    finally:
+        engine.dispose()
+
+
+def test_what_was_written_is_read_back_by_another_connection(store: Ledger, any_url: str) -> None:
+    written = list(history(make_plan(3), seed=1))
+    assert store.empty
+    store.append(written, store.claim(DEAD))
+    with Ledger.open(any_url, "sweep") as other:
+        read = list(other.events())
+        assert without_seq(iter(read)) == written
+        positions = [event.seq or 0 for event in read]
+        assert positions == sorted(set(positions))
+        assert other.last_seq() == positions[-1]
+        middle = positions[len(positions) // 2]
+        assert list(other.events(after=middle)) == [event for event in read if (event.seq or 0) > middle]
+        assert not other.empty
+
+
+def test_reading_goes_on_over_many_pages(store: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.ledger.store.READ_ROWS", 7)
+    written = list(history(make_plan(4), seed=1))
+    store.append(written, store.claim(DEAD))
+    assert without_seq(store.events()) == written
+
+
+def test_sweeps_of_one_database_do_not_meet(store: Ledger, any_url: str) -> None:
+    lease = store.claim(DEAD)
+    store.append([log.started(1.0, "a", 1), log.measured(2.0, "a", measurement(1))], lease)
+    with Ledger.open(any_url, "other", create=True) as other:
+        assert other.empty
+        assert other.uid != store.uid
+        theirs = other.claim(Holder.current())
+        other.append(
+            [log.started(1.0, "a", 1), log.measured(2.0, "a", measurement(1)), log.ended(3.0, "a", FINISHED)],
+            theirs,
+        )
+        assert len(list(other.events())) == 3
+    store.append([log.measured(3.0, "a", measurement(2))], lease)
+    assert [event.kind for event in store.events()] == [
+        EventKind.STARTED,
+        EventKind.MEASURED,
+        EventKind.MEASURED,
+    ]
+
+
+def test_a_step_is_measured_once_and_the_first_wins(store: Ledger) -> None:
+    lease = store.claim(DEAD)
+    store.append(
+        [log.measured(1.0, "a", measurement(5, 0.1)), log.measured(2.0, "a", measurement(5, 0.2))], lease
+    )
+    store.append(
+        [log.measured(3.0, "a", measurement(5, 0.3)), log.measured(4.0, "b", measurement(5, 0.4))], lease
+    )
+    found = measurements(store.events())
+    assert {trial: [one.metrics["valid/score"] for one in some] for trial, some in found.items()} == {
+        "a": [0.1],
+        "b": [0.4],
+    }
+
+
+def test_nothing_follows_a_final_end(store: Ledger) -> None:
+    lease = store.claim(DEAD)
+    store.append([log.measured(1.0, "a", measurement(1)), log.ended(2.0, "a", FINISHED)], lease)
+    before = list(store.events())
+    for late in (
+        log.measured(3.0, "a", measurement(2)),
+        log.measured(3.0, "a", measurement(1)),
+        log.ended(3.0, "a", FINISHED),
+        log.ended(3.0, "a", Outcome(OutcomeKind.STOPPED, "late")),
+        log.started(3.0, "a", 2),
+        log.checkpointed(3.0, "a", 1, "checkpoints/a/1"),
+    ):
+        with pytest.raises(
+            TrialEnded,
+            match=f"nothing may happen to a trial after its end: a is finished, got .*'{late.kind}'",
+        ):
+            store.append([log.started(3.0, "b", 1), late], lease)
+    assert list(store.events()) == before, "a refused batch must leave nothing behind"
+
+
+def test_nothing_follows_a_final_end_within_one_batch(store: Ledger) -> None:
+    lease = store.claim(DEAD)
+    with pytest.raises(TrialEnded, match="after its end: a is finished"):
+        store.append([log.ended(1.0, "a", FINISHED), log.measured(2.0, "a", measurement(1))], lease)
+    assert store.empty
+
+
+def test_the_store_itself_allows_one_final_end(any_url: str, store: Ledger) -> None:
+    store.append([log.ended(1.0, "a", FINISHED)], store.claim(DEAD))
+    columns = "kind, at, trial_id, step, seconds, outcome, payload"
+    copy = f"SELECT sweep_id, seq + 9, {columns} FROM haltsweep_events"
+    with pytest.raises(StoreError, match=r"(?i)unique"):
+        execute(any_url, f"INSERT INTO haltsweep_events (sweep_id, seq, {columns}) {copy}")
+
+
+def test_a_stopped_trial_goes_on(store: Ledger) -> None:
+    lease = store.claim(DEAD)
+    stopped = Outcome(OutcomeKind.STOPPED, "Ctrl-C")
+    store.append(
+        [log.ended(1.0, "a", stopped), log.started(2.0, "a", 2), log.ended(3.0, "a", stopped)], lease
+    )
+    store.append([log.started(4.0, "a", 3), log.ended(5.0, "a", FINISHED)], lease)
+    assert len(list(store.events())) == 5
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_only_finite_metrics_are_taken(ledger: Ledger, value: float) -> None:
+    lease = ledger.claim(DEAD)
+    with pytest.raises(
+        ValueError, match=r"metrics must be finite, got valid/score=.* from trial a at step=3"
+    ):
+        ledger.append([log.measured(1.0, "a", measurement(3, value))], lease)
+    assert ledger.empty
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.dictionaries(st.text(max_size=8), st.floats(allow_nan=False, allow_infinity=False)),
+    st.text(min_size=1),
+)
+def test_every_finite_float_and_every_text_survives(metrics: dict[str, float], reason: str) -> None:
+    written = [
+        log.measured(0.1 + 0.2, "a", replace(measurement(1), metrics=metrics)),
+        log.ended(1e9 + 1 / 3, "a", Outcome(OutcomeKind.CRASHED, reason)),
+    ]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Ledger.open(f"sqlite:///{folder}/ledger.db", "sweep", create=True) as ledger,
+    ):
+        ledger.append(written, ledger.claim(DEAD))
+        assert without_seq(ledger.events()) == written
+
+
+def test_an_empty_append_does_nothing(ledger: Ledger) -> None:
+    lease = ledger.claim(DEAD)
+    ledger.append([], lease)
+    assert ledger.empty
+
+
+def test_threads_may_share_a_ledger(ledger: Ledger) -> None:
+    lease = ledger.claim(DEAD)
+    threads = [
+        threading.Thread(
+            target=lambda name=name: [
+                ledger.append([log.measured(1.0, name, measurement(step))], lease) for step in range(10)
+            ]
+        )
+        for name in "abcd"
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {trial: len(some) for trial, some in measurements(ledger.events()).items()} == dict.fromkeys(
+        "abcd", 10
+    )
+
+
+def test_a_write_of_many_is_all_or_nothing_for_readers(ledger: Ledger, url: str) -> None:
+    lease = ledger.claim(DEAD)
+    stop = threading.Event()
+    seen: list[int] = []
+
+    def read() -> None:
+        with Ledger.open(url, "sweep") as other:
+            while not stop.is_set():
+                seen.append(len(list(other.events())))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for batch in range(30):
+        ledger.append([log.measured(1.0, "a", measurement(10 * batch + step)) for step in range(10)], lease)
+    stop.set()
+    reader.join()
+    assert {length % 10 for length in seen} == {0}
+
+
+class TestWhere:
+    """Places that hold a ledger, and those that do not."""
+
+    @pytest.mark.parametrize("bad", ["mysql://h/d", "nonsense", "", "mongodb://x", "/tmp/ledger.db"])
+    def test_other_databases_are_refused(self, bad: str) -> None:
+        with pytest.raises(InputError, match=r"must be at sqlite:///FILE or postgresql\+psycopg://.*got"):
+            Ledger.open(bad, "sweep", create=True)
+
+    @pytest.mark.parametrize("bad", ["sqlite://", "sqlite:///:memory:"])
+    def test_a_database_in_memory_is_refused(self, bad: str) -> None:
+        with pytest.raises(InputError, match=r"must be kept in a file, got .*use sqlite:////absolute"):
+            Ledger.open(bad, "sweep", create=True)
+
+    def test_a_missing_file_is_not_made(self, url: str) -> None:
+        with pytest.raises(StoreError, match=r"no ledger at .*ledger.db.; check the path, or launch"):
+            Ledger.open(url, "sweep")
+        assert not Path(url.removeprefix("sqlite:///")).exists()
+
+    def test_an_unknown_sweep_is_answered_with_the_known(self, ledger: Ledger, url: str) -> None:
+        with pytest.raises(StoreError, match=r"no sweep 'swep' in the ledger at .*; it holds: sweep"):
+            Ledger.open(url, "swep")
+
+    def test_opening_twice_with_create_is_the_same_sweep(self, ledger: Ledger, url: str) -> None:
+        ledger.append([log.closed(1.0, "done")], ledger.claim(DEAD))
+        with Ledger.open(url, "sweep", create=True) as again:
+            assert again.uid == ledger.uid
+            assert not again.empty
+
+    def test_a_file_of_something_else(self, url: str) -> None:
+        Path(url.removeprefix("sqlite:///")).write_text(
+            "not a database, but long enough to look like one" * 50
+        )
+        with pytest.raises(StoreError, match=r"not a database; it is damaged or another program's file"):
+            Ledger.open(url, "sweep")
+
+    def test_a_database_without_a_ledger(self, url: str) -> None:
+        execute(url, "CREATE TABLE mine (a INTEGER)")
+        with pytest.raises(
+            StoreError, match="must hold a ledger of haltsweep, but has no table 'haltsweep_schema'"
+        ):
+            Ledger.open(url, "sweep")
+
+    @pytest.mark.parametrize("create", [False, True])
+    def test_a_newer_ledger_is_refused(self, ledger: Ledger, url: str, create: bool) -> None:
+        execute(url, f"UPDATE haltsweep_schema SET version = {SCHEMA_VERSION + 1}")
+        with pytest.raises(
+            StoreError, match=r"schema version=2, written by a newer haltsweep.*pip install --upgrade"
+        ):
+            Ledger.open(url, "sweep", create=create)
+
+    @pytest.mark.parametrize("kind", ["nfs4", "lustre", "cifs"])
+    def test_network_file_systems_are_refused(self, kind: str, tmp_path: Path) -> None:
+        point = tmp_path / "net work"
+        mounts = tmp_path / "mounts"
+        escaped = str(point).replace(" ", "\\040")
+        mounts.write_text(f"/dev/sda / ext4 rw 0 0\nserver:/x {escaped} {kind} rw 0 0\n")
+        with pytest.raises(
+            InputError, match=rf"must be on a local disk, and .* is on {kind}.*--storage postgresql"
+        ):
+            connect(f"sqlite:///{point / 'deep' / 'ledger.db'}", mounts)
+        connect(f"sqlite:///{tmp_path / 'ledger.db'}", mounts)
+
+    def test_the_last_of_two_mounts_at_one_place_counts(self, tmp_path: Path) -> None:
+        mounts = tmp_path / "mounts"
+        mounts.write_text("server:/x / nfs rw 0 0\n/dev/sda / ext4 rw 0 0\n")
+        connect(f"sqlite:///{tmp_path / 'ledger.db'}", mounts)
+
+    def test_postgresql_without_its_driver(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(__import__("sys").modules, "psycopg", None)
+        with pytest.raises(
+            InputError, match=r"needs the driver psycopg.*pip install 'haltsweep\[postgres\]'"
+        ):
+            Ledger.open("postgresql://nobody@localhost/none", "sweep")
+
+
+class TestLease:
+    """Fencing on both kinds of database; who lives is tested in test_lease.py."""
+
+    def test_a_newer_claim_fences_the_older_out(self, any_url: str) -> None:
+        now = [1000.0]
+        with Ledger.open(any_url, "sweep", create=True, clock=lambda: now[0]) as store:
+            old = store.claim(DEAD)
+            now[0] += 61
+            new = store.claim(Holder.current())
+            assert new.token > old.token
+            for act in (lambda: store.append([log.started(1.0, "a", 1)], old), lambda: store.renew(old)):
+                with pytest.raises(
+                    LeaseLost,
+                    match=rf"only the newest holder may write.*token {new.token}, ours is {old.token}",
+                ):
+                    act()
+            assert store.empty
+            store.release(old)
+            assert store.held(), "releasing a lost lease must not free the newer one"
+            store.append([log.started(1.0, "a", 1)], new)
+
+    def test_tokens_grow_over_releases(self, store: Ledger) -> None:
+        tokens = []
+        for _ in range(3):
+            lease = store.claim(DEAD)
+            tokens.append(lease.token)
+            store.release(lease)
+            assert store.lease() is None
+            assert not store.held()
+            with pytest.raises(LeaseLost, match=f"it was released with token {lease.token}"):
+                store.append([log.started(1.0, "a", lease.token)], lease)
+        assert tokens == sorted(set(tokens))
