@@ -1,42 +1,16 @@
-"""From a space and an assignment to settings: which dimensions exist, what is admitted, what is trained."""
+"""Settings of a trial: its arm's, with an assignment applied."""
 
-import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from search_spaces.dimensions import Constraint, Dimension, Value, among
-from search_spaces.paths import MISSING, lookup
-
-_OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = {
-    "<": operator.lt,
-    "<=": operator.le,
-    "==": operator.eq,
-    "!=": operator.ne,
-    ">=": operator.ge,
-    ">": operator.gt,
-}
+from search_spaces.dimensions import Assignment
 
 
 class NothingAdmitted(Exception):
     """No draw met the constraints of the space."""
 
 
-def exists(dimension: Dimension, assignment: Mapping[str, Value], settings: Mapping[str, Any]) -> bool:
-    """Whether every condition of `dimension` holds: a dimension's value first, else the arm's setting."""
-    return all(among(_read(each.path, assignment, settings), each.values) for each in dimension.when)
-
-
-def admits(constraint: Constraint, assignment: Mapping[str, Value], settings: Mapping[str, Any]) -> bool:
-    """Whether `constraint` holds. One about a field that is absent or null says nothing and holds."""
-    left = _read(constraint.left, assignment, settings)
-    right = constraint.right
-    bound = _read(right, assignment, settings) if isinstance(right, str) else right
-    if left is MISSING or left is None or bound is MISSING or bound is None:
-        return True
-    return _OPERATORS[constraint.op](left, bound)
-
-
-def apply(settings: Mapping[str, Any], changes: Mapping[str, Value]) -> dict[str, Any]:
+def apply(settings: Mapping[str, Any], changes: Assignment) -> dict[str, Any]:
     """A copy of `settings` with the field at each dotted path replaced; what is not on a path is shared.
 
     Raises ValueError if a path leads through something that is not a mapping.
@@ -55,7 +29,3 @@ def apply(settings: Mapping[str, Any], changes: Mapping[str, Value]) -> dict[str
             node = node[parent]
         node[last] = value
     return changed
-
-
-def _read(path: str, assignment: Mapping[str, Value], settings: Mapping[str, Any]) -> Any:
-    return assignment[path] if path in assignment else lookup(settings, path)

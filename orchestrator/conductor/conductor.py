@@ -150,8 +150,9 @@ class Conductor:
                 f"the ledger must hold trials of the plan only, got {event.trial_id}; plan and ledger are of "
                 "different sweeps: restore the spec it was launched with"
             )
-        if cell.state is State.ENDED:
-            self._doomed.pop(event.trial_id, None)
+        if cell.state is State.ENDED:  # doomed here as it was then
+            if event.kind is EventKind.ENDED:
+                self._doomed.pop(event.trial_id, None)
         elif event.kind is EventKind.ASKED:
             self._replay_asked(cell, trial_from_json(event.payload))
         elif event.kind is EventKind.MEASURED:

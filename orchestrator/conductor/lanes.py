@@ -70,10 +70,11 @@ class Lane:
 
     def nothing_to_confirm(self, rank: int) -> str:
         """Why no assignment holds `rank`."""
-        ended = ", ".join(f"{count} {kind}" for kind, count in sorted(self.ended.items())) or "none"
+        kinds = Counter(cell.outcome.kind for cell in self.phase("search") if cell.outcome is not None)
+        ended = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
         return (
-            f"a confirm trial needs the assignment of a finished search trial, and arm {self.arm.name!r} has "
-            f"{len(self.winners)} of them, not {rank + 1}; its trials: {ended}"
+            "a confirm trial needs an assignment whose search trial finished, and the search of arm "
+            f"{self.arm.name!r} found {len(self.winners)} where {rank + 1} are needed; its trials: {ended}"
         )
 
     def progress(self, goal: str | None) -> Progress:

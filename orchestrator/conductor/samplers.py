@@ -11,10 +11,11 @@ from typing import Any
 import optuna
 from optuna.trial import TrialState
 
-from orchestrator.conductor.assigning import NothingAdmitted, admits, exists
+from orchestrator.conductor.assigning import NothingAdmitted
 from orchestrator.identity import derive_seed
 from orchestrator.plan.optuna_names import Chosen, chosen_sampler, chosen_stopper
 from orchestrator.plan.types import Arm, SearchPlan
+from search_spaces.algebra import admits, exists
 from search_spaces.dimensions import Assignment, Choice, Constraint, Dimension, Fixed, Float, Value, same
 
 TRIES = 1000
@@ -36,6 +37,7 @@ class ArmSearch:
         self._arm = arm
         self._plan = plan
         self._sampler = chosen_sampler(plan.sampler)
+        self._neutral = optuna.samplers.RandomSampler(seed=0)
         self._trials: dict[int, optuna.Trial] = {}
         self._seen: dict[int, Sequence[float]] = {}
         self._unranked: list[int] = []
@@ -44,6 +46,7 @@ class ArmSearch:
             self._study = optuna.create_study(
                 study_name=arm.name,
                 directions=["maximize" if each.goal == "max" else "minimize" for each in plan.objectives],
+                sampler=self._neutral,
                 pruner=_stopper(plan.stopper),
             )
 
@@ -60,7 +63,6 @@ class ArmSearch:
         if redraw and self._redrawn(number, assignment):
             return
         self._study.enqueue_trial(_encoded(self._arm.space.dimensions, assignment))
-        self._study.sampler = optuna.samplers.RandomSampler(seed=0)
         trial = self._study.ask()
         for path in assignment:
             _suggest(trial, self._arm.space[path])
@@ -109,9 +111,7 @@ class ArmSearch:
     def _draw(self, number: int) -> tuple[optuna.Trial, Assignment]:
         broken: Constraint | None = None
         for attempt in range(TRIES):
-            self._study.sampler = self._fresh(number, attempt)
-            trial = self._study.ask()
-            assignment = self._suggested(trial)
+            trial, assignment = self._attempt(self._fresh(number, attempt))
             broken = self._broken(assignment)
             if broken is None:
                 return trial, assignment
@@ -121,18 +121,22 @@ class ArmSearch:
             "narrow the space so that the constraint can hold"
         )
 
+    def _attempt(self, sampler: optuna.samplers.BaseSampler) -> tuple[optuna.Trial, Assignment]:
+        self._study.sampler = sampler
+        trial = self._study.ask()
+        assignment: dict[str, Value] = {}
+        for dimension in self._arm.space.dimensions:
+            if exists(dimension, assignment, self._arm.settings):
+                assignment[dimension.path] = _suggest(trial, dimension)
+        # Samplers that hear how trials end would try to stop a loop that is not there once all is visited.
+        self._study.sampler = self._neutral
+        return trial, assignment
+
     def _fresh(self, number: int, attempt: int) -> optuna.samplers.BaseSampler:
         constant = self._sampler.class_name in _SEEDED_ONCE
         place: tuple[int, ...] = () if constant else (number, attempt) if attempt else (number,)
         seed = derive_seed(self._plan.seed, self._arm.name, *place)
         return _sampler(self._sampler, seed) if attempt < INFORMED_TRIES else _uniform(seed, attempt)
-
-    def _suggested(self, trial: optuna.Trial) -> Assignment:
-        assignment: dict[str, Value] = {}
-        for dimension in self._arm.space.dimensions:
-            if exists(dimension, assignment, self._arm.settings):
-                assignment[dimension.path] = _suggest(trial, dimension)
-        return assignment
 
     def _redrawn(self, number: int, assignment: Assignment) -> bool:
         """Ask again, for what the sampler notes in the study; another Optuna may answer otherwise."""

@@ -1,4 +1,4 @@
-"""A ledger in memory, and a recorder on it: as strict as the real one, fast enough for thousands of sweeps."""
+"""A ledger in memory, and a recorder on it: as strict as the real one, and fast enough for thousands."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

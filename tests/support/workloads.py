@@ -1,7 +1,8 @@
 """A workload that trains nothing: a quadratic surface, and every way a trial can go wrong.
 
 Settings, all under `train`: `steps`; `fault` (diverge, nan, raise, raise-at-once, oom, kill or none) at step
-`fault_at`; `kills`, how often `kill` happens; `sleep_s` a step. `model.x` is what a search should find: the best is 0.3.
+`fault_at`; `kills`, how often `kill` happens; `sleep_s` a step. `model.x` is what a search should
+find: the best is 0.3.
 """
 
 import json

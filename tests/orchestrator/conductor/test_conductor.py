@@ -1,0 +1,307 @@
+"""What is handed out when, what stops, what is confirmed: no ledger, no clock."""
+
+from itertools import count
+
+import pytest
+
+from orchestrator.conductor import samplers
+from orchestrator.conductor.conductor import Conductor
+from orchestrator.conductor.messages import Continue, Progress, Stop
+from orchestrator.errors import StoreError
+from orchestrator.ledger.events import asked
+from orchestrator.plan.types import Objective, Resources
+from orchestrator.trials import Outcome, OutcomeKind
+from search_spaces.dimensions import Choice, Constraint, Dimension, Space
+from tests.support.plans import LINE, make_arm, make_plan
+from trainables.protocol import Measurement
+
+DONE = Outcome(OutcomeKind.FINISHED, "ran to its end")
+CRASH = Outcome(OutcomeKind.CRASHED, "KeyError")
+STOPPED = Outcome(OutcomeKind.STOPPED, "interrupted")
+
+
+def report(value, step=1, seconds=1.0, **others):
+    return Measurement(step, seconds, {"valid/score": value, **others})
+
+
+def finish(conductor, trial, value=0.5):
+    conductor.hear(trial.trial_id, report(value))
+    conductor.tell(trial.trial_id, DONE)
+
+
+def ask_all(conductor):
+    return list(iter(conductor.ask, None))
+
+
+def names(trials):
+    return [(each.planned.arm, each.planned.phase, each.planned.number) for each in trials]
+
+
+def test_arms_take_turns_by_number():
+    asked_for = names(ask_all(Conductor(make_plan(3, trials_per_arm=2))))
+    assert asked_for == [(f"arm-{arm}", "search", number) for number in range(2) for arm in range(3)]
+
+
+def test_an_arm_is_confirmed_once_its_own_search_has_ended():
+    conductor = Conductor(make_plan(2, trials_per_arm=2))
+    trials = ask_all(conductor)
+    mine = [each for each in trials if each.planned.arm == "arm-1"]
+    finish(conductor, mine[0])
+    assert conductor.ask() is None
+    finish(conductor, mine[1])
+    assert names(ask_all(conductor)) == [("arm-1", "confirm", 0), ("arm-1", "confirm", 1)]
+
+
+def test_the_best_assignment_is_confirmed_on_paired_seeds():
+    conductor = Conductor(make_plan(2, trials_per_arm=3, seeds=(7, 8)))
+    trials = ask_all(conductor)
+    for trial, value in zip(trials, [1.0, 6.0, 3.0, 2.0, 2.0, 5.0], strict=True):
+        finish(conductor, trial, value)
+    confirmed = ask_all(conductor)
+    assert [each.planned.seed for each in confirmed] == [7, 7, 8, 8]
+    winners = {"arm-0": trials[2].assignment, "arm-1": trials[1].assignment}
+    for trial in confirmed:
+        assert trial.assignment == winners[trial.planned.arm]
+        assert trial.settings["model"]["x"] == trial.assignment["model.x"]
+        assert trial.splits == ("test",)
+    assert all(not each.splits for each in trials)
+
+
+def test_the_last_value_counts_not_the_best():
+    conductor = Conductor(make_plan(1, trials_per_arm=2, seeds=(7,)))
+    first, second = ask_all(conductor)
+    conductor.hear(first.trial_id, report(9.0, step=1))
+    conductor.hear(first.trial_id, report(1.0, step=2))
+    conductor.tell(first.trial_id, DONE)
+    finish(conductor, second, 2.0)
+    assert ask_all(conductor)[0].assignment == second.assignment
+
+
+def test_several_winners_are_confirmed_by_rank():
+    conductor = Conductor(make_plan(1, trials_per_arm=3, best=2, seeds=(7, 8)))
+    trials = ask_all(conductor)
+    for trial, value in zip(trials, [1.0, 3.0, 2.0], strict=True):
+        finish(conductor, trial, value)
+    found = [(each.planned.rank, each.assignment) for each in ask_all(conductor)]
+    first, second = trials[1].assignment, trials[2].assignment
+    assert found == [(0, first), (0, first), (1, second), (1, second)]
+
+
+def test_two_objectives_confirm_the_front_by_the_first():
+    objectives = (Objective("valid/score", "max"), Objective("valid/cost", "min"))
+    plan = make_plan(1, trials_per_arm=3, best=2, seeds=(7,), objectives=objectives, sampler="nsga2")
+    conductor = Conductor(plan)
+    trials = ask_all(conductor)
+    for trial, value, cost in zip(trials, [3.0, 5.0, 4.0], [1.0, 9.0, 9.5], strict=True):
+        assert conductor.hear(trial.trial_id, report(value, **{"valid/cost": cost})) == Continue()
+        conductor.tell(trial.trial_id, DONE)
+    assert [each.assignment for each in ask_all(conductor)] == [trials[1].assignment, trials[0].assignment]
+
+
+def test_a_confirmed_trial_is_read_again_under_each_override():
+    overrides = ({"model.shift": 0.1}, {"model.shift": 0.2})
+    conductor = Conductor(make_plan(1, trials_per_arm=1, seeds=(7, 8), posthoc=overrides))
+    finish(conductor, conductor.ask())
+    first, second = ask_all(conductor)
+    finish(conductor, second)
+    rereads = ask_all(conductor)
+    assert [each.source_id for each in rereads] == [second.trial_id] * 2
+    assert [each.settings["model"]["shift"] for each in rereads] == [0.1, 0.2]
+    assert [each.planned.seed for each in rereads] == [8, 8]
+    assert {each.settings["model"]["x"] for each in rereads} == {second.settings["model"]["x"]}
+    finish(conductor, first)
+    assert [each.source_id for each in ask_all(conductor)] == [first.trial_id] * 2
+
+
+def test_without_a_search_the_arms_own_settings_are_confirmed():
+    conductor = Conductor(make_plan(2, trials_per_arm=0, seeds=(7,)))
+    trials = ask_all(conductor)
+    assert names(trials) == [("arm-0", "confirm", 0), ("arm-1", "confirm", 0)]
+    assert [(dict(each.assignment), each.settings["model"]["x"]) for each in trials] == [({}, 0.5)] * 2
+
+
+def test_a_search_alone_ends_with_it():
+    conductor = Conductor(make_plan(1, trials_per_arm=1, seeds=()))
+    assert not conductor.finished
+    finish(conductor, conductor.ask())
+    assert conductor.finished
+    assert conductor.ask() is None
+
+
+def test_a_stopped_trial_is_handed_out_first_and_unchanged():
+    conductor = Conductor(make_plan(2, trials_per_arm=3))
+    first, second = conductor.ask(), conductor.ask()
+    conductor.tell(second.trial_id, STOPPED)
+    conductor.tell(first.trial_id, STOPPED)
+    assert [conductor.ask(), conductor.ask()] == [second, first]
+    assert names([conductor.ask()]) == [("arm-0", "search", 1)]
+
+
+def test_nothing_new_is_handed_out_once_refused():
+    conductor = Conductor(make_plan(1))
+    first = conductor.ask()
+    conductor.refuse_new("the budget is used up")
+    conductor.tell(first.trial_id, STOPPED)
+    assert conductor.ask() is None
+    assert not conductor.finished
+
+
+@pytest.mark.parametrize("kind", [OutcomeKind.DIVERGED, OutcomeKind.OUT_OF_MEMORY, OutcomeKind.PRUNED])
+def test_only_finished_trials_win(kind):
+    conductor = Conductor(make_plan(1, trials_per_arm=2, seeds=(7,), stopper={"name": "median"}))
+    good, bad = ask_all(conductor)
+    conductor.hear(good.trial_id, report(99.0))
+    conductor.tell(good.trial_id, Outcome(kind, "for a reason"))
+    finish(conductor, bad, 0.0)
+    assert ask_all(conductor)[0].assignment == bad.assignment
+
+
+def test_a_search_that_found_nothing_dooms_its_confirm_and_posthoc_trials_alone():
+    plan = make_plan(2, trials_per_arm=1, seeds=(7, 8), posthoc=({"model.shift": 1.0},))
+    conductor = Conductor(plan)
+    first, second = ask_all(conductor)
+    conductor.tell(first.trial_id, Outcome(OutcomeKind.DIVERGED, "nan"))
+    doomed = conductor.take_doomed()
+    phases = [(trial.planned.phase, trial.planned.arm) for trial, _ in doomed]
+    assert sorted(phases) == [("confirm", "arm-0")] * 2 + [("posthoc", "arm-0")] * 2
+    reasons = {trial.planned.phase: outcome.reason for trial, outcome in doomed}
+    assert reasons["confirm"] == (
+        "a confirm trial needs an assignment whose search trial finished, and the search of arm 'arm-0' "
+        "found 0 where 1 are needed; its trials: 1 diverged"
+    )
+    assert "must have finished, but crashed: a confirm trial needs" in reasons["posthoc"]
+    assert {outcome.kind for _, outcome in doomed} == {OutcomeKind.CRASHED}
+    assert conductor.take_doomed() == []
+    finish(conductor, second)
+    assert names(ask_all(conductor)) == [("arm-1", "confirm", 0), ("arm-1", "confirm", 1)]
+
+
+def test_a_rank_nobody_holds_is_doomed():
+    conductor = Conductor(make_plan(1, trials_per_arm=2, best=2, seeds=(7,)))
+    first, second = ask_all(conductor)
+    conductor.tell(first.trial_id, CRASH)
+    finish(conductor, second)
+    ((trial, outcome),) = conductor.take_doomed()
+    assert trial.planned.rank == 1
+    assert "found 1 where 2 are needed; its trials: 1 crashed, 1 finished" in outcome.reason
+
+
+def test_a_failed_confirm_trial_dooms_what_would_read_it():
+    conductor = Conductor(make_plan(1, trials_per_arm=1, seeds=(7,), posthoc=({"model.shift": 1.0},)))
+    finish(conductor, conductor.ask())
+    confirm = conductor.ask()
+    conductor.tell(confirm.trial_id, CRASH)
+    ((trial, outcome),) = conductor.take_doomed()
+    assert trial.source_id == confirm.trial_id
+    assert (
+        outcome.reason == f"its confirmed trial {confirm.trial_id} must have finished, but crashed: KeyError"
+    )
+    assert conductor.finished
+
+
+def test_a_space_that_admits_nothing_dooms_its_search(monkeypatch):
+    monkeypatch.setattr(samplers, "TRIES", 5)
+    space = Space(LINE.dimensions, (Constraint("model.x", ">", 2),))
+    conductor = Conductor(make_plan([make_arm("none", space), make_arm("some")], trials_per_arm=2, seeds=()))
+    assert names(ask_all(conductor)) == [("some", "search", 0), ("some", "search", 1)]
+    assert ["5 draws for arm 'none' did not" in outcome.reason for _, outcome in conductor.take_doomed()] == [
+        True
+    ] * 2
+
+
+def test_a_trial_over_its_time_limit_is_stopped():
+    conductor = Conductor(make_plan(1, resources=Resources(minutes=1.0)))
+    trial = conductor.ask()
+    assert conductor.hear(trial.trial_id, report(0.1, step=1, seconds=60.0)) == Continue()
+    verdict = conductor.hear(trial.trial_id, report(0.1, step=2, seconds=75.0))
+    assert verdict == Stop(OutcomeKind.TIMED_OUT, "1.2 of 1 minutes were used at step 2")
+
+
+def test_the_early_stopper_says_which_and_why():
+    plan = make_plan(1, trials_per_arm=3, stopper={"name": "asha", "grace_steps": 1, "reduction": 2})
+    conductor = Conductor(plan)
+    good, bad, _ = ask_all(conductor)
+    assert conductor.hear(good.trial_id, report(0.9)) == Continue()
+    verdict = conductor.hear(bad.trial_id, report(0.25))
+    assert verdict == Stop(
+        OutcomeKind.PRUNED, "asha keeps better trials of the arm, got valid/score=0.25 at step 1"
+    )
+
+
+def test_no_arm_is_pruned_by_its_betters():
+    plan = make_plan(2, trials_per_arm=2, stopper={"name": "asha", "grace_steps": 1, "reduction": 2})
+    conductor = Conductor(plan)
+    strong, weak, *_ = ask_all(conductor)
+    assert conductor.hear(strong.trial_id, report(0.9)) == Continue()
+    assert conductor.hear(weak.trial_id, report(0.1)) == Continue()
+
+
+def test_a_stop_once_decided_stands():
+    conductor = Conductor(make_plan(1, resources=Resources(minutes=1.0)))
+    trial = conductor.ask()
+    verdict = conductor.hear(trial.trial_id, report(0.1, step=1, seconds=90.0))
+    assert conductor.hear(trial.trial_id, report(0.1, step=2, seconds=95.0)) == verdict
+    assert conductor.settle(trial.trial_id, STOPPED) == Outcome(verdict.kind, verdict.reason)
+    assert conductor.settle(trial.trial_id, DONE) == DONE
+
+
+def test_confirm_trials_are_never_pruned():
+    conductor = Conductor(make_plan(1, trials_per_arm=1, stopper={"name": "threshold", "upper": 0.0}))
+    search = conductor.ask()
+    assert isinstance(conductor.hear(search.trial_id, report(1.0)), Stop)
+    conductor.tell(search.trial_id, DONE)
+    assert conductor.hear(conductor.ask().trial_id, report(1.0)) == Continue()
+
+
+def test_a_search_trial_without_its_objective_has_crashed():
+    conductor = Conductor(make_plan(1))
+    silent, other = conductor.ask(), conductor.ask()
+    assert "objectives valid/score, got no measurement" in conductor.settle(silent.trial_id, DONE).reason
+    conductor.hear(other.trial_id, Measurement(1, 1.0, {"train/loss": 1.0}))
+    settled = conductor.settle(other.trial_id, DONE)
+    assert settled.kind is OutcomeKind.CRASHED
+    assert settled.reason == (
+        "a search trial must report its objectives valid/score, got train/loss; check search.objectives"
+    )
+
+
+def test_progress_counts_every_ending():
+    conductor = Conductor(make_plan(1, trials_per_arm=6, seeds=(7,), stopper={"name": "median"}))
+    trials = ask_all(conductor)
+    for trial, value in zip(trials, count(1)):
+        conductor.hear(trial.trial_id, report(float(value), seconds=10.0))
+    conductor.tell(trials[0].trial_id, DONE)
+    conductor.tell(trials[1].trial_id, DONE)
+    conductor.tell(trials[2].trial_id, Outcome(OutcomeKind.PRUNED, "behind"))
+    conductor.tell(trials[3].trial_id, Outcome(OutcomeKind.TIMED_OUT, "slow"))
+    conductor.tell(trials[4].trial_id, STOPPED)
+    (progress,) = conductor.progress()
+    assert progress == Progress(
+        arm="arm-0", planned=7, running=1, finished=2, pruned=1, failed=1, best=2.0, seconds=60.0
+    )
+    assert progress.ended == 4
+
+
+def test_best_is_the_smallest_where_small_is_good():
+    conductor = Conductor(make_plan(1, objectives=(Objective("valid/score", "min"),)))
+    for value in (3.0, 2.0):
+        finish(conductor, conductor.ask(), value)
+    assert conductor.progress()[0].best == 2.0
+
+
+def test_a_ledger_of_another_plan_is_refused():
+    stranger = Conductor(make_plan(1, seed=5)).ask()
+    with pytest.raises(StoreError, match=f"trials of the plan only, got {stranger.trial_id}"):
+        Conductor(make_plan(1)).replay(asked(0.0, stranger))
+
+
+def test_identical_arms_get_equal_budgets_at_any_time():
+    """A/A arms: however trials end, no arm is ever more than one search trial ahead."""
+    arms = [make_arm(f"twin-{each}", Space((Dimension("model.x", Choice((0.1, 0.9))),))) for each in range(3)]
+    conductor = Conductor(make_plan(arms, trials_per_arm=5, seeds=()))
+    given_out = dict.fromkeys((arm.name for arm in arms), 0)
+    for number, trial in enumerate(iter(conductor.ask, None)):
+        given_out[trial.planned.arm] += 1
+        assert max(given_out.values()) - min(given_out.values()) <= 1
+        conductor.tell(trial.trial_id, CRASH) if number % 4 else finish(conductor, trial)
+    assert set(given_out.values()) == {5}

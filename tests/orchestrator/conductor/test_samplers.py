@@ -1,0 +1,254 @@
+"""The search of one arm: determinism, conditions, constraints, what samplers and stoppers are told."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.conductor import samplers
+from orchestrator.conductor.assigning import NothingAdmitted
+from orchestrator.conductor.samplers import ArmSearch
+from orchestrator.plan.types import Objective, SearchPlan
+from search_spaces.dimensions import Choice, Constraint, Dimension, Fixed, Float, Int, Space, When, contains
+from tests.support.plans import LINE, MAX_SCORE, make_arm
+
+WIDE = Space(
+    (
+        Dimension("model.kind", Choice(("plain", None, 1, True, 0.5))),
+        Dimension("model.x", Float(1e-4, 1.0, log=True)),
+        Dimension("model.step", Float(0.0, 1.0, step=0.25)),
+        Dimension("model.layers", Int(2, 10, step=4)),
+        Dimension("model.width", Int(1, 64, log=True)),
+        Dimension("model.held", Fixed("always")),
+    )
+)
+CONDITIONAL = Space(
+    (
+        Dimension("model.unit", Choice(("token", "sequence", None))),
+        Dimension("model.threshold", Float(0.0, 1.0), (When("model.unit", ("token", "sequence")),)),
+        Dimension("model.pooled", Choice((True, False)), (When("model.unit", ("sequence",)),)),
+        Dimension("model.extra", Float(0.0, 1.0), (When("task.name", ("another",)),)),
+    )
+)
+LATTICE = Space(
+    (
+        Dimension("model.unit", Choice(("token", "sequence", None))),
+        Dimension(
+            "model.threshold", Float(0.0, 1.0, step=0.125), (When("model.unit", ("token", "sequence")),)
+        ),
+        Dimension("model.x", Float(0.0, 1.0, step=0.01)),
+    )
+)
+KEYWORDS = {
+    "random": {},
+    "tpe": {"n_startup_trials": 4},
+    "qmc": {},
+    "nsga2": {"population_size": 4},
+    "nsga3": {"population_size": 4},
+    "BruteForceSampler": {},
+}
+
+
+def search(space=LINE, sampler="random", stopper=None, objectives=MAX_SCORE, seed=0, **keywords):
+    plan = SearchPlan(9, {"name": sampler, **keywords}, stopper, objectives, seed)
+    return ArmSearch(make_arm("arm", space), plan)
+
+
+def run(found, number, values=None, assignment=None):
+    """One trial that reports once and finishes; its value follows from `x` unless given."""
+    if assignment is None:
+        assignment = found.ask(number)
+    else:
+        found.asked(number, assignment)
+    x = float(assignment.get("model.x", 0.5))
+    found.hear(number, 1, values or (-((x - 0.3) ** 2),))
+    found.finished(number)
+    return assignment
+
+
+def draw(number_of_trials, **keywords):
+    found = search(**keywords)
+    return [run(found, number) for number in range(number_of_trials)]
+
+
+@pytest.mark.parametrize("sampler", ["random", "tpe"])
+def test_every_value_is_in_its_domain_and_of_its_type(sampler):
+    for assignment in draw(30, space=WIDE, sampler=sampler):
+        assert tuple(assignment) == WIDE.paths
+        assert all(contains(WIDE[path].domain, value) for path, value in assignment.items())
+
+
+def test_a_choice_keeps_true_and_one_apart():
+    drawn = {repr(assignment["model.kind"]) for assignment in draw(60, space=WIDE)}
+    assert drawn == {"'plain'", "None", "1", "True", "0.5"}  # odds of missing one: 5 * 0.8 ** 60 < 1e-5
+
+
+@pytest.mark.parametrize("sampler", ["random", "tpe"])
+def test_a_dimension_exists_only_under_its_conditions(sampler):
+    for assignment in draw(30, space=CONDITIONAL, sampler=sampler):
+        unit = assignment["model.unit"]
+        assert ("model.threshold" in assignment) == (unit is not None)
+        assert ("model.pooled" in assignment) == (unit == "sequence")
+        assert "model.extra" not in assignment
+
+
+def test_other_seeds_and_numbers_draw_other_values():
+    drawn = draw(4) + draw(4, seed=1)
+    assert len({assignment["model.x"] for assignment in drawn}) == 8
+
+
+@pytest.mark.parametrize("sampler", KEYWORDS)
+@pytest.mark.parametrize("cut", [0, 1, 9, 14])
+def test_a_rebuilt_search_asks_what_the_undisturbed_one_did(sampler, cut):
+    agree_after(cut, 18, sampler, **KEYWORDS[sampler])
+
+
+@pytest.mark.slow
+def test_a_rebuilt_search_by_gaussian_process_agrees():
+    agree_after(5, 7, "gp", n_startup_trials=3)
+
+
+def agree_after(cut, trials, sampler, **keywords):
+    whole = draw(trials, space=LATTICE, sampler=sampler, **keywords)
+    found = search(LATTICE, sampler, **keywords)
+    for number in range(cut):
+        run(found, number, assignment=whole[number])
+    assert [run(found, number) for number in range(cut, trials)] == whole[cut:]
+
+
+def test_a_space_with_fewer_points_than_trials_repeats_itself():
+    space = Space((Dimension("model.x", Choice((0.1, 0.2))),))
+    drawn = draw(5, space=space, sampler="BruteForceSampler")
+    assert {assignment["model.x"] for assignment in drawn[:2]} == {0.1, 0.2}
+    assert len(drawn) == 5
+
+
+@given(st.integers(0, 12), st.integers(0, 2**31))
+@settings(max_examples=6, deadline=None)
+def test_a_rebuilt_search_with_constraints_agrees_whatever_the_seed(cut, seed):
+    space = Space(
+        (Dimension("model.x", Float(0.0, 1.0)), Dimension("model.y", Float(0.0, 1.0))),
+        (Constraint("model.x", "<", "model.y"),),
+    )
+    keywords = {"space": space, "seed": seed, "sampler": "tpe", "n_startup_trials": 3}
+    stopper = {"name": "hyperband", "grace_steps": 1, "max_resource": 9}
+    whole = draw(13, stopper=stopper, **keywords)
+    found = search(stopper=stopper, **keywords)
+    for number in range(cut):
+        run(found, number, assignment=whole[number])
+    assert [run(found, number) for number in range(cut, 13)] == whole[cut:]
+
+
+def test_another_optuna_that_draws_otherwise_is_overruled_by_what_ran():
+    found = search(sampler="qmc")
+    for number in range(4):
+        run(found, number, assignment={"model.x": 0.123})
+    assert found.ask(4)["model.x"] != 0.123
+
+
+def test_running_trials_are_known_to_the_sampler():
+    """Eight asks at once after the same history: a sampler blind to what runs would crowd on one spot."""
+    crowded = search(sampler="tpe")
+    for number in range(12):
+        run(crowded, number)
+    at_once = [crowded.ask(number)["model.x"] for number in range(12, 20)]
+    assert len(set(at_once)) == 8
+    alone = search(sampler="tpe")
+    for number in range(12):
+        run(alone, number)
+    alone.ask(12)
+    alone.failed(12)
+    assert alone.ask(13)["model.x"] != at_once[1]
+
+
+def test_constraints_hold_in_every_draw():
+    space = Space(
+        (Dimension("model.a", Int(1, 10)), Dimension("model.b", Int(1, 10))),
+        (Constraint("model.a", "<", "model.b"), Constraint("model.b", "!=", 7)),
+    )
+    for assignment in draw(25, space=space, sampler="tpe", n_startup_trials=5):
+        assert assignment["model.a"] < assignment["model.b"] != 7
+
+
+def test_a_constraint_that_cannot_hold_is_given_up_on(monkeypatch):
+    monkeypatch.setattr(samplers, "TRIES", 40)
+    space = Space(LINE.dimensions, (Constraint("model.x", ">", 2),))
+    found = search(space)
+    with pytest.raises(
+        NothingAdmitted, match=r"must satisfy model.x > 2, and 40 draws for arm 'arm' did not"
+    ):
+        found.ask(0)
+
+
+def test_a_space_without_dimensions_is_asked_too():
+    assert draw(2, space=Space(), sampler="tpe") == [{}, {}]
+
+
+def test_tpe_learns():
+    # Uniform draws miss the tenth around 0.3 in all of the last ten with odds 0.9 ** 10 = 0.35.
+    last = [assignment["model.x"] for assignment in draw(40, sampler="tpe")[-10:]]
+    assert sum(abs(x - 0.3) < 0.05 for x in last) >= 3
+
+
+def states(found):
+    return [(trial.state.name, trial.values) for trial in found._study.get_trials(deepcopy=False)]
+
+
+def test_a_divergence_ranks_with_the_worst_seen():
+    found = search()
+    run(found, 0, (0.9,))
+    run(found, 1, (0.2,))
+    found.ask(2)
+    found.diverged(2)
+    assert states(found)[2] == ("COMPLETE", [0.2])
+
+
+def test_a_divergence_before_anything_was_seen_waits_for_a_rank():
+    found = search(objectives=(Objective("valid/loss", "min"),))
+    found.ask(0)
+    found.diverged(0)
+    assert states(found)[0][0] == "RUNNING"
+    run(found, 1, (4.0,))
+    assert states(found) == [("COMPLETE", [4.0]), ("COMPLETE", [4.0])]
+
+
+def test_a_divergence_is_worst_in_every_objective():
+    found = search(objectives=(Objective("a", "max"), Objective("b", "min")), sampler="nsga2")
+    run(found, 0, (1.0, 1.0))
+    run(found, 1, (2.0, 3.0))
+    found.ask(2)
+    found.diverged(2)
+    assert states(found)[2] == ("COMPLETE", [1.0, 3.0])
+
+
+def test_failures_and_prunings_are_told_as_such():
+    found = search(stopper={"name": "median"})
+    found.ask(0)
+    found.failed(0)
+    found.ask(1)
+    found.hear(1, 1, (0.4,))
+    found.pruned(1)
+    assert states(found) == [("FAIL", None), ("PRUNED", [0.4])]
+
+
+def test_asha_stops_what_is_behind_at_a_rung_and_spares_the_grace():
+    found = search(stopper={"name": "asha", "grace_steps": 10, "reduction": 2})
+    for number in range(4):
+        found.ask(number)
+    assert not any(found.hear(number, 9, (float(-number),)) for number in range(4))
+    assert [found.hear(number, 10, (float(-number),)) for number in range(4)] == [False, True, True, True]
+
+
+def test_an_early_stopper_rebuilt_from_history_decides_alike():
+    stopper = {"name": "asha", "grace_steps": 1, "reduction": 3}
+    live, rebuilt = search(stopper=stopper), search(stopper=stopper)
+    assignments = [live.ask(number) for number in range(6)]
+    verdicts = [
+        live.hear(number, step, (float(number % 3 * step),)) for step in (1, 3) for number in range(6)
+    ]
+    for number, assignment in enumerate(assignments):
+        rebuilt.asked(number, assignment)
+    again = [
+        rebuilt.hear(number, step, (float(number % 3 * step),)) for step in (1, 3) for number in range(6)
+    ]
+    assert again == verdicts
+    assert {True, False} <= set(verdicts)
