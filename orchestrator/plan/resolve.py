@@ -1,4 +1,4 @@
-"""From drafts to arms with full settings: the baseline of the same cell with only the declared fields changed."""
+"""From drafts to full settings: the baseline of the same cell with only the declared fields changed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,9 +10,8 @@ from orchestrator.plan.faults import Faults
 from orchestrator.plan.settings import Problem, System, checked, fields_of, leaves, with_value
 from orchestrator.plan.types import Change
 from orchestrator.spec.types import Spec
-from search_spaces.wording import nearest
-from search_spaces.parse import shown
 from search_spaces.paths import MISSING, lookup
+from search_spaces.wording import nearest, shown
 from trainables import catalog
 
 
@@ -76,11 +75,11 @@ def _compared(draft: Draft, system: System, home: Mapping[str, Any], first: str,
     return Resolved(draft, system, changes, reference)
 
 
-def _refuse_what_is_there(
-    draft: Draft, home: Mapping[str, Any], system: System, faults: Faults
-) -> None:
+def _refuse_what_is_there(draft: Draft, home: Mapping[str, Any], system: System, faults: Faults) -> None:
     """An arm must not set a field to what the baseline has, unless another model or task reads it anew."""
-    renamed = {path.split(".")[0] for path in draft.changes if path.count(".") == 1 and path.endswith(".name")}
+    renamed = {
+        path.split(".")[0] for path in draft.changes if path.count(".") == 1 and path.endswith(".name")
+    }
     for path in draft.changes:
         root = path.split(".")[0]
         if root in renamed and lookup(home, f"{root}.name") != lookup(system.settings, f"{root}.name"):

@@ -1,15 +1,16 @@
 """From raw settings to full, checked ones, or to everything that is wrong with them in words."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from orchestrator.spec.places import bare
-from search_spaces.wording import hint
-from search_spaces.parse import shown
 from search_spaces.paths import MISSING, ROOTS
+from search_spaces.wording import hint, nearest, shown
 from trainables import catalog
 from trainables.assembly import model_config
 from trainables.settings import Settings
@@ -22,6 +23,7 @@ _READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Settings]]] = {
     "model": model_config,
     "train": train_config,
 }
+_QUOTED: Final = re.compile(r"'([^']*)'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +77,7 @@ def _read(root: str, raw: Mapping[str, Any]) -> Settings | list[Problem]:
     except catalog.UnknownName as error:
         return [Problem(f"{root}.name", str(error) + _other_kind(root, raw.get("name")))]
     except ValidationError as error:
-        return [_problem(root, raw, one["loc"], one["type"], one["msg"], one["input"]) for one in _told(error)]
-
-
-def _told(error: ValidationError) -> list[Any]:
-    return list(error.errors(include_url=False))
+        return [_problem(root, raw, one) for one in error.errors(include_url=False)]
 
 
 def _other_kind(root: str, name: Any) -> str:
@@ -88,16 +86,10 @@ def _other_kind(root: str, name: Any) -> str:
     return f". {name!r} is a {other.removesuffix('s')}" if name in catalog.names(other) else ""
 
 
-def _problem(
-    root: str,
-    raw: Mapping[str, Any],
-    loc: tuple[str | int, ...],
-    kind: str,
-    message: str,
-    given: Any,
-) -> Problem:
+def _problem(root: str, raw: Mapping[str, Any], error: ErrorDetails) -> Problem:
+    loc, given, message = error["loc"], error["input"], error["msg"]
     path = ".".join([root, *map(str, loc)])
-    match kind:
+    match error["type"]:
         case "extra_forbidden":
             fields = _fields_at(_config_class(root, raw), loc[:-1])
             return Problem(path, f"no field {path}. {hint(str(loc[-1]), fields)}")
@@ -107,15 +99,22 @@ def _problem(
             return Problem(path, message.removeprefix("Value error, "))
         case "model_type" | "dict_type":
             return Problem(path, f"must be a mapping, got {shown(given)}")
+        case "literal_error":
+            near = nearest(given, _QUOTED.findall(message)) if isinstance(given, str) else None
+            question = f". Did you mean {near!r}?" if near is not None else ""
+            return Problem(path, f"{_must(message)}, got {shown(given)}{question}")
         case _:
-            return Problem(path, f"{message.replace('Input should be', 'must be')}, got {shown(given)}")
+            return Problem(path, f"{_must(message)}, got {shown(given)}")
+
+
+def _must(message: str) -> str:
+    return message.replace("Input should", "must")
 
 
 def _config_class(root: str, raw: Mapping[str, Any]) -> type[BaseModel]:
     if root == "train":
         return TrainConfig
-    found = catalog.load("tasks" if root == "task" else "models", raw["name"]).Config
-    assert issubclass(found, BaseModel)
+    found: type[BaseModel] = catalog.load("tasks" if root == "task" else "models", raw["name"]).Config
     return found
 
 

@@ -1,4 +1,4 @@
-"""What a plan is made of. Plain values that serialise to JSON; the conductor and the report read nothing else."""
+"""What a plan is made of: plain values that serialise to JSON. Conductor and report read nothing else."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -32,6 +32,9 @@ class Arm:
     """Dimensions of the common space this arm does not have."""
     digest: str
     """Content hash of settings and space; part of every trial id."""
+    reference: str = ""
+    """Name of the arm it is compared with: the baseline of its grid cell. A cell's baseline is compared with
+    that of the first cell, which has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,7 @@ class ArmProof:
     arm: str
     parameters: int
     module_tree_added: tuple[str, ...]
+    """Outermost modules that the baseline lacks, and weights of another shape, with their shapes."""
     module_tree_removed: tuple[str, ...]
     flops_min: float
     """Forward FLOPs of one sequence of the longest training length at the least halting depth."""
@@ -95,7 +99,10 @@ class ArmProof:
     """Loss of the seeded forward pass on two synthetic examples."""
     gradient_norm: float
     functional_change: bool
-    """Whether outputs, gradients or trained function differ from the baseline."""
+    """Whether losses, gradients or the layers run differ from the baseline, on some seeded weights."""
+    evidence: tuple[str, ...] = ()
+    """In what the arm differs from the arm it is compared with: weights, FLOPs, loss, gradient, layers run,
+    training, task. Empty for the baseline alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +161,7 @@ class Plan:
 
     @property
     def baseline(self) -> Arm:
+        """The first arm."""
         return self.arms[0]
 
 

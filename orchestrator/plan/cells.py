@@ -1,0 +1,91 @@
+"""Every trial of a plan, each with an id made from content alone, so that resuming is a look-up.
+
+A search trial's id knows the arm's content, how it is searched, and its number: more trials leave the ids of
+the first ones as they are. A confirm trial's id knows the number of trials its winner was chosen from, since
+that decides what is confirmed.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from orchestrator.identity import derive_seed, digest
+from orchestrator.plan.types import Arm, ConfirmPlan, SearchPlan
+from orchestrator.trials import PlannedTrial
+from search_spaces.dimensions import Value
+from search_spaces.paths import MISSING, lookup
+
+SEARCH: Final = "search"
+CONFIRM: Final = "confirm"
+POSTHOC: Final = "posthoc"
+
+
+def trials(
+    arms: Sequence[Arm],
+    search: SearchPlan | None,
+    confirm: ConfirmPlan | None,
+    posthoc: Sequence[Mapping[str, Value]],
+) -> Iterator[PlannedTrial]:
+    """All trials: phase by phase, in each phase arm by arm."""
+    if search is not None:
+        seeds = [search_seed(search, number) for number in range(search.trials_per_arm)]
+        for arm in arms:
+            yield from _searched(arm, search, seeds)
+    if confirm is not None:
+        for arm in arms:
+            yield from _confirmed(arm, search, confirm)
+        for arm in arms:
+            yield from _reread(arm, search, confirm, posthoc)
+
+
+def search_seed(search: SearchPlan, number: int) -> int:
+    """Seed of search trial `number`, the same in every arm."""
+    return derive_seed(search.seed, SEARCH, number)
+
+
+def rereads(arm: Arm, posthoc: Sequence[Mapping[str, Value]]) -> list[Mapping[str, Value]]:
+    """The posthoc settings that `arm` can be read under: an arm without the field has nothing to read."""
+    return [
+        overrides
+        for overrides in posthoc
+        if all(lookup(arm.settings, path) is not MISSING for path in overrides)
+    ]
+
+
+def _searched(arm: Arm, search: SearchPlan, seeds: Sequence[int]) -> Iterator[PlannedTrial]:
+    identity = _identity(search)
+    for number, seed in enumerate(seeds):
+        trial_id = digest(arm.digest, identity, SEARCH, number)
+        yield PlannedTrial(trial_id, arm.name, SEARCH, number, seed)
+
+
+def _confirmed(arm: Arm, search: SearchPlan | None, confirm: ConfirmPlan) -> Iterator[PlannedTrial]:
+    identity = _chosen_from(search)
+    pairs = ((rank, seed) for rank in range(confirm.best) for seed in confirm.seeds)
+    for number, (rank, seed) in enumerate(pairs):
+        trial_id = digest(arm.digest, identity, CONFIRM, rank, seed)
+        yield PlannedTrial(trial_id, arm.name, CONFIRM, number, seed, rank)
+
+
+def _reread(
+    arm: Arm, search: SearchPlan | None, confirm: ConfirmPlan, posthoc: Sequence[Mapping[str, Value]]
+) -> Iterator[PlannedTrial]:
+    identity = _chosen_from(search)
+    known = rereads(arm, posthoc)
+    cells = ((rank, seed, each) for rank in range(confirm.best) for seed in confirm.seeds for each in known)
+    for number, (rank, seed, overrides) in enumerate(cells):
+        trial_id = digest(arm.digest, identity, POSTHOC, rank, seed, overrides)
+        yield PlannedTrial(trial_id, arm.name, POSTHOC, number, seed, rank, overrides)
+
+
+def _identity(search: SearchPlan) -> dict[str, Any]:
+    """What the course of a search follows from, but for the arm and the number of trials."""
+    return {
+        "sampler": dict(search.sampler),
+        "stopper": None if search.stopper is None else dict(search.stopper),
+        "objectives": [[each.metric, each.goal] for each in search.objectives],
+        "seed": search.seed,
+    }
+
+
+def _chosen_from(search: SearchPlan | None) -> dict[str, Any] | None:
+    return None if search is None else {**_identity(search), "trials_per_arm": search.trials_per_arm}

@@ -1,0 +1,156 @@
+"""What a plan refuses beyond settings and spaces: samplers, stoppers, splits, seeds, posthoc settings."""
+
+from collections.abc import Sequence
+
+import torch
+
+from orchestrator.plan.cells import search_seed
+from orchestrator.plan.faults import Faults
+from orchestrator.plan.optuna_names import (
+    ONE_OBJECTIVE_ONLY,
+    Chosen,
+    Refused,
+    chosen_sampler,
+    chosen_stopper,
+)
+from orchestrator.plan.resolve import Resolved
+from orchestrator.plan.settings import Problem, checked, leaves, with_value
+from orchestrator.plan.types import SearchPlan
+from orchestrator.spec.types import Spec
+from search_spaces.dimensions import Value
+from search_spaces.paths import MISSING, lookup
+from search_spaces.wording import hint, shown
+from trainables.assembly import build_model
+from trainables.tasks import splits
+
+_FIRST_RUNG = {
+    "SuccessiveHalvingPruner": "min_resource",
+    "HyperbandPruner": "min_resource",
+    "MedianPruner": "n_warmup_steps",
+    "PercentilePruner": "n_warmup_steps",
+    "ThresholdPruner": "n_warmup_steps",
+}
+"""Keyword that says before which step a stopper lets every trial live."""
+
+
+def check_samplers(spec: Spec, faults: Faults) -> Chosen | None:
+    """Note what is wrong with sampler and stopper; the stopper, if there is one."""
+    search = spec.search
+    if search is None:
+        return None
+    try:
+        sampler = chosen_sampler(search.sampler)
+        if len(search.objectives) > 1 and sampler.class_name in ONE_OBJECTIVE_ONLY:
+            name = search.sampler["name"]
+            faults.add(
+                f"{name} searches for one objective, got {len(search.objectives)}: choose nsga2 or tpe",
+                "search",
+                "sampler",
+            )
+    except Refused as error:
+        for refusal in error.refusals:
+            faults.add(refusal.message, "search", "sampler", *filter(None, [refusal.keyword]))
+    if search.stopper is None:
+        return None
+    try:
+        return chosen_stopper(search.stopper)
+    except Refused as error:
+        for refusal in error.refusals:
+            faults.add(refusal.message, "search", "stopper", *filter(None, [refusal.keyword]))
+    return None
+
+
+def check_stopper(stopper: Chosen | None, arm: Resolved, faults: Faults) -> None:
+    """A stopper that waits for longer than the training lasts stops nothing."""
+    keyword = _FIRST_RUNG.get(stopper.class_name) if stopper is not None else None
+    grace = stopper.keywords.get(keyword) if stopper is not None and keyword is not None else None
+    if isinstance(grace, int) and grace >= arm.system.train.steps:
+        faults.add(
+            f"can never stop a trial of {arm.draft.name}: it waits for step {grace} "
+            f"and train.steps is {arm.system.train.steps}",
+            "search",
+            "stopper",
+        )
+
+
+def check_splits(spec: Spec, arm: Resolved, faults: Faults) -> None:
+    """Every split to confirm on must be a test split of the arm's task."""
+    if spec.confirm is None:
+        return
+    known = [each.name for each in splits(arm.system.task) if each.role == "test"]
+    for place, name in enumerate(spec.confirm.splits):
+        if name not in known:
+            faults.add(
+                f"the task {lookup(arm.system.settings, 'task.name')} has no test split {name!r}. "
+                f"{hint(name, known)}",
+                "confirm",
+                "splits",
+                place,
+            )
+
+
+def check_seeds(spec: Spec, search: SearchPlan | None, faults: Faults) -> None:
+    """Seeds to confirm on must be unseen by the search."""
+    if spec.confirm is None or search is None:
+        return
+    wanted = set(spec.confirm.seeds)
+    for number in range(search.trials_per_arm):
+        if (seed := search_seed(search, number)) in wanted:
+            faults.add(
+                f"must be unseen by the search, whose trial {number} has the seed {seed}: choose another",
+                "confirm",
+                "seeds",
+                spec.confirm.seeds.index(seed),
+            )
+
+
+def check_published(spec: Spec, arms: Sequence[Resolved], faults: Faults) -> None:
+    """Published figures must stand beside a split that is measured."""
+    measured = {"valid", *(spec.confirm.splits if spec.confirm else ())}
+    known = {each.name for arm in arms for each in splits(arm.system.task)} | measured
+    for place, row in enumerate(spec.published):
+        for split in row.values:
+            if split not in known:
+                keys = ("published", place, "values", split)
+                faults.add(f"no split named {split!r}. {hint(split, sorted(known))}", *keys)
+
+
+def check_posthoc(spec: Spec, arms: Sequence[Resolved], faults: Faults) -> None:
+    """Posthoc settings must exist in the baseline and leave every weight as it is."""
+    for path, values in spec.posthoc.items():
+        if lookup(arms[0].system.settings, path) is MISSING:
+            known = [field for field, _ in leaves(arms[0].system.settings) if not field.startswith("train.")]
+            faults.add(f"the baseline has no field {path}. {hint(path, known)}", "posthoc", path)
+            continue
+        for arm in arms:
+            if lookup(arm.system.settings, path) is MISSING:
+                continue
+            for place, value in enumerate(values):
+                if message := _unreadable(arm, path, value):
+                    faults.add(message, "posthoc", path, place)
+
+
+def _unreadable(arm: Resolved, path: str, value: Value) -> str | None:
+    """Why a checkpoint of `arm` cannot be read with `value` at `path`."""
+    found = checked(with_value(arm.system.settings, path, value))
+    if isinstance(found, list):
+        return _joined(arm, path, value, found)
+    meta = torch.device("meta")
+    before = build_model(arm.system.model, arm.system.shape, 0, meta).state_dict()
+    try:
+        after = build_model(found.model, found.shape, 0, meta).state_dict()
+    except ValueError as error:
+        return f"{arm.draft.name} cannot be built with {path} = {shown(value)}: {error}"
+    if {name: tensor.shape for name, tensor in before.items()} != {
+        name: tensor.shape for name, tensor in after.items()
+    }:
+        return (
+            f"{path} = {shown(value)} changes the weights of {arm.draft.name}, "
+            "so a trained checkpoint cannot be read with it: make it an arm"
+        )
+    return None
+
+
+def _joined(arm: Resolved, path: str, value: Value, problems: list[Problem]) -> str:
+    told = "; ".join(problem.message for problem in problems)
+    return f"{arm.draft.name} cannot have {path} = {shown(value)}: {told}"

@@ -1,0 +1,72 @@
+"""In what two systems differ once they are built and run, and whether that is what was declared."""
+
+from orchestrator.plan.bench import POINTS, Bench, Structure, Trace
+from orchestrator.plan.changes import differences
+from orchestrator.plan.settings import System
+
+MEASURING_ONLY = frozenset({"eval_batch_size", "threads"})
+"""Fields of the training settings that change how a trial is measured and run, never what it learns."""
+FUNCTIONAL = frozenset({"loss", "gradient", "layers run"})
+
+
+def effects(bench: Bench, before: System, after: System) -> tuple[str, ...]:
+    """Everything in which `after` differs from `before`, by a word each; empty if the change has no effect.
+
+    Settings of task and training that no single step shows (data, steps, learning rate, ...) count as they
+    are declared; those the loss reads must change loss or gradient. Raises ValueError for what cannot be run.
+    """
+    old, new = bench.structure(before), bench.structure(after)
+    found = [
+        *(["weights"] if old.shapes != new.shapes else []),
+        *(["FLOPs"] if (old.flops_min, old.flops_max) != (new.flops_min, new.flops_max) else []),
+        *declared(bench, before, after),
+        *_seen(bench.trace(before), bench.trace(after)),
+    ]
+    for point in range(1, POINTS):
+        if found:
+            break
+        found = _seen(bench.trace(before, point), bench.trace(after, point))
+    return tuple(found)
+
+
+def declared(bench: Bench, before: System, after: System) -> list[str]:
+    """`task` and `training` if settings differ there that one step need not show."""
+    read = bench.trace(after).objective_reads | MEASURING_ONLY
+    changed = {
+        change.path.split(".")[0] for change in differences(before.settings["train"], after.settings["train"])
+    }
+    return [
+        *(["task"] if before.settings["task"] != after.settings["task"] else []),
+        *(["training"] if changed - read else []),
+    ]
+
+
+def _seen(before: Trace, after: Trace) -> list[str]:
+    return [
+        *(["loss"] if before.loss != after.loss else []),
+        *(["gradient"] if before.gradients != after.gradients else []),
+        *(["layers run"] if before.layers != after.layers else []),
+    ]
+
+
+def tree_difference(before: Structure, after: Structure) -> tuple[str, ...]:
+    """Outermost modules that only `after` has, then weights both have but of another shape."""
+    only = [name for name in after.modules if name not in before.modules]
+    outermost = [name for name in only if not any(name.startswith(f"{other}.") for other in only)]
+    kinds = [name for name in after.modules if before.modules.get(name, "") not in {"", after.modules[name]}]
+    shapes = [
+        f"{name} {_shape(shape)}"
+        for name, shape in after.shapes.items()
+        if before.shapes.get(name, shape) != shape
+    ]
+    return (*(f"{name}: {after.modules[name]}" for name in [*outermost, *kinds]), *shapes)
+
+
+def reshaped_share(before: Structure, after: Structure) -> float:
+    """Share of the weights both have that have another shape."""
+    shared = before.shapes.keys() & after.shapes.keys()
+    return sum(before.shapes[name] != after.shapes[name] for name in shared) / max(1, len(shared))
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape))

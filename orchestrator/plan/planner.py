@@ -1,0 +1,116 @@
+"""From a spec to a plan, or to all that is wrong with it. Pure: starts nothing, writes nothing."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from orchestrator.identity import digest
+from orchestrator.plan import cells, checks, proof
+from orchestrator.plan.bench import Bench
+from orchestrator.plan.faults import Faults
+from orchestrator.plan.power import power
+from orchestrator.plan.price import by_arm, price
+from orchestrator.plan.resolve import Resolved, resolve
+from orchestrator.plan.serialise import plain
+from orchestrator.plan.spaces import Searched, arm_space, check_bounds
+from orchestrator.plan.types import Arm, ConfirmPlan, Objective, Plan, Resources, SearchPlan
+from orchestrator.spec.load import SpecFile
+from orchestrator.spec.types import Spec
+from search_spaces.dimensions import Value
+
+
+def plan(source: Spec | SpecFile, *, calibrate: bool = False) -> Plan:
+    """All that `source` asks to run, proved, priced and with every trial's id.
+
+    The same spec gives the same plan, but for the seconds of `calibrate`, which times a few real steps of
+    every arm. A `SpecFile` lets faults say on which line they are. Raises `PlanError` with all of them.
+    """
+    spec = source.spec if isinstance(source, SpecFile) else source
+    faults, bench = Faults(source), Bench()
+    stopper = checks.check_samplers(spec, faults)
+    resolved = resolve(spec, faults)
+    if not resolved or not resolved[0].draft.is_baseline:
+        faults.raise_if_any()
+    search = search_plan(spec)
+    _check(spec, resolved, search, faults)
+    spaces = {}
+    for arm in resolved:
+        spaces[arm.draft.name] = arm_space(arm, spec, faults)
+        checks.check_stopper(stopper, arm, faults)
+        check_bounds(arm, spaces[arm.draft.name].space, spec, faults)
+    proofs = proof.prove(resolved, bench, faults)
+    if spec.search is not None:
+        for arm in resolved:
+            proof.check_dimensions(arm, spaces[arm.draft.name].space, spec.search, bench, faults)
+    faults.raise_if_any()
+    arms = tuple(_arm(each, spaces[each.draft.name]) for each in resolved)
+    confirm = _confirm_plan(spec)
+    posthoc = _overrides(spec)
+    trials = tuple(cells.trials(arms, search, confirm, posthoc))
+    counts = by_arm(trials)
+    prices = [
+        price(each, bench, counts.get(each.draft.name, Counter()), calibrate=calibrate) for each in resolved
+    ]
+    return Plan(
+        name=spec.name,
+        question=spec.question,
+        spec_digest=spec.digest,
+        arms=arms,
+        search=search,
+        confirm=confirm,
+        posthoc=posthoc,
+        resources=Resources(**spec.resources.model_dump()),
+        wall_clock_hours=spec.budget.wall_clock_hours if spec.budget else None,
+        trials=trials,
+        proofs=tuple(proofs),
+        prices=tuple(prices),
+        power=power(confirm, sum(bool(each.draft.changes) for each in resolved)) if confirm else None,
+        published=spec.published_rows,
+    )
+
+
+def _check(spec: Spec, resolved: Sequence[Resolved], search: SearchPlan | None, faults: Faults) -> None:
+    for arm in resolved:
+        checks.check_splits(spec, arm, faults)
+    checks.check_seeds(spec, search, faults)
+    checks.check_published(spec, resolved, faults)
+    checks.check_posthoc(spec, resolved, faults)
+    proof.check_names(resolved, faults)
+    proof.check_same(resolved, faults)
+
+
+def _arm(resolved: Resolved, searched: Searched) -> Arm:
+    settings = resolved.system.settings
+    return Arm(
+        name=resolved.draft.name,
+        why=resolved.draft.why,
+        settings=settings,
+        changes=resolved.changes,
+        space=searched.space,
+        dropped=searched.dropped,
+        digest=digest(settings, plain(searched.space)),
+        reference=resolved.reference,
+    )
+
+
+def search_plan(spec: Spec) -> SearchPlan | None:
+    """The search of every arm, None without one."""
+    if spec.search is None:
+        return None
+    return SearchPlan(
+        trials_per_arm=spec.search.trials_per_arm,
+        sampler=spec.search.sampler,
+        stopper=spec.search.stopper,
+        objectives=tuple(Objective(each.metric, each.goal) for each in spec.search.objectives),
+        seed=spec.search.seed,
+    )
+
+
+def _confirm_plan(spec: Spec) -> ConfirmPlan | None:
+    if spec.confirm is None:
+        return None
+    return ConfirmPlan(spec.confirm.best, spec.confirm.seeds, spec.confirm.splits)
+
+
+def _overrides(spec: Spec) -> tuple[Mapping[str, Value], ...]:
+    """One posthoc setting at a time, all others as trained."""
+    return tuple({path: value} for path, values in spec.posthoc.items() for value in values)

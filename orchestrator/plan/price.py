@@ -1,0 +1,91 @@
+"""What a plan costs, by arithmetic; seconds only where a few real steps were timed."""
+
+from collections import Counter
+from collections.abc import Iterable
+from statistics import median
+from time import perf_counter
+
+import torch
+
+from orchestrator.errors import InputError
+from orchestrator.plan.bench import SEED, Bench, Structure
+from orchestrator.plan.resolve import Resolved
+from orchestrator.plan.settings import System
+from orchestrator.plan.types import ArmPrice
+from orchestrator.trials import PlannedTrial
+from trainables.assembly import build_model
+from trainables.costs import peak_memory_bytes
+from trainables.data.synthetic import synthetic_batch
+from trainables.training.step import Learner, one_step
+
+BACKWARD = 3
+"""FLOPs of a training step over those of its forward pass: the backward pass costs twice the forward one."""
+BYTES = 4
+"""Of a saved number."""
+ADAM_MOMENTS = 2
+FEW, MORE = 2, 8
+"""Batch sizes that are timed on a CPU; a step's time is taken to grow evenly with the batch."""
+TIMED_STEPS = 3
+
+
+def price(arm: Resolved, bench: Bench, trials: Counter[str], *, calibrate: bool) -> ArmPrice:
+    """The price of `arm` with so many trials a phase. Raises InputError if a step cannot be timed here."""
+    structure, system = bench.structure(arm.system), arm.system
+    step = BACKWARD * system.train.batch_size
+    return ArmPrice(
+        arm=arm.draft.name,
+        trials=dict(sorted(trials.items())),
+        train_flops_min=step * structure.flops_min,
+        train_flops_max=step * structure.flops_max,
+        peak_memory_bytes=_peak_memory(system),
+        checkpoint_bytes=_checkpoint(system, structure),
+        seconds_per_step=_seconds_per_step(system) if calibrate else None,
+    )
+
+
+def by_arm(trials: Iterable[PlannedTrial]) -> dict[str, Counter[str]]:
+    """Number of trials by arm and phase."""
+    counts: dict[str, Counter[str]] = {}
+    for trial in trials:
+        counts.setdefault(trial.arm, Counter())[trial.phase] += 1
+    return counts
+
+
+def _peak_memory(system: System) -> int:
+    return peak_memory_bytes(system.model, system.shape, system.train.batch_size, system.shape.length_max)
+
+
+def _checkpoint(system: System, structure: Structure) -> int:
+    """Weights, AdamW's moments, and the best weights so far where they are kept."""
+    copies = 1 + ADAM_MOMENTS + (system.train.select == "best")
+    return copies * BYTES * structure.parameters
+
+
+def _seconds_per_step(system: System) -> float:
+    """Seconds of a training step on full-length inputs, on the device that trials would use."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    batch_size = system.train.batch_size
+    before = torch.get_num_threads()
+    torch.set_num_threads(system.train.threads)
+    try:
+        learner = Learner(build_model(system.model, system.shape, SEED, device), system.train, seed=SEED)
+        if device.type == "cuda" or batch_size <= MORE:
+            return _timed(learner, system, batch_size)
+        few, more = _timed(learner, system, FEW), _timed(learner, system, MORE)
+    except ValueError as error:
+        raise InputError(f"a step cannot be timed here: {error}") from error
+    finally:
+        torch.set_num_threads(before)
+    return more + max(0.0, more - few) / (MORE - FEW) * (batch_size - MORE)
+
+
+def _timed(learner: Learner, system: System, examples: int) -> float:
+    """Median seconds of a step on `examples` examples, the first step not counted."""
+    batch = synthetic_batch(system.shape, examples, system.shape.length_max, SEED)
+    batch = type(batch)(*(getattr(batch, name).to(learner.device) for name in ("tokens", "mask", "labels")))
+    seconds = []
+    for step in range(1 + TIMED_STEPS):
+        begin = perf_counter()
+        float(one_step(learner, batch, step).loss)
+        seconds.append(perf_counter() - begin)
+    return median(seconds[1:])

@@ -1,0 +1,191 @@
+"""Proof of ablation: an arm that changes nothing, or more than it declares, is refused."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from orchestrator.plan.bench import Bench
+from orchestrator.plan.effects import FUNCTIONAL, effects, reshaped_share, tree_difference
+from orchestrator.plan.faults import Faults
+from orchestrator.plan.resolve import Resolved
+from orchestrator.plan.settings import System, checked, leaves, with_value
+from orchestrator.plan.spaces import condition_values, dimension_keys, ends
+from orchestrator.plan.types import ArmProof
+from orchestrator.spec.types import Search
+from search_spaces.dimensions import Dimension, Space
+from search_spaces.paths import MISSING, lookup
+
+DIGITS = 6
+"""Significant digits of losses and norms in a plan: the last bits of a sum depend on the machine."""
+MOST = 0.5
+"""A field that reshapes more than this share of the shared weights is a size of the whole model."""
+_TAKES_AWAY = re.compile(r"^(?:minus|no|without)[-_](.+)$")
+
+
+def prove(arms: Sequence[Resolved], bench: Bench, faults: Faults) -> list[ArmProof]:
+    """What building and running every arm showed; what is wrong with an arm goes to `faults`."""
+    by_name = {arm.draft.name: arm for arm in arms}
+    return [
+        proof for arm in arms if (proof := _proof(arm, by_name.get(arm.reference), bench, faults)) is not None
+    ]
+
+
+def _proof(arm: Resolved, reference: Resolved | None, bench: Bench, faults: Faults) -> ArmProof | None:
+    label = () if arm.draft.is_baseline else ("arms", arm.draft.label)
+    try:
+        structure, trace = bench.structure(arm.system), bench.trace(arm.system)
+        found = effects(bench, reference.system, arm.system) if reference else ()
+        before = bench.structure(reference.system) if reference else structure
+    except ValueError as error:
+        faults.add(f"{arm.draft.name} cannot be trained: {error}", *(label or ("baseline",)))
+        return None
+    if not trace.finite:
+        faults.add(
+            f"{arm.draft.name} must begin with a finite loss and gradient, got a loss of {trace.loss} "
+            f"and a gradient norm of {trace.gradient_norm}",
+            *(label or ("baseline",)),
+        )
+        return None
+    if reference is not None and not found:
+        _refuse_no_effect(arm, reference, faults)
+    if reference is not None:
+        _refuse_hidden_size(arm, reference, bench, faults)
+    return ArmProof(
+        arm=arm.draft.name,
+        parameters=structure.parameters,
+        module_tree_added=tree_difference(before, structure),
+        module_tree_removed=tree_difference(structure, before),
+        flops_min=structure.flops_min,
+        flops_max=structure.flops_max,
+        loss=_rounded(trace.loss),
+        gradient_norm=_rounded(trace.gradient_norm),
+        functional_change=bool(FUNCTIONAL & set(found)),
+        evidence=found,
+    )
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")
+
+
+def _refuse_no_effect(arm: Resolved, reference: Resolved, faults: Faults) -> None:
+    paths = list(arm.draft.cell if arm.draft.is_baseline else arm.draft.changes)
+    faults.add(
+        f"{arm.draft.name} changes nothing against {reference.draft.name}: with {', '.join(paths)} set, "
+        "weights, FLOPs, loss, gradient and layers run are the same to the last bit",
+        *arm.draft.keys(paths[0]),
+    )
+
+
+def _refuse_hidden_size(arm: Resolved, reference: Resolved, bench: Bench, faults: Faults) -> None:
+    """A size of the whole model, changed beside something else, must be named: the effect may be its own."""
+    paths = [path for path in arm.draft.changes if path.startswith("model.") and path != "model.name"]
+    if len(paths) < 2 or "model.name" in arm.draft.changes:
+        return
+    sizes = [path for path in paths if _is_size(path, arm, reference, bench)]
+    words = _words(f"{arm.draft.label} {arm.draft.why}")
+    for path in sizes if len(sizes) < len(paths) else ():
+        field = path.rsplit(".", 1)[-1]
+        if field not in words:
+            others = ", ".join(each for each in paths if each not in sizes)
+            faults.add(
+                f"{arm.draft.name} changes {path}, and with it most weights, beside {others}: what it shows "
+                f"could come from either. Make it an arm of its own, or say {field!r} in the arm's why",
+                *arm.draft.keys(path),
+            )
+
+
+def _is_size(path: str, arm: Resolved, reference: Resolved, bench: Bench) -> bool:
+    """Whether `path` alone reshapes most of the weights that remain."""
+    before = lookup(reference.system.settings, path)
+    if before is MISSING:
+        return False
+    without = checked(with_value(arm.system.settings, path, before))
+    if isinstance(without, list):
+        return False
+    return reshaped_share(bench.structure(without), bench.structure(arm.system)) > MOST
+
+
+def check_names(arms: Sequence[Resolved], faults: Faults) -> None:
+    """An arm called after what it takes away must touch it; names that were swapped are found here."""
+    settings = {arm.draft.name: arm.system.settings for arm in arms}
+    for arm in arms:
+        taken = _TAKES_AWAY.match(arm.draft.label)
+        if taken is None or arm.reference not in settings:
+            continue
+        named = _words(taken.group(1)) & _field_words(arm.system.settings, settings[arm.reference])
+        touched = set[str]().union(*(_touched(each.path, each.before, each.after) for each in arm.changes))
+        if named and not named & touched:
+            paths = ", ".join(change.path for change in arm.changes)
+            faults.add(
+                f"is named for {' and '.join(sorted(named))}, which it leaves as it is; it changes {paths}. "
+                "Were two arms swapped? Otherwise give it another name",
+                "arms",
+                arm.draft.label,
+            )
+
+
+def _touched(path: str, *values: Any) -> set[str]:
+    found = _words(path)
+    for value in values:
+        if isinstance(value, Mapping):
+            found |= _field_words({"": value})
+        elif isinstance(value, str):
+            found |= _words(value)
+    return found
+
+
+def _field_words(*settings: Mapping[str, Any]) -> set[str]:
+    fields = (path for each in settings for path, _ in leaves(each))
+    return {word for path in fields for word in _words(path.partition(".")[2])} - {"name"}
+
+
+def _words(text: str) -> set[str]:
+    """Words of a name, path or sentence; `max_layers` gives itself and its parts."""
+    whole = set(re.findall(r"[a-z0-9_]+", text.lower()))
+    return whole | {part for word in whole for part in word.split("_") if part}
+
+
+def check_same(arms: Sequence[Resolved], faults: Faults) -> None:
+    """Two arms must not be one system under two names."""
+    seen: dict[str, Resolved] = {}
+    for arm in arms:
+        key = repr(sorted(leaves(arm.system.settings)))
+        if (other := seen.setdefault(key, arm)) is not arm and not other.draft.is_baseline:
+            faults.add(f"is the same system as {other.draft.name}: drop one of them", "arms", arm.draft.label)
+
+
+def check_dimensions(arm: Resolved, space: Space, search: Search, bench: Bench, faults: Faults) -> None:
+    """A dimension that changes nothing in an arm must be dropped: it only makes the search less thorough."""
+    for dimension in space.dimensions:
+        systems = _systems(arm, dimension, space)
+        try:
+            if len(systems) < 2 or any(effects(bench, systems[0], other) for other in reversed(systems[1:])):
+                continue
+        except ValueError:
+            continue
+        if arm.draft.is_baseline:
+            faults.add(
+                f"varies {dimension.path}, which changes nothing in {arm.draft.name}",
+                *dimension_keys(dimension.path, search),
+            )
+        else:
+            faults.add(
+                f"searches {dimension.path}, which changes nothing in {arm.draft.name}: "
+                f"add {dimension.path} to the arm's drop",
+                "arms",
+                arm.draft.label,
+            )
+
+
+def _systems(arm: Resolved, dimension: Dimension, space: Space) -> list[System]:
+    """The arm at every end of `dimension`, those that cannot be built left out."""
+    settings = arm.system.settings
+    found = []
+    for path, value in condition_values(dimension, space).items():
+        settings = with_value(settings, path, value)
+    for value in ends(dimension.domain):
+        system = checked(with_value(settings, dimension.path, value))
+        if isinstance(system, System):
+            found.append(system)
+    return found
