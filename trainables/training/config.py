@@ -1,7 +1,7 @@
 """What a spec can set under `train`. Loads no torch."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
@@ -70,7 +70,7 @@ class TrainConfig(Settings):
     """CPU threads of PyTorch. Sums depend on it in the last bit; one makes every machine agree."""
 
     @model_validator(mode="after")
-    def _nothing_is_ignored(self) -> Self:
+    def _nothing_is_ignored(self) -> "TrainConfig":
         if self.schedule == "constant" and self.warmup_steps:
             raise ValueError(
                 f"warmup_steps must be 0 with schedule 'constant', got {self.warmup_steps}: "

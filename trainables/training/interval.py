@@ -25,10 +25,6 @@ class Interval:
     def __init__(self, *, device: torch.device, scaled: bool) -> None:
         self._unseen_max = STEPS_UNSEEN_ON_CUDA if device.type == "cuda" else 1
         self._scaled = scaled
-        self.clear()
-
-    def clear(self) -> None:
-        """Begin the next interval."""
         self._unseen: list[tuple[int, Float[Tensor, " 6"]]] = []
         self._sums = dict.fromkeys(_NAMES, 0.0)
         self._steps = 0

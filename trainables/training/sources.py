@@ -60,7 +60,8 @@ class Sources:
         size, seed = self._config.batch_size, self._job.seed
         if self._config.order == "bucketed":
             return Bucketed(self._train.lengths, size, seed).batch_indices
-        return lambda step: batch_indices(len(self._train), size, seed, step)
+        examples = len(self._train)  # not `self`: what refers to itself is freed late
+        return lambda step: batch_indices(examples, size, seed, step)
 
     def _open(self, split: str) -> Split:
         return open_split(self._task, self._names.get(split, split), self._job.data_dir)

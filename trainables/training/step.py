@@ -4,7 +4,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from trainables.layers.dropout import set_dropout_context
@@ -28,7 +28,7 @@ class StepResult:
     """Euclidean norm of the whole gradient before clipping."""
     hits: Float[Tensor, ""]
     counts: Float[Tensor, ""]
-    tokens: Float[Tensor, ""]
+    tokens: Int[Tensor, ""]
     """Real tokens of the batch."""
 
     def row(self) -> Float[Tensor, " 6"]:

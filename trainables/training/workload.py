@@ -80,7 +80,7 @@ class Training:
         self._choose(metrics["valid/accuracy"])
         exhausted = config.patience is not None and progress.stale > config.patience
         progress.finished = progress.step == config.steps or exhausted
-        if progress.finished and self._job.splits:
+        if progress.finished and self._job.phase == "confirm":
             with self._chosen_weights():
                 metrics |= self._measure_tests()
             metrics["model/selected_step"] = float(self._selected_step)
@@ -122,7 +122,7 @@ class Training:
             progress.stale += 1
             return
         progress.best_accuracy, progress.best_step, progress.stale = accuracy, progress.step, 0
-        if self._config.select == "best":
+        if self._config.select == "best" and self._job.phase == "confirm":
             self._state.best = _copied(weights(self._state.learner.model))
 
     @property

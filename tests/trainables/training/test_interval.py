@@ -14,7 +14,7 @@ CPU = torch.device("cpu")
 
 
 def result(*, loss: float = 1.0, norm: float = 2.0, hits: float = 1.0) -> StepResult:
-    return StepResult(*map(torch.tensor, (loss, 0.5, norm, hits, 4.0, 10.0)))
+    return StepResult(*map(torch.tensor, (loss, 0.5, norm, hits, 4.0, 10)))
 
 
 def test_means_over_steps_and_accuracy_over_predictions() -> None:

@@ -129,3 +129,29 @@ def test_half_precision_runs_on_the_cpu() -> None:
 def test_fp16_needs_cuda() -> None:
     with pytest.raises(ValueError, match="precision 'fp16' needs a CUDA device, got a model on 'cpu'"):
         Learner(Bag(), train_config({"steps": 1, "precision": "fp16"}), seed=0)
+
+
+def test_a_scaled_loss_changes_nothing_but_overflow() -> None:
+    """What fp16 does on CUDA, with the scaler alone on the CPU."""
+
+    def steep() -> Bag:
+        model = Bag()
+        with torch.no_grad():
+            model.out *= 1000  # gradients above 1, so that the scale overflows
+        return model
+
+    def learner(scale: float | None) -> Learner:
+        made = Learner(steep(), train_config({"steps": 2, "lr": 0.1, "clip": 0.01}), seed=0)
+        if scale is not None:
+            made.scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+        return made
+
+    plain, scaled, overflowing = learner(None), learner(2.0**12), learner(3e38)
+    norms = [one_step(each, some_batch(), 0).gradient_norm for each in (plain, scaled, overflowing)]
+    torch.testing.assert_close(norms[0], norms[1])
+    assert not math.isfinite(norms[2])
+    for ours, expected in zip(scaled.model.parameters(), plain.model.parameters(), strict=True):
+        torch.testing.assert_close(ours, expected)
+    for ours, expected in zip(overflowing.model.parameters(), steep().parameters(), strict=True):
+        assert torch.equal(ours, expected)
+    assert overflowing.scaler.get_scale() == pytest.approx(1.5e38)

@@ -1,6 +1,7 @@
 """The loop between reports: what is measured when, and that stopping and going on changes nothing."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,8 +88,26 @@ def test_test_splits_are_opened_after_the_last_step_only() -> None:
 
 
 def test_a_search_never_opens_a_test_split() -> None:
-    assert all("far/loss" not in m.metrics for m in run(Training(job("search"))))
+    searching = Training(replace(job(), phase="search"))
+    assert all("far/loss" not in m.metrics for m in run(searching))
     assert set(FakeSources.opened) == {"train", "valid"}
+
+
+def test_a_finished_or_searching_training_saves_no_more_than_is_read_again(tmp_path: Path) -> None:
+    def saved(name: str, training: Training) -> set[str]:
+        (tmp_path / name).mkdir()
+        training.save(tmp_path / name)
+        return {file.name for file in (tmp_path / name).iterdir()}
+
+    confirming, searching = Training(job()), Training(job("search"))
+    confirming.advance()
+    searching.advance()
+    weights_and_state = {"model.safetensors", "state.json"}
+    assert saved("searching", searching) == weights_and_state | {"optimizer.safetensors"}
+    everything = weights_and_state | {"optimizer.safetensors", "best.safetensors"}
+    assert saved("confirming", confirming) == everything
+    run(confirming)
+    assert saved("finished", confirming) == weights_and_state | {"best.safetensors"}
 
 
 @pytest.mark.parametrize("select", ["best", "last"])
