@@ -12,8 +12,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from trainables.layers.block import Block, BlockSettings
-from trainables.layers.boundaries import Boundaries, Pooling, pool
+from trainables.layers.boundaries import NUM_BOUNDARIES, Boundaries, Pooling, pool
 from trainables.layers.tokens import KeysValues, Tokens
+from trainables.layers.work import block_flops, block_saved_bytes
 from trainables.types import Encoded
 
 
@@ -54,3 +55,18 @@ class Encoder(nn.Module):
             computed=depth,
             bound=depth,
         )
+
+
+def depth_range(config: Config) -> tuple[int, int]:
+    """Least and greatest number of layers run on a sequence."""
+    return config.layers, config.layers
+
+
+def forward_flops(config: Config, length: int, layers: int) -> float:
+    """Encoder FLOPs of one sequence of `length` tokens on which `layers` layers are run."""
+    return layers * block_flops(config, None, length + NUM_BOUNDARIES)
+
+
+def saved_bytes(config: Config, rows: int, length: int) -> float:
+    """What a forward pass on `rows` sequences of `length` tokens keeps for the backward pass."""
+    return config.layers * block_saved_bytes(config, None, rows, length + NUM_BOUNDARIES)

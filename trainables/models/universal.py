@@ -33,11 +33,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from trainables.layers.block import Block, BlockSettings
-from trainables.layers.boundaries import Boundaries, Pooling, pool
+from trainables.layers.boundaries import NUM_BOUNDARIES, Boundaries, Pooling, pool
 from trainables.layers.halting import Rule
 from trainables.layers.linear import Linear
 from trainables.layers.precision import sum_dtype
 from trainables.layers.tokens import KeysValues, Tokens
+from trainables.layers.work import block_flops, block_saved_bytes, linear_flops
 from trainables.models._recursion import EarlyExit, Recursion
 from trainables.settings import Settings
 from trainables.types import Encoded
@@ -177,3 +178,38 @@ class Encoder(nn.Module):
             return result.states, kept, result.ponder, computed
         depth, ponder, run = tokens.packing.mean(torch.stack((kept, result.ponder, computed), 1)).unbind(1)
         return result.states, depth.detach(), ponder, run.detach()
+
+
+def depth_range(config: Config) -> tuple[int, int]:
+    """Least and greatest number of layers run on a sequence, a step that is undone included."""
+    halt = config.halt
+    if halt is None or config.early_exit == "none":
+        return config.max_layers, config.max_layers
+    # Before origin nothing can halt; a decision that needs the next layer, or keeps it, has run it.
+    least = halt.origin + (1 if halt.transition or halt.rule == "prefix" else 0)
+    return min(least, config.max_layers), config.max_layers
+
+
+def forward_flops(config: Config, length: int, layers: int) -> float:
+    """Encoder FLOPs of one sequence of `length` tokens on which `layers` layers are run."""
+    tokens = length + NUM_BOUNDARIES
+    work = layers * block_flops(config, config.size_of_gate, tokens)
+    halt = config.halt
+    if halt is None:
+        return work
+    first = not halt.transition and halt.rule == "undo" and layers < config.max_layers
+    decisions = max(0, layers + first - halt.origin)
+    units = tokens if halt.unit == "token" else 1
+    features = (2 if halt.transition else 1) * config.width
+    once = linear_flops(units, features, config.width) + linear_flops(units, config.width, 1)
+    return work + decisions * once
+
+
+def saved_bytes(config: Config, rows: int, length: int) -> float:
+    """What a forward pass on `rows` sequences of `length` tokens keeps when nothing halts early."""
+    tokens = length + NUM_BOUNDARIES
+    layer = block_saved_bytes(config, config.size_of_gate, rows, tokens)
+    if config.halt is not None and config.halt.unit == "token":
+        # Features, hidden layer before and after its GELU, and the mixture, for every token.
+        layer += 4 * rows * tokens * config.width * (4 + config.halt.transition)
+    return config.max_layers * layer

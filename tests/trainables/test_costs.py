@@ -1,0 +1,156 @@
+"""Costs by arithmetic, against what PyTorch counts when the model really runs."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from trainables import costs
+from trainables.assembly import build_model, model_config
+from trainables.layers.dropout import set_dropout_context
+from trainables.types import Batch, TaskShape
+
+LISTOPS = TaskShape(head="classify", vocabulary_size=18, num_classes=10, pad_id=16, length_max=100)
+TOKEN_UT = {"gate": False, "pooling": "mean", "halt": {"unit": "token", "transition": False}}
+ARMS: dict[str, dict[str, Any]] = {
+    "transformer": {"name": "transformer", "layers": 3},
+    "ut": {"name": "universal", **TOKEN_UT},
+    "gut": {"name": "universal"},
+    "gut.no_gate": {"name": "universal", "gate": False},
+    "gut.no_transition": {"name": "universal", "halt": {"transition": False}},
+    "gut.no_global_halt": {"name": "universal", "halt": {"unit": "token"}},
+    "gut.no_halt": {"name": "universal", "halt": None},
+    "gut.origin_1": {"name": "universal", "halt": {"origin": 1}},
+}
+
+
+def published(width: int = 512, heads: int = 8, head_width: int = 64) -> dict[str, int]:
+    """Parameters of the parts at ListOps sizes, by hand."""
+    feedforward_width, vocabulary, classes = 1024, 18, 10
+    feedforward = width * feedforward_width + feedforward_width + feedforward_width * width + width
+    return {
+        "attention": 4 * width * heads * head_width,
+        "feedforward": feedforward,
+        "gate": feedforward,
+        "norm": 2 * 2 * width,
+        "halt.token": (width * width + width) + (width + 1),
+        "halt.transition": (2 * width * width + width) + (width + 1),
+        "readout": (width * width + width) + (width * classes + classes),
+        "embedding": vocabulary * width,
+        "boundaries": 2 * width,
+    }
+
+
+def test_parameters_are_those_of_the_published_systems() -> None:
+    part = published()
+    block = part["attention"] + part["feedforward"] + part["norm"]
+    rest = part["readout"] + part["embedding"] + part["boundaries"]
+    expected = {
+        "transformer": 4 * block + rest,
+        "ut": block + part["halt.token"] + rest,
+        "gut": block + part["gate"] + part["halt.transition"] + rest,
+    }
+    assert expected == {"transformer": 8_680_970, "ut": 2_641_931, "gut": 3_954_187}
+    for arm, count in expected.items():
+        raw = {**ARMS[arm], **({"layers": 4} if arm == "transformer" else {})}
+        model = build_model(raw, LISTOPS, seed=0, device="meta")
+        assert costs.parameters(model) == count
+
+
+def test_groups_of_parameters_are_those_of_the_parts() -> None:
+    part = published()
+    model = build_model(ARMS["gut"], LISTOPS, seed=0, device="meta")
+    expected = {
+        key: part[key] for key in ("attention", "feedforward", "gate", "norm", "readout", "embedding")
+    }
+    expected |= {"halt": part["halt.transition"], "boundaries": part["boundaries"]}
+    assert costs.parameters_by_group(model) == expected
+
+
+def small(arm: str, **more: Any) -> dict[str, Any]:
+    sizes = {"width": 24, "heads": 2, "head_width": 8, "feedforward_width": 40, **more}
+    if ARMS[arm]["name"] == "universal":
+        sizes["max_layers"] = 4
+    return ARMS[arm] | sizes
+
+
+def batch(rows: int, length: int) -> Batch:
+    tokens = torch.arange(rows * length).reshape(rows, length) % LISTOPS.vocabulary_size
+    return Batch(tokens, torch.ones(rows, length, dtype=torch.bool), torch.zeros(rows, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_flops_are_what_the_counter_counts(arm: str) -> None:
+    raw = small(arm, attention="math")
+    if ARMS[arm]["name"] == "universal":
+        raw["early_exit"] = "none"
+    config = model_config(raw)
+    model = build_model(config, LISTOPS, seed=0).eval()
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(batch(1, 9))
+    layers = costs.depth_range(config)[1]
+    assert costs.flops(config, LISTOPS, 9, layers) == counter.get_total_flops()
+
+
+@pytest.mark.parametrize(
+    "arm", [arm for arm in ARMS if ARMS[arm].get("halt", {}) is not None and arm != "transformer"]
+)
+def test_flops_of_the_least_depth_are_what_an_immediate_halt_costs(arm: str) -> None:
+    config = model_config(small(arm, attention="math"))
+    model = build_model(config, LISTOPS, seed=0).eval()
+    model.encoder.halt.outer.bias.data.fill_(50.0)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        encoded = model(batch(1, 9)).encoded
+    least, greatest = costs.depth_range(config)
+    assert greatest == 4
+    assert encoded.computed.tolist() == [least]
+    counted = counter.get_total_flops()
+    if config.halt.unit == "token" and not config.halt.transition:
+        # Keys and values of tokens that halted on the embeddings are made for others that never come.
+        assert counted >= costs.flops(config, LISTOPS, 9, least)
+    else:
+        assert counted == costs.flops(config, LISTOPS, 9, least)
+
+
+def saved_for_backward(arm: str, rows: int, length: int, **more: Any) -> tuple[int, int]:
+    """Bytes autograd keeps, and the estimate of the same step."""
+    config = model_config(small(arm, **more))
+    model = build_model(config, LISTOPS, seed=0)
+    set_dropout_context(model, seed=0, step=0)
+    storages: dict[int, int] = {}
+
+    def pack(x: torch.Tensor) -> torch.Tensor:
+        storages[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+        output = model(batch(rows, length))
+    assert output.loss.requires_grad
+    estimate = costs.peak_memory_bytes(config, LISTOPS, rows, length)
+    own = 4 * sum(parameter.numel() for parameter in model.parameters())
+    weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    kept = sum(size for pointer, size in storages.items() if pointer not in weights)
+    return kept, estimate - 4 * own
+
+
+@pytest.mark.parametrize("attention_dropout", [0.0, 0.2])
+@pytest.mark.parametrize("arm", ARMS)
+def test_memory_is_estimated_within_a_factor_of_one_and_a_half(arm: str, attention_dropout: float) -> None:
+    kept, estimate = saved_for_backward(arm, 16, 30, attention_dropout=attention_dropout)
+    assert 1 / 1.5 < estimate / kept < 1.5
+
+
+def test_memory_grows_with_batch_length_and_bound() -> None:
+    config = model_config(ARMS["gut"])
+    deeper = model_config(ARMS["gut"] | {"max_layers": 20})
+    base = costs.peak_memory_bytes(config, LISTOPS, 32, 100)
+    assert base < costs.peak_memory_bytes(config, LISTOPS, 33, 100)
+    assert base < costs.peak_memory_bytes(config, LISTOPS, 32, 101)
+    assert base < costs.peak_memory_bytes(deeper, LISTOPS, 32, 100)
+
+
+def test_depth_range_of_arms_that_cannot_halt_is_one_depth() -> None:
+    assert costs.depth_range(model_config(small("gut.no_halt"))) == (4, 4)
+    assert costs.depth_range(model_config(small("gut", early_exit="none"))) == (4, 4)
+    assert costs.depth_range(model_config(small("transformer"))) == (3, 3)

@@ -1,0 +1,75 @@
+"""What a model costs before it runs: parameters, FLOPs, memory. Formulas live beside what they describe.
+
+A model file states its own costs in three functions: `depth_range(config)`, the least and greatest number of
+layers a sequence can make it run; `forward_flops(config, length, layers)`; and `saved_bytes(config, rows,
+length)`, what its forward pass keeps for the backward pass when no unit halts early.
+"""
+
+from types import ModuleType
+
+from torch import nn
+
+from trainables import catalog
+from trainables.assembly import build_model
+from trainables.heads.classify import num_logits
+from trainables.layers.block import BlockSettings
+from trainables.layers.work import FLOAT_BYTES, linear_flops
+from trainables.settings import Settings
+from trainables.types import TaskShape
+
+GROUPS = ("embedding", "boundaries", "attention", "feedforward", "gate", "norm", "halt", "readout")
+ADAM_COPIES = 4
+"""Weights, gradients and the two moments of AdamW."""
+
+
+def parameters(model: nn.Module) -> int:
+    """Trainable parameters, each counted once however often it is shared."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def parameters_by_group(model: nn.Module) -> dict[str, int]:
+    """Parameters of each kind of part that is there; sums to `parameters(model)`."""
+    found = dict.fromkeys((*GROUPS, "other"), 0)
+    for name, parameter in model.named_parameters():
+        found[_group(name)] += parameter.numel()
+    assert sum(found.values()) == parameters(model)
+    return {group: count for group, count in found.items() if count}
+
+
+def depth_range(config: Settings) -> tuple[int, int]:
+    """Least and greatest number of layers run on a sequence, a step that is undone included."""
+    found: tuple[int, int] = _model(config).depth_range(config)
+    return found
+
+
+def flops(config: Settings, shape: TaskShape, length: int, layers: int) -> float:
+    """Forward FLOPs of one sequence of `length` tokens when `layers` layers are run on all of it."""
+    assert isinstance(config, BlockSettings)
+    encoder: float = _model(config).forward_flops(config, length, layers)
+    readout = linear_flops(1, config.width, config.width)
+    return encoder + readout + linear_flops(1, config.width, num_logits(shape.num_classes))
+
+
+def peak_memory_bytes(config: Settings, shape: TaskShape, batch_size: int, length: int) -> int:
+    """Estimated peak of one AdamW training step in 32 bits, on `batch_size` sequences of `length` tokens.
+
+    Four copies of the parameters (weights, gradients, two moments), what the greatest number of layers keeps
+    for the backward pass, and the embedded batch with its dropout and START and END (3 widths a token). Early
+    exit, shorter sequences and 16-bit autocast make it less.
+    """
+    assert isinstance(config, BlockSettings)
+    copies = ADAM_COPIES * FLOAT_BYTES * parameters(build_model(config, shape, seed=0, device="meta"))
+    embedded = 3 * FLOAT_BYTES * batch_size * length * config.width
+    saved: float = _model(config).saved_bytes(config, batch_size, length)
+    return round(copies + embedded + saved)
+
+
+def _model(config: Settings) -> ModuleType:
+    return catalog.load("models", vars(config)["name"])
+
+
+def _group(name: str) -> str:
+    parts = name.split(".")
+    if any(part.endswith("norm") for part in parts):
+        return "norm"
+    return next((part for part in parts if part in GROUPS), "other")
