@@ -1,0 +1,109 @@
+from itertools import islice, pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainables.data import order
+from trainables.data.order import Bucketed, batch_indices, evaluation_batches, padding_share
+
+sizes = st.integers(1, 40)
+seeds = st.integers(0, 2**40)
+
+
+@given(sizes, sizes, seeds)
+def test_every_epoch_reads_every_example_once(n: int, batch_size: int, seed: int) -> None:
+    steps = range(-(-3 * n // batch_size))
+    read = np.concatenate([batch_indices(n, batch_size, seed, step) for step in steps])
+    for epoch in range(3):
+        assert sorted(read[epoch * n : (epoch + 1) * n].tolist()) == list(range(n))
+
+
+@given(sizes, sizes, seeds, st.lists(st.integers(0, 30), min_size=1))
+def test_a_step_depends_on_nothing_before_it(n: int, batch_size: int, seed: int, steps: list[int]) -> None:
+    once = {step: batch_indices(n, batch_size, seed, step).tolist() for step in sorted(set(steps))}
+    order._shuffled.cache_clear()
+    for step in steps:
+        batch = batch_indices(n, batch_size, seed, step)
+        assert batch.shape == (batch_size,)
+        assert batch.tolist() == once[step]
+
+
+def test_order_is_pinned() -> None:
+    """A resumed trial, and an arm added next year, must read what the others read."""
+    assert [batch_indices(10, 4, 0, step).tolist() for step in range(4)] == [
+        [1, 8, 9, 3],
+        [7, 0, 6, 2],
+        [5, 4, 9, 3],
+        [5, 0, 1, 7],
+    ]
+
+
+def test_seeds_and_epochs_differ() -> None:
+    read = {tuple(batch_indices(100, 100, seed, epoch).tolist()) for seed in range(3) for epoch in range(3)}
+    assert len(read) == 9
+
+
+@pytest.mark.parametrize(("n", "batch_size", "step"), [(0, 1, 0), (3, 0, 0)])
+def test_sizes_must_be_positive(n: int, batch_size: int, step: int) -> None:
+    with pytest.raises(AssertionError, match="must be positive, got n_examples="):
+        batch_indices(n, batch_size, 0, step)
+
+
+def test_steps_are_counted_from_zero() -> None:
+    with pytest.raises(AssertionError, match="steps are counted from 0, got step=-1"):
+        batch_indices(3, 2, 0, -1)
+
+
+lengths_ = st.lists(st.integers(1, 200), min_size=1, max_size=60).map(np.asarray)
+
+
+@given(lengths_, st.integers(1, 8), st.integers(1, 6), seeds, st.integers(0, 5))
+def test_a_pool_holds_what_random_batches_hold(
+    lengths: np.ndarray, batch_size: int, pool_batches: int, seed: int, pool: int
+) -> None:
+    bucketed = Bucketed(lengths, batch_size, seed, pool_batches)
+    steps = range(pool * pool_batches, (pool + 1) * pool_batches)
+    ours = [bucketed.batch_indices(step) for step in steps]
+    plain = [batch_indices(len(lengths), batch_size, seed, step) for step in steps]
+    assert sorted(np.concatenate(ours).tolist()) == sorted(np.concatenate(plain).tolist())
+    # Sorted by length, the batches of a pool do not interleave.
+    bounds = sorted((int(lengths[batch].min()), int(lengths[batch].max())) for batch in ours)
+    assert all(one[1] <= other[0] for one, other in pairwise(bounds))
+    assert padding_share(lengths, ours) <= padding_share(lengths, plain) + 1e-12
+    fresh = Bucketed(lengths, batch_size, seed, pool_batches)
+    assert fresh.batch_indices(steps[-1]).tolist() == ours[-1].tolist()
+
+
+def test_batches_of_a_pool_are_shuffled() -> None:
+    """Else the model would see lengths rise and fall in step with the pools. Odds of failing: 1 in 16!."""
+    lengths = np.arange(1, 65)
+    bucketed = Bucketed(lengths, 4, seed=0, pool_batches=16)
+    means = [lengths[bucketed.batch_indices(step)].mean() for step in range(16)]
+    assert means != sorted(means)
+
+
+def test_pools_must_be_positive() -> None:
+    with pytest.raises(AssertionError, match="must be positive, got batch_size=4, pool_batches=0"):
+        Bucketed(np.ones(3), 4, 0, pool_batches=0)
+
+
+@given(lengths_, st.integers(1, 8), st.none() | st.integers(1, 400))
+def test_evaluation_reads_every_example_once_longest_first(
+    lengths: np.ndarray, batch_size: int, tokens_max: int | None
+) -> None:
+    batches = list(evaluation_batches(lengths, batch_size, tokens_max))
+    read = np.concatenate(batches)
+    assert sorted(read.tolist()) == list(range(len(lengths)))
+    assert (np.diff(lengths[read]) <= 0).all()
+    for batch in batches:
+        assert 0 < len(batch) <= batch_size
+        assert tokens_max is None or len(batch) == 1 or len(batch) * lengths[batch].max() <= tokens_max
+    again = evaluation_batches(lengths, batch_size, tokens_max)
+    assert [batch.tolist() for batch in islice(again, len(batches))] == [batch.tolist() for batch in batches]
+
+
+def test_padding_share_by_hand() -> None:
+    lengths = np.asarray([1, 3, 4])
+    assert padding_share(lengths, [np.asarray([0, 1]), np.asarray([2])]) == pytest.approx(2 / 10)

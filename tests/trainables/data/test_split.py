@@ -1,0 +1,83 @@
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.oracles.listops_solver import SMALL
+from trainables import tasks
+from trainables.data.split import Split, content_hash
+from trainables.data.store import open_split
+
+PAD = 99
+Row = tuple[list[int], int]
+rows = st.lists(
+    st.tuples(st.lists(st.integers(0, 98), min_size=1, max_size=9), st.integers(0, 9)),
+    min_size=1,
+    max_size=20,
+)
+
+
+def table(examples: list[Row], kind: pa.DataType | None = None) -> pa.Table:
+    kind = kind or pa.large_list(pa.uint8())
+    tokens = pa.array([tokens for tokens, _ in examples], type=kind)
+    return pa.table({"tokens": tokens, "label": pa.array([label for _, label in examples], type=pa.int16())})
+
+
+@given(rows, st.data())
+def test_batches_against_padding_by_hand(examples: list[Row], data: st.DataObject) -> None:
+    indices = data.draw(st.lists(st.integers(0, len(examples) - 1), min_size=1, max_size=10))
+    batch = Split(table(examples), PAD, "").batch(np.asarray(indices))
+    longest = max(len(examples[index][0]) for index in indices)
+    assert batch.tokens.dtype == batch.labels.dtype == torch.int64
+    assert batch.tokens.tolist() == [
+        examples[index][0] + [PAD] * (longest - len(examples[index][0])) for index in indices
+    ]
+    assert torch.equal(batch.mask, batch.tokens != PAD)
+    assert batch.labels.tolist() == [examples[index][1] for index in indices]
+
+
+@given(rows)
+def test_floor_is_what_always_giving_one_answer_scores(examples: list[Row]) -> None:
+    split = Split(table(examples), PAD, "")
+    labels = [label for _, label in examples]
+    assert split.majority_rate == max(np.mean([label == guess for label in labels]) for guess in range(10))
+    assert split.label_histogram == {label: labels.count(label) for label in sorted(set(labels))}
+    assert split.lengths.tolist() == [len(tokens) for tokens, _ in examples]
+    assert len(split) == len(examples)
+
+
+@given(rows, rows)
+def test_equal_hash_means_equal_examples(one: list[Row], other: list[Row]) -> None:
+    assert (content_hash(table(one)) == content_hash(table(other))) == (one == other)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [[([1], 0), ([2, 3], 1)], [([1, 2], 0), ([3], 2)], [([1, 2], 1), ([3], 0)], [([3], 1), ([1, 2], 0)]],
+)
+def test_hash_sees_bounds_labels_and_order(other: list[Row]) -> None:
+    assert content_hash(table(other)) != content_hash(table([([1, 2], 0), ([3], 1)]))
+
+
+def test_hash_does_not_see_the_layout() -> None:
+    examples: list[Row] = [([7], 3), ([1, 2], 0), ([3], 1)]
+    assert content_hash(table(examples, pa.list_(pa.uint8()))) == content_hash(table(examples))
+    assert content_hash(table(examples)[1:]) == content_hash(table(examples[1:]))
+
+
+def test_a_part_of_a_table_reads_like_a_table() -> None:
+    examples: list[Row] = [([7], 3), ([1, 2], 0), ([3], 1)]
+    batch = Split(table(examples)[1:], PAD, "").batch(np.arange(2))
+    assert batch.tokens.tolist() == [[1, 2], [3, PAD]]
+
+
+def test_a_mapped_split_is_not_copied(tmp_path: Path) -> None:
+    before = pa.total_allocated_bytes()
+    split = open_split(tasks.task_config(SMALL), "train", tmp_path)
+    again = open_split(tasks.task_config(SMALL), "train", tmp_path)
+    assert not again._values.flags.writeable
+    assert pa.total_allocated_bytes() - before < split._values.nbytes

@@ -1,0 +1,218 @@
+"""Splits on disk: built once, whole or not there, and one clear error where the disk refuses."""
+
+import errno
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.oracles.listops_solver import SMALL
+from trainables import tasks
+from trainables.data import store
+from trainables.data.store import DataError, open_split, split_path
+from trainables.tasks import listops
+
+CONFIG = tasks.task_config(SMALL)
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the splits that have been built."""
+    made: list[str] = []
+    real = listops.build
+    monkeypatch.setattr(listops, "build", lambda config, split: (made.append(split), real(config, split))[1])
+    return made
+
+
+def left(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_only_what_is_asked_for_is_built_and_only_once(tmp_path: Path, builds: list[str]) -> None:
+    first = open_split(CONFIG, "train", tmp_path)
+    again = open_split(CONFIG, "train", tmp_path)
+    assert builds == ["train"]
+    assert first.content_hash == again.content_hash
+    assert first.verify()
+    assert again.verify()
+    assert left(split_path(CONFIG, "train", tmp_path).parent) == {"train.arrow", "train.json", "train.lock"}
+
+
+def test_a_whole_copy_is_read_without_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A data set shared by a team is mounted read-only."""
+    open_split(CONFIG, "valid", tmp_path)
+    split_path(CONFIG, "valid", tmp_path).with_suffix(".lock").unlink()
+    before = left(split_path(CONFIG, "valid", tmp_path).parent)
+    monkeypatch.setattr(store, "_locked", None)
+    open_split(CONFIG, "valid", tmp_path)
+    assert left(split_path(CONFIG, "valid", tmp_path).parent) == before
+
+
+def test_content_hash_depends_on_content_alone(tmp_path: Path) -> None:
+    hashes = {open_split(CONFIG, "valid", tmp_path / place).content_hash for place in ("a b", "'c'\n")}
+    assert len(hashes) == 1
+    other = tasks.task_config(SMALL | {"data_seed": 1})
+    assert open_split(other, "valid", tmp_path).content_hash not in hashes
+
+
+def test_settings_and_version_make_the_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = tasks.task_config(SMALL | {"train_length_max": 60})
+    places = {split_path(CONFIG, "train", tmp_path), split_path(other, "train", tmp_path)}
+    monkeypatch.setattr(listops, "VERSION", listops.VERSION + 1)
+    assert len(places | {split_path(CONFIG, "train", tmp_path)}) == 3
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def other_seal(path: Path) -> None:
+    seal = json.loads(path.with_suffix(".json").read_text())
+    path.with_suffix(".json").write_text(json.dumps(seal | {"content_hash": "0" * 32}))
+
+
+def torn_seal(path: Path) -> None:
+    path.with_suffix(".json").write_text('{"bytes": 3')
+
+
+def seal_of_nothing(path: Path) -> None:
+    path.with_suffix(".json").write_text("[]")
+
+
+def zeros(path: Path) -> None:
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+def emptied(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+DAMAGES = [cut, emptied, other_seal, torn_seal, seal_of_nothing, zeros]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_copy_is_built_again(
+    damage: Callable[[Path], None], tmp_path: Path, builds: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = open_split(CONFIG, "valid", tmp_path).content_hash
+    damage(split_path(CONFIG, "valid", tmp_path))
+    with caplog.at_level(logging.WARNING):
+        again = open_split(CONFIG, "valid", tmp_path)
+    assert "valid.arrow is damaged (" in caplog.text
+    assert "building it again" in caplog.text
+    assert builds == ["valid", "valid"]
+    assert again.content_hash == whole
+    assert again.verify()
+
+
+@pytest.mark.parametrize("suffix", [".arrow", ".json"])
+def test_a_missing_part_is_built_again(suffix: str, tmp_path: Path, builds: list[str]) -> None:
+    open_split(CONFIG, "valid", tmp_path)
+    split_path(CONFIG, "valid", tmp_path).with_suffix(suffix).unlink()
+    open_split(CONFIG, "valid", tmp_path)
+    assert builds == ["valid", "valid"]
+
+
+def test_verify_finds_what_the_cheap_check_cannot(tmp_path: Path) -> None:
+    open_split(CONFIG, "valid", tmp_path)
+    path = split_path(CONFIG, "valid", tmp_path)
+    content = bytearray(path.read_bytes())
+    row = bytes(open_split(CONFIG, "valid", tmp_path)._values[:40])
+    content[content.index(row)] ^= 1
+    path.write_bytes(content)
+    assert not open_split(CONFIG, "valid", tmp_path).verify()
+
+
+def test_a_full_disk_is_one_clear_error_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(
+            DataError, match=r"free space .* got No space left on device for .*choose another"
+        ):
+            open_split(CONFIG, "valid", tmp_path)
+    assert left(split_path(CONFIG, "valid", tmp_path).parent) == {"valid.lock"}
+    assert open_split(CONFIG, "valid", tmp_path).verify()
+
+
+def test_a_data_dir_that_cannot_be_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(
+        DataError, match="data_dir must be a folder with free space that can be written, got Not"
+    ):
+        open_split(CONFIG, "valid", tmp_path / "file")
+
+
+def test_an_unknown_split_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        ValueError, match=r"listops has no split 'test'\. Known: train, valid, near-iid, length-20"
+    ):
+        open_split(CONFIG, "test", tmp_path)
+    assert left(tmp_path) == set()
+
+
+def test_many_at_once_end_with_one_copy(tmp_path: Path, builds: list[str]) -> None:
+    start = threading.Barrier(4)
+    hashes: list[str] = []
+
+    def work() -> None:
+        start.wait()
+        hashes.append(open_split(CONFIG, "valid", tmp_path).content_hash)
+
+    workers = [threading.Thread(target=work) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert builds == ["valid"]
+    assert len(hashes) == 4
+    assert len(set(hashes)) == 1
+
+
+def open_elsewhere(data_dir: Path, before: str = "pass") -> subprocess.Popen[str]:
+    code = (
+        "import os, signal, sys, time; from pathlib import Path; from trainables import tasks;"
+        "from trainables.data import store; from tests.oracles.listops_solver import SMALL;"
+        f"{before};"
+        "print(store.open_split(tasks.task_config(SMALL), 'valid', Path(sys.argv[1])).content_hash)"
+    )
+    command = [sys.executable, "-c", code, str(data_dir)]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+def test_two_processes_at_once_end_with_one_good_copy(tmp_path: Path) -> None:
+    workers = [open_elsewhere(tmp_path) for _ in range(2)]
+    answers = [worker.communicate()[0].strip() for worker in workers]
+    split = open_split(CONFIG, "valid", tmp_path)
+    assert answers == [split.content_hash] * 2
+    assert split.verify()
+    assert left(split_path(CONFIG, "valid", tmp_path).parent) == {"valid.arrow", "valid.json", "valid.lock"}
+
+
+@pytest.mark.parametrize("call", [1, 2, 3])
+def test_a_killed_builder_leaves_nothing_that_is_trusted(
+    call: int, tmp_path: Path, builds: list[str]
+) -> None:
+    """Killed while it brings the data, its folder or the seal to the disk; the lock dies with it."""
+    kill = (
+        "calls = iter(range(1, 9));"
+        f"os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL) if next(calls) == {call} else None"
+    )
+    builder = open_elsewhere(tmp_path, kill)
+    builder.communicate()
+    assert builder.returncode == -signal.SIGKILL
+    assert open_split(CONFIG, "valid", tmp_path).verify()
+    assert builds == ["valid"]
+    assert left(split_path(CONFIG, "valid", tmp_path).parent) == {"valid.arrow", "valid.json", "valid.lock"}
