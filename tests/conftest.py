@@ -2,6 +2,7 @@
 
 import os
 
+from hypothesis import settings
 from jaxtyping import install_import_hook
 
 # Tests work on tiny tensors, where threads only wait for each other; read when torch is first imported.
@@ -10,3 +11,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 install_import_hook(
     ["trainables.layers", "trainables.models", "trainables.heads", "trainables.types"], "beartype.beartype"
 )
+
+# A slow machine is no failure.
+settings.register_profile("haltsweep", deadline=None)
+settings.load_profile("haltsweep")

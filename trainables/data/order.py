@@ -46,7 +46,8 @@ class Bucketed:
     def batch_indices(self, step: int) -> np.ndarray:
         """Indices (int64) of the examples of the 0-based `step`."""
         pool, batch = divmod(step, self._pool_batches)
-        return self._pool(pool)[batch]
+        indices: np.ndarray = self._pool(pool)[batch]
+        return indices
 
     def _make_pool(self, pool: int) -> np.ndarray:
         """All batches of one pool, a row each."""

@@ -46,16 +46,18 @@ def open_split(config: Settings, split: str, data_dir: Path) -> Split:
         raise ValueError(f"{task_name(config)} has no split {split!r}. Known: {', '.join(known)}")
     path = split_path(config, split, data_dir)
     try:
-        table = _read(path)
+        table, _ = _read(path)
         if table is None:
             path.parent.mkdir(parents=True, exist_ok=True)
             with _locked(path.with_suffix(".lock")):
                 # Another process may have built it while this one waited.
-                table = _read(path)
+                table, fault = _read(path)
+                if fault:
+                    LOG.warning("%s is damaged (%s); building it again", path, fault)
                 if table is None:
                     _write(module.build(config, split), path, _address(config))
-                    table = _read(path)
-                    assert table is not None, f"what was just written must be readable: {path}"
+                    table, fault = _read(path)
+                    assert table is not None, f"what was just written must be readable: {path}: {fault}"
     except OSError as error:
         raise DataError(
             f"data_dir must be a folder with free space that can be written, got {error.strerror or error} "
@@ -81,8 +83,8 @@ def _address(config: Settings) -> dict[str, Any]:
     }
 
 
-def _read(path: Path) -> pa.Table | None:
-    """The table, memory-mapped, or None where there is no whole copy."""
+def _read(path: Path) -> tuple[pa.Table | None, str]:
+    """The table, memory-mapped, or None where there is no whole copy; and what is wrong with a bad one."""
     try:
         seal = json.loads(path.with_suffix(".json").read_bytes())
         table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
@@ -91,13 +93,10 @@ def _read(path: Path) -> pa.Table | None:
             (f"{key} must be {seal[key]}, got {found[key]}" for key in found if seal[key] != found[key]), ""
         )
     except FileNotFoundError:
-        return None
+        return None, ""
     except (ValueError, KeyError, TypeError) as error:
-        fault = f"{type(error).__name__}: {error}"
-    if fault:
-        LOG.warning("%s is damaged (%s); building it again", path, fault)
-        return None
-    return table
+        return None, f"{type(error).__name__}: {error}"
+    return (None, fault) if fault else (table, "")
 
 
 def _hash_of(table: pa.Table) -> str:

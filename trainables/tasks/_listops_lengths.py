@@ -3,7 +3,7 @@
 The process makes a tree of 900 to 1000 tokens once in tens of thousands of draws. Instead of drawing until
 one comes up, the distribution of lengths is computed, a length is drawn from the allowed ones, and a tree is
 drawn among those of that length (the recursive method of Flajolet, Zimmermann and Van Cutsem 1994, "A
-calculus for the random generation of labelled combinatorial structures"). The law is exactly that of rejection.
+calculus for the random generation of labelled combinatorial structures"). The law is that of rejection.
 
 Only separate additions and multiplications of float64 are used, in a fixed order, so that tables and draws
 are the same on every machine.

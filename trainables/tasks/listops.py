@@ -65,7 +65,9 @@ class Config(Settings):
     trees: int = Field(default=100_000, ge=100, le=2_000_000)
     """Unique trees of the corpus that near-iid, valid and, of what is left, train are taken from."""
     near_iid_examples: int = Field(default=10_000, ge=1)
+    """Corpus trees kept for the test split near-iid."""
     valid_examples: int = Field(default=1_000, ge=1)
+    """Corpus trees kept for the valid split."""
     test_examples: int = Field(default=2_000, ge=1, le=100_000)
     """Examples of every test split but near-iid; these have laws of their own, whatever the corpus is."""
     depth_max: int = Field(default=20, ge=2, le=50)
