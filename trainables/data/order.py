@@ -41,12 +41,14 @@ class Bucketed:
         self._batch_size = batch_size
         self._seed = seed
         self._pool_batches = pool_batches
-        self._pool = lru_cache(maxsize=1)(self._make_pool)
+        self._made: tuple[int, np.ndarray] | None = None  # the pool last read
 
     def batch_indices(self, step: int) -> np.ndarray:
         """Indices (int64) of the examples of the 0-based `step`."""
         pool, batch = divmod(step, self._pool_batches)
-        indices: np.ndarray = self._pool(pool)[batch]
+        if self._made is None or self._made[0] != pool:
+            self._made = pool, self._make_pool(pool)
+        indices: np.ndarray = self._made[1][batch]
         return indices
 
     def _make_pool(self, pool: int) -> np.ndarray:
