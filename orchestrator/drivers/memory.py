@@ -6,6 +6,7 @@ import re
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -18,7 +19,7 @@ _ANONYMOUS = re.compile(r"^RssAnon:\s+(\d+) kB$", re.MULTILINE)
 
 
 class Footprint:
-    """Memory of this process between trials; the first trial sets the base line, for it loads the libraries."""
+    """Memory of this process between trials. The first trial sets the base line: it loads the libraries."""
 
     def __init__(self) -> None:
         self._host: int | None = None
@@ -70,6 +71,7 @@ def _release_devices() -> None:
         cuda.empty_cache()
 
 
-def _cuda():  # type: ignore[no-untyped-def]  # a module, looked up: whoever has no torch must not load it
+def _cuda() -> Any:
+    # Looked up: a workload without torch must not pay for it.
     torch = sys.modules.get("torch")
     return torch.cuda if torch is not None and torch.cuda.is_initialized() else None

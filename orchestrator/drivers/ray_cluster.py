@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import ray
@@ -21,30 +22,16 @@ REREAD_S = 2.0
 OBJECT_STORE_BYTES = 100 << 20
 """Nothing large passes through Ray."""
 PREFIX = "haltsweep-ray-"
-SETTINGS = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    # A worker without GPUs must see none: what Ray does today, and announces to give up.
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
-    # Everything that Tune would store or print: the ledger is the truth, and has its own view.
-    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
-    "TUNE_GLOBAL_CHECKPOINT_S": "1e9",
-    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
-    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
-    "TUNE_DISABLE_SIGINT_HANDLER": "1",
-    "RAY_AIR_NEW_OUTPUT": "0",
-    # Workers of all free slots may start side by side; how many is our searcher's business.
-    "TUNE_MAX_PENDING_TRIALS_PG": "100000",
-}
 
 
 @contextmanager
 def cluster(address: str | None, num_cpus: int | None) -> Iterator[Path]:
     """A connection to Ray while it is open; yields a scratch folder on this machine.
 
-    `address` None starts a Ray that ends with this process, `num_cpus` None with all CPUs it may use.
+    To be entered inside `ray_environment`. `address` None starts a Ray that ends with this process, and
+    `num_cpus` None gives it all CPUs that this process may use.
     Raises InputError if there is no cluster at `address`.
     """
-    os.environ.update(SETTINGS)
     _sweep_up()
     scratch = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=_short_folder()))
     try:
@@ -66,8 +53,8 @@ def slot_counter(wanted: Resources, *, elastic: bool) -> Callable[[], int]:
     known, read_at = _count(wanted), time.monotonic()
     if not known and not elastic:
         raise InputError(
-            f"a trial must fit on one node: it asks for cpus={wanted.cpus:g} and gpus={wanted.gpus:g}, and there "
-            f"is {_described()}; lower resources in the spec or use --address with a larger cluster"
+            f"a trial must fit on one node: it asks for cpus={wanted.cpus:g} and gpus={wanted.gpus:g}, "
+            f"and there is {_described()}; lower resources in the spec or use --address with a larger cluster"
         )
 
     def count() -> int:
@@ -80,15 +67,13 @@ def slot_counter(wanted: Resources, *, elastic: bool) -> Callable[[], int]:
 
 
 def _connect(address: str | None, num_cpus: int | None, scratch: Path) -> None:
-    quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address is None:
-        # The loop back interface: no other machine, and no VPN's address, has a part in it.
         ray.init(
             num_cpus=num_cpus,
             include_dashboard=False,
             object_store_memory=OBJECT_STORE_BYTES,
             _temp_dir=str(scratch / "r"),
-            _node_ip_address="127.0.0.1",
             **quiet,
         )
         return
@@ -102,12 +87,17 @@ def _connect(address: str | None, num_cpus: int | None, scratch: Path) -> None:
 
 
 def _count(wanted: Resources) -> int:
-    return slots((node["Resources"] for node in ray.nodes() if node["Alive"]), wanted)
+    return slots(_nodes(), wanted)
 
 
 def _described() -> str:
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    return "; ".join(f"a node with CPU={node.get('CPU', 0):g} GPU={node.get('GPU', 0):g}" for node in nodes)
+    return "; ".join(
+        f"a node with CPU={node.get('CPU', 0):g} GPU={node.get('GPU', 0):g}" for node in _nodes()
+    )
+
+
+def _nodes() -> list[dict[str, float]]:
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
 
 
 def _short_folder() -> Path:

@@ -1,7 +1,7 @@
 """The trial actor: a Ray Tune class trainable around the harness, used again for trial after trial.
 
-What Tune sees of a trial is a stream of results that carry replies. Settings travel once, as JSON; nothing that
-Tune would add to a result (its configuration, host, date) is sent back.
+What Tune sees of a trial is a stream of results that carry replies. Settings travel once, as JSON; what Tune
+would add to a result (configuration, host, date) is not sent back.
 """
 
 import os
@@ -28,7 +28,7 @@ REPORT_S = 0.05
 class TrialActor(Trainable):
     """One worker. Tune creates it, calls `train` until told otherwise, and `reset` for the next trial."""
 
-    def __init__(self, config: dict[str, Any] | None = None, storage: Any = None) -> None:
+    def __init__(self, config: dict[str, Any], storage: Any = None) -> None:
         # Tune would move into a folder of its own, where relative imports and paths are lost.
         os.environ["RAY_CHDIR_TO_TRIAL_DIR"] = "0"
         super().__init__(config, storage)
@@ -50,10 +50,11 @@ class TrialActor(Trainable):
         _limit_libraries(told)
         self._footprint = Footprint()
         self._spent = False
+        self._stopping: tuple[Outcome, bool] | None = None
         self._start(told)
 
     def reset(self, new_config: dict[str, Any], storage: Any = None) -> bool:
-        """Start the next trial; False if the last one left so much behind that a fresh process must take it."""
+        """Start the next trial; False if the last left so much behind that another process must take it."""
         if self._spent:
             return False
         self._storage = storage
@@ -72,7 +73,7 @@ class TrialActor(Trainable):
             if reply.ended is not None or reply.checkpoint is not None or time.monotonic() >= due_at:
                 return {REPLIES: replies}
 
-    def let_go(self, outcome: Outcome, save: bool) -> None:  # noqa: FBT001 - called by name
+    def let_go(self, outcome: Outcome, save: bool) -> None:
         """The conductor stopped the trial: the next `train` ends it, with a checkpoint if `save`."""
         self._stopping = (outcome, save)
 
@@ -81,7 +82,7 @@ class TrialActor(Trainable):
         self._harness.stop(save=False)
 
     def _start(self, told: Assignment) -> None:
-        self._stopping: tuple[Outcome, bool] | None = None
+        self._stopping = None
         self._harness.start(told.job, told.checkpoints)
 
     def _step(self) -> Reply:

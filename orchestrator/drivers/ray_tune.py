@@ -1,14 +1,16 @@
 """Runs a sweep on Ray: Tune places trials on workers, the recorder says which and when they stop.
 
-Our searcher asks, our scheduler hears and tells. Tune cloudpickles both when the Tuner is built and at snapshots, so
-they hold a key into `_SESSIONS` and nothing alive. Tune's results are not read, its files are thrown away.
+Our searcher asks, our scheduler hears and tells. Tune cloudpickles both when the Tuner is built and at
+snapshots, so they hold a key into `_SESSIONS` and nothing alive. Tune's results are not read, its files are
+thrown away.
 
-Tune would retry lost trials itself (max_failures), but in Ray 2.60 one whose worker dies while it is being reset
-is never started again, and every retry is one Tune forgets when the driver dies. So a lost run ends for Tune; the
-recorder decides whether the trial goes on, and then it is a new run to Tune. For the same reason there is no Callback:
-what one could hear the scheduler hears too, and passing one makes Tune import MLflow.
+Tune could retry lost trials (max_failures), but in Ray 2.60 one whose worker dies while it is being reset is
+never started again, and Tune forgets the retries with the driver. So a lost run has ended for Tune; the
+recorder decides whether the trial goes on, and then that is a new run. There is no Callback: what one could
+hear the scheduler hears too, and any Callback makes Tune import MLflow.
 """
 
+import re
 import threading
 import uuid
 from collections.abc import Callable
@@ -17,12 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from ray import tune
-from ray.exceptions import RayActorError
 from ray.tune.experiment import Trial as Run
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
-from orchestrator.conductor.messages import Stop
 from orchestrator.conductor.recorder import Recorder
 from orchestrator.drivers.jobs import Orders
 from orchestrator.drivers.ray_cluster import cluster, slot_counter
@@ -32,6 +32,7 @@ from orchestrator.plan.types import Resources
 from orchestrator.trials import OutcomeKind
 
 REASON_CHARACTERS = 500
+_RAYS_NAMES = re.compile(r"(class_name|actor_id|namespace|pid|ip)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +68,11 @@ def run_ray(
 ) -> None:
     """Run until the sweep is finished or drained.
 
-    Once `stop` is set, running trials are saved at their next report and told stopped. `on_change` is called after
-    everything that is recorded; `check` often, and what it raises ends the run at once, as does KeyboardInterrupt.
-    Raises InputError if there is no such cluster or a trial fits on none of its nodes.
+    Once `stop` is set, running trials are saved at their next report and told stopped. `on_change` is called
+    after everything that is recorded; `check` often, and what it raises ends the run at once, as does a
+    KeyboardInterrupt. To be called inside `ray_environment`.
+
+    Raises InputError if there is no such cluster, or if a trial fits on none of its nodes.
     """
     orders = Orders(workload, resources.checkpoint_seconds, resources.cpus, resources.gpus, data_dir)
     with cluster(address, num_cpus) as scratch:
@@ -126,18 +129,18 @@ class Asking(Searcher):
         super().__init__()
         self._key = key
 
-    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
-        """The encoded assignment of the next attempt; None for later, FINISHED for never."""
+    def suggest(self, trial_id: str) -> Any:
+        """The encoded assignment of the next attempt, None for later, FINISHED for never."""
         link = _SESSIONS[self._key]
         with link.session.remembered():
             # Here too: with nothing else to do Tune waits for a suggestion, and for nothing else.
             link.collect_refused()
             attempt = link.session.offer(trial_id)
             if isinstance(attempt, Offer):
-                return str(Searcher.FINISHED) if attempt is Offer.NEVER else None
+                return Searcher.FINISHED if attempt is Offer.NEVER else None
             return {TOLD: link.orders.encode(attempt)}
 
-    def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:  # noqa: FBT001, FBT002
+    def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
         """The scheduler has told already."""
 
     def save(self, checkpoint_path: str) -> None:
@@ -152,7 +155,7 @@ class Hearing(FIFOScheduler):
     """Passes reports to the recorder and its verdicts to the workers."""
 
     def __init__(self, key: str) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._key = key
 
     def on_trial_add(self, tune_controller: Any, trial: Run) -> None:
@@ -166,7 +169,8 @@ class Hearing(FIFOScheduler):
             stop = session.heard(trial.trial_id, result[REPLIES])
         if stop is not None:
             save = stop.kind is OutcomeKind.STOPPED
-            trial.temporary_state.ray_actor.let_go.remote(stop.outcome, save)
+            actor: Any = trial.temporary_state.ray_actor
+            actor.let_go.remote(stop.outcome, save)
         ended = trial.trial_id not in session.running
         return str(TrialScheduler.STOP if ended else TrialScheduler.CONTINUE)
 
@@ -199,9 +203,9 @@ class Hearing(FIFOScheduler):
 
 
 def _reason(run: Run) -> str:
-    error = run.get_pickled_error()
-    text = str(error or run.get_error() or "unknown")
-    if isinstance(error, RayActorError):
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
-        text = " ".join(line for line in lines if not line.startswith(("class_name", "actor_id", "namespace")))
-    return text[-REASON_CHARACTERS:]
+    """What Tune wrote of the failure, on one line, without the names that Ray gives to things."""
+    if not run.error_file or not Path(run.error_file).is_file():
+        return "Ray gave no reason"
+    lines = [line.strip() for line in Path(run.error_file).read_text().splitlines()[1:]]
+    told = " ".join(line for line in lines if line and not _RAYS_NAMES.match(line))
+    return told if len(told) <= REASON_CHARACTERS else f"{told[:REASON_CHARACTERS]} ..."

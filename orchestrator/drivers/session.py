@@ -1,4 +1,4 @@
-"""What a scheduler of workers and the recorder say to each other: who runs what, and what to do on each report.
+"""What a scheduler of workers and the recorder say to each other: who runs what, what to do on a report.
 
 Knows no scheduler. It names its runs by keys of its own choosing; a trial may get a second run when a worker
 refused it or died. Nothing is decided here: the recorder does that.

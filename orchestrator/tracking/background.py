@@ -13,6 +13,8 @@ from orchestrator.tracking.mlflow_runs import check_uri
 
 STATE = "tracking.json"
 LOG = "tracking.log"
+OUTAGE_S = 5.0
+POLL_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,22 +41,28 @@ class Follower:
         """Its process id."""
         return self._process.pid
 
-    def drain(self, timeout_s: float) -> TrackingState | None:
+    def drain(self, timeout_s: float, outage_s: float = OUTAGE_S) -> TrackingState | None:
         """Have it write everything that is in the ledger, and end; None if it did, else how far it came.
 
-        Call it after the sweep was closed and its lease released. A follower that is not ready in time,
-        because MLflow is away, is killed; `haltsweep sync` catches up.
+        Call it after the sweep was closed and its lease released. A follower that is not ready in time, or
+        after `outage_s` has nothing to tell but an outage of MLflow, is killed; `haltsweep sync` catches up.
         """
         pipe = self._process.stdin
         assert pipe is not None, "a follower is started with a pipe to be told by"
         # A byte rather than the end of the pipe: a forked child of ours may hold another end open.
         with contextlib.suppress(OSError), pipe:
             pipe.write(b"\n")
-        try:
-            if self._process.wait(timeout_s) == 0:
-                return None
-        except subprocess.TimeoutExpired:
+        began = time.monotonic()
+        while self._process.poll() is None and (waited := time.monotonic() - began) < timeout_s:
+            state = read_state(self._folder)
+            if waited >= outage_s and state is not None and state.error:
+                break
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(POLL_S)
+        if self._process.poll() is None:
             self.kill()
+        if self._process.returncode == 0:
+            return None
         return read_state(self._folder) or TrackingState(0, f"see {self._folder.root / LOG}", time.time())
 
     def kill(self) -> None:

@@ -1,0 +1,129 @@
+"""The folder of a sweep comes into being whole: built under another name, then renamed."""
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from orchestrator.errors import InputError, StoreError
+from orchestrator.identity import SweepFolder
+from orchestrator.plan.serialise import from_json, to_json
+from orchestrator.plan.types import Plan
+
+DEFAULT_WORKLOAD = "trainables.training:Training"
+SETUP = "launch.json"
+_BUILDING = ".launching-"
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """Where a sweep keeps things and what its trials run: fixed by launch, read again by resume."""
+
+    data_dir: Path
+    workload: str = DEFAULT_WORKLOAD
+    """`module:Class`."""
+    storage: str | None = None
+    """SQLAlchemy URL of the ledger; None for the one in the sweep's folder."""
+    tracking_uri: str | None = None
+    """MLflow; None to write neither MLflow nor Parquet while the sweep runs."""
+
+    def ledger_url(self, folder: SweepFolder) -> str:
+        """URL of the ledger."""
+        return self.storage or folder.ledger_url
+
+
+def publish(plan: Plan, folder: SweepFolder, spec: str, provenance: Mapping[str, Any], setup: Setup) -> None:
+    """Create the folder with all its files, or nothing. Raises InputError if there is something already."""
+    root = folder.root.resolve()
+    _refuse_existing(plan, SweepFolder(root))
+    root.parent.mkdir(parents=True, exist_ok=True)
+    _clear_abandoned(root)
+    building = SweepFolder(root.with_name(f".{root.name}{_BUILDING}{os.getpid()}-{uuid.uuid4().hex[:8]}"))
+    building.root.mkdir()
+    try:
+        _write(building.spec, spec)
+        _write(building.provenance, json.dumps(provenance, indent=2, sort_keys=True) + "\n")
+        _write(building.root / SETUP, json.dumps(_setup_to_json(setup), indent=2, sort_keys=True) + "\n")
+        _write(building.plan, to_json(plan))
+        _flush(building.root)
+        try:
+            building.root.rename(root)
+        except OSError as error:
+            # Another launch was faster; an empty folder would have been replaced.
+            _refuse_existing(plan, SweepFolder(root))
+            raise StoreError(f"the sweep's folder {root} could not be made: {error}") from error
+        _flush(root.parent)
+    finally:
+        shutil.rmtree(building.root, ignore_errors=True)
+
+
+def read_plan(folder: SweepFolder) -> Plan:
+    """The plan as launched. Raises InputError if there is no sweep, StoreError if the file is damaged."""
+    try:
+        return from_json(folder.plan.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise InputError(
+            f"a sweep must have been launched before it is resumed, and {folder.root} holds none; "
+            "see `haltsweep status`, or launch it"
+        ) from error
+
+
+def read_setup(folder: SweepFolder) -> Setup:
+    """How the sweep was launched. Raises StoreError if the file is missing or damaged."""
+    try:
+        told = json.loads((folder.root / SETUP).read_text(encoding="utf-8"))
+        return Setup(**(told | {"data_dir": Path(told["data_dir"])}))
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise StoreError(
+            f"{folder.root / SETUP} must be as haltsweep wrote it, and cannot be read ({error!r}); "
+            "restore the folder from a backup"
+        ) from error
+
+
+def _setup_to_json(setup: Setup) -> dict[str, Any]:
+    return asdict(setup) | {"data_dir": str(setup.data_dir.resolve())}
+
+
+def _refuse_existing(plan: Plan, folder: SweepFolder) -> None:
+    if folder.plan.is_file():
+        same = read_plan(folder).spec_digest == plan.spec_digest
+        remedy = (
+            f"continue it with `haltsweep resume {folder.name}`"
+            if same
+            else "it was launched from another spec: choose another name, or delete its folder"
+        )
+        raise InputError(f"a sweep is launched once, and {folder.name!r} exists in {folder.root}; {remedy}")
+    if folder.root.exists() and any(folder.root.iterdir()):
+        raise InputError(
+            f"a sweep must get a folder of its own, and {folder.root} holds files that are no sweep; "
+            "choose another name, or move them"
+        )
+
+
+def _clear_abandoned(root: Path) -> None:
+    """Remove what launches of this sweep left that were killed on the way."""
+    for folder in root.parent.glob(f".{root.name}{_BUILDING}*"):
+        pid = folder.name.partition(_BUILDING)[2].partition("-")[0]
+        if pid.isdecimal() and not psutil.pid_exists(int(pid)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _write(file: Path, text: str) -> None:
+    with file.open("w", encoding="utf-8") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _flush(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,51 @@
+"""What Ray is told through the environment: to be quiet, private and no store of anything. Loads no Ray."""
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
+SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # A worker without GPUs must see none: what Ray did until lately.
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
+    # Ray prints the deaths of workers on our standard output; the ledger has them.
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
+    # Everything that Tune would store or print: the ledger is the truth, and has its own view.
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_GLOBAL_CHECKPOINT_S": "1e9",
+    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    "RAY_AIR_NEW_OUTPUT": "0",
+    # Workers of all free slots may start side by side; how many is our searcher's business.
+    "TUNE_MAX_PENDING_TRIALS_PG": "100000",
+}
+
+
+@contextmanager
+def ray_environment(*, private: bool) -> Iterator[None]:
+    """The settings while it is open; enter it before Ray is imported, for Ray reads some of them then.
+
+    `private`: nobody without this process's token may connect, unless the environment says otherwise.
+    """
+    wanted = dict(SETTINGS)
+    if private and "RAY_AUTH_MODE" not in os.environ:
+        wanted |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": _token()}
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@cache
+def _token() -> str:
+    # One a process: Ray reads it once and keeps it.
+    return secrets.token_hex(32)
