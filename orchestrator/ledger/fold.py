@@ -17,7 +17,7 @@ def records(events: Iterable[Event], plan: Plan) -> list[Record]:
     `best` is by the first objective of the search, the earlier step on a tie, and None without a search.
     A trial that was stopped and goes on is open again; its attempts are counted over all holders.
     """
-    fold = Fold(plan.name, plan.search.objectives[0] if plan.search is not None else None)
+    fold = Fold(plan)
     for event in events:
         fold.hear(event)
     return fold.records()
@@ -52,9 +52,9 @@ def better(one: Measurement, other: Measurement | None, objective: Objective) ->
 class Fold:
     """Records of a log that is still growing: hears each event once, answers at any time."""
 
-    def __init__(self, sweep: str, objective: Objective | None) -> None:
-        self._sweep = sweep
-        self._objective = objective
+    def __init__(self, plan: Plan) -> None:
+        self._sweep = plan.name
+        self._objective = plan.search.objectives[0] if plan.search is not None else None
         self._histories: dict[str, _History] = {}
         self._provenance: Mapping[str, Any] = {}
 

@@ -21,8 +21,7 @@ from orchestrator.tracking.background import TrackingState, write_state
 from orchestrator.tracking.lock import projection_lock
 from orchestrator.tracking.mirror import Mirror
 from orchestrator.tracking.parquet import ParquetFiles
-from orchestrator.tracking.study import Study
-from orchestrator.tracking.sync import artifact_root
+from orchestrator.tracking.sync import artifact_root, read_plan
 
 POLL_S = 0.3
 """Between two looks at the ledger: a run gets at most one request in so long."""
@@ -54,8 +53,8 @@ class FollowerLoop:
         self._uri = uri
         self._told = told
         self._parent_lives = parent_lives
-        self._study = Study.read(folder.plan)
-        self._parquet = ParquetFiles(folder, self._study, ledger)
+        self._plan = read_plan(folder)
+        self._parquet = ParquetFiles(folder, self._plan, ledger)
         self._mirror: Mirror | None = None
         self._position = 0
         self._wait_s, self._not_before = BACKOFF_S[0], 0.0
@@ -82,7 +81,7 @@ class FollowerLoop:
             return False
         try:
             if self._mirror is None:
-                self._mirror = Mirror(self._uri, self._study, self._ledger, artifact_root(self._folder))
+                self._mirror = Mirror(self._uri, self._plan, self._ledger, artifact_root(self._folder))
             self._mirror.update()
         except StoreError as error:
             # What the store took of the failed request is unknown: the next mirror looks.

@@ -19,7 +19,8 @@ from typing import Any, Literal, NamedTuple
 from orchestrator.ledger.codec import trial_from_json
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.fold import measurement_of
-from orchestrator.tracking.study import ArmView, Study, differing, flatten
+from orchestrator.plan.types import Arm, Plan
+from orchestrator.tracking.flat import differing, flatten
 from orchestrator.trials import OutcomeKind, Trial
 from trainables.protocol import Measurement
 
@@ -60,10 +61,10 @@ class Image:
 class Images:
     """All runs of a sweep, kept up to date event by event; `dirty` are the keys to look at again."""
 
-    def __init__(self, study: Study, ledger_uid: str) -> None:
-        self._study = study
+    def __init__(self, plan: Plan, ledger_uid: str) -> None:
+        self._plan = plan
         self._ledger_uid = ledger_uid
-        self._differing = differing(study.arms)
+        self._differing = differing(plan.arms)
         self._trials: dict[str, Trial] = {}
         self._last_ms = 0
         self._held = True
@@ -126,10 +127,10 @@ class Images:
 
     def _begin(self, start_ms: int) -> None:
         tags = self._tags("sweep")
-        if self._study.question:
-            tags["mlflow.note.content"] = _cut(self._study.question, MAX_TEXT)
-        self._add(Image(SWEEP, None, self._study.sweep, start_ms, tags=tags))
-        for arm in self._study.arms:
+        if self._plan.question:
+            tags["mlflow.note.content"] = _cut(self._plan.question, MAX_TEXT)
+        self._add(Image(SWEEP, None, self._plan.name, start_ms, tags=tags))
+        for arm in self._plan.arms:
             self._add(self._arm_image(arm, start_ms))
 
     def _open(self, event: Event) -> None:
@@ -172,15 +173,18 @@ class Images:
         self.dirty[image.key] = None
 
     def _parents(self) -> list[str]:
-        return [SWEEP, *(f"arm/{arm.name}" for arm in self._study.arms)]
+        return [SWEEP, *(f"arm/{arm.name}" for arm in self._plan.arms)]
 
     def _tags(self, kind: str, **values: object) -> dict[str, str]:
-        applicable = {"sweep": self._study.sweep, "ledger": self._ledger_uid, "kind": kind, **values}
+        applicable = {"sweep": self._plan.name, "ledger": self._ledger_uid, "kind": kind, **values}
         names = ("sweep", "ledger", "kind", "arm", "phase", "seed", "number", "trial", "outcome", "reason")
         return {f"{PREFIX}{name}": str(applicable.get(name, NOT_APPLICABLE)) for name in names}
 
-    def _arm_image(self, arm: ArmView, start_ms: int) -> Image:
-        text = "\n".join([arm.why, *(f"- `{line}`" for line in arm.changes)]).strip()
+    def _arm_image(self, arm: Arm, start_ms: int) -> Image:
+        changes = [
+            f"- `{change.path}`: {_text(change.before)} -> {_text(change.after)}" for change in arm.changes
+        ]
+        text = "\n".join([arm.why, *changes]).strip()
         tags = self._tags("arm", arm=arm.name)
         if text:
             tags["mlflow.note.content"] = _cut(text, MAX_TEXT)
@@ -234,10 +238,7 @@ def metric_key(name: str) -> str:
 
 def as_params(values: Mapping[str, Any]) -> dict[str, str]:
     """Names that MLflow accepts, and values as text: strings as they are, the rest as JSON."""
-    return {
-        metric_key(name): value if isinstance(value, str) else json.dumps(value, sort_keys=True)
-        for name, value in values.items()
-    }
+    return {metric_key(name): _text(value) for name, value in values.items()}
 
 
 def milliseconds(at: float) -> int:
@@ -262,6 +263,10 @@ def batches(points: Iterable[Point], most: int) -> list[list[Point]]:
         if point is not None:
             step.append(point)
     return [part[at : at + most] for part in found for at in range(0, len(part), most)]
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
 
 
 def _cut(text: str, most: int) -> str:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.store import Ledger
+from orchestrator.plan.types import Plan
 from orchestrator.tracking.images import PREFIX, SWEEP, Image, Images, Point
 from orchestrator.tracking.mlflow_runs import RunStore, Stored
-from orchestrator.tracking.study import Study
 
 EVENTS_AT_ONCE = 5000
 """Bounds the memory of a rebuild."""
@@ -43,11 +43,11 @@ class Counts:
 class Mirror:
     """One sweep's runs in MLflow. After an Outage it is useless: make a new one."""
 
-    def __init__(self, uri: str, study: Study, ledger: Ledger, artifacts: Path) -> None:
+    def __init__(self, uri: str, plan: Plan, ledger: Ledger, artifacts: Path) -> None:
         """Connect and find the runs that are there. Raises InputError, Outage."""
         self._ledger = ledger
-        self._store = RunStore(uri, study.sweep, artifacts)
-        self._images = Images(study, ledger.uid)
+        self._store = RunStore(uri, plan.name, artifacts)
+        self._images = Images(plan, ledger.uid)
         self._stored = self._store.search(ledger.uid)
         self._counts = Counts()
         self.position = 0
@@ -69,6 +69,10 @@ class Mirror:
         self._write()
         self._close_strangers()
         return self._counts
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._store.close()
 
     def publish(self, values: Mapping[str, Mapping[str, float]]) -> Counts:
         """Metrics of the arms' runs, `values[arm][metric]`; a changed value is a new step. Raises Outage."""

@@ -175,6 +175,12 @@ class RunStore:
                 file.write_text(text, encoding="utf-8")
                 self.upload(stored, file, "params")
 
+    def close(self) -> None:
+        """Close the connections of a database; a server has none."""
+        engine = getattr(self._store, "engine", None)
+        if engine is not None:
+            engine.dispose()
+
     def _experiment(self, name: str, location: str | None) -> str:
         from mlflow.entities import ExperimentTag
         from mlflow.exceptions import MlflowException

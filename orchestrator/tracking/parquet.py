@@ -19,7 +19,7 @@ from orchestrator.identity import SweepFolder, canonical
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.fold import Fold
 from orchestrator.ledger.store import Ledger
-from orchestrator.tracking.study import Study
+from orchestrator.plan.types import Plan
 from orchestrator.trials import OutcomeKind, Record
 from trainables.protocol import Measurement
 
@@ -70,10 +70,10 @@ _JSON = ("assignment", "overrides", "settings", "provenance")
 class ParquetFiles:
     """The Parquet files of one sweep, brought up to date from its log."""
 
-    def __init__(self, folder: SweepFolder, study: Study, ledger: Ledger) -> None:
+    def __init__(self, folder: SweepFolder, plan: Plan, ledger: Ledger) -> None:
         self._ledger = ledger
         self._folder = folder
-        self._fold = Fold(study.sweep, study.objective)
+        self._fold = Fold(plan)
         self._heard = 0
         self._block: list[tuple[Any, ...]] = []
         self._block_number = 0

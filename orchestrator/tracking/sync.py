@@ -1,14 +1,17 @@
 """Everything that is made from the ledger, up to date in one call."""
 
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 
+from orchestrator.errors import StoreError
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.store import Ledger
+from orchestrator.plan.serialise import from_json
+from orchestrator.plan.types import Plan
 from orchestrator.tracking.lock import projection_lock
 from orchestrator.tracking.mirror import Counts, Mirror
 from orchestrator.tracking.parquet import ParquetFiles
-from orchestrator.tracking.study import Study
 
 LOCK_WAIT_S = 10.0
 
@@ -25,16 +28,27 @@ def sync(
     become artifacts of the sweep's run. Parquet comes first: an MLflow outage does not keep it back. Raises
     StoreError (an Outage if it was MLflow) if a store fails or the sweep's own process is still writing.
     """
-    study = Study.read(folder.plan)
+    plan = read_plan(folder)
     with projection_lock(folder.root, LOCK_WAIT_S):
-        written = Counts(files=ParquetFiles(folder, study, ledger).update())
-        mirror = Mirror(uri, study, ledger, artifact_root(folder))
-        written += mirror.update()
-        if aggregates is not None:
-            written += mirror.publish(aggregates)
-        return written + mirror.upload(folder)
+        written = Counts(files=ParquetFiles(folder, plan, ledger).update())
+        with closing(Mirror(uri, plan, ledger, artifact_root(folder))) as mirror:
+            written += mirror.update()
+            if aggregates is not None:
+                written += mirror.publish(aggregates)
+            return written + mirror.upload(folder)
 
 
 def artifact_root(folder: SweepFolder) -> Path:
     """Where an MLflow without a server keeps artifacts: beside the sweeps that share it."""
     return folder.root.resolve().parent / "mlartifacts"
+
+
+def read_plan(folder: SweepFolder) -> Plan:
+    """The plan as launched. Raises StoreError if there is none."""
+    try:
+        return from_json(folder.plan.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise StoreError(
+            f"{str(folder.plan)!r} must hold the plan of a sweep and cannot be read ({error.strerror}); "
+            "check the name of the sweep and the folder of the runs"
+        ) from error

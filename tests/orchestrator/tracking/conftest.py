@@ -1,0 +1,54 @@
+"""A launched sweep in a folder, its ledger, and an MLflow database beside it."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orchestrator.identity import SweepFolder
+from orchestrator.ledger.store import Ledger
+from orchestrator.plan.serialise import to_json
+from orchestrator.plan.types import Plan
+from orchestrator.tracking.mlflow_runs import RunStore
+from tests.support.plans import make_plan
+
+
+@pytest.fixture(scope="session")
+def empty_mlflow(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with MLflow's tables: making them takes a second."""
+    folder = tmp_path_factory.mktemp("mlflow")
+    RunStore(f"sqlite:///{folder / 'mlflow.db'}", "none", folder / "artifacts").close()
+    return folder / "mlflow.db"
+
+
+@pytest.fixture
+def plan() -> Plan:
+    return make_plan(2)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, plan: Plan) -> SweepFolder:
+    root = tmp_path / "runs of me" / plan.name
+    root.mkdir(parents=True)
+    found = SweepFolder(root)
+    found.plan.write_text(to_json(plan))
+    return found
+
+
+@pytest.fixture
+def ledger(folder: SweepFolder) -> Iterator[Ledger]:
+    with Ledger.open(folder.ledger_url, folder.name, create=True) as opened:
+        yield opened
+
+
+@pytest.fixture
+def database(folder: SweepFolder, empty_mlflow: Path) -> Path:
+    file = folder.root.parent / "mlflow.db"
+    shutil.copy(empty_mlflow, file)
+    return file
+
+
+@pytest.fixture
+def uri(database: Path) -> str:
+    return f"sqlite:///{database}"

@@ -1,0 +1,467 @@
+"""MLflow shows what the ledger says: once, whatever happened on the way."""
+
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.identity import SweepFolder
+from orchestrator.ledger import events as log
+from orchestrator.ledger.events import Event
+from orchestrator.ledger.lease import Holder
+from orchestrator.ledger.store import Ledger
+from orchestrator.plan.types import Change, Plan
+from orchestrator.tracking import mirror as mirrors
+from orchestrator.tracking.images import GONE, Images
+from orchestrator.tracking.mirror import Mirror
+from orchestrator.tracking.mlflow_runs import Outage
+from orchestrator.tracking.sync import artifact_root
+from orchestrator.trials import Outcome, OutcomeKind
+from tests.support.histories import DEAD, history, measurement, trial_of
+from tests.support.mlflow_db import runs
+from tests.support.plans import make_arm, make_plan
+from trainables.protocol import Measurement
+
+STATUS = {
+    OutcomeKind.FINISHED: "FINISHED",
+    OutcomeKind.PRUNED: "FINISHED",
+    OutcomeKind.DIVERGED: "FAILED",
+    OutcomeKind.OUT_OF_MEMORY: "FAILED",
+    OutcomeKind.TIMED_OUT: "FAILED",
+    OutcomeKind.CRASHED: "FAILED",
+    OutcomeKind.STOPPED: "KILLED",
+}
+"""Written out: the choice is documented for people."""
+
+
+@pytest.fixture
+def open_mirror(folder: SweepFolder, ledger: Ledger, uri: str, plan: Plan) -> Iterator[Callable[[], Mirror]]:
+    opened: list[Mirror] = []
+
+    def make() -> Mirror:
+        opened.append(Mirror(uri, plan, ledger, artifact_root(folder)))
+        return opened[-1]
+
+    yield make
+    for each in opened:
+        each.close()
+
+
+def run_whole(ledger: Ledger, plan: Plan, seed: int = 1, closed: str | None = "done") -> list[Event]:
+    lease = ledger.claim(Holder.current())
+    events = list(history(plan, seed, closed=closed))
+    ledger.append(events, lease)
+    ledger.release(lease)
+    return events
+
+
+def points_of(events: list[Event], trial_id: str) -> list[tuple[str, int, int, float]]:
+    points = []
+    for event in events:
+        if event.kind == "measured" and event.trial_id == trial_id:
+            step, at_ms = event.payload["step"], round(event.at * 1000)
+            points += [(name, step, at_ms, value) for name, value in event.payload["metrics"].items()]
+            points.append(("time/seconds", step, at_ms, event.payload["seconds"]))
+    return sorted(points)
+
+
+def test_every_run_is_as_the_ledger_says(
+    open_mirror: Callable[[], Mirror], ledger: Ledger, database: Path, plan: Plan
+) -> None:
+    events = run_whole(ledger, plan)
+    counts = open_mirror().update()
+    seen = runs(database, plan.name)
+    assert set(seen) == {
+        "sweep/-/-",
+        *(f"arm/{arm.name}/-" for arm in plan.arms),
+        *(f"trial/{trial.arm}/{trial.trial_id}" for trial in plan.trials),
+    }
+    assert counts.runs == len(seen)
+    assert counts.points == sum(len(run.points) for run in seen.values())
+    for number, trial in enumerate(plan.trials):
+        run = seen[f"trial/{trial.arm}/{trial.trial_id}"]
+        kind = list(OutcomeKind)[number % len(OutcomeKind)]
+        assert run.status == STATUS[kind]
+        assert list(run.points) == points_of(events, trial.trial_id)
+        ours = {
+            name.removeprefix("haltsweep."): value for name, value in run.tags.items() if "haltsweep" in name
+        }
+        assert ours == {
+            "sweep": plan.name,
+            "ledger": ledger.uid,
+            "kind": "trial",
+            "arm": trial.arm,
+            "phase": trial.phase,
+            "seed": str(trial.seed),
+            "number": str(trial.number),
+            "trial": trial.trial_id,
+            "outcome": kind.value,
+            "reason": kind.sentence,
+        }
+        assert run.tags["mlflow.parentRunId"] == f"arm/{trial.arm}/-"
+        assert run.name == f"{trial.arm} {trial.phase} {trial.number}"
+        assert (run.params["model.x"], run.params["seed"]) == (str(number / 7), str(trial.seed))
+        own = [event.at for event in events if event.trial_id == trial.trial_id]
+        assert (run.start_ms, run.end_ms) == (round(own[1] * 1000), round(own[-1] * 1000)), (
+            "asked is no start"
+        )
+
+
+def test_arms_and_the_sweep_can_be_compared(
+    folder: SweepFolder, ledger: Ledger, uri: str, database: Path
+) -> None:
+    baseline, other = make_arm("baseline"), make_arm("other", steps=8)
+    plan = make_plan([baseline, replace(other, changes=(Change("train.steps", 4, 8),))])
+    events = run_whole(ledger, plan)
+    mirror = Mirror(uri, plan, ledger, artifact_root(folder))
+    mirror.update()
+    mirror.close()
+    seen = runs(database, plan.name)
+    sweep, arm = seen["sweep/-/-"], seen["arm/other/-"]
+    assert arm.params == {
+        "task.name": "synthetic",
+        "model.x": "0.5",
+        "model.shift": "0.0",
+        "train.steps": "8",
+        "train.fault": "null",
+    }
+    assert arm.tags["mlflow.note.content"] == "to be compared\n- `train.steps`: 4 -> 8"
+    assert arm.tags["mlflow.parentRunId"] == "sweep/-/-"
+    assert sweep.tags["mlflow.note.content"] == plan.question
+    assert sweep.tags["mlflow.source.git.commit"] == "c0ffee"
+    assert sweep.tags["haltsweep.spec_digest"] == plan.spec_digest
+    assert (sweep.status, arm.status) == ("FINISHED", "FINISHED")
+    assert sweep.end_ms == arm.end_ms == round(events[-1].at * 1000)
+    trial = next(run for key, run in seen.items() if key.startswith("trial/other"))
+    assert trial.params["train.steps"] == "8", "trials show what tells arms apart"
+    assert "train.fault" not in trial.params
+
+
+def test_a_second_projection_stores_nothing(
+    open_mirror: Callable[[], Mirror], ledger: Ledger, database: Path, plan: Plan
+) -> None:
+    run_whole(ledger, plan)
+    first = open_mirror()
+    assert first.update().total > 0
+    before = runs(database, plan.name)
+    assert first.update().total == 0
+    assert open_mirror().update().total == 0
+    assert runs(database, plan.name) == before
+
+
+def test_a_deleted_database_is_rebuilt(
+    open_mirror: Callable[[], Mirror],
+    ledger: Ledger,
+    database: Path,
+    plan: Plan,
+    empty_mlflow: Path,
+    uri: str,
+    folder: SweepFolder,
+) -> None:
+    run_whole(ledger, plan)
+    open_mirror().update()
+    before = runs(database, plan.name)
+    rebuilt = database.with_name("rebuilt.db")
+    shutil.copy(empty_mlflow, rebuilt)
+    mirror = Mirror(f"sqlite:///{rebuilt}", plan, ledger, artifact_root(folder))
+    mirror.update()
+    mirror.close()
+    assert runs(rebuilt, plan.name) == before
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_bit_by_bit_is_the_same_as_at_once(
+    open_mirror: Callable[[], Mirror],
+    ledger: Ledger,
+    database: Path,
+    plan: Plan,
+    seed: int,
+    empty_mlflow: Path,
+    folder: SweepFolder,
+) -> None:
+    stream = random.Random(seed)
+    lease = ledger.claim(Holder.current())
+    events = list(history(plan, seed + 1))
+    mirror = open_mirror()
+    while events:
+        size = stream.randrange(1, 25)
+        ledger.append(events[:size], lease)
+        events = events[size:]
+        if stream.random() < 0.3:
+            mirror = open_mirror()
+        mirror.update()
+    ledger.release(lease)
+    mirror.update()
+    at_once = database.with_name("at once.db")
+    shutil.copy(empty_mlflow, at_once)
+    whole = Mirror(f"sqlite:///{at_once}", plan, ledger, artifact_root(folder))
+    whole.update()
+    whole.close()
+    assert runs(database, plan.name) == runs(at_once, plan.name)
+
+
+def test_a_rebuild_in_parts_rewrites_no_ending(
+    open_mirror: Callable[[], Mirror],
+    ledger: Ledger,
+    database: Path,
+    plan: Plan,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run_whole(ledger, plan)
+    open_mirror().update()
+    before = runs(database, plan.name)
+    monkeypatch.setattr(mirrors, "EVENTS_AT_ONCE", 4)
+    assert open_mirror().update().total == 0
+    with_new = open_mirror()
+    assert runs(database, plan.name) == before
+    assert with_new.update().total == 0
+
+
+def test_a_first_projection_in_parts(
+    open_mirror: Callable[[], Mirror],
+    ledger: Ledger,
+    database: Path,
+    plan: Plan,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    events = run_whole(ledger, plan)
+    monkeypatch.setattr(mirrors, "EVENTS_AT_ONCE", 4)
+    open_mirror().update()
+    for trial in plan.trials:
+        run = runs(database, plan.name)[f"trial/{trial.arm}/{trial.trial_id}"]
+        assert list(run.points) == points_of(events, trial.trial_id)
+        assert run.status != "RUNNING"
+
+
+class Unreliable:
+    """A tracking store that fails at random calls, some of them after it has done what was asked."""
+
+    def __init__(self, store: Any, stream: random.Random) -> None:
+        self._store, self._stream = store, stream
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._store, name)
+        if name not in ("create_run", "log_batch", "update_run_info", "search_runs"):
+            return method
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            chance = self._stream.random()
+            if chance < 0.15:
+                raise ConnectionError("the server is down")
+            result = method(*args, **kwargs)
+            if chance > 0.85:
+                raise TimeoutError("the answer was lost")
+            return result
+
+        return call
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_outages_neither_lose_nor_double(
+    open_mirror: Callable[[], Mirror],
+    ledger: Ledger,
+    database: Path,
+    plan: Plan,
+    seed: int,
+    empty_mlflow: Path,
+    folder: SweepFolder,
+) -> None:
+    stream = random.Random(seed)
+    run_whole(ledger, plan)
+    outages = 0
+    for _ in range(500):
+        try:
+            mirror = open_mirror()
+            mirror._store._store = Unreliable(mirror._store._store, stream)
+            mirror.update()
+            break
+        except Outage:
+            outages += 1
+    assert outages > 3, "seeded; of some 40 requests about twelve fail"
+    assert open_mirror().update().total == 0
+    sound = database.with_name("sound.db")
+    shutil.copy(empty_mlflow, sound)
+    whole = Mirror(f"sqlite:///{sound}", plan, ledger, artifact_root(folder))
+    whole.update()
+    whole.close()
+    assert runs(database, plan.name) == runs(sound, plan.name)
+
+
+class TestWhoHolds:
+    """Nothing is RUNNING without a living holder."""
+
+    def test_open_trials_run_while_the_holder_lives(
+        self, open_mirror: Callable[[], Mirror], ledger: Ledger, database: Path, plan: Plan
+    ) -> None:
+        lease = ledger.claim(Holder.current())
+        trial = trial_of(plan, 0)
+        ledger.append(
+            [log.opened(1.0, DEAD, "d", {}), log.asked(2.0, trial), log.started(3.0, trial.trial_id, 1)],
+            lease,
+        )
+        mirror = open_mirror()
+        mirror.update()
+        key = f"trial/{trial.planned.arm}/{trial.trial_id}"
+        assert {run.status for run in runs(database, plan.name).values()} == {"RUNNING"}
+        ledger.release(lease)  # as good as dead
+        assert mirror.update().endings == 2 + len(plan.arms)
+        gone = runs(database, plan.name)
+        assert {run.status for run in gone.values()} == {"KILLED"}
+        assert {run.end_ms for run in gone.values()} == {3000}
+        assert (gone[key].tags["haltsweep.outcome"], gone[key].tags["haltsweep.reason"]) == ("stopped", GONE)
+        lease = ledger.claim(Holder.current())
+        ledger.append([log.opened(10.0, DEAD, "d", {}), log.started(11.0, trial.trial_id, 2)], lease)
+        mirror.update()
+        again = runs(database, plan.name)
+        assert again[key].status == "RUNNING"
+        assert again[key].tags["haltsweep.outcome"] == "running"
+        ledger.append(
+            [
+                log.ended(12.0, trial.trial_id, Outcome(OutcomeKind.FINISHED, "done")),
+                log.closed(13.0, "done"),
+            ],
+            lease,
+        )
+        ledger.release(lease)
+        mirror.update()
+        done = runs(database, plan.name)
+        assert {run.status for run in done.values()} == {"FINISHED"}
+        assert (done[key].start_ms, done[key].end_ms) == (3000, 12000)
+
+    def test_an_interrupted_sweep_is_killed_and_says_why(
+        self, open_mirror: Callable[[], Mirror], ledger: Ledger, database: Path, plan: Plan
+    ) -> None:
+        run_whole(ledger, plan, closed="interrupted")
+        open_mirror().update()
+        sweep = runs(database, plan.name)["sweep/-/-"]
+        assert (sweep.status, sweep.tags["haltsweep.reason"]) == ("KILLED", "interrupted")
+
+    def test_a_running_run_that_the_ledger_does_not_know_is_closed(
+        self, open_mirror: Callable[[], Mirror], ledger: Ledger, database: Path, plan: Plan
+    ) -> None:
+        run_whole(ledger, plan)
+        mirror = open_mirror()
+        mirror.update()
+        images = Images(plan, ledger.uid)
+        images.hear(
+            log.asked(1.0, replace(trial_of(plan, 0), planned=replace(plan.trials[0], trial_id="lost")))
+        )
+        images.hear(log.started(2.0, "lost", 1))
+        image = images.runs["trial/lost"]
+        mirror._store.create(image, image.tags)
+        assert open_mirror().update().endings == 1
+        assert runs(database, plan.name)["trial/arm-0/lost"].status == "KILLED"
+
+
+class TestPublish:
+    """Aggregates of the report as metrics of the arms."""
+
+    def test_values_are_there_to_compare_and_change_only_when_they_change(
+        self, open_mirror: Callable[[], Mirror], ledger: Ledger, database: Path, plan: Plan
+    ) -> None:
+        run_whole(ledger, plan)
+        mirror = open_mirror()
+        mirror.update()
+        values = {
+            "arm-0": {"test/accuracy/mean": 0.5, "test/accuracy/n": 8.0, "bad": float("nan"), "a%b": 1.0},
+            "gone": {"x": 1.0},
+        }
+        assert mirror.publish(values).points == 3
+        assert mirror.publish(values).total == 0
+        fresh = open_mirror()
+        fresh.update()
+        assert fresh.publish(values).total == 0
+        assert runs(database, plan.name)["arm/arm-0/-"].latest == {
+            "test/accuracy/mean": 0.5,
+            "test/accuracy/n": 8.0,
+            "a_b": 1.0,
+        }
+        values["arm-0"]["test/accuracy/mean"] = 0.25
+        assert fresh.publish(values).points == 1
+        assert runs(database, plan.name)["arm/arm-0/-"].latest["test/accuracy/mean"] == 0.25, (
+            "the newest shows, though smaller"
+        )
+
+
+class TestLimits:
+    """MLflow refuses large requests."""
+
+    def test_many_metrics_params_and_long_values(
+        self, folder: SweepFolder, ledger: Ledger, uri: str, database: Path
+    ) -> None:
+        arm = make_arm("wide", long="y" * 7000, **{f"field{number}": number for number in range(250)})
+        plan = make_plan([arm])
+        trial = trial_of(plan, 0)
+        wide = {f"m/{number:04d}": float(number) for number in range(2500)}
+        lease = ledger.claim(Holder.current())
+        ledger.append(
+            [log.opened(1.0, DEAD, "d", {}), log.asked(2.0, trial), log.started(3.0, trial.trial_id, 1)],
+            lease,
+        )
+        ledger.append(
+            [log.measured(4.0, trial.trial_id, Measurement(step, 1.0, wide)) for step in (1, 2)], lease
+        )
+        reason = "z" * 20_000
+        ledger.append([log.ended(5.0, trial.trial_id, Outcome(OutcomeKind.CRASHED, reason))], lease)
+        mirror = Mirror(uri, plan, ledger, artifact_root(folder))
+        mirror.update()
+        mirror.close()
+        seen = runs(database, plan.name)
+        run = seen[f"trial/wide/{trial.trial_id}"]
+        assert len(run.points) == 2 * 2501
+        assert len(run.tags["haltsweep.reason"]) == 1000
+        shown = seen["arm/wide/-"].params
+        assert len(shown) == 256
+        assert shown["train.long"] == "y" * 6000
+        (whole,) = artifact_root(folder).rglob("train.long.txt")
+        assert whole.read_text() == "y" * 7000
+
+    def test_a_step_torn_between_two_requests_is_completed(
+        self, open_mirror: Callable[[], Mirror], ledger: Ledger, database: Path, plan: Plan
+    ) -> None:
+        trial = trial_of(plan, 0)
+        lease = ledger.claim(Holder.current())
+        wide = {f"m/{number:04d}": float(number) for number in range(1500)}
+        ledger.append(
+            [log.opened(1.0, DEAD, "d", {}), log.asked(2.0, trial), log.started(3.0, trial.trial_id, 1)],
+            lease,
+        )
+        ledger.append([log.measured(4.0, trial.trial_id, Measurement(1, 1.0, wide))], lease)
+        mirror = open_mirror()
+        store, calls = mirror._store._store, []
+
+        class Dies:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(store, name)
+
+            def log_batch(self, run_id: str, metrics: list[Any], params: list[Any], tags: list[Any]) -> None:
+                calls.append(len(metrics))
+                if len([each for each in calls if each]) == 2:
+                    raise ConnectionError
+                store.log_batch(run_id, metrics, params, tags)
+
+        mirror._store._store = Dies()
+        with pytest.raises(
+            Outage, match=r"failed \(ConnectionError: \); nothing is lost, `haltsweep sync` catches up"
+        ):
+            mirror.update()
+        assert open_mirror().update().points == 1501 - 800
+        run = runs(database, plan.name)[f"trial/{trial.planned.arm}/{trial.trial_id}"]
+        assert len(run.points) == 1501
+
+
+def test_measurements_go_on_from_where_the_store_ends(
+    open_mirror: Callable[[], Mirror], ledger: Ledger, plan: Plan
+) -> None:
+    trial = trial_of(plan, 0)
+    lease = ledger.claim(Holder.current())
+    ledger.append(
+        [log.opened(1.0, DEAD, "d", {}), log.asked(2.0, trial), log.started(3.0, trial.trial_id, 1)], lease
+    )
+    for step in range(1, 4):
+        ledger.append([log.measured(3.0 + step, trial.trial_id, measurement(step))], lease)
+        assert open_mirror().update().points == 3
