@@ -9,11 +9,10 @@ probability, far up and far down.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from orchestrator.identity import canonical
 from orchestrator.plan.settings import System
@@ -24,6 +23,7 @@ from trainables.layers.dropout import set_dropout_context
 from trainables.streams import torch_stream
 from trainables.training.config import TrainConfig
 from trainables.training.step import objective
+from trainables.training.threads import cpu_threads
 from trainables.types import Output
 
 SEED = 0
@@ -32,6 +32,8 @@ LENGTH = 8
 """Tokens of the longer example: short, so that a wide and deep model still takes a fraction of a second."""
 POINTS = 3
 """Weights under which two systems are compared: the initial ones, and two moved away from them."""
+KEPT_RUNS = 2
+"""Models kept in memory: an arm's, for the dimensions of its search, and that of one end of a dimension."""
 _FAR = 4.0
 _NOISE = 0.5
 
@@ -53,49 +55,84 @@ class Structure:
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
-    """What one forward and backward pass gave."""
+class Glance:
+    """What one forward pass gave."""
 
     loss: float
     """Everything that is minimised: main loss and weighted ponder cost."""
-    gradient_norm: float
-    gradients: tuple[tuple[str, float, float], ...]
-    """Norm and sum of the gradient of every parameter."""
     layers: tuple[float, ...]
     """Layers kept and layers run of every example."""
     objective_reads: frozenset[str]
     """Fields of the training settings that the loss depends on."""
 
-    @property
-    def finite(self) -> bool:
-        """Whether loss and gradient are numbers."""
-        return isfinite(self.loss) and isfinite(self.gradient_norm)
+
+@dataclass(frozen=True, slots=True)
+class Gradient:
+    """What one backward pass gave."""
+
+    norm: float
+    parts: tuple[tuple[str, float, float], ...]
+    """Norm and sum of the gradient of every parameter."""
 
 
 class Bench:
-    """Builds and runs systems, each at most once."""
+    """Builds and runs systems. Each is measured once; the last ones that ran are kept as they are."""
 
     def __init__(self) -> None:
         self._structures: dict[str, Structure] = {}
-        self._traces: dict[tuple[str, int], Trace] = {}
+        self._glances: dict[tuple[str, str, int], Glance] = {}
+        self._gradients: dict[tuple[str, str, int], Gradient] = {}
+        self._runs: dict[tuple[str, int], _Run] = {}
         self._read: frozenset[str] | None = None
 
     def structure(self, system: System) -> Structure:
         """What `system` is made of and costs. Raises ValueError if it cannot be built."""
-        key = canonical([system.settings["task"], system.settings["model"]])
+        key = _key(system)
         if key not in self._structures:
             self._structures[key] = _structure(system)
         return self._structures[key]
 
-    def trace(self, system: System, point: int = 0) -> Trace:
-        """One seeded pass at weights number `point`. Raises ValueError if it cannot be run here."""
+    def glance(self, system: System, point: int = 0) -> Glance:
+        """One seeded forward pass at weights number `point`. Raises ValueError if it cannot be run here."""
+        key = (_key(system), self._loss_key(system), point)
+        if key not in self._glances:
+            watched = _Watched(system.train)
+            loss = self._loss(system, point, watched)
+            self._glances[key] = Glance(
+                float(loss.detach()), self._run(system, point).layers, frozenset(watched.read)
+            )
+        return self._glances[key]
+
+    def gradient(self, system: System, point: int = 0) -> Gradient:
+        """The backward pass that belongs to `glance`."""
+        key = (_key(system), self._loss_key(system), point)
+        if key not in self._gradients:
+            run = self._run(system, point)
+            self._gradients[key] = run.gradient(self._loss(system, point, _Watched(system.train)))
+        return self._gradients[key]
+
+    def _loss(self, system: System, point: int, watched: "_Watched") -> Tensor:
+        return objective(self._run(system, point).output, cast(TrainConfig, watched))
+
+    def _loss_key(self, system: System) -> str:
+        """The training settings that the loss reads, which any system shows."""
         if self._read is None:
-            self._read = _trace(system, point).objective_reads
-        train = {name: value for name, value in system.settings["train"].items() if name in self._read}
-        key = (canonical([system.settings["task"], system.settings["model"], train]), point)
-        if key not in self._traces:
-            self._traces[key] = _trace(system, point)
-        return self._traces[key]
+            watched = _Watched(system.train)
+            self._loss(system, 0, watched)
+            self._read = frozenset(watched.read)
+        return canonical({name: system.settings["train"][name] for name in sorted(self._read)})
+
+    def _run(self, system: System, point: int) -> "_Run":
+        key = (_key(system), point)
+        if key not in self._runs:
+            while len(self._runs) >= KEPT_RUNS:
+                del self._runs[next(iter(self._runs))]
+            self._runs[key] = _Run.of(system, point)
+        return self._runs[key]
+
+
+def _key(system: System) -> str:
+    return canonical([system.settings["task"], system.settings["model"]])
 
 
 def _structure(system: System) -> Structure:
@@ -113,24 +150,40 @@ def _structure(system: System) -> Structure:
     )
 
 
-def _trace(system: System, point: int) -> Trace:
-    model = build_model(system.model, system.shape, SEED)
-    _move(model, point)
-    set_dropout_context(model, SEED, 0)
-    output = model(synthetic_batch(system.shape, EXAMPLES, min(LENGTH, system.shape.length_max), SEED))
-    assert isinstance(output, Output)
-    watched = _Watched(system.train)
-    loss = objective(output, cast(TrainConfig, watched))
-    loss.backward()  # type: ignore[no-untyped-call]
-    gradients = [(name, each.grad) for name, each in model.named_parameters() if each.grad is not None]
-    norms = [(name, float(each.norm()), float(each.sum())) for name, each in gradients]
-    return Trace(
-        loss=float(loss.detach()),
-        gradient_norm=sum(norm**2 for _, norm, _ in norms) ** 0.5,
-        gradients=tuple(norms),
-        layers=(*output.encoded.depth.tolist(), *output.encoded.computed.tolist()),
-        objective_reads=frozenset(watched.read),
-    )
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A model and what it made of the two examples."""
+
+    model: nn.Module
+    output: Output
+
+    @classmethod
+    def of(cls, system: System, point: int) -> "_Run":
+        # One thread: sums are then the same on every machine, and work this small is no faster on more.
+        with cpu_threads(1):
+            model = build_model(system.model, system.shape, SEED)
+            _move(model, point)
+            set_dropout_context(model, SEED, 0)
+            length = min(LENGTH, system.shape.length_max)
+            output = model(synthetic_batch(system.shape, EXAMPLES, length, SEED))
+        assert isinstance(output, Output)
+        return cls(model, output)
+
+    @property
+    def layers(self) -> tuple[float, ...]:
+        encoded = self.output.encoded
+        return (*encoded.depth.tolist(), *encoded.computed.tolist())
+
+    def gradient(self, loss: Tensor) -> Gradient:
+        names, weights = zip(*self.model.named_parameters(), strict=True)
+        with cpu_threads(1):
+            grads = torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True)
+            parts = tuple(
+                (name, float(grad.norm()), float(grad.sum()))
+                for name, grad in zip(names, grads, strict=True)
+                if grad is not None
+            )
+        return Gradient(sum(norm**2 for _, norm, _ in parts) ** 0.5, parts)
 
 
 @torch.no_grad()

@@ -1,6 +1,6 @@
 """In what two systems differ once they are built and run, and whether that is what was declared."""
 
-from orchestrator.plan.bench import POINTS, Bench, Structure, Trace
+from orchestrator.plan.bench import POINTS, Bench, Structure
 from orchestrator.plan.changes import differences
 from orchestrator.plan.settings import System
 
@@ -15,37 +15,52 @@ def effects(bench: Bench, before: System, after: System) -> tuple[str, ...]:
     Settings of task and training that no single step shows (data, steps, learning rate, ...) count as they
     are declared; those the loss reads must change loss or gradient. Raises ValueError for what cannot be run.
     """
-    old, new = bench.structure(before), bench.structure(after)
     found = [
-        *(["weights"] if old.shapes != new.shapes else []),
-        *(["FLOPs"] if (old.flops_min, old.flops_max) != (new.flops_min, new.flops_max) else []),
-        *declared(bench, before, after),
-        *_seen(bench.trace(before), bench.trace(after)),
+        *_structural(bench, before, after),
+        *_declared(bench, before, after),
+        *_seen(bench, before, after, 0),
     ]
     for point in range(1, POINTS):
         if found:
             break
-        found = _seen(bench.trace(before, point), bench.trace(after, point))
+        found = _seen(bench, before, after, point)
     return tuple(found)
 
 
-def declared(bench: Bench, before: System, after: System) -> list[str]:
-    """`task` and `training` if settings differ there that one step need not show."""
-    read = bench.trace(after).objective_reads | MEASURING_ONLY
-    changed = {
-        change.path.split(".")[0] for change in differences(before.settings["train"], after.settings["train"])
-    }
+def differ(bench: Bench, before: System, after: System) -> bool:
+    """Whether `effects` would find anything; cheaper, for it stops at the first difference."""
+    if _structural(bench, before, after) or _declared(bench, before, after):
+        return True
+    for point in range(POINTS):
+        if bench.glance(before, point) != bench.glance(after, point):
+            return True
+    return any(bool(_seen(bench, before, after, point)) for point in range(POINTS))
+
+
+def _structural(bench: Bench, before: System, after: System) -> list[str]:
+    old, new = bench.structure(before), bench.structure(after)
     return [
-        *(["task"] if before.settings["task"] != after.settings["task"] else []),
-        *(["training"] if changed - read else []),
+        *(["weights"] if old.shapes != new.shapes else []),
+        *(["FLOPs"] if (old.flops_min, old.flops_max) != (new.flops_min, new.flops_max) else []),
     ]
 
 
-def _seen(before: Trace, after: Trace) -> list[str]:
+def _declared(bench: Bench, before: System, after: System) -> list[str]:
+    """`task` and `training` if settings differ there that one step need not show."""
+    old, new = before.settings["train"], after.settings["train"]
+    changed = {change.path.split(".")[0] for change in differences(old, new)} - MEASURING_ONLY
     return [
-        *(["loss"] if before.loss != after.loss else []),
-        *(["gradient"] if before.gradients != after.gradients else []),
-        *(["layers run"] if before.layers != after.layers else []),
+        *(["task"] if before.settings["task"] != after.settings["task"] else []),
+        *(["training"] if changed and changed - bench.glance(after).objective_reads else []),
+    ]
+
+
+def _seen(bench: Bench, before: System, after: System, point: int) -> list[str]:
+    old, new = bench.glance(before, point), bench.glance(after, point)
+    return [
+        *(["loss"] if old.loss != new.loss else []),
+        *(["gradient"] if bench.gradient(before, point).parts != bench.gradient(after, point).parts else []),
+        *(["layers run"] if old.layers != new.layers else []),
     ]
 
 

@@ -37,9 +37,11 @@ def plan(source: Spec | SpecFile, *, calibrate: bool = False) -> Plan:
         spaces[arm.draft.name] = arm_space(arm, spec, faults)
         checks.check_stopper(stopper, arm, faults)
         check_bounds(arm, spaces[arm.draft.name].space, spec, faults)
-    proofs = proof.prove(resolved, bench, faults)
-    if spec.search is not None:
-        for arm in resolved:
+    by_name = {arm.draft.name: arm for arm in resolved}
+    proofs = []
+    for arm in resolved:
+        proofs.append(proof.prove(arm, by_name.get(arm.reference), bench, faults))
+        if spec.search is not None and proofs[-1] is not None:
             proof.check_dimensions(arm, spaces[arm.draft.name].space, spec.search, bench, faults)
     faults.raise_if_any()
     arms = tuple(_arm(each, spaces[each.draft.name]) for each in resolved)
@@ -61,7 +63,7 @@ def plan(source: Spec | SpecFile, *, calibrate: bool = False) -> Plan:
         resources=Resources(**spec.resources.model_dump()),
         wall_clock_hours=spec.budget.wall_clock_hours if spec.budget else None,
         trials=trials,
-        proofs=tuple(proofs),
+        proofs=tuple(filter(None, proofs)),
         prices=tuple(prices),
         power=power(confirm, sum(bool(each.draft.changes) for each in resolved)) if confirm else None,
         published=spec.published_rows,

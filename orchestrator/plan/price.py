@@ -17,6 +17,7 @@ from trainables.assembly import build_model
 from trainables.costs import peak_memory_bytes
 from trainables.data.synthetic import synthetic_batch
 from trainables.training.step import Learner, one_step
+from trainables.training.threads import cpu_threads
 
 BACKWARD = 3
 """FLOPs of a training step over those of its forward pass: the backward pass costs twice the forward one."""
@@ -65,17 +66,14 @@ def _seconds_per_step(system: System) -> float:
     """Seconds of a training step on full-length inputs, on the device that trials would use."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     batch_size = system.train.batch_size
-    before = torch.get_num_threads()
-    torch.set_num_threads(system.train.threads)
     try:
-        learner = Learner(build_model(system.model, system.shape, SEED, device), system.train, seed=SEED)
-        if device.type == "cuda" or batch_size <= MORE:
-            return _timed(learner, system, batch_size)
-        few, more = _timed(learner, system, FEW), _timed(learner, system, MORE)
+        with cpu_threads(system.train.threads):
+            learner = Learner(build_model(system.model, system.shape, SEED, device), system.train, seed=SEED)
+            if device.type == "cuda" or batch_size <= MORE:
+                return _timed(learner, system, batch_size)
+            few, more = _timed(learner, system, FEW), _timed(learner, system, MORE)
     except ValueError as error:
         raise InputError(f"a step cannot be timed here: {error}") from error
-    finally:
-        torch.set_num_threads(before)
     return more + max(0.0, more - few) / (MORE - FEW) * (batch_size - MORE)
 
 

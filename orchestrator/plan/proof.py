@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import Any
 
 from orchestrator.plan.bench import Bench
-from orchestrator.plan.effects import FUNCTIONAL, effects, reshaped_share, tree_difference
+from orchestrator.plan.effects import FUNCTIONAL, differ, effects, reshaped_share, tree_difference
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.resolve import Resolved
 from orchestrator.plan.settings import System, checked, leaves, with_value
@@ -15,40 +16,33 @@ from orchestrator.spec.types import Search
 from search_spaces.dimensions import Dimension, Space
 from search_spaces.paths import MISSING, lookup
 
-DIGITS = 6
+DIGITS = 4
 """Significant digits of losses and norms in a plan: the last bits of a sum depend on the machine."""
 MOST = 0.5
 """A field that reshapes more than this share of the shared weights is a size of the whole model."""
 _TAKES_AWAY = re.compile(r"^(?:minus|no|without)[-_](.+)$")
 
 
-def prove(arms: Sequence[Resolved], bench: Bench, faults: Faults) -> list[ArmProof]:
-    """What building and running every arm showed; what is wrong with an arm goes to `faults`."""
-    by_name = {arm.draft.name: arm for arm in arms}
-    return [
-        proof for arm in arms if (proof := _proof(arm, by_name.get(arm.reference), bench, faults)) is not None
-    ]
-
-
-def _proof(arm: Resolved, reference: Resolved | None, bench: Bench, faults: Faults) -> ArmProof | None:
-    label = () if arm.draft.is_baseline else ("arms", arm.draft.label)
+def prove(arm: Resolved, reference: Resolved | None, bench: Bench, faults: Faults) -> ArmProof | None:
+    """What building and running `arm` showed next to `reference`; what is wrong with it goes to `faults`."""
+    place = ("baseline",) if arm.draft.is_baseline else ("arms", arm.draft.label)
     try:
-        structure, trace = bench.structure(arm.system), bench.trace(arm.system)
-        found = effects(bench, reference.system, arm.system) if reference else ()
+        structure = bench.structure(arm.system)
         before = bench.structure(reference.system) if reference else structure
+        loss, gradient = bench.glance(arm.system).loss, bench.gradient(arm.system).norm
+        found = effects(bench, reference.system, arm.system) if reference else ()
     except ValueError as error:
-        faults.add(f"{arm.draft.name} cannot be trained: {error}", *(label or ("baseline",)))
+        faults.add(f"{arm.draft.name} cannot be trained: {error}", *place)
         return None
-    if not trace.finite:
+    if not isfinite(loss) or not isfinite(gradient):
         faults.add(
-            f"{arm.draft.name} must begin with a finite loss and gradient, got a loss of {trace.loss} "
-            f"and a gradient norm of {trace.gradient_norm}",
-            *(label or ("baseline",)),
+            f"{arm.draft.name} must begin with a finite loss and gradient, got {loss=} and {gradient=}",
+            *place,
         )
         return None
-    if reference is not None and not found:
-        _refuse_no_effect(arm, reference, faults)
     if reference is not None:
+        if not found:
+            _refuse_no_effect(arm, reference, faults)
         _refuse_hidden_size(arm, reference, bench, faults)
     return ArmProof(
         arm=arm.draft.name,
@@ -57,8 +51,8 @@ def _proof(arm: Resolved, reference: Resolved | None, bench: Bench, faults: Faul
         module_tree_removed=tree_difference(structure, before),
         flops_min=structure.flops_min,
         flops_max=structure.flops_max,
-        loss=_rounded(trace.loss),
-        gradient_norm=_rounded(trace.gradient_norm),
+        loss=_rounded(loss),
+        gradient_norm=_rounded(gradient),
         functional_change=bool(FUNCTIONAL & set(found)),
         evidence=found,
     )
@@ -160,7 +154,7 @@ def check_dimensions(arm: Resolved, space: Space, search: Search, bench: Bench, 
     for dimension in space.dimensions:
         systems = _systems(arm, dimension, space)
         try:
-            if len(systems) < 2 or any(effects(bench, systems[0], other) for other in reversed(systems[1:])):
+            if len(systems) < 2 or any(differ(bench, systems[0], other) for other in reversed(systems[1:])):
                 continue
         except ValueError:
             continue

@@ -1,0 +1,195 @@
+"""A plan as people read it before they pay for it: what each arm changes, what it costs, what it can show."""
+
+from collections.abc import Iterator, Mapping
+from itertools import zip_longest
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.plan.cells import CONFIRM, POSTHOC, SEARCH
+from orchestrator.plan.quantities import amount, bytes_amount, count, duration, signed
+from orchestrator.plan.settings import leaves
+from orchestrator.plan.types import Arm, ArmPrice, ArmProof, Plan
+from search_spaces.dimensions import Choice, Dimension, Domain, Fixed, Float
+from search_spaces.paths import MISSING, lookup
+
+PHASES = (SEARCH, CONFIRM, POSTHOC)
+COLUMNS = 2
+"""Settings side by side in the baseline's block."""
+
+
+def render(plan: Plan) -> tuple[RenderableType, ...]:
+    """The dry run: one block an arm, then trials, price and power. Made for 100 columns."""
+    proofs = {proof.arm: proof for proof in plan.proofs}
+    parts: list[RenderableType] = [Text.assemble((plan.name, "bold"), "  ", plan.question)]
+    parts += [_block(plan, arm, proofs) for arm in plan.arms]
+    parts += [Rule("trials and price", style="dim"), _price_table(plan), Text(_totals(plan))]
+    if plan.power is not None:
+        parts += [Rule("what the seeds can show", style="dim"), Text(plan.power.sentence)]
+    return tuple(parts)
+
+
+def _block(plan: Plan, arm: Arm, proofs: Mapping[str, ArmProof]) -> RenderableType:
+    title = Text.assemble((arm.name, "bold"), f"  {arm.why}")
+    body: list[RenderableType] = [_settings(arm) if arm == plan.baseline else _changes(arm)]
+    body += [Text(line) for line in _space_lines(plan, arm)]
+    body += [Text(line) for line in _proof_lines(proofs[arm.name], proofs.get(arm.reference))]
+    return Group(Rule(title, align="left"), Padding(Group(*body), (0, 0, 1, 2)))
+
+
+def _settings(arm: Arm) -> Table:
+    """All settings of the baseline, in columns."""
+    table = Table.grid(padding=(0, 2))
+    cells = [Text.assemble((path, "dim"), " ", _shown(value)) for path, value in leaves(arm.settings)]
+    height = -(-len(cells) // COLUMNS)
+    columns = [cells[start : start + height] for start in range(0, len(cells), height)]
+    for row in zip_longest(*columns, fillvalue=Text()):
+        table.add_row(*row)
+    return table
+
+
+def _changes(arm: Arm) -> Table:
+    table = Table.grid(padding=(0, 2))
+    for change in arm.changes:
+        table.add_row(Text(change.path), Text(_shown(change.before), style="red"), "->", _after(change.after))
+    return table
+
+
+def _after(value: Any) -> Text:
+    return Text(_shown(value), style="green")
+
+
+def _shown(value: Any) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return str(value).lower()
+        case Mapping():
+            return ", ".join(f"{key} {_shown(inner)}" for key, inner in value.items())
+        case list() | tuple():
+            return f"[{', '.join(map(_shown, value))}]"
+        case float():
+            return f"{value:g}"
+        case _:
+            return str(value)
+
+
+def _space_lines(plan: Plan, arm: Arm) -> Iterator[str]:
+    """The baseline's dimensions in full; of an arm only what it searches otherwise."""
+    if plan.search is None:
+        return
+    common = () if arm == plan.baseline else plan.baseline.space.dimensions
+    new = [each for each in arm.space.dimensions if each not in common]
+    if len(new) < len(arm.space.dimensions):
+        yield "searches what the baseline searches" + (
+            f", but not {', '.join(arm.dropped)}" if arm.dropped else ""
+        )
+    elif arm.dropped:
+        yield f"does not search {', '.join(arm.dropped)}"
+    for dimension in new:
+        yield f"searches {dimension.path}: {_domain(dimension.domain)}{_when(dimension)}"
+    if arm == plan.baseline:
+        for constraint in arm.space.constraints:
+            yield f"only with {constraint}"
+
+
+def _domain(domain: Domain) -> str:
+    match domain:
+        case Choice(values):
+            return f"one of {', '.join(map(_shown, values))}"
+        case Fixed(value):
+            return f"always {_shown(value)}"
+        case _:
+            kind = "" if isinstance(domain, Float) else ", whole numbers"
+            step = f", step {_shown(domain.step)}" if domain.step not in {None, 1} else ""
+            return f"{_shown(domain.low)} to {_shown(domain.high)}{', log' if domain.log else ''}{kind}{step}"
+
+
+def _when(dimension: Dimension) -> str:
+    conditions = (f"{each.path} is {' or '.join(map(_shown, each.values))}" for each in dimension.when)
+    text = " and ".join(conditions)
+    return f", when {text}" if text else ""
+
+
+def _proof_lines(proof: ArmProof, reference: ArmProof | None) -> Iterator[str]:
+    base = reference.parameters if reference else proof.parameters
+    delta = f" ({signed(proof.parameters - base)})" if proof.parameters != base else ""
+    yield (
+        f"{count(proof.parameters)} parameters{delta}; one input of full length: "
+        f"{_span(proof.flops_min, proof.flops_max, 'to')} FLOPs forward"
+    )
+    for sign, modules in (("+", proof.module_tree_added), ("-", proof.module_tree_removed)):
+        for module in modules:
+            yield f"{sign} {module}"
+    differs = f"; differs in {', '.join(proof.evidence)}" if proof.evidence else ""
+    yield f"first loss {proof.loss:g}, gradient norm {proof.gradient_norm:g}{differs}"
+
+
+def _price_table(plan: Plan) -> Table:
+    timed = any(price.seconds_per_step is not None for price in plan.prices)
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    table.add_column("arm", overflow="fold")
+    columns = [*PHASES, "FLOPs a step", "memory", "checkpoint", *(["a step", "all steps"] if timed else [])]
+    for column in columns:
+        table.add_column(column, justify="right")
+    for price in plan.prices:
+        table.add_row(price.arm, *_price_cells(plan, price, timed=timed))
+    totals = [str(sum(price.trials.get(phase, 0) for price in plan.prices)) for phase in PHASES]
+    seconds = [duration(_total_seconds(plan))] if timed else []
+    table.add_row("all", *totals, "", "", bytes_amount(_disk(plan)), *([""] if timed else []), *seconds)
+    return table
+
+
+def _price_cells(plan: Plan, price: ArmPrice, *, timed: bool) -> list[str]:
+    cells = [str(price.trials.get(phase, 0)) for phase in PHASES]
+    cells += [_span(price.train_flops_min, price.train_flops_max, "..")]
+    cells += [bytes_amount(price.peak_memory_bytes), bytes_amount(price.checkpoint_bytes)]
+    if timed:
+        cells += [duration(price.seconds_per_step or 0.0), duration(_seconds(plan, price))]
+    return cells
+
+
+def _span(least: float, most: float, to: str) -> str:
+    low, high = amount(least), amount(most)
+    return low if low == high else f"{low} {to} {high}"
+
+
+def _trained(price: ArmPrice) -> int:
+    return price.trials.get(SEARCH, 0) + price.trials.get(CONFIRM, 0)
+
+
+def _steps(plan: Plan, price: ArmPrice) -> int:
+    """Optimiser steps of all trials of an arm that train, if none stops early."""
+    steps = lookup(plan.arm(price.arm).settings, "train.steps")
+    assert steps is not MISSING
+    return _trained(price) * int(steps)
+
+
+def _seconds(plan: Plan, price: ArmPrice) -> float:
+    return (price.seconds_per_step or 0.0) * _steps(plan, price)
+
+
+def _total_seconds(plan: Plan) -> float:
+    return sum(_seconds(plan, price) for price in plan.prices)
+
+
+def _disk(plan: Plan) -> int:
+    """Bytes of one checkpoint of every trial that trains."""
+    return sum(_trained(price) * price.checkpoint_bytes for price in plan.prices)
+
+
+def _totals(plan: Plan) -> str:
+    flops = sum(_steps(plan, price) * price.train_flops_max for price in plan.prices)
+    disk, trials = bytes_amount(_disk(plan)), count(len(plan.trials))
+    told = f"{trials} trials; {amount(flops)} FLOPs if no trial stops or halts early; {disk} of checkpoints."
+    if all(price.seconds_per_step is None for price in plan.prices):
+        return told
+    return (
+        f"{told}\nOne after the other, all steps take {duration(_total_seconds(plan))} at full-length inputs, "
+        "measured on this machine; validation is not counted."
+    )
