@@ -79,13 +79,8 @@ class Conductor:
         return cell.standing or Continue()
 
     def settle(self, trial_id: str, outcome: Outcome) -> Outcome:
-        """The outcome to record for what a driver reports.
-
-        A stop that was decided outlives an interruption, and a search trial without a value has crashed.
-        """
+        """The outcome to record for what a driver reports: a search trial without a value has crashed."""
         cell = self._open(trial_id)
-        if outcome.kind is OutcomeKind.STOPPED and cell.standing is not None:
-            return cell.standing.outcome
         if outcome.kind is not OutcomeKind.FINISHED or cell.planned.phase != "search" or cell.values:
             return outcome
         assert self._plan.search is not None

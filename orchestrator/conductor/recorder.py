@@ -138,15 +138,20 @@ class Recorder:
         """Record all that one step of a worker brought, in one transaction; what the worker shall do next.
 
         A step that is recorded already is dropped: the first writer wins. A worker whose attempt was
-        superseded, or whose trial has ended, is told to stop and nothing of it is written.
+        superseded, or whose trial has ended, is told to stop and nothing of it is written. Once a stop is
+        decided, only that the worker has let go counts, however late it hears of it: slow drivers and fast ones
+        record the same.
         """
         entry = self._entries[trial_id]
         if entry.ended is not None or token != entry.token:
             return Stop(OutcomeKind.STOPPED, f"attempt {token} was superseded by attempt {entry.token}")
         self._check_budget()
+        standing = self._conductor.standing(trial_id)
+        if standing is not None:
+            reply = Reply(ended=standing.outcome if reply.ended is not None else None)
         now = self._clock()
         new: list[Event] = []
-        verdict: Verdict = self._conductor.standing(trial_id) or Continue()
+        verdict: Verdict = standing or Continue()
         if reply.measurement is not None and reply.measurement.step > entry.step:
             verdict = self._conductor.hear(trial_id, reply.measurement)
             new.append(log.measured(now, trial_id, reply.measurement))
@@ -184,10 +189,9 @@ class Recorder:
             return Outcome(kind, "the trial had let go of its worker before that was lost")
         losses, retries = entry.losses + 1, self._plan.resources.retries
         told = f"worker died, time {losses} of at most {retries + 1}: {reason}"
-        outcome = Outcome(OutcomeKind.STOPPED, told)
-        if losses > retries and self._conductor.standing(trial_id) is None:
-            outcome = Outcome(OutcomeKind.CRASHED, told)
-        outcome = self._conductor.settle(trial_id, outcome)
+        standing = self._conductor.standing(trial_id)
+        kind = OutcomeKind.CRASHED if losses > retries else OutcomeKind.STOPPED
+        outcome = standing.outcome if standing is not None else Outcome(kind, told)
         self._write([self._end(trial_id, outcome, lost=True), *self._doomed()])
         self._tidy([trial_id])
         return outcome

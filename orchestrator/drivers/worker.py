@@ -17,7 +17,7 @@ from orchestrator.drivers import worker_checkpoints as checkpoints
 from orchestrator.drivers.worker_outcomes import outcome_of
 from orchestrator.errors import InputError
 from orchestrator.trials import Outcome, OutcomeKind
-from trainables.protocol import Diverged, Job, Measurement, Phase, Workload
+from trainables.protocol import Job, Measurement, Phase, Workload
 
 _log = logging.getLogger(__name__)
 
@@ -66,8 +66,7 @@ class Harness:
         try:
             self._restore(_with_source(job))
         except Exception as error:  # an outcome, whatever it is
-            self._failure = outcome_of(error)
-            self._close()
+            self._failed(outcome_of(error))
 
     def advance(self) -> Reply:
         """One report. After a restore the first is the checkpoint's own, for the ledger may not have it."""
@@ -75,11 +74,11 @@ class Harness:
             return Reply(ended=self._failure)
         assert self._workload is not None, "start must come first"
         try:
-            measurement = self._again or self._checked(self._workload.advance())
+            measurement = self._again or self._workload.advance()
         except Exception as error:  # an outcome, whatever it is
-            self._failure = outcome_of(error)
-            self._close()
-            return Reply(ended=self._failure)
+            return self._failed(outcome_of(error))
+        if self._again is None and (flaw := self._flaw(measurement)) is not None:
+            return self._failed(flaw)
         self._last, self._again = measurement, None
         if self._workload.finished:
             # A search's last checkpoint lives until its end is recorded: not worth waiting for the disk.
@@ -110,15 +109,21 @@ class Harness:
                 return
         self._workload = self._class(job)
 
-    def _checked(self, measurement: Measurement) -> Measurement:
+    def _failed(self, outcome: Outcome) -> Reply:
+        self._failure = outcome
+        self._close()
+        return Reply(ended=outcome)
+
+    def _flaw(self, measurement: Measurement) -> Outcome | None:
+        """Why a measurement cannot be reported, as the end of its trial."""
         for name, value in measurement.metrics.items():
             if not math.isfinite(value):
-                raise Diverged(measurement.step, value) from ValueError(f"{name} is not finite")
-        if self._last is not None and measurement.step <= self._last.step:
-            raise ValueError(
-                f"steps must increase, got {measurement.step} after {self._last.step}; mend the workload"
-            )
-        return measurement
+                told = f"metrics must stay finite, got {name}={value} at step {measurement.step}"
+                return Outcome(OutcomeKind.DIVERGED, told)
+        if self._last is None or measurement.step > self._last.step:
+            return None
+        told = f"steps must increase, got {measurement.step} after {self._last.step}; mend the workload"
+        return Outcome(OutcomeKind.CRASHED, told)
 
     def _save(self, *, flush: bool = True) -> int | None:
         """Step of a new checkpoint; None if the newest is of this step already or the disk refuses."""

@@ -1,8 +1,9 @@
 """A ledger in memory, and a recorder on it: as strict as the real one, and fast enough for thousands."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from orchestrator.conductor.recorder import Recorder
 from orchestrator.errors import LeaseLost
@@ -14,6 +15,28 @@ from orchestrator.trials import OutcomeKind
 
 HOLDER = Holder("here", 1, "boot", 0.0, 0.0)
 NOWHERE = SweepFolder(Path("/nonexistent/sweep"))
+
+
+@dataclass
+class History:
+    """What a log says of one trial, without times and attempts."""
+
+    asked: Mapping[str, Any]
+    measured: list[Mapping[str, Any]] = field(default_factory=list)
+    ended: Mapping[str, Any] | None = None
+
+
+def content(events: Iterable[Event]) -> dict[str, History]:
+    """The deterministic part of a log: one history a trial, in the order of asking."""
+    found: dict[str, History] = {}
+    for event in events:
+        if event.kind is EventKind.ASKED:
+            found[event.trial_id or ""] = History(event.payload)
+        elif event.kind is EventKind.MEASURED:
+            found[event.trial_id or ""].measured.append(event.payload)
+        elif event.kind is EventKind.ENDED:
+            found[event.trial_id or ""].ended = event.payload
+    return found
 
 
 class MemoryLog:

@@ -1,8 +1,8 @@
 """A workload that trains nothing: a quadratic surface, and every way a trial can go wrong.
 
 Settings, all under `train`: `steps`; `fault` (diverge, nan, raise, raise-at-once, oom, kill or none) at step
-`fault_at`; `kills`, how often `kill` happens; `sleep_s` a step. `model.x` is what a search should
-find: the best is 0.3.
+`fault_at`; `kills`, how often `kill` happens; `sleep_s` a step; `tally`, whether steps are counted in
+`steps.txt` of the data folder. `model.x` is what a search should find: the best is 0.3.
 """
 
 import json
@@ -49,6 +49,8 @@ class Synthetic:
     def advance(self) -> Measurement:
         time.sleep(self._train.get("sleep_s", 0.0))
         self._step += 1
+        if self._train.get("tally"):
+            self._count_step()
         if self._step == self._train.get("fault_at", 2):
             self._fail()
         self._chain = derive_seed(self._chain, self._step)
@@ -80,6 +82,12 @@ class Synthetic:
                 raise MemoryError("no room for the batch")
             case "kill" if self._killed_before() < self._train.get("kills", 1):
                 os.kill(os.getpid(), signal.SIGKILL)
+
+    def _count_step(self) -> None:
+        """Work done more than once shows on the disk."""
+        self._job.data_dir.mkdir(parents=True, exist_ok=True)
+        with (self._job.data_dir / "steps.txt").open("a") as file:
+            print(self._job.phase, self._job.seed, self._job.settings["model"], self._step, file=file)
 
     def _killed_before(self) -> int:
         """Counts on the disk, for the process will not be there to remember."""

@@ -179,6 +179,27 @@ def test_a_stop_that_was_decided_outlives_a_lost_worker_and_an_interruption():
         assert log.outcomes() == {attempt.trial_id: OutcomeKind.TIMED_OUT}
 
 
+def test_what_a_worker_does_after_a_stop_was_decided_is_not_recorded():
+    log = MemoryLog()
+    recorder = record(make_plan(1, resources=Resources(minutes=1.0)), log)
+    attempt = recorder.ask()
+    verdict = recorder.hear(attempt.trial_id, attempt.token, at(1, seconds=90.0))
+    before = len(log.written)
+    assert recorder.take(attempt.trial_id, attempt.token, Reply(at(2), 2)) == verdict
+    assert len(log.written) == before
+    recorder.take(attempt.trial_id, attempt.token, Reply(at(3), 3, DONE))
+    assert kinds(log, attempt.trial_id) == ["asked", "started", "measured", "ended"]
+    assert log.outcomes() == {attempt.trial_id: OutcomeKind.TIMED_OUT}
+
+
+def test_a_trial_that_ends_with_the_report_that_would_stop_it_has_finished():
+    log = MemoryLog()
+    recorder = record(make_plan(1, resources=Resources(minutes=1.0)), log)
+    attempt = recorder.ask()
+    recorder.take(attempt.trial_id, attempt.token, Reply(at(1, seconds=90.0), 1, DONE))
+    assert log.outcomes() == {attempt.trial_id: OutcomeKind.FINISHED}
+
+
 def test_a_worker_that_missed_its_stop_hears_it_again():
     recorder = record(make_plan(1, resources=Resources(minutes=1.0)), MemoryLog())
     attempt = recorder.ask()

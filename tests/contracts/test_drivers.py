@@ -1,0 +1,229 @@
+"""What every driver must do. A new driver is one more entry in `DRIVERS`.
+
+All sweeps run one trial at a time on a real ledger, so what two drivers write can be compared by event.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from orchestrator.conductor.recorder import Recorder
+from orchestrator.drivers.inline import run_inline
+from orchestrator.identity import SweepFolder
+from orchestrator.ledger.events import Event, EventKind
+from orchestrator.ledger.lease import Holder
+from orchestrator.ledger.store import Ledger
+from orchestrator.plan.types import Plan, Resources
+from orchestrator.trials import OutcomeKind
+from tests.support.logs import content
+from tests.support.plans import make_arm, make_plan
+from tests.support.workloads import PATH
+
+ASHA = {"name": "asha", "grace_steps": 1, "reduction": 2}
+FAULTS = {
+    "diverge": (OutcomeKind.DIVERGED, "must stay finite, got loss=nan at step=1"),
+    "nan": (OutcomeKind.DIVERGED, "metrics must stay finite, got valid/score=nan at step 1"),
+    "raise": (OutcomeKind.CRASHED, "KeyError: 'a mistake of the workload'"),
+    "raise-at-once": (OutcomeKind.CRASHED, "RuntimeError: not even built"),
+    "oom": (OutcomeKind.OUT_OF_MEMORY, "MemoryError: no room for the batch"),
+}
+
+
+class Driver(Protocol):
+    """Runs the recorder's sweep, one trial at a time."""
+
+    def __call__(
+        self,
+        recorder: Recorder,
+        plan: Plan,
+        data_dir: Path,
+        *,
+        on_change: Callable[[], None],
+        stop: threading.Event,
+    ) -> None: ...
+
+
+def inline(
+    recorder: Recorder, plan: Plan, data_dir: Path, *, on_change: Callable[[], None], stop: threading.Event
+) -> None:
+    seconds = plan.resources.checkpoint_seconds
+    run_inline(recorder, PATH, data_dir=data_dir, checkpoint_seconds=seconds, on_change=on_change, stop=stop)
+
+
+DRIVERS: dict[str, Driver] = {"inline": inline}
+
+
+@dataclass
+class Sweep:
+    """A sweep in a folder, run in one session or several."""
+
+    driver: Driver
+    plan: Plan
+    root: Path
+    changes: int = 0
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def run(self, *, stop_after: int | None = None) -> "Sweep":
+        """One session, asked to stop after so many changes."""
+        self.changes, self.stop = 0, threading.Event()
+
+        def changed() -> None:
+            self.changes += 1
+            if self.changes == stop_after:
+                self.stop.set()
+
+        folder = SweepFolder(self.root)
+        self.root.mkdir(parents=True, exist_ok=True)
+        with Ledger.open(folder.ledger_url, self.plan.name, create=True) as ledger:
+            lease = ledger.claim(Holder.current())
+            recorder = Recorder(self.plan, ledger, lease, folder)
+            self.driver(recorder, self.plan, self.root / "data", on_change=changed, stop=self.stop)
+            recorder.close()
+            ledger.release(lease)
+        return self
+
+    def events(self, kind: EventKind | None = None) -> list[Event]:
+        """The log, or its events of one kind."""
+        with Ledger.open(SweepFolder(self.root).ledger_url, self.plan.name) as ledger:
+            return [each for each in ledger.events() if kind in {None, each.kind}]
+
+    def endings(self) -> dict[str, tuple[OutcomeKind, str]]:
+        """Kind and reason of every final end."""
+        ends = [
+            (each.trial_id or "", (OutcomeKind(each.payload["kind"]), each.payload["reason"]))
+            for each in self.events(EventKind.ENDED)
+        ]
+        finals = [(trial_id, end) for trial_id, end in ends if end[0].final]
+        assert len(finals) == len(dict(finals)), "a trial ends once"
+        return dict(finals)
+
+
+def whole_plan() -> Plan:
+    """Every phase and every ending: a search by model, an early stopper, every fault."""
+    arms = [make_arm("baseline", tally=True), make_arm("twin", tally=True)]
+    arms += [make_arm(f"always-{fault}", fault=fault, fault_at=1) for fault in FAULTS]
+    sampler = {"name": "tpe", "n_startup_trials": 2}
+    return make_plan(arms, trials_per_arm=4, sampler=sampler, stopper=ASHA, posthoc=({"model.shift": 0.5},))
+
+
+@pytest.fixture(scope="module", params=DRIVERS)
+def driver(request):
+    return DRIVERS[request.param]
+
+
+@pytest.fixture(scope="module")
+def whole(driver, tmp_path_factory):
+    """A sweep run without interruption."""
+    return Sweep(driver, whole_plan(), tmp_path_factory.mktemp("whole") / "sweep with a space").run()
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory):
+    """The same by the driver all others are compared with."""
+    return Sweep(inline, whole_plan(), tmp_path_factory.mktemp("reference") / "sweep").run()
+
+
+class TestDriver:
+    """The contract."""
+
+    def test_every_planned_trial_ends_once(self, whole):
+        assert whole.endings().keys() == {each.trial_id for each in whole.plan.trials}
+
+    def test_it_says_that_it_is_done(self, whole):
+        (closed,) = whole.events(EventKind.CLOSED)
+        assert closed.payload == {"reason": "done"}
+
+    def test_every_kind_of_ending_is_recorded_with_its_reason(self, whole):
+        endings = whole.endings()
+        for trial in whole.plan.trials:
+            kind, reason = endings[trial.trial_id]
+            if trial.phase == "search" and trial.arm.startswith("always-"):
+                expected, text = FAULTS[trial.arm.removeprefix("always-")]
+                assert kind is expected
+                assert text in reason.splitlines()[0]
+            elif trial.arm.startswith("always-"):
+                assert (kind, "a confirm trial needs" in reason) == (OutcomeKind.CRASHED, True)
+            elif trial.phase != "search":
+                assert (kind, reason) == (OutcomeKind.FINISHED, "ran to step 4")
+
+    def test_the_early_stopper_ends_trials_at_a_rung(self, whole):
+        pruned = {trial_id for trial_id, (kind, _) in whole.endings().items() if kind is OutcomeKind.PRUNED}
+        assert pruned
+        histories = content(whole.events())
+        for trial_id in pruned:
+            assert histories[trial_id].measured[-1]["step"] in {1, 2}
+
+    def test_seeds_are_paired_across_arms(self, whole):
+        """Confirm trials of two arms with one seed draw the same stream."""
+        histories = content(whole.events()).values()
+        confirmed = [each for each in histories if each.asked["phase"] == "confirm" and each.measured]
+        chains = {
+            (each.asked["arm"], each.asked["seed"]): [
+                step["metrics"]["train/chain"] for step in each.measured
+            ]
+            for each in confirmed
+        }
+        assert chains["baseline", 101] == chains["twin", 101] != chains["twin", 102]
+
+    def test_only_trials_after_the_search_read_the_test_split(self, whole):
+        for history in content(whole.events()).values():
+            read = any("test/score" in each["metrics"] for each in history.measured)
+            finished = history.ended["kind"] == "finished"
+            assert read == (finished and history.asked["phase"] != "search")
+
+    def test_a_reread_continues_from_the_confirmed_state(self, whole):
+        histories = content(whole.events())
+        rereads = [each for each in histories.values() if each.asked["phase"] == "posthoc" and each.measured]
+        assert len(rereads) == 4
+        for each in rereads:
+            (again,), source = each.measured, histories[each.asked["source_id"]].measured[-1]
+            assert again["step"] == source["step"]
+            assert again["metrics"]["valid/score"] == pytest.approx(source["metrics"]["valid/score"] + 0.5)
+
+    def test_it_writes_what_the_reference_writes(self, whole, reference):
+        ours, theirs = content(whole.events()), content(reference.events())
+        assert list(ours) == list(theirs), "trials in the same order"
+        for trial_id, history in ours.items():
+            assert (history.asked, history.measured) == (theirs[trial_id].asked, theirs[trial_id].measured)
+        assert {each: kind for each, (kind, _) in whole.endings().items()} == {
+            each: kind for each, (kind, _) in reference.endings().items()
+        }
+
+    def test_checkpoints_stay_for_confirmed_trials_alone(self, whole):
+        left = {each.name for each in SweepFolder(whole.root).checkpoints.iterdir()}
+        endings = whole.endings()
+        confirmed = {each.trial_id for each in whole.plan.trials if each.phase == "confirm"}
+        assert left == {each for each in confirmed if endings[each][0] is OutcomeKind.FINISHED}
+
+    def test_changes_are_announced(self, whole):
+        assert whole.changes >= len(whole.plan.trials)
+
+    def test_a_trial_over_its_time_limit_has_timed_out(self, driver, tmp_path):
+        # The synthetic workload says half a second a step: the limit is passed at step 3 of 4.
+        resources = Resources(minutes=1.2 / 60)
+        plan = make_plan(1, trials_per_arm=1, seeds=(), resources=resources)
+        sweep = Sweep(driver, plan, tmp_path / "sweep").run()
+        assert [kind for kind, _ in sweep.endings().values()] == [OutcomeKind.TIMED_OUT]
+        assert [each.payload["step"] for each in sweep.events(EventKind.MEASURED)] == [1, 2, 3]
+
+    @pytest.mark.parametrize("stop_after", [1, 2, 4, 9, 30])
+    def test_a_stopped_sweep_is_continued_without_doing_work_twice(self, driver, tmp_path, stop_after):
+        plan = make_plan([make_arm(name, tally=True) for name in ("a", "b")], trials_per_arm=2, seeds=(7,))
+        straight = Sweep(driver, plan, tmp_path / "straight").run()
+        sweep = Sweep(driver, plan, tmp_path / "stopped").run(stop_after=stop_after)
+        first = "done" if len(sweep.endings()) == len(plan.trials) else "interrupted"
+        resumed = sweep.run()
+        assert content(resumed.events()) == content(straight.events())
+        steps = (sweep.root / "data/steps.txt").read_text().splitlines()
+        assert len(steps) == len(set(steps)), "work that was stopped is continued, not repeated"
+        reasons = [each.payload["reason"] for each in sweep.events(EventKind.CLOSED)]
+        assert reasons == [first, "done"]
+
+    def test_a_finished_sweep_has_nothing_left_to_do(self, driver, tmp_path):
+        sweep = Sweep(driver, make_plan(1, trials_per_arm=1, seeds=()), tmp_path / "sweep").run()
+        before = len(sweep.events(EventKind.STARTED))
+        assert len(sweep.run().events(EventKind.STARTED)) == before

@@ -1,0 +1,71 @@
+"""The whole process is killed, by its own trial and between changes; resuming leaves no trace of it."""
+
+import random
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from orchestrator.identity import SweepFolder
+from orchestrator.ledger.events import EventKind
+from orchestrator.ledger.store import Ledger
+from orchestrator.trials import OutcomeKind
+from tests.support.inline_sweep import plan
+from tests.support.logs import content
+
+MOMENTS = random.Random(20).choices(range(1, 9), k=12)
+
+
+def session(root, *changes):
+    command = [sys.executable, "-m", "tests.support.inline_sweep", str(root), *map(str, changes)]
+    code = subprocess.run(command, check=False, capture_output=True).returncode
+    assert code in {0, -signal.SIGKILL}
+    return code == 0
+
+
+def events(root):
+    with Ledger.open(SweepFolder(root).ledger_url, "synthetic") as ledger:
+        return list(ledger.events())
+
+
+def check(root):
+    """Every trial ended once and well, with every step; what the log says of each."""
+    log = events(root)
+    finals = [
+        each.trial_id
+        for each in log
+        if each.kind is EventKind.ENDED and OutcomeKind(each.payload["kind"]).final
+    ]
+    assert sorted(finals) == sorted(each.trial_id for each in plan().trials)
+    assert {each.ended["kind"] for each in content(log).values()} == {"finished"}
+    for history in content(log).values():
+        steps = [each["step"] for each in history.measured]
+        assert steps == ([4] if history.asked["phase"] == "posthoc" else [1, 2, 3, 4])
+    return {trial_id: (each.asked, each.measured) for trial_id, each in content(log).items()}
+
+
+@pytest.fixture(scope="module")
+def killed_by_its_trials(tmp_path_factory):
+    """A sweep whose deadly trials killed it, resumed until it was done."""
+    root = tmp_path_factory.mktemp("deadly")
+    sessions = 1
+    while not session(root):
+        sessions += 1
+    assert sessions > 1, "it must have been killed"
+    return root
+
+
+def test_a_trial_that_kills_the_process_costs_nothing_but_its_last_step(killed_by_its_trials):
+    check(killed_by_its_trials)
+    steps = (killed_by_its_trials / "data/steps.txt").read_text().splitlines()
+    repeated = {line for line in steps if steps.count(line) > 1}
+    assert {line.rsplit(maxsplit=1)[-1] for line in repeated} == {"3"}, "the step it died in is repeated"
+
+
+def test_killed_at_random_moments_it_ends_the_same(tmp_path, killed_by_its_trials):
+    for moment in MOMENTS:
+        session(tmp_path, moment)
+    while not session(tmp_path):
+        pass
+    assert check(tmp_path) == check(killed_by_its_trials)
