@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from orchestrator.identity import canonical
+from orchestrator.plan.metrics import reported
 from orchestrator.plan.settings import System
 from trainables.assembly import build_model
 from trainables.costs import depth_range, flops
@@ -24,7 +25,7 @@ from trainables.streams import torch_stream
 from trainables.training.config import TrainConfig
 from trainables.training.step import objective
 from trainables.training.threads import cpu_threads
-from trainables.types import Output
+from trainables.types import Batch, Output
 
 SEED = 0
 EXAMPLES = 2
@@ -111,6 +112,10 @@ class Bench:
             self._gradients[key] = run.gradient(self._loss(system, point, _Watched(system.train)))
         return self._gradients[key]
 
+    def metrics(self, system: System) -> tuple[str, ...]:
+        """Names of all that a trial of `system` reports while searching."""
+        return reported(system, _batch(system), self._run(system, 0).output)
+
     def _loss(self, system: System, point: int, watched: "_Watched") -> Tensor:
         return objective(self._run(system, point).output, cast(TrainConfig, watched))
 
@@ -164,8 +169,7 @@ class _Run:
             model = build_model(system.model, system.shape, SEED)
             _move(model, point)
             set_dropout_context(model, SEED, 0)
-            length = min(LENGTH, system.shape.length_max)
-            output = model(synthetic_batch(system.shape, EXAMPLES, length, SEED))
+            output = model(_batch(system))
         assert isinstance(output, Output)
         return cls(model, output)
 
@@ -184,6 +188,10 @@ class _Run:
                 if grad is not None
             )
         return Gradient(sum(norm**2 for _, norm, _ in parts) ** 0.5, parts)
+
+
+def _batch(system: System) -> Batch:
+    return synthetic_batch(system.shape, EXAMPLES, min(LENGTH, system.shape.length_max), SEED)
 
 
 @torch.no_grad()

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
+from orchestrator.plan.bench import Bench
 from orchestrator.plan.cells import search_seed
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.optuna_names import (
@@ -16,7 +17,7 @@ from orchestrator.plan.optuna_names import (
 from orchestrator.plan.resolve import Resolved
 from orchestrator.plan.settings import Problem, checked, leaves, with_value
 from orchestrator.plan.types import SearchPlan
-from orchestrator.spec.types import Spec
+from orchestrator.spec.types import Search, Spec
 from search_spaces.dimensions import Value
 from search_spaces.paths import MISSING, lookup
 from search_spaces.wording import hint, shown
@@ -71,6 +72,23 @@ def check_stopper(stopper: Chosen | None, arm: Resolved, faults: Faults) -> None
             "search",
             "stopper",
         )
+
+
+def check_objectives(search: Search, baseline: Resolved, bench: Bench, faults: Faults) -> None:
+    """Every objective must be a metric that trials report while searching."""
+    try:
+        known = bench.metrics(baseline.system)
+    except ValueError:
+        return  # what cannot be run is refused by the proof
+    for place, objective in enumerate(search.objectives):
+        if objective.metric not in known:
+            faults.add(
+                f"no metric named {objective.metric!r}. {hint(objective.metric, known)}",
+                "search",
+                "objectives",
+                place,
+                "metric",
+            )
 
 
 def check_splits(spec: Spec, arm: Resolved, faults: Faults) -> None:

@@ -1,12 +1,12 @@
 """From a spec to a plan, or to all that is wrong with it. Pure: starts nothing, writes nothing."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from orchestrator.identity import digest
 from orchestrator.plan import cells, checks, proof
 from orchestrator.plan.bench import Bench
 from orchestrator.plan.faults import Faults
+from orchestrator.plan.optuna_names import Chosen
 from orchestrator.plan.power import power
 from orchestrator.plan.price import by_arm, price
 from orchestrator.plan.resolve import Resolved, resolve
@@ -14,7 +14,7 @@ from orchestrator.plan.serialise import plain
 from orchestrator.plan.spaces import Searched, arm_space, check_bounds
 from orchestrator.plan.types import Arm, ConfirmPlan, Objective, Plan, Resources, SearchPlan
 from orchestrator.spec.load import SpecFile
-from orchestrator.spec.types import Spec
+from orchestrator.spec.types import Search, Spec
 from search_spaces.dimensions import Value
 
 
@@ -28,52 +28,54 @@ def plan(source: Spec | SpecFile, *, calibrate: bool = False) -> Plan:
     faults, bench = Faults(source), Bench()
     stopper = checks.check_samplers(spec, faults)
     resolved = resolve(spec, faults)
-    if not resolved or not resolved[0].draft.is_baseline:
-        faults.raise_if_any()
-    search = search_plan(spec)
-    _check(spec, resolved, search, faults)
-    spaces = {}
-    for arm in resolved:
-        spaces[arm.draft.name] = arm_space(arm, spec, faults)
-        checks.check_stopper(stopper, arm, faults)
-        check_bounds(arm, spaces[arm.draft.name].space, spec, faults)
+    _check(spec, resolved, stopper, faults)
     by_name = {arm.draft.name: arm for arm in resolved}
-    proofs = []
+    if spec.search is not None:
+        checks.check_objectives(spec.search, resolved[0], bench, faults)
+    proofs, arms = [], []
     for arm in resolved:
-        proofs.append(proof.prove(arm, by_name.get(arm.reference), bench, faults))
-        if spec.search is not None and proofs[-1] is not None:
-            proof.check_dimensions(arm, spaces[arm.draft.name].space, spec.search, bench, faults)
+        proved = proof.prove(arm, by_name.get(arm.reference), bench, faults)
+        searched = Searched() if spec.search is None else _searched(arm, spec.search, bench, faults)
+        proofs += [] if proved is None else [proved]
+        arms.append(_arm(arm, searched))
     faults.raise_if_any()
-    arms = tuple(_arm(each, spaces[each.draft.name]) for each in resolved)
-    confirm = _confirm_plan(spec)
-    posthoc = _overrides(spec)
+    search, confirm, posthoc = _search_plan(spec), _confirm_plan(spec), _overrides(spec)
     trials = tuple(cells.trials(arms, search, confirm, posthoc))
     counts = by_arm(trials)
-    prices = [
-        price(each, bench, counts.get(each.draft.name, Counter()), calibrate=calibrate) for each in resolved
-    ]
+    prices = [price(each, bench, counts.get(each.draft.name), calibrate=calibrate) for each in resolved]
     return Plan(
         name=spec.name,
         question=spec.question,
         spec_digest=spec.digest,
-        arms=arms,
+        arms=tuple(arms),
         search=search,
         confirm=confirm,
         posthoc=posthoc,
         resources=Resources(**spec.resources.model_dump()),
         wall_clock_hours=spec.budget.wall_clock_hours if spec.budget else None,
         trials=trials,
-        proofs=tuple(filter(None, proofs)),
+        proofs=tuple(proofs),
         prices=tuple(prices),
         power=power(confirm, sum(bool(each.draft.changes) for each in resolved)) if confirm else None,
-        published=spec.published_rows,
+        published=tuple(row.model_dump(mode="json") for row in spec.published),
     )
 
 
-def _check(spec: Spec, resolved: Sequence[Resolved], search: SearchPlan | None, faults: Faults) -> None:
+def _searched(arm: Resolved, search: Search, bench: Bench, faults: Faults) -> Searched:
+    found = arm_space(arm, search, faults)
+    check_bounds(arm, found.space, search, faults)
+    proof.check_dimensions(arm, found.space, search, bench, faults)
+    return found
+
+
+def _check(spec: Spec, resolved: Sequence[Resolved], stopper: Chosen | None, faults: Faults) -> None:
+    """Note what is wrong apart from the arms' own settings. Raises `PlanError` if there is no baseline."""
+    if not resolved or not resolved[0].draft.is_baseline:
+        faults.raise_if_any()
     for arm in resolved:
         checks.check_splits(spec, arm, faults)
-    checks.check_seeds(spec, search, faults)
+        checks.check_stopper(stopper, arm, faults)
+    checks.check_seeds(spec, _search_plan(spec), faults)
     checks.check_published(spec, resolved, faults)
     checks.check_posthoc(spec, resolved, faults)
     proof.check_names(resolved, faults)
@@ -94,8 +96,7 @@ def _arm(resolved: Resolved, searched: Searched) -> Arm:
     )
 
 
-def search_plan(spec: Spec) -> SearchPlan | None:
-    """The search of every arm, None without one."""
+def _search_plan(spec: Spec) -> SearchPlan | None:
     if spec.search is None:
         return None
     return SearchPlan(

@@ -1,7 +1,7 @@
 """What a plan costs, by arithmetic; seconds only where a few real steps were timed."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from statistics import median
 from time import perf_counter
 
@@ -29,13 +29,13 @@ FEW, MORE = 2, 8
 TIMED_STEPS = 3
 
 
-def price(arm: Resolved, bench: Bench, trials: Counter[str], *, calibrate: bool) -> ArmPrice:
+def price(arm: Resolved, bench: Bench, trials: Mapping[str, int] | None, *, calibrate: bool) -> ArmPrice:
     """The price of `arm` with so many trials a phase. Raises InputError if a step cannot be timed here."""
     structure, system = bench.structure(arm.system), arm.system
     step = BACKWARD * system.train.batch_size
     return ArmPrice(
         arm=arm.draft.name,
-        trials=dict(sorted(trials.items())),
+        trials=dict(sorted((trials or {}).items())),
         train_flops_min=step * structure.flops_min,
         train_flops_max=step * structure.flops_max,
         peak_memory_bytes=_peak_memory(system),

@@ -190,6 +190,6 @@ def _totals(plan: Plan) -> str:
     if all(price.seconds_per_step is None for price in plan.prices):
         return told
     return (
-        f"{told}\nOne after the other, all steps take {duration(_total_seconds(plan))} at full-length inputs, "
-        "measured on this machine; validation is not counted."
+        f"{told}\nOne after the other, all steps take {duration(_total_seconds(plan))} on full-length inputs "
+        "as timed on this machine; validation is not counted."
     )

@@ -1,7 +1,7 @@
 """What each arm's search may vary, and the proof that no draw of it can be refused by the trainables."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations, product
 from math import prod
 from typing import Any
@@ -11,7 +11,7 @@ import torch
 from orchestrator.plan.faults import Faults, Keys
 from orchestrator.plan.resolve import Resolved
 from orchestrator.plan.settings import checked, leaves, with_value
-from orchestrator.spec.types import Search, Spec
+from orchestrator.spec.types import Search
 from search_spaces import catalog
 from search_spaces.algebra import admits, exists, merge, without
 from search_spaces.dimensions import Assignment, Choice, Dimension, Domain, Fixed, Space, Value
@@ -27,8 +27,8 @@ CORNERS_MAX = 256
 class Searched:
     """The space of an arm."""
 
-    space: Space
-    dropped: tuple[str, ...]
+    space: Space = field(default_factory=Space)
+    dropped: tuple[str, ...] = ()
     """Dimensions of the common space that this one lacks."""
 
 
@@ -37,16 +37,14 @@ def common_space(search: Search) -> Space:
     return merge(*(catalog.load(name) for name in search.spaces), Space(search.also))
 
 
-def arm_space(arm: Resolved, spec: Spec, faults: Faults) -> Searched:
+def arm_space(arm: Resolved, search: Search, faults: Faults) -> Searched:
     """The dimensions that exist in `arm`; those it wrongly lacks go to `faults`."""
-    if spec.search is None:
-        return Searched(Space(), ())
-    common = common_space(spec.search)
+    common = common_space(search)
     kept = without(common, arm.draft.drop)
     kept = without(kept, [each.path for each in kept.dimensions if not _reachable(each, kept, arm)])
     lacking = [each.path for each in kept.dimensions if not _is_field(each, kept, arm)]
     for path in lacking:
-        faults.add(_lacks(arm, path), *_lacking_keys(arm, path, spec.search))
+        faults.add(_lacks(arm, path), *_lacking_keys(arm, path, search))
     return Searched(without(kept, lacking), tuple(path for path in common.paths if path not in kept.paths))
 
 
@@ -90,9 +88,8 @@ def dimension_keys(path: str, search: Search) -> Keys:
     return ("search", "spaces", found[-1])
 
 
-def check_bounds(arm: Resolved, space: Space, spec: Spec, faults: Faults) -> None:
+def check_bounds(arm: Resolved, space: Space, search: Search, faults: Faults) -> None:
     """Note every end of a range and every choice, alone and together, that the trainables would refuse."""
-    assert spec.search is not None
     settings = arm.system.settings
     bad: set[str] = set()
     for dimension in space.dimensions:
@@ -105,7 +102,7 @@ def check_bounds(arm: Resolved, space: Space, spec: Spec, faults: Faults) -> Non
                 bad.add(dimension.path)
                 faults.add(
                     f"{arm.draft.name} cannot be trained with {dimension.path} = {shown(value)}: {problem}",
-                    *dimension_keys(dimension.path, spec.search),
+                    *dimension_keys(dimension.path, search),
                 )
     if bad:
         return
