@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from orchestrator.errors import InputError, StoreError
-from orchestrator.ledger.engine import refuse_network_file_system
+from orchestrator.ledger.engine import MOUNTS, refuse_network_file_system
 from orchestrator.tracking.images import PREFIX, Image, Point, Status, batches
 
 MOST_METRICS = 800
@@ -66,7 +66,7 @@ def default_uri(sweep_folder: Path) -> str:
     return f"sqlite:///{sweep_folder.resolve().parent / 'mlflow.db'}"
 
 
-def check_uri(uri: str) -> None:
+def check_uri(uri: str, mounts: Path = MOUNTS) -> None:
     """Raises InputError for a place that MLflow cannot be trusted with."""
     scheme = urlsplit(uri).scheme
     if scheme in ("", "file") and uri != "databricks":
@@ -75,7 +75,7 @@ def check_uri(uri: str) -> None:
             "longer maintains; use sqlite:////absolute/path/mlflow.db or http://HOST:PORT"
         )
     if scheme == "sqlite":
-        refuse_network_file_system(Path(uri.removeprefix("sqlite:///")).resolve())
+        refuse_network_file_system(Path(uri.removeprefix("sqlite:///")).resolve(), mounts)
 
 
 class RunStore:

@@ -1,0 +1,325 @@
+"""The background writer, as a process: drained, killed, orphaned, cut off."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from orchestrator.errors import InputError, StoreError
+from orchestrator.identity import SweepFolder
+from orchestrator.ledger.lease import Holder
+from orchestrator.ledger.store import Ledger
+from orchestrator.plan.types import Plan
+from orchestrator.tracking import follower as followers
+from orchestrator.tracking.background import LOG, read_state, start_follower
+from orchestrator.tracking.follower import FollowerLoop
+from orchestrator.tracking.lock import projection_lock
+from orchestrator.tracking.mirror import Mirror
+from orchestrator.tracking.parquet import read_records
+from orchestrator.tracking.sync import artifact_root, sync
+from tests.support.histories import history
+from tests.support.mlflow_db import SeenRun, runs
+
+
+def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+def append_all(ledger: Ledger, plan: Plan, seed: int = 1) -> None:
+    lease = ledger.claim(Holder.current())
+    ledger.append(list(history(plan, seed)), lease)
+    ledger.release(lease)
+
+
+def anew(
+    folder: SweepFolder, ledger: Ledger, plan: Plan, empty: Path, *, files: bool = False
+) -> dict[str, SeenRun]:
+    """What an undisturbed projection of the ledger gives."""
+    file = folder.root.parent / "anew.db"
+    shutil.copy(empty, file)
+    mirror = Mirror(f"sqlite:///{file}", plan, ledger, artifact_root(folder))
+    mirror.update()
+    if files:
+        mirror.upload(folder)
+    mirror.close()
+    return runs(file, plan.name)
+
+
+def test_what_was_written_before_the_drain_is_in_mlflow_after_it(
+    folder: SweepFolder, ledger: Ledger, plan: Plan, uri: str, database: Path, empty_mlflow: Path
+) -> None:
+    lease = ledger.claim(Holder.current())
+    events = list(history(plan, 1))
+    ledger.append(events[:20], lease)
+    follower = start_follower(folder, folder.ledger_url, uri)
+    until(lambda: len(runs(database, plan.name)) > 3)
+    assert "RUNNING" in {run.status for run in runs(database, plan.name).values()}
+    ledger.append(events[20:], lease)
+    ledger.release(lease)
+    assert follower.drain(60) is None, (folder.root / LOG).read_text()
+    assert runs(database, plan.name) == anew(folder, ledger, plan, empty_mlflow)
+    assert len(read_records(folder.records)) == len(plan.trials)
+    state = read_state(folder)
+    assert state is not None
+    assert (state.position, state.error) == (ledger.last_seq(), "")
+    assert sync(folder, ledger, uri).runs == 0
+    assert sync(folder, ledger, uri).total == 0
+
+
+def test_a_follower_drained_at_once_still_writes_all(
+    folder: SweepFolder, ledger: Ledger, plan: Plan, uri: str, database: Path, empty_mlflow: Path
+) -> None:
+    append_all(ledger, plan)
+    assert start_follower(folder, folder.ledger_url, uri).drain(60) is None, (folder.root / LOG).read_text()
+    assert runs(database, plan.name) == anew(folder, ledger, plan, empty_mlflow)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(8))
+def test_a_follower_killed_at_any_moment_leaves_nothing_that_sync_cannot_mend(
+    folder: SweepFolder, ledger: Ledger, plan: Plan, uri: str, database: Path, seed: int, empty_mlflow: Path
+) -> None:
+    stream = random.Random(seed)
+    lease = ledger.claim(Holder.current())
+    events = list(history(plan, seed))
+    for _ in range(2):
+        for event in events[: len(events) // 2]:
+            ledger.append([event], lease)
+        events = events[len(events) // 2 :]
+        before = len(runs(database, plan.name))
+        follower = start_follower(folder, folder.ledger_url, uri)
+        more = stream.randrange(4)
+        until(lambda: len(runs(database, plan.name)) > before + more)  # noqa: B023 - called at once
+        follower.kill()
+    ledger.append(events, lease)
+    ledger.release(lease)
+    sync(folder, ledger, uri)
+    assert runs(database, plan.name) == anew(folder, ledger, plan, empty_mlflow, files=True)
+    assert sync(folder, ledger, uri).total == 0
+
+
+LAUNCHER = """
+import sys, time
+from orchestrator.identity import SweepFolder
+from orchestrator.ledger.lease import Holder
+from orchestrator.ledger.store import Ledger
+from orchestrator.plan.serialise import from_json
+from orchestrator.tracking.background import start_follower
+from pathlib import Path
+from tests.support.histories import history
+
+folder = SweepFolder(Path(sys.argv[1]))
+plan = from_json(folder.plan.read_text())
+ledger = Ledger.open(folder.ledger_url, folder.name)
+lease = ledger.claim(Holder.current())
+ledger.append(list(history(plan, 1))[:20], lease)
+print(start_follower(folder, folder.ledger_url, sys.argv[2]).pid, flush=True)
+time.sleep(600)
+"""
+
+
+def gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def test_when_the_launcher_is_killed_the_follower_writes_the_rest_and_ends(
+    folder: SweepFolder, ledger: Ledger, plan: Plan, uri: str, database: Path, empty_mlflow: Path
+) -> None:
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", LAUNCHER, str(folder.root), uri], stdout=subprocess.PIPE
+    )
+    assert launcher.stdout is not None
+    pid = int(launcher.stdout.readline())
+    launcher.stdout.close()
+    launcher.send_signal(signal.SIGKILL)
+    launcher.wait()
+    until(lambda: gone(pid))
+    seen = runs(database, plan.name)
+    assert seen == anew(folder, ledger, plan, empty_mlflow)
+    assert "RUNNING" not in {run.status for run in seen.values()}, "nobody runs it any more"
+    assert seen["sweep/-/-"].status == "KILLED"
+
+
+def test_an_mlflow_that_is_away_is_told_and_caught_up_with(
+    folder: SweepFolder,
+    ledger: Ledger,
+    plan: Plan,
+    uri: str,
+    database: Path,
+    empty_mlflow: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    append_all(ledger, plan)
+    state = None
+    follower = start_follower(folder, folder.ledger_url, "http://127.0.0.1:9")
+    until(lambda: read_state(folder) is not None)
+    state = follower.drain(1.0)
+    assert state is not None
+    assert state.position == 0
+    assert "MLflow at http://127.0.0.1:9 failed" in state.error
+    assert len(read_records(folder.records)) == len(plan.trials), "Parquet does not wait for MLflow"
+    sync(folder, ledger, uri)
+    assert runs(database, plan.name) == anew(folder, ledger, plan, empty_mlflow, files=True)
+
+
+def test_a_file_store_is_refused_before_anything_starts(folder: SweepFolder) -> None:
+    with pytest.raises(InputError, match="is a file store"):
+        start_follower(folder, folder.ledger_url, "./mlruns")
+
+
+def test_two_writers_never_meet(
+    folder: SweepFolder, ledger: Ledger, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrator.tracking.sync.LOCK_WAIT_S", 0.1)
+    with (
+        projection_lock(folder.root, 0.0),
+        pytest.raises(
+            StoreError, match=rf"one process at a time may write.*process {os.getpid()} is doing it"
+        ),
+    ):
+        sync(folder, ledger, uri)
+
+
+def test_a_follower_without_a_plan_says_so(folder: SweepFolder, ledger: Ledger, uri: str) -> None:
+    folder.plan.unlink()
+    state = start_follower(folder, folder.ledger_url, uri).drain(60)
+    assert state is not None
+    assert LOG in state.error
+    assert "must hold the plan of a sweep" in (folder.root / LOG).read_text()
+
+
+def test_a_note_that_cannot_be_read_is_no_note(folder: SweepFolder) -> None:
+    assert read_state(folder) is None
+    (folder.root / "tracking.json").write_text(json.dumps({"else": 1}))
+    assert read_state(folder) is None
+
+
+class TestLoop:
+    """The loop on a clock of its own, its store failing on demand."""
+
+    @pytest.fixture
+    def clock(self, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+        now = [0.0]
+        monkeypatch.setattr(followers.time, "monotonic", lambda: now[0])
+        return now
+
+    def test_waits_longer_and_longer_and_recovers(
+        self,
+        folder: SweepFolder,
+        ledger: Ledger,
+        plan: Plan,
+        uri: str,
+        clock: list[float],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        append_all(ledger, plan)
+        tries: list[float] = []
+        real = followers.Mirror
+
+        def flaky(*args: object) -> Mirror:
+            tries.append(clock[0])
+            if len(tries) < 9:
+                raise StoreError("away")
+            return real(*args)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(followers, "Mirror", flaky)
+
+        def told(seconds: float) -> bool:
+            clock[0] += seconds
+            return clock[0] > 600
+
+        assert FollowerLoop(folder, ledger, uri, told, lambda: True).run()
+        waits = [later - earlier for earlier, later in pairwise(tries)]
+        assert waits == pytest.approx([1, 2, 4, 8, 16, 32, 60, 60], abs=0.31)
+        assert read_state(folder) is not None
+
+    def test_an_orphan_tries_once_and_gives_up(
+        self,
+        folder: SweepFolder,
+        ledger: Ledger,
+        plan: Plan,
+        uri: str,
+        clock: list[float],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        append_all(ledger, plan)
+        tries = []
+
+        def away(*_: object) -> Mirror:
+            tries.append(clock[0])
+            raise StoreError("away")
+
+        monkeypatch.setattr(followers, "Mirror", away)
+        assert not FollowerLoop(folder, ledger, uri, lambda _: False, lambda: False).run()
+        assert len(tries) == 1
+        assert len(read_records(folder.records)) == len(plan.trials)
+
+    def test_parquet_that_cannot_be_written_does_not_stop_mlflow(
+        self,
+        folder: SweepFolder,
+        ledger: Ledger,
+        plan: Plan,
+        uri: str,
+        database: Path,
+        capfd: pytest.CaptureFixture[str],
+    ) -> None:
+        append_all(ledger, plan)
+        folder.measurements.write_text("in the way")
+        assert FollowerLoop(folder, ledger, uri, lambda _: True, lambda: True).run()
+        assert "could not be written" in capfd.readouterr().err
+        assert len(runs(database, plan.name)) == 1 + len(plan.arms) + len(plan.trials)
+
+
+def test_sync_uploads_the_files_of_the_sweep_once(
+    folder: SweepFolder, ledger: Ledger, plan: Plan, uri: str
+) -> None:
+    append_all(ledger, plan)
+    folder.spec.write_text("name: synthetic")
+    (folder.report / "figures").mkdir(parents=True)
+    (folder.report / "report.md").write_text("# first")
+    (folder.report / "figures" / "a.png").write_bytes(b"png")
+    aggregates = {"arm-0": {"test/accuracy/mean": 0.5}}
+    first = sync(folder, ledger, uri, aggregates)
+    assert first.files == 2 + 4
+    names = {str(file.relative_to(file.parents[2])) for file in artifact_root(folder).rglob("*.*")}
+    assert {Path(name).name for name in names} == {"spec.yaml", "plan.json", "report.md", "a.png"}
+    (figure,) = artifact_root(folder).rglob("a.png")
+    assert figure.parts[-3:] == ("report", "figures", "a.png")
+    assert sync(folder, ledger, uri, aggregates).total == 0
+    (folder.report / "report.md").write_text("# second")
+    assert sync(folder, ledger, uri, aggregates).files == 4
+    (report,) = artifact_root(folder).rglob("report.md")
+    assert report.read_text() == "# second"
+
+
+def test_sync_without_a_plan_says_what_to_do(folder: SweepFolder, ledger: Ledger, uri: str) -> None:
+    folder.plan.unlink()
+    with pytest.raises(
+        StoreError, match=r"must hold the plan of a sweep and cannot be read .*check the name"
+    ):
+        sync(folder, ledger, uri)
+
+
+def test_sync_of_an_empty_ledger_writes_the_empty_records(
+    folder: SweepFolder, ledger: Ledger, uri: str, plan: Plan
+) -> None:
+    assert replace(sync(folder, ledger, uri), files=0).total == 0
+    assert read_records(folder.records) == []

@@ -1,0 +1,162 @@
+"""MLflow's store: where it may be, and what happens when others touch it."""
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from orchestrator.errors import InputError
+from orchestrator.tracking.images import Image, Point, batches
+from orchestrator.tracking.mlflow_runs import Outage, RunStore, check_uri, default_uri
+
+
+@pytest.mark.parametrize("uri", ["./mlruns", "mlruns", "/abs/mlruns", "file:///abs/mlruns", ""])
+def test_file_stores_are_refused(uri: str, tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match=r"must be a database or a server, and .* is a file store.*use sqlite:////"
+    ):
+        check_uri(uri)
+    with pytest.raises(InputError, match="is a file store"):
+        RunStore(uri, "sweep", tmp_path)
+
+
+def test_sqlite_on_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"server:/x {tmp_path} nfs4 rw 0 0\n")
+    with pytest.raises(InputError, match="is on nfs4"):
+        check_uri(f"sqlite:///{tmp_path / 'mlflow.db'}", mounts)
+
+
+@pytest.mark.parametrize(
+    "uri", ["http://localhost:5000", "https://u:p@host", "postgresql://h/d", "databricks"]
+)
+def test_servers_and_databases_are_taken(uri: str) -> None:
+    check_uri(uri)
+
+
+def test_the_default_is_shared_by_the_sweeps_of_a_folder(tmp_path: Path) -> None:
+    assert (
+        default_uri(tmp_path / "one")
+        == default_uri(tmp_path / "two")
+        == f"sqlite:///{tmp_path / 'mlflow.db'}"
+    )
+
+
+def test_a_server_that_is_away_is_an_outage_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with pytest.raises(
+        Outage, match=r"MLflow at http://127.0.0.1:9 failed .*nothing is lost, `haltsweep sync`"
+    ):
+        RunStore("http://127.0.0.1:9", "sweep", tmp_path)
+
+
+def test_a_new_database_is_in_wal_mode(database: Path, uri: str, tmp_path: Path) -> None:
+    RunStore(f"sqlite:///{tmp_path / 'deep' / 'new.db'}", "sweep", tmp_path).close()
+    assert (tmp_path / "deep" / "new.db").read_bytes()[18:20] == b"\x02\x02", "SQLite's file format of WAL"
+
+
+def test_an_experiment_is_created_once_by_many(uri: str, tmp_path: Path) -> None:
+    found: list[str] = []
+    barrier = threading.Barrier(6)
+
+    def create() -> None:
+        barrier.wait()
+        store = RunStore(uri, "sweep", tmp_path)
+        found.append(store.experiment_id)
+        store.close()
+
+    threads = [threading.Thread(target=create) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 6
+    assert len(set(found)) == 1
+
+
+def test_a_deleted_experiment_is_restored(uri: str, tmp_path: Path) -> None:
+    first = RunStore(uri, "sweep", tmp_path)
+    first._store.delete_experiment(first.experiment_id)
+    again = RunStore(uri, "sweep", tmp_path)
+    assert again.experiment_id == first.experiment_id
+    assert again._store.get_experiment(again.experiment_id).lifecycle_stage == "active"
+    again.close()
+
+
+def image(arm: str = "a") -> Image:
+    tags = {"haltsweep.ledger": "uid", "haltsweep.kind": "arm", "haltsweep.arm": arm}
+    return Image(f"arm/{arm}", None, arm, 1000, tags=tags)
+
+
+def test_of_a_run_stored_twice_the_fuller_stays(uri: str, tmp_path: Path) -> None:
+    store = RunStore(uri, "sweep", tmp_path)
+    _, rich = (store.create(image(), image().tags) for _ in range(2))
+    store.log(rich, [Point("x", 1.0, 1, 1)], {}, {})
+    assert store.search("uid")["arm/a"].run_id == rich.run_id
+    assert [run.info.run_id for run in store._store.search_runs([store.experiment_id], "", 1)] == [
+        rich.run_id
+    ]
+    store.close()
+
+
+def test_only_runs_of_the_same_ledger_are_ours(uri: str, tmp_path: Path) -> None:
+    store = RunStore(uri, "sweep", tmp_path)
+    store.create(image(), image().tags)
+    store.create(image("b"), {**image("b").tags, "haltsweep.ledger": "a colleague's"})
+    assert list(store.search("uid")) == ["arm/a"]
+    store.close()
+
+
+def test_searching_goes_over_pages(uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.tracking.mlflow_runs.PAGE", 2)
+    store = RunStore(uri, "sweep", tmp_path)
+    for arm in "abcde":
+        store.create(image(arm), image(arm).tags)
+    assert sorted(store.search("uid")) == [f"arm/{arm}" for arm in "abcde"]
+    store.close()
+
+
+@pytest.mark.parametrize(
+    "module", ["orchestrator.tracking.background", "orchestrator.ledger.store", "orchestrator.provenance"]
+)
+def test_what_a_launcher_imports_is_light(module: str) -> None:
+    heavy = "torch, ray, mlflow, optuna, pyarrow"
+    code = f"import sys, {module}; print([name for name in '{heavy}'.split(', ') if name in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=dict(os.environ)
+    )
+    assert done.stdout.strip() == "[]"
+
+
+class TestBatches:
+    """Requests of bounded size that keep steps whole."""
+
+    @staticmethod
+    def points(*sizes: int) -> list[Point]:
+        return [
+            Point(f"m{number}", 0.0, 0, step) for step, size in enumerate(sizes) for number in range(size)
+        ]
+
+    @pytest.mark.parametrize(
+        ("sizes", "expected"),
+        [
+            ((), []),
+            ((3,), [3]),
+            ((3, 3, 3), [9]),
+            ((4, 4, 4), [8, 4]),
+            ((9, 2), [9, 2]),
+            ((25,), [10, 10, 5]),
+            ((3, 25, 3), [3, 10, 10, 5, 3]),
+            ((10, 10), [10, 10]),
+        ],
+    )
+    def test_sizes(self, sizes: tuple[int, ...], expected: list[int]) -> None:
+        points = self.points(*sizes)
+        parts = batches(points, 10)
+        assert [len(part) for part in parts] == expected
+        assert [point for part in parts for point in part] == points

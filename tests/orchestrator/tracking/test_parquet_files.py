@@ -1,0 +1,162 @@
+"""Parquet says what the ledger says, and is cheap to keep up to date."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from orchestrator.errors import StoreError
+from orchestrator.identity import SweepFolder
+from orchestrator.ledger.events import Event
+from orchestrator.ledger.fold import measurements, records
+from orchestrator.ledger.lease import Lease
+from orchestrator.ledger.store import Ledger
+from orchestrator.plan.types import Plan
+from orchestrator.tracking import parquet
+from orchestrator.tracking.parquet import ParquetFiles, position, read_records
+from tests.support.histories import DEAD, history
+
+
+@pytest.fixture
+def lease(ledger: Ledger) -> Lease:
+    return ledger.claim(DEAD)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "BLOCK", 16)
+
+
+def rows(folder: SweepFolder) -> list[tuple[Any, ...]]:
+    table = pq.read_table(folder.measurements)
+    return sorted(tuple(row.values()) for row in table.to_pylist())
+
+
+def expected(events: list[Event]) -> list[tuple[Any, ...]]:
+    return sorted(
+        (event.trial_id, event.payload["step"], event.payload["seconds"], event.at, name, value)
+        for event in events
+        if event.kind == "measured"
+        for name, value in event.payload["metrics"].items()
+    )
+
+
+def test_records_survive(folder: SweepFolder, ledger: Ledger, lease: Lease, plan: Plan) -> None:
+    ledger.append(list(history(plan, 1))[:-3], lease)
+    assert ParquetFiles(folder, plan, ledger).update() == 2
+    assert read_records(folder.records) == records(ledger.events(), plan)
+    assert any(record.outcome is None for record in read_records(folder.records))
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("keep", [True, False])
+def test_bit_by_bit_is_the_same_as_at_once(
+    folder: SweepFolder, ledger: Ledger, lease: Lease, plan: Plan, keep: bool, tmp_path: Path
+) -> None:
+    events = list(history(plan, 2))
+    files = ParquetFiles(folder, plan, ledger)
+    for at in range(0, len(events), 7):
+        ledger.append(events[at : at + 7], lease)
+        files = files if keep else ParquetFiles(folder, plan, ledger)
+        files.update()
+        assert rows(folder) == expected(list(ledger.events())), "every row once, at every moment"
+        assert read_records(folder.records) == records(ledger.events(), plan)
+    assert len(list(folder.measurements.iterdir())) > 2
+    found = measurements(ledger.events())
+    assert sum(len(one.metrics) for some in found.values() for one in some) == len(rows(folder))
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_a_second_update_writes_nothing(
+    folder: SweepFolder, ledger: Ledger, lease: Lease, plan: Plan
+) -> None:
+    ledger.append(list(history(plan, 2)), lease)
+    files = ParquetFiles(folder, plan, ledger)
+    assert files.update() > 2
+    before = {file: file.stat().st_mtime_ns for file in folder.root.rglob("*.parquet")}
+    assert files.update() == 0
+    assert ParquetFiles(folder, plan, ledger).update() == 0
+    assert {file: file.stat().st_mtime_ns for file in folder.root.rglob("*.parquet")} == before
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_only_the_newest_block_is_rewritten(
+    folder: SweepFolder, ledger: Ledger, lease: Lease, plan: Plan
+) -> None:
+    events = list(history(plan, 2))
+    ledger.append(events[:40], lease)
+    files = ParquetFiles(folder, plan, ledger)
+    files.update()
+    old = {file: file.stat().st_mtime_ns for file in sorted(folder.measurements.iterdir())[:-1]}
+    ledger.append(events[40:], lease)
+    files.update()
+    assert old
+    assert all(file.stat().st_mtime_ns == at for file, at in old.items())
+
+
+def _torn(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:50])
+
+
+def _other_version(file: Path) -> None:
+    table = pq.read_table(file)
+    pq.write_table(
+        table.replace_schema_metadata({"haltsweep.schema": "99", "haltsweep.position": "10000"}), file
+    )
+
+
+@pytest.mark.parametrize("harm", [Path.unlink, _torn, _other_version])
+def test_a_file_that_is_gone_or_no_good_is_made_again(
+    folder: SweepFolder, ledger: Ledger, lease: Lease, plan: Plan, harm: Callable[[Path], None]
+) -> None:
+    ledger.append(list(history(plan, 2)), lease)
+    ParquetFiles(folder, plan, ledger).update()
+    for file in list(folder.root.rglob("*.parquet")):
+        harm(file)
+    assert ParquetFiles(folder, plan, ledger).update() == 2
+    assert rows(folder) == expected(list(ledger.events()))
+    assert read_records(folder.records) == records(ledger.events(), plan)
+
+
+def test_reading_what_is_no_records_file(folder: SweepFolder) -> None:
+    with pytest.raises(
+        StoreError, match=r"must be a Parquet file of haltsweep .*make it with `haltsweep sync`"
+    ):
+        read_records(folder.records)
+    pq.write_table(pa.table({"a": [1]}), folder.records)
+    assert position(folder.records) == -1
+    with pytest.raises(
+        StoreError, match=r"must have schema version 1, got ''; make it again with `haltsweep sync`"
+    ):
+        read_records(folder.records)
+
+
+def test_a_folder_that_cannot_be_written_says_what_to_do(
+    folder: SweepFolder, ledger: Ledger, lease: Lease, plan: Plan
+) -> None:
+    ledger.append(list(history(plan, 2)), lease)
+    folder.measurements.write_text("in the way")
+    files = ParquetFiles(folder, plan, ledger)
+    with pytest.raises(StoreError, match=r"could not be written .*free space or make the folder writable"):
+        files.update()
+    folder.measurements.unlink()
+    files.update()
+    assert rows(folder) == expected(list(ledger.events())), "what failed is written later"
+
+
+def test_no_half_files_are_left(
+    folder: SweepFolder, ledger: Ledger, lease: Lease, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger.append(list(history(plan, 2)), lease)
+
+    def full(table: pa.Table, where: Path, **_: object) -> None:
+        where.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pq, "write_table", full)
+    with pytest.raises(StoreError, match="No space left on device"):
+        ParquetFiles(folder, plan, ledger).update()
+    assert list(folder.measurements.iterdir()) == []
