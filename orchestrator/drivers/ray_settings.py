@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -31,8 +32,8 @@ def ray_environment(*, private: bool) -> Iterator[None]:
     `private`: nobody without this process's token may connect, unless the environment says otherwise.
     """
     wanted = dict(SETTINGS)
-    if private and "RAY_AUTH_MODE" not in os.environ:
-        wanted |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": _token()}
+    if private and "RAY_AUTH_MODE" not in os.environ and (token := _token()):
+        wanted |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)
     try:
@@ -46,6 +47,6 @@ def ray_environment(*, private: bool) -> Iterator[None]:
 
 
 @cache
-def _token() -> str:
-    # One a process: Ray reads it once and keeps it.
-    return secrets.token_hex(32)
+def _token() -> str | None:
+    """One a process, for Ray reads it once and keeps it; None if Ray was imported, and has read, before."""
+    return None if "ray" in sys.modules else secrets.token_hex(32)

@@ -208,4 +208,5 @@ def _reason(run: Run) -> str:
         return "Ray gave no reason"
     lines = [line.strip() for line in Path(run.error_file).read_text().splitlines()[1:]]
     told = " ".join(line for line in lines if line and not _RAYS_NAMES.match(line))
+    told = told.partition(" Some common causes include")[0]
     return told if len(told) <= REASON_CHARACTERS else f"{told[:REASON_CHARACTERS]} ..."
