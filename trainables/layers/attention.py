@@ -100,11 +100,12 @@ def choose(backend: Backend, q: Tensor, *, dropping: bool) -> Kernel:
     """The kernel that `backend` means for tensors like `q`. Raises ValueError if it cannot run."""
     if backend == "math":
         return "math"
-    if backend == "flash":
-        _require_flash(q)
-        return "flash"
-    if backend == "auto" and _flash_fault(q) is None:
-        return "flash"
+    if backend in ("auto", "flash"):
+        fault = flash_fault(q.device, q.dtype)
+        if fault is None:
+            return "flash"
+        if backend == "flash":
+            raise ValueError(f"attention backend 'flash' cannot run: {fault}")
     return "math" if dropping and not q.is_cuda else "sdpa"
 
 
@@ -114,21 +115,15 @@ def flash_installed() -> bool:
     return importlib.util.find_spec("flash_attn") is not None
 
 
-def _flash_fault(q: Tensor) -> str | None:
-    """Why flash-attn cannot run on tensors like `q`, with what to do; None if it can."""
+def flash_fault(device: torch.device, dtype: torch.dtype) -> str | None:
+    """Why flash-attn cannot run on such tensors, with what to do; None if it can."""
     if not flash_installed():
         return "flash-attn is not installed; pip install 'haltsweep[flash]', or choose auto or sdpa"
-    if not q.is_cuda:
-        return f"flash-attn needs tensors on CUDA, got device={q.device.type}; choose auto or sdpa"
-    if q.dtype not in (torch.float16, torch.bfloat16):
-        return f"flash-attn needs 16-bit tensors, got dtype={q.dtype}; train with autocast, or choose sdpa"
+    if device.type != "cuda":
+        return f"flash-attn needs tensors on CUDA, got device={device.type}; choose auto or sdpa"
+    if dtype not in (torch.float16, torch.bfloat16):
+        return f"flash-attn needs 16-bit tensors, got dtype={dtype}; train with autocast, or choose sdpa"
     return None
-
-
-def _require_flash(q: Tensor) -> None:
-    fault = _flash_fault(q)
-    if fault is not None:
-        raise ValueError(f"attention backend 'flash' cannot run: {fault}")
 
 
 def _math(q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None, drop: WeightDropout | None) -> Tensor:
@@ -182,8 +177,7 @@ def _kernel_stream(drop: WeightDropout | None) -> Iterator[None]:
     if drop is None:
         yield
         return
-    device = drop.place.device
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+    with torch.random.fork_rng([drop.place.device]):
         torch.manual_seed(drop.key)
         yield
 

@@ -1,0 +1,219 @@
+"""Seconds of a training step of GUT against its upper bound on layers, when inputs halt early.
+
+    python tests/benchmarks/early_exit.py [--json] [--device cuda] [--width 128] [--batch 64] ...
+
+For each bound: the three early-exit modes, and beside them a straightforward implementation that works on
+padded tensors and breaks when the whole batch has halted. Halting is set so that sequences keep a few layers,
+some many: the same weights and inputs in every column, so all columns compute the same result.
+"""
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from trainables.assembly import build_model
+from trainables.layers.dropout import set_dropout_context
+from trainables.types import Batch, Encoded, TaskShape
+
+SHAPE = TaskShape(head="classify", vocabulary_size=18, num_classes=10, pad_id=16, length_max=100)
+MODES = ("none", "batch", "compact")
+SPREAD, SHIFT = 12.0, 1.5
+"""What the halting logit's weights are multiplied by, and what is added to its bias."""
+
+
+class Straightforward(nn.Module):
+    """GUT as one would first write it: padded, every layer on the whole batch, break when all halted."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.config = model.encoder.config
+
+    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        encoder, rate = self.model.encoder, self.config.dropout
+        x = F.dropout(F.embedding(batch.tokens, self.model.embedding()), rate, self.training)
+        h, mask = self._augment(x, batch.mask)
+        pooled, ponder = self._think(encoder, h, mask)
+        ends = pooled[torch.arange(len(pooled)), mask.sum(1) - 1]
+        return F.cross_entropy(self.model.readout(ends), batch.labels, reduction="none"), ponder
+
+    def _augment(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        n = mask.sum(1)
+        columns = torch.arange(x.shape[1] + 2, device=x.device)
+        h = F.pad(x, (0, 0, 1, 1))
+        h = torch.where((columns == 0)[:, None], self.model.encoder.boundaries.start(), h)
+        h = torch.where((columns == n[:, None] + 1)[..., None], self.model.encoder.boundaries.end(), h)
+        return h, columns < n[:, None] + 2
+
+    def _think(self, encoder: nn.Module, h: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        survival = h.new_ones(h.shape[0])
+        mixed, ponder, kept = torch.zeros_like(h), torch.zeros_like(survival), torch.zeros_like(survival)
+        active = torch.ones_like(survival, dtype=torch.bool)
+        for _ in range(self.config.max_layers):
+            new = self._block(encoder.block, h, mask)
+            p = encoder.halt(torch.cat((_mean(h, mask), _mean(new, mask)), -1))
+            active = active & (1 - survival * (1 - p) < self.config.halt.threshold)
+            if not active.any():
+                break
+            keep = active[:, None, None]
+            mixed = torch.where(keep, mixed + (survival * p)[:, None, None] * h, mixed)
+            kept = kept + active
+            ponder = torch.where(active, ponder + survival * p * kept, ponder)
+            survival = torch.where(active, survival * (1 - p), survival)
+            h = torch.where(keep, new, h)
+        return mixed + survival[:, None, None] * h, ponder + survival * kept
+
+    def _block(self, block: nn.Module, x: Tensor, mask: Tensor) -> Tensor:
+        rate, z = self.config.dropout, block.attention_norm(x)
+        heads = [
+            part(z).unflatten(-1, (self.config.heads, -1))
+            for part in (block.attention.query, block.attention.key, block.attention.value)
+        ]
+        q, k, v = (part.transpose(1, 2) for part in (_xpos(heads[0], 1), _xpos(heads[1], -1), heads[2]))
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None, None])
+        a = x + F.dropout(block.attention.output(out.transpose(1, 2).flatten(2)), rate, self.training)
+        z = block.feedforward_norm(a)
+        gate = self._feedforward(block.gate, z).sigmoid()
+        return gate * (a + self._feedforward(block.feedforward, z)) + (1 - gate) * x
+
+    def _feedforward(self, part: nn.Module, z: Tensor) -> Tensor:
+        inner = F.gelu(F.dropout(part.inner(z), self.config.dropout, self.training))
+        return F.dropout(part.outer(inner), self.config.dropout, self.training)
+
+
+def _mean(h: Tensor, mask: Tensor) -> Tensor:
+    return (h * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+
+
+def _xpos(x: Tensor, sign: int) -> Tensor:
+    width, size = x.shape[1], x.shape[-1]
+    i = torch.arange(size // 2, device=x.device)
+    where = torch.arange(width, device=x.device)[:, None]
+    angle = where * 10_000 ** (-2 * i / size)
+    scale = ((2 * i + 0.4 * size) / (1.4 * size)) ** (sign * (where - width // 2) / 512)
+    cos, sin = ((turn * scale)[:, None] for turn in (angle.cos(), angle.sin()))
+    even, odd = x[..., 0::2], x[..., 1::2]
+    return torch.stack((even * cos - odd * sin, odd * cos + even * sin), -1).flatten(-2)
+
+
+def build(options: argparse.Namespace, bound: int, mode: str) -> nn.Module:
+    """GUT, its halting livelier than at initialisation."""
+    raw = {
+        "name": "universal",
+        "width": options.width,
+        "max_layers": bound,
+        "attention_dropout": 0.0,
+        "early_exit": mode,
+    }
+    model = build_model(raw, SHAPE, seed=0, device=options.device)
+    with torch.no_grad():
+        model.encoder.halt.outer.weight.mul_(SPREAD)
+        model.encoder.halt.outer.bias.add_(SHIFT)
+    return model
+
+
+def batches(options: argparse.Namespace) -> Batch:
+    """Sequences of 10 to 100 tokens, evenly."""
+    stream = torch.Generator().manual_seed(1)
+    lengths = torch.randint(10, 101, (options.batch,), generator=stream)
+    tokens = torch.randint(0, 15, (options.batch, int(lengths.max())), generator=stream)
+    mask = torch.arange(tokens.shape[1]) < lengths[:, None]
+    labels = torch.randint(0, 10, (options.batch,), generator=stream)
+    return Batch(*(part.to(options.device) for part in (tokens, mask, labels)))
+
+
+def timed(step: Callable[[], None], options: argparse.Namespace) -> float:
+    """Median seconds of one call."""
+    seconds = []
+    for number in range(options.warm_up + options.repeats):
+        _wait(options.device)
+        begin = time.perf_counter()
+        step()
+        _wait(options.device)
+        if number >= options.warm_up:
+            seconds.append(time.perf_counter() - begin)
+    return statistics.median(seconds)
+
+
+def _wait(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def measure(options: argparse.Namespace, bound: int) -> dict[str, float]:
+    """One row of the table."""
+    batch, row = batches(options), {"bound": float(bound)}
+    for mode in MODES:
+        model = build(options, bound, mode)
+        optimiser = torch.optim.AdamW(model.parameters(), lr=0.0)
+
+        def step(model: nn.Module = model, optimiser: torch.optim.Optimizer = optimiser) -> None:
+            set_dropout_context(model, seed=0, step=0)
+            output = model(batch)
+            finish(output.loss + 0.1 * output.encoded.ponder, optimiser)
+
+        row[mode] = timed(step, options)
+    encoded: Encoded = model(batch).encoded
+    plain = Straightforward(build(options, bound, "batch"))
+    optimiser = torch.optim.AdamW(plain.parameters(), lr=0.0)
+    row["straightforward"] = timed(lambda: finish(sum(plain(batch)), optimiser), options)
+    row |= {
+        "kept mean": encoded.depth.mean().item(),
+        "kept max": encoded.depth.max().item(),
+        "run mean (compact)": encoded.computed.mean().item(),
+    }
+    return row
+
+
+def finish(loss: Tensor, optimiser: torch.optim.Optimizer) -> None:
+    optimiser.zero_grad()
+    loss.mean().backward()
+    optimiser.step()
+
+
+def check(options: argparse.Namespace) -> None:
+    """The straightforward implementation computes what the model computes."""
+    model, batch = build(options, 10, "compact").eval(), batches(options)
+    ours, (loss, ponder) = model(batch), Straightforward(model).eval()(batch)
+    torch.testing.assert_close(ours.loss, loss, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(ours.encoded.ponder, ponder, rtol=1e-3, atol=1e-3)
+
+
+def table(rows: list[dict[str, float]]) -> str:
+    """Markdown."""
+    heads = list(rows[0])
+    lines = ["| " + " | ".join(heads) + " |", "|" + " --- |" * len(heads)]
+    lines += ["| " + " | ".join(f"{row[head]:.4g}" for head in heads) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--bounds", type=int, nargs="+", default=[10, 20, 30, 40])
+    parser.add_argument("--width", type=int, default=128)
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--warm-up", type=int, default=1)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    check(options)
+    rows = [measure(options, bound) for bound in options.bounds]
+    device = torch.cuda.get_device_name() if options.device == "cuda" else platform.processor() or "cpu"
+    about = {**vars(options), "device name": device, "torch": torch.__version__, "unit": "seconds a step"}
+    print(
+        json.dumps({"about": about, "rows": rows}, indent=2) if options.json else f"{about}\n\n{table(rows)}"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""The attention seam: every kernel equals the explicit product; a missing one says what to install."""
+
+import sys
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from trainables.layers import attention
+from trainables.layers.attention import Backend, WeightDropout, attend, attend_packed, choose, flash_fault
+from trainables.layers.dropout import KeyedDropout
+from trainables.layers.packing import Packing
+
+QUERIES, KEYS = (3, 1, 2), (4, 2, 5)
+
+
+def tensors(seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    stream = torch.Generator().manual_seed(seed)
+    q = torch.randn(3, 3, 2, 4, generator=stream, dtype=torch.float64)
+    k, v = torch.randn(2, 3, 5, 2, 4, generator=stream, dtype=torch.float64)
+    return q.requires_grad_(), k.requires_grad_(), v.requires_grad_()
+
+
+def packings() -> tuple[Packing, Packing]:
+    return Packing.of_lengths(torch.tensor(QUERIES), 3), Packing.of_lengths(torch.tensor(KEYS), 5)
+
+
+def by_loops(q: Tensor, k: Tensor, v: Tensor) -> list[Tensor]:
+    """softmax(q k / sqrt(E)) v for each real query, row after row."""
+    out = []
+    for row, (queries, keys) in enumerate(zip(QUERIES, KEYS, strict=True)):
+        for t in range(queries):
+            heads = []
+            for head in range(2):
+                logits = k[row, :keys, head] @ q[row, t, head] / 2.0
+                heads.append(logits.softmax(0) @ v[row, :keys, head])
+            out.append(torch.stack(heads))
+    return out
+
+
+@pytest.mark.parametrize("backend", ["auto", "sdpa", "math"])
+def test_kernels_equal_the_explicit_sum_with_gradients(backend: Backend) -> None:
+    inputs = tensors()
+    queries, keys = packings()
+    out = queries.unpad(attend(*inputs, keys.mask, queries.mask, backend=backend))
+    expected = torch.stack(by_loops(*inputs))
+    torch.testing.assert_close(out, expected)
+    weight = torch.randn(out.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    ours = torch.autograd.grad((out * weight).sum(), inputs, retain_graph=True)
+    theirs = torch.autograd.grad((expected * weight).sum(), inputs)
+    for mine, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, other)
+
+
+@pytest.mark.parametrize("backend", ["sdpa", "math"])
+def test_packed_equals_padded(backend: Backend) -> None:
+    q, k, v = tensors()
+    queries, keys = packings()
+    packed = attend_packed(queries.unpad(q), keys.unpad(k), keys.unpad(v), queries, keys, backend=backend)
+    torch.testing.assert_close(packed, queries.unpad(attend(q, k, v, keys.mask, backend=backend)))
+
+
+def drop(rate: float = 0.5) -> WeightDropout:
+    dropout = KeyedDropout(rate)
+    dropout.begin(1, "weights")
+    return WeightDropout(dropout, dropout.draw(), torch.arange(9).reshape(3, 3))
+
+
+def test_dropped_weights_are_those_of_the_mask() -> None:
+    q, k, v = tensors()
+    keep = drop().keep(heads=2, keys=5)
+    assert keep.shape == (3, 2, 3, 5)
+    assert 0.2 < keep.double().mean() < 0.8
+    out = attend(q, k, v, drop=drop())
+    for row, head, t in ((0, 0, 0), (2, 1, 1)):
+        weights = (k[row, :, head] @ q[row, t, head] / 2.0).softmax(0) * keep[row, head, t] * 2
+        torch.testing.assert_close(out[row, t, head], weights @ v[row, :, head])
+
+
+def test_masks_of_weights_do_not_depend_on_width_or_company() -> None:
+    wide = drop().keep(heads=2, keys=5)
+    assert torch.equal(drop().keep(heads=2, keys=4), wide[..., :4])
+    one = WeightDropout(drop().dropout, drop().key, torch.tensor([[7]]))
+    assert torch.equal(one.keep(heads=2, keys=5)[0, :, 0], wide[2, :, 1])
+
+
+def test_dropout_on_a_cpu_takes_the_explicit_product() -> None:
+    q = tensors()[0]
+    assert choose("sdpa", q, dropping=True) == "math"
+    assert choose("auto", q, dropping=True) == "math"
+    assert choose("auto", q, dropping=False) == "sdpa"
+
+
+def test_asking_for_flash_without_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "flash_installed", lambda: False)
+    with pytest.raises(
+        ValueError, match=r"'flash' cannot run: flash-attn is not installed; pip install 'haltsweep"
+    ):
+        attend(*tensors(), backend="flash")
+
+
+def test_asking_for_flash_on_a_cpu_says_what_to_choose(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "flash_installed", lambda: True)
+    with pytest.raises(ValueError, match=r"needs tensors on CUDA, got device=cpu; choose auto or sdpa"):
+        attend(*tensors(), backend="flash")
+
+
+def test_flash_needs_16_bits_on_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "flash_installed", lambda: True)
+    fault = flash_fault(torch.device("cuda"), torch.float32)
+    assert (
+        fault
+        == "flash-attn needs 16-bit tensors, got dtype=torch.float32; train with autocast, or choose sdpa"
+    )
+    assert flash_fault(torch.device("cuda"), torch.bfloat16) is None
+
+
+def varlen(q: Tensor, k: Tensor, v: Tensor, **named: Any) -> Tensor:
+    """What flash-attn's kernel computes, from its documented arguments."""
+    starts_q, starts_k = named["cu_seqlens_q"].tolist(), named["cu_seqlens_k"].tolist()
+    assert named["cu_seqlens_q"].dtype == torch.int32
+    out = []
+    for row in range(len(starts_q) - 1):
+        one_q = q[starts_q[row] : starts_q[row + 1]]
+        one_k, one_v = (x[starts_k[row] : starts_k[row + 1]] for x in (k, v))
+        assert one_q.shape[0] <= named["max_seqlen_q"]
+        assert one_k.shape[0] <= named["max_seqlen_k"]
+        logits = torch.einsum("qhe,khe->hqk", one_q, one_k) / q.shape[-1] ** 0.5
+        out.append(torch.einsum("hqk,khe->qhe", logits.softmax(-1), one_v))
+    return torch.cat(out)
+
+
+def test_flash_gets_tokens_without_padding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel itself needs CUDA; what we hand it is checked against its contract."""
+    fake = ModuleType("flash_attn")
+    fake.flash_attn_varlen_func = varlen  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "flash_attn", fake)
+    monkeypatch.setattr(attention, "flash_fault", lambda device, dtype: None)
+    q, k, v = tensors()
+    queries, keys = packings()
+    expected = torch.stack(by_loops(q, k, v))
+    dense = attend(q, k, v, keys.mask, queries.mask, backend="auto")
+    torch.testing.assert_close(queries.unpad(dense), expected)
+    packed = attend_packed(queries.unpad(q), keys.unpad(k), keys.unpad(v), queries, keys, backend="flash")
+    torch.testing.assert_close(packed, expected)
+    torch.testing.assert_close(attend(q, k, v, backend="flash"), attend(q, k, v, backend="math"))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("backend", ["auto", "sdpa"])
+def test_kernels_on_cuda_equal_the_explicit_product(backend: Backend) -> None:
+    q, k, v = (x.detach().to("cuda", torch.bfloat16) for x in tensors())
+    queries, keys = (Packing.of_lengths(p.counts.cuda(), p.width) for p in packings())
+    out = attend_packed(queries.unpad(q), keys.unpad(k), keys.unpad(v), queries, keys, backend=backend)
+    expected = torch.stack(by_loops(*(x.double().cpu() for x in (q, k, v))))
+    torch.testing.assert_close(out.double().cpu(), expected, rtol=2e-2, atol=2e-2)

@@ -1,0 +1,96 @@
+"""Keyed dropout: masks are functions of names and places, and look like coin flips."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from trainables.layers.dropout import KeyedDropout, set_dropout_context
+
+
+class Two(nn.Module):
+    """Two dropouts in one model."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.first = KeyedDropout(rate)
+        self.second = KeyedDropout(rate)
+
+
+def begun(rate: float = 0.25, seed: int = 1, step: int = 2, part: int = 0) -> Two:
+    model = Two(rate)
+    set_dropout_context(model, seed, step, part)
+    return model
+
+
+def kept(dropout: KeyedDropout, tokens: int, columns: int) -> Tensor:
+    return dropout(torch.ones(tokens, columns), torch.arange(tokens)) != 0
+
+
+@given(selected=st.sets(st.integers(0, 29), min_size=1), columns=st.integers(1, 9))
+def test_masks_do_not_depend_on_who_else_is_there(selected: set[int], columns: int) -> None:
+    x = torch.randn(30, columns)
+    full = begun().first(x, torch.arange(30))
+    some = torch.tensor(sorted(selected))
+    assert torch.equal(begun().first(x[some], some), full[some])
+
+
+def test_each_part_of_the_name_gives_another_mask() -> None:
+    base = kept(begun().first, 50, 8)
+    again = begun().first
+    assert torch.equal(kept(again, 50, 8), base)
+    others = [
+        kept(again, 50, 8),
+        kept(begun().second, 50, 8),
+        kept(begun(seed=2).first, 50, 8),
+        kept(begun(step=3).first, 50, 8),
+        kept(begun(part=1).first, 50, 8),
+    ]
+    for other in others:
+        assert not torch.equal(other, base)
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
+def test_masks_look_like_independent_coins(rate: float) -> None:
+    """Six standard deviations: fails by chance for fewer than one seed in 10^7; seeds are fixed."""
+    tokens, columns = 4000, 33
+    keep = kept(begun(rate).first, tokens, columns).double()
+    deviation = (rate * (1 - rate)) ** 0.5
+    assert abs(keep.mean() - (1 - rate)) < 6 * deviation / (tokens * columns) ** 0.5
+    assert (keep.mean(0) - (1 - rate)).abs().max() < 6 * deviation / tokens**0.5
+    correlation = torch.corrcoef(keep.T).fill_diagonal_(0)
+    assert correlation.abs().max() < 6 / tokens**0.5
+    neighbours = torch.corrcoef(torch.stack((keep[:-1].flatten(), keep[1:].flatten())))[0, 1]
+    assert abs(neighbours) < 6 / (tokens * columns) ** 0.5
+
+
+def test_what_is_kept_is_scaled_to_keep_the_mean() -> None:
+    x = torch.full((2000, 16), 3.0)
+    out = begun(0.25).first(x, torch.arange(2000))
+    assert out.unique().tolist() == pytest.approx([0.0, 4.0])
+    assert out.mean().item() == pytest.approx(3.0, rel=0.02)
+
+
+def test_gradient_passes_where_kept() -> None:
+    x = torch.ones(40, 4, requires_grad=True)
+    out = begun(0.5).first(x, torch.arange(40))
+    out.sum().backward()
+    assert torch.equal(x.grad, out.detach())
+
+
+def test_evaluation_and_rate_zero_leave_everything() -> None:
+    x, place = torch.randn(5, 3), torch.arange(5)
+    assert torch.equal(KeyedDropout(0.5).eval()(x, place), x)
+    assert torch.equal(KeyedDropout(0.0)(x, place), x)
+
+
+def test_training_without_a_stream_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"needs a random stream, got none;.*set_dropout_context"):
+        KeyedDropout(0.5)(torch.ones(2, 2), torch.arange(2))
+
+
+def test_no_global_generator_is_touched() -> None:
+    before = torch.random.get_rng_state()
+    kept(begun().first, 10, 10)
+    assert torch.equal(before, torch.random.get_rng_state())

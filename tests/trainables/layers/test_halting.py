@@ -1,0 +1,97 @@
+"""The books of halting, against probabilities worked out by hand."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from trainables.layers.halting import Halting, Rule, decide, keep
+
+probabilities = st.lists(st.floats(0.01, 0.99), min_size=1, max_size=12)
+
+
+def play(
+    hats: list[float], threshold: float, rule: Rule, cap: int = 99
+) -> tuple[Halting, list[float], list[bool]]:
+    """One unit through `hats`: its books, and for each step the weight and whether it was kept."""
+    books = Halting.begin(torch.tensor([cap]), torch.float64)
+    weights, kept = [], []
+    for hat in hats:
+        decision = decide(books, torch.tensor([hat], dtype=torch.float64), threshold, rule)
+        books = keep(books, decision)
+        weights.append(decision.weight.item())
+        kept.append(bool(decision.keeps))
+    return books, weights, kept
+
+
+@given(hats=probabilities, threshold=st.floats(0.05, 0.999), rule=st.sampled_from(["undo", "prefix"]))
+def test_weights_and_leftover_sum_to_one(hats: list[float], threshold: float, rule: Rule) -> None:
+    books, weights, kept = play(hats, threshold, rule)
+    total = sum(weight for weight, stays in zip(weights, kept, strict=True) if stays)
+    assert total + books.survival.item() == pytest.approx(1)
+
+
+@given(hats=probabilities, threshold=st.floats(0.05, 0.999))
+def test_the_rules_differ_in_the_step_that_reaches_the_threshold(hats: list[float], threshold: float) -> None:
+    undo, _, _ = play(hats, threshold, "undo")
+    prefix, _, _ = play(hats, threshold, "prefix")
+    assert undo.active.item() == prefix.active.item()
+    assert prefix.kept.item() - undo.kept.item() == (0 if undo.active.item() else 1)
+    assert 1 - undo.survival.item() < threshold
+    if not prefix.active.item():
+        assert 1 - prefix.survival.item() >= threshold
+
+
+@given(hats=probabilities, rule=st.sampled_from(["undo", "prefix"]))
+def test_ponder_is_the_expected_number_of_layers(hats: list[float], rule: Rule) -> None:
+    books, weights, kept = play(hats, 0.9, rule)
+    steps = sum(kept)
+    expected = sum(weight * (j + 1) for j, weight in enumerate(weights[:steps]))
+    expected += (1 - sum(weights[:steps])) * steps
+    assert books.ponder.item() == pytest.approx(expected)
+    assert 0 <= books.ponder.item() <= steps
+
+
+def test_ten_even_chances_pass_the_published_threshold() -> None:
+    """1 - 2^-10 is the first of its kind above 0.999."""
+    books, _, kept = play([0.5] * 12, 0.999, "undo")
+    assert books.kept.item() == 9
+    assert kept == [True] * 9 + [False] * 3
+
+
+def test_a_unit_keeps_no_more_steps_than_its_cap() -> None:
+    books, _, kept = play([0.1] * 5, 0.999, "undo", cap=3)
+    assert kept == [True] * 3 + [False] * 2
+    assert not books.active.item()
+
+
+def test_only_kept_steps_get_gradient() -> None:
+    hats = torch.tensor([0.3, 0.4, 0.9, 0.5], dtype=torch.float64, requires_grad=True)
+    books = Halting.begin(torch.tensor([9]), torch.float64)
+    for hat in hats:
+        books = keep(books, decide(books, hat[None], 0.8, "undo"))
+    (books.ponder + books.survival).sum().backward()
+    assert (hats.grad != 0).tolist() == [True, True, False, False]
+
+
+def test_sums_are_never_in_16_bits() -> None:
+    books = Halting.begin(torch.tensor([9]), torch.bfloat16)
+    small = torch.tensor([1e-3], dtype=torch.bfloat16)
+    after = keep(books, decide(books, small, 0.999, "undo"))
+    assert after.survival.dtype == torch.float32
+    assert after.survival.item() == pytest.approx(1 - small.float().item())
+
+
+def select_by_hand(x: Tensor, units: list[int]) -> list[float]:
+    return [x.tolist()[unit] for unit in units]
+
+
+def test_selection_keeps_each_units_own_books() -> None:
+    books = Halting.begin(torch.tensor([5, 6, 7]), torch.float64)
+    decision = decide(books, torch.tensor([0.2, 0.99, 0.4], dtype=torch.float64), 0.9, "undo")
+    books = keep(books, decision)
+    some = books.select(torch.tensor([0, 2]))
+    for name in ("survival", "spent", "kept", "computed", "cap", "active"):
+        assert getattr(some, name).tolist() == select_by_hand(getattr(books, name), [0, 2])
+    assert decision.select(torch.tensor([1])).crossed.tolist() == [True]

@@ -1,0 +1,71 @@
+"""Packing against plain loops over rows."""
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from trainables.layers.packing import Packing, put, take
+
+lengths = st.lists(st.integers(1, 6), min_size=1, max_size=5)
+
+
+def packing_of(counts: list[int], extra: int = 0) -> Packing:
+    return Packing.of_lengths(torch.tensor(counts), max(counts) + extra)
+
+
+def numbered(packing: Packing) -> Tensor:
+    """Every packed token has a value of its own, from 1."""
+    return torch.arange(1.0, packing.row.shape[0] + 1, dtype=torch.float64)[:, None].repeat(1, 2)
+
+
+@given(counts=lengths, extra=st.integers(0, 2))
+def test_pad_puts_each_row_to_the_left_and_zero_behind(counts: list[int], extra: int) -> None:
+    packing = packing_of(counts, extra)
+    padded = packing.pad(numbered(packing))[..., 0].tolist()
+    value = 0.0
+    for row, count in zip(padded, counts, strict=True):
+        assert row == [value + i + 1 for i in range(count)] + [0.0] * (packing.width - count)
+        value += count
+    assert torch.equal(packing.mask, packing.pad(numbered(packing))[..., 0] > 0)
+
+
+@given(counts=lengths, extra=st.integers(0, 2))
+def test_unpad_undoes_pad(counts: list[int], extra: int) -> None:
+    packing = packing_of(counts, extra)
+    x = numbered(packing)
+    assert torch.equal(packing.unpad(packing.pad(x)), x)
+
+
+@given(counts=lengths)
+def test_mean_and_spread_work_row_by_row(counts: list[int]) -> None:
+    packing = packing_of(counts)
+    parts = numbered(packing).split(counts)
+    torch.testing.assert_close(packing.mean(numbered(packing)), torch.stack([part.mean(0) for part in parts]))
+    spread = packing.spread(torch.arange(len(counts)))
+    assert spread.tolist() == [row for row, count in enumerate(counts) for _ in range(count)]
+
+
+@given(counts=lengths, data=st.data())
+def test_select_renumbers_what_is_left(counts: list[int], data: st.DataObject) -> None:
+    packing = packing_of(counts)
+    keep = torch.tensor(data.draw(st.lists(st.booleans(), min_size=sum(counts), max_size=sum(counts))))
+    tokens, rows, left = packing.select(keep)
+    assert tokens.tolist() == [i for i, stays in enumerate(keep.tolist()) if stays]
+    kept_rows = [packing.row[i].item() for i in tokens.tolist()]
+    assert rows.tolist() == sorted(set(kept_rows))
+    assert [rows.tolist()[row] for row in left.row.tolist()] == kept_rows
+    assert left.counts.tolist() == [kept_rows.count(row) for row in rows.tolist()]
+    assert left.width == max(left.counts.tolist(), default=0)
+
+
+@settings(deadline=None, max_examples=10)
+@given(counts=lengths, extra=st.integers(0, 2))
+def test_gradients_of_taking_and_putting(counts: list[int], extra: int) -> None:
+    packing = packing_of(counts, extra)
+    x = numbered(packing).requires_grad_()
+    index = torch.arange(0, x.shape[0], 2)
+    assert torch.autograd.gradcheck(lambda y: take(y, index), x)
+    assert torch.autograd.gradcheck(lambda y: put(y, 2 * torch.arange(y.shape[0]), 2 * y.shape[0]), x)
+    assert torch.autograd.gradcheck(lambda y: packing.mean(y * y), x)
+    assert torch.autograd.gradcheck(lambda y: packing.spread(packing.mean(y)), x)

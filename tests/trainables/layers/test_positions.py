@@ -1,0 +1,61 @@
+"""xPos: what a query and a key at two positions make of each other depends on their distance alone."""
+
+import math
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from trainables.layers.positions import rotations
+
+SIZE = 6
+
+
+def product(q: Tensor, k: Tensor, at_q: int, at_k: int, width: int = 60) -> float:
+    where = torch.tensor([at_q, at_k])
+    query, key = rotations(where, width, SIZE, torch.float64)
+    turned_q, turned_k = query(q.expand(2, 1, SIZE)), key(k.expand(2, 1, SIZE))
+    return (turned_q[0] * turned_k[1]).sum().item()
+
+
+def vectors(seed: int) -> tuple[Tensor, Tensor]:
+    stream = torch.Generator().manual_seed(seed)
+    q, k = torch.randn(2, SIZE, generator=stream, dtype=torch.float64)
+    return q, k
+
+
+@given(at_q=st.integers(0, 50), at_k=st.integers(0, 50), shift=st.integers(0, 40), seed=st.integers(0, 9))
+def test_only_the_distance_counts(at_q: int, at_k: int, shift: int, seed: int) -> None:
+    q, k = vectors(seed)
+    here, there = product(q, k, at_q, at_k), product(q, k, at_q + shift, at_k + shift, width=90)
+    assert math.isclose(here, there, abs_tol=1e-9)
+
+
+@given(at_q=st.integers(0, 50), at_k=st.integers(0, 50), seed=st.integers(0, 9))
+def test_product_is_the_sum_of_turned_and_scaled_pairs(at_q: int, at_k: int, seed: int) -> None:
+    q, k = vectors(seed)
+    expected = 0.0
+    for i in range(SIZE // 2):
+        zeta = (2 * i + 0.4 * SIZE) / (1.4 * SIZE)
+        angle = (at_q - at_k) * 10_000 ** (-2 * i / SIZE)
+        turn = complex(q[2 * i], q[2 * i + 1]) * complex(k[2 * i], -k[2 * i + 1])
+        expected += (turn * complex(math.cos(angle), math.sin(angle))).real * zeta ** ((at_q - at_k) / 512)
+    assert math.isclose(product(q, k, at_q, at_k), expected, abs_tol=1e-9)
+
+
+def test_keys_to_the_right_are_amplified() -> None:
+    first_pair = torch.zeros(SIZE, dtype=torch.float64)
+    first_pair[0] = 1.0
+    turn = math.cos(512.0)
+    right = product(first_pair, first_pair, 0, 512, width=600) / turn
+    left = product(first_pair, first_pair, 512, 0, width=600) / turn
+    assert math.isclose(right, 3.5, rel_tol=1e-6)
+    assert math.isclose(left, 1 / 3.5, rel_tol=1e-6)
+
+
+def test_half_precision_holds_the_scales_of_long_sequences() -> None:
+    query, key = rotations(torch.arange(4096), 4096, SIZE, torch.float16)
+    for table in (query.cos, query.sin, key.cos, key.sin):
+        assert table.isfinite().all()
+    assert (query.cos**2 + query.sin**2 > 0).all()

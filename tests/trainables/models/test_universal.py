@@ -1,0 +1,131 @@
+"""Settings of the universal family, and what its published systems are made of."""
+
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from trainables import costs
+from trainables.assembly import build_model, model_config
+from trainables.models.universal import Config
+from trainables.types import Batch, TaskShape
+
+SHAPE = TaskShape(head="classify", vocabulary_size=18, num_classes=10, pad_id=16, length_max=100)
+BASELINE = {
+    "name": "universal",
+    "width": 128,
+    "max_layers": 10,
+    "gate": True,
+    "halt": {"unit": "sequence", "transition": True, "threshold": 0.999},
+}
+
+
+def config(**changes: Any) -> Config:
+    found = model_config(BASELINE | changes)
+    assert isinstance(found, Config)
+    return found
+
+
+def test_a_width_is_enough() -> None:
+    found = config()
+    assert (found.size_of_head, found.size_of_feedforward, found.size_of_gate) == (16, 256, 256)
+
+
+def test_defaults_are_the_published_gut() -> None:
+    assert Config() == Config(
+        width=512,
+        heads=8,
+        head_width=None,
+        max_layers=10,
+        gate=True,
+        pooling="end",
+        kv="auto",
+        dropout=0.1,
+        attention_dropout=0.1,
+    )
+    assert (Config().size_of_head, Config().size_of_feedforward, Config().size_of_gate) == (64, 1024, 1024)
+    assert Config().halt is not None
+    assert Config().halt.model_dump() == {
+        "unit": "sequence",
+        "transition": True,
+        "threshold": 0.999,
+        "origin": 0,
+        "rule": "undo",
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "mixture"),
+    [
+        ({}, False),
+        ({"halt": None}, False),
+        ({"halt": {"unit": "token"}}, True),
+        ({"kv": "mixture"}, True),
+        ({"kv": "states", "halt": {"unit": "token"}}, False),
+    ],
+)
+def test_keys_and_values_come_from_the_mixture_where_tokens_halt(
+    changes: dict[str, Any], mixture: bool
+) -> None:
+    assert config(**changes).sees_mixture is mixture
+
+
+@pytest.mark.parametrize(
+    ("changes", "removed"),
+    [
+        ({"gate": False}, {"gate"}),
+        ({"halt": None}, {"halt"}),
+        ({"halt": {"unit": "token"}}, set()),
+        ({"halt": {"transition": False}}, set()),
+        ({"kv": "mixture"}, set()),
+    ],
+)
+def test_an_arm_removes_its_own_part_and_no_other(changes: dict[str, Any], removed: set[str]) -> None:
+    groups = costs.parameters_by_group(build_model(BASELINE, SHAPE, 0, "meta"))
+    left = costs.parameters_by_group(build_model(BASELINE | changes, SHAPE, 0, "meta"))
+    assert groups.keys() - left.keys() == removed
+    same = {group for group in left if left[group] == groups[group]}
+    assert left.keys() - same == ({"halt"} if changes.get("halt") == {"transition": False} else set())
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        (
+            {"width": 100},
+            "width must be a multiple of heads when head_width is not given, got width=100 and heads=8",
+        ),
+        ({"width": 8}, r"head_width must be even, .* got 1 \(width=8, heads=8\)"),
+        ({"head_width": 5}, "head_width must be even"),
+        (
+            {"gate": False, "gate_width": 64},
+            "gate_width needs gate=True, got gate=False and gate_width=64; drop it",
+        ),
+        ({"halt": None, "kv": "mixture"}, "kv: mixture needs halting to mix by, got halt=None"),
+        ({"halt": {"threshold": 0.0}}, "greater than 0"),
+        ({"halt": {"threshold": 1.5}}, "less than or equal to 1"),
+        ({"halt": {"origin": 2}}, "0 or 1"),
+        ({"halt": {"unit": "sentence"}}, "'sequence' or 'token'"),
+        ({"max_layers": 0}, "greater than or equal to 1"),
+        ({"max_dpeth": 3}, "Extra inputs are not permitted"),
+        ({"dropout": 1.0}, "less than 1"),
+    ],
+)
+def test_impossible_settings_say_what_must_hold(changes: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValidationError, match=text):
+        config(**changes)
+
+
+def test_a_head_of_its_own_width_needs_no_multiple() -> None:
+    assert config(width=100, head_width=6).size_of_head == 6
+
+
+def test_short_inputs_stop_at_their_own_length() -> None:
+    """One token, START and END: at most four layers, however long the rest of the batch is."""
+    model = build_model(BASELINE | {"width": 16, "halt": {"threshold": 1.0}}, SHAPE, 0).eval()
+    mask = torch.arange(12) < torch.tensor([[1], [12]])
+    encoded = model(
+        Batch(torch.zeros(2, 12, dtype=torch.int64), mask, torch.zeros(2, dtype=torch.int64))
+    ).encoded
+    assert encoded.depth.tolist() == [4.0, 10.0]

@@ -1,0 +1,71 @@
+"""Building models: where initial weights come from, and what a bad name or field answers."""
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import nn
+
+from trainables.assembly import build_model, initialise, model_config
+from trainables.catalog import UnknownName
+from trainables.layers.linear import LayerNorm, Linear, Vector, XavierLinear
+from trainables.types import TaskShape
+
+SHAPE = TaskShape(head="classify", vocabulary_size=18, num_classes=10, pad_id=16, length_max=100)
+
+
+def test_an_unknown_model_names_the_nearest_and_lists_all() -> None:
+    with pytest.raises(
+        UnknownName, match=r"no model named 'univrsal'. Did you mean 'universal'\? Known: .*transf"
+    ):
+        model_config({"name": "univrsal"})
+
+
+@pytest.mark.parametrize("raw", [{}, {"name": 3}])
+def test_a_name_is_required(raw: dict[str, object]) -> None:
+    with pytest.raises(ValidationError, match="name"):
+        model_config(raw)
+
+
+def test_settings_and_mapping_build_the_same() -> None:
+    raw = {"name": "universal", "width": 16, "heads": 2}
+    one, same = build_model(raw, SHAPE, 1), build_model(model_config(raw), SHAPE, 1)
+    for a, b in zip(one.parameters(), same.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_weight_depends_on_its_name_and_not_on_what_else_is_built() -> None:
+    alone = nn.ModuleDict({"b": Linear(4, 3)})
+    together = nn.ModuleDict({"a": XavierLinear(7, 7), "b": Linear(4, 3)})
+    initialise(alone, 5)
+    initialise(together, 5)
+    assert torch.equal(alone["b"].weight, together["b"].weight)
+    renamed = nn.ModuleDict({"c": Linear(4, 3)})
+    initialise(renamed, 5)
+    assert not torch.equal(alone["b"].weight, renamed["c"].weight)
+
+
+def test_initial_distributions() -> None:
+    """Bounds are exact; means and deviations lie within six standard errors for this fixed seed."""
+    parts = nn.ModuleDict(
+        {
+            "plain": Linear(200, 300),
+            "xavier": XavierLinear(200, 300, gain=0.5**0.5),
+            "vector": Vector(400, 100, std=1.0),
+            "norm": LayerNorm(9),
+        }
+    )
+    initialise(parts, 0)
+    for name, bound in (("plain", 200**-0.5), ("xavier", 0.5**0.5 * (6 / 500) ** 0.5)):
+        weight = parts[name].weight
+        assert weight.abs().max() <= bound
+        assert weight.std().item() == pytest.approx(bound / 3**0.5, rel=0.02)
+    assert parts["plain"].bias.abs().max() <= 200**-0.5
+    assert parts["xavier"].bias.std().item() == pytest.approx(1e-6, rel=0.3)
+    assert parts["vector"].weight.std().item() == pytest.approx(1.0, rel=0.02)
+    assert parts["norm"].weight.tolist() == [1.0] * 9
+    assert parts["norm"].bias.tolist() == [0.0] * 9
+
+
+def test_a_parameter_nobody_initialises_is_our_mistake() -> None:
+    with pytest.raises(AssertionError, match="every parameter must belong to an Initialised module"):
+        initialise(nn.ModuleDict({"stray": nn.Linear(2, 2)}), 0)
