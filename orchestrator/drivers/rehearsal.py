@@ -1,0 +1,133 @@
+"""One training step of every arm, in this process and without data: what can go wrong early goes wrong here.
+
+Each step goes the way of a real trial: conductor, ledger, in-process driver, model, optimiser.
+"""
+
+import re
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
+
+import torch
+
+from orchestrator.conductor.recorder import Recorder
+from orchestrator.drivers.inline import run_inline
+from orchestrator.identity import SweepFolder, digest
+from orchestrator.ledger.fold import records
+from orchestrator.ledger.lease import Holder
+from orchestrator.ledger.store import Ledger
+from orchestrator.plan.faults import Faults, Keys
+from orchestrator.plan.settings import System, checked
+from orchestrator.plan.types import Arm, ConfirmPlan, Plan, Resources
+from orchestrator.spec.checks import BASELINE
+from orchestrator.spec.load import SpecFile
+from orchestrator.trials import OutcomeKind, PlannedTrial, Record
+from search_spaces.dimensions import Space
+from trainables.assembly import build_model
+from trainables.data.synthetic import synthetic_batch
+from trainables.protocol import Job, Measurement
+from trainables.training.interval import Interval
+from trainables.training.step import Learner, one_step
+from trainables.types import Batch
+
+WORKLOAD = f"{__name__}:OneStep"
+SEED = 0
+EXAMPLES = 2
+LENGTH = 8
+"""Tokens of the longer example: short, so that a wide and deep model still takes a fraction of a second."""
+NEVER_S = 1e9
+_PLACE = re.compile(r'^\s*File "(.+)", line (\d+)', re.MULTILINE)
+
+
+class OneStep:
+    """The workload of a rehearsal: one optimiser step on a few random tokens of the task's vocabulary."""
+
+    def __init__(self, job: Job) -> None:
+        system = checked(job.settings)
+        assert isinstance(system, System), "settings of a planned arm must be valid"
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self._learner = Learner(
+            build_model(system.model, system.shape, job.seed, device), system.train, seed=job.seed
+        )
+        batch = synthetic_batch(system.shape, EXAMPLES, min(LENGTH, system.shape.length_max), job.seed)
+        self._batch = Batch(batch.tokens.to(device), batch.mask.to(device), batch.labels.to(device))
+        self.finished = False
+        """Whether the step has been taken."""
+
+    def advance(self) -> Measurement:
+        """Take the step. Raises Diverged if its loss or gradient is not finite."""
+        learner, began = self._learner, perf_counter()
+        interval = Interval(device=learner.device, scaled=learner.scaler.is_enabled())
+        interval.add(0, one_step(learner, self._batch, 0))
+        interval.flush()
+        self.finished = True
+        return Measurement(1, perf_counter() - began, interval.metrics())
+
+    def save(self, folder: Path) -> None:
+        """Nothing goes on from a rehearsal: the checkpoint holds its measurement alone."""
+
+    def restore(self, folder: Path) -> None:
+        """Never called: a rehearsal begins in an empty folder."""
+        raise AssertionError(f"a rehearsal must begin in an empty folder, found {folder}")
+
+    def close(self) -> None:
+        """Free the model."""
+        del self._learner, self._batch
+
+
+def rehearse(source: SpecFile, plan: Plan) -> None:
+    """Take one training step of every arm of `plan`, which was made from `source`.
+
+    Everything is written to a temporary folder that is gone afterwards. Raises PlanError with a fault an arm
+    whose step did not end well.
+    """
+    with tempfile.TemporaryDirectory(prefix="haltsweep-rehearsal-") as folder:
+        ended = _run(_shortened(plan), SweepFolder(Path(folder) / plan.name))
+    faults = Faults(source)
+    for record in ended:
+        if record.outcome is not OutcomeKind.FINISHED:
+            faults.add(_message(record), *_keys(record.arm))
+    faults.raise_if_any()
+
+
+def _shortened(plan: Plan) -> Plan:
+    """The arms as written, one trial each, nothing searched."""
+    return replace(
+        plan,
+        arms=tuple(replace(arm, space=Space(())) for arm in plan.arms),
+        search=None,
+        confirm=ConfirmPlan(best=1, seeds=(SEED,), splits=()),
+        posthoc=(),
+        resources=Resources(checkpoint_seconds=NEVER_S),
+        wall_clock_hours=None,
+        trials=tuple(map(_trial, plan.arms)),
+    )
+
+
+def _trial(arm: Arm) -> PlannedTrial:
+    return PlannedTrial(digest("rehearsal", arm.digest), arm.name, "confirm", 0, SEED, rank=0)
+
+
+def _run(plan: Plan, folder: SweepFolder) -> list[Record]:
+    folder.root.mkdir()
+    with Ledger.open(folder.ledger_url, plan.name, create=True) as ledger:
+        lease = ledger.claim(Holder.current())
+        recorder = Recorder(plan, ledger, lease, folder)
+        run_inline(recorder, WORKLOAD, data_dir=folder.root, checkpoint_seconds=NEVER_S)
+        recorder.close()
+        return records(ledger.events(), plan)
+
+
+def _message(record: Record) -> str:
+    """One line: of a crash its error and the innermost place of its call stack."""
+    assert record.outcome is not None, "a rehearsal runs to its end"
+    error = record.reason.partition("\n")[0]
+    places = _PLACE.findall(record.reason)
+    where = " ({}:{})".format(*places[-1]) if places else ""
+    return f"one training step of {record.arm} must end well, got {record.outcome.value}: {error}{where}"
+
+
+def _keys(arm: str) -> Keys:
+    label = arm.partition("[")[0]
+    return (BASELINE,) if label == BASELINE else ("arms", label)

@@ -1,0 +1,125 @@
+"""One step of every arm: what it trains, what it leaves behind, and how it tells what went wrong."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from orchestrator.drivers import rehearsal
+from orchestrator.errors import PlanError
+from orchestrator.plan.planner import plan
+from orchestrator.plan.settings import with_value
+from orchestrator.plan.types import Plan
+from orchestrator.spec.load import SpecFile, read_spec
+from trainables.protocol import Job, Measurement
+
+SPEC = """\
+name: gates
+question: Does the gate help?
+baseline:
+  task: {name: listops, train_length_max: 50}
+  model: {name: universal, width: 16, heads: 2, feedforward_width: 16, max_layers: 3}
+  train: {steps: 20, report_every: 10}
+arms:
+  minus-gate: {why: plain feed-forward block, set: {model.gate: false}}
+  token-halt: {why: each token for itself, set: {model.halt.unit: token}}
+grid: {model.max_layers: [2, 3]}
+confirm: {seeds: [1, 2], splits: [near-iid]}
+posthoc: {model.halt.threshold: [0.5]}
+"""
+CELL = "[model.max_layers=3]"
+
+
+@pytest.fixture
+def planned(tmp_path: Path) -> tuple[SpecFile, Plan]:
+    file = tmp_path / "gates.yaml"
+    file.write_text(SPEC)
+    source = read_spec(file)
+    return source, plan(source)
+
+
+def changed(made: Plan, arm: str, path: str, value: Any) -> Plan:
+    """A plan that no planner would pass."""
+    arms = [
+        replace(one, settings=with_value(one.settings, path, value)) if one.name == arm else one
+        for one in made.arms
+    ]
+    return replace(made, arms=tuple(arms))
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Job, Measurement]]:
+    """What was trained and measured."""
+    taken: list[tuple[Job, Measurement]] = []
+    build: Callable[[Any, Job], None] = rehearsal.OneStep.__init__
+    advance = rehearsal.OneStep.advance
+    jobs: dict[int, Job] = {}
+
+    def remember(self: rehearsal.OneStep, job: Job) -> None:
+        jobs[id(self)] = job
+        build(self, job)
+
+    def note(self: rehearsal.OneStep) -> Measurement:
+        taken.append((jobs[id(self)], advance(self)))
+        return taken[-1][1]
+
+    monkeypatch.setattr(rehearsal.OneStep, "__init__", remember)
+    monkeypatch.setattr(rehearsal.OneStep, "advance", note)
+    return taken
+
+
+def test_every_arm_takes_one_step_on_its_own_settings(
+    planned: tuple[SpecFile, Plan], steps: list[tuple[Job, Measurement]]
+) -> None:
+    rehearsal.rehearse(*planned)
+    arms = planned[1].arms
+    assert [job.settings for job, _ in steps] == [arm.settings for arm in arms]
+    assert len(arms) == 6
+    assert {measured.step for _, measured in steps} == {1}
+    losses = [measured.metrics["train/loss"] for _, measured in steps]
+    # Ten classes, initial weights: a loss near log 10 shows that the task's own head and labels were used.
+    assert all(1.0 < loss < 5.0 for loss in losses)
+    assert {job.seed for job, _ in steps} == {rehearsal.SEED}, "arms are paired"
+
+
+def test_nothing_is_left_behind(
+    planned: tuple[SpecFile, Plan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    rehearsal.rehearse(*planned)
+    assert [path.name for path in tmp_path.iterdir()] == ["gates.yaml"]
+
+
+def test_every_arm_that_fails_is_told_with_its_place(planned: tuple[SpecFile, Plan]) -> None:
+    source, made = planned
+    made = changed(made, f"baseline{CELL}", "train.ponder_weight", 1e39)  # beyond float32
+    made = changed(made, f"token-halt{CELL}", "train.ponder_weight", 1e39)
+    with pytest.raises(PlanError) as caught:
+        rehearsal.rehearse(source, made)
+    first, second = map(str, caught.value.faults)
+    file = source.document.origin.file
+    assert first.startswith(
+        f"{file}:3: baseline: one training step of baseline{CELL} must end well, got diverged: "
+    )
+    assert second.startswith(
+        f"{file}:9: arms.token-halt: one training step of token-halt{CELL} must end well"
+    )
+
+
+def test_a_step_that_raises_is_told(planned: tuple[SpecFile, Plan], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    made = changed(planned[1], f"minus-gate{CELL}", "train.precision", "fp16")
+    with pytest.raises(PlanError, match=r"got crashed: .*precision 'fp16' needs a CUDA device") as caught:
+        rehearsal.rehearse(planned[0], made)
+    assert re.search(r"trainables/training/step\.py:\d+\)$", str(caught.value)), "the innermost place is told"
+
+
+def test_a_rehearsal_is_never_continued(tmp_path: Path, planned: tuple[SpecFile, Plan]) -> None:
+    step = rehearsal.OneStep(Job(planned[1].baseline.settings, 0))
+    step.save(tmp_path / "nowhere")
+    with pytest.raises(AssertionError, match="a rehearsal must begin in an empty folder, found"):
+        step.restore(tmp_path)
