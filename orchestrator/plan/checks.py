@@ -9,6 +9,7 @@ from orchestrator.plan.cells import search_seed
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.optuna_names import (
     ONE_OBJECTIVE_ONLY,
+    SAMPLERS,
     Chosen,
     Refused,
     chosen_sampler,
@@ -39,15 +40,15 @@ def check_samplers(spec: Spec, faults: Faults) -> Chosen | None:
     search = spec.search
     if search is None:
         return None
+    name = search.sampler["name"]
+    if len(search.objectives) > 1 and _class_name(str(name)) in ONE_OBJECTIVE_ONLY:
+        faults.add(
+            f"{name} searches for one objective, got {len(search.objectives)}: choose nsga2 or tpe",
+            "search",
+            "sampler",
+        )
     try:
-        sampler = chosen_sampler(search.sampler)
-        if len(search.objectives) > 1 and sampler.class_name in ONE_OBJECTIVE_ONLY:
-            name = search.sampler["name"]
-            faults.add(
-                f"{name} searches for one objective, got {len(search.objectives)}: choose nsga2 or tpe",
-                "search",
-                "sampler",
-            )
+        chosen_sampler(search.sampler)
     except Refused as error:
         for refusal in error.refusals:
             faults.add(refusal.message, "search", "sampler", *filter(None, [refusal.keyword]))
@@ -59,6 +60,10 @@ def check_samplers(spec: Spec, faults: Faults) -> Chosen | None:
         for refusal in error.refusals:
             faults.add(refusal.message, "search", "stopper", *filter(None, [refusal.keyword]))
     return None
+
+
+def _class_name(sampler: str) -> str:
+    return SAMPLERS[sampler].class_name if sampler in SAMPLERS else sampler
 
 
 def check_stopper(stopper: Chosen | None, arm: Resolved, faults: Faults) -> None:

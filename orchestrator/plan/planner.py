@@ -1,6 +1,7 @@
 """From a spec to a plan, or to all that is wrong with it. Pure: starts nothing, writes nothing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from orchestrator.identity import digest
 from orchestrator.plan import cells, checks, proof
@@ -57,7 +58,7 @@ def plan(source: Spec | SpecFile, *, calibrate: bool = False) -> Plan:
         proofs=tuple(proofs),
         prices=tuple(prices),
         power=power(confirm, sum(bool(each.draft.changes) for each in resolved)) if confirm else None,
-        published=tuple(row.model_dump(mode="json") for row in spec.published),
+        published=tuple(_published(spec)),
     )
 
 
@@ -112,6 +113,19 @@ def _confirm_plan(spec: Spec) -> ConfirmPlan | None:
     if spec.confirm is None:
         return None
     return ConfirmPlan(spec.confirm.best, spec.confirm.seeds, spec.confirm.splits)
+
+
+def _published(spec: Spec) -> Iterator[dict[str, Any]]:
+    """One row a published value."""
+    for row in spec.published:
+        for split, value in row.values.items():
+            yield {
+                "arm": row.arm,
+                "split": split,
+                "metric": row.metric,
+                "value": value,
+                "source": row.source,
+            }
 
 
 def _overrides(spec: Spec) -> tuple[Mapping[str, Value], ...]:

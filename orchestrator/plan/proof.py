@@ -41,7 +41,7 @@ def prove(arm: Resolved, reference: Resolved | None, bench: Bench, faults: Fault
         )
         return None
     if reference is not None:
-        if not found:
+        if arm.changes and not found:
             _refuse_no_effect(arm, reference, faults)
         _refuse_hidden_size(arm, reference, bench, faults)
     return ArmProof(
@@ -66,7 +66,8 @@ def _refuse_no_effect(arm: Resolved, reference: Resolved, faults: Faults) -> Non
     paths = list(arm.draft.cell if arm.draft.is_baseline else arm.draft.changes)
     faults.add(
         f"{arm.draft.name} changes nothing against {reference.draft.name}: with {', '.join(paths)} set, "
-        "weights, FLOPs, loss, gradient and layers run are the same to the last bit",
+        "weights, FLOPs, loss, gradient and layers run are the same to the last bit. Drop it, or change "
+        "something that has an effect",
         *arm.draft.keys(paths[0]),
     )
 
@@ -105,7 +106,7 @@ def check_names(arms: Sequence[Resolved], faults: Faults) -> None:
     settings = {arm.draft.name: arm.system.settings for arm in arms}
     for arm in arms:
         taken = _TAKES_AWAY.match(arm.draft.label)
-        if taken is None or arm.reference not in settings:
+        if taken is None or not arm.changes or arm.reference not in settings:
             continue
         named = _words(taken.group(1)) & _field_words(arm.system.settings, settings[arm.reference])
         touched = set[str]().union(*(_touched(each.path, each.before, each.after) for each in arm.changes))
