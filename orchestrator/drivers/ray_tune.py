@@ -198,6 +198,8 @@ class Hearing(FIFOScheduler):
             if link.session.recorder.draining:
                 for run in [each for each in link.runs.values() if each.status == Run.PENDING]:
                     link.session.unstarted(run.trial_id)
+                    # Without a folder to its name Tune's result grid cannot be built.
+                    run.init_local_path()
                     tune_controller.stop_trial(run)
         return None
 

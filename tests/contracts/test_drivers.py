@@ -3,6 +3,7 @@
 All sweeps run one trial at a time on a real ledger, so what two drivers write can be compared by event.
 """
 
+import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,6 +14,9 @@ import pytest
 
 from orchestrator.conductor.recorder import Recorder
 from orchestrator.drivers.inline import run_inline
+from orchestrator.drivers.jobs import Orders
+from orchestrator.drivers.ray_settings import ray_environment
+from orchestrator.drivers.session import Session
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.lease import Holder
@@ -54,7 +58,20 @@ def inline(
     run_inline(recorder, PATH, data_dir=data_dir, checkpoint_seconds=seconds, on_change=on_change, stop=stop)
 
 
-DRIVERS: dict[str, Driver] = {"inline": inline}
+def ray(
+    recorder: Recorder, plan: Plan, data_dir: Path, *, on_change: Callable[[], None], stop: threading.Event
+) -> None:
+    """On the Ray that `driver` has started."""
+    from orchestrator.drivers.ray_tune import run_session
+
+    asked = plan.resources
+    orders = Orders(PATH, asked.checkpoint_seconds, asked.cpus, asked.gpus, data_dir)
+    with tempfile.TemporaryDirectory() as scratch:
+        run_session(Session(recorder, lambda: 1, stop, on_change), orders, Path(scratch))
+
+
+DRIVERS: dict[str, Driver] = {"inline": inline, "ray": ray}
+SLOW = {"ray"}
 
 
 @dataclass
@@ -110,9 +127,19 @@ def whole_plan() -> Plan:
     return make_plan(arms, trials_per_arm=4, sampler=sampler, stopper=ASHA, posthoc=({"model.shift": 0.5},))
 
 
-@pytest.fixture(scope="module", params=DRIVERS)
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(each, marks=pytest.mark.slow if each in SLOW else ()) for each in DRIVERS],
+)
 def driver(request):
-    return DRIVERS[request.param]
+    if request.param != "ray":
+        yield DRIVERS[request.param]
+        return
+    with ray_environment(private=True):
+        from orchestrator.drivers.ray_cluster import cluster
+
+        with cluster(None, num_cpus=1):
+            yield ray
 
 
 @pytest.fixture(scope="module")
