@@ -113,6 +113,20 @@ def test_flops_of_the_least_depth_are_what_an_immediate_halt_costs(arm: str) -> 
         assert counted == costs.flops(config, LISTOPS, 9, least)
 
 
+@pytest.mark.parametrize("arm", ["gut", "gut.no_gate", "gut.no_transition", "gut.origin_1"])
+def test_compact_does_only_the_work_of_the_layers_each_sequence_runs(arm: str) -> None:
+    config = model_config(small(arm, attention="math") | {"max_layers": 8})
+    model = build_model(config, LISTOPS, seed=0).eval()
+    model.embedding.weight.data.mul_(50.0)
+    model.encoder.halt.outer.weight.data.mul_(10.0)
+    tokens = torch.randint(0, 16, (20, 9), generator=torch.Generator().manual_seed(0))
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        encoded = model(Batch(tokens, tokens < 16, tokens[:, 0] % 10)).encoded
+    assert encoded.computed.unique().numel() > 2
+    expected = sum(costs.flops(config, LISTOPS, 9, int(layers)) for layers in encoded.computed.tolist())
+    assert counter.get_total_flops() == expected
+
+
 def saved_for_backward(arm: str, rows: int, length: int, **more: Any) -> tuple[int, int]:
     """Bytes autograd keeps, and the estimate of the same step."""
     config = model_config(small(arm, **more))

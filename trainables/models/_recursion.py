@@ -120,11 +120,12 @@ class _Run:
             return None
         if bool(stay.all()):
             return None
-        going, staying = self.live.pick(~stay), self.live.pick(stay)
-        gone = self.live.select(going)
+        staying = self.live.pick(stay)
         self.over = staying.units.shape[0] == 0
         if self.over:
             return None
+        going = self.live.pick(~stay)
+        gone = self.live.select(going)
         self.harvest.add(gone)
         if self.plan.per_token:
             self._remember(gone, going, staying, stale=stale)

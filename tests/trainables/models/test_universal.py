@@ -129,3 +129,14 @@ def test_short_inputs_stop_at_their_own_length() -> None:
         Batch(torch.zeros(2, 12, dtype=torch.int64), mask, torch.zeros(2, dtype=torch.int64))
     ).encoded
     assert encoded.depth.tolist() == [4.0, 10.0]
+
+
+@pytest.mark.parametrize(("mode", "run"), [("none", 10.0), ("batch", 1.0), ("compact", 1.0)])
+def test_early_exit_ends_when_all_have_halted(mode: str, run: float) -> None:
+    model = build_model(BASELINE | {"width": 16, "early_exit": mode}, SHAPE, 0).eval()
+    model.encoder.halt.outer.bias.data.fill_(20.0)
+    tokens = torch.zeros(3, 12, dtype=torch.int64)
+    encoded = model(Batch(tokens, tokens == 0, tokens[:, 0])).encoded
+    assert encoded.depth.tolist() == [0.0] * 3
+    assert encoded.computed.tolist() == [run] * 3
+    assert encoded.bound.tolist() == [10.0] * 3
