@@ -3,8 +3,8 @@
 Two systems that differ only in what has no effect agree in every bit: initial weights and dropout come from
 streams named after modules, so nothing but the change itself can make a difference. At their initial weights
 two systems may agree although they can differ (two thresholds that are both reached by the same layer), so
-there are further points to look at: biases moved at random, and single numbers, like the bias of a halting
-probability, far up and far down.
+there are further points to look at: biases moved at random, and lone numbers, like a probability of halting,
+pushed up, down, and apart for different inputs.
 """
 
 from collections.abc import Mapping
@@ -31,12 +31,13 @@ SEED = 0
 EXAMPLES = 2
 LENGTH = 8
 """Tokens of the longer example: short, so that a wide and deep model still takes a fraction of a second."""
-POINTS = 3
-"""Weights under which two systems are compared: the initial ones, and two moved away from them."""
+POINTS = 8
+"""Weights under which two systems are compared: the initial ones, and others moved away from them."""
 KEPT_RUNS = 2
 """Models kept in memory: an arm's, for the dimensions of its search, and that of one end of a dimension."""
 _FAR = 4.0
 _NOISE = 0.5
+_RANDOM = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,15 +197,21 @@ def _batch(system: System) -> Batch:
 
 @torch.no_grad()
 def _move(model: nn.Module, point: int) -> None:
-    """Leave the initial weights at point 0; else move vectors at random and lone numbers far up or down."""
+    """Leave the initial weights at point 0; else move vectors at random, and what makes lone numbers far.
+
+    A lone bias goes up at point 1 and down at point 2; from point 3 the weights beside it are random, so that
+    the number, like a probability of halting, depends on the input.
+    """
     if point == 0:
         return
     for name, parameter in model.named_parameters():
+        stream = torch_stream(SEED, "move", point, name)
         if parameter.numel() == 1:
-            parameter.add_(_FAR if point % 2 else -_FAR)
+            parameter.add_({1: _FAR, 2: -_FAR}.get(point, 0.0))
         elif parameter.ndim == 1:
-            stream = torch_stream(SEED, "move", point, name)
             parameter.add_(torch.randn(parameter.shape, generator=stream), alpha=_NOISE)
+        elif parameter.shape[0] == 1 and point >= _RANDOM:
+            parameter.copy_(_FAR * torch.randn(parameter.shape, generator=stream))
 
 
 class _Watched:

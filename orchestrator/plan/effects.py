@@ -1,11 +1,15 @@
 """In what two systems differ once they are built and run, and whether that is what was declared."""
 
-from orchestrator.plan.bench import POINTS, Bench, Structure
+from math import isclose
+
+from orchestrator.plan.bench import POINTS, Bench, Gradient, Structure
 from orchestrator.plan.changes import differences
 from orchestrator.plan.settings import System
 
 MEASURING_ONLY = frozenset({"eval_batch_size", "threads"})
 """Fields of the training settings that change how a trial is measured and run, never what it learns."""
+ROUNDING = 1e-4
+"""Relative difference up to which losses and gradients may be the same sums in another order."""
 FUNCTIONAL = frozenset({"loss", "gradient", "layers run"})
 
 
@@ -57,11 +61,32 @@ def _declared(bench: Bench, before: System, after: System) -> list[str]:
 
 def _seen(bench: Bench, before: System, after: System, point: int) -> list[str]:
     old, new = bench.glance(before, point), bench.glance(after, point)
+    gradient, other = bench.gradient(before, point), bench.gradient(after, point)
+    loss, turned = _close(old.loss, new.loss), _same_gradient(gradient, other)
+    same = old.loss == new.loss and gradient == other
     return [
-        *(["loss"] if old.loss != new.loss else []),
-        *(["gradient"] if bench.gradient(before, point).parts != bench.gradient(after, point).parts else []),
+        *(["loss"] if not loss else []),
+        *(["gradient"] if not turned else []),
         *(["layers run"] if old.layers != new.layers else []),
+        *(["rounding"] if loss and turned and not same else []),
     ]
+
+
+def _close(before: float, after: float) -> bool:
+    return isclose(before, after, rel_tol=ROUNDING)
+
+
+def _same_gradient(before: Gradient, after: Gradient) -> bool:
+    """Whether two gradients differ by no more than the order of sums explains."""
+    if [name for name, *_ in before.parts] != [name for name, *_ in after.parts]:
+        return False
+    limit = ROUNDING * max(before.norm, after.norm)
+    pairs = zip(before.parts, after.parts, strict=True)
+    return all(
+        abs(old - new) <= limit
+        for (_, *one), (_, *other) in pairs
+        for old, new in zip(one, other, strict=True)
+    )
 
 
 def tree_difference(before: Structure, after: Structure) -> tuple[str, ...]:

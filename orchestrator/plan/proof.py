@@ -11,7 +11,7 @@ from orchestrator.plan.faults import Faults
 from orchestrator.plan.resolve import Resolved
 from orchestrator.plan.settings import System, checked, leaves, with_value
 from orchestrator.plan.spaces import condition_values, dimension_keys, ends
-from orchestrator.plan.types import ArmProof
+from orchestrator.plan.types import ArmProof, Change
 from orchestrator.spec.types import Search
 from search_spaces.dimensions import Dimension, Space
 from search_spaces.paths import MISSING, lookup
@@ -110,14 +110,19 @@ def check_names(arms: Sequence[Resolved], faults: Faults) -> None:
             continue
         named = _words(taken.group(1)) & _field_words(arm.system.settings, settings[arm.reference])
         touched = set[str]().union(*(_touched(each.path, each.before, each.after) for each in arm.changes))
-        if named and not named & touched:
+        if named and (not named & touched or not _takes_away(taken.group(1), named, arm.changes)):
             paths = ", ".join(change.path for change in arm.changes)
             faults.add(
-                f"is named for {' and '.join(sorted(named))}, which it leaves as it is; it changes {paths}. "
+                f"is named for taking away {' and '.join(sorted(named))}, which stays; it changes {paths}. "
                 "Were two arms swapped? Otherwise give it another name",
                 "arms",
                 arm.draft.label,
             )
+
+
+def _takes_away(name: str, fields: set[str], changes: Sequence[Change]) -> bool:
+    """Whether an arm called after one field changes that field itself and not only what lies inside it."""
+    return name not in fields or any(change.path.rsplit(".", 1)[-1] == name for change in changes)
 
 
 def _touched(path: str, *values: Any) -> set[str]:

@@ -101,8 +101,8 @@ class ArmProof:
     functional_change: bool
     """Whether losses, gradients or the layers run differ from the baseline, on some seeded weights."""
     evidence: tuple[str, ...] = ()
-    """In what the arm differs from the arm it is compared with: weights, FLOPs, loss, gradient, layers run,
-    training, task. Empty for the baseline alone."""
+    """In what the arm differs from the arm it is compared with: weights, FLOPs, training, task, loss,
+    gradient, layers run, rounding. Empty for the baseline alone."""
 
 
 @dataclass(frozen=True, slots=True)
