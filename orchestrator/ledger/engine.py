@@ -95,6 +95,12 @@ def transaction(engine: Engine, *, write: bool) -> Iterator[Connection]:
         raise explain(error, engine.url) from error
 
 
+def relax(engine: Engine) -> None:
+    """Spare a SQLite database that can be rebuilt at any time the wait for the disk at each commit."""
+    event.listen(engine, "connect", _set_normal)
+    engine.dispose()
+
+
 def explain(error: DBAPIError, url: URL) -> StoreError:
     """The same fault in words, with what to do."""
     cause = str(error.orig)
@@ -129,6 +135,10 @@ def _set_pragmas(connection: Any, _: object) -> None:
         "foreign_keys=ON",
     ):
         connection.execute(f"PRAGMA {pragma}")
+
+
+def _set_normal(connection: Any, _: object) -> None:
+    connection.execute("PRAGMA synchronous=NORMAL")
 
 
 def _begin_sqlite(connection: Connection) -> None:

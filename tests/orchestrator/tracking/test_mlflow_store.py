@@ -60,6 +60,14 @@ def test_a_new_database_is_in_wal_mode(database: Path, uri: str, tmp_path: Path)
     assert (tmp_path / "deep" / "new.db").read_bytes()[18:20] == b"\x02\x02", "SQLite's file format of WAL"
 
 
+def test_commits_of_what_can_be_rebuilt_do_not_wait_for_the_disk(uri: str, tmp_path: Path) -> None:
+    store = RunStore(uri, "sweep", tmp_path)
+    with store._store.engine.connect() as one, store._store.engine.connect() as other:
+        levels = [each.exec_driver_sql("PRAGMA synchronous").scalar() for each in (one, other)]
+    store.close()
+    assert levels == [1, 1], "SQLite's NORMAL"
+
+
 def test_an_experiment_is_created_once_by_many(uri: str, tmp_path: Path) -> None:
     found: list[str] = []
     barrier = threading.Barrier(6)

@@ -1,0 +1,92 @@
+"""Provenance: what the machine, the checkout and the environment say."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from orchestrator import provenance as module
+from orchestrator.provenance import provenance
+
+
+def git(folder: Path, *arguments: str) -> str:
+    identity = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
+    done = subprocess.run(
+        ["git", *identity, *arguments], cwd=folder, capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    git(tmp_path, "init", "-q")
+    (tmp_path / "code.py").write_text("x = 1")
+    git(tmp_path, "add", "code.py")
+    git(tmp_path, "commit", "-q", "-m", "first")
+    return tmp_path
+
+
+def test_a_clean_and_a_changed_checkout(checkout: Path) -> None:
+    commit = git(checkout, "rev-parse", "HEAD")
+    (checkout / "untracked.txt").write_text("results")
+    clean = provenance(checkout)
+    assert (clean.commit, clean.dirty, clean.directory) == (commit, False, str(checkout))
+    (checkout / "code.py").write_text("x = 2")
+    assert (provenance(checkout).commit, provenance(checkout).dirty) == (commit, True)
+
+
+def test_outside_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    found = provenance(tmp_path)
+    assert (found.commit, found.dirty) == (None, None)
+
+
+def test_without_git(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert provenance(checkout).commit is None
+
+
+def test_versions_are_those_installed_and_missing_ones_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PACKAGES", ("torch", "no-such-distribution"))
+    assert list(provenance().versions) == ["torch"]
+
+
+def test_it_is_json(tmp_path: Path) -> None:
+    found = provenance(tmp_path).to_json()
+    assert json.loads(json.dumps(found)) == found
+    assert found["cpu"]
+    assert found["cpu_count"] >= 1
+    assert found["host"]
+    assert found["python"].count(".") == 2
+    assert isinstance(found["command"], list)
+
+
+def test_devices_are_read_from_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, name in enumerate(["NVIDIA H200", "NVIDIA A100-SXM4-80GB"]):
+        folder = tmp_path / "gpus" / f"0000:0{number}:00.0"
+        folder.mkdir(parents=True)
+        (folder / "information").write_text(f"Model: \t\t {name}\nIRQ:   \t\t 11\n")
+    monkeypatch.setattr(module, "NVIDIA", tmp_path / "gpus")
+    assert provenance().devices == ("NVIDIA H200", "NVIDIA A100-SXM4-80GB")
+
+
+def test_devices_without_the_drivers_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho NVIDIA H200\necho NVIDIA H200\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(module, "NVIDIA", tmp_path / "nothing")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert provenance().devices == ("NVIDIA H200", "NVIDIA H200")
+    program.write_text("#!/bin/sh\nexit 9\n")
+    assert provenance().devices == ()
+
+
+def test_a_program_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\nexec /bin/sleep 60\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(module, "NVIDIA", tmp_path / "nothing")
+    monkeypatch.setattr(module, "ANSWER_S", 0.1)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert provenance().devices == ()
