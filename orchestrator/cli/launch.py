@@ -1,0 +1,143 @@
+"""`haltsweep launch` and `resume`: run a sweep to its end, then show what came of it."""
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.cli.console import complain, out, say
+from orchestrator.cli.options import Data, Overrides, Profile, Runs, SpecPath, Storage, SweepName, Tracking
+from orchestrator.cli.places import data_root, find_sweep, runs_root, tracking_uri
+from orchestrator.identity import SweepFolder
+
+if TYPE_CHECKING:
+    from orchestrator.drivers.launch import Finish, Watch
+    from orchestrator.plan.types import Plan
+
+
+class Driver(StrEnum):
+    """What runs the trials."""
+
+    RAY = "ray"
+    INLINE = "inline"
+
+
+DriverOption = Annotated[
+    Driver,
+    typer.Option(help="ray: in parallel, here or on a cluster; inline: in this process, for debuggers."),
+]
+Address = Annotated[
+    str | None,
+    typer.Option(help="A running Ray cluster; without it Ray is started here.", metavar="HOST:PORT"),
+]
+
+
+def launch(
+    spec: SpecPath,
+    overrides: Overrides = None,
+    profile: Profile = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="The same as `haltsweep plan`.")] = False,
+    go_on: Annotated[
+        bool, typer.Option("--continue", help="If this very sweep was launched before, resume it.")
+    ] = False,
+    cpus: Annotated[float | None, typer.Option(help="CPUs of each trial.")] = None,
+    gpus: Annotated[
+        float | None, typer.Option(help="GPUs of each trial; with 0.25 four trials share one.")
+    ] = None,
+    driver: DriverOption = Driver.RAY,
+    address: Address = None,
+    runs: Runs = None,
+    data: Data = None,
+    storage: Storage = None,
+    tracking: Tracking = None,
+) -> None:
+    """Run a spec: search every arm, confirm on paired seeds, show the ablation table."""
+    from orchestrator.cli import check
+
+    changes = [*(overrides or ()), *_resources(cpus, gpus)]
+    if dry_run:
+        check.plan(spec, changes, profile)
+        return
+    from orchestrator.drivers.launch import run_sweep
+    from orchestrator.drivers.launch_folder import Setup, read_plan
+    from orchestrator.plan.planner import plan as make_plan
+    from orchestrator.spec.load import read_spec
+    from orchestrator.spec.write import to_yaml
+
+    read = read_spec(spec, changes, profile)
+    made, root = make_plan(read), runs_root(runs)
+    folder = SweepFolder(root / made.name)
+    if go_on and folder.plan.is_file() and read_plan(folder).spec_digest == made.spec_digest:
+        resume(str(folder.root), driver, address)
+        return
+    setup = Setup(data_root(data), storage=storage, tracking_uri=tracking_uri(tracking, root))
+    say(f"{made.name}: {len(made.arms)} arms, {len(made.trials)} trials, in {folder.root}")
+    _run(
+        made,
+        folder,
+        lambda watch: run_sweep(
+            made, folder, setup, to_yaml(read.spec), driver=driver.value, address=address, watch=watch
+        ),
+    )
+
+
+def resume(
+    name: SweepName, driver: DriverOption = Driver.RAY, address: Address = None, runs: Runs = None
+) -> None:
+    """Continue a sweep that was interrupted or killed: nothing measured is lost, nothing runs twice."""
+    from orchestrator.drivers.launch import resume_sweep
+    from orchestrator.drivers.launch_folder import read_plan
+
+    folder = find_sweep(name, runs_root(runs))
+    made = read_plan(folder)
+    say(f"{made.name}: continued in {folder.root}")
+    _run(made, folder, lambda watch: resume_sweep(folder, driver=driver.value, address=address, watch=watch))
+
+
+def _resources(cpus: float | None, gpus: float | None) -> list[str]:
+    given = {"resources.cpus": cpus, "resources.gpus": gpus}
+    return [f"{key}={value:g}" for key, value in given.items() if value is not None]
+
+
+def _run(plan: "Plan", folder: SweepFolder, start: "Callable[[Watch], Finish]") -> None:
+    """Run with a live view, then report; the exit code says how it went."""
+    from orchestrator.cli.progress import View
+    from orchestrator.drivers.launch import Watch
+
+    with View(plan) as view:
+        finish = start(Watch(view.show, view.show_data, view.show_interrupt))
+    _tell(plan, folder, finish)
+    if finish.exit_code:
+        raise typer.Exit(finish.exit_code)
+
+
+def _tell(plan: "Plan", folder: SweepFolder, finish: "Finish") -> None:
+    """What came of it, where it is, and what to do next."""
+    from orchestrator.cli.reading import opened
+    from orchestrator.cli.track import publish_or_complain, write_report
+    from orchestrator.drivers.launch_folder import read_setup
+    from orchestrator.report.tables import as_rich, headline
+
+    setup = read_setup(folder)
+    with opened(str(folder.root), folder.root.parent) as sweep:
+        report = write_report(sweep)
+        if setup.tracking_uri is not None:
+            publish_or_complain(sweep, report, setup.tracking_uri)
+    out().print(as_rich(headline(report)))
+    if report.power:
+        say(report.power)
+    ended = ", ".join(f"{count} {kind.value}" for kind, count in sorted(finish.counts.items()))
+    say(f"trials: {ended or 'none ended'}" + (f", {finish.left} left" if finish.left else ""))
+    if finish.left:
+        complain(f"continue with: haltsweep resume {plan.name}")
+    if finish.untracked:
+        complain(f"MLflow lacks something: {finish.untracked}\ncatch up with: haltsweep sync {plan.name}")
+    say(f"report:  {folder.report / 'report.md'}")
+    say(f"compare: haltsweep ui {plan.name}{_where(folder)}")
+
+
+def _where(folder: SweepFolder) -> str:
+    """The option that leads back to the sweep, if the defaults do not."""
+    default = runs_root(None)
+    return "" if folder.root.parent.resolve() == default.resolve() else f" --runs {folder.root.parent}"

@@ -1,0 +1,54 @@
+"""Entry point of `haltsweep`. Importing it loads no torch, Ray, MLflow or Optuna: help must come at once."""
+
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from orchestrator.cli import catalogue, check, doctor, launch, status, track, ui
+from orchestrator.cli.console import complain
+from orchestrator.errors import HaltsweepError
+
+app = typer.Typer(
+    name="haltsweep",
+    help="Hyperparameter searches and ablation studies of recurrent Transformers with dynamic halt.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 done, 1 some trial failed, 2 bad input, 130 interrupted.",
+)
+
+BEFORE = "Before a sweep"
+RUNNING = "Running a sweep"
+AFTER = "Reading a sweep"
+CATALOGUE = "What is in the box"
+
+app.command(rich_help_panel=BEFORE)(check.check)
+app.command(rich_help_panel=BEFORE)(check.plan)
+app.command(rich_help_panel=BEFORE)(check.schema)
+app.command(rich_help_panel=BEFORE)(doctor.doctor)
+app.command(rich_help_panel=RUNNING)(launch.launch)
+app.command(rich_help_panel=RUNNING)(launch.resume)
+app.command(rich_help_panel=RUNNING)(status.status)
+app.command(rich_help_panel=AFTER)(track.report)
+app.command(rich_help_panel=AFTER)(track.sync)
+app.command(rich_help_panel=AFTER)(ui.ui)
+app.command(rich_help_panel=CATALOGUE)(catalogue.models)
+app.command(rich_help_panel=CATALOGUE)(catalogue.tasks)
+app.command(rich_help_panel=CATALOGUE)(catalogue.spaces)
+
+
+def run(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit; an error of ours is one message on standard error, never a traceback."""
+    try:
+        app(args=arguments)
+    except HaltsweepError as error:
+        complain(str(error))
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        complain("interrupted")
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    run()

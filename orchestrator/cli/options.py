@@ -1,0 +1,32 @@
+"""Arguments and options that several commands share."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+SpecPath = Annotated[Path, typer.Argument(help="Spec file (YAML).", metavar="SPEC")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(help="Overrides, e.g. baseline.train.steps=100.", metavar="[KEY=VALUE]..."),
+]
+Profile = Annotated[str | None, typer.Option(help="Apply a profile of the spec first, e.g. small.")]
+SweepName = Annotated[str, typer.Argument(help="Name of a sweep, or its folder.", metavar="NAME")]
+Runs = Annotated[
+    Path | None, typer.Option(help="Folder of all sweeps; else $HALTSWEEP_RUNS, else ./runs.", metavar="DIR")
+]
+Data = Annotated[
+    Path | None,
+    typer.Option(help="Folder of all datasets; else $HALTSWEEP_DATA, else ./data.", metavar="DIR"),
+]
+Storage = Annotated[
+    str | None,
+    typer.Option(
+        help="Ledger URL, e.g. postgresql+psycopg://...; else in the sweep's folder.", metavar="URL"
+    ),
+]
+Tracking = Annotated[
+    str | None,
+    typer.Option(help="MLflow tracking URI; else $MLFLOW_TRACKING_URI, else RUNS/mlflow.db.", metavar="URI"),
+]
+Json = Annotated[bool, typer.Option("--json", help="JSON for scripts.")]

@@ -1,0 +1,161 @@
+"""How far a sweep is, for people: one table for `status` and for the live view, plain lines for logs."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from orchestrator.cli.console import complain, out, say
+from orchestrator.conductor.messages import Progress
+from orchestrator.plan.types import Plan
+from orchestrator.trials import OutcomeKind, Record
+
+if TYPE_CHECKING:
+    from rich.live import Live
+    from rich.table import Table
+
+    from orchestrator.drivers.launch import Snapshot
+
+PLAIN_EVERY_S = 10.0
+"""Least time between two lines in a log."""
+
+
+def progress_of(plan: Plan, records: Sequence[Record]) -> tuple[Progress, ...]:
+    """How far every arm is, from what the ledger holds."""
+    planned = Counter(trial.arm for trial in plan.trials)
+    return tuple(_arm_progress(plan, arm.name, planned[arm.name], records) for arm in plan.arms)
+
+
+def _arm_progress(plan: Plan, arm: str, planned: int, records: Sequence[Record]) -> Progress:
+    own = [record for record in records if record.arm == arm]
+    ended = Counter(record.outcome for record in own if record.outcome is not None)
+    return Progress(
+        arm=arm,
+        planned=planned,
+        running=sum(record.outcome is None for record in own),
+        finished=ended[OutcomeKind.FINISHED],
+        pruned=ended[OutcomeKind.PRUNED],
+        failed=sum(count for kind, count in ended.items() if kind.failed),
+        best=_best(plan, own),
+        seconds=sum(record.last.seconds for record in own if record.last),
+    )
+
+
+def _best(plan: Plan, records: Sequence[Record]) -> float | None:
+    if plan.search is None:
+        return None
+    objective = plan.search.objectives[0]
+    values = [
+        record.last.metrics[objective.metric]
+        for record in records
+        if record.phase == "search" and record.outcome is OutcomeKind.FINISHED and record.last is not None
+    ]
+    return (max if objective.goal == "max" else min)(values) if values else None
+
+
+def table(progress: Sequence[Progress], objective: str, footer: str = "") -> "Table":
+    """One row an arm."""
+    from rich.table import Table
+
+    made = Table(caption=footer or None, caption_justify="left")
+    made.add_column("arm", no_wrap=True)
+    for header in ("done", "running", "pruned", "failed", f"best {objective}".strip(), "work"):
+        made.add_column(header, justify="right")
+    for each in progress:
+        best = "-" if each.best is None else f"{each.best:.3f}"
+        made.add_row(
+            each.arm,
+            f"{each.ended}/{each.planned}",
+            str(each.running),
+            str(each.pruned),
+            f"[red]{each.failed}[/red]" if each.failed else "0",
+            best,
+            duration(each.seconds),
+        )
+    return made
+
+
+def line(progress: Sequence[Progress], left: str) -> str:
+    """The whole sweep in one line."""
+    ended, planned = sum(each.ended for each in progress), sum(each.planned for each in progress)
+    running, failed = sum(each.running for each in progress), sum(each.failed for each in progress)
+    pruned = sum(each.pruned for each in progress)
+    return f"{ended}/{planned} done, {running} running, {pruned} pruned, {failed} failed{left}"
+
+
+def duration(seconds: float) -> str:
+    """`42s`, `3m 20s`, `2h 05m`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes}m {rest:02d}s" if minutes < 60 else f"{minutes // 60}h {minutes % 60:02d}m"
+
+
+class View:
+    """Shows a running sweep: a live table on a terminal, a line now and then elsewhere."""
+
+    def __init__(self, plan: Plan, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._objective = plan.search.objectives[0].metric if plan.search else ""
+        self._clock = clock
+        self._began = clock()
+        self._first: int | None = None
+        self._told_at = -PLAIN_EVERY_S
+        self._told = ""
+        self._live: Live | None = None
+
+    def __enter__(self) -> Self:
+        if out().is_terminal:
+            from rich.live import Live
+
+            self._live = Live(console=out(), refresh_per_second=4, transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self, snapshot: "Snapshot") -> None:
+        """How far the sweep is."""
+        now, arms = self._clock(), snapshot.arms
+        ended, planned = sum(each.ended for each in arms), sum(each.planned for each in arms)
+        if self._first is None:
+            self._first, self._began = ended, now
+        text = line(arms, self._left(ended - self._first, planned - ended, now))
+        if snapshot.draining:
+            text += f"; stopping: {snapshot.draining}"
+        if self._live is not None:
+            hint = "" if snapshot.draining else "; Ctrl-C stops cleanly, `haltsweep resume` continues"
+            self._live.update(table(arms, self._objective, text + hint))
+        elif now - self._told_at >= PLAIN_EVERY_S or ended == planned:
+            self._say(text, now)
+
+    def show_data(self, task: str, split: str, ready: int, total: int) -> None:
+        """Which data are being built."""
+        done = ready == total
+        text = (
+            f"data: {total} splits of {task} ready"
+            if done
+            else f"data: {task}/{split} ({ready + 1} of {total})"
+        )
+        if self._live is not None:
+            self._live.update(text)
+        elif done:
+            say(text)
+
+    def show_interrupt(self) -> None:
+        """The first Ctrl-C was heard."""
+        complain("stopping: running trials are saved at their next report; Ctrl-C again stops at once")
+
+    def _say(self, text: str, now: float) -> None:
+        if text != self._told:
+            say(f"[{duration(now - self._began)}] {text}")
+            self._told, self._told_at = text, now
+
+    def _left(self, ended_here: int, to_go: int, now: float) -> str:
+        """Time left if trials go on ending as they have in this session."""
+        if not ended_here or not to_go:
+            return ""
+        return f", about {duration((now - self._began) / ended_here * to_go)} left"

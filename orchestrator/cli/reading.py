@@ -1,0 +1,38 @@
+"""Opens a launched sweep to read it: its plan, its ledger, its records. Never claims anything."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.cli.places import find_sweep
+from orchestrator.drivers.launch_folder import read_plan, read_setup
+from orchestrator.identity import SweepFolder
+from orchestrator.ledger.fold import records
+from orchestrator.ledger.store import Ledger
+from orchestrator.plan.types import Plan
+from orchestrator.trials import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A sweep as found on disk."""
+
+    folder: SweepFolder
+    plan: Plan
+    ledger: Ledger
+    ledger_url: str
+
+    def records(self) -> list[Record]:
+        """One record a trial that was asked for."""
+        return records(self.ledger.events(), self.plan)
+
+
+@contextmanager
+def opened(name: str, runs: Path, storage: str | None = None) -> Iterator[Opened]:
+    """The sweep called `name`. Raises InputError if there is none, StoreError if it cannot be read."""
+    folder = find_sweep(name, runs)
+    plan = read_plan(folder)
+    url = storage or read_setup(folder).ledger_url(folder)
+    with Ledger.open(url, plan.name) as ledger:
+        yield Opened(folder, plan, ledger, url)

@@ -1,0 +1,100 @@
+"""`haltsweep status`: how far a sweep is, whether it runs, and what failed."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.console import emit_json, out, say
+from orchestrator.cli.options import Json, Runs, Storage, SweepName
+from orchestrator.cli.places import runs_root
+from orchestrator.cli.progress import line, progress_of, table
+from orchestrator.trials import Record
+
+SHOWN_FAILURES = 10
+REASON_CHARACTERS = 300
+
+
+def status(
+    name: SweepName,
+    runs: Runs = None,
+    storage: Storage = None,
+    trials: Annotated[bool, typer.Option("--trials", help="List every trial.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show how far a sweep is: by arm, with failures and their reasons."""
+    from orchestrator.cli.reading import opened
+
+    with opened(name, runs_root(runs), storage) as sweep:
+        records, held = sweep.records(), sweep.ledger.held()
+        progress = progress_of(sweep.plan, records)
+    done = all(each.ended == each.planned for each in progress)
+    state = "running" if held else "done" if done else "not running"
+    if as_json:
+        emit_json(
+            {
+                "sweep": sweep.plan.name,
+                "state": state,
+                "arms": [asdict(each) | {"ended": each.ended} for each in progress],
+                "trials": [_trial(record) for record in records],
+            }
+        )
+        return
+    objective = sweep.plan.search.objectives[0].metric if sweep.plan.search else ""
+    out().print(table(progress, objective))
+    say(f"{sweep.plan.name}: {state}; {line(progress, '')}")
+    if state == "not running":
+        say(f"continue with: haltsweep resume {sweep.plan.name}")
+    _print_failures([record for record in records if record.outcome and record.outcome.failed])
+    if trials:
+        _print_trials(records)
+
+
+def _trial(record: Record) -> dict[str, object]:
+    return {
+        "trial_id": record.trial_id,
+        "arm": record.arm,
+        "phase": record.phase,
+        "number": record.number,
+        "seed": record.seed,
+        "outcome": record.outcome.value if record.outcome else None,
+        "reason": record.reason,
+        "attempts": record.attempts,
+        "assignment": dict(record.assignment),
+        "step": record.last.step if record.last else None,
+        "metrics": dict(record.last.metrics) if record.last else {},
+    }
+
+
+def _print_failures(failed: list[Record]) -> None:
+    for record in failed[:SHOWN_FAILURES]:
+        cut = record.reason[:REASON_CHARACTERS] + ("..." if len(record.reason) > REASON_CHARACTERS else "")
+        place = f"{record.arm} {record.phase} {record.number} ({record.trial_id})"
+        say(f"failed: {place}: {record.outcome}: {cut}")
+    if len(failed) > SHOWN_FAILURES:
+        say(f"... and {len(failed) - SHOWN_FAILURES} more failures; all with --json")
+
+
+def _print_trials(records: list[Record]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table("trial", "arm", "phase", "number", "seed", "outcome", "step", "assignment")
+    for record in records:
+        assignment = ", ".join(
+            f"{path}={value:.4g}" if isinstance(value, float) else f"{path}={value}"
+            for path, value in record.assignment.items()
+        )
+        step = str(record.last.step) if record.last else "-"
+        outcome = record.outcome.value if record.outcome else "open"
+        cells = (
+            record.trial_id,
+            record.arm,
+            record.phase,
+            str(record.number),
+            str(record.seed),
+            outcome,
+            step,
+        )
+        made.add_row(*map(Text, (*cells, assignment)))
+    out().print(made)

@@ -1,0 +1,68 @@
+"""`haltsweep report` and `sync`: what is made from the ledger, at any time, as often as one likes."""
+
+import sys
+from typing import TYPE_CHECKING
+
+from orchestrator.cli.console import complain, out, say
+from orchestrator.cli.options import Json, Runs, Storage, SweepName, Tracking
+from orchestrator.cli.places import runs_root, tracking_uri
+
+if TYPE_CHECKING:
+    from orchestrator.cli.reading import Opened
+    from orchestrator.report.types import Report
+
+
+def report(name: SweepName, runs: Runs = None, storage: Storage = None, as_json: Json = False) -> None:
+    """Compute the report anew from the ledger, write it, and print it."""
+    from orchestrator.cli.reading import opened
+    from orchestrator.report.tables import as_json as report_json
+    from orchestrator.report.tables import as_rich, grids
+
+    with opened(name, runs_root(runs), storage) as sweep:
+        made = write_report(sweep)
+    if as_json:
+        sys.stdout.write(report_json(made))
+        return
+    for grid in grids(made):
+        out().print(as_rich(grid))
+    if made.power:
+        say(made.power)
+    say(f"written to {sweep.folder.report}")
+
+
+def sync(name: SweepName, runs: Runs = None, storage: Storage = None, tracking: Tracking = None) -> None:
+    """Bring report, Parquet files and MLflow up to date with the ledger; a second time writes nothing."""
+    from orchestrator.cli.reading import opened
+
+    root = runs_root(runs)
+    with opened(name, root, storage) as sweep:
+        written = publish(sweep, write_report(sweep), tracking_uri(tracking, root))
+    say(f"{sweep.plan.name}: {written}")
+
+
+def write_report(sweep: "Opened") -> "Report":
+    """The report of all that the ledger holds, put into the sweep's folder."""
+    from orchestrator.report.summary import summarise
+    from orchestrator.report.write import write
+
+    made = summarise(sweep.plan, sweep.records())
+    write(made, sweep.folder.report)
+    return made
+
+
+def publish(sweep: "Opened", made: "Report", uri: str) -> str:
+    """Parquet and MLflow in line with ledger and report; what was written, in words."""
+    from orchestrator.report.summary import arm_metrics
+    from orchestrator.tracking.sync import sync as project
+
+    return str(project(sweep.folder, sweep.ledger, uri, aggregates=arm_metrics(made)))
+
+
+def publish_or_complain(sweep: "Opened", made: "Report", uri: str) -> None:
+    """As `publish`, for the end of a sweep: an MLflow that is away costs a line on the screen, no more."""
+    from orchestrator.errors import StoreError
+
+    try:
+        publish(sweep, made, uri)
+    except StoreError as error:
+        complain(f"{error}\nNothing is lost: `haltsweep sync {sweep.plan.name}` catches up.")

@@ -1,0 +1,129 @@
+"""`haltsweep ui`: the MLflow UI on this machine, opened at a sweep."""
+
+import os
+import signal
+import sys
+import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+from urllib.parse import urlsplit
+
+import typer
+
+from orchestrator.cli.console import say
+from orchestrator.cli.options import Runs, Tracking
+from orchestrator.cli.places import find_sweep, runs_root, tracking_uri
+from orchestrator.errors import InputError
+from orchestrator.identity import SweepFolder
+
+ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+REMOTE = ("http", "https")
+
+Name = Annotated[
+    str | None, typer.Argument(help="Sweep to open, by name or folder; without it, all.", metavar="[NAME]")
+]
+Port = Annotated[
+    int | None, typer.Option(help="Port to listen on; else 5000, else one that is free.", min=1, max=65535)
+]
+Browser = Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser.")]
+
+
+def ui(
+    name: Name = None,
+    runs: Runs = None,
+    tracking: Tracking = None,
+    port: Port = None,
+    browser: Browser = True,
+) -> None:
+    """Show a sweep in the MLflow UI, on this machine alone, until Ctrl-C.
+
+    Where tracking is a server (http://...), that is opened instead.
+    """
+    root = runs_root(runs)
+    folder = find_sweep(name, root) if name is not None else None
+    uri = _uri(folder, root, tracking)
+    if urlsplit(uri).scheme in REMOTE:
+        _show(uri, folder, browser=browser)
+        return
+    _check_local(uri)
+    from orchestrator.tracking.server import choose_port, serving
+
+    artifacts = (folder.root.resolve().parent if folder else root) / "mlartifacts"
+    with ended_by_signals(), serving(uri, artifacts, choose_port(port)) as server:
+        _show(server.url, folder, browser=browser)
+        say("Ctrl-C ends it")
+        server.wait()
+
+
+def _uri(folder: SweepFolder | None, root: Path, given: str | None) -> str:
+    """`--tracking`, else where the sweep was launched to track, else where this machine tracks."""
+    from orchestrator.drivers.launch_folder import read_setup
+    from orchestrator.errors import StoreError
+
+    if given is None and folder is not None:
+        try:
+            launched = read_setup(folder).tracking_uri
+        except StoreError:  # launched by other means than the command line
+            launched = None
+        if launched is not None:
+            return launched
+        root = folder.root.parent
+    return tracking_uri(given, root)
+
+
+def _check_local(uri: str) -> None:
+    """Refuse what cannot be served. MLflow would make an empty store where there is none."""
+    from orchestrator.tracking.mlflow_runs import check_uri
+
+    check_uri(uri)
+    file = Path(uri.removeprefix("sqlite:///"))
+    if urlsplit(uri).scheme == "sqlite" and not file.is_file():
+        raise InputError(
+            f"there must be an MLflow store at {file}, found none; launch a sweep, or say where its store is "
+            "with --runs or --tracking"
+        )
+
+
+def _show(server: str, folder: SweepFolder | None, *, browser: bool) -> None:
+    """Print, and open, what there is to see."""
+    page = server
+    if folder is None:
+        say(f"MLflow:     {server}")
+    else:
+        from orchestrator.plan.serialise import from_json
+        from orchestrator.tracking.links import find_links
+
+        plan = from_json(folder.plan.read_text(encoding="utf-8"))
+        links = find_links(server, plan.name, [arm.name for arm in plan.arms])
+        say(f"sweep:      {links.experiment}")
+        say(f"comparison: {links.comparison}")
+        page = links.experiment
+    if browser and sys.stdout.isatty() and _has_screen():
+        webbrowser.open(page)
+
+
+def _has_screen() -> bool:
+    """Whether a browser has a screen to open on; those that run inside a terminal cannot show MLflow."""
+    return sys.platform != "linux" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """The block ends quietly on Ctrl-C, SIGTERM or a closed terminal; a second one changes nothing."""
+
+    def end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the shape of a handler
+        for each in ENDS:
+            signal.signal(each, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = {each: signal.signal(each, end) for each in ENDS}
+    try:
+        yield
+    except KeyboardInterrupt:
+        pass
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
