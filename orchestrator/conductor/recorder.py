@@ -139,8 +139,8 @@ class Recorder:
 
         A step that is recorded already is dropped: the first writer wins. A worker whose attempt was
         superseded, or whose trial has ended, is told to stop and nothing of it is written. Once a stop is
-        decided, only that the worker has let go counts, however late it hears of it: slow drivers and fast ones
-        record the same.
+        decided, all that counts is that the worker has let go, however late it hears of it: slow drivers and
+        fast ones record the same.
         """
         entry = self._entries[trial_id]
         if entry.ended is not None or token != entry.token:

@@ -142,7 +142,7 @@ def test_a_lost_worker_is_retried_then_its_trial_has_crashed():
 
 
 def test_interruptions_and_killed_sessions_are_not_lost_workers():
-    log, plan = MemoryLog(), make_plan(1, resources=Resources(retries=0))
+    log, plan = MemoryLog(), make_plan(1, resources=Resources(retries=1))
     for _ in range(4):
         attempt = record(plan, log).ask()
     recorder = record(plan, log)
@@ -150,6 +150,7 @@ def test_interruptions_and_killed_sessions_are_not_lost_workers():
         attempt = recorder.ask()
         recorder.tell(attempt.trial_id, attempt.token, STOPPED)
     assert recorder.ask().token == 9
+    assert recorder.lost(attempt.trial_id, "SIGKILL").kind is OutcomeKind.STOPPED
     assert log.outcomes() == {}
 
 
@@ -216,6 +217,17 @@ def test_doomed_trials_are_recorded_like_any_other():
     assert log.outcomes() == {each.trial_id: OutcomeKind.CRASHED for each in plan.trials}
     doomed = next(each.trial_id for each in plan.trials if each.phase == "posthoc")
     assert kinds(log, doomed) == ["asked", "ended"]
+
+
+def test_what_an_end_dooms_is_written_with_it():
+    plan = make_plan(1, trials_per_arm=1, seeds=(7,))
+    log = MemoryLog()
+    recorder = record(plan, log)
+    attempt = recorder.ask()
+    recorder.tell(attempt.trial_id, attempt.token, CRASH)
+    assert recorder.finished
+    assert len(log.outcomes()) == 2
+    assert log.batches[-2:] == [3, 6], "one transaction for one end and what follows from it"
 
 
 def test_draining_hands_out_nothing_and_stops_what_runs():

@@ -125,17 +125,29 @@ def test_a_space_with_fewer_points_than_trials_repeats_itself():
 @given(st.integers(0, 12), st.integers(0, 2**31))
 @settings(max_examples=6, deadline=None)
 def test_a_rebuilt_search_with_constraints_agrees_whatever_the_seed(cut, seed):
+    """Draws that were refused count too: Hyperband's brackets go by the numbers of all draws."""
     space = Space(
         (Dimension("model.x", Float(0.0, 1.0)), Dimension("model.y", Float(0.0, 1.0))),
         (Constraint("model.x", "<", "model.y"),),
     )
-    keywords = {"space": space, "seed": seed, "sampler": "tpe", "n_startup_trials": 3}
     stopper = {"name": "hyperband", "grace_steps": 1, "max_resource": 9}
-    whole = draw(13, stopper=stopper, **keywords)
-    found = search(stopper=stopper, **keywords)
-    for number in range(cut):
-        run(found, number, assignment=whole[number])
-    assert [run(found, number) for number in range(cut, 13)] == whole[cut:]
+
+    def made():
+        return search(space, "tpe", stopper, seed=seed, n_startup_trials=3)
+
+    def verdicts(found, number):
+        return [found.hear(number, step, (number % 3 / step,)) for step in (1, 3, 9)]
+
+    live, rebuilt = made(), made()
+    for number in range(13):
+        assignment = live.ask(number)
+        if number < cut:
+            rebuilt.asked(number, assignment)
+        else:
+            assert rebuilt.ask(number) == assignment
+        assert verdicts(rebuilt, number) == verdicts(live, number)
+        live.finished(number)
+        rebuilt.finished(number)
 
 
 def test_another_optuna_that_draws_otherwise_is_overruled_by_what_ran():
@@ -208,7 +220,8 @@ def test_a_divergence_before_anything_was_seen_waits_for_a_rank():
     found.diverged(0)
     assert states(found)[0][0] == "RUNNING"
     run(found, 1, (4.0,))
-    assert states(found) == [("COMPLETE", [4.0]), ("COMPLETE", [4.0])]
+    run(found, 2, (5.0,))
+    assert states(found) == [("COMPLETE", [4.0]), ("COMPLETE", [4.0]), ("COMPLETE", [5.0])]
 
 
 def test_a_divergence_is_worst_in_every_objective():
