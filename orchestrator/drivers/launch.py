@@ -30,6 +30,7 @@ from orchestrator.trials import OutcomeKind
 Driver = Literal["ray", "inline"]
 VIEW_S = 0.2
 """Least time between two snapshots."""
+PARQUET_WAIT_S = 5.0
 DRAIN_S = 3600.0
 """How long a healthy MLflow is given to take what it has not got yet."""
 
@@ -213,7 +214,22 @@ def _opened(plan: Plan, folder: SweepFolder, setup: Setup) -> Iterator[_Run]:
             if follower is not None:
                 behind = follower.drain(DRAIN_S)
                 untracked = behind.error if behind is not None else ""
+                if untracked:
+                    untracked += _write_parquet(plan, folder, ledger)
         run.note(ledger, untracked if setup.tracking_uri is not None else "")
+
+
+def _write_parquet(plan: Plan, folder: SweepFolder, ledger: Ledger) -> str:
+    """What the follower, waiting for MLflow, did not come to; what was in the way."""
+    from orchestrator.tracking.lock import projection_lock
+    from orchestrator.tracking.parquet import ParquetFiles
+
+    try:
+        with projection_lock(folder.root, wait_s=PARQUET_WAIT_S):
+            ParquetFiles(folder, plan, ledger).update()
+    except StoreError as error:
+        return f"; {error}"
+    return ""
 
 
 def _refuse_lost_ledger(folder: SweepFolder, setup: Setup) -> None:

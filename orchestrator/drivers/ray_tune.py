@@ -199,7 +199,7 @@ class Hearing(FIFOScheduler):
                 for run in [each for each in link.runs.values() if each.status == Run.PENDING]:
                     link.session.unstarted(run.trial_id)
                     # Without a folder to its name Tune's result grid cannot be built.
-                    run.init_local_path()
+                    run.init_local_path()  # type: ignore[no-untyped-call]
                     tune_controller.stop_trial(run)
         return None
 

@@ -13,6 +13,8 @@ from orchestrator.tracking.mlflow_runs import check_uri
 
 STATE = "tracking.json"
 LOG = "tracking.log"
+LEDGER_VARIABLE = "HALTSWEEP_FOLLOWER_LEDGER"
+URI_VARIABLE = "HALTSWEEP_FOLLOWER_URI"
 OUTAGE_S = 5.0
 POLL_S = 0.1
 
@@ -35,6 +37,7 @@ class Follower:
     def __init__(self, process: subprocess.Popen[bytes], folder: SweepFolder) -> None:
         self._process = process
         self._folder = folder
+        self._started_at = time.time()
 
     @property
     def pid(self) -> int:
@@ -55,7 +58,7 @@ class Follower:
         began = time.monotonic()
         while self._process.poll() is None and (waited := time.monotonic() - began) < timeout_s:
             state = read_state(self._folder)
-            if waited >= outage_s and state is not None and state.error:
+            if waited >= outage_s and state is not None and state.error and state.at >= self._started_at:
                 break
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(POLL_S)
@@ -79,12 +82,23 @@ def start_follower(folder: SweepFolder, ledger_url: str, uri: str) -> Follower:
     The plan must be in the folder and the sweep in the ledger. Raises InputError for a file store.
     """
     check_uri(uri)
-    command = [sys.executable, "-m", "orchestrator.tracking.follower", str(folder.root.resolve())]
-    command += ["--ledger", ledger_url, "--uri", uri, "--parent", str(os.getpid())]
+    command = [
+        sys.executable,
+        "-m",
+        "orchestrator.tracking.follower",
+        str(folder.root.resolve()),
+        str(os.getpid()),
+    ]
     with (folder.root / LOG).open("ab") as log:
         # A session of its own: Ctrl-C is for the launcher, which closes the sweep and waits for this one.
         process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-            command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
+            command,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            # Not as arguments, which every user of the machine can read: they may hold passwords.
+            env={**os.environ, LEDGER_VARIABLE: ledger_url, URI_VARIABLE: uri},
         )
     return Follower(process, folder)
 

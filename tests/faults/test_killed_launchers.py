@@ -1,0 +1,97 @@
+"""kill -9 of the launching process, everywhere: after resuming nothing is lost, doubled or different."""
+
+import random
+
+import pytest
+
+from orchestrator.drivers.launch import resume_sweep
+from orchestrator.plan.types import Resources
+from tests.faults.chaos import Place, check_log
+from tests.support.logs import content
+from tests.support.plans import make_arm, make_plan
+
+KILLS = 8
+"""Of each chain; the chains together must make twenty."""
+CHAINS = 4
+ASHA = {"name": "asha", "grace_steps": 1, "reduction": 2}
+
+
+def sweep():
+    """Every phase, a sampler that learns, an early stopper, a trial that fails."""
+    arms = [make_arm("one", tally=True), make_arm("two", tally=True, fault="raise", fault_at=4)]
+    sampler = {"name": "tpe", "n_startup_trials": 1}
+    return make_plan(
+        arms,
+        trials_per_arm=3,
+        sampler=sampler,
+        stopper=ASHA,
+        seeds=(7, 8),
+        posthoc=({"model.shift": 0.5},),
+        resources=Resources(checkpoint_seconds=0.0),
+    )
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """The same sweep without a crash, and how many moments it has."""
+    place = Place(tmp_path_factory.mktemp("undisturbed"), sweep())
+    return place, place.moments()
+
+
+def check_against(place, undisturbed, kills):
+    """What the killed sweep recorded is what the undisturbed one did, for little more work."""
+    check_log(place.events(), place.plan)
+    assert content(place.events()) == content(undisturbed.events())
+    assert set(place.steps_done()) == set(undisturbed.steps_done())
+    # Every report is followed by a checkpoint: a kill costs at most the step it falls into.
+    assert (place.steps_done() - undisturbed.steps_done()).total() <= kills
+
+
+@pytest.mark.parametrize("seed", range(CHAINS))
+def test_killed_again_and_again_at_random_moments(tmp_path, undisturbed, seed):
+    reference, moments = undisturbed
+    stream = random.Random(seed)
+    place = Place(tmp_path, sweep())
+    for killed in range(KILLS):
+        died = not place.session(die_at=stream.randint(1, moments // KILLS))
+        assert died, f"the sweep must not be over after {killed} kills"
+    assert place.session()
+    check_against(place, reference, KILLS)
+
+
+@pytest.mark.slow
+def test_killed_at_every_moment_before_the_first_step(tmp_path, undisturbed):
+    reference, _ = undisturbed
+    moment = 0
+    while True:
+        moment += 1
+        place = Place(tmp_path / str(moment), sweep())
+        assert not place.session(die_at=moment)
+        if (place.data / "steps.txt").exists():
+            break
+    assert moment > 10, "making folder and ledger must have several moments"
+    for each in range(1, moment):
+        place = Place(tmp_path / str(each), sweep())
+        place.session(die_at=each)  # once more, where the first attempt died
+        assert place.session()
+        check_against(place, reference, 2)
+
+
+@pytest.mark.slow
+def test_killed_around_every_write_of_one_trial(tmp_path):
+    plan = make_plan(1, trials_per_arm=1, seeds=(), resources=Resources(checkpoint_seconds=0.0))
+    reference = Place(tmp_path / "undisturbed", plan)
+    moments = reference.moments()
+    for moment in range(1, moments + 1):
+        place = Place(tmp_path / str(moment), plan)
+        assert not place.session(die_at=moment)
+        assert place.session()
+        assert content(place.events()) == content(reference.events()), f"killed at {moment} of {moments}"
+
+
+def test_resuming_what_is_finished_changes_nothing(undisturbed):
+    place, _ = undisturbed
+    before = content(place.events())
+    finish = resume_sweep(place.folder, driver="inline")
+    assert (finish.left, finish.interrupted, finish.exit_code) == (0, False, 1)
+    assert content(place.events()) == before
