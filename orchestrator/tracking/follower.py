@@ -17,7 +17,7 @@ from pathlib import Path
 from orchestrator.errors import StoreError
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.store import Ledger
-from orchestrator.tracking.background import TrackingState, write_state
+from orchestrator.tracking.background import LEDGER_VARIABLE, URI_VARIABLE, TrackingState, write_state
 from orchestrator.tracking.lock import projection_lock
 from orchestrator.tracking.mirror import Mirror
 from orchestrator.tracking.parquet import ParquetFiles
@@ -111,18 +111,17 @@ class FollowerLoop:
 
 
 def main() -> int:
-    """`python -m orchestrator.tracking.follower FOLDER --ledger URL --uri URI --parent PID`."""
+    """`python -m orchestrator.tracking.follower FOLDER PARENT_PID`, the two URLs in the environment."""
     parser = argparse.ArgumentParser(prog="orchestrator.tracking.follower")
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--ledger", required=True)
-    parser.add_argument("--uri", required=True)
-    parser.add_argument("--parent", type=int, required=True)
+    parser.add_argument("parent", type=int)
     args = parser.parse_args()
+    ledger_url, uri = os.environ[LEDGER_VARIABLE], os.environ[URI_VARIABLE]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(NICENESS)
     folder = SweepFolder(args.folder)
-    with projection_lock(folder.root, LOCK_WAIT_S), Ledger.open(args.ledger, folder.name) as ledger:
-        loop = FollowerLoop(folder, ledger, args.uri, _Told(), lambda: os.getppid() == args.parent)
+    with projection_lock(folder.root, LOCK_WAIT_S), Ledger.open(ledger_url, folder.name) as ledger:
+        loop = FollowerLoop(folder, ledger, uri, _Told(), lambda: os.getppid() == args.parent)
         return 0 if loop.run() else 1
 
 

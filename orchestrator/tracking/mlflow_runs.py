@@ -5,6 +5,7 @@ The store is used directly: `MlflowClient` reads a run back before it ends it, a
 
 import logging
 import os
+import re
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -214,6 +215,11 @@ class RunStore:
                 return
 
 
+def masked(uri: str) -> str:
+    """The URI without its password."""
+    return re.sub(r"(://[^/@:]*):[^/@]*@", r"\1:***@", uri)
+
+
 @contextmanager
 def outages(uri: str) -> Iterator[None]:
     """Raises Outage for whatever MLflow, its database or the network raises inside."""
@@ -223,7 +229,7 @@ def outages(uri: str) -> Iterator[None]:
         # Its stores raise their driver's, their HTTP library's and their own errors alike.
         cause = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
         raise Outage(
-            f"MLflow at {uri} failed ({cause}); nothing is lost, `haltsweep sync` catches up once it "
+            f"MLflow at {masked(uri)} failed ({cause}); nothing is lost, `haltsweep sync` catches up once it "
             "answers again"
         ) from error
 

@@ -55,6 +55,12 @@ def test_a_server_that_is_away_is_an_outage_with_what_to_do(
         RunStore("http://127.0.0.1:9", "sweep", tmp_path)
 
 
+def test_passwords_are_not_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with pytest.raises(Outage, match=r"MLflow at http://me:\*\*\*@127.0.0.1:9 failed"):
+        RunStore("http://me:secret@127.0.0.1:9", "sweep", tmp_path)
+
+
 def test_a_new_database_is_in_wal_mode(database: Path, uri: str, tmp_path: Path) -> None:
     RunStore(f"sqlite:///{tmp_path / 'deep' / 'new.db'}", "sweep", tmp_path).close()
     assert (tmp_path / "deep" / "new.db").read_bytes()[18:20] == b"\x02\x02", "SQLite's file format of WAL"
