@@ -1,0 +1,81 @@
+"""The dry run says what matters, within 100 columns."""
+
+from io import StringIO
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from orchestrator.plan.planner import plan
+from orchestrator.plan.quantities import amount, bytes_amount, duration
+from orchestrator.plan.render import render
+from tests.orchestrator.plan.small import full, one_arm
+
+
+def text(found: Any) -> str:
+    console = Console(file=StringIO(), width=100, highlight=False)
+    for part in render(found):
+        console.print(part)
+    output = console.file
+    assert isinstance(output, StringIO)
+    return output.getvalue()
+
+
+@pytest.fixture(scope="module")
+def shown() -> str:
+    return text(plan(full()))
+
+
+def test_fits_into_a_hundred_columns(shown: str) -> None:
+    assert max(map(len, shown.splitlines())) <= 100
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "small  Does it plan?",
+        "minus-gate  plain feed-forward block",
+        "model.gate  true  ->  false",
+        "searches train.lr: 0.0001 to 0.002, log",
+        "searches what the baseline searches, but not train.ponder_weight, model.halt.threshold",
+        "- encoder.block.gate: FeedForward",
+        "differs in weights, FLOPs, loss, gradient",
+        "54 trials;",
+        "no effect, however",
+    ],
+)
+def test_says_what_matters(shown: str, line: str) -> None:
+    assert line in shown
+
+
+def test_calibrated_plans_say_how_long(shown: str) -> None:
+    assert "One after the other, all steps take" not in shown
+    assert "One after the other, all steps take" in text(plan(one_arm({"model.gate": False}), calibrate=True))
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [(0, "0"), (999.4, "999"), (999.6, "1 k"), (4.5504e8, "455 M"), (1.234e4, "12.3 k"), (1e30, "1000000 Y")],
+)
+def test_amounts(value: float, words: str) -> None:
+    assert amount(value) == words
+
+
+@pytest.mark.parametrize(("value", "words"), [(1, "1 B"), (2048, "2 KiB"), (2.57e9, "2.39 GiB")])
+def test_bytes(value: float, words: str) -> None:
+    assert bytes_amount(value) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.0032, "3.2 ms"),
+        (41, "41.0 s"),
+        (119, "119 s"),
+        (720, "12.0 min"),
+        (19_800, "5.5 h"),
+        (267_840, "3.1 d"),
+    ],
+)
+def test_durations(seconds: float, words: str) -> None:
+    assert duration(seconds) == words

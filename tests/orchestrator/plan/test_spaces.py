@@ -1,0 +1,77 @@
+"""No draw of a space that was planned can be refused by the trainables."""
+
+from typing import Any
+
+import pytest
+
+from orchestrator.errors import PlanError
+from orchestrator.plan.planner import plan
+from tests.orchestrator.plan.small import ARMS, SEARCH, baseline, spec
+
+
+def searched(also: dict[str, Any], **parts: Any) -> Any:
+    search = {**SEARCH, "spaces": [], "also": also, "stopper": None}
+    return plan(spec(search=search, **parts))
+
+
+def test_conditions_on_settings_take_dimensions_away() -> None:
+    warmed = {"train.warmup_steps": {"int": [1, 50], "when": {"train.schedule": ["cosine"]}}}
+    free = {"train.lr": {"float": [1e-3, 1e-2]}}
+    assert searched(warmed | free).baseline.space.paths == ("train.lr",)
+    assert searched(warmed | free).baseline.dropped == ("train.warmup_steps",)
+    scheduled = {**baseline(), "train": {"steps": 100, "schedule": "cosine", "warmup_steps": 5}}
+    assert "train.warmup_steps" in searched(warmed | free, baseline=scheduled).baseline.space.paths
+
+
+def test_conditions_on_dimensions_are_met_before_bounds_are_tried() -> None:
+    also = {
+        "train.schedule": {"choice": ["constant", "cosine"]},
+        "train.warmup_steps": {"int": [1, 50], "when": {"train.schedule": ["cosine"]}},
+    }
+    assert searched(also).baseline.space.paths == ("train.schedule", "train.warmup_steps")
+
+
+def test_a_bound_under_a_condition_is_tried() -> None:
+    also = {
+        "train.schedule": {"choice": ["constant", "cosine"]},
+        "train.warmup_steps": {"int": [1, 500], "when": {"train.schedule": ["cosine"]}},
+    }
+    with pytest.raises(PlanError, match=r"train\.warmup_steps = 500: warmup_steps must be at most steps"):
+        searched(also)
+
+
+def test_constraints_excuse_what_is_never_drawn() -> None:
+    """The optimiser's space has warm-ups of 8000 steps, and a constraint that they fit into the training."""
+    scheduled = {**baseline(), "train": {"steps": 400, "schedule": "rsqrt", "warmup_steps": 50}}
+    found = plan(spec(baseline=scheduled, search={**SEARCH, "spaces": ["optimiser"], "also": {}}))
+    assert "train.warmup_steps" in found.baseline.space.paths
+    assert found.baseline.space.constraints
+
+
+def test_fields_that_only_clash_together_are_found() -> None:
+    also = {"model.width": {"choice": [16, 20]}, "model.heads": {"choice": [2, 4]}}
+    with pytest.raises(PlanError, match=r"model\.width = 20, model\.heads = 4: head_width must be even"):
+        searched(also)
+
+
+def test_of_many_dimensions_every_pair_has_its_corners_tried() -> None:
+    others = {
+        f"model.{name}": {"choice": [round(0.1 * k, 1) for k in range(9)]}
+        for name in ("dropout", "attention_dropout")
+    }
+    also = {"model.width": {"choice": [16, 20]}, "model.heads": {"choice": [2, 4]}, **others}
+    with pytest.raises(PlanError, match=r"model\.width = 20, model\.heads = 4: head_width must be even"):
+        searched(also)
+
+
+def test_an_arm_searches_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = plan(spec(arms={"no-halt": ARMS["no-halt"]}, search=SEARCH))
+    assert found.arm("no-halt").dropped == ("train.ponder_weight", "model.halt.threshold")
+    assert found.baseline.dropped == ()
+
+
+def test_digest_knows_settings_and_space() -> None:
+    one = searched({"train.lr": {"float": [1e-3, 1e-2]}})
+    other = searched({"train.lr": {"float": [1e-3, 2e-2]}})
+    third = searched({"train.lr": {"float": [1e-3, 1e-2]}}, baseline=baseline(width=32))
+    assert len({each.baseline.digest for each in (one, other, third)}) == 3
