@@ -31,6 +31,8 @@ def draw(report: Report, quantity: str, path: Path) -> bool:
         _panel(axis, report, metric)
     axes[0][0].set_yticks(range(len(report.arms)), report.arms)
     axes[0][0].invert_yaxis()
+    if axes[0][0].get_legend_handles_labels()[1]:
+        axes[0][0].legend(fontsize="x-small", loc="lower right")
     figure.suptitle(f"{report.sweep}: {quantity}, mean and 95% interval over seeds", fontsize="medium")
     figure.savefig(path, dpi=150)
     plt.close(figure)
@@ -52,7 +54,7 @@ def _panel(axis: object, report: Report, metric: str) -> None:
         if cell.published is not None:
             axis.plot(cell.published, row, marker="|", markersize=14, color="#555555")
     if quantity == "accuracy" and split in report.floors:
-        axis.axvline(report.floors[split], linestyle=":", color="#555555")
+        axis.axvline(report.floors[split], linestyle=":", color="#555555", label="most common label")
     axis.set_title(split, fontsize="small")
     axis.grid(axis="x", alpha=0.3)
     axis.margins(y=0.15)

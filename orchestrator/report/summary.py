@@ -1,7 +1,9 @@
 """From records to a report. Pure: the same records give the same report for ever."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
 
 from orchestrator.plan.types import Plan
 from orchestrator.report.statistics import estimate, holm, sign_flip_p
@@ -17,6 +19,7 @@ def summarise(plan: Plan, records: Iterable[Record]) -> Report:
     """Every arm's confirm results, their paired differences to its reference, and how all trials ended."""
     known = list(records)
     confirmed = [record for record in known if record.phase == "confirm" and record.outcome is not None]
+    reread = [record for record in known if record.phase == "posthoc" and record.outcome is not None]
     floors = _floors(confirmed)
     metrics = _metrics(plan, confirmed)
     arms = tuple(arm.name for arm in plan.arms)
@@ -30,6 +33,7 @@ def summarise(plan: Plan, records: Iterable[Record]) -> Report:
         question=plan.question,
         metrics=metrics,
         cells=tuple(cells),
+        posthoc=tuple(_posthoc(plan, metrics, reread, floors)),
         effects=tuple(effects),
         tallies=tuple(_tally(arm, known) for arm in arms),
         floors=floors,
@@ -97,6 +101,22 @@ def _cell(
         published=published,
         published_source=source,
     )
+
+
+def _posthoc(
+    plan: Plan, metrics: Sequence[str], reread: Sequence[Record], floors: Mapping[str, float]
+) -> Iterator[Cell]:
+    """Cells of every setting under which checkpoints were read again, in the order of the plan."""
+    for arm, overrides in product(plan.arms, plan.posthoc):
+        setting = ", ".join(f"{path}={value}" for path, value in overrides.items())
+        own = [
+            record
+            for record in reread
+            if record.arm == arm.name and dict(record.overrides) == dict(overrides)
+        ]
+        for metric in metrics:
+            if cell := _cell(plan, arm.name, metric, own, floors):
+                yield replace(cell, setting=setting, published=None, published_source="")
 
 
 def _published(plan: Plan, arm: str, metric: str) -> tuple[float | None, str]:

@@ -7,11 +7,13 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.report.statistics import Estimate
+from orchestrator.report.summary import SELECTION_SPLIT
 from orchestrator.report.types import Effect, Report
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+POSTHOC_QUANTITIES = ("accuracy", "depth")
 FLOOR_ROW = "floor (most common label)"
 
 
@@ -27,30 +29,34 @@ class Grid:
 def grids(report: Report) -> list[Grid]:
     """All tables of a report, most wanted first: results, differences to the baseline, how trials ended."""
     results = [_results(report, quantity) for quantity in _quantities(report)]
-    return [*results, *_differences(report), _tallies(report)]
+    return [*results, *_differences(report), *_posthoc(report), _tallies(report)]
 
 
 def headline(report: Report) -> Grid:
     """The one table for the screen: accuracy and depth of every arm, the floor beneath."""
     accuracy = [metric for metric in report.metrics if metric.endswith("/accuracy")]
+    tested = [metric for metric in accuracy if _split(metric) != SELECTION_SPLIT]
+    shown = tested or accuracy
     depth = [metric for metric in report.metrics if metric.endswith("/depth")][:1]
     rows = [
         (
             arm,
-            *(_mean(report, arm, metric) for metric in (*accuracy, *depth)),
-            _first_effect(report, arm, accuracy),
+            _seeds(report, arm, shown[:1]),
+            *(_mean(report, arm, metric, with_n=False) for metric in (*shown, *depth)),
+            _first_effect(report, arm, shown),
         )
         for arm in report.arms
     ]
     floor = (
         FLOOR_ROW,
-        *(_number(report.floors.get(_split(metric))) for metric in accuracy),
+        "",
+        *(_number(report.floors.get(_split(metric))) for metric in shown),
         *("" for _ in depth),
         "",
     )
-    note = "95% t interval, n seeds; difference paired by seed"
-    headers = ("arm", *accuracy, *depth, f"difference in {accuracy[0]}" if accuracy else "difference")
-    return Grid(f"{report.sweep}: {note}", headers, (*rows, floor))
+    headers = ("arm", "n", *shown, *depth, f"difference in {shown[0]}" if shown else "difference")
+    title = f"{report.sweep}: means with 95% intervals over n seeds, differences paired by seed"
+    return Grid(title, headers, (*rows, floor))
 
 
 def _results(report: Report, quantity: str) -> Grid:
@@ -98,6 +104,21 @@ def _tallies(report: Report) -> Grid:
     return Grid("how trials ended", ("arm", "outcomes", "work", "best assignment"), tuple(rows))
 
 
+def _posthoc(report: Report) -> list[Grid]:
+    """What settings changed after training do: the confirmed checkpoints, read again."""
+    found = {(cell.arm, cell.setting, cell.metric): _interval(cell.estimate) for cell in report.posthoc}
+    settings = list(dict.fromkeys((cell.arm, cell.setting) for cell in report.posthoc))
+    if not settings:
+        return []
+    metrics = [metric for metric in report.metrics if metric.rpartition("/")[2] in POSTHOC_QUANTITIES]
+    rows = [
+        (arm, setting, *(found.get((arm, setting, metric), "-") for metric in metrics))
+        for arm, setting in settings
+    ]
+    title = "confirmed checkpoints read again: mean [95% interval] (n)"
+    return [Grid(title, ("arm", "setting", *metrics), tuple(rows))]
+
+
 def _quantities(report: Report) -> list[str]:
     return list(dict.fromkeys(metric.rpartition("/")[2] for metric in report.metrics))
 
@@ -114,17 +135,22 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.3f}"
 
 
-def _interval(estimate: Estimate, sign: str = "") -> str:
+def _interval(estimate: Estimate, sign: str = "", *, with_n: bool = True) -> str:
     ends = "" if estimate.low is None else f" [{estimate.low:{sign}.3f}, {estimate.high:{sign}.3f}]"
-    return f"{estimate.mean:{sign}.3f}{ends} ({estimate.n})"
+    return f"{estimate.mean:{sign}.3f}{ends}" + (f" ({estimate.n})" if with_n else "")
 
 
-def _mean(report: Report, arm: str, metric: str) -> str:
+def _mean(report: Report, arm: str, metric: str, *, with_n: bool = True) -> str:
     cell = report.cell(arm, metric)
     if cell is None:
         return "-"
     failed = f", {cell.failed} failed" if cell.failed else ""
-    return _interval(cell.estimate) + failed
+    return _interval(cell.estimate, with_n=with_n) + failed
+
+
+def _seeds(report: Report, arm: str, metrics: list[str]) -> str:
+    cell = report.cell(arm, metrics[0]) if metrics else None
+    return "0" if cell is None else str(cell.estimate.n)
 
 
 def _published(report: Report, arm: str, metric: str) -> str:
@@ -140,7 +166,7 @@ def _first_effect(report: Report, arm: str, metrics: list[str]) -> str:
     if arm == report.arms[0]:
         return "baseline"
     effect = report.effect(arm, metrics[0]) if metrics else None
-    return "-" if effect is None else _interval(effect.estimate, "+")
+    return "-" if effect is None else _interval(effect.estimate, "+", with_n=False)
 
 
 def as_rich(grid: Grid) -> "Table":
@@ -170,18 +196,35 @@ def as_csv(report: Report) -> str:
     estimate_names = ("n", "mean", "ci_low", "ci_high")
     writer.writerow(
         [
-            *("arm", "metric", *estimate_names, "failed", "floor", "published", "published_source"),
+            *(
+                "arm",
+                "setting",
+                "metric",
+                *estimate_names,
+                "failed",
+                "floor",
+                "published",
+                "published_source",
+            ),
             *(f"difference_{name}" for name in estimate_names),
             *("p", "p_holm", "record_ids"),
         ]
     )
-    for cell in report.cells:
-        effect = report.effect(cell.arm, cell.metric)
+    for cell in (*report.cells, *report.posthoc):
+        effect = None if cell.setting else report.effect(cell.arm, cell.metric)
         floor = report.floors.get(_split(cell.metric)) if cell.metric.endswith("/accuracy") else None
         own = [cell.failed, floor, cell.published, cell.published_source]
         paired = [*_fields(effect.estimate), effect.p, effect.p_holm] if effect else [None] * 6
         writer.writerow(
-            [cell.arm, cell.metric, *_fields(cell.estimate), *own, *paired, " ".join(cell.record_ids)]
+            [
+                cell.arm,
+                cell.setting,
+                cell.metric,
+                *_fields(cell.estimate),
+                *own,
+                *paired,
+                " ".join(cell.record_ids),
+            ]
         )
     return buffer.getvalue()
 

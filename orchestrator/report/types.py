@@ -8,7 +8,7 @@ from orchestrator.report.statistics import Estimate
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One arm's confirm result in one metric."""
+    """One arm's result in one metric, over its confirmed seeds."""
 
     arm: str
     metric: str
@@ -19,6 +19,8 @@ class Cell:
     record_ids: tuple[str, ...]
     published: float | None = None
     published_source: str = ""
+    setting: str = ""
+    """What was changed after training, e.g. `model.halt.threshold=0.5`; empty as trained."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,9 @@ class Report:
     question: str
     metrics: tuple[str, ...]
     cells: tuple[Cell, ...]
+    """As trained."""
+    posthoc: tuple[Cell, ...]
+    """The confirmed checkpoints, read again under other settings."""
     effects: tuple[Effect, ...]
     tallies: tuple[ArmTally, ...]
     floors: Mapping[str, float]

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -134,15 +135,26 @@ def test_pairs_only_shared_seeds() -> None:
 
 def test_headline_shows_the_floor() -> None:
     grid = headline(report())
-    assert grid.headers == (
-        "arm",
-        "iid/accuracy",
-        "valid/accuracy",
-        "iid/depth",
-        "difference in iid/accuracy",
-    )
-    assert grid.rows[-1][:3] == (FLOOR_ROW, "0.200", "")
+    assert grid.headers == ("arm", "n", "iid/accuracy", "iid/depth", "difference in iid/accuracy")
+    assert grid.rows[-1] == (FLOOR_ROW, "", "0.200", "", "")
+    assert grid.rows[0][:2] == ("baseline", "3")
     assert grid.rows[1][4].startswith("-0.100 [")
+
+
+def test_checkpoints_read_again_have_a_table_of_their_own() -> None:
+    overrides = {"model.halt.threshold": 0.5}
+    again = [
+        replace(record("other", seed, value), phase="posthoc", overrides=overrides, trial_id=f"again-{seed}")
+        for seed, value in OTHER.items()
+    ]
+    found = summarise(replace(plan(), posthoc=(overrides,)), [*records(), *again])
+    assert found.cells == report().cells
+    (grid,) = [grid for grid in grids(found) if "read again" in grid.title]
+    assert grid.rows[0][:3] == ("other", "model.halt.threshold=0.5", "0.500 [0.272, 0.728] (3)")
+    rows = list(csv.DictReader(io.StringIO(as_csv(found))))
+    assert [row["record_ids"] for row in rows if row["setting"] and row["metric"] == "iid/accuracy"] == [
+        "again-1 again-2 again-3"
+    ]
 
 
 def test_published_value_stands_beside_ours() -> None:
