@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from orchestrator.identity import SweepFolder
 from orchestrator.tracking.mlflow_runs import check_uri
@@ -66,7 +66,9 @@ class Follower:
             self.kill()
         if self._process.returncode == 0:
             return None
-        return read_state(self._folder) or TrackingState(0, f"see {self._folder.root / LOG}", time.time())
+        state = read_state(self._folder) or TrackingState(0, "", time.time())
+        early = f"the background writer ended before all was written; see {self._folder.root / LOG}"
+        return replace(state, error=state.error or early)
 
     def kill(self) -> None:
         """End it at once; nothing is lost."""

@@ -34,6 +34,10 @@ class Counts:
     def __add__(self, other: "Counts") -> "Counts":
         return Counts(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(Counts)))
 
+    def __str__(self) -> str:
+        named = [f"{getattr(self, one.name)} {one.name}" for one in fields(Counts) if getattr(self, one.name)]
+        return f"{', '.join(named)} written" if named else "all was up to date"
+
     @property
     def total(self) -> int:
         """0 if everything was up to date."""

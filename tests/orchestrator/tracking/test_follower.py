@@ -206,6 +206,18 @@ def test_a_follower_without_a_plan_says_so(folder: SweepFolder, ledger: Ledger, 
     assert "must hold the plan of a sweep" in (folder.root / LOG).read_text()
 
 
+def test_a_follower_that_died_is_told(
+    folder: SweepFolder, ledger: Ledger, plan: Plan, uri: str, database: Path
+) -> None:
+    append_all(ledger, plan)
+    follower = start_follower(folder, folder.ledger_url, uri)
+    until(lambda: read_state(folder) is not None)
+    os.kill(follower.pid, signal.SIGKILL)
+    state = follower.drain(60)
+    assert state is not None
+    assert "the background writer ended before all was written; see" in state.error
+
+
 def test_a_note_that_cannot_be_read_is_no_note(folder: SweepFolder) -> None:
     assert read_state(folder) is None
     (folder.root / "tracking.json").write_text(json.dumps({"else": 1}))
@@ -299,11 +311,15 @@ def test_sync_uploads_the_files_of_the_sweep_once(
     aggregates = {"arm-0": {"test/accuracy/mean": 0.5}}
     first = sync(folder, ledger, uri, aggregates)
     assert first.files == 2 + 4
+    assert str(first).startswith(f"{1 + len(plan.arms) + len(plan.trials)} runs, ")
+    assert str(first).endswith("6 files written")
     names = {str(file.relative_to(file.parents[2])) for file in artifact_root(folder).rglob("*.*")}
     assert {Path(name).name for name in names} == {"spec.yaml", "plan.json", "report.md", "a.png"}
     (figure,) = artifact_root(folder).rglob("a.png")
     assert figure.parts[-3:] == ("report", "figures", "a.png")
-    assert sync(folder, ledger, uri, aggregates).total == 0
+    again = sync(folder, ledger, uri, aggregates)
+    assert again.total == 0
+    assert str(again) == "all was up to date"
     (folder.report / "report.md").write_text("# second")
     assert sync(folder, ledger, uri, aggregates).files == 4
     (report,) = artifact_root(folder).rglob("report.md")
