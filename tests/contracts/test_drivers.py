@@ -239,7 +239,9 @@ class TestDriver:
 
     @pytest.mark.parametrize("stop_after", [1, 2, 4, 9, 30])
     def test_a_stopped_sweep_is_continued_without_doing_work_twice(self, driver, tmp_path, stop_after):
-        plan = make_plan([make_arm(name, tally=True) for name in ("a", "b")], trials_per_arm=2, seeds=(7,))
+        arms = [make_arm(name, tally=True) for name in ("a", "b")]
+        seldom = Resources(checkpoint_seconds=1e6)  # so that only the stop saves
+        plan = make_plan(arms, trials_per_arm=2, seeds=(7,), resources=seldom)
         straight = Sweep(driver, plan, tmp_path / "straight").run()
         sweep = Sweep(driver, plan, tmp_path / "stopped").run(stop_after=stop_after)
         first = "done" if len(sweep.endings()) == len(plan.trials) else "interrupted"
