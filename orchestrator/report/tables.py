@@ -79,9 +79,7 @@ def _differences(report: Report) -> list[Grid]:
             if (reference := _reference(report, arm, metrics))
         ]
         if rows:
-            title = (
-                f"{quantity}, arm minus {report.arms[0]}: paired mean [95% interval] (pairs), p after Holm"
-            )
+            title = f"{quantity}, differences: paired mean [95% interval] (pairs), p after Holm"
             found.append(Grid(title, ("arm", *map(_split, metrics)), tuple(rows)))
     return found
 
