@@ -91,16 +91,17 @@ def _show(server: str, folder: SweepFolder | None, *, browser: bool) -> None:
     """Print, and open, what there is to see."""
     page = server
     if folder is None:
-        say(f"MLflow:     {server}")
+        say(f"MLflow:   {server}")
     else:
         from orchestrator.plan.serialise import from_json
         from orchestrator.tracking.links import find_links
 
         plan = from_json(folder.plan.read_text(encoding="utf-8"))
         links = find_links(server, plan.name, [arm.name for arm in plan.arms])
-        say(f"sweep:      {links.experiment}")
-        say(f"comparison: {links.comparison}")
-        page = links.experiment
+        say(f"all runs: {links.runs}")
+        say(f"arms:     {links.arms}")
+        say(f"compared: {links.comparison}")
+        page = links.arms
     if browser and sys.stdout.isatty() and _has_screen():
         webbrowser.open(page)
 

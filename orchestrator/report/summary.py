@@ -182,9 +182,10 @@ def arm_metrics(report: Report) -> dict[str, dict[str, float]]:
         effect = report.effect(cell.arm, cell.metric)
         if effect is not None:
             named |= {
-                "difference": effect.estimate.mean,
-                "difference_ci_low": effect.estimate.low,
-                "difference_ci_high": effect.estimate.high,
+                # The UI sorts by name: so mean, interval and n of the arm itself stay together.
+                "vs_reference": effect.estimate.mean,
+                "vs_reference_ci_low": effect.estimate.low,
+                "vs_reference_ci_high": effect.estimate.high,
             }
         flat[cell.arm] |= {
             f"{cell.metric}.{name}": value for name, value in named.items() if value is not None

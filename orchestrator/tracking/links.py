@@ -13,6 +13,7 @@ from orchestrator.tracking.images import PREFIX
 
 TIMEOUT_S = 30.0
 MOST_RUNS = 1000
+ARMS = f"tags.`{PREFIX}kind` = 'arm'"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -20,8 +21,10 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 class Links:
     """Pages of one sweep."""
 
-    experiment: str
-    """All runs of the sweep."""
+    runs: str
+    """All runs of the sweep, trials below their arms."""
+    arms: str
+    """The runs of the arms alone, ready to be selected and compared."""
     comparison: str
     """The arms side by side, in the order of the plan."""
 
@@ -46,8 +49,18 @@ def find_links(server: str, sweep: str, arms: Sequence[str]) -> Links:
             tags = {tag["key"]: tag["value"] for tag in arm["data"]["tags"]}
             run_ids[tags.get(f"{PREFIX}arm", "")] = arm["info"]["run_id"]
     compared = [run_ids[arm] for arm in arms if arm in run_ids]
-    query = urllib.parse.urlencode({"runs": _json(compared), "experiments": _json([experiment])})
-    return Links(f"{base}/#/experiments/{experiment}/runs", f"{base}/#/compare-runs?{query}")
+    page = f"/#/experiments/{experiment}/runs"
+    return Links(
+        runs=_link(base, page),
+        # Sorted by anything but time, MLflow lists runs flat instead of below their parents.
+        arms=_link(base, page, searchFilter=ARMS, orderByKey="tags.`mlflow.runName`", orderByAsc="true"),
+        comparison=_link(base, "/#/compare-runs", runs=_json(compared), experiments=_json([experiment])),
+    )
+
+
+def _link(base: str, page: str, **query: str) -> str:
+    """A page of the UI, in the part of it that is about training models."""
+    return f"{base}{page}?{urllib.parse.urlencode({'workflowType': 'machine_learning', **query})}"
 
 
 def _runs(base: str, experiment: str, which: str) -> list[dict[str, Any]]:

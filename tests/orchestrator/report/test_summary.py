@@ -181,8 +181,8 @@ def test_tracked_metrics_of_an_arm() -> None:
     assert tracked["other"]["iid/accuracy.mean"] == pytest.approx(0.5)
     assert tracked["other"]["iid/accuracy.n"] == 3
     assert tracked["other"]["iid/accuracy.published"] == 0.75
-    assert tracked["other"]["iid/accuracy.difference"] == pytest.approx(-0.1)
-    assert "iid/accuracy.difference" not in tracked["baseline"]
+    assert tracked["other"]["iid/accuracy.vs_reference"] == pytest.approx(-0.1)
+    assert "iid/accuracy.vs_reference" not in tracked["baseline"]
 
 
 def test_written_whole_and_written_again(tmp_path: Path) -> None:

@@ -1,0 +1,101 @@
+"""A finished sweep with several arms: real ledger, recorder and projection, invented results."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from orchestrator.conductor.recorder import Recorder
+from orchestrator.drivers.inline import run_inline
+from orchestrator.identity import SweepFolder, digest
+from orchestrator.ledger.fold import records
+from orchestrator.ledger.lease import Holder
+from orchestrator.ledger.store import Ledger
+from orchestrator.plan.serialise import to_json
+from orchestrator.plan.types import Arm, Change, Objective, Plan
+from orchestrator.report.summary import arm_metrics, summarise
+from orchestrator.tracking.sync import sync
+from orchestrator.trials import Record
+from search_spaces.dimensions import Dimension, Float, Space
+from tests.support.plans import make_plan
+from tests.support.workloads import Synthetic
+from trainables.protocol import Job, Measurement
+
+SPLITS = ("near-iid", "length-200-300")
+SEEDS = (101, 102, 103, 104)
+SPACE = Space((Dimension("model.x", Float(0.0, 1.0)),))
+BASELINE: Mapping[str, Any] = {
+    "task": {"name": "synthetic", "train_length_max": 100},
+    "model": {"name": "surface", "gate": True, "halt": {"unit": "sequence"}, "x": 0.5, "shift": 0.0},
+    "train": {"steps": 3, "lr": 5e-4, "fault": None},
+}
+ARMS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "baseline": ("", {}),
+    "minus-gate": ("plain feed-forward block", {"gate": False, "shift": -0.2}),
+    "minus-global-halt": ("each token decides for itself", {"halt": {"unit": "token"}, "shift": -0.1}),
+    "no-halt": ("always all layers", {"halt": None, "shift": -0.05}),
+}
+
+
+class Comparable(Synthetic):
+    """The synthetic surface with the quantities that reports compare."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self._splits = job.splits
+        self._luck = (job.seed % 7 - 3) / 50
+
+    def advance(self) -> Measurement:
+        """Accuracy and depth of the validation split, at the end of every test split too."""
+        measured = super().advance()
+        value = measured.metrics["valid/score"] + self._luck
+        metrics = {"valid/accuracy": value, "valid/depth": 4 + 2 * value, "train/loss": 1 - value}
+        for position, split in enumerate(self._splits if self.finished else (), start=1):
+            metrics |= {
+                f"{split}/accuracy": value / position,
+                f"{split}/depth": 4 + value * position,
+                f"{split}/floor": 0.1,
+            }
+        return Measurement(measured.step, measured.seconds, metrics)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What was made."""
+
+    folder: SweepFolder
+    plan: Plan
+    records: list[Record]
+    uri: str
+
+
+def finished_sweep(runs: Path, name: str = "gates") -> Sweep:
+    """Searched, confirmed, reported and in MLflow, below `runs`."""
+    folder = SweepFolder(runs / name)
+    folder.root.mkdir(parents=True)
+    plan = _plan(name)
+    folder.plan.write_text(to_json(plan))
+    uri = f"sqlite:///{(runs / 'mlflow.db').resolve()}"
+    with Ledger.open(folder.ledger_url, name, create=True) as ledger:
+        lease = ledger.claim(Holder.current())
+        recorder = Recorder(plan, ledger, lease, folder)
+        run_inline(recorder, f"{__name__}:Comparable", data_dir=runs / "data")
+        recorder.close()
+        ledger.release(lease)
+        made = records(ledger.events(), plan)
+        sync(folder, ledger, uri, aggregates=arm_metrics(summarise(plan, made)))
+    return Sweep(folder, plan, made, uri)
+
+
+def _plan(name: str) -> Plan:
+    arms = [_arm(label, why, changes) for label, (why, changes) in ARMS.items()]
+    made = make_plan(arms, trials_per_arm=2, seeds=SEEDS, objectives=(Objective("valid/accuracy", "max"),))
+    assert made.confirm is not None
+    return replace(made, name=name, confirm=replace(made.confirm, splits=SPLITS))
+
+
+def _arm(name: str, why: str, changes: Mapping[str, Any]) -> Arm:
+    settings = {**BASELINE, "model": {**BASELINE["model"], **changes}}
+    told = tuple(Change(f"model.{key}", BASELINE["model"][key], value) for key, value in changes.items())
+    reference = "" if name == "baseline" else "baseline"
+    return Arm(name, why, settings, told, SPACE, (), digest(name, settings), reference)
