@@ -1,10 +1,11 @@
-"""Seconds of a training step of GUT against its upper bound on layers, when inputs halt early.
+"""Time of a training step of GUT against its upper bound on layers, when inputs halt early.
 
     python tests/benchmarks/early_exit.py [--json] [--device cuda] [--width 128] [--batch 64] ...
 
 For each bound: the three early-exit modes, and beside them a straightforward implementation that works on
 padded tensors and breaks when the whole batch has halted. Halting is set so that sequences keep a few layers,
-some many: the same weights and inputs in every column, so all columns compute the same result.
+a few all: the same weights and inputs in every column, so all columns compute the same result. Columns take
+turns, and on a CPU the clock counts processor time, so that a busy machine blurs the figures less.
 """
 
 import argparse
@@ -129,17 +130,19 @@ def batches(options: argparse.Namespace) -> Batch:
     return Batch(*(part.to(options.device) for part in (tokens, mask, labels)))
 
 
-def timed(step: Callable[[], None], options: argparse.Namespace) -> float:
-    """Median seconds of one call."""
-    seconds = []
+def timed(steps: dict[str, Callable[[], None]], options: argparse.Namespace) -> dict[str, float]:
+    """Median seconds of a call of each."""
+    clock = time.perf_counter if options.device == "cuda" else time.process_time
+    seconds: dict[str, list[float]] = {name: [] for name in steps}
     for number in range(options.warm_up + options.repeats):
-        _wait(options.device)
-        begin = time.perf_counter()
-        step()
-        _wait(options.device)
-        if number >= options.warm_up:
-            seconds.append(time.perf_counter() - begin)
-    return statistics.median(seconds)
+        for name, step in steps.items():
+            _wait(options.device)
+            begin = clock()
+            step()
+            _wait(options.device)
+            if number >= options.warm_up:
+                seconds[name].append(clock() - begin)
+    return {name: statistics.median(each) for name, each in seconds.items()}
 
 
 def _wait(device: str) -> None:
@@ -149,33 +152,42 @@ def _wait(device: str) -> None:
 
 def measure(options: argparse.Namespace, bound: int) -> dict[str, float]:
     """One row of the table."""
-    batch, row = batches(options), {"bound": float(bound)}
-    for mode in MODES:
-        model = build(options, bound, mode)
-        optimiser = torch.optim.AdamW(model.parameters(), lr=0.0)
-
-        def step(model: nn.Module = model, optimiser: torch.optim.Optimizer = optimiser) -> None:
-            set_dropout_context(model, seed=0, step=0)
-            output = model(batch)
-            finish(output.loss + 0.1 * output.encoded.ponder, optimiser)
-
-        row[mode] = timed(step, options)
-    encoded: Encoded = model(batch).encoded
-    plain = Straightforward(build(options, bound, "batch"))
-    optimiser = torch.optim.AdamW(plain.parameters(), lr=0.0)
-    row["straightforward"] = timed(lambda: finish(sum(plain(batch)), optimiser), options)
-    row |= {
-        "kept mean": encoded.depth.mean().item(),
-        "kept max": encoded.depth.max().item(),
-        "run mean (compact)": encoded.computed.mean().item(),
+    batch = batches(options)
+    models = {mode: build(options, bound, mode) for mode in MODES}
+    steps = {
+        mode: training_step(model, lambda model=model: ours(model, batch)) for mode, model in models.items()
     }
-    return row
+    plain = Straightforward(build(options, bound, "batch"))
+    steps["straightforward"] = training_step(plain, lambda: sum(plain(batch)))
+    seconds = timed(steps, options)
+    set_dropout_context(models["compact"], seed=0, step=0)
+    encoded: Encoded = models["compact"](batch).encoded
+    return {
+        "bound": float(bound),
+        **seconds,
+        "kept, mean": encoded.depth.mean().item(),
+        "kept, max": encoded.depth.max().item(),
+        "run, mean": encoded.computed.mean().item(),
+    }
 
 
-def finish(loss: Tensor, optimiser: torch.optim.Optimizer) -> None:
-    optimiser.zero_grad()
-    loss.mean().backward()
-    optimiser.step()
+def ours(model: nn.Module, batch: Batch) -> Tensor:
+    """The training objective, dropout on."""
+    set_dropout_context(model, seed=0, step=0)
+    output = model(batch)
+    return output.loss + 0.1 * output.encoded.ponder
+
+
+def training_step(model: nn.Module, objective: Callable[[], Tensor]) -> Callable[[], None]:
+    """Forward, backward, AdamW; at a learning rate of zero, so that every step is the same."""
+    optimiser = torch.optim.AdamW(model.parameters(), lr=0.0, weight_decay=0.0)
+
+    def step() -> None:
+        optimiser.zero_grad()
+        objective().mean().backward()
+        optimiser.step()
+
+    return step
 
 
 def check(options: argparse.Namespace) -> None:
@@ -198,7 +210,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--bounds", type=int, nargs="+", default=[10, 20, 30, 40])
     parser.add_argument("--width", type=int, default=128)
-    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--warm-up", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=5)
@@ -209,7 +221,12 @@ def main() -> None:
     check(options)
     rows = [measure(options, bound) for bound in options.bounds]
     device = torch.cuda.get_device_name() if options.device == "cuda" else platform.processor() or "cpu"
-    about = {**vars(options), "device name": device, "torch": torch.__version__, "unit": "seconds a step"}
+    about = {
+        **vars(options),
+        "device name": device,
+        "torch": torch.__version__,
+        "unit": "seconds a step, median",
+    }
     print(
         json.dumps({"about": about, "rows": rows}, indent=2) if options.json else f"{about}\n\n{table(rows)}"
     )
