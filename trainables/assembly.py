@@ -55,7 +55,8 @@ def build_model(
         model: nn.Module = head.Model(module.Encoder(config), config, shape)
     if torch.device(device).type == "meta":
         return model
-    model.to_empty(device="cpu")
+    # What `to_empty` does, but it asks a meta tensor for its like, which takes PyTorch a second of imports.
+    model._apply(lambda meta: torch.empty(meta.shape, dtype=meta.dtype))  # type: ignore[no-untyped-call]
     initialise(model, seed)
     return model.to(device)
 
