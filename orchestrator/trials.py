@@ -94,6 +94,7 @@ class Trial:
 
     @property
     def trial_id(self) -> str:
+        """Id of the planned trial."""
         return self.planned.trial_id
 
 

@@ -1,4 +1,4 @@
-"""Finds models and tasks by file name: a file in `trainables/models` or `trainables/tasks` is its registration."""
+"""Finds models and tasks by file name: the file in `trainables/models` or `trainables/tasks` registers them."""
 
 import difflib
 import importlib
@@ -19,7 +19,8 @@ class UnknownName(LookupError):
 def names(kind: Kind) -> tuple[str, ...]:
     """Sorted names of all entries, found without importing any of them."""
     spec = util.find_spec(f"trainables.{kind}")
-    assert spec is not None and spec.submodule_search_locations is not None
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
     found = pkgutil.iter_modules(list(spec.submodule_search_locations))
     return tuple(sorted(entry.name for entry in found if not entry.name.startswith("_")))
 

@@ -28,7 +28,7 @@ def tracking_uri(given: str | None, runs: Path) -> str:
 
 
 def find_sweep(name: str, runs: Path) -> SweepFolder:
-    """The folder of a launched sweep, by name or by path. Raises InputError with the nearest and all names."""
+    """The folder of a launched sweep, by name or path. Raises InputError with the nearest name and all."""
     for folder in (runs / name, Path(name)):
         if SweepFolder(folder).plan.is_file():
             return SweepFolder(folder)
