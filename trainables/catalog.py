@@ -1,4 +1,4 @@
-"""Finds models and tasks by file name: the file in `trainables/models` or `trainables/tasks` registers them."""
+"""Finds models and tasks by file name: a file in `trainables/models` or `trainables/tasks` registers them."""
 
 import difflib
 import importlib
