@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from itertools import zip_longest
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -14,7 +13,7 @@ from orchestrator.plan.cells import CONFIRM, POSTHOC, SEARCH
 from orchestrator.plan.quantities import amount, bytes_amount, count, duration, signed
 from orchestrator.plan.settings import leaves
 from orchestrator.plan.types import Arm, ArmPrice, ArmProof, Plan
-from search_spaces.dimensions import Choice, Dimension, Domain, Fixed, Float
+from orchestrator.plan.words import condition_words, domain_words, value_words
 from search_spaces.paths import MISSING, lookup
 
 PHASES = (SEARCH, CONFIRM, POSTHOC)
@@ -44,7 +43,7 @@ def _block(plan: Plan, arm: Arm, proofs: Mapping[str, ArmProof]) -> RenderableTy
 def _settings(arm: Arm) -> Table:
     """All settings of the baseline, in columns."""
     table = Table.grid(padding=(0, 2))
-    cells = [Text.assemble((path, "dim"), " ", _shown(value)) for path, value in leaves(arm.settings)]
+    cells = [Text.assemble((path, "dim"), " ", value_words(value)) for path, value in leaves(arm.settings)]
     height = -(-len(cells) // COLUMNS)
     columns = [cells[start : start + height] for start in range(0, len(cells), height)]
     for row in zip_longest(*columns, fillvalue=Text()):
@@ -55,28 +54,9 @@ def _settings(arm: Arm) -> Table:
 def _changes(arm: Arm) -> Table:
     table = Table.grid(padding=(0, 2))
     for change in arm.changes:
-        table.add_row(Text(change.path), Text(_shown(change.before), style="red"), "->", _after(change.after))
+        before, after = value_words(change.before), value_words(change.after)
+        table.add_row(Text(change.path), Text(before, style="red"), "->", Text(after, style="green"))
     return table
-
-
-def _after(value: Any) -> Text:
-    return Text(_shown(value), style="green")
-
-
-def _shown(value: Any) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return str(value).lower()
-        case Mapping():
-            return ", ".join(f"{key} {_shown(inner)}" for key, inner in value.items())
-        case list() | tuple():
-            return f"[{', '.join(map(_shown, value))}]"
-        case float():
-            return f"{value:g}"
-        case _:
-            return str(value)
 
 
 def _space_lines(plan: Plan, arm: Arm) -> Iterator[str]:
@@ -92,28 +72,12 @@ def _space_lines(plan: Plan, arm: Arm) -> Iterator[str]:
     elif arm.dropped:
         yield f"does not search {', '.join(arm.dropped)}"
     for dimension in new:
-        yield f"searches {dimension.path}: {_domain(dimension.domain)}{_when(dimension)}"
+        condition = condition_words(dimension)
+        when = f", when {condition}" if condition else ""
+        yield f"searches {dimension.path}: {domain_words(dimension.domain)}{when}"
     if arm == plan.baseline:
         for constraint in arm.space.constraints:
             yield f"only with {constraint}"
-
-
-def _domain(domain: Domain) -> str:
-    match domain:
-        case Choice(values):
-            return f"one of {', '.join(map(_shown, values))}"
-        case Fixed(value):
-            return f"always {_shown(value)}"
-        case _:
-            kind = "" if isinstance(domain, Float) else ", whole numbers"
-            step = f", step {_shown(domain.step)}" if domain.step not in {None, 1} else ""
-            return f"{_shown(domain.low)} to {_shown(domain.high)}{', log' if domain.log else ''}{kind}{step}"
-
-
-def _when(dimension: Dimension) -> str:
-    conditions = (f"{each.path} is {' or '.join(map(_shown, each.values))}" for each in dimension.when)
-    text = " and ".join(conditions)
-    return f", when {text}" if text else ""
 
 
 def _proof_lines(proof: ArmProof, reference: ArmProof | None) -> Iterator[str]:
