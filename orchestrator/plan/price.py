@@ -25,7 +25,9 @@ BYTES = 4
 """Of a saved number."""
 ADAM_MOMENTS = 2
 FEW, MORE = 2, 8
-"""Batch sizes that are timed on a CPU; a step's time is taken to grow evenly with the batch."""
+"""Batch sizes timed on a CPU where a whole batch takes too long; time is taken to grow evenly from there."""
+AFFORDABLE_S = 1.0
+"""A step expected to take less is timed as it is."""
 TIMED_STEPS = 3
 
 
@@ -72,9 +74,10 @@ def _seconds_per_step(system: System) -> float:
             if device.type == "cuda" or batch_size <= MORE:
                 return _timed(learner, system, batch_size)
             few, more = _timed(learner, system, FEW), _timed(learner, system, MORE)
+            seconds = more + max(0.0, more - few) / (MORE - FEW) * (batch_size - MORE)
+            return _timed(learner, system, batch_size) if seconds < AFFORDABLE_S else seconds
     except ValueError as error:
         raise InputError(f"a step cannot be timed here: {error}") from error
-    return more + max(0.0, more - few) / (MORE - FEW) * (batch_size - MORE)
 
 
 def _timed(learner: Learner, system: System, examples: int) -> float:

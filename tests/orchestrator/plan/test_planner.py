@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import PlanError
+from orchestrator.plan import price
 from orchestrator.plan.planner import plan
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.spec.load import profile_names, read_spec
@@ -162,6 +163,12 @@ def test_experiments_round_trip(path: Path) -> None:
     small = "small" if "small" in profile_names(path) else None
     found = plan(read_spec(path, profile=small))
     assert from_json(to_json(found)) == found
+
+
+def test_a_batch_too_slow_to_time_is_extrapolated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(price, "_timed", lambda learner, system, examples: 2.0 + 0.5 * examples)
+    asked = spec(baseline={**baseline(), "train": {"steps": 5, "batch_size": 100}})
+    assert plan(asked, calibrate=True).prices[0].seconds_per_step == pytest.approx(52.0)
 
 
 def test_calibration_adds_seconds_and_nothing_else() -> None:

@@ -1,0 +1,81 @@
+"""What only building or running a system shows becomes a fault of the spec, never a traceback."""
+
+from typing import Any
+
+import pytest
+
+from orchestrator.errors import InputError, PlanError
+from orchestrator.plan.planner import plan
+from orchestrator.plan.settings import with_value
+from tests.orchestrator.plan.small import SEARCH, baseline, one_arm, spec
+from trainables.models import universal
+
+
+@pytest.fixture
+def picky(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model whose settings are right but that cannot be built for its task with more than eight layers."""
+    init = universal.Encoder.__init__
+
+    def refuse(self: universal.Encoder, config: Any) -> None:
+        if config.max_layers > 8:
+            raise ValueError(f"at most 8 layers fit, got {config.max_layers}")
+        init(self, config)
+
+    monkeypatch.setattr(universal.Encoder, "__init__", refuse)
+
+
+@pytest.mark.usefixtures("picky")
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (
+            spec(baseline=baseline(max_layers=9)),
+            "baseline: baseline cannot be trained: at most 8",
+        ),
+        (
+            one_arm({"model.max_layers": 10}),
+            r"arms\.arm: arm cannot be trained: at most 8",
+        ),
+        (
+            spec(search={**SEARCH, "spaces": [], "also": {"model.max_layers": {"int": [4, 12]}}}),
+            r"search\.also\.model\.max_layers: .* model\.max_layers = 12: at most 8 layers fit, got 12",
+        ),
+        (
+            spec(posthoc={"model.max_layers": [8, 20]}),
+            r"posthoc\.model\.max_layers\[1\]: baseline cannot be built with .* = 20: at most 8",
+        ),
+    ],
+)
+def test_what_cannot_be_built_is_refused_where_it_is_asked_for(asked: Any, message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        plan(asked)
+
+
+def test_a_precision_that_needs_a_gpu_is_planned_and_not_timed() -> None:
+    asked = spec(baseline={**baseline(), "train": {"steps": 5, "precision": "fp16"}})
+    assert plan(asked).proofs
+    with pytest.raises(InputError, match="a step cannot be timed here: precision 'fp16' needs a CUDA device"):
+        plan(asked, calibrate=True)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("model.halt.threshold", "model.halt.threshold is nowhere: model.halt is null"),
+        ("model.memory.slots", "model.memory.slots is nowhere: model.memory is not there"),
+        ("model.width.more.still", "model.width.more.still is nowhere: model.width is 8"),
+    ],
+)
+def test_a_path_through_nothing_is_refused(path: str, message: str) -> None:
+    settings = {"model": {"width": 8, "halt": None}}
+    with pytest.raises(ValueError, match=message):
+        with_value(settings, path, 1)
+    assert settings == {"model": {"width": 8, "halt": None}}
+
+
+def test_setting_a_value_copies_what_it_changes_and_nothing_else() -> None:
+    settings = {"model": {"halt": {"unit": "token"}, "sizes": [1]}, "train": {"lr": 0.1}}
+    changed = with_value(settings, "model.halt.unit", "sequence")
+    assert settings["model"]["halt"] == {"unit": "token"}
+    assert changed["model"]["halt"] == {"unit": "sequence"}
+    assert changed["train"] is settings["train"]
