@@ -1,8 +1,8 @@
 """In what two systems differ once they are built and run.
 
 A change that leaves every output as it is still counts if it changes the work: early exit, for one, is an arm
-because FLOPs or the layers run differ. What agrees in weights, FLOPs and, to the last bit, in losses, gradients
-and layers run on all the weights that were tried is the same system under another name.
+because FLOPs or the layers run differ. What agrees in weights, FLOPs and, to the last bit, in losses,
+gradients and layers run on all the weights that were tried is the same system under another name.
 """
 
 from math import isclose
