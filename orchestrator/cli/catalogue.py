@@ -10,11 +10,12 @@ from orchestrator.cli.options import Json
 from orchestrator.errors import InputError
 
 if TYPE_CHECKING:
-    from pydantic.fields import FieldInfo
-
     from search_spaces.dimensions import Space
     from trainables.catalog import Kind
-    from trainables.settings import Settings
+    from trainables.data.protocol import SplitInfo
+
+LONG = 10**6
+"""A bound on tokens beyond this says nothing."""
 
 Name = Annotated[str | None, typer.Argument(help="Show the fields of this one; without it, list all.")]
 
@@ -36,14 +37,29 @@ def _show(kind: "Kind", name: str | None, as_json: bool) -> None:
         chosen = {entry: catalog.load(kind, entry) for entry in ([name] if name else catalog.names(kind))}
     except catalog.UnknownName as error:
         raise InputError(str(error)) from error
-    summaries = {entry: _first_line(module.__doc__) for entry, module in chosen.items()}
     if as_json:
         emit_json({entry: module.Config.model_json_schema() for entry, module in chosen.items()})
     elif name:
-        say(f"{name}: {summaries[name]}\n")
-        _print_fields(_fields(chosen[name].Config))
+        _print_settings(name, chosen[name], with_splits=kind == "tasks")
     else:
-        _print_list(summaries)
+        _print_list({entry: _first_line(module.__doc__) for entry, module in chosen.items()})
+
+
+def _print_settings(name: str, module: Any, *, with_splits: bool) -> None:
+    from orchestrator.cli.fields import rows
+
+    say(f"{name}: {_first_line(module.__doc__)}\n")
+    _print_table(("field", "type", "default", "meaning"), rows(module.Config))
+    if with_splits:
+        say("\nsplits, by default:")
+        _print_table(("split", "role", "tokens", "examples"), map(_split_row, module.splits(module.Config())))
+
+
+def _split_row(split: "SplitInfo") -> tuple[str, ...]:
+    examples = "what is left" if split.examples is None else str(split.examples)
+    bounded = split.length_max <= LONG
+    tokens = f"{split.length_min} to {split.length_max}" if bounded else f"{split.length_min} or more"
+    return split.name, split.role, tokens, examples
 
 
 def spaces(name: Name = None, as_json: Json = False) -> None:
@@ -64,6 +80,20 @@ def spaces(name: Name = None, as_json: Json = False) -> None:
         _print_list({entry: catalog.describe(entry) for entry in chosen})
 
 
+def _print_dimensions(space: "Space") -> None:
+    from orchestrator.plan.words import condition_words, domain_words
+
+    _print_table(
+        ("field", "range", "exists when", "source"),
+        (
+            (each.path, domain_words(each.domain), condition_words(each) or "always", each.source)
+            for each in space.dimensions
+        ),
+    )
+    for constraint in space.constraints:
+        say(f"only with {constraint}")
+
+
 def _first_line(docstring: str | None) -> str:
     return (docstring or "").strip().partition("\n")[0]
 
@@ -74,56 +104,11 @@ def _print_list(summaries: dict[str, str]) -> None:
         say(f"{name:<{width}}  {summary}")
 
 
-def _fields(config: "type[Settings]", prefix: str = "") -> Iterable[tuple[str, str, str, str]]:
-    """(path, type, default, meaning) of every field, nested settings flattened."""
-    for name, field in config.model_fields.items():
-        yield f"{prefix}{name}", _type_name(field), _default(field), field.description or ""
-        for nested in _nested(field):
-            yield from _fields(nested, f"{prefix}{name}.")
-
-
-def _nested(field: "FieldInfo") -> "list[type[Settings]]":
-    from typing import get_args
-
-    from trainables.settings import Settings
-
-    candidates: list[Any] = [field.annotation, *get_args(field.annotation)]
-    return [kind for kind in candidates if isinstance(kind, type) and issubclass(kind, Settings)]
-
-
-def _type_name(field: "FieldInfo") -> str:
-    annotation = field.annotation
-    text = annotation.__name__ if isinstance(annotation, type) else str(annotation)
-    return text.replace("typing.", "").replace("trainables.", "")
-
-
-def _default(field: "FieldInfo") -> str:
-    from trainables.settings import Settings
-
-    if field.is_required():
-        return "required"
-    value = field.get_default(call_default_factory=True, validated_data={})
-    return "{...}" if isinstance(value, Settings) else str(value)
-
-
-def _print_fields(rows: Iterable[tuple[str, str, str, str]]) -> None:
+def _print_table(headers: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table("field", "type", "default", "meaning")
+    table = Table(*headers)
     for row in rows:
         table.add_row(*map(Text, row))
     out().print(table)
-
-
-def _print_dimensions(space: "Space") -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table("field", "range", "exists when", "source")
-    for each in space.dimensions:
-        when = " and ".join(f"{one.path} in {list(one.values)}" for one in each.when)
-        table.add_row(*map(Text, (each.path, str(each.domain), when, each.source)))
-    out().print(table)
-    for constraint in space.constraints:
-        say(f"only if {constraint}")

@@ -14,29 +14,36 @@ from orchestrator.errors import InputError
 
 def check(files: Annotated[list[Path], typer.Argument(help="Spec files.")]) -> None:
     """Validate specs, each with all of its profiles: every fault at once, with file and line."""
+    failed = False
+    for path in files:
+        profiles, faults = _look_at(path)
+        if faults:
+            failed = True
+            complain("\n".join(faults))
+        else:
+            say(f"{path}: ok" + (f" (and with {', '.join(profiles)})" if profiles else ""))
+    if failed:
+        raise typer.Exit(2)
+
+
+def _look_at(path: Path) -> tuple[tuple[str, ...], list[str]]:
+    """The profiles of a spec and all that is wrong with it: with the file, else with its plans."""
     from orchestrator.plan.planner import plan as make_plan
     from orchestrator.spec.load import profile_names, read_spec
 
-    failed = False
-    for path in files:
-        told: set[str] = set()
+    try:
+        profiles = profile_names(path)
+        read_spec(path)
+    except InputError as error:
+        return (), str(error).splitlines()
+    told: dict[str, str] = {}
+    for profile in (None, *profiles):
         try:
-            profiles: list[str | None] = [None, *profile_names(path)]
+            make_plan(read_spec(path, profile=profile))
         except InputError as error:
-            profiles, told = [], {str(error)}
-        for profile in profiles:
-            try:
-                make_plan(read_spec(path, profile=profile))
-            except InputError as error:
-                told |= {line for line in str(error).splitlines() if line.partition(" (with")[0] not in told}
-        if told:
-            failed = True
-            complain("\n".join(sorted(told)))
-        else:
-            with_profiles = f" (and with {', '.join(filter(None, profiles))})" if len(profiles) > 1 else ""
-            say(f"{path}: ok{with_profiles}")
-    if failed:
-        raise typer.Exit(2)
+            addition = f" (with the profile {profile!r})" if profile else ""
+            told |= {line: line + addition for line in str(error).splitlines() if line not in told}
+    return profiles, list(told.values())
 
 
 def plan(

@@ -1,21 +1,28 @@
 """`haltsweep doctor`: what this machine offers and what would stop a sweep, each with what to do about it."""
 
+import os
 import shutil
+import socket
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from importlib import metadata, util
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
+from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 import typer
 
 from orchestrator.cli.console import emit_json, say
-from orchestrator.cli.places import data_root, runs_root, tracking_uri
+from orchestrator.cli.options import Data, Json, Runs, Storage, Tracking
+from orchestrator.cli.places import data_root, existing, runs_root, tracking_uri
 from orchestrator.errors import HaltsweepError
 
 PACKAGES = ("haltsweep", "torch", "ray", "optuna", "mlflow", "pyarrow", "sqlalchemy", "pydantic")
 LOW_DISK_BYTES = 2 * 2**30
 ANSWER_S = 5.0
+PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
+"""Where database servers listen unless their URL says otherwise."""
 
 Verdict = Literal["ok", "note", "fault"]
 
@@ -31,13 +38,11 @@ class Finding:
 
 
 def doctor(
-    runs: Annotated[Path | None, typer.Option(help="Folder of the sweeps.")] = None,
-    data: Annotated[Path | None, typer.Option(help="Folder of the datasets.")] = None,
-    tracking: Annotated[str | None, typer.Option(help="MLflow tracking URI.")] = None,
-    storage: Annotated[
-        str | None, typer.Option(help="Ledger URL, when it is not in the sweep's folder.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON for scripts.")] = False,
+    runs: Runs = None,
+    data: Data = None,
+    storage: Storage = None,
+    tracking: Tracking = None,
+    as_json: Json = False,
 ) -> None:
     """Check versions, devices, kernels, stores and disk; exit code 1 when something would stop a sweep."""
     runs = runs_root(runs)
@@ -67,8 +72,6 @@ def _versions() -> Iterator[Finding]:
 
 
 def _devices() -> Iterator[Finding]:
-    import os
-
     import torch
 
     yield Finding("cpu", "ok", f"{os.cpu_count()} cores")
@@ -99,47 +102,44 @@ def _importable(module: str) -> bool:
 
 def _disks(runs: Path, data: Path) -> Iterator[Finding]:
     for what, folder in (("runs", runs), ("data", data)):
-        existing = next(path for path in (folder.resolve(), *folder.resolve().parents) if path.exists())
-        free = shutil.disk_usage(existing).free
-        verdict: Verdict = "ok" if free >= LOW_DISK_BYTES else "fault"
-        advice = "" if verdict == "ok" else f"free some space or choose another folder with --{what}"
-        yield Finding(what, verdict, f"{folder}: {free / 2**30:.1f} GiB free", advice)
+        place = existing(folder)
+        free = shutil.disk_usage(place).free
+        found = f"{folder}: {free / 2**30:.1f} GiB free"
+        if not os.access(place, os.W_OK | os.X_OK):
+            yield Finding(what, "fault", f"{folder}: {place} cannot be written", f"choose another --{what}")
+        elif free < LOW_DISK_BYTES:
+            yield Finding(what, "fault", found, f"free some space or choose another --{what}")
+        else:
+            yield Finding(what, "ok", found)
 
 
 def _stores(tracking: str, storage: str | None) -> list[Finding]:
-    findings = [_reach("tracking", tracking, _reach_tracking)]
+    from orchestrator.ledger.engine import ask
+
+    findings = [_reach("tracking", tracking, _ask_tracking)]
     if storage is not None:
-        findings.append(_reach("storage", storage, _reach_ledger))
+        findings.append(_reach("storage", storage, ask))
     return findings
 
 
 def _reach(what: str, url: str, reach: Callable[[str], None]) -> Finding:
+    from orchestrator.tracking.mlflow_runs import masked
+
     try:
         reach(url)
-    except (HaltsweepError, OSError) as error:
-        return Finding(what, "fault", url, str(error))
-    return Finding(what, "ok", url)
+    except (HaltsweepError, OSError, ValueError) as error:
+        return Finding(what, "fault", masked(url), " ".join(str(error).split()))
+    return Finding(what, "ok", masked(url))
 
 
-def _reach_tracking(uri: str) -> None:
-    """Raises InputError for a file store, OSError for a server that does not answer."""
-    from urllib.request import urlopen
-
+def _ask_tracking(uri: str) -> None:
+    """Raises InputError for a file store, OSError or ValueError for a server that does not answer."""
     from orchestrator.tracking.mlflow_runs import check_uri
 
     check_uri(uri)
-    if uri.startswith(("http://", "https://")):
-        urlopen(f"{uri.rstrip('/')}/health", timeout=ANSWER_S).close()  # noqa: S310 - the scheme is checked
-
-
-def _reach_ledger(url: str) -> None:
-    from sqlalchemy import text
-
-    from orchestrator.ledger.engine import connect, transaction
-
-    engine = connect(url)
-    try:
-        with transaction(engine, write=False) as connection:
-            connection.execute(text("SELECT 1"))
-    finally:
-        engine.dispose()
+    parts = urlsplit(uri)
+    if parts.scheme in {"http", "https"}:
+        place = parts.netloc.rpartition("@")[2] + parts.path.rstrip("/")  # urllib knows no passwords in URLs
+        urlopen(f"{parts.scheme}://{place}/health", timeout=ANSWER_S).close()  # noqa: S310 - scheme is checked
+    elif parts.hostname and (port := parts.port or PORTS.get(parts.scheme.partition("+")[0])):
+        socket.create_connection((parts.hostname, port), ANSWER_S).close()

@@ -8,11 +8,13 @@ import typer
 
 from orchestrator.cli.console import complain, out, say
 from orchestrator.cli.options import Data, Overrides, Profile, Runs, SpecPath, Storage, SweepName, Tracking
-from orchestrator.cli.places import data_root, find_sweep, runs_root, tracking_uri
+from orchestrator.cli.places import command, data_root, runs_root, tracking_uri
+from orchestrator.errors import InputError, StoreError
 from orchestrator.identity import SweepFolder
 
 if TYPE_CHECKING:
     from orchestrator.drivers.launch import Finish, Watch
+    from orchestrator.drivers.launch_folder import Setup
     from orchestrator.plan.types import Plan
 
 
@@ -65,6 +67,7 @@ def launch(
     from orchestrator.spec.load import read_spec
     from orchestrator.spec.write import to_yaml
 
+    _check_address(driver, address)
     read = read_spec(spec, changes, profile)
     made, root = make_plan(read), runs_root(runs)
     folder = SweepFolder(root / made.name)
@@ -72,6 +75,7 @@ def launch(
         resume(str(folder.root), driver, address)
         return
     setup = Setup(data_root(data), storage=storage, tracking_uri=tracking_uri(tracking, root))
+    _check_stores(setup)
     say(f"{made.name}: {len(made.arms)} arms, {len(made.trials)} trials, in {folder.root}")
     _run(
         made,
@@ -86,11 +90,11 @@ def resume(
     name: SweepName, driver: DriverOption = Driver.RAY, address: Address = None, runs: Runs = None
 ) -> None:
     """Continue a sweep that was interrupted or killed: nothing measured is lost, nothing runs twice."""
+    from orchestrator.cli.reading import found
     from orchestrator.drivers.launch import resume_sweep
-    from orchestrator.drivers.launch_folder import read_plan
 
-    folder = find_sweep(name, runs_root(runs))
-    made = read_plan(folder)
+    _check_address(driver, address)
+    folder, made = found(name, runs_root(runs))
     say(f"{made.name}: continued in {folder.root}")
     _run(made, folder, lambda watch: resume_sweep(folder, driver=driver.value, address=address, watch=watch))
 
@@ -100,19 +104,44 @@ def _resources(cpus: float | None, gpus: float | None) -> list[str]:
     return [f"{key}={value:g}" for key, value in given.items() if value is not None]
 
 
+def _check_address(driver: Driver, address: str | None) -> None:
+    if address is not None and driver is not Driver.RAY:
+        raise InputError(
+            f"--address goes with --driver ray, got --driver {driver.value} and --address {address}; drop one"
+        )
+
+
+def _check_stores(setup: "Setup") -> None:
+    """Refuse stores that cannot be used before a folder is made. Raises InputError, StoreError.
+
+    An MLflow server that is away keeps nobody from training: it is caught up with later.
+    """
+    from orchestrator.ledger.engine import ask
+    from orchestrator.tracking.mlflow_runs import check_uri
+
+    if setup.tracking_uri is not None:
+        check_uri(setup.tracking_uri)
+    if setup.storage is not None:
+        ask(setup.storage)
+
+
 def _run(plan: "Plan", folder: SweepFolder, start: "Callable[[Watch], Finish]") -> None:
     """Run with a live view, then report; the exit code says how it went."""
     from orchestrator.cli.progress import View
     from orchestrator.drivers.launch import Watch
+    from trainables.data.store import DataError
 
-    with View(plan) as view:
-        finish = start(Watch(view.show, view.show_data, view.show_interrupt))
-    _tell(plan, folder, finish)
+    try:
+        with View(plan) as view:
+            finish = start(Watch(view.show, view.show_data, view.show_interrupt))
+    except DataError as error:
+        raise StoreError(f"{error}; then `{command('resume', folder)}`") from error
+    _tell(folder, finish)
     if finish.exit_code:
         raise typer.Exit(finish.exit_code)
 
 
-def _tell(plan: "Plan", folder: SweepFolder, finish: "Finish") -> None:
+def _tell(folder: SweepFolder, finish: "Finish") -> None:
     """What came of it, where it is, and what to do next."""
     from orchestrator.cli.reading import opened
     from orchestrator.cli.track import publish_or_complain, write_report
@@ -130,14 +159,8 @@ def _tell(plan: "Plan", folder: SweepFolder, finish: "Finish") -> None:
     ended = ", ".join(f"{count} {kind.value}" for kind, count in sorted(finish.counts.items()))
     say(f"trials: {ended or 'none ended'}" + (f", {finish.left} left" if finish.left else ""))
     if finish.left:
-        complain(f"continue with: haltsweep resume {plan.name}")
+        complain(f"continue with: {command('resume', folder)}")
     if finish.untracked:
-        complain(f"MLflow lacks something: {finish.untracked}\ncatch up with: haltsweep sync {plan.name}")
+        complain(f"MLflow lacks something: {finish.untracked}\ncatch up with: {command('sync', folder)}")
     say(f"report:  {folder.report / 'report.md'}")
-    say(f"compare: haltsweep ui {plan.name}{_where(folder)}")
-
-
-def _where(folder: SweepFolder) -> str:
-    """The option that leads back to the sweep, if the defaults do not."""
-    default = runs_root(None)
-    return "" if folder.root.parent.resolve() == default.resolve() else f" --runs {folder.root.parent}"
+    say(f"compare: {command('ui', folder)}")

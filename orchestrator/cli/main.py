@@ -45,6 +45,9 @@ def run(arguments: Sequence[str] | None = None) -> None:
     except HaltsweepError as error:
         complain(str(error))
         sys.exit(error.exit_code)
+    except OSError as error:
+        complain(f"the system refused: {error}; put that right and try again, nothing recorded is lost")
+        sys.exit(1)
     except KeyboardInterrupt:
         complain("interrupted")
         sys.exit(130)

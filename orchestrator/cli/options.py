@@ -8,7 +8,7 @@ import typer
 SpecPath = Annotated[Path, typer.Argument(help="Spec file (YAML).", metavar="SPEC")]
 Overrides = Annotated[
     list[str] | None,
-    typer.Argument(help="Overrides, e.g. baseline.train.steps=100.", metavar="[KEY=VALUE]..."),
+    typer.Argument(help="Overrides, e.g. baseline.train.steps=100.", metavar="KEY=VALUE"),
 ]
 Profile = Annotated[str | None, typer.Option(help="Apply a profile of the spec first, e.g. small.")]
 SweepName = Annotated[str, typer.Argument(help="Name of a sweep, or its folder.", metavar="NAME")]

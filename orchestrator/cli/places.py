@@ -1,6 +1,7 @@
 """Where sweeps, data and the tracking store live unless the command line says otherwise."""
 
 import os
+import shlex
 from pathlib import Path
 
 from orchestrator.errors import InputError
@@ -13,13 +14,13 @@ TRACKING_VARIABLE = "MLFLOW_TRACKING_URI"
 
 
 def runs_root(given: Path | None) -> Path:
-    """`--runs`, else $HALTSWEEP_RUNS, else `runs` in the working directory."""
-    return given or Path(os.environ.get(RUNS_VARIABLE) or "runs")
+    """`--runs`, else $HALTSWEEP_RUNS, else `runs` in the working directory. Raises InputError for a file."""
+    return _folder(given or Path(os.environ.get(RUNS_VARIABLE) or "runs"), "sweeps", "--runs")
 
 
 def data_root(given: Path | None) -> Path:
-    """`--data`, else $HALTSWEEP_DATA, else `data` in the working directory."""
-    return given or Path(os.environ.get(DATA_VARIABLE) or "data")
+    """`--data`, else $HALTSWEEP_DATA, else `data` in the working directory. Raises InputError for a file."""
+    return _folder(given or Path(os.environ.get(DATA_VARIABLE) or "data"), "datasets", "--data")
 
 
 def tracking_uri(given: str | None, runs: Path) -> str:
@@ -28,9 +29,30 @@ def tracking_uri(given: str | None, runs: Path) -> str:
 
 
 def find_sweep(name: str, runs: Path) -> SweepFolder:
-    """The folder of a launched sweep, by name or path. Raises InputError with the nearest name and all."""
+    """The folder of a launched sweep, by name or path. Raises InputError with the nearest and all names."""
     for folder in (runs / name, Path(name)):
         if SweepFolder(folder).plan.is_file():
-            return SweepFolder(folder)
+            return SweepFolder(folder.resolve() if folder.name in {"", ".."} else folder)
     known = sorted(path.parent.name for path in runs.glob("*/plan.json"))
     raise InputError(f"no sweep named {name!r} in {runs}. {hint(name, known)}")
+
+
+def command(verb: str, folder: SweepFolder) -> str:
+    """What to type to do `verb` with a sweep, from this directory and with this environment."""
+    near = folder.root.parent.resolve() == runs_root(None).resolve()
+    where = "" if near else f" --runs {shlex.quote(str(folder.root.parent))}"
+    return f"haltsweep {verb} {shlex.quote(folder.name)}{where}"
+
+
+def existing(folder: Path) -> Path:
+    """The folder itself, else the nearest above it that is there."""
+    return next(path for path in (folder.resolve(), *folder.resolve().parents) if path.exists())
+
+
+def _folder(path: Path, what: str, option: str) -> Path:
+    found = existing(path)
+    if not found.is_dir():
+        raise InputError(
+            f"the {what} must be kept in a folder, and {found} is a file; choose another {option}"
+        )
+    return path

@@ -21,19 +21,22 @@ PLAIN_EVERY_S = 10.0
 """Least time between two lines in a log."""
 
 
-def progress_of(plan: Plan, records: Sequence[Record]) -> tuple[Progress, ...]:
-    """How far every arm is, from what the ledger holds."""
+def progress_of(plan: Plan, records: Sequence[Record], *, held: bool) -> tuple[Progress, ...]:
+    """How far every arm is, from what the ledger holds; `held`: whether somebody runs the sweep.
+
+    Without a holder nothing runs: what a killed process left open waits to be resumed.
+    """
     planned = Counter(trial.arm for trial in plan.trials)
-    return tuple(_arm_progress(plan, arm.name, planned[arm.name], records) for arm in plan.arms)
+    return tuple(_arm_progress(plan, arm.name, planned[arm.name], records, held=held) for arm in plan.arms)
 
 
-def _arm_progress(plan: Plan, arm: str, planned: int, records: Sequence[Record]) -> Progress:
+def _arm_progress(plan: Plan, arm: str, planned: int, records: Sequence[Record], *, held: bool) -> Progress:
     own = [record for record in records if record.arm == arm]
     ended = Counter(record.outcome for record in own if record.outcome is not None)
     return Progress(
         arm=arm,
         planned=planned,
-        running=sum(record.outcome is None for record in own),
+        running=sum(record.outcome is None for record in own) if held else 0,
         finished=ended[OutcomeKind.FINISHED],
         pruned=ended[OutcomeKind.PRUNED],
         failed=sum(count for kind, count in ended.items() if kind.failed),
@@ -57,19 +60,20 @@ def _best(plan: Plan, records: Sequence[Record]) -> float | None:
 def table(progress: Sequence[Progress], objective: str, footer: str = "") -> "Table":
     """One row an arm."""
     from rich.table import Table
+    from rich.text import Text
 
-    made = Table(caption=footer or None, caption_justify="left")
+    made = Table(caption=Text(footer) if footer else None, caption_justify="left")
     made.add_column("arm", no_wrap=True)
     for header in ("done", "running", "pruned", "failed", f"best {objective}".strip(), "work"):
         made.add_column(header, justify="right")
     for each in progress:
         best = "-" if each.best is None else f"{each.best:.3f}"
         made.add_row(
-            each.arm,
+            Text(each.arm),
             f"{each.ended}/{each.planned}",
             str(each.running),
             str(each.pruned),
-            f"[red]{each.failed}[/red]" if each.failed else "0",
+            Text(str(each.failed), style="red" if each.failed else ""),
             best,
             duration(each.seconds),
         )

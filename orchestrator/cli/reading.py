@@ -7,6 +7,7 @@ from pathlib import Path
 
 from orchestrator.cli.places import find_sweep
 from orchestrator.drivers.launch_folder import read_plan, read_setup
+from orchestrator.errors import InputError
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.fold import records
 from orchestrator.ledger.store import Ledger
@@ -28,11 +29,22 @@ class Opened:
         return records(self.ledger.events(), self.plan)
 
 
+def found(name: str, runs: Path) -> tuple[SweepFolder, Plan]:
+    """Folder and plan of the sweep called `name`. Raises InputError; StoreError if they cannot be read."""
+    folder = find_sweep(name, runs)
+    plan = read_plan(folder)
+    if plan.name != folder.name:
+        raise InputError(
+            f"a sweep's folder must bear its name, and {folder.root} holds {plan.name!r}; "
+            "call the folder so, or launch the spec again under another name"
+        )
+    return folder, plan
+
+
 @contextmanager
 def opened(name: str, runs: Path, storage: str | None = None) -> Iterator[Opened]:
     """The sweep called `name`. Raises InputError if there is none, StoreError if it cannot be read."""
-    folder = find_sweep(name, runs)
-    plan = read_plan(folder)
+    folder, plan = found(name, runs)
     url = storage or read_setup(folder).ledger_url(folder)
     with Ledger.open(url, plan.name) as ledger:
         yield Opened(folder, plan, ledger, url)

@@ -7,7 +7,7 @@ import typer
 
 from orchestrator.cli.console import emit_json, out, say
 from orchestrator.cli.options import Json, Runs, Storage, SweepName
-from orchestrator.cli.places import runs_root
+from orchestrator.cli.places import command, runs_root
 from orchestrator.cli.progress import line, progress_of, table
 from orchestrator.trials import Record
 
@@ -27,7 +27,7 @@ def status(
 
     with opened(name, runs_root(runs), storage) as sweep:
         records, held = sweep.records(), sweep.ledger.held()
-        progress = progress_of(sweep.plan, records)
+        progress = progress_of(sweep.plan, records, held=held)
     done = all(each.ended == each.planned for each in progress)
     state = "running" if held else "done" if done else "not running"
     if as_json:
@@ -44,7 +44,7 @@ def status(
     out().print(table(progress, objective))
     say(f"{sweep.plan.name}: {state}; {line(progress, '')}")
     if state == "not running":
-        say(f"continue with: haltsweep resume {sweep.plan.name}")
+        say(f"continue with: {command('resume', sweep.folder)}")
     _print_failures([record for record in records if record.outcome and record.outcome.failed])
     if trials:
         _print_trials(records)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.cli.console import complain, out, say
 from orchestrator.cli.options import Json, Runs, Storage, SweepName, Tracking
-from orchestrator.cli.places import runs_root, tracking_uri
+from orchestrator.cli.places import command, runs_root, tracking_uri
 
 if TYPE_CHECKING:
     from orchestrator.cli.reading import Opened
@@ -65,4 +65,4 @@ def publish_or_complain(sweep: "Opened", made: "Report", uri: str) -> None:
     try:
         publish(sweep, made, uri)
     except StoreError as error:
-        complain(f"{error}\nNothing is lost: `haltsweep sync {sweep.plan.name}` catches up.")
+        complain(f"{error}\nNothing is lost: `{command('sync', sweep.folder)}` catches up.")

@@ -63,6 +63,20 @@ def connect(url: str, mounts: Path = MOUNTS) -> Engine:
         ) from error
 
 
+def ask(url: str) -> None:
+    """Raises InputError for a URL that cannot hold a ledger, StoreError if no database answers there.
+
+    A SQLite file that is not there yet is not created.
+    """
+    engine = connect(url)
+    try:
+        if engine.url.get_backend_name() != "sqlite" or database_file(engine.url).exists():
+            with transaction(engine, write=False) as connection:
+                connection.exec_driver_sql("SELECT 1")
+    finally:
+        engine.dispose()
+
+
 def database_file(url: URL) -> Path:
     """The file of a SQLite URL. Raises InputError if there is none."""
     if not url.database or url.database == ":memory:":
