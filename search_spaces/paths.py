@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from search_spaces.wording import nearest
+from search_spaces.wording import nearest, shown
 
 ROOTS: Final = ("task", "model", "train")
 """What every path begins with: the three mappings that settings are made of."""
@@ -44,6 +44,24 @@ def lookup(settings: Mapping[str, Any], path: str) -> Any:
             return MISSING
         value = value[part]
     return value
+
+
+def with_value(settings: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
+    """A copy of `settings` with `value` at `path`. Raises ValueError if the path leads through no mapping."""
+    head, *rest = path.split(".")
+    return _with_value(settings, (head, *rest), value, "")
+
+
+def _with_value(inner: Mapping[str, Any], keys: tuple[str, ...], value: Any, at: str) -> dict[str, Any]:
+    head, *rest = keys
+    here = f"{at}.{head}" if at else head
+    if not rest:
+        return {**inner, head: value}
+    below = inner.get(head, MISSING)
+    if not isinstance(below, Mapping):
+        given = "is not there" if below is MISSING else f"is {shown(below)}"
+        raise ValueError(f"{'.'.join([here, *rest])} is nowhere: {here} {given}")  # noqa: TRY004
+    return {**inner, head: _with_value(below, tuple(rest), value, here)}
 
 
 def overlap(first: str, second: str) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from search_spaces.dimensions import Assignment
+from search_spaces.paths import with_value
 
 
 class NothingAdmitted(Exception):
@@ -17,15 +18,5 @@ def apply(settings: Mapping[str, Any], changes: Assignment) -> dict[str, Any]:
     """
     changed = dict(settings)
     for path, value in changes.items():
-        *parents, last = path.split(".")
-        node = changed
-        for parent in parents:
-            inner = node.get(parent)
-            if not isinstance(inner, Mapping):
-                raise ValueError(  # noqa: TRY004 (of a value the spec gives)
-                    f"{path} must lead through mappings, got {parent}={inner!r}; drop the dimension"
-                )
-            node[parent] = dict(inner)
-            node = node[parent]
-        node[last] = value
+        changed = with_value(changed, path, value)
     return changed

@@ -16,11 +16,11 @@ from orchestrator.plan.optuna_names import (
     chosen_stopper,
 )
 from orchestrator.plan.resolve import Resolved
-from orchestrator.plan.settings import Problem, checked, leaves, with_value
+from orchestrator.plan.settings import Problem, checked, leaves
 from orchestrator.plan.types import SearchPlan
 from orchestrator.spec.types import Search, Spec
 from search_spaces.dimensions import Value
-from search_spaces.paths import MISSING, lookup
+from search_spaces.paths import MISSING, lookup, with_value
 from search_spaces.wording import hint, shown
 from trainables.assembly import build_model
 from trainables.tasks import splits

@@ -9,12 +9,12 @@ from orchestrator.plan.bench import Bench
 from orchestrator.plan.effects import FUNCTIONAL, differ, effects, reshaped_share, tree_difference
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.resolve import Resolved
-from orchestrator.plan.settings import System, checked, leaves, with_value
+from orchestrator.plan.settings import System, checked, leaves
 from orchestrator.plan.spaces import condition_values, dimension_keys, ends
 from orchestrator.plan.types import ArmProof, Change
 from orchestrator.spec.types import Search
 from search_spaces.dimensions import Dimension, Space
-from search_spaces.paths import MISSING, lookup
+from search_spaces.paths import MISSING, lookup, with_value
 
 DIGITS = 4
 """Significant digits of losses and norms in a plan: the last bits of a sum depend on the machine."""

@@ -7,10 +7,10 @@ from typing import Any
 from orchestrator.plan.changes import differences, undeclared
 from orchestrator.plan.drafts import Draft, drafts
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.settings import Problem, System, checked, fields_of, leaves, with_value
+from orchestrator.plan.settings import Problem, System, checked, fields_of, leaves
 from orchestrator.plan.types import Change
 from orchestrator.spec.types import Spec
-from search_spaces.paths import MISSING, lookup
+from search_spaces.paths import MISSING, lookup, with_value
 from search_spaces.wording import nearest, shown
 from trainables import catalog
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from orchestrator.spec.places import bare
-from search_spaces.paths import MISSING, ROOTS
+from search_spaces.paths import ROOTS
 from search_spaces.wording import hint, nearest, shown
 from trainables import catalog
 from trainables.assembly import model_config
@@ -134,24 +134,6 @@ def _is_model(kind: Any) -> bool:
 def fields_of(root: str, name: str) -> frozenset[str]:
     """Top-level fields of the task or model called `name`. Raises `catalog.UnknownName`."""
     return frozenset(_config_class(root, {"name": name}).model_fields)
-
-
-def with_value(settings: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
-    """A copy of `settings` with `value` at `path`. Raises ValueError if the path leads through no mapping."""
-    head, *rest = path.split(".")
-    return _with_value(settings, (head, *rest), value, "")
-
-
-def _with_value(inner: Mapping[str, Any], keys: tuple[str, ...], value: Any, at: str) -> dict[str, Any]:
-    head, *rest = keys
-    here = f"{at}.{head}" if at else head
-    if not rest:
-        return {**inner, head: value}
-    below = inner.get(head, MISSING)
-    if not isinstance(below, Mapping):
-        given = "is not there" if below is MISSING else f"is {shown(below)}"
-        raise ValueError(f"{'.'.join([here, *rest])} is nowhere: {here} {given}")  # noqa: TRY004
-    return {**inner, head: _with_value(below, tuple(rest), value, here)}
 
 
 def leaves(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -10,12 +10,12 @@ import torch
 
 from orchestrator.plan.faults import Faults, Keys
 from orchestrator.plan.resolve import Resolved
-from orchestrator.plan.settings import checked, leaves, with_value
+from orchestrator.plan.settings import checked, leaves
 from orchestrator.spec.types import Search
 from search_spaces import catalog
 from search_spaces.algebra import admits, exists, merge, without
 from search_spaces.dimensions import Assignment, Choice, Dimension, Domain, Fixed, Space, Value
-from search_spaces.paths import MISSING, lookup
+from search_spaces.paths import MISSING, lookup, with_value
 from search_spaces.wording import hint, shown
 from trainables.assembly import build_model
 

@@ -12,9 +12,9 @@ import torch
 from orchestrator.drivers import rehearsal
 from orchestrator.errors import PlanError
 from orchestrator.plan.planner import plan
-from orchestrator.plan.settings import with_value
 from orchestrator.plan.types import Plan
 from orchestrator.spec.load import SpecFile, read_spec
+from search_spaces.paths import with_value
 from trainables.protocol import Job, Measurement
 
 SPEC = """\

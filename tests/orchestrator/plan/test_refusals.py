@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.errors import InputError, PlanError
 from orchestrator.plan.planner import plan
-from orchestrator.plan.settings import with_value
+from search_spaces.paths import with_value
 from tests.orchestrator.plan.small import SEARCH, baseline, one_arm, spec
 from trainables.models import universal
 
