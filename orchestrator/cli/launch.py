@@ -62,8 +62,9 @@ def launch(
         check.plan(spec, changes, profile)
         return
     from orchestrator.drivers.launch import run_sweep
-    from orchestrator.drivers.launch_folder import Setup, read_plan
+    from orchestrator.drivers.launch_folder import Setup
     from orchestrator.plan.planner import plan as make_plan
+    from orchestrator.plan.serialise import read_plan
     from orchestrator.spec.load import read_spec
     from orchestrator.spec.write import to_yaml
 

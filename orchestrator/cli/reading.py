@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.cli.places import find_sweep
-from orchestrator.drivers.launch_folder import read_plan, read_setup
+from orchestrator.drivers.launch_folder import read_setup
 from orchestrator.errors import InputError
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.fold import records
 from orchestrator.ledger.store import Ledger
+from orchestrator.plan.serialise import read_plan
 from orchestrator.plan.types import Plan
 from orchestrator.trials import Record
 

@@ -13,7 +13,7 @@ from orchestrator.conductor.recorder import Recorder
 from orchestrator.drivers.datasets import OnData, build_datasets
 from orchestrator.drivers.heartbeat import Heartbeat
 from orchestrator.drivers.inline import run_inline
-from orchestrator.drivers.launch_folder import DEFAULT_WORKLOAD, Setup, publish, read_plan, read_setup
+from orchestrator.drivers.launch_folder import DEFAULT_WORKLOAD, Setup, launched_plan, publish, read_setup
 from orchestrator.drivers.ray_settings import ray_environment
 from orchestrator.drivers.signals import interrupts
 from orchestrator.drivers.worker import load_workload
@@ -108,7 +108,7 @@ def resume_sweep(
     watch: Watch | None = None,
 ) -> Finish:
     """Run a launched sweep to its end, from wherever it is. Arguments and errors as of `run_sweep`."""
-    plan, setup = read_plan(folder), read_setup(folder)
+    plan, setup = launched_plan(folder), read_setup(folder)
     load_workload(setup.workload)
     watch = watch or Watch()
     with _opened(plan, folder, setup) as run:

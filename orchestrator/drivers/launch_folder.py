@@ -13,7 +13,7 @@ import psutil
 
 from orchestrator.errors import InputError, StoreError
 from orchestrator.identity import SweepFolder
-from orchestrator.plan.serialise import from_json, to_json
+from orchestrator.plan.serialise import read_plan, to_json
 from orchestrator.plan.types import Plan
 
 DEFAULT_WORKLOAD = "trainables.training:Training"
@@ -63,15 +63,14 @@ def publish(plan: Plan, folder: SweepFolder, spec: str, provenance: Mapping[str,
         shutil.rmtree(building.root, ignore_errors=True)
 
 
-def read_plan(folder: SweepFolder) -> Plan:
+def launched_plan(folder: SweepFolder) -> Plan:
     """The plan as launched. Raises InputError if there is no sweep, StoreError if the file is damaged."""
-    try:
-        return from_json(folder.plan.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
+    if not folder.plan.is_file():
         raise InputError(
             f"a sweep must have been launched before it is resumed, and {folder.root} holds none; "
             "see `haltsweep status`, or launch it"
-        ) from error
+        )
+    return read_plan(folder)
 
 
 def read_setup(folder: SweepFolder) -> Setup:

@@ -8,7 +8,7 @@ from types import NoneType, UnionType
 from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
 from orchestrator.errors import StoreError
-from orchestrator.identity import canonical
+from orchestrator.identity import SweepFolder, canonical
 from orchestrator.plan.types import Plan
 from search_spaces.dimensions import Choice, Domain, Fixed, Float, Int
 
@@ -37,6 +37,17 @@ def from_json(text: str) -> Plan:
         raise StoreError(f"a plan must have format {FORMAT}, got {written!r}: another version wrote it")
     assert isinstance(plan, Plan)
     return plan
+
+
+def read_plan(folder: SweepFolder) -> Plan:
+    """The plan as launched. Raises StoreError if there is none."""
+    try:
+        return from_json(folder.plan.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise StoreError(
+            f"{str(folder.plan)!r} must hold the plan of a sweep and cannot be read ({error.strerror}); "
+            "check the name of the sweep and the folder of the runs"
+        ) from error
 
 
 def plain(value: Any) -> Any:

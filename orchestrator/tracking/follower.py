@@ -17,11 +17,12 @@ from pathlib import Path
 from orchestrator.errors import StoreError
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.store import Ledger
+from orchestrator.plan.serialise import read_plan
 from orchestrator.tracking.background import LEDGER_VARIABLE, URI_VARIABLE, TrackingState, write_state
 from orchestrator.tracking.lock import projection_lock
 from orchestrator.tracking.mirror import Mirror
 from orchestrator.tracking.parquet import ParquetFiles
-from orchestrator.tracking.sync import artifact_root, read_plan
+from orchestrator.tracking.sync import artifact_root
 
 POLL_S = 0.3
 """Between two looks at the ledger: a run gets at most one request in so long."""

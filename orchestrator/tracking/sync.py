@@ -4,11 +4,9 @@ from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
-from orchestrator.errors import StoreError
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.store import Ledger
-from orchestrator.plan.serialise import from_json
-from orchestrator.plan.types import Plan
+from orchestrator.plan.serialise import read_plan
 from orchestrator.tracking.lock import projection_lock
 from orchestrator.tracking.mirror import Counts, Mirror
 from orchestrator.tracking.parquet import ParquetFiles
@@ -41,14 +39,3 @@ def sync(
 def artifact_root(folder: SweepFolder) -> Path:
     """Where an MLflow without a server keeps artifacts: beside the sweeps that share it."""
     return folder.root.resolve().parent / "mlartifacts"
-
-
-def read_plan(folder: SweepFolder) -> Plan:
-    """The plan as launched. Raises StoreError if there is none."""
-    try:
-        return from_json(folder.plan.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise StoreError(
-            f"{str(folder.plan)!r} must hold the plan of a sweep and cannot be read ({error.strerror}); "
-            "check the name of the sweep and the folder of the runs"
-        ) from error
