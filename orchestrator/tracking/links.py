@@ -60,7 +60,8 @@ def find_links(server: str, sweep: str, arms: Sequence[str]) -> Links:
 
 def _link(base: str, page: str, **query: str) -> str:
     """A page of the UI, in the part of it that is about training models."""
-    return f"{base}{page}?{urllib.parse.urlencode({'workflowType': 'machine_learning', **query})}"
+    # Last, because the page that compares looks for "?runs", the question mark included.
+    return f"{base}{page}?{urllib.parse.urlencode({**query, 'workflowType': 'machine_learning'})}"
 
 
 def _runs(base: str, experiment: str, which: str) -> list[dict[str, Any]]:

@@ -1,0 +1,167 @@
+"""Drives the MLflow UI in a headless Chromium as a person would, and reads the comparison off the page."""
+
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page
+
+WIDTH, HEIGHT = 1560, 1000
+PATIENCE_MS = 60_000
+"""For one thing to appear, on a machine that is busy with other tests."""
+ROW = 45
+"""Height of a row of the table of metrics, in pixels."""
+SCROLL = 5 * ROW
+"""Pixels a time, fewer than the table of metrics is high: it holds only the rows on view."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Texts of MLflow's page that compares runs, by row and run name."""
+
+    runs: tuple[str, ...]
+    params: dict[str, dict[str, str]]
+    metrics: dict[str, dict[str, str]]
+
+
+def missing() -> str:
+    """What is not installed that a browser needs; empty if all is there."""
+    if find_spec("playwright") is None:
+        return "Playwright is not installed"
+    return "" if _chromium() else "Chromium is not installed"
+
+
+def _chromium() -> str | None:
+    return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+@contextmanager
+def browser_page() -> Iterator["Page"]:
+    """A page of a new browser without any history."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=_chromium(), args=["--no-sandbox"])
+        try:
+            page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
+            page.set_default_timeout(PATIENCE_MS)
+            yield page
+        finally:
+            browser.close()
+
+
+def open_arms(page: "Page", url: str, arms: Sequence[str]) -> None:
+    """Open the list of arms and put away what MLflow opens beside it."""
+    page.goto(url, wait_until="commit")
+    for arm in arms:
+        page.get_by_role("link", name=arm, exact=True).wait_for()
+    put_away_assistant(page)
+
+
+def put_away_assistant(page: "Page") -> None:
+    """Close the chat that a new browser is greeted with."""
+    close = page.locator("[data-component-id='mlflow.assistant.chat_panel.close']")
+    close.click()
+    close.wait_for(state="hidden")
+
+
+def compare_all(page: "Page") -> None:
+    """Select every run of the list and press Compare."""
+    page.get_by_role("checkbox").first.check()
+    page.get_by_role("button", name="Compare", exact=True).click()
+    wait_for_comparison(page)
+
+
+def wait_for_comparison(page: "Page") -> None:
+    """Until the page that compares is there."""
+    page.get_by_text(re.compile(r"^Comparing \d+ Runs")).wait_for()
+    _grids(page)[1].locator("span").first.wait_for()
+
+
+def show_differences_only(page: "Page") -> None:
+    """Fold away the plots, and the parameters in which all runs agree."""
+    page.get_by_text("Visualizations", exact=True).click()
+    page.get_by_text("Show diff only").first.click()
+    page.get_by_text("Parallel Coordinates Plot").wait_for(state="hidden")
+
+
+def read(page: "Page") -> Comparison:
+    """Everything the page shows of parameters and metrics."""
+    details, params = page.locator("table.mlflow-compare-table").all()[:2]
+    runs = tuple(_table(details)["Run Name:"])
+    return Comparison(
+        runs,
+        {name: dict(zip(runs, values, strict=True)) for name, values in _table(params).items()},
+        {name: dict(zip(runs, values, strict=True)) for name, values in _metrics(page).items()},
+    )
+
+
+def _table(table: "Locator") -> dict[str, list[str]]:
+    rows = table.locator("tr").all()
+    return {
+        row.locator("th").first.inner_text().strip(): [
+            cell.inner_text().strip() for cell in row.locator("td").all()
+        ]
+        for row in rows
+    }
+
+
+def _grids(page: "Page") -> tuple["Locator", "Locator"]:
+    """The table of metrics: names, and values beside them."""
+    grids = page.get_by_role("grid")
+    return grids.nth(0), grids.nth(1)
+
+
+def _metrics(page: "Page") -> dict[str, list[str]]:
+    """All rows, scrolled into view part by part."""
+    names: dict[float, str] = {}
+    values: dict[float, dict[float, str]] = {}
+    lowest = _grids(page)[1].evaluate("grid => grid.scrollHeight - grid.clientHeight")
+    for top in [*range(0, lowest, SCROLL), lowest, 0]:
+        _scroll(page, top)
+        names_grid, values_grid = _grids(page)
+        names |= {y: text for _, y, text in _cells(names_grid)}
+        for x, y, text in _cells(values_grid):
+            values.setdefault(y, {})[x] = text
+    assert names.keys() == values.keys(), "every row must have been seen on both sides"
+    return {names[y]: [text for _, text in sorted(row.items())] for y, row in sorted(values.items())}
+
+
+def _scroll(page: "Page", top: int) -> None:
+    """Scroll the table of metrics to `top` pixels and wait until the rows that come into view are made.
+
+    In MLflow 3.17 the names follow one scroll event late, so the last of them moves by a single pixel.
+    """
+    names, values = (grid.element_handle() for grid in _grids(page))
+    for each in (top - 1 if top else 1, top):
+        reached = values.evaluate("(grid, top) => { grid.scrollTop = top; return grid.scrollTop }", each)
+        page.wait_for_timeout(100)
+    followed = "([names, top]) => Math.abs(names.scrollTop - top) <= 1"
+    page.wait_for_function(followed, arg=[names, reached])
+
+
+def _cells(grid: "Locator") -> list[tuple[float, float, str]]:
+    """Left, top and text of the cells that are there."""
+    found: list[tuple[float, float, str]] = grid.evaluate(
+        """grid => [...grid.firstElementChild.children].map(
+            cell => [parseFloat(cell.style.left), parseFloat(cell.style.top), cell.innerText.trim()])"""
+    )
+    return found
+
+
+def take_picture(page: "Page", file: Path, metric: str) -> None:
+    """The comparison in the height it needs, with `metric` as the first of the metrics on view."""
+    position = list(_metrics(page)).index(metric)
+    names, _ = _grids(page)
+    box = names.bounding_box()
+    assert box is not None
+    page.set_viewport_size({"width": WIDTH, "height": round(box["y"] + box["height"]) + 40})
+    page.wait_for_timeout(500)  # until the page has settled into its new size
+    _scroll(page, position * ROW)
+    page.screenshot(path=file)

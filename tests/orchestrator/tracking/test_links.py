@@ -1,0 +1,58 @@
+"""Pages of the MLflow UI, as asked of its server."""
+
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from orchestrator.errors import InputError, StoreError
+from orchestrator.tracking.links import find_links
+from tests.support.mlflow_answers import answering, with_arms
+
+
+def query(link: str) -> dict[str, list[str]]:
+    return parse_qs(urlsplit(link).fragment.partition("?")[2])
+
+
+def test_arms_are_compared_in_the_order_of_the_plan() -> None:
+    with answering(with_arms("baseline", "minus-gate", "of-another-plan")) as server:
+        links = find_links(f"{server.url}/", "a sweep", ["minus-gate", "baseline", "not-begun"])
+    assert server.asked[0] == ("experiments/get-by-name?experiment_name=a+sweep", None)
+    assert links.comparison.startswith(f"{server.url}/#/compare-runs?runs="), "MLflow looks for `?runs`"
+    assert query(links.comparison)["runs"] == ['["id-minus-gate","id-baseline"]']
+    assert query(links.comparison)["experiments"] == ['["7"]']
+    assert links.runs == f"{server.url}/#/experiments/7/runs?workflowType=machine_learning"
+    assert query(links.arms)["searchFilter"] == ["tags.`haltsweep.kind` = 'arm'"]
+
+
+def test_a_sweep_that_is_not_there_is_the_users_fault() -> None:
+    with (
+        answering({"experiments/get-by-name": (404, {"error_code": "RESOURCE_DOES_NOT_EXIST"})}) as server,
+        pytest.raises(
+            InputError, match=r"sweep 'gates' is not in the MLflow at .*; `haltsweep sync gates` puts"
+        ),
+    ):
+        find_links(server.url, "gates", [])
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [((401, ""), "must answer, got 401 Unauthorized"), ((200, "<html>"), "must answer, got Expecting value")],
+)
+def test_an_answer_that_makes_no_sense_is_told(answer: tuple[int, str], message: str) -> None:
+    with answering({"experiments/get-by-name": answer}) as server, pytest.raises(StoreError, match=message):
+        find_links(server.url, "gates", [])
+
+
+def test_a_server_that_is_away_is_told() -> None:
+    with answering({}) as server:
+        pass
+    with pytest.raises(
+        StoreError, match=r"MLflow at http://127.* must answer, got .*; is the server running\?"
+    ):
+        find_links(server.url, "gates", [])
+
+
+def test_a_proxy_is_not_asked_for_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    with answering(with_arms("baseline")) as server:
+        assert "id-baseline" in find_links(server.url, "gates", ["baseline"]).comparison

@@ -1,0 +1,107 @@
+"""The server's life as a child process, with small programs in the place of MLflow."""
+
+import os
+import socket
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from orchestrator.errors import InputError, StoreError
+from orchestrator.tracking import server
+
+SERVES = """
+import http.server, os, signal, subprocess, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+    def log_message(self, *_):
+        pass
+"""
+LISTENS = "http.server.HTTPServer(('127.0.0.1', int(sys.argv[1])), Handler).serve_forever()\n"
+CHILD = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+STUBBORN = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    monkeypatch.setattr(server, "_command", lambda port: [sys.executable, "-c", program, str(port)])
+
+
+@pytest.mark.parametrize("more", ["", CHILD, CHILD + STUBBORN], ids=["alone", "with-child", "stubborn"])
+def test_nothing_is_left_running(more: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, SERVES + more + LISTENS)
+    monkeypatch.setattr(server, "END_S", 0.5)
+    with server.serving("sqlite:///x.db", tmp_path, server.choose_port(None)) as running:
+        leader = psutil.Process(running.process.pid)
+        family = [leader, *leader.children(recursive=True)]
+        assert len(family) == (2 if more else 1)
+    _, alive = psutil.wait_procs(family, timeout=10)
+    assert not [each for each in alive if each.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_nothing_is_left_running_after_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, SERVES + LISTENS)
+    with (
+        pytest.raises(KeyboardInterrupt),
+        server.serving("sqlite:///x.db", tmp_path, server.choose_port(None)) as running,
+    ):
+        raise KeyboardInterrupt
+    assert running.process.poll() is not None
+
+
+def test_a_server_that_does_not_start_is_told_with_its_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(monkeypatch, "import sys; sys.exit('no such table')")
+    with (
+        pytest.raises(StoreError, match=r"ended with code 1; it said:\nno such table"),
+        server.serving("sqlite:///x.db", tmp_path, server.choose_port(None)),
+    ):
+        raise AssertionError("nothing answers")
+
+
+def test_a_server_that_never_answers_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, "import time; print('still importing', flush=True); time.sleep(600)")
+    monkeypatch.setattr(server, "START_S", 1.0)
+    with (
+        pytest.raises(StoreError, match=r"must answer within 1 s, got .*; it said:\nstill importing"),
+        server.serving("sqlite:///x.db", tmp_path, server.choose_port(None)),
+    ):
+        raise AssertionError("nothing answers")
+
+
+def test_a_server_that_ends_by_itself_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, SERVES + LISTENS)
+    with server.serving("sqlite:///x.db", tmp_path, server.choose_port(None)) as running:
+        running.process.kill()
+        with pytest.raises(StoreError, match="must run until it is told to end, and ended with code -9"):
+            running.wait()
+
+
+def test_a_port_that_is_taken_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        taken = listener.getsockname()[1]
+        with pytest.raises(InputError, match=rf"127.0.0.1:{taken} is taken; choose another --port"):
+            server.choose_port(taken)
+        monkeypatch.setattr(server, "USUAL_PORT", taken)
+        assert server.choose_port(None) != taken
+    assert server.choose_port(taken) == taken
+    assert server.choose_port(None) == taken, "the usual port, now that it is free"
+
+
+def test_only_this_machine_can_reach_it_and_nobody_reads_its_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_STATIC_PREFIX", "/elsewhere")
+    monkeypatch.setenv("MLFLOW_SERVER_DISABLE_SECURITY_MIDDLEWARE", "true")
+    monkeypatch.setenv("MLFLOW_S3_ENDPOINT_URL", "http://minio")
+    uri = "postgresql://user:secret@host/db"
+    command, environment = server._command(5000), server._environment(uri, tmp_path)
+    assert command[command.index("--host") + 1] == "127.0.0.1"
+    assert not any("secret" in part for part in command)
+    assert environment["MLFLOW_BACKEND_STORE_URI"] == uri
+    assert environment["MLFLOW_S3_ENDPOINT_URL"] == "http://minio"
+    assert not {"MLFLOW_STATIC_PREFIX", "MLFLOW_SERVER_DISABLE_SECURITY_MIDDLEWARE"} & environment.keys()
+    assert environment["PATH"] == os.environ["PATH"]
