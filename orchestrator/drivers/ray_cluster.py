@@ -82,7 +82,7 @@ def _connect(address: str | None, num_cpus: int | None, scratch: Path) -> None:
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise InputError(
             f"--address must be that of a running Ray cluster, got {address!r}: {error}; "
-            "see `ray status`, or leave it out to use this machine"
+            "see `ray status`, set RAY_AUTH_MODE=token if it has tokens, or leave it out to use this machine"
         ) from error
 
 

@@ -51,6 +51,10 @@ class _Link:
             self.session.refused(run.trial_id)
 
 
+class _Drained(Exception):
+    """The session drains, and no worker has begun what is left: Tune is not to start it any more."""
+
+
 _SESSIONS: dict[str, _Link] = {}
 
 
@@ -90,12 +94,12 @@ def run_session(session: Session, orders: Orders, scratch: Path) -> None:
     _SESSIONS[key] = _Link(session, orders)
     try:
         _tuner(key, scratch).fit()
+    except _Drained:
+        pass
     except Exception as error:
         raise session.failure or error from error
     finally:
         del _SESSIONS[key]
-    if session.failure is not None:
-        raise session.failure
 
 
 def _tuner(key: str, scratch: Path) -> tune.Tuner:
@@ -185,22 +189,18 @@ class Hearing(FIFOScheduler):
         with link.session.remembered():
             link.session.lost(trial.trial_id, _reason(trial))
 
-    def on_trial_remove(self, tune_controller: Any, trial: Run) -> None:
-        """The run was given up before a worker took it."""
-        del _SESSIONS[self._key].runs[trial.trial_id]
-
     def choose_trial_to_run(self, tune_controller: Any) -> Run | None:
         """Called at every turn of Tune's loop, which starts pending runs without our help."""
         link = _SESSIONS[self._key]
         with link.session.remembered():
             link.session.tick()
             link.collect_refused()
-            if link.session.recorder.draining:
-                for run in [each for each in link.runs.values() if each.status == Run.PENDING]:
-                    link.session.unstarted(run.trial_id)
-                    # Without a folder to its name Tune's result grid cannot be built.
-                    run.init_local_path()  # type: ignore[no-untyped-call]
-                    tune_controller.stop_trial(run)
+            begun = any(each.status != Run.PENDING for each in link.runs.values())
+            drained = link.session.recorder.draining and not begun
+            if drained:
+                link.session.give_up()
+        if drained:
+            raise _Drained
         return None
 
 

@@ -62,10 +62,8 @@ class Session:
     def offer(self, key: str) -> Attempt | Offer:
         """An attempt for the new run `key`, asked for only when a slot is free."""
         self.tick()
-        if self.recorder.draining:
-            while self._again:
-                self._end_unstarted(self._again.popleft())
         if not self._running and (self.recorder.finished or self.recorder.draining):
+            self.give_up()
             return Offer.NEVER
         if len(self._running) >= self.slots():
             return Offer.LATER
@@ -115,11 +113,12 @@ class Session:
         """A worker would not take the run: nothing has begun, another worker gets it."""
         self._again.append(self._running.pop(key))
 
-    def unstarted(self, key: str) -> None:
-        """The run was given up before a worker had begun, because the session drains."""
-        self._end_unstarted(self._running.pop(key))
-
-    def _end_unstarted(self, attempt: Attempt) -> None:
-        outcome = Outcome(OutcomeKind.STOPPED, self.recorder.draining)
-        self.recorder.take(attempt.trial_id, attempt.token, Reply(ended=outcome))
-        self.changed()
+    def give_up(self) -> None:
+        """While draining: no worker has begun, or will begin, what is left."""
+        left = [*self._running.values(), *self._again]
+        self._running.clear()
+        self._again.clear()
+        for attempt in left:
+            outcome = Outcome(OutcomeKind.STOPPED, self.recorder.draining)
+            self.recorder.take(attempt.trial_id, attempt.token, Reply(ended=outcome))
+            self.changed()

@@ -1,0 +1,52 @@
+"""A launching process with Ray, to be killed: `python -m tests.faults.ray_launcher ROOT [ADDRESS]`.
+
+With a third argument it is the cluster instead: it writes its address there and waits.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+from orchestrator.drivers.ray_settings import ray_environment
+from orchestrator.plan.types import Plan, Resources
+from tests.faults.chaos import Place, go
+from tests.support.plans import make_arm, make_plan
+
+STEPS = 20
+
+
+def sweep() -> Plan:
+    """Long enough to be killed in the middle: a step takes 30 ms, a checkpoint follows every report."""
+    arms = [make_arm(name, tally=True, steps=STEPS, sleep_s=0.03) for name in ("one", "two")]
+    return make_plan(
+        arms,
+        trials_per_arm=4,
+        sampler="random",
+        seeds=(7, 8),
+        posthoc=({"model.shift": 0.5},),
+        resources=Resources(checkpoint_seconds=0.0),
+    )
+
+
+def place(root: Path) -> Place:
+    """With MLflow beside it."""
+    return Place(root, sweep(), f"sqlite:///{root / 'mlflow.db'}")
+
+
+def be_a_cluster(file: Path) -> None:
+    """Ends with its process."""
+    with ray_environment(private=False):
+        import ray
+
+        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 << 20)
+        file.write_text(ray.get_runtime_context().gcs_address)
+        time.sleep(600)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 3:
+        be_a_cluster(Path(sys.argv[3]))
+    address = sys.argv[2] if len(sys.argv) > 2 else None
+    root = Path(sys.argv[1])
+    (root / "data").mkdir(parents=True, exist_ok=True)
+    go(place(root), "ray", address=address, num_cpus=None if address else 2)
