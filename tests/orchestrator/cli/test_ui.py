@@ -34,13 +34,14 @@ def runs(tmp_path: Path) -> Path:
     return folder.parent
 
 
-@pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """Pages that a browser would have been opened at; there is a terminal and a screen."""
+def watched(monkeypatch: pytest.MonkeyPatch, *, terminal: bool = True, screen: bool = True) -> list[str]:
+    """Pages that a browser would be opened at."""
     pages: list[str] = []
     monkeypatch.setattr(command.webbrowser, "open", pages.append)
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    monkeypatch.setenv("DISPLAY", ":0")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.setenv("DISPLAY", ":0" if screen else "")
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     return pages
 
 
@@ -63,8 +64,9 @@ def test_a_file_store_is_refused(runs: Path) -> None:
 
 
 def test_a_server_elsewhere_is_opened_at_the_arms(
-    runs: Path, opened: list[str], capsys: pytest.CaptureFixture[str]
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    opened = watched(monkeypatch)
     with answering(with_arms("arm-0", "arm-1")) as there:
         ui("gates", runs, tracking=there.url)
     printed = capsys.readouterr().out
@@ -84,24 +86,22 @@ def test_the_server_a_sweep_was_launched_with_is_known(
 
 
 def test_without_a_name_all_sweeps_are_shown(
-    runs: Path, opened: list[str], capsys: pytest.CaptureFixture[str]
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    opened = watched(monkeypatch)
     ui(None, runs, tracking="http://mlflow.example")
     assert "http://mlflow.example" in capsys.readouterr().out
     assert opened == ["http://mlflow.example"]
 
 
-@pytest.mark.parametrize("why_not", ["asked", "no terminal", "no screen"])
+@pytest.mark.parametrize(
+    ("asked", "terminal", "screen"), [(False, True, True), (True, False, True), (True, True, False)]
+)
 def test_no_browser_is_opened(
-    why_not: str, runs: Path, opened: list[str], monkeypatch: pytest.MonkeyPatch
+    asked: bool, terminal: bool, screen: bool, runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if why_not == "no terminal":
-        monkeypatch.setattr("sys.stdout.isatty", lambda: False)
-    if why_not == "no screen":
-        monkeypatch.setattr("sys.platform", "linux")
-        monkeypatch.delenv("DISPLAY")
-        monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
-    ui(None, runs, tracking="http://mlflow.example", browser=why_not != "asked")
+    opened = watched(monkeypatch, terminal=terminal, screen=screen)
+    ui(None, runs, tracking="http://mlflow.example", browser=asked)
     assert opened == []
 
 
