@@ -1,8 +1,9 @@
 """What a model costs before it runs: parameters, FLOPs, memory. Formulas live beside what they describe.
 
-A model file states its own costs in three functions: `depth_range(config)`, the least and greatest number of
-layers a sequence can make it run; `forward_flops(config, length, layers)`; and `saved_bytes(config, rows,
-length)`, what its forward pass keeps for the backward pass when no unit halts early.
+A model file states its own costs in three functions: `depth_range(config, length)`, the least and greatest
+number of layers a sequence of `length` tokens can make it run; `forward_flops(config, length, layers)`; and
+`saved_bytes(config, rows, length)`, what its forward pass keeps for the backward pass when no unit halts
+early.
 """
 
 from types import ModuleType
@@ -12,9 +13,8 @@ from torch import nn
 from trainables import catalog
 from trainables.assembly import build_model
 from trainables.heads.classify import num_logits
-from trainables.layers.block import BlockSettings
 from trainables.layers.work import FLOAT_BYTES, linear_flops
-from trainables.settings import Settings
+from trainables.settings import ModelSettings, Settings
 from trainables.types import TaskShape
 
 GROUPS = ("embedding", "boundaries", "attention", "feedforward", "gate", "norm", "halt", "readout")
@@ -36,15 +36,15 @@ def parameters_by_group(model: nn.Module) -> dict[str, int]:
     return {group: count for group, count in found.items() if count}
 
 
-def depth_range(config: Settings) -> tuple[int, int]:
-    """Least and greatest number of layers run on a sequence, a step that is undone included."""
-    found: tuple[int, int] = _model(config).depth_range(config)
+def depth_range(config: Settings, length: int) -> tuple[int, int]:
+    """Least and greatest number of layers run on a sequence of `length` tokens, an undone step included."""
+    found: tuple[int, int] = _model(config).depth_range(config, length)
     return found
 
 
 def flops(config: Settings, shape: TaskShape, length: int, layers: int) -> float:
     """Forward FLOPs of one sequence of `length` tokens when `layers` layers are run on all of it."""
-    assert isinstance(config, BlockSettings)
+    assert isinstance(config, ModelSettings)
     encoder: float = _model(config).forward_flops(config, length, layers)
     readout = linear_flops(1, config.width, config.width)
     return encoder + readout + linear_flops(1, config.width, num_logits(shape.num_classes))
@@ -57,7 +57,7 @@ def peak_memory_bytes(config: Settings, shape: TaskShape, batch_size: int, lengt
     for the backward pass, and the embedded batch with its dropout and START and END (3 widths a token). Early
     exit, shorter sequences and 16-bit autocast make it less.
     """
-    assert isinstance(config, BlockSettings)
+    assert isinstance(config, ModelSettings)
     copies = ADAM_COPIES * FLOAT_BYTES * parameters(build_model(config, shape, seed=0, device="meta"))
     embedded = 3 * FLOAT_BYTES * batch_size * length * config.width
     saved: float = _model(config).saved_bytes(config, batch_size, length)

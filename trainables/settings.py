@@ -1,6 +1,6 @@
 """Base class of everything a spec can set under `task`, `model` and `train`."""
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 
 class Settings(BaseModel):
@@ -9,3 +9,12 @@ class Settings(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True, validate_default=True
     )
+
+
+class ModelSettings(Settings):
+    """What every model has, whatever it is made of: all that heads and costs read."""
+
+    width: int = Field(default=512, ge=1)
+    """Size of a token's state."""
+    dropout: float = Field(default=0.1, ge=0, lt=1)
+    """Share of elements dropped after embedding, attention and inside feed-forwards."""

@@ -46,6 +46,9 @@ class Encoded:
     """Layer-steps really run per unit (sequence or token mean), the undone step included. Detached."""
     bound: Float[Tensor, " N"]
     """Layer-steps the same input costs when nothing halts: the upper bound on layers. Detached."""
+    auxiliary: Float[Tensor, " N"] | None = None
+    """What a model asks to be trained with beside the main loss and the ponder cost, unweighted, such as the
+    halt penalty of CRvNN; None in models that have no such cost. Carries gradient."""
 
 
 @dataclass(frozen=True, slots=True)

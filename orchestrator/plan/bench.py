@@ -143,8 +143,8 @@ def _key(system: System) -> str:
 
 def _structure(system: System) -> Structure:
     model = build_model(system.model, system.shape, SEED, torch.device("meta"))
-    least, most = depth_range(system.model)
     length = system.shape.length_max
+    least, most = depth_range(system.model, length)
     return Structure(
         modules={name: type(module).__name__ for name, module in model.named_modules() if name},
         shapes={name: tuple(each.shape) for name, each in model.named_parameters()},

@@ -89,7 +89,7 @@ def test_flops_are_what_the_counter_counts(arm: str) -> None:
     model = build_model(config, LISTOPS, seed=0).eval()
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(batch(1, 9))
-    layers = costs.depth_range(config)[1]
+    layers = costs.depth_range(config, 9)[1]
     assert costs.flops(config, LISTOPS, 9, layers) == counter.get_total_flops()
 
 
@@ -102,7 +102,7 @@ def test_flops_of_the_least_depth_are_what_an_immediate_halt_costs(arm: str) -> 
     model.encoder.halt.outer.bias.data.fill_(50.0)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         encoded = model(batch(1, 9)).encoded
-    least, greatest = costs.depth_range(config)
+    least, greatest = costs.depth_range(config, 9)
     assert greatest == 4
     assert encoded.computed.tolist() == [least]
     counted = counter.get_total_flops()
@@ -165,6 +165,6 @@ def test_memory_grows_with_batch_length_and_bound() -> None:
 
 
 def test_depth_range_of_arms_that_cannot_halt_is_one_depth() -> None:
-    assert costs.depth_range(model_config(small("gut.no_halt"))) == (4, 4)
-    assert costs.depth_range(model_config(small("gut", early_exit="none"))) == (4, 4)
-    assert costs.depth_range(model_config(small("transformer"))) == (3, 3)
+    assert costs.depth_range(model_config(small("gut.no_halt")), 9) == (4, 4)
+    assert costs.depth_range(model_config(small("gut", early_exit="none")), 9) == (4, 4)
+    assert costs.depth_range(model_config(small("transformer")), 9) == (3, 3)

@@ -15,22 +15,18 @@ from trainables.layers.dropout import KeyedDropout
 from trainables.layers.linear import LayerNorm, XavierLinear
 from trainables.layers.positions import Rotation
 from trainables.layers.tokens import KeysValues, Tokens
-from trainables.settings import Settings
+from trainables.settings import ModelSettings
 
 
-class BlockSettings(Settings):
+class BlockSettings(ModelSettings):
     """Sizes and rates of a block; the defaults are those published for ListOps."""
 
-    width: int = Field(default=512, ge=1)
-    """Size of a token's state."""
     heads: int = Field(default=8, ge=1)
     """Attention heads."""
     head_width: int | None = Field(default=None, ge=2)
     """Size of one head, even; `width / heads` if not given. heads * head_width need not equal width."""
     feedforward_width: int | None = Field(default=None, ge=1)
     """Inner size of the feed-forward; twice the width if not given."""
-    dropout: float = Field(default=0.1, ge=0, lt=1)
-    """Share of elements dropped after embedding, attention and inside feed-forwards."""
     attention_dropout: float = Field(default=0.1, ge=0, lt=1)
     """Share of attention weights dropped."""
     attention: Backend = "auto"

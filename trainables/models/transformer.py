@@ -57,7 +57,7 @@ class Encoder(nn.Module):
         )
 
 
-def depth_range(config: Config) -> tuple[int, int]:
+def depth_range(config: Config, length: int) -> tuple[int, int]:  # noqa: ARG001 the same for all lengths
     """Least and greatest number of layers run on a sequence."""
     return config.layers, config.layers
 

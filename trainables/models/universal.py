@@ -180,7 +180,7 @@ class Encoder(nn.Module):
         return result.states, depth.detach(), ponder, run.detach()
 
 
-def depth_range(config: Config) -> tuple[int, int]:
+def depth_range(config: Config, length: int) -> tuple[int, int]:  # noqa: ARG001 the same for all lengths
     """Least and greatest number of layers run on a sequence, a step that is undone included."""
     halt = config.halt
     if halt is None or config.early_exit == "none":

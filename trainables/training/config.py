@@ -48,6 +48,9 @@ class TrainConfig(Settings):
     """Largest norm of the whole gradient; null does not clip."""
     ponder_weight: NonNegative = 0.1
     """Weight beta of the mean ponder cost in the training loss."""
+    auxiliary_weight: NonNegative = 0.01
+    """Weight of the mean auxiliary cost in the training loss, in models that have one. The default is that of
+    CRvNN's halt penalty."""
 
     report_every: PositiveInt = 500
     """Steps between two measurements, each with a validation; the rungs of early stopping. The last step is

@@ -70,12 +70,14 @@ class Learner:
 
 
 def objective(output: Output, config: TrainConfig) -> Float[Tensor, ""]:
-    """What is minimised: the mean main loss plus the weighted mean ponder cost.
+    """What is minimised: the mean main loss plus the weighted means of ponder cost and auxiliary cost.
 
     Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dynamic Halt, Eq. 8; the weight is
     applied and the mean over the batch taken as in the released code, while training only.
     """
-    return output.loss.mean() + config.ponder_weight * output.encoded.ponder.mean()
+    total = output.loss.mean() + config.ponder_weight * output.encoded.ponder.mean()
+    weight, auxiliary = config.auxiliary_weight, output.encoded.auxiliary
+    return total if auxiliary is None else total + weight * auxiliary.mean()
 
 
 def one_step(learner: Learner, batch: Batch, step: int) -> StepResult:

@@ -1,5 +1,6 @@
 """One step against AdamW, clipping and the objective written out in float64."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -113,6 +114,16 @@ def test_the_ponder_cost_is_part_of_the_objective() -> None:
     weighted = objective(output, train_config({"steps": 1, "ponder_weight": 0.5}))
     plain = objective(output, train_config({"steps": 1, "ponder_weight": 0.0}))
     assert float(weighted - plain) == pytest.approx(0.5 * float(output.encoded.ponder.mean()), rel=1e-5)
+
+
+def test_an_auxiliary_cost_is_part_of_the_objective_where_a_model_has_one() -> None:
+    with torch.no_grad():
+        output = Bag()(some_batch())
+    without = objective(output, train_config({"steps": 1, "auxiliary_weight": 0.5}))
+    cost = torch.arange(5.0)
+    costly = dataclasses.replace(output, encoded=dataclasses.replace(output.encoded, auxiliary=cost))
+    weighted = objective(costly, train_config({"steps": 1, "auxiliary_weight": 0.5}))
+    assert float(weighted - without) == pytest.approx(0.5 * 2.0, rel=1e-5)
 
 
 def test_half_precision_runs_on_the_cpu() -> None:
