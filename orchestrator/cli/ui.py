@@ -23,7 +23,7 @@ ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 REMOTE = ("http", "https")
 
 Name = Annotated[
-    str | None, typer.Argument(help="Sweep to open, by name or folder; without it, all.", metavar="[NAME]")
+    str | None, typer.Argument(help="Sweep to open, by name or folder; without it, all.", metavar="NAME")
 ]
 Port = Annotated[
     int | None, typer.Option(help="Port to listen on; else 5000, else one that is free.", min=1, max=65535)
