@@ -1,0 +1,188 @@
+"""What the session makes of a scheduler's calls: the recorder is real, workers are imagined."""
+
+import threading
+
+import pytest
+
+from orchestrator.conductor.messages import Reply, Stop
+from orchestrator.conductor.recorder import Attempt
+from orchestrator.drivers.session import Offer, Session
+from orchestrator.ledger.events import EventKind
+from orchestrator.plan.types import Resources
+from orchestrator.trials import Outcome, OutcomeKind
+from tests.support.driving import DONE, measurement
+from tests.support.logs import MemoryLog, record
+from tests.support.plans import make_arm, make_plan
+
+
+class Bench:
+    """A session on a log in memory, with as many slots as the test says."""
+
+    def __init__(self, plan, num_slots=2):
+        self.log = MemoryLog()
+        self.recorder = record(plan, self.log)
+        self.num_slots = num_slots
+        self.stop = threading.Event()
+        self.changes = 0
+        self.session = Session(self.recorder, lambda: self.num_slots, self.stop, self._changed)
+
+    def _changed(self):
+        self.changes += 1
+
+    def outcomes(self):
+        return [each.payload["kind"] for each in self.log.of(EventKind.ENDED)]
+
+
+def measured(attempt: Attempt, *steps: int) -> list[Reply]:
+    return [Reply(measurement(attempt.trial, step)) for step in steps]
+
+
+@pytest.fixture
+def bench():
+    return Bench(make_plan(2, trials_per_arm=2, seeds=()))
+
+
+def test_a_trial_is_asked_for_only_when_a_slot_is_free(bench):
+    assert isinstance(bench.session.offer("a"), Attempt)
+    assert isinstance(bench.session.offer("b"), Attempt)
+    assert bench.session.offer("c") is Offer.LATER
+    assert len(bench.log.of(EventKind.ASKED)) == 2
+    bench.num_slots = 3
+    assert isinstance(bench.session.offer("c"), Attempt)
+    assert bench.session.running == ("a", "b", "c")
+
+
+def test_with_no_slot_at_all_it_waits(bench):
+    bench.num_slots = 0
+    assert bench.session.offer("a") is Offer.LATER
+    assert not bench.log.of(EventKind.ASKED)
+
+
+def test_it_is_over_when_everything_has_ended():
+    bench = Bench(make_plan(1, trials_per_arm=1, seeds=()))
+    attempt = bench.session.offer("a")
+    assert bench.session.offer("b") is Offer.LATER, "what runs may yet be lost"
+    last = Reply(measurement(attempt.trial, 4), ended=DONE)
+    assert bench.session.heard("a", [*measured(attempt, 1, 2, 3), last]) is None
+    assert bench.session.running == ()
+    assert bench.session.offer("b") is Offer.NEVER
+    assert bench.recorder.finished
+
+
+def test_a_refused_run_goes_to_another_worker_as_it_is(bench):
+    attempt = bench.session.offer("a")
+    bench.session.refused("a")
+    assert bench.session.running == ()
+    assert bench.session.offer("b") is attempt
+    assert len(bench.log.of(EventKind.STARTED)) == 1
+
+
+def test_a_lost_trial_is_handed_out_again_under_a_newer_token(bench):
+    first = bench.session.offer("a")
+    bench.session.lost("a", "it was killed")
+    again = bench.session.offer("b")
+    assert (again.trial_id, again.token) == (first.trial_id, first.token + 1)
+    (ended,) = bench.log.of(EventKind.ENDED)
+    assert "it was killed" in ended.payload["reason"]
+
+
+def test_a_trial_lost_too_often_has_crashed():
+    bench = Bench(make_plan(1, trials_per_arm=1, seeds=(), resources=Resources(retries=2)))
+    for key in "abc":
+        bench.session.offer(key)
+        bench.session.lost(key, "killed")
+    assert bench.outcomes() == ["stopped", "stopped", "crashed"]
+    assert bench.session.offer("d") is Offer.NEVER
+
+
+def test_a_pruned_trial_is_stopped_once_and_its_further_work_ignored():
+    stopper = {"name": "percentile", "percentile": 0.1, "n_startup_trials": 1, "n_min_trials": 1}
+    arms = [make_arm("one", sleep_s=0.0)]
+    bench = Bench(make_plan(arms, trials_per_arm=6, seeds=(), stopper=stopper), num_slots=1)
+    stops = []
+    for key in "abcdef":
+        attempt = bench.session.offer(key)
+        stop = bench.session.heard(key, measured(attempt, 1, 2, 3))
+        if stop is None:
+            last = Reply(measurement(attempt.trial, 4), ended=DONE)
+            assert bench.session.heard(key, [last]) is None
+            continue
+        stops.append(stop)
+        assert bench.session.heard(key, measured(attempt, 4)) is None, "it is told once"
+        assert bench.session.heard(key, [Reply(ended=stop.outcome)]) is None
+    assert {stop.kind for stop in stops} == {OutcomeKind.PRUNED}
+    assert bench.outcomes().count("pruned") == len(stops)
+
+
+def test_draining_stops_at_the_next_report_and_keeps_what_was_done(bench):
+    attempt = bench.session.offer("a")
+    bench.stop.set()
+    bench.session.tick()
+    stop = bench.session.heard("a", measured(attempt, 1, 2))
+    assert isinstance(stop, Stop)
+    assert stop.kind is OutcomeKind.STOPPED
+    assert len(bench.log.of(EventKind.MEASURED)) == 2, "work done before the worker heard of it counts"
+    assert bench.session.offer("b") is Offer.LATER
+    bench.session.heard("a", [Reply(checkpoint=2, ended=stop.outcome)])
+    assert bench.session.offer("b") is Offer.NEVER
+    assert bench.outcomes() == ["stopped"]
+
+
+def test_a_trial_that_finished_while_draining_is_finished(bench):
+    attempt = bench.session.offer("a")
+    bench.stop.set()
+    bench.session.tick()
+    last = Reply(measurement(attempt.trial, 4), ended=DONE)
+    assert bench.session.heard("a", [*measured(attempt, 1, 2, 3), last]) is None
+    assert bench.outcomes() == ["finished"]
+
+
+def test_draining_gives_up_what_no_worker_has_begun(bench):
+    bench.session.offer("a")
+    bench.session.offer("b")
+    bench.session.refused("b")
+    bench.stop.set()
+    bench.session.tick()
+    bench.session.give_up()
+    assert bench.outcomes() == ["stopped", "stopped"]
+    assert bench.session.offer("c") is Offer.NEVER
+
+
+def test_a_refused_run_is_not_forgotten_when_nothing_runs(bench):
+    bench.session.offer("a")
+    bench.session.refused("a")
+    bench.stop.set()
+    assert bench.session.offer("b") is Offer.NEVER
+    assert bench.outcomes() == ["stopped"]
+
+
+def test_every_record_is_announced(bench):
+    attempt = bench.session.offer("a")
+    bench.session.heard("a", measured(attempt, 1, 2))
+    bench.session.lost("a", "killed")
+    assert bench.changes == 4
+
+
+def test_what_check_raises_ends_the_session(bench):
+    def check():
+        raise RuntimeError("lease lost")
+
+    bench.session.check = check
+    with pytest.raises(RuntimeError, match="lease lost"):
+        bench.session.offer("a")
+
+
+def test_the_first_failure_is_remembered(bench):
+    first = ValueError("first")
+    with pytest.raises(ValueError, match="first"), bench.session.remembered():
+        raise first
+    with pytest.raises(ValueError, match="second"), bench.session.remembered():
+        raise ValueError("second")
+    assert bench.session.failure is first
+
+
+def test_an_outcome_of_the_worker_ends_the_run(bench):
+    bench.session.offer("a")
+    bench.session.heard("a", [Reply(ended=Outcome(OutcomeKind.OUT_OF_MEMORY, "no room"))])
+    assert bench.outcomes() == ["out_of_memory"]
+    assert bench.session.running == ()
