@@ -19,7 +19,7 @@ from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import from_json
-from tests.support.commands import COMMAND, PATIENCE_S, Shell, interrupt, tree, wait_for
+from tests.support.commands import COMMAND, PATIENCE_S, Shell, answer, interrupt, tree, wait_for
 
 RUNS, DATA = "my runs", """the "data" folder"""
 PLACES = ("--runs", RUNS, "--data", DATA)
@@ -288,11 +288,11 @@ class TestInterrupted:
     def test_once_saves_the_running_trials_and_resume_ends_them(self, fresh):
         folder = sweep_of(fresh)
         long = ("--profile", "short", "baseline.train.steps=800")
-        process = fresh.start("launch", "tiny.yaml", *long, *INLINE, *PLACES)
-        wait_for(lambda: sum(kind is EventKind.MEASURED for kind, *_ in work(folder)) > 2, process)
-        running = json.loads(fresh.run("status", "tiny", "--runs", RUNS, "--json").out)
-        interrupt(process)
-        stopped = fresh.wait(process)
+        with fresh.started("launch", "tiny.yaml", *long, *INLINE, *PLACES) as process:
+            wait_for(lambda: sum(kind is EventKind.MEASURED for kind, *_ in work(folder)) > 2, process)
+            running = json.loads(fresh.run("status", "tiny", "--runs", RUNS, "--json").out)
+            interrupt(process)
+            stopped = answer(process)
 
         assert running["state"] == "running"
         assert [arm["running"] for arm in running["arms"]] in ([1, 0], [0, 1])
@@ -319,14 +319,14 @@ class TestInterrupted:
     def test_twice_stops_at_once(self, fresh):
         """The trial reports after a million steps: no clean stop could come of it."""
         folder = sweep_of(fresh)
-        process = fresh.start("launch", "tiny.yaml", "--profile", "short", *ENDLESS, *INLINE, *PLACES)
-        wait_for(lambda: any(kind is EventKind.STARTED for kind, *_ in work(folder)), process)
-        interrupt(process)
-        assert process.stderr is not None
-        heard = process.stderr.readline()
-        assert "stopping" in heard
-        interrupt(process)
-        stopped = fresh.wait(process)
+        endless = ("launch", "tiny.yaml", "--profile", "short", *ENDLESS, *INLINE, *PLACES)
+        with fresh.started(*endless) as process:
+            wait_for(lambda: any(kind is EventKind.STARTED for kind, *_ in work(folder)), process)
+            interrupt(process)
+            assert process.stderr is not None
+            assert "stopping" in process.stderr.readline()
+            interrupt(process)
+            stopped = answer(process)
         assert stopped.code == 130
         assert_plain(stopped)
         told = json.loads(fresh.run("status", "tiny", "--runs", RUNS, "--json").out)
