@@ -6,6 +6,7 @@ therefore start with equal weights wherever they share a module, whatever else o
 
 import importlib
 from collections.abc import Mapping
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -50,7 +51,7 @@ def build_model(
     """
     config = model_settings if isinstance(model_settings, Settings) else model_config(model_settings)
     module = catalog.load("models", vars(config)["name"])
-    head = importlib.import_module(f"trainables.heads.{shape.head}")
+    head = head_module(shape)
     with torch.device("meta"):
         model: nn.Module = head.Model(module.Encoder(config), config, shape)
     if torch.device(device).type == "meta":
@@ -59,6 +60,11 @@ def build_model(
     model._apply(lambda meta: torch.empty(meta.shape, dtype=meta.dtype))  # type: ignore[no-untyped-call]
     initialise(model, seed)
     return model.to(device)
+
+
+def head_module(shape: TaskShape) -> ModuleType:
+    """The file in `trainables/heads` that predicts what the task asks for."""
+    return importlib.import_module(f"trainables.heads.{shape.head}")
 
 
 def initialise(model: nn.Module, seed: int) -> None:

@@ -11,8 +11,8 @@ from types import ModuleType
 from torch import nn
 
 from trainables import catalog
-from trainables.assembly import build_model
-from trainables.heads.classify import num_logits
+from trainables.assembly import build_model, head_module
+from trainables.heads._parts import num_logits
 from trainables.layers.work import FLOAT_BYTES, linear_flops
 from trainables.settings import ModelSettings, Settings
 from trainables.types import TaskShape
@@ -43,11 +43,17 @@ def depth_range(config: Settings, length: int) -> tuple[int, int]:
 
 
 def flops(config: Settings, shape: TaskShape, length: int, layers: int) -> float:
-    """Forward FLOPs of one sequence of `length` tokens when `layers` layers are run on all of it."""
+    """Forward FLOPs of one input of `length` tokens when `layers` layers are run on all of it.
+
+    A pair is taken to have two sentences of equal length; a task of positions to ask at all of them.
+    """
     assert isinstance(config, ModelSettings)
-    encoder: float = _model(config).forward_flops(config, length, layers)
-    readout = linear_flops(1, config.width, config.width)
-    return encoder + readout + linear_flops(1, config.width, num_logits(shape.num_classes))
+    rows, tokens = _rows(shape, length)
+    encoder: float = rows * _model(config).forward_flops(config, tokens, layers)
+    asked = length if shape.head == "positions" else 1
+    features = head_module(shape).FEATURES * config.width
+    readout = linear_flops(asked, features, config.width)
+    return encoder + readout + linear_flops(asked, config.width, num_logits(shape.num_classes))
 
 
 def peak_memory_bytes(config: Settings, shape: TaskShape, batch_size: int, length: int) -> int:
@@ -60,8 +66,14 @@ def peak_memory_bytes(config: Settings, shape: TaskShape, batch_size: int, lengt
     assert isinstance(config, ModelSettings)
     copies = ADAM_COPIES * FLOAT_BYTES * parameters(build_model(config, shape, seed=0, device="meta"))
     embedded = 3 * FLOAT_BYTES * batch_size * length * config.width
-    saved: float = _model(config).saved_bytes(config, batch_size, length)
+    rows, tokens = _rows(shape, length)
+    saved: float = _model(config).saved_bytes(config, rows * batch_size, tokens)
     return round(copies + embedded + saved)
+
+
+def _rows(shape: TaskShape, length: int) -> tuple[int, int]:
+    """How many sequences an input of `length` tokens is to the encoder, and their length."""
+    return (2, (length - 1) // 2) if shape.head == "pair" else (1, length)
 
 
 def _model(config: Settings) -> ModuleType:

@@ -1,12 +1,17 @@
 """The values that flow between tasks, models, heads and the training loop."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-HeadKind = Literal["classify"]
+HeadKind = Literal["classify", "pair", "positions"]
+"""One class a sequence, one class a pair of sequences, one class at each position that asks for one."""
+NOT_ASKED = -1
+"""Label of a position where no prediction is asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +24,10 @@ class TaskShape:
     pad_id: int
     length_max: int
     """Longest training input in tokens, before START and END are added."""
+    separator_id: int | None = None
+    """Token between the two sentences of a pair, once in every input; None for other heads."""
+    causal: bool = False
+    """Whether a position may see only what is before it: later tokens hold its answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +37,21 @@ class Batch:
     tokens: Int[Tensor, "N S"]
     mask: Bool[Tensor, "N S"]
     """True at real tokens; every row holds at least one."""
-    labels: Int[Tensor, " N"]
+    labels: Int[Tensor, "N ..."]
+    """One class a row; for the head `positions` one a token (N S), `NOT_ASKED` where none is predicted."""
+    steps: Int[Tensor, " N"] | None = None
+    """Steps that an algorithm for the task takes on each row, where the task knows them."""
+
+    def to(self, device: torch.device) -> "Batch":
+        """The same batch on `device`, from pinned memory and without waiting if that is a GPU."""
+        if device.type == self.tokens.device.type:
+            return self
+
+        def moved(part: Tensor) -> Tensor:
+            return (part.pin_memory() if device.type == "cuda" else part).to(device, non_blocking=True)
+
+        steps = None if self.steps is None else moved(self.steps)
+        return Batch(moved(self.tokens), moved(self.mask), moved(self.labels), steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,5 +83,7 @@ class Output:
     hits: Float[Tensor, " N"]
     """Correct predictions of each sample."""
     counts: Float[Tensor, " N"]
-    """Predictions asked of each sample (1 for classification)."""
+    """Predictions asked of each sample (1 for one class a sample)."""
     encoded: Encoded
+    shares: Mapping[str, Float[Tensor, " N"]] = field(default_factory=dict)
+    """Further quantities of each sample, by name; reported as means over samples."""

@@ -29,7 +29,6 @@ from trainables.data.synthetic import synthetic_batch
 from trainables.protocol import Job, Measurement
 from trainables.training.interval import Interval
 from trainables.training.step import Learner, one_step
-from trainables.types import Batch
 
 WORKLOAD = f"{__name__}:OneStep"
 SEED = 0
@@ -51,7 +50,7 @@ class OneStep:
             build_model(system.model, system.shape, job.seed, device), system.train, seed=job.seed
         )
         batch = synthetic_batch(system.shape, EXAMPLES, min(LENGTH, system.shape.length_max), job.seed)
-        self._batch = Batch(batch.tokens.to(device), batch.mask.to(device), batch.labels.to(device))
+        self._batch = batch.to(device)
         self.finished = False
         """Whether the step has been taken."""
 

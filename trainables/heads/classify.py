@@ -1,70 +1,26 @@
-"""One class for each sequence: embedding, encoder, a two-layer readout.
+"""One class for each sequence, read from its pooled representation."""
 
-Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dynamic Halt, App. A, and their
-published runs: embeddings start at N(0, 0.02^2), unscaled, without positions, dropout right after them; the
-readout is Linear, ReLU, Linear; two classes share one logit.
-"""
+from torch import nn
 
-from jaxtyping import Float, Int
-from torch import Tensor, nn
-from torch.nn import functional as F
-
-from trainables.layers.block import BlockSettings
-from trainables.layers.dropout import KeyedDropout
-from trainables.layers.linear import Linear, Vector
+from trainables.heads._parts import TokenModel, judge
 from trainables.layers.precision import sum_dtype
-from trainables.layers.tokens import batch_places
+from trainables.settings import ModelSettings
 from trainables.types import Batch, Output, TaskShape
 
-EMBEDDING_STD = 0.02
+FEATURES = 1
+"""Widths of the encoder that the readout reads."""
 
 
-class Readout(nn.Module):
-    """Linear, ReLU, Linear to one logit a class, or a single one for two classes."""
-
-    def __init__(self, width: int, num_classes: int) -> None:
-        super().__init__()
-        self.inner = Linear(width, width)
-        self.outer = Linear(width, num_logits(num_classes))
-
-    def forward(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "N C"]:
-        """Logits."""
-        logits: Tensor = self.outer(F.relu(self.inner(x)))
-        return logits
-
-
-class Model(nn.Module):
+class Model(TokenModel):
     """A classifier of token sequences around any encoder."""
 
-    def __init__(self, encoder: nn.Module, config: BlockSettings, shape: TaskShape) -> None:
-        super().__init__()
-        self.embedding = Vector(shape.vocabulary_size, config.width, std=EMBEDDING_STD)
-        self.embedding_dropout = KeyedDropout(config.dropout)
-        self.encoder = encoder
-        self.readout = Readout(config.width, shape.num_classes)
+    def __init__(self, encoder: nn.Module, config: ModelSettings, shape: TaskShape) -> None:
+        super().__init__(encoder, config, shape, FEATURES)
 
     def forward(self, batch: Batch) -> Output:
         """Loss and hits of each sample."""
-        x = F.embedding(batch.tokens, self.embedding())
-        x = self.embedding_dropout(x, batch_places(batch.tokens))
-        encoded = self.encoder(x, batch.mask)
+        encoded = self.encoder(self.embed(batch.tokens), batch.mask)
         logits = self.readout(encoded.pooled)
         loss, guess = judge(logits.to(sum_dtype(logits.dtype)), batch.labels)
         hits = (guess == batch.labels).to(loss.dtype)
         return Output(loss=loss, hits=hits, counts=hits.new_ones(hits.shape), encoded=encoded)
-
-
-def num_logits(num_classes: int) -> int:
-    """Logits that tell `num_classes` apart."""
-    return 1 if num_classes == 2 else num_classes
-
-
-def judge(
-    logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]
-) -> tuple[Float[Tensor, " N"], Int[Tensor, " N"]]:
-    """Cross-entropy in nats and the most probable class of each sample."""
-    if logits.shape[1] == 1:
-        logit = logits[:, 0]
-        loss = F.binary_cross_entropy_with_logits(logit, labels.to(logit.dtype), reduction="none")
-        return loss, (logit > 0).to(labels.dtype)
-    return F.cross_entropy(logits, labels, reduction="none"), logits.argmax(1)

@@ -8,10 +8,12 @@ from torch import Tensor
 
 from trainables.training.step import Learner
 from trainables.training.threads import cpu_threads
-from trainables.types import Batch, Output
+from trainables.types import NOT_ASKED, Batch, Output
 
 PERCENTILES = (10, 50, 90)
 """Of the halting depth over samples, reported as `depth_p10`, `depth_p50`, `depth_p90`."""
+NUM_COMMON = 7
+"""Rows that every head gives, before those of `Output.shares`."""
 
 
 @torch.inference_mode()
@@ -20,18 +22,24 @@ def evaluate(learner: Learner, batches: Iterable[Batch]) -> dict[str, float]:
 
     `loss`, `ponder` and `depth` are means over samples, `accuracy` is over predictions, `saved` is the share
     of layer-steps not run of those that no halting would cost, `floor` is the accuracy of always answering
-    the split's commonest label. How the split is cut into batches does not matter but for rounding.
+    the split's commonest label; what else a head tells of a sample (`Output.shares`) is averaged over
+    samples. How the split is cut into batches does not matter but for rounding.
     """
+    names: tuple[str, ...] = ()
     rows: list[Tensor] = []
     labels: list[Tensor] = []
     learner.model.eval()
     with cpu_threads(learner.config.threads), learner.autocast():
         for batch in batches:
-            rows.append(_rows(learner.model(batch)))
-            labels.append(batch.labels)
+            output = learner.model(batch)
+            names = tuple(output.shares)
+            rows.append(_rows(output))
+            labels.append(batch.labels.flatten())
     learner.model.train()
     # One transfer for the whole split: nothing in the loop waits for the device.
-    return _quantities(torch.cat(rows, dim=1).cpu().numpy(), torch.cat(labels).cpu().numpy())
+    table, answers = torch.cat(rows, dim=1).cpu().numpy(), torch.cat(labels).cpu().numpy()
+    shares = {name: float(row.mean()) for name, row in zip(names, table[NUM_COMMON:], strict=True)}
+    return _quantities(table[:NUM_COMMON], answers) | shares
 
 
 def _rows(output: Output) -> Tensor:
@@ -44,6 +52,7 @@ def _rows(output: Output) -> Tensor:
         encoded.depth,
         encoded.computed,
         encoded.bound,
+        *output.shares.values(),
     )
     return torch.stack([column.double() for column in columns])
 
@@ -62,4 +71,5 @@ def _quantities(rows: np.ndarray, labels: np.ndarray) -> dict[str, float]:
 
 
 def _floor(labels: np.ndarray) -> float:
-    return float(np.unique(labels, return_counts=True)[1].max() / len(labels))
+    asked = labels[labels != NOT_ASKED]
+    return float(np.unique(asked, return_counts=True)[1].max() / len(asked))

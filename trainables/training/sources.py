@@ -42,14 +42,14 @@ class Sources:
 
     def train_batch(self, step: int) -> Batch:
         """The batch of optimiser step number `step`: a function of data, seed, batch size and step alone."""
-        return self._on_device(self._train.batch(self._order(step)))
+        return self._train.batch(self._order(step)).to(self._device)
 
     def batches(self, split: str) -> Iterator[Batch]:
         """All samples of `split` that are measured, once each."""
         examples, chosen = self._measured(split)
         lengths, config = examples.lengths[chosen], self._config
         for part in evaluation_batches(lengths, config.eval_batch_size, config.eval_tokens):
-            yield self._on_device(examples.batch(chosen[part]))
+            yield examples.batch(chosen[part]).to(self._device)
 
     @cached_property
     def _train(self) -> Split:
@@ -75,9 +75,3 @@ class Sources:
         # Sorting raw output is the same in every NumPy version, which `Generator.choice` does not promise.
         keys = numpy_stream(VALID_SEED, VALID).bit_generator.random_raw(len(examples))
         return examples, np.sort(np.argsort(keys, kind="stable")[:limit])
-
-    def _on_device(self, batch: Batch) -> Batch:
-        if self._device.type == "cpu":
-            return batch
-        parts = (batch.tokens, batch.mask, batch.labels)
-        return Batch(*(part.pin_memory().to(self._device, non_blocking=True) for part in parts))

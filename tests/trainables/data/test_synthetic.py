@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainables.data.synthetic import synthetic_batch
-from trainables.types import TaskShape
+from trainables.types import NOT_ASKED, TaskShape
 
 
 @given(st.integers(2, 30), st.integers(1, 6), st.integers(1, 40), st.integers(0, 2**40), st.data())
@@ -32,6 +32,26 @@ def test_every_word_comes_up_but_padding() -> None:
     assert set(batch.labels.tolist()) == {0, 1}
 
 
+@given(st.integers(5, 30), st.integers(1, 6), st.integers(0, 2**40))
+def test_a_pair_has_one_separator_between_two_sentences(length: int, n: int, seed: int) -> None:
+    shape = TaskShape("pair", 6, 3, pad_id=0, length_max=99, separator_id=4)
+    batch = synthetic_batch(shape, n, length, seed)
+    assert ((batch.tokens == 4).sum(1) == 1).all()
+    middle = (batch.tokens == 4).int().argmax(1)
+    assert (middle >= 1).all()
+    assert (middle <= batch.mask.sum(1) - 2).all()
+
+
+def test_every_real_position_is_asked() -> None:
+    batch = synthetic_batch(TaskShape("positions", 6, 3, pad_id=0, length_max=99), 50, 9, seed=0)
+    assert torch.equal(batch.labels != NOT_ASKED, batch.mask)
+    assert set(batch.labels[batch.mask].tolist()) == {0, 1, 2}
+
+
 def test_an_empty_batch_is_refused() -> None:
-    with pytest.raises(AssertionError, match="at least one token, got n=2, length=0"):
+    with pytest.raises(AssertionError, match=r"at least 1 token\(s\), got length=0"):
         synthetic_batch(TaskShape("classify", 5, 2, 2, 100), 2, 0, seed=0)
+    with pytest.raises(AssertionError, match="at least one row, got n=0"):
+        synthetic_batch(TaskShape("classify", 5, 2, 2, 100), 0, 2, seed=0)
+    with pytest.raises(AssertionError, match=r"at least 5 token\(s\), got length=4"):
+        synthetic_batch(TaskShape("pair", 5, 2, 2, 100, separator_id=1), 2, 4, seed=0)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from trainables.assembly import build_model
-from trainables.heads.classify import judge
+from trainables.heads._parts import judge
 from trainables.layers.dropout import set_dropout_context
 from trainables.types import Batch, TaskShape
 

@@ -1,0 +1,101 @@
+"""The Siamese head, against sentences encoded one by one."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn import functional as F
+
+from trainables import costs
+from trainables.assembly import build_model, model_config
+from trainables.data.synthetic import synthetic_batch
+from trainables.heads.pair import compare, sentences
+from trainables.types import Batch, TaskShape
+
+SEPARATOR, PAD = 6, 7
+SHAPE = TaskShape("pair", 8, num_classes=3, pad_id=PAD, length_max=30, separator_id=SEPARATOR)
+MODELS = [
+    {"name": "transformer", "width": 8, "heads": 2, "layers": 2, "dropout": 0.0, "attention_dropout": 0.0},
+    {
+        "name": "universal",
+        "width": 8,
+        "heads": 2,
+        "max_layers": 4,
+        "dropout": 0.0,
+        "attention_dropout": 0.0,
+        "halt": {"threshold": 0.6},
+    },
+]
+words = st.lists(st.integers(0, 5), min_size=1, max_size=6)
+pairs = st.lists(st.tuples(words, words), min_size=1, max_size=5)
+
+
+def batch(examples: list[tuple[list[int], list[int]]]) -> Batch:
+    rows = [[*first, SEPARATOR, *second] for first, second in examples]
+    width = max(map(len, rows)) + 1
+    tokens = torch.tensor([row + [PAD] * (width - len(row)) for row in rows])
+    return Batch(tokens, tokens != PAD, torch.arange(len(rows)) % 3)
+
+
+@given(pairs)
+def test_sentences_come_apart_at_the_separator(examples: list[tuple[list[int], list[int]]]) -> None:
+    given_batch = batch(examples)
+    tokens, mask = sentences(given_batch.tokens, given_batch.mask, SEPARATOR)
+    found = [row[real].tolist() for row, real in zip(tokens, mask, strict=True)]
+    assert found == [first for first, _ in examples] + [second for _, second in examples]
+    lengths = mask.sum(1)
+    assert torch.equal(mask, torch.arange(mask.shape[1]) < lengths[:, None]), "right-padded"
+
+
+def test_features_are_both_vectors_their_product_and_their_distance() -> None:
+    pooled = torch.tensor([[1.0, -2.0], [3.0, 4.0], [0.5, 5.0], [-1.0, 4.0]])
+    assert compare(pooled).tolist() == [
+        [1.0, -2.0, 0.5, 5.0, 0.5, -10.0, 0.5, 7.0],
+        [3.0, 4.0, -1.0, 4.0, -3.0, 16.0, 4.0, 0.0],
+    ]
+
+
+@pytest.mark.parametrize("raw", MODELS, ids=lambda raw: raw["name"])
+def test_a_pair_is_judged_by_its_sentences_encoded_alone(raw: dict[str, object]) -> None:
+    examples = [([0, 1, 2], [3]), ([5], [4, 4, 0, 1, 2]), ([2, 2], [2, 2])]
+    model, given_batch = build_model(raw, SHAPE, seed=1).double().eval(), batch(examples)
+    output = model(given_batch)
+    for row, example in enumerate(examples):
+        alone = []
+        for sentence in example:
+            x = F.embedding(torch.tensor([sentence]), model.embedding())
+            alone.append(model.encoder(x, torch.ones(1, len(sentence), dtype=torch.bool)))
+        u, v = (encoded.pooled[0] for encoded in alone)
+        logits = model.readout(torch.cat((u, v, u * v, (u - v).abs()))[None])[0]
+        label = int(given_batch.labels[row])
+        torch.testing.assert_close(output.loss[row], logits.logsumexp(0) - logits[label])
+        assert output.hits[row] == (logits.argmax() == label)
+        for name in ("depth", "ponder", "computed", "bound"):
+            both = torch.stack([getattr(encoded, name)[0] for encoded in alone])
+            torch.testing.assert_close(getattr(output.encoded, name)[row], both.mean())
+
+
+@pytest.mark.parametrize("raw", MODELS, ids=lambda raw: raw["name"])
+def test_every_parameter_learns_and_the_order_of_a_pair_matters(raw: dict[str, object]) -> None:
+    model = build_model(raw, SHAPE, seed=1)
+    output = model(synthetic_batch(SHAPE, 4, 9, seed=0))
+    (output.loss + output.encoded.ponder).sum().backward()
+    assert all(p.grad is not None and p.grad.any() for p in model.parameters())
+    model.eval()
+    one, other = model(batch([([0, 1], [2])])), model(batch([([2], [0, 1])]))
+    assert one.loss != other.loss
+
+
+def test_the_readout_reads_four_widths_and_flops_count_two_sentences() -> None:
+    config = model_config(MODELS[0])
+    width, tokens = 8, 10
+    classify = TaskShape("classify", 8, num_classes=3, pad_id=PAD, length_max=30)
+    one = costs.flops(config, classify, tokens, 2)
+    two = costs.flops(config, SHAPE, 2 * tokens + 1, 2)
+    readout = 2 * (width * width + width * 3)
+    assert two == 2 * (one - readout) + 2 * (4 * width * width + width * 3)
+
+
+def test_a_task_of_pairs_must_have_a_separator() -> None:
+    with pytest.raises(AssertionError, match="must say what parts their sentences"):
+        build_model(MODELS[0], TaskShape("pair", 8, 3, PAD, 30), seed=0)

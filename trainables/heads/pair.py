@@ -1,0 +1,71 @@
+"""One class for each pair of sentences, both encoded by the same weights.
+
+Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dynamic Halt, App. A, and their
+published runs: from the two pooled vectors u and v the readout sees u, v, u * v and |u - v|; what a pair
+costs is the mean over its sentences.
+"""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from trainables.heads._parts import TokenModel, judge
+from trainables.layers.precision import sum_dtype
+from trainables.settings import ModelSettings
+from trainables.types import Batch, Encoded, Output, TaskShape
+
+FEATURES = 4
+"""Widths of the encoder that the readout reads."""
+
+
+class Model(TokenModel):
+    """A classifier of pairs around any encoder. The sentences of an input are parted by one separator."""
+
+    def __init__(self, encoder: nn.Module, config: ModelSettings, shape: TaskShape) -> None:
+        assert shape.separator_id is not None, "a task of pairs must say what parts their sentences"
+        super().__init__(encoder, config, shape, FEATURES)
+        self.separator_id = shape.separator_id
+
+    def forward(self, batch: Batch) -> Output:
+        """Loss and hits of each pair."""
+        tokens, mask = sentences(batch.tokens, batch.mask, self.separator_id)
+        encoded = self.encoder(self.embed(tokens), mask)
+        logits = self.readout(compare(encoded.pooled))
+        loss, guess = judge(logits.to(sum_dtype(logits.dtype)), batch.labels)
+        hits = (guess == batch.labels).to(loss.dtype)
+        return Output(loss=loss, hits=hits, counts=hits.new_ones(hits.shape), encoded=_per_pair(encoded))
+
+
+def sentences(
+    tokens: Int[Tensor, "N S"], mask: Bool[Tensor, "N S"], separator_id: int
+) -> tuple[Int[Tensor, "M S"], Bool[Tensor, "M S"]]:
+    """All first sentences, then all second ones (M = 2 N), right-padded with whatever stood there."""
+    columns = torch.arange(tokens.shape[1], device=tokens.device)
+    middle = (tokens == separator_id).to(torch.int8).argmax(1)[:, None]
+    source = columns + middle + 1
+    second = tokens.gather(1, source.clamp(max=tokens.shape[1] - 1))
+    return torch.cat((tokens, second)), torch.cat((columns < middle, source < mask.sum(1)[:, None]))
+
+
+def compare(pooled: Float[Tensor, "M D"]) -> Float[Tensor, "N F"]:
+    """Features of pairs whose first and second sentences are the halves of `pooled`."""
+    u, v = pooled.chunk(2)
+    return torch.cat((u, v, u * v, (u - v).abs()), dim=-1)
+
+
+def _per_pair(encoded: Encoded) -> Encoded:
+    """States side by side, everything else averaged over the two sentences."""
+
+    def mean(x: Tensor) -> Tensor:
+        first, second = x.chunk(2)
+        return (first + second) / 2
+
+    return Encoded(
+        states=torch.cat(encoded.states.chunk(2), dim=1),
+        pooled=mean(encoded.pooled),
+        depth=mean(encoded.depth),
+        ponder=mean(encoded.ponder),
+        computed=mean(encoded.computed),
+        bound=mean(encoded.bound),
+        auxiliary=None if encoded.auxiliary is None else mean(encoded.auxiliary),
+    )
