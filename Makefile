@@ -9,8 +9,9 @@ READY := $(VENV)/.haltsweep-ready
 demo: $(READY)  ## search and confirm five arms on ListOps, then show the ablation table
 	$(BIN)/haltsweep launch experiments/quickstart.yaml --continue
 
-test: $(READY)  ## all tests, the fast ones first
+test: $(READY)  ## all tests, the fast ones first; then every spec: planned, proved, trained for one step
 	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --haltsweep experiments
 
 check: $(READY)  ## what a reviewer need not look for
 	$(BIN)/ruff check .
