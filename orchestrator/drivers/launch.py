@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from orchestrator.conductor.messages import Progress
 from orchestrator.conductor.recorder import Recorder
@@ -19,12 +19,14 @@ from orchestrator.drivers.signals import interrupts
 from orchestrator.drivers.worker import load_workload
 from orchestrator.errors import StoreError
 from orchestrator.identity import SweepFolder
+from orchestrator.ledger.engine import connect
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
 from orchestrator.provenance import provenance
 from orchestrator.tracking.background import start_follower
+from orchestrator.tracking.mlflow_runs import check_uri
 from orchestrator.trials import OutcomeKind
 
 Driver = Literal["ray", "inline"]
@@ -94,9 +96,11 @@ def run_sweep(
     `address` is that of an existing Ray cluster; without it Ray runs on this machine, with `num_cpus`. Raises
     InputError for what cannot be run, StoreError if the ledger fails, LeaseLost if somebody else took over.
     """
-    load_workload(setup.workload)
-    publish(plan, folder, spec, provenance().to_json(), setup)
-    return resume_sweep(folder, driver=driver, address=address, num_cpus=num_cpus, watch=watch)
+    _check(setup, folder)
+    origin = provenance().to_json()
+    publish(plan, folder, spec, origin, setup)
+    means = _Means(driver, address, num_cpus, watch or Watch())
+    return _session(plan, folder, read_setup(folder), origin, means)
 
 
 def resume_sweep(
@@ -109,14 +113,42 @@ def resume_sweep(
 ) -> Finish:
     """Run a launched sweep to its end, from wherever it is. Arguments and errors as of `run_sweep`."""
     plan, setup = launched_plan(folder), read_setup(folder)
+    _check(setup, folder)
+    means = _Means(driver, address, num_cpus, watch or Watch())
+    return _session(plan, folder, setup, provenance().to_json(), means)
+
+
+@dataclass(frozen=True, slots=True)
+class _Means:
+    """What one session is run with."""
+
+    driver: Driver
+    address: str | None
+    num_cpus: int | None
+    watch: Watch
+
+
+def _check(setup: Setup, folder: SweepFolder) -> None:
+    """Raises InputError for what cannot work, before anything is made."""
     load_workload(setup.workload)
-    watch = watch or Watch()
-    with _opened(plan, folder, setup) as run:
+    connect(setup.ledger_url(folder)).dispose()
+    if setup.tracking_uri is not None:
+        check_uri(setup.tracking_uri)
+
+
+def _session(
+    plan: Plan,
+    folder: SweepFolder,
+    setup: Setup,
+    origin: Mapping[str, Any],
+    means: _Means,
+) -> Finish:
+    with _opened(plan, folder, setup, origin) as run:
         try:
             if setup.workload == DEFAULT_WORKLOAD and not run.recorder.finished:
-                build_datasets(plan, setup.data_dir, watch.on_data)
-            with interrupts(watch.on_interrupt) as stop:
-                run.drive(driver, address, num_cpus, watch, stop)
+                build_datasets(plan, setup.data_dir, means.watch.on_data)
+            with interrupts(means.watch.on_interrupt) as stop:
+                run.drive(means, stop)
             run.interrupted = stop.is_set() and not run.recorder.finished
         except KeyboardInterrupt:
             run.interrupted = True
@@ -140,44 +172,47 @@ class _Run:
         assert self._finish is not None, "a session must be left before its finish is known"
         return self._finish
 
-    def drive(
-        self, driver: Driver, address: str | None, num_cpus: int | None, watch: Watch, stop: threading.Event
-    ) -> None:
+    def drive(self, means: _Means, stop: threading.Event) -> None:
         """Let the driver run until everything is done or drained."""
 
         def changed() -> None:
             if time.monotonic() - self._viewed_at >= VIEW_S:
                 self._viewed_at = time.monotonic()
-                watch.on_change(self.snapshot())
+                means.watch.on_change(self.snapshot())
 
-        watch.on_change(self.snapshot())
+        means.watch.on_change(self.snapshot())
         if not self.recorder.finished:
-            resources, data_dir = self.plan.resources, self.setup.data_dir
-            if driver == "inline":
-                run_inline(
-                    self.recorder,
-                    self.setup.workload,
-                    data_dir=data_dir,
-                    checkpoint_seconds=resources.checkpoint_seconds,
-                    on_change=changed,
-                    stop=stop,
-                )
+            if means.driver == "inline":
+                self._run_inline(changed, stop)
             else:
-                with ray_environment(private=address is None):
-                    from orchestrator.drivers.ray_tune import run_ray
+                self._run_ray(means, changed, stop)
+        means.watch.on_change(self.snapshot())
 
-                    run_ray(
-                        self.recorder,
-                        self.setup.workload,
-                        resources=resources,
-                        data_dir=data_dir,
-                        address=address,
-                        num_cpus=num_cpus,
-                        on_change=changed,
-                        stop=stop,
-                        check=self.heartbeat.check,
-                    )
-        watch.on_change(self.snapshot())
+    def _run_inline(self, changed: Callable[[], None], stop: threading.Event) -> None:
+        run_inline(
+            self.recorder,
+            self.setup.workload,
+            data_dir=self.setup.data_dir,
+            checkpoint_seconds=self.plan.resources.checkpoint_seconds,
+            on_change=changed,
+            stop=stop,
+        )
+
+    def _run_ray(self, means: _Means, changed: Callable[[], None], stop: threading.Event) -> None:
+        with ray_environment(private=means.address is None):
+            from orchestrator.drivers.ray_tune import run_ray
+
+            run_ray(
+                self.recorder,
+                self.setup.workload,
+                resources=self.plan.resources,
+                data_dir=self.setup.data_dir,
+                address=means.address,
+                num_cpus=means.num_cpus,
+                on_change=changed,
+                stop=stop,
+                check=self.heartbeat.check,
+            )
 
     def snapshot(self) -> Snapshot:
         return Snapshot(self.recorder.progress(), self.recorder.held_open_s(), self.recorder.draining)
@@ -193,7 +228,7 @@ class _Run:
 
 
 @contextmanager
-def _opened(plan: Plan, folder: SweepFolder, setup: Setup) -> Iterator[_Run]:
+def _opened(plan: Plan, folder: SweepFolder, setup: Setup, origin: Mapping[str, Any]) -> Iterator[_Run]:
     """Ledger, lease, heartbeat and follower, all let go of at the end, whatever happens."""
     _refuse_lost_ledger(folder, setup)
     url = setup.ledger_url(folder)
@@ -203,7 +238,7 @@ def _opened(plan: Plan, folder: SweepFolder, setup: Setup) -> Iterator[_Run]:
         untracked = "the sweep ended with an error"
         try:
             with Heartbeat(ledger, lease) as heartbeat:
-                recorder = Recorder(plan, ledger, lease, folder, provenance=provenance().to_json())
+                recorder = Recorder(plan, ledger, lease, folder, provenance=origin)
                 run = _Run(plan, setup, recorder, heartbeat)
                 if setup.tracking_uri is not None:
                     follower = start_follower(folder, url, setup.tracking_uri)

@@ -42,23 +42,25 @@ def publish(plan: Plan, folder: SweepFolder, spec: str, provenance: Mapping[str,
     """Create the folder with all its files, or nothing. Raises InputError if there is something already."""
     root = folder.root.resolve()
     _refuse_existing(plan, SweepFolder(root))
-    root.parent.mkdir(parents=True, exist_ok=True)
-    _clear_abandoned(root)
     building = SweepFolder(root.with_name(f".{root.name}{_BUILDING}{os.getpid()}-{uuid.uuid4().hex[:8]}"))
-    building.root.mkdir()
     try:
+        root.parent.mkdir(parents=True, exist_ok=True)
+        _clear_abandoned(root)
+        building.root.mkdir()
         _write(building.spec, spec)
         _write(building.provenance, json.dumps(provenance, indent=2, sort_keys=True) + "\n")
         _write(building.root / SETUP, json.dumps(_setup_to_json(setup), indent=2, sort_keys=True) + "\n")
         _write(building.plan, to_json(plan))
         _flush(building.root)
-        try:
-            building.root.rename(root)
-        except OSError as error:
-            # Another launch was faster; an empty folder would have been replaced.
-            _refuse_existing(plan, SweepFolder(root))
-            raise StoreError(f"the sweep's folder {root} could not be made: {error}") from error
+        building.root.rename(root)
         _flush(root.parent)
+    except OSError as error:
+        # Perhaps another launch was faster: an empty folder would have been replaced.
+        _refuse_existing(plan, SweepFolder(root))
+        raise StoreError(
+            f"the sweep's folder {root} could not be made: {error}; free some space, make the folder above "
+            "it writable, or choose another one with --runs"
+        ) from error
     finally:
         shutil.rmtree(building.root, ignore_errors=True)
 
@@ -98,7 +100,7 @@ def _refuse_existing(plan: Plan, folder: SweepFolder) -> None:
             else "it was launched from another spec: choose another name, or delete its folder"
         )
         raise InputError(f"a sweep is launched once, and {folder.name!r} exists in {folder.root}; {remedy}")
-    if folder.root.exists() and any(folder.root.iterdir()):
+    if folder.root.is_file() or (folder.root.is_dir() and any(folder.root.iterdir())):
         raise InputError(
             f"a sweep must get a folder of its own, and {folder.root} holds files that are no sweep; "
             "choose another name, or move them"

@@ -1,0 +1,42 @@
+"""Data is built before workers start: what arms train on, validate with and are confirmed on, each once."""
+
+from dataclasses import replace
+
+from orchestrator.drivers.datasets import build_datasets
+from orchestrator.plan.types import ConfirmPlan
+from tests.support.plans import make_arm, make_plan
+from trainables.data.store import split_path
+from trainables.tasks import task_config
+
+SMALL = {"name": "listops", "trees": 400, "near_iid_examples": 20, "valid_examples": 20, "test_examples": 10}
+
+
+def plan_on(*tasks, splits=()):
+    arms = [make_arm(f"arm-{number}") for number in range(len(tasks))]
+    arms = [
+        replace(arm, settings={**arm.settings, "task": task}) for arm, task in zip(arms, tasks, strict=True)
+    ]
+    return replace(make_plan(arms), confirm=ConfirmPlan(1, (7,), splits))
+
+
+def built(task, data_dir):
+    folder = split_path(task_config(task), "train", data_dir).parent
+    return {each.stem for each in folder.glob("*.arrow")} if folder.exists() else set()
+
+
+def test_arms_of_one_task_share_its_data(tmp_path):
+    told = []
+    build_datasets(plan_on(SMALL, dict(SMALL)), tmp_path, lambda *each: told.append(each))
+    assert built(SMALL, tmp_path) == {"train", "valid"}
+    assert told == [
+        ("listops", "train", 0, 2),
+        ("listops", "valid", 1, 2),
+        ("listops", "valid", 2, 2),
+    ]
+
+
+def test_every_task_and_confirmed_split_is_built(tmp_path):
+    other = {**SMALL, "data_seed": 1}
+    build_datasets(plan_on(SMALL, other, splits=("near-iid",)), tmp_path)
+    for task in (SMALL, other):
+        assert built(task, tmp_path) == {"train", "valid", "near-iid"}

@@ -1,0 +1,139 @@
+"""The folder of a sweep is there whole or not at all, and made once."""
+
+import json
+import multiprocessing
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.drivers import launch_folder
+from orchestrator.drivers.launch_folder import Setup, launched_plan, publish, read_setup
+from orchestrator.errors import InputError, StoreError
+from orchestrator.identity import SweepFolder
+from tests.support.plans import make_plan
+
+PLAN = make_plan(1, trials_per_arm=1, seeds=())
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return SweepFolder(tmp_path / "all my runs" / "synthetic")
+
+
+def made(folder, plan=PLAN, **more):
+    setup = Setup(Path("data"), **more)
+    publish(plan, folder, "name: synthetic\n", {"commit": "c0ffee"}, setup)
+    return setup
+
+
+def test_everything_is_in_it_and_nothing_beside_it(folder):
+    setup = made(folder, workload="m:C", storage="postgresql://u@h/d", tracking_uri="http://h:1")
+    assert launched_plan(folder) == PLAN
+    assert read_setup(folder) == replace(setup, data_dir=Path.cwd() / "data")
+    assert folder.spec.read_text() == "name: synthetic\n"
+    assert json.loads(folder.provenance.read_text()) == {"commit": "c0ffee"}
+    assert [each.name for each in folder.root.parent.iterdir()] == ["synthetic"]
+
+
+def test_the_ledger_is_in_the_folder_unless_said_otherwise(folder):
+    assert Setup(Path("data")).ledger_url(folder) == folder.ledger_url
+    assert Setup(Path("data"), storage="postgresql://u@h/d").ledger_url(folder) == "postgresql://u@h/d"
+
+
+def test_a_second_launch_is_pointed_to_resume(folder):
+    made(folder)
+    with pytest.raises(
+        InputError, match=r"launched once, and 'synthetic' exists .* `haltsweep resume synthetic`"
+    ):
+        made(folder)
+
+
+def test_another_spec_under_the_same_name_is_refused(folder):
+    made(folder)
+    before = folder.plan.read_bytes()
+    with pytest.raises(InputError, match="it was launched from another spec: choose another name"):
+        made(folder, replace(PLAN, spec_digest="another"))
+    assert folder.plan.read_bytes() == before
+
+
+def test_a_folder_of_somebody_else_is_left_alone(folder):
+    folder.root.mkdir(parents=True)
+    (folder.root / "thesis.tex").write_text("a year of work")
+    with pytest.raises(InputError, match="holds files that are no sweep; choose another name"):
+        made(folder)
+    assert (folder.root / "thesis.tex").read_text() == "a year of work"
+
+
+def test_an_empty_folder_is_taken(folder):
+    folder.root.mkdir(parents=True)
+    made(folder)
+    assert launched_plan(folder) == PLAN
+
+
+def test_a_file_in_its_place(folder):
+    folder.root.parent.mkdir(parents=True)
+    folder.root.write_text("")
+    with pytest.raises((InputError, StoreError), match=re.escape(str(folder.root))):
+        made(folder)
+
+
+def test_what_cannot_be_written_leaves_nothing(folder, monkeypatch):
+    def full(file, text):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(launch_folder, "_write", full)
+    with pytest.raises(StoreError, match=r"could not be made: .*No space left on device; free some space"):
+        made(folder)
+    assert not list(folder.root.parent.iterdir())
+
+
+def _launch(folder, results):
+    try:
+        made(folder)
+        results.put("made")
+    except InputError:
+        results.put("refused")
+
+
+def test_of_many_launches_at_once_one_succeeds(folder):
+    context = multiprocessing.get_context("spawn")
+    results = context.Queue()
+    racers = [context.Process(target=_launch, args=(folder, results)) for _ in range(3)]
+    for each in racers:
+        each.start()
+    for each in racers:
+        each.join()
+    assert sorted(results.get() for _ in racers) == ["made", "refused", "refused"]
+    assert [each.name for each in folder.root.parent.iterdir()] == ["synthetic"]
+
+
+def test_what_killed_launches_left_is_cleared_and_what_live_ones_make_is_not(folder):
+    folder.root.parent.mkdir(parents=True)
+    dead = folder.root.parent / f".synthetic.launching-{2**22 + 1}-aa"
+    alive = folder.root.parent / f".synthetic.launching-{os.getpid()}-bb"
+    for each in (dead, alive):
+        each.mkdir()
+        (each / "spec.yaml").touch()
+    made(folder)
+    assert not dead.exists()
+    assert alive.exists()
+
+
+def test_what_was_never_launched_cannot_be_resumed(folder):
+    with pytest.raises(InputError, match=r"must have been launched before it is resumed, and .* holds none"):
+        launched_plan(folder)
+
+
+@pytest.mark.parametrize("text", [None, "{", "{}", '{"data_dir": "d", "unknown": 1}'])
+def test_a_damaged_setup_is_named(folder, text):
+    made(folder)
+    file = folder.root / launch_folder.SETUP
+    if text is None:
+        file.unlink()
+    else:
+        file.write_text(text)
+    with pytest.raises(StoreError, match=r"launch.json must be as haltsweep wrote it, and cannot be read"):
+        read_setup(folder)

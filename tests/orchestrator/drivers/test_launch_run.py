@@ -1,0 +1,212 @@
+"""A sweep from launch to finish: what is told, what is left, what is refused. Crashes are in tests/faults."""
+
+import threading
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.drivers import launch
+from orchestrator.drivers.launch import Finish, Setup, Watch, resume_sweep, run_sweep
+from orchestrator.errors import InputError, LeaseLost, StoreError
+from orchestrator.identity import SweepFolder
+from orchestrator.ledger.events import EventKind
+from orchestrator.ledger.lease import Holder, LeaseHeld
+from orchestrator.ledger.store import Ledger
+from orchestrator.plan.types import Resources
+from orchestrator.trials import OutcomeKind
+from tests.support.plans import make_arm, make_plan
+from tests.support.workloads import PATH
+
+SPEC = "name: synthetic\n"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return SweepFolder(tmp_path / "runs" / "synthetic")
+
+
+@pytest.fixture
+def setup(tmp_path):
+    return Setup(tmp_path / "data", PATH)
+
+
+def small(**more):
+    return make_plan(2, trials_per_arm=2, seeds=(7,), **more)
+
+
+def events(folder):
+    with Ledger.open(folder.ledger_url, folder.name) as ledger:
+        return list(ledger.events())
+
+
+def test_a_sweep_runs_to_its_end_and_lets_go(folder, setup):
+    finish = run_sweep(small(), folder, setup, SPEC, driver="inline")
+    assert finish == Finish(Counter({OutcomeKind.FINISHED: 6}), 0, interrupted=False, untracked="")
+    assert finish.exit_code == 0
+    written = events(folder)
+    assert written[0].kind is EventKind.OPENED
+    assert written[0].payload["provenance"]["python"]
+    assert (written[-1].kind, written[-1].payload) == (EventKind.CLOSED, {"reason": "done"})
+    with Ledger.open(folder.ledger_url, folder.name) as ledger:
+        assert ledger.lease() is None
+    assert not [each for each in threading.enumerate() if each.name == "haltsweep-heartbeat"]
+
+
+def test_failed_trials_show_in_the_exit_code(folder, setup):
+    plan = make_plan([make_arm("one", fault="raise"), make_arm("two")], trials_per_arm=2, seeds=())
+    finish = run_sweep(plan, folder, setup, SPEC, driver="inline")
+    assert (finish.counts, finish.exit_code) == (
+        {OutcomeKind.CRASHED: 2, OutcomeKind.FINISHED: 2},
+        1,
+    )
+
+
+@pytest.mark.parametrize(
+    ("finish", "code"),
+    [
+        (Finish({OutcomeKind.PRUNED: 3, OutcomeKind.FINISHED: 1}, 0, interrupted=False, untracked="away"), 0),
+        (Finish({OutcomeKind.DIVERGED: 1}, 0, interrupted=False, untracked=""), 1),
+        (Finish({OutcomeKind.FINISHED: 1}, 2, interrupted=False, untracked=""), 1),
+        (Finish({OutcomeKind.CRASHED: 1}, 2, interrupted=True, untracked=""), 130),
+    ],
+)
+def test_exit_codes(finish, code):
+    assert finish.exit_code == code
+
+
+def test_it_is_watched_from_the_first_moment_to_the_last(folder, setup):
+    seen = []
+    run_sweep(small(), folder, setup, SPEC, driver="inline", watch=Watch(on_change=seen.append))
+    assert [each.arm for each in seen[0].arms] == ["arm-0", "arm-1"]
+    assert sum(each.ended for each in seen[0].arms) == 0
+    assert sum(each.ended for each in seen[-1].arms) == 6
+    assert seen[-1].held_open_s >= 0
+    assert not seen[-1].draining
+
+
+def interrupting(monkeypatch, changes, times=1):
+    """Ctrl-C after so many recorded changes."""
+    import os
+    import signal
+
+    original = launch.run_inline
+
+    def run_inline(*arguments, on_change, **more):
+        count = 0
+
+        def changed():
+            nonlocal count
+            count += 1
+            if count == changes:
+                for _ in range(times):
+                    os.kill(os.getpid(), signal.SIGINT)
+            on_change()
+
+        original(*arguments, on_change=changed, **more)
+
+    monkeypatch.setattr(launch, "run_inline", run_inline)
+
+
+def test_an_interrupted_sweep_is_resumed_to_the_same_end(folder, setup, monkeypatch, tmp_path):
+    told = []
+    with monkeypatch.context() as patch:
+        interrupting(patch, changes=5)
+        watch = Watch(on_interrupt=lambda: told.append("told"))
+        finish = run_sweep(small(), folder, setup, SPEC, driver="inline", watch=watch)
+    assert (finish.interrupted, finish.exit_code, told) == (True, 130, ["told"])
+    assert finish.left == 6 - finish.counts[OutcomeKind.FINISHED] > 0
+    assert events(folder)[-1].payload == {"reason": "interrupted"}
+    finish = resume_sweep(folder, driver="inline")
+    assert finish == Finish(Counter({OutcomeKind.FINISHED: 6}), 0, interrupted=False, untracked="")
+
+
+def test_a_second_interrupt_ends_the_session_in_order(folder, setup, monkeypatch):
+    with monkeypatch.context() as patch:
+        interrupting(patch, changes=5, times=2)
+        finish = run_sweep(small(), folder, setup, SPEC, driver="inline")
+    assert (finish.interrupted, finish.exit_code) == (True, 130)
+    assert events(folder)[-1].kind is EventKind.CLOSED
+    with Ledger.open(folder.ledger_url, folder.name) as ledger:
+        assert ledger.lease() is None
+    assert resume_sweep(folder, driver="inline").counts == {OutcomeKind.FINISHED: 6}
+
+
+def test_the_budget_ends_a_sweep_without_an_interrupt(folder, setup):
+    plan = small(wall_clock_hours=0.0)
+    finish = run_sweep(plan, folder, setup, SPEC, driver="inline")
+    assert (finish.left, finish.interrupted, finish.exit_code) == (6, False, 1)
+    assert events(folder)[-1].payload == {"reason": "budget"}
+
+
+def test_what_cannot_be_imported_is_refused_before_anything_is_made(folder, setup):
+    with pytest.raises(InputError, match="got 'nowhere:Nothing'"):
+        run_sweep(small(), folder, replace(setup, workload="nowhere:Nothing"), SPEC, driver="inline")
+    assert not folder.root.exists()
+
+
+def test_a_file_store_for_mlflow_ends_before_a_trial_begins(folder, setup):
+    with pytest.raises(InputError, match="is a file store"):
+        run_sweep(small(), folder, replace(setup, tracking_uri="mlruns"), SPEC, driver="inline")
+    assert not folder.root.exists()
+
+
+def test_two_sessions_at_once_are_refused(folder, setup):
+    run_sweep(small(), folder, setup, SPEC, driver="inline")
+    with Ledger.open(folder.ledger_url, folder.name) as ledger:
+        lease = ledger.claim(Holder.current())
+        with pytest.raises(LeaseHeld, match="must have one holder at a time"):
+            resume_sweep(folder, driver="inline")
+        ledger.release(lease)
+
+
+def test_a_session_that_lost_its_lease_stops_and_writes_nothing(folder, setup, monkeypatch):
+    original = launch.run_inline
+
+    def run_inline(recorder, *arguments, **more):
+        with Ledger.open(folder.ledger_url, folder.name) as other:
+            thief = replace(Holder.current(), pid=1, host="elsewhere")
+            monkeypatch.setattr("orchestrator.ledger.store._free", lambda *_: True)
+            other.claim(thief)
+        original(recorder, *arguments, **more)
+
+    monkeypatch.setattr(launch, "run_inline", run_inline)
+    with pytest.raises(LeaseLost, match="it was taken by process 1 on 'elsewhere'"):
+        run_sweep(small(), folder, setup, SPEC, driver="inline")
+    assert [each.kind for each in events(folder)] == [EventKind.OPENED]
+
+
+def test_a_ledger_that_vanished_is_not_made_anew(folder, setup):
+    run_sweep(small(), folder, setup, SPEC, driver="inline")
+    folder.ledger.unlink()
+    with pytest.raises(StoreError, match="must be there, for the sweep has begun, and it is not; restore"):
+        resume_sweep(folder, driver="inline")
+    assert not folder.ledger.exists()
+
+
+def test_a_sweep_that_never_began_is_begun_by_resume(folder, setup):
+    launch.publish(small(), folder, SPEC, {}, setup)
+    assert resume_sweep(folder, driver="inline").counts == {OutcomeKind.FINISHED: 6}
+
+
+def test_long_trials_keep_their_lease(folder, setup, monkeypatch):
+    """One step takes longer than the lease lasts: the heartbeat renews it."""
+    renewed = threading.Event()
+    original = Ledger.renew
+
+    def renew(ledger, lease):
+        try:
+            return original(ledger, lease)
+        finally:
+            renewed.set()
+
+    monkeypatch.setattr(Ledger, "renew", renew)
+    monkeypatch.setattr(launch, "Heartbeat", lambda ledger, lease: HEARTBEAT(ledger, lease, period_s=0.01))
+    arm = make_arm("slow", sleep_s=0.05)
+    plan = make_plan([arm], trials_per_arm=1, seeds=(), resources=Resources(checkpoint_seconds=100.0))
+    finish = run_sweep(plan, folder, setup, SPEC, driver="inline")
+    assert renewed.is_set()
+    assert finish.exit_code == 0
+
+
+HEARTBEAT = launch.Heartbeat

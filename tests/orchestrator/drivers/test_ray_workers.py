@@ -1,0 +1,96 @@
+"""Workers of the Ray driver: used again while they are clean, with the threads that were asked for."""
+
+import threading
+
+import pytest
+
+from orchestrator.drivers.jobs import Orders
+from orchestrator.drivers.ray_settings import ray_environment
+from orchestrator.drivers.session import Session
+from orchestrator.errors import InputError
+from orchestrator.ledger.events import EventKind
+from orchestrator.plan.types import Resources
+from tests.support.logs import MemoryLog, record
+from tests.support.plans import make_plan
+from tests.support.ray_workloads import LEAKING, TELLING
+
+TRIALS = 4
+
+
+@pytest.fixture(scope="module")
+def connected(tmp_path_factory):
+    """A Ray with two CPUs; yields a folder for Tune."""
+    with ray_environment(private=True):
+        from orchestrator.drivers.ray_cluster import cluster
+
+        with cluster(None, num_cpus=2):
+            yield tmp_path_factory.mktemp("scratch")
+
+
+def facts(connected, tmp_path, workload, resources):
+    """What the workers told, by trial in order of asking."""
+    from orchestrator.drivers.ray_tune import run_session
+
+    log = MemoryLog()
+    plan = make_plan(1, trials_per_arm=TRIALS, seeds=(), resources=resources)
+    recorder = record(plan, log, root=tmp_path / "sweep")
+    orders = Orders(workload, 1000.0, resources.cpus, resources.gpus, tmp_path / "data")
+    run_session(Session(recorder, lambda: 1, threading.Event()), orders, connected)
+    assert recorder.finished
+    last = {each.trial_id: each.payload["metrics"] for each in log.of(EventKind.MEASURED)}
+    assert len(last) == TRIALS
+    return list(last.values())
+
+
+@pytest.mark.slow
+def test_a_clean_worker_is_used_again_with_its_threads(connected, tmp_path):
+    told = facts(connected, tmp_path, TELLING, Resources(cpus=2))
+    assert len({each["worker/pid"] for each in told}) == 1
+    assert {each["worker/threads"] for each in told} == {2.0}
+    assert {each["worker/omp"] for each in told} == {2.0}
+
+
+@pytest.mark.slow
+def test_a_trial_without_gpus_sees_none_and_a_share_of_a_cpu_has_a_thread(connected, tmp_path):
+    told = facts(connected, tmp_path, TELLING, Resources(cpus=0.5))
+    assert {each["worker/devices"] for each in told} == {0.0}
+    assert {each["worker/threads"] for each in told} == {1.0}
+    assert all(each["worker/in_folder_of_launcher"] for each in told), "workers are not moved elsewhere"
+
+
+@pytest.mark.slow
+def test_a_worker_that_keeps_memory_is_replaced(connected, tmp_path):
+    told = facts(connected, tmp_path, LEAKING, Resources(cpus=1))
+    # The first trial of a process sets its base line, so it is found out after the second.
+    pids = [each["worker/pid"] for each in told]
+    assert pids[0] == pids[1] != pids[2] == pids[3]
+
+
+@pytest.mark.slow
+def test_a_trial_that_fits_nowhere_is_refused(connected):
+    from orchestrator.drivers.ray_cluster import slot_counter
+
+    told = (
+        r"a trial must fit on one node: it asks for cpus=3 and gpus=0, and there is a node with CPU=2 GPU=0"
+    )
+    with pytest.raises(InputError, match=told):
+        slot_counter(Resources(cpus=3), elastic=False)
+    assert slot_counter(Resources(cpus=3), elastic=True)() == 1, "asking is what makes a cluster grow"
+    assert slot_counter(Resources(cpus=1), elastic=False)() == 2
+
+
+@pytest.mark.slow
+def test_an_address_where_no_ray_is(monkeypatch):
+    from orchestrator.drivers import ray_cluster
+
+    def refuse(**_):
+        raise ConnectionError("nobody there")
+
+    monkeypatch.setattr(ray_cluster.ray, "init", refuse)
+    with (
+        pytest.raises(
+            InputError, match=r"must be that of a running Ray cluster, got '127.0.0.1:1': nobody there"
+        ),
+        ray_cluster.cluster("127.0.0.1:1", None),
+    ):
+        pass
