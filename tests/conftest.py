@@ -1,7 +1,8 @@
-"""Checks every shape and type that models and their parts write in signatures, while tests run."""
+"""For all tests: shapes and types in signatures are checked, and fast tests come before slow ones."""
 
 import os
 
+import pytest
 from hypothesis import settings
 from jaxtyping import install_import_hook
 
@@ -15,3 +16,8 @@ install_import_hook(
 # A slow machine is no failure.
 settings.register_profile("haltsweep", deadline=None)
 settings.load_profile("haltsweep")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A mistake shall show within seconds where it can."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
