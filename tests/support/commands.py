@@ -41,7 +41,7 @@ profiles:
   short:
     search: null
     baseline.train.steps: 2
-    confirm.seeds: [101]
+    confirm.seeds: [5, 6]
 """
 """Two arms, eight trials, a second of work."""
 
