@@ -15,7 +15,7 @@ from trainables.layers.dropout import set_dropout_context
 from trainables.types import Batch, Encoded, Output, TaskShape
 
 SHAPE = TaskShape(head="classify", vocabulary_size=7, num_classes=5, pad_id=6, length_max=20)
-SMALL = {"width": 12, "heads": 2, "feedforward_width": 10, "max_layers": 6, "layers": 3}
+SMALL = {"width": 12, "heads": 2, "feedforward_width": 10, "max_layers": 6, "layers": 3, "test_layers": 4}
 HALTS: dict[str, dict[str, Any] | None] = {
     "sequence": {"unit": "sequence"},
     "token": {"unit": "token"},
@@ -23,13 +23,23 @@ HALTS: dict[str, dict[str, Any] | None] = {
     "sequence-prefix": {"unit": "sequence", "rule": "prefix", "threshold": 0.9},
     "nobody": None,
 }
+ARMS: dict[str, dict[str, dict[str, Any]]] = {
+    "ndr": {
+        "relative": {"geometric": False},
+        "ungated": {"gate": False},
+        "unnormalised": {"normalise_rows": False, "direction": False, "pooling": "start"},
+    },
+}
+"""Arms that are built of other parts, model by model."""
 SEED = 3
 
 
 def variants(name: str) -> dict[str, dict[str, Any]]:
-    """Small settings of a model: one for each way to halt, or just one if it has no such field."""
+    """Small settings of a model: its arms, or one for each way to halt."""
     fields = catalog.load("models", name).Config.model_fields
     base = {"name": name} | {field: value for field, value in SMALL.items() if field in fields}
+    if name in ARMS:
+        return {name: base} | {f"{name}-{label}": base | arm for label, arm in ARMS[name].items()}
     if "halt" not in fields:
         return {name: base}
     return {f"{name}-{label}": base | {"halt": halt} for label, halt in HALTS.items()}

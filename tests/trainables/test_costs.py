@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from trainables import costs
+from trainables import catalog, costs
 from trainables.assembly import build_model, model_config
 from trainables.layers.dropout import set_dropout_context
 from trainables.types import Batch, TaskShape
@@ -22,6 +22,10 @@ ARMS: dict[str, dict[str, Any]] = {
     "gut.no_global_halt": {"name": "universal", "halt": {"unit": "token"}},
     "gut.no_halt": {"name": "universal", "halt": None},
     "gut.origin_1": {"name": "universal", "halt": {"origin": 1}},
+    "ndr": {"name": "ndr"},
+    "ndr.no_gate": {"name": "ndr", "gate": False},
+    "ndr.no_geometric": {"name": "ndr", "geometric": False},
+    "ndr.no_direction": {"name": "ndr", "direction": False},
 }
 
 
@@ -58,6 +62,23 @@ def test_parameters_are_those_of_the_published_systems() -> None:
         assert costs.parameters(model) == count
 
 
+def test_parameters_of_the_neural_data_router_by_hand() -> None:
+    """At the published sizes: width 512, 16 heads of 32, feed-forward 1,024."""
+    width, heads, feedforward_width = 512, 16, 1024
+    expected = {
+        "attention": 4 * width**2 + (width * 2 * heads + 2 * heads) + width + 3,
+        "feedforward": 2 * width * feedforward_width + feedforward_width + width,
+        "gate": 2 * (width**2 + width),
+        "norm": 2 * 2 * width,
+        "readout": (width * width + width) + (width * 10 + 10),
+        "embedding": 18 * width,
+        "boundaries": 2 * width,
+    }
+    model = build_model(ARMS["ndr"], LISTOPS, seed=0, device="meta")
+    assert costs.parameters_by_group(model) == expected
+    assert sum(expected.values()) == 2_921_005
+
+
 def test_groups_of_parameters_are_those_of_the_parts() -> None:
     part = published()
     model = build_model(ARMS["gut"], LISTOPS, seed=0, device="meta")
@@ -72,7 +93,10 @@ def small(arm: str, **more: Any) -> dict[str, Any]:
     sizes = {"width": 24, "heads": 2, "head_width": 8, "feedforward_width": 40, **more}
     if ARMS[arm]["name"] == "universal":
         sizes["max_layers"] = 4
-    return ARMS[arm] | sizes
+    if ARMS[arm]["name"] == "ndr":
+        sizes |= {"layers": 3, "test_layers": 4}
+    fields = catalog.load("models", ARMS[arm]["name"]).Config.model_fields
+    return ARMS[arm] | {field: value for field, value in sizes.items() if field in fields}
 
 
 def batch(rows: int, length: int) -> Batch:
@@ -83,7 +107,7 @@ def batch(rows: int, length: int) -> Batch:
 @pytest.mark.parametrize("arm", ARMS)
 def test_flops_are_what_the_counter_counts(arm: str) -> None:
     raw = small(arm, attention="math")
-    if ARMS[arm]["name"] == "universal":
+    if "early_exit" in catalog.load("models", raw["name"]).Config.model_fields:
         raw["early_exit"] = "none"
     config = model_config(raw)
     model = build_model(config, LISTOPS, seed=0).eval()
@@ -94,7 +118,7 @@ def test_flops_are_what_the_counter_counts(arm: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "arm", [arm for arm in ARMS if ARMS[arm].get("halt", {}) is not None and arm != "transformer"]
+    "arm", [arm for arm in ARMS if ARMS[arm]["name"] == "universal" and ARMS[arm].get("halt", {}) is not None]
 )
 def test_flops_of_the_least_depth_are_what_an_immediate_halt_costs(arm: str) -> None:
     config = model_config(small(arm, attention="math"))
@@ -168,3 +192,4 @@ def test_depth_range_of_arms_that_cannot_halt_is_one_depth() -> None:
     assert costs.depth_range(model_config(small("gut.no_halt")), 9) == (4, 4)
     assert costs.depth_range(model_config(small("gut", early_exit="none")), 9) == (4, 4)
     assert costs.depth_range(model_config(small("transformer")), 9) == (3, 3)
+    assert costs.depth_range(model_config(small("ndr")), 9) == (3, 4)

@@ -32,11 +32,14 @@ class Linear(nn.Linear, Initialised):
 
 
 class XavierLinear(nn.Linear, Initialised):
-    """Xavier-uniform weights; biases all but zero, N(0, (1e-6)^2)."""
+    """Xavier-uniform weights; biases all but `bias_mean`, N(bias_mean, (1e-6)^2)."""
 
-    def __init__(self, inputs: int, outputs: int, *, bias: bool = True, gain: float = 1.0) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, *, bias: bool = True, gain: float = 1.0, bias_mean: float = 0.0
+    ) -> None:
         super().__init__(inputs, outputs, bias=bias)
         self.gain = gain
+        self.bias_mean = bias_mean
 
     def initialise(self, stream: Stream) -> None:
         """Weight, then bias."""
@@ -44,7 +47,7 @@ class XavierLinear(nn.Linear, Initialised):
         with torch.no_grad():
             self.weight.uniform_(-bound, bound, generator=stream("weight"))
             if self.bias is not None:
-                self.bias.normal_(0, TINY_BIAS_STD, generator=stream("bias"))
+                self.bias.normal_(self.bias_mean, TINY_BIAS_STD, generator=stream("bias"))
 
 
 class LayerNorm(nn.LayerNorm, Initialised):
@@ -70,4 +73,21 @@ class Vector(Initialised):
 
     def forward(self) -> Tensor:
         """The vectors themselves."""
+        return self.weight
+
+
+class Constant(Initialised):
+    """Learned numbers that all start at `value`."""
+
+    def __init__(self, *shape: int, value: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(shape))
+        self.value = value
+
+    def initialise(self, stream: Stream) -> None:  # noqa: ARG002 nothing random here
+        """Draws nothing."""
+        nn.init.constant_(self.weight, self.value)
+
+    def forward(self) -> Tensor:
+        """The numbers themselves."""
         return self.weight

@@ -25,7 +25,7 @@ class Tokens:
     @classmethod
     def of(cls, packing: Packing, head_width: int, dtype: torch.dtype) -> "Tokens":
         """All tokens of a full batch, positions counted from 0 in each row."""
-        place = packing.row * ROW_STRIDE + packing.column
+        place = packed_places(packing)
         query, key = rotations(packing.column, packing.width, head_width, dtype)
         return cls(packing, place, query, key)
 
@@ -46,6 +46,11 @@ class KeysValues:
     keys: Float[Tensor, "L H E"]
     values: Float[Tensor, "L H E"]
     packing: Packing
+
+
+def packed_places(packing: Packing) -> Int[Tensor, " M"]:
+    """Place of every packed token of a full batch."""
+    return packing.row * ROW_STRIDE + packing.column
 
 
 def batch_places(padded: Int[Tensor, "N S"]) -> Int[Tensor, "N S"]:

@@ -1,0 +1,178 @@
+"""Attention of the Neural Data Router: a query tries the other positions outwards, the nearest match wins.
+
+Source: Csordas, Irie and Schmidhuber, The Neural Data Router, with their released code; restated in Ray
+Chowdhury and Caragea, On the Design Space Between Transformers and Recursive Neural Nets, Eq. 4-7. With a
+match probability C_ij = sigmoid(logit_ij), never with itself or padding,
+
+    A_ij = C_ij * prod_{k in S_ij} (1 - C_ik),
+
+where S_ij holds all k other than i and j that are nearer to i than j is, and for j < i also the one as far to
+the right: of two equally far positions the right one is tried first. Both sides of an S_ij are windows around
+i, so in log space every product is a difference of two cumulative sums.
+
+The logit is scale * (q_i + u) . k_j + bias, and one of two numbers that query i has for all that comes after
+it and all that comes before it (direction sensitivity), which the second source leaves out of Eq. 5 as a
+detail. Row normalisation is a softmax over log A; the released code divides by a sum kept above 1e-12.
+"""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from trainables.layers.dropout import KeyedDropout
+from trainables.layers.linear import Constant, Linear, XavierLinear
+from trainables.layers.packing import Packing
+from trainables.layers.precision import sum_dtype
+
+SINUSOID_BASE = 10_000.0
+
+
+def log_nearest_match(
+    logits: Float[Tensor, "B H T T"], keys: Bool[Tensor, "B T"]
+) -> Float[Tensor, "B H T T"]:
+    """log A: for every query, the log-probability that each key is the nearest match; right-padded `keys`."""
+    here = torch.arange(logits.shape[-1], device=logits.device)
+    query, key = here[:, None], here
+    never = (query == key) | ~keys[:, None, None]
+    match = F.logsigmoid(logits).masked_fill(never, float("-inf"))
+    miss = F.logsigmoid(-logits).masked_fill(never, 0.0)
+    upto = miss.cumsum(-1)
+    mirror = 2 * query - key
+    # Indices that leave the row are clamped and replaced, so that no gradient is summed in random order.
+    across = upto.gather(-1, mirror.clamp(0, here.shape[0] - 1).expand_as(upto))
+    across = torch.where(mirror >= here.shape[0], upto[..., -1:], across)
+    across = torch.where(mirror < 0, 0.0, across)
+    nearer = torch.where(key > query, upto - miss - across, across - upto)
+    return match + nearer
+
+
+class RoutingAttention(nn.Module):
+    """What both kinds of attention share: projections without biases, a content bias, a learned scale.
+
+    Dropout takes elements of keys, not weights. Projections start Xavier-uniform by the size of one head.
+    """
+
+    def __init__(self, width: int, heads: int, head_width: int, dropout: float) -> None:
+        super().__init__()
+        inner = heads * head_width
+        gain = ((width + inner) / (width + head_width)) ** 0.5
+        self.query = XavierLinear(width, inner, bias=False, gain=gain)
+        self.key = XavierLinear(width, inner, bias=False, gain=gain)
+        self.value = XavierLinear(width, inner, bias=False, gain=gain)
+        self.output = XavierLinear(inner, width, bias=False, gain=gain)
+        self.content_bias = Constant(heads, head_width, value=0.0)
+        self.scale = Constant(1, value=head_width**-0.5)
+        self.key_dropout = KeyedDropout(dropout)
+        self.heads = heads
+
+    def weigh(
+        self,
+        x: Float[Tensor, "M D"],
+        queries: Float[Tensor, "M H E"],
+        content: Float[Tensor, "B H T T"],
+        packing: Packing,
+    ) -> Float[Tensor, "B H T T"]:
+        """Attention weights, given what queries with their bias find in keys, unscaled."""
+        raise NotImplementedError
+
+    def forward(
+        self, x: Float[Tensor, "M D"], packing: Packing, place: Int[Tensor, " M"]
+    ) -> Float[Tensor, "M D"]:
+        """What each token gathers from its row."""
+        queries = self.split(self.query(x))
+        keys = packing.pad(self.split(self.key_dropout(self.key(x), place)))
+        values = packing.pad(self.split(self.value(x)))
+        asking = packing.pad(queries + self.content_bias().to(queries.dtype))
+        content = asking.transpose(1, 2) @ keys.permute(0, 2, 3, 1)
+        weights = self.weigh(x, queries, content.to(sum_dtype(content.dtype)), packing)
+        gathered = (weights.to(values.dtype) @ values.transpose(1, 2)).transpose(1, 2)
+        out: Tensor = self.output(packing.unpad(gathered).flatten(1))
+        return out
+
+    def split(self, x: Float[Tensor, "M I"]) -> Float[Tensor, "M H E"]:
+        """One vector a head."""
+        return x.reshape(x.shape[0], self.heads, -1)
+
+
+class GeometricAttention(RoutingAttention):
+    """The nearest match wins."""
+
+    def __init__(
+        self, width: int, heads: int, head_width: int, dropout: float, *, direction: bool, normalise: bool
+    ) -> None:
+        super().__init__(width, heads, head_width, dropout)
+        self.bias = Constant(1, value=0.0)
+        self.direction = Linear(width, 2 * heads) if direction else None
+        self.direction_scale = Constant(1, value=1.0) if direction else None
+        self.normalise = normalise
+
+    def weigh(
+        self,
+        x: Float[Tensor, "M D"],
+        queries: Float[Tensor, "M H E"],  # noqa: ARG002 positions ask nothing here
+        content: Float[Tensor, "B H T T"],
+        packing: Packing,
+    ) -> Float[Tensor, "B H T T"]:
+        """A, its rows summing to one if they are to be normalised."""
+        logits = content * self.scale() + self.bias()
+        if self.direction is not None:
+            logits = logits + self._sides(x, packing).to(logits.dtype)
+        log_weights = log_nearest_match(logits, packing.mask)
+        return log_weights.softmax(-1) if self.normalise else log_weights.exp()
+
+    def _sides(self, x: Tensor, packing: Packing) -> Tensor:
+        """The numbers of each query for keys before it (first of a head's two) and after it."""
+        assert self.direction is not None
+        assert self.direction_scale is not None
+        both = packing.pad(self.direction(x) * self.direction_scale())
+        before, after = both.reshape(*both.shape[:2], self.heads, 2, 1).transpose(1, 2).unbind(3)
+        here = torch.arange(packing.width, device=x.device)
+        return torch.where(here > here[:, None], after, before)
+
+
+class RelativeAttention(RoutingAttention):
+    """Softmax over content and sinusoidal positions, which a gate takes relative to the query or absolute.
+
+    What the Neural Data Router is without geometric attention.
+    """
+
+    def __init__(self, width: int, heads: int, head_width: int, dropout: float) -> None:
+        super().__init__(width, heads, head_width, dropout)
+        self.position = XavierLinear(width, heads * head_width, bias=False)
+        self.position_bias = Constant(heads, head_width, value=0.0)
+        self.position_dropout = KeyedDropout(dropout)
+        self.relative = Linear(width, heads)
+
+    def weigh(
+        self,
+        x: Float[Tensor, "M D"],
+        queries: Float[Tensor, "M H E"],
+        content: Float[Tensor, "B H T T"],
+        packing: Packing,
+    ) -> Float[Tensor, "B H T T"]:
+        """Softmax over the keys of each row."""
+        asking = packing.pad(queries + self.position_bias().to(queries.dtype)).transpose(1, 2)
+        found = self._positions(x, packing.width).to(asking.dtype)
+        scores = (asking @ found.permute(1, 2, 0)).to(content.dtype)
+        here = torch.arange(packing.width, device=x.device)
+        offset = here - here[:, None] + packing.width - 1
+        relative = scores.gather(-1, offset.expand_as(content))
+        absolute = scores[..., packing.width - 1 :]
+        gate = packing.pad(self.relative(x)).sigmoid().transpose(1, 2)[..., None].to(content.dtype)
+        logits: Tensor = (content + gate * relative + (1 - gate) * absolute) * self.scale()
+        return logits.masked_fill(~packing.mask[:, None, None], float("-inf")).softmax(-1)
+
+    def _positions(self, x: Tensor, width: int) -> Tensor:
+        """What queries find in offsets from 1 - `width` to `width` - 1."""
+        offsets = torch.arange(1 - width, width, device=x.device)
+        codes = sinusoids(offsets, x.shape[-1]).to(self.position.weight.dtype)
+        found: Tensor = self.split(self.position_dropout(self.position(codes), offsets))
+        return found
+
+
+def sinusoids(position: Int[Tensor, " P"], width: int) -> Float[Tensor, "P D"]:
+    """Sine and cosine in turns, of p * 10000^(-2i/width) in the pair (2i, 2i+1)."""
+    pair = torch.arange((width + 1) // 2, device=position.device, dtype=torch.float64)
+    angle = position[:, None] * SINUSOID_BASE ** (-2 * pair / width)
+    return torch.stack((angle.sin(), angle.cos()), -1).flatten(1)[:, :width]

@@ -1,0 +1,221 @@
+"""Neural Data Router (NDR): one shared layer of geometric attention with a copy gate.
+
+Source: Csordas, Irie and Schmidhuber, The Neural Data Router, as run in Ray Chowdhury and Caragea, On the
+Design Space Between Transformers and Recursive Neural Nets, s. 3 and 7:
+
+    X  = LN(H + Drop(Attention(H)))
+    H' = G * LN(W2 Drop(ReLU(W1 X))) + (1 - G) * H          G = sigmoid(Wg2 Drop(ReLU(Wg1 X)))
+
+The gate starts all but shut (bias -3), and in training each position's gate is shut altogether with
+probability `gate_dropout`. Nothing halts: `layers` steps are taken in training and `test_layers` in every
+evaluation, validation included, as in the published runs.
+
+Published systems as settings (what is not named is the default):
+
+    NDR of Ray Chowdhury and Caragea            {}
+    NDR as first published (ListOps)            normalise_rows: false, pooling: start
+    - geometric attention                       geometric: false
+    - gate (a shared geometric Transformer)     gate: false
+
+Without the gate a layer is X, then LN(X + Drop(W2 Drop(ReLU(W1 X)))). Parts that arms share start from the
+same weights, so W2 starts as in the gated layer there; biases start at all but zero.
+"""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from trainables.layers.boundaries import NUM_BOUNDARIES, Boundaries, pool
+from trainables.layers.dropout import KeyedDropout
+from trainables.layers.geometric import GeometricAttention, RelativeAttention, RoutingAttention
+from trainables.layers.linear import LayerNorm, XavierLinear
+from trainables.layers.packing import Packing
+from trainables.layers.tokens import packed_places
+from trainables.layers.work import FLOAT_BYTES, linear_flops
+from trainables.settings import ModelSettings
+from trainables.types import Encoded
+
+GATE_BIAS = -3.0
+RELU_GAIN = 2**0.5
+TANH_GAIN = 5 / 3
+
+
+class Config(ModelSettings):
+    """Settings of the Neural Data Router."""
+
+    name: Literal["ndr"] = "ndr"
+    """The model's name."""
+    layers: int = Field(default=20, ge=1)
+    """Steps in training."""
+    test_layers: int = Field(default=24, ge=1)
+    """Steps in every evaluation."""
+    heads: int = Field(default=16, ge=1)
+    """Attention heads."""
+    head_width: int | None = Field(default=None, ge=1)
+    """Size of one head; `width / heads` if not given. heads * head_width need not equal width."""
+    feedforward_width: int | None = Field(default=None, ge=1)
+    """Inner size of the feed-forward; twice the width if not given."""
+    attention_dropout: float = Field(default=0.1, ge=0, lt=1)
+    """Share of elements of keys dropped."""
+    geometric: bool = True
+    """The nearest match wins; else a softmax over content and positions, relative or absolute by a gate."""
+    direction: bool = True
+    """Queries can prefer what comes before or after them. Without effect on relative attention."""
+    normalise_rows: bool = True
+    """Divide geometric attention by its sum. Relative attention always sums to one."""
+    gate: bool = True
+    """Copy gate: keep a state as it is until its turn has come."""
+    gate_dropout: float = Field(default=0.05, ge=0, lt=1)
+    """Share of positions whose gate is shut, in training. Without effect when there is no gate."""
+    pooling: Literal["end", "start"] = "end"
+    """What represents a sequence: the state at END or START."""
+
+    @model_validator(mode="after")
+    def _heads_fit(self) -> "Config":
+        if self.head_width is None and self.width % self.heads:
+            raise ValueError(
+                f"width must be a multiple of heads when head_width is not given,"
+                f" got width={self.width} and heads={self.heads}; set head_width or change heads"
+            )
+        return self
+
+    @property
+    def size_of_head(self) -> int:
+        """`head_width`, or its default."""
+        return self.width // self.heads if self.head_width is None else self.head_width
+
+    @property
+    def size_of_feedforward(self) -> int:
+        """`feedforward_width`, or its default."""
+        return 2 * self.width if self.feedforward_width is None else self.feedforward_width
+
+
+class ReluFeedForward(nn.Module):
+    """W2 Drop(ReLU(W1 x + b1)) + b2."""
+
+    def __init__(self, width: int, inner: int, dropout: float, *, gain: float, bias_mean: float) -> None:
+        super().__init__()
+        self.inner = XavierLinear(width, inner, gain=RELU_GAIN)
+        self.outer = XavierLinear(inner, width, gain=gain, bias_mean=bias_mean)
+        self.inner_dropout = KeyedDropout(dropout)
+
+    def forward(self, x: Float[Tensor, "M D"], place: Int[Tensor, " M"]) -> Float[Tensor, "M D"]:
+        """Each token for itself."""
+        out: Tensor = self.outer(self.inner_dropout(F.relu(self.inner(x)), place))
+        return out
+
+
+class Layer(nn.Module):
+    """The step that is repeated."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        width, inner, dropout = config.width, config.size_of_feedforward, config.dropout
+        self.attention = _attention(config)
+        self.attention_dropout = KeyedDropout(dropout)
+        self.attention_norm = LayerNorm(width)
+        self.feedforward = ReluFeedForward(width, inner, dropout, gain=TANH_GAIN, bias_mean=0.0)
+        self.feedforward_norm = LayerNorm(width)
+        self.feedforward_dropout = KeyedDropout(0.0 if config.gate else dropout)
+        self.gate = (
+            ReluFeedForward(width, width, dropout, gain=1.0, bias_mean=GATE_BIAS) if config.gate else None
+        )
+        self.gate_dropout = KeyedDropout(config.gate_dropout)
+
+    def forward(
+        self, h: Float[Tensor, "M D"], packing: Packing, place: Int[Tensor, " M"]
+    ) -> Float[Tensor, "M D"]:
+        """States one step on."""
+        gathered = self.attention_dropout(self.attention(h, packing, place), place)
+        x = self.attention_norm(h + gathered)
+        proposed = self.feedforward(x, place)
+        if self.gate is None:
+            plain: Tensor = self.feedforward_norm(x + self.feedforward_dropout(proposed, place))
+            return plain
+        opening = self._shut_some(self.gate(x, place).sigmoid(), place)
+        mixed: Tensor = opening * self.feedforward_norm(proposed) + (1 - opening) * h
+        return mixed
+
+    def _shut_some(self, gate: Tensor, place: Tensor) -> Tensor:
+        """The gate of a position is dropped as a whole, and the others are not scaled up for it."""
+        if not self.gate_dropout.active:
+            return gate
+        whole = torch.zeros(1, dtype=torch.int64, device=place.device)
+        keep = self.gate_dropout.mask(self.gate_dropout.draw(), place[:, None], whole, 1)
+        return torch.where(keep, gate, 0.0)
+
+
+def _attention(config: Config) -> RoutingAttention:
+    sizes = config.width, config.heads, config.size_of_head, config.attention_dropout
+    if not config.geometric:
+        return RelativeAttention(*sizes)
+    return GeometricAttention(*sizes, direction=config.direction, normalise=config.normalise_rows)
+
+
+class Encoder(nn.Module):
+    """Repeats the layer, more often in evaluation than in training if so set."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.boundaries = Boundaries(config.width)
+        self.layer = Layer(config)
+
+    def forward(self, x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"]) -> Encoded:
+        """Encode right-padded `x`."""
+        states, packing = self.boundaries(x, mask)
+        place = packed_places(packing)
+        layers = self.config.layers if self.training else self.config.test_layers
+        for _ in range(layers):
+            states = self.layer(states, packing, place)
+        depth = torch.full((packing.num_rows,), layers, dtype=x.dtype, device=x.device)
+        return Encoded(
+            states=self.boundaries.padded(states, packing, x),
+            pooled=pool(states, packing, self.config.pooling),
+            depth=depth,
+            ponder=torch.zeros_like(depth),
+            computed=depth,
+            bound=depth,
+        )
+
+
+def depth_range(config: Config, length: int) -> tuple[int, int]:  # noqa: ARG001 the same for all lengths
+    """Least and greatest number of layers run on a sequence, in training and in evaluation."""
+    return min(config.layers, config.test_layers), max(config.layers, config.test_layers)
+
+
+def forward_flops(config: Config, length: int, layers: int) -> float:
+    """Encoder FLOPs of one sequence of `length` tokens on which `layers` layers are run."""
+    tokens, width = length + NUM_BOUNDARIES, config.width
+    inner = config.heads * config.size_of_head
+    work = 4 * linear_flops(tokens, width, inner) + 2 * linear_flops(tokens, inner, tokens)
+    work += 2 * linear_flops(tokens, width, config.size_of_feedforward + (width if config.gate else 0))
+    if not config.geometric:
+        offsets = 2 * tokens - 1
+        work += linear_flops(offsets, width, inner) + linear_flops(tokens, inner, offsets)
+        work += linear_flops(tokens, width, config.heads)
+    elif config.direction:
+        work += linear_flops(tokens, width, 2 * config.heads)
+    return layers * work
+
+
+def saved_bytes(config: Config, rows: int, length: int) -> float:
+    """What a forward pass in training on `rows` sequences of `length` tokens keeps for the backward pass.
+
+    A position keeps its state, the sum and its norm, the proposal (4 width); queries, keys and values before
+    and after heads are parted, and what attention returns (6 heads * head_width); two copies of each hidden
+    layer; with a gate its opening, the complement and the normed proposal (3 width); a byte for each element
+    a dropout may take. A pair of positions keeps, in each head, what was found, the logit for and against a
+    match with what a CPU notes beside each, and the weight (6 numbers); relative attention keeps about as
+    much.
+    """
+    tokens, inner = length + NUM_BOUNDARIES, config.heads * config.size_of_head
+    hidden = config.size_of_feedforward + (config.width if config.gate else 0)
+    floats = (7 if config.gate else 4) * config.width + 6 * inner + 2 * hidden
+    masks = config.width + hidden if config.dropout else 0
+    pairs = config.heads * tokens * FLOAT_BYTES * 6.0
+    return config.layers * rows * tokens * (FLOAT_BYTES * floats + masks + pairs)
