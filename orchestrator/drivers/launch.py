@@ -100,7 +100,8 @@ def run_sweep(
     origin = provenance().to_json()
     publish(plan, folder, spec, origin, setup)
     means = _Means(driver, address, num_cpus, watch or Watch())
-    return _session(plan, folder, read_setup(folder), origin, means)
+    # Plan and setup as later sessions will read them, so that all sessions see the same.
+    return _session(launched_plan(folder), folder, read_setup(folder), origin, means)
 
 
 def resume_sweep(
