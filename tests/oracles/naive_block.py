@@ -41,7 +41,9 @@ def xpos(x: Tensor, position: int, sign: int) -> Tensor:
     return torch.stack(out)
 
 
-def attention(p: Parameters, at: str, queries: Vectors, sources: Vectors, heads: int) -> list[Tensor]:
+def attention(
+    p: Parameters, at: str, queries: Vectors, sources: Vectors, heads: int, causal: bool = False
+) -> list[Tensor]:
     """Eq. 3-4, before residual and dropout; positions are indices in the sequence."""
     q = [p[f"{at}.query.weight"] @ x for x in queries]
     k = [p[f"{at}.key.weight"] @ x for x in sources]
@@ -54,17 +56,20 @@ def attention(p: Parameters, at: str, queries: Vectors, sources: Vectors, heads:
         out = []
         for t, each in enumerate(q):
             query = xpos(each[cut], t, +1)
-            weights = torch.softmax(torch.stack([query @ key / math.sqrt(size) for key in keys]), 0)
-            out.append(sum(weights[u] * value[cut] for u, value in enumerate(v)))
+            visible = t + 1 if causal else len(keys)
+            weights = torch.softmax(torch.stack([query @ key / math.sqrt(size) for key in keys[:visible]]), 0)
+            out.append(sum(weights[u] * v[u][cut] for u in range(visible)))
         heads_out.append(out)
     return [p[f"{at}.output.weight"] @ torch.cat(parts) for parts in zip(*heads_out, strict=True)]
 
 
-def block(p: Parameters, at: str, x: Vectors, source: Vectors, heads: int) -> list[Tensor]:
+def block(
+    p: Parameters, at: str, x: Vectors, source: Vectors, heads: int, causal: bool = False
+) -> list[Tensor]:
     """Eq. 1-2; with a gate among the parameters, Eq. 9-11."""
     queries = [layer_norm(p, f"{at}.attention_norm", each) for each in x]
     sources = [layer_norm(p, f"{at}.attention_norm", each) for each in source]
-    gathered = attention(p, f"{at}.attention", queries, sources, heads)
+    gathered = attention(p, f"{at}.attention", queries, sources, heads, causal)
     result = []
     for before, new in zip(x, gathered, strict=True):
         a = new + before
@@ -75,6 +80,10 @@ def block(p: Parameters, at: str, x: Vectors, source: Vectors, heads: int) -> li
             h = gate * h + (1 - gate) * before
         result.append(h)
     return result
+
+
+def between_boundaries(p: Parameters, x: Tensor) -> list[Tensor]:
+    return [p["boundaries.start.weight"], *x, p["boundaries.end.weight"]]
 
 
 def pooled(states: Vectors, how: str) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests.oracles.naive_block import Parameters, Vectors, block, gelu, pooled
+from tests.oracles.naive_block import Parameters, Vectors, between_boundaries, block, gelu, pooled
 
 
 @dataclass
@@ -52,13 +52,13 @@ class Unit:
 
 def run(p: Parameters, config: dict[str, Any], x: Tensor) -> Naive:
     """`x`: the n tokens of one sequence, without padding; `config`: full settings of the model."""
-    h = [p["boundaries.start.weight"], *x, p["boundaries.end.weight"]]
+    h = list(x) if config["causal"] else between_boundaries(p, x)
     if config["halt"] is None:
         for _ in range(config["max_layers"]):
-            h = block(p, "block", h, h, config["heads"])
+            h = block(p, "block", h, h, config["heads"], config["causal"])
         zero = torch.zeros((), dtype=torch.float64)
         return Naive(h, pooled(h, config["pooling"]), config["max_layers"], zero)
-    if config["halt"]["unit"] == "token":
+    if config["halt"]["unit"] == "token" or config["causal"]:
         return _by_token(p, config, h)
     return _by_sequence(p, config, h)
 
@@ -82,20 +82,26 @@ def _by_sequence(p: Parameters, config: dict[str, Any], h: list[Tensor]) -> Naiv
 
 
 def _by_token(p: Parameters, config: dict[str, Any], h: list[Tensor]) -> Naive:
-    halt = config["halt"]
+    """Tokens with books of their own; causal sequences halt by means over the tokens so far."""
+    halt, causal = config["halt"], config["causal"]
+    features = _means_so_far if causal and halt["unit"] == "sequence" else list
     units = [Unit() for _ in h]
     history = [[each] for each in h]
-    for step in range(1, min(config["max_layers"], len(h) + 1) + 1):
+    for step in range(1, (config["max_layers"] if causal else min(config["max_layers"], len(h) + 1)) + 1):
         current = [each[-1] for each in history]
         mixed = [unit.mix(each) for unit, each in zip(units, history, strict=True)]
         source = current if config["kv"] == "states" else mixed
-        proposal = block(p, "block", current, source, config["heads"])
-        for unit, each, new in zip(units, history, proposal, strict=True):
-            if halt["rule"] == "prefix" and unit.reaches(halt["threshold"]):
-                unit.halted = True
+        proposal = block(p, "block", current, source, config["heads"], causal)
+        for unit in units:
+            unit.halted |= halt["rule"] == "prefix" and unit.reaches(halt["threshold"])
+        proposal = [
+            old if unit.halted else new for unit, old, new in zip(units, current, proposal, strict=True)
+        ]
+        looks = zip(units, history, proposal, features(current), features(proposal), strict=True)
+        for unit, each, new, look_before, look_new in looks:
             if unit.halted:
                 continue
-            hat = _halt(p, halt, step, each[-1], new)
+            hat = _halt(p, halt, step, look_before, look_new)
             if halt["rule"] == "undo" and unit.reaches(halt["threshold"], hat):
                 unit.halted = True
                 continue
@@ -105,6 +111,10 @@ def _by_token(p: Parameters, config: dict[str, Any], h: list[Tensor]) -> Naive:
     depth = sum(len(unit.hats) for unit in units) / len(units)
     ponder = sum((unit.cost() for unit in units), torch.zeros((), dtype=torch.float64)) / len(units)
     return Naive(states, pooled(states, config["pooling"]), depth, ponder)
+
+
+def _means_so_far(states: Vectors) -> list[Tensor]:
+    return [torch.stack(list(states[: t + 1])).mean(0) for t in range(len(states))]
 
 
 def _halt(p: Parameters, halt: dict[str, Any], step: int, before: Tensor, new: Tensor) -> Tensor:

@@ -36,6 +36,14 @@ ARMS: dict[str, dict[str, Any]] = {
     "gut.tokens_prefix": {"halt": {"unit": "token", "rule": "prefix"}},
     "gut.tokens_prefix_origin_1": {"halt": {"unit": "token", "rule": "prefix", "origin": 1}},
     "gut.low_threshold": {"halt": {"threshold": 0.6}},
+    "transformer.causal": {"name": "transformer", "layers": 2, "causal": True},
+    "ut.causal": {"gate": False, "pooling": "mean", "halt": TOKEN_UT, "causal": True},
+    "gut.causal": {"causal": True, "halt": {"threshold": 0.9}},
+    "gut.causal_no_transition": {"causal": True, "halt": {"transition": False}},
+    "gut.causal_prefix": {"causal": True, "halt": {"rule": "prefix", "threshold": 0.9}},
+    "gut.causal_kv_from_s": {"causal": True, "kv": "mixture", "halt": {"threshold": 0.9}},
+    "gut.causal_no_global_halt": {"causal": True, "halt": {"unit": "token"}},
+    "gut.causal_no_halt": {"causal": True, "halt": None, "max_layers": 3},
 }
 LENGTHS, WIDTH, PADDED = (5, 1, 3), 10, 7
 ODD_SIZES = {"width": WIDTH, "heads": 2, "head_width": 4, "feedforward_width": 7}
@@ -124,7 +132,7 @@ def test_model_equals_its_naive_twin(arm: str) -> None:
 def check(encoder: nn.Module, theirs: list[naive_universal.Naive], expected: dict[str, Tensor]) -> None:
     x, mask = inputs()
     ours: Encoded = encoder(x, mask)
-    rows = [states[: length + 2] for states, length in zip(ours.states, LENGTHS, strict=True)]
+    rows = [states[: len(twin.states)] for states, twin in zip(ours.states, theirs, strict=True)]
     for row, twin in zip(rows, theirs, strict=True):
         torch.testing.assert_close(row, torch.stack(twin.states))
     torch.testing.assert_close(ours.pooled, torch.stack([twin.pooled for twin in theirs]))

@@ -29,6 +29,10 @@ from trainables.layers.packing import Packing
 Backend = Literal["auto", "sdpa", "flash", "math"]
 Kernel = Literal["sdpa", "flash", "math"]
 HEAD_STRIDE = 1 << 16
+GAPS = (
+    "flash-attn cannot leave out tokens that halted under a causal mask;"
+    " choose auto or sdpa, or early_exit: batch"
+)
 
 
 @dataclass(frozen=True)
@@ -72,9 +76,8 @@ def attend(
         queries, keys = _packing(q, query_mask), _packing(k, key_mask)
         out = _flash(queries.unpad(q), keys.unpad(k), keys.unpad(v), (queries, keys), drop)
         return queries.pad(out)
-    if kernel == "math":
-        return _math(q, k, v, key_mask, drop)
-    return _sdpa(q, k, v, key_mask, drop)
+    mask = None if key_mask is None else key_mask[:, None, None]
+    return (_math if kernel == "math" else _sdpa)(q, k, v, mask, drop)
 
 
 def attend_packed(
@@ -84,24 +87,39 @@ def attend_packed(
     queries: Packing,
     keys: Packing,
     *,
+    reach: Int[Tensor, " M"] | None = None,
     drop: WeightDropout | None = None,
     backend: Backend = "auto",
 ) -> Float[Tensor, "M H E"]:
-    """`attend` on packed tokens: row i of `queries` looks at row i of `keys`."""
-    kernel = choose(backend, q, dropping=drop is not None)
+    """`attend` on packed tokens: row i of `queries` looks at row i of `keys`.
+
+    With `reach`, a query looks at the first so many keys of its row. Then `queries` must be some of the
+    tokens in `keys`, in order, each reaching up to itself; only where they are all of them can `flash` run.
+    """
+    whole = reach is None or q.shape[0] == k.shape[0]
+    kernel = choose(backend, q, dropping=drop is not None, whole=whole)
     if kernel == "flash":
-        return _flash(q, k, v, (queries, keys), drop)
-    mask = None if keys.dense else keys.mask
-    padded = queries.pad(q), keys.pad(k), keys.pad(v)
-    return queries.unpad(attend(*padded, mask, drop=drop, backend=kernel))
+        return _flash(q, k, v, (queries, keys), drop, causal=reach is not None)
+    mask: Tensor | None = None
+    if reach is not None:
+        columns = torch.arange(keys.width, device=q.device)
+        # Padding reaches one key: a softmax over none has no gradient, not even a zero one.
+        mask = (columns < queries.pad(reach).clamp(min=1)[..., None])[:, None]
+    elif not keys.dense:
+        mask = keys.mask[:, None, None]
+    run = _math if kernel == "math" else _sdpa
+    return queries.unpad(run(queries.pad(q), keys.pad(k), keys.pad(v), mask, drop))
 
 
-def choose(backend: Backend, q: Tensor, *, dropping: bool) -> Kernel:
-    """The kernel that `backend` means for tensors like `q`. Raises ValueError if it cannot run."""
+def choose(backend: Backend, q: Tensor, *, dropping: bool, whole: bool = True) -> Kernel:
+    """The kernel that `backend` means for tensors like `q`. Raises ValueError if it cannot run.
+
+    `whole`: no query is missing whose place flash-attn would have to know.
+    """
     if backend == "math":
         return "math"
     if backend in ("auto", "flash"):
-        fault = flash_fault(q.device, q.dtype)
+        fault = flash_fault(q.device, q.dtype) if whole else GAPS
         if fault is None:
             return "flash"
         if backend == "flash":
@@ -126,11 +144,11 @@ def flash_fault(device: torch.device, dtype: torch.dtype) -> str | None:
     return None
 
 
-def _math(q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None, drop: WeightDropout | None) -> Tensor:
+def _math(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, drop: WeightDropout | None) -> Tensor:
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
     scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
-    if key_mask is not None:
-        scores = scores.masked_fill(~key_mask[:, None, None], float("-inf"))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, float("-inf"))
     weights = scores.softmax(-1)
     if drop is not None:
         keep = drop.keep(q.shape[1], k.shape[2])
@@ -139,8 +157,7 @@ def _math(q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None, drop: Weight
     return out.transpose(1, 2)
 
 
-def _sdpa(q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None, drop: WeightDropout | None) -> Tensor:
-    mask = None if key_mask is None else key_mask[:, None, None]
+def _sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, drop: WeightDropout | None) -> Tensor:
     with _kernel_stream(drop):
         out = F.scaled_dot_product_attention(
             q.transpose(1, 2),
@@ -153,7 +170,13 @@ def _sdpa(q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None, drop: Weight
 
 
 def _flash(
-    q: Tensor, k: Tensor, v: Tensor, packings: tuple[Packing, Packing], drop: WeightDropout | None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    packings: tuple[Packing, Packing],
+    drop: WeightDropout | None,
+    *,
+    causal: bool = False,
 ) -> Tensor:
     queries, keys = packings
     kernel = importlib.import_module("flash_attn").flash_attn_varlen_func
@@ -167,6 +190,7 @@ def _flash(
             max_seqlen_q=queries.width,
             max_seqlen_k=keys.width,
             dropout_p=0.0 if drop is None else drop.rate,
+            causal=causal,
         )
     return out
 

@@ -5,14 +5,15 @@ Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dyn
 before the GELU, and the gate's last dropout on its logit, so that a dropped gate is half open.
 """
 
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from trainables.layers.attention import Backend, WeightDropout, attend_packed
 from trainables.layers.dropout import KeyedDropout
-from trainables.layers.linear import LayerNorm, XavierLinear
+from trainables.layers.linear import LayerNorm, Linear, XavierLinear
+from trainables.layers.packing import Packing
 from trainables.layers.positions import Rotation
 from trainables.layers.tokens import KeysValues, Tokens
 from trainables.settings import ModelSettings
@@ -57,8 +58,16 @@ class BlockSettings(ModelSettings):
         return 2 * self.width if self.feedforward_width is None else self.feedforward_width
 
 
-class Attention(nn.Module):
-    """Multi-head attention without biases; queries and keys are turned by xPos."""
+class CausalSettings(BlockSettings):
+    """Settings of models with a causal form."""
+
+    causal: bool = False
+    """No token sees a later one, in attention, means or halting: for predicting what comes next. There are no
+    START and END then."""
+
+
+class CrossAttention(nn.Module):
+    """Multi-head attention without biases, to rows of vectors in no order: neither turned nor ever causal."""
 
     def __init__(self, config: BlockSettings) -> None:
         super().__init__()
@@ -72,22 +81,24 @@ class Attention(nn.Module):
         self.heads = config.heads
         self.backend: Backend = config.attention
 
-    def keys_values(
-        self, z: Float[Tensor, "M D"], rotation: Rotation
-    ) -> tuple[Float[Tensor, "M H E"], Float[Tensor, "M H E"]]:
-        """Turned keys, and values, of normed states."""
-        values = self._split(self.value(z))
-        return rotation(self._split(self.key(z))).to(values.dtype), values
+    def offer(self, z: Float[Tensor, "M D"], packing: Packing) -> KeysValues:
+        """What rows of normed vectors `z` show to those who look at them."""
+        return KeysValues(self._split(self.key(z)), self._split(self.value(z)), packing)
 
     def forward(self, z: Float[Tensor, "M D"], tokens: Tokens, seen: KeysValues) -> Float[Tensor, "M D"]:
-        """What each of `tokens`, with normed states `z`, gathers from `seen`."""
-        queries = tokens.query_rotation(self._split(self.query(z))).to(seen.values.dtype)
+        """What each of `tokens`, with normed states `z`, gathers from all of its row of `seen`."""
+        return self._gather(self._split(self.query(z)), tokens, seen, reach=None)
+
+    def _gather(
+        self, queries: Tensor, tokens: Tokens, seen: KeysValues, reach: Int[Tensor, " M"] | None
+    ) -> Float[Tensor, "M D"]:
         gathered = attend_packed(
             queries,
             seen.keys,
             seen.values,
             tokens.packing,
             seen.packing,
+            reach=reach,
             drop=self._drop(tokens),
             backend=self.backend,
         )
@@ -104,13 +115,31 @@ class Attention(nn.Module):
         return WeightDropout(self.weight_dropout, self.weight_dropout.draw(), place)
 
 
+class Attention(CrossAttention):
+    """Attention of tokens to those of their own row, whose queries and keys are turned by xPos."""
+
+    def keys_values(
+        self, z: Float[Tensor, "M D"], rotation: Rotation
+    ) -> tuple[Float[Tensor, "M H E"], Float[Tensor, "M H E"]]:
+        """Turned keys, and values, of normed states."""
+        values = self._split(self.value(z))
+        return rotation(self._split(self.key(z))).to(values.dtype), values
+
+    def forward(self, z: Float[Tensor, "M D"], tokens: Tokens, seen: KeysValues) -> Float[Tensor, "M D"]:
+        """What each of `tokens`, with normed states `z`, gathers from those it may see of `seen`."""
+        queries = tokens.query_rotation(self._split(self.query(z))).to(seen.values.dtype)
+        return self._gather(queries, tokens, seen, tokens.reach)
+
+
 class FeedForward(nn.Module):
     """Drop(W2 GELU(Drop(W1 z + b1)) + b2)."""
 
-    def __init__(self, width: int, inner: int, dropout: float) -> None:
+    def __init__(
+        self, width: int, inner: int, dropout: float, linear: type[XavierLinear | Linear] = XavierLinear
+    ) -> None:
         super().__init__()
-        self.inner = XavierLinear(width, inner)
-        self.outer = XavierLinear(inner, width)
+        self.inner = linear(width, inner)
+        self.outer = linear(inner, width)
         self.inner_dropout = KeyedDropout(dropout)
         self.outer_dropout = KeyedDropout(dropout)
 
@@ -122,15 +151,23 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    """One layer; with `gate_width` its result is mixed with its input by a learned gate."""
+    """One layer; with `gate_width` its result is mixed with its input by a learned gate.
 
-    def __init__(self, config: BlockSettings, gate_width: int | None = None) -> None:
+    A layer that `recalls` looks at `Tokens.recalled` after its own row (Alg. 2 and 4). The feed-forwards of
+    such layers begin with PyTorch's own distribution, as in the published runs.
+    """
+
+    def __init__(
+        self, config: BlockSettings, gate_width: int | None = None, *, recalls: bool = False
+    ) -> None:
         super().__init__()
-        self.attention_norm = LayerNorm(config.width)
+        width, linear = config.width, Linear if recalls else XavierLinear
+        self.attention_norm = LayerNorm(width)
         self.attention = Attention(config)
-        self.feedforward_norm = LayerNorm(config.width)
-        self.feedforward = FeedForward(config.width, config.size_of_feedforward, config.dropout)
-        self.gate = None if gate_width is None else FeedForward(config.width, gate_width, config.dropout)
+        self.recall = Recall(config) if recalls else None
+        self.feedforward_norm = LayerNorm(width)
+        self.feedforward = FeedForward(width, config.size_of_feedforward, config.dropout, linear)
+        self.gate = None if gate_width is None else FeedForward(width, gate_width, config.dropout, linear)
 
     def keys_values(
         self, x: Float[Tensor, "M D"], rotation: Rotation
@@ -141,9 +178,31 @@ class Block(nn.Module):
     def forward(self, x: Float[Tensor, "M D"], tokens: Tokens, seen: KeysValues) -> Float[Tensor, "M D"]:
         """States of `tokens` one layer on."""
         attended = x + self.attention(self.attention_norm(x), tokens, seen)
+        if self.recall is not None:
+            assert tokens.recalled is not None
+            attended = attended + self.recall(attended, tokens, tokens.recalled)
         z = self.feedforward_norm(attended)
         proposed: Tensor = attended + self.feedforward(z, tokens)
         if self.gate is None:
             return proposed
         opening: Tensor = self.gate(z, tokens).sigmoid()
         return opening * proposed + (1 - opening) * x
+
+
+class Recall(nn.Module):
+    """Cross-attention with a norm for those who look and another for what they look at."""
+
+    def __init__(self, config: BlockSettings) -> None:
+        super().__init__()
+        self.query_norm = LayerNorm(config.width)
+        self.source_norm = LayerNorm(config.width)
+        self.attention = CrossAttention(config)
+
+    def offer(self, x: Float[Tensor, "M D"], packing: Packing) -> KeysValues:
+        """What rows of vectors `x` show to those who look at them."""
+        return self.attention.offer(self.source_norm(x), packing)
+
+    def forward(self, x: Float[Tensor, "M D"], tokens: Tokens, seen: KeysValues) -> Float[Tensor, "M D"]:
+        """What each of `tokens`, with states `x`, gathers from all of its row of `seen`."""
+        out: Tensor = self.attention(self.query_norm(x), tokens, seen)
+        return out

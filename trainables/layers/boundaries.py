@@ -20,6 +20,8 @@ NUM_BOUNDARIES = 2
 class Boundaries(nn.Module):
     """Learned START and END."""
 
+    count = NUM_BOUNDARIES
+
     def __init__(self, width: int) -> None:
         super().__init__()
         self.start = Vector(width, std=1.0)
@@ -42,8 +44,36 @@ class Boundaries(nn.Module):
         self, states: Float[Tensor, "M D"], packing: Packing, x: Float[Tensor, "N S D"]
     ) -> Float[Tensor, "N P D"]:
         """States of packed tokens in the padded form that belongs to input `x`, zero at padding."""
-        missing = x.shape[1] + NUM_BOUNDARIES - packing.width
-        return nn.functional.pad(packing.pad(states), (0, 0, 0, missing))
+        return _padded(states, packing, x.shape[1] + NUM_BOUNDARIES)
+
+
+class NoBoundaries(nn.Module):
+    """Tokens as they come: a causal model is never told that a sequence has ended."""
+
+    count = 0
+
+    def forward(
+        self, x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"]
+    ) -> tuple[Float[Tensor, "M D"], Packing]:
+        """The packed tokens of right-padded `x`; longer padding changes nothing."""
+        lengths = mask.sum(1)
+        packing = Packing.of_lengths(lengths, int(lengths.max()))
+        return packing.unpad(x[:, : packing.width]), packing
+
+    def padded(
+        self, states: Float[Tensor, "M D"], packing: Packing, x: Float[Tensor, "N S D"]
+    ) -> Float[Tensor, "N S D"]:
+        """States of packed tokens in the padded form of input `x`, zero at padding."""
+        return _padded(states, packing, x.shape[1])
+
+
+def boundaries(width: int, *, present: bool) -> Boundaries | NoBoundaries:
+    """START and END, or nothing in their place."""
+    return Boundaries(width) if present else NoBoundaries()
+
+
+def _padded(states: Tensor, packing: Packing, columns: int) -> Tensor:
+    return nn.functional.pad(packing.pad(states), (0, 0, 0, columns - packing.width))
 
 
 def pool(x: Float[Tensor, "M D"], packing: Packing, how: Pooling) -> Float[Tensor, "B D"]:
@@ -52,3 +82,12 @@ def pool(x: Float[Tensor, "M D"], packing: Packing, how: Pooling) -> Float[Tenso
         return packing.mean(x)
     first, behind = packing.starts[:-1], packing.starts[1:]
     return x.index_select(0, first if how == "start" else behind - 1)
+
+
+def check_pooling(how: str, *, causal: bool) -> None:
+    """Raises ValueError for a representation that knows nothing of most of its sequence."""
+    if causal and how == "start":
+        raise ValueError(
+            "the first state of a causal model sees one token; set pooling to end or mean, or causal: false,"
+            " got pooling='start' and causal=True"
+        )

@@ -127,6 +127,10 @@ class Packing:
         total = self.pad(x).sum(1)
         return total / self.counts.to(total.dtype)[:, None]
 
+    def running_sum(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "M D"]:
+        """Sum over the tokens of each row up to and including each token."""
+        return self.unpad(self.pad(x).cumsum(1))
+
     def select(self, keep: Bool[Tensor, " M"]) -> tuple[Int[Tensor, " K"], Int[Tensor, " R"], "Packing"]:
         """Which tokens and rows are left, and how they are packed, when only tokens in `keep` stay."""
         tokens = keep.nonzero().squeeze(1)

@@ -35,30 +35,49 @@ class Thoughts:
     mixed: Float[Tensor, "M D"]
     """sum a_j h_j over the states before."""
     summary: Float[Tensor, "U D"]
-    """What halting looks at: the states themselves, or their means over each row."""
+    """What halting looks at: the states themselves, or their means over each row, or at each token the mean
+    over its row so far."""
     books: Halting
     tokens: Tokens
     source: Int[Tensor, " M"]
     """Where each token was in the full batch."""
     origin: Int[Tensor, " U"]
     """Where each unit was in the full batch."""
+    behind: Float[Tensor, "M D"] | None = None
+    """For means over rows so far: the sum of the final states of earlier tokens that left; else None."""
 
     @classmethod
     def begin(
-        cls, states: Float[Tensor, "M D"], tokens: Tokens, row_cap: Int[Tensor, " B"], *, per_token: bool
+        cls,
+        states: Float[Tensor, "M D"],
+        tokens: Tokens,
+        row_cap: Int[Tensor, " B"],
+        *,
+        per_token: bool,
+        running: bool,
     ) -> "Thoughts":
-        """All units of a full batch; `row_cap` is the most steps the units of a row may keep."""
+        """All units of a full batch; `row_cap` is the most steps the units of a row may keep.
+
+        `running`: tokens halt by the mean over their row so far, which needs `tokens` to be causal.
+        """
         packing = tokens.packing
         cap = row_cap.index_select(0, packing.row) if per_token else row_cap
         books = Halting.begin(cap, states.dtype)
         mixed = torch.zeros_like(states, dtype=books.survival.dtype)
         source = torch.arange(states.shape[0], device=states.device)
         origin = torch.arange(cap.shape[0], device=states.device)
+        behind = torch.zeros_like(states) if running else None
         summary = states if per_token else packing.mean(states)
-        return cls(per_token, states, mixed, summary, books, tokens, source, origin)
+        begun = cls(per_token, states, mixed, summary, books, tokens, source, origin, behind)
+        return replace(begun, summary=begun.summarise(states)) if running else begun
 
     def summarise(self, states: Float[Tensor, "M D"]) -> Float[Tensor, "U D"]:
-        """What halting looks at of `states`."""
+        """What halting looks at of `states`, proposed or kept, if who halted stays as it is."""
+        if self.behind is not None:
+            assert self.tokens.reach is not None
+            states = torch.where(self.books.active[:, None], states, self.states)
+            total = self.behind + self.tokens.packing.running_sum(states)
+            return total / self.tokens.reach.to(total.dtype)[:, None]
         return states if self.per_token else self.tokens.packing.mean(states)
 
     def at_tokens(self, value: Tensor) -> Tensor:
@@ -87,6 +106,9 @@ class Thoughts:
             keeps = self.at_tokens(decision.keeps)
             mixed = torch.where(keeps, mixed, self.mixed)
             states = torch.where(keeps, states, self.states)
+        if self.behind is not None:
+            # Others of the row may not have kept the step that was summarised.
+            summary = self.summarise(states)
         books = keep(self.books, decision)
         return replace(self, states=states, mixed=mixed, summary=summary, books=books)
 
@@ -99,16 +121,26 @@ class Thoughts:
     def select(self, picked: Selection) -> "Thoughts":
         """Only the units in `picked`."""
         states = take(self.states, picked.tokens)
+        itself = self.per_token and self.behind is None
         return Thoughts(
             self.per_token,
             states,
             take(self.mixed, picked.tokens),
-            states if self.per_token else take(self.summary, picked.units),
+            states if itself else take(self.summary, picked.units),
             self.books.select(picked.units),
-            self.tokens.select(picked.tokens, picked.packing),
+            self.tokens.select(picked.tokens, picked.rows, picked.packing),
             self.source.index_select(0, picked.tokens),
             self.origin.index_select(0, picked.units),
+            None if self.behind is None else take(self._left_behind(picked), picked.tokens),
         )
+
+    def _left_behind(self, picked: Selection) -> Float[Tensor, "M D"]:
+        """`behind` at every token, once all but those in `picked` have left."""
+        assert self.behind is not None
+        leaves = torch.ones_like(self.source, dtype=torch.bool)
+        leaves[picked.tokens] = False
+        gone = torch.where(leaves[:, None], self.states, 0)
+        return self.behind + self.tokens.packing.running_sum(gone)
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,33 @@
 """The tokens of a batch that are being worked on, with what attention and dropout must know of each."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from trainables.layers.packing import Packing
+from trainables.layers.packing import Packing, take
 from trainables.layers.positions import Rotation, rotations
 
 ROW_STRIDE = 1 << 16
+
+
+@dataclass(frozen=True)
+class KeysValues:
+    """What queries look at: turned keys, and values, of whole rows."""
+
+    keys: Float[Tensor, "L H E"]
+    values: Float[Tensor, "L H E"]
+    packing: Packing
+
+    def select_rows(self, rows: Int[Tensor, " R"]) -> "KeysValues":
+        """Only some of the rows, all of which must be of one length."""
+        packing = self.packing
+        assert packing.dense, "rows of different lengths are selected with their tokens"
+        shape = (packing.num_rows, packing.width, *self.keys.shape[1:])
+        keys, values = (take(x.reshape(shape), rows).flatten(0, 1) for x in (self.keys, self.values))
+        counts = packing.counts.index_select(0, rows)
+        return KeysValues(keys, values, Packing.of_lengths(counts, packing.width))
 
 
 @dataclass(frozen=True)
@@ -21,31 +39,30 @@ class Tokens:
     """`row * ROW_STRIDE + position` in the full batch; stays with a token when others leave."""
     query_rotation: Rotation
     key_rotation: Rotation
+    reach: Int[Tensor, " M"] | None = None
+    """How many tokens of its row each may look at, from the first up to itself; None: all of them. It belongs
+    to a token, so that nothing but looking at one's own row can ever be causal."""
+    recalled: KeysValues | None = None
+    """What the tokens of each row look at beside their own row: memory of the past."""
 
     @classmethod
-    def of(cls, packing: Packing, head_width: int, dtype: torch.dtype) -> "Tokens":
+    def of(cls, packing: Packing, head_width: int, dtype: torch.dtype, *, causal: bool = False) -> "Tokens":
         """All tokens of a full batch, positions counted from 0 in each row."""
         place = packed_places(packing)
         query, key = rotations(packing.column, packing.width, head_width, dtype)
-        return cls(packing, place, query, key)
+        return cls(packing, place, query, key, packing.column + 1 if causal else None)
 
-    def select(self, tokens: Int[Tensor, " K"], packing: Packing) -> "Tokens":
-        """Only `tokens`, packed anew by `packing`."""
-        return Tokens(
-            packing,
-            self.place.index_select(0, tokens),
-            self.query_rotation.select(tokens),
-            self.key_rotation.select(tokens),
+    def select(self, tokens: Int[Tensor, " K"], rows: Int[Tensor, " R"], packing: Packing) -> "Tokens":
+        """Only `tokens`, which are all in `rows`, packed anew by `packing`."""
+        return replace(
+            self,
+            packing=packing,
+            place=self.place.index_select(0, tokens),
+            query_rotation=self.query_rotation.select(tokens),
+            key_rotation=self.key_rotation.select(tokens),
+            reach=None if self.reach is None else self.reach.index_select(0, tokens),
+            recalled=None if self.recalled is None else self.recalled.select_rows(rows),
         )
-
-
-@dataclass(frozen=True)
-class KeysValues:
-    """What queries look at: turned keys, and values, of whole rows."""
-
-    keys: Float[Tensor, "L H E"]
-    values: Float[Tensor, "L H E"]
-    packing: Packing
 
 
 def packed_places(packing: Packing) -> Int[Tensor, " M"]:

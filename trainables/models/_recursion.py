@@ -32,14 +32,22 @@ class Recursion:
     rule: Rule
     origin: int
     per_token: bool
+    running: bool
+    """Tokens halt by the mean over their row so far: what a global halt is in a causal model."""
     transition: bool
     sees_mixture: bool
     early_exit: EarlyExit
 
     def run(self, states: Float[Tensor, "M D"], tokens: Tokens) -> Result:
-        """Repeat the block on all tokens of a batch until each unit has halted."""
-        cap = (tokens.packing.counts + 1).clamp(max=self.max_layers)
-        live = Thoughts.begin(states, tokens, cap, per_token=self.per_token)
+        """Repeat the block on all tokens of a batch until each unit has halted.
+
+        A unit keeps at most as many layers as its row has tokens, plus one; in a causal row, which does not
+        know its length yet, only `max_layers` bounds it.
+        """
+        cap = torch.full_like(tokens.packing.counts, self.max_layers)
+        if tokens.reach is None:
+            cap = torch.minimum(cap, tokens.packing.counts + 1)
+        live = Thoughts.begin(states, tokens, cap, per_token=self.per_token, running=self.running)
         run = _Run(self, live, least_cap=int(cap.min()))
         for number in range(1, self.max_layers + 1):
             run.step(number)
@@ -71,7 +79,7 @@ class _Run:
                 return
             if picked is not None:
                 decision = decision.select(picked.units)
-                proposed = None if proposed is None else _select(proposed, picked, self.plan.per_token)
+                proposed = None if proposed is None else _select(proposed, picked)
         states, summary = self._propose() if proposed is None else proposed
         all_keep = self.plan.early_exit == "compact"
         self.live = self.live.step(states, summary, decision, all_keep=all_keep)
@@ -143,6 +151,7 @@ class _Run:
         self.memory = self.memory.select(staying)
 
 
-def _select(proposed: tuple[Tensor, Tensor], picked: Selection, per_token: bool) -> tuple[Tensor, Tensor]:
-    states = take(proposed[0], picked.tokens)
-    return states, states if per_token else take(proposed[1], picked.units)
+def _select(proposed: tuple[Tensor, Tensor], picked: Selection) -> tuple[Tensor, Tensor]:
+    before, summary = proposed
+    states = take(before, picked.tokens)
+    return states, states if summary is before else take(summary, picked.units)

@@ -1,0 +1,187 @@
+"""Depth that recurs: settings, halting function and costs that all shared-block models have in common."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from trainables.layers.block import Block, CausalSettings
+from trainables.layers.halting import Rule
+from trainables.layers.linear import Linear
+from trainables.layers.precision import sum_dtype
+from trainables.layers.tokens import KeysValues, Tokens
+from trainables.layers.work import linear_flops
+from trainables.models._recursion import EarlyExit, Recursion
+from trainables.settings import Settings
+
+
+class HaltSettings(Settings):
+    """Who halts, on what features, and when."""
+
+    unit: Literal["sequence", "token"] = "sequence"
+    """Whole sequences halt (global halt), or each token for itself."""
+    transition: bool = True
+    """Halting sees the next layer's states beside the current ones."""
+    threshold: float = Field(default=0.999, gt=0, le=1)
+    """A unit halts when its halting probabilities sum to this (alpha_thresh)."""
+    origin: Literal[0, 1] = 0
+    """First state that can be a halting result: 0, the embeddings, or 1, the first layer's."""
+    rule: Rule = "undo"
+    """The step that reaches the threshold is taken back (undo) or kept (prefix)."""
+
+
+class UniversalSettings(CausalSettings):
+    """One block shared by all layers, with or without a gate, and how its repetition ends."""
+
+    max_layers: int = Field(default=10, ge=1)
+    """Upper bound on layers; the number of layers where nothing halts."""
+    gate: bool = True
+    """Mix each layer's result with its input by a learned gate."""
+    gate_width: int | None = Field(default=None, ge=1)
+    """Inner size of the gate's feed-forward; that of the block's if not given."""
+    halt: HaltSettings | None = HaltSettings()
+    """How thinking ends early; null runs all layers and removes the halting function."""
+    kv: Literal["auto", "states", "mixture"] = "auto"
+    """Where keys and values come from: the last states, or their halting mixture. auto: the mixture where
+    `halt.unit` is token, else the states."""
+    early_exit: EarlyExit = "compact"
+    """How halting saves work, results being equal: halted units leave the batch (compact), the loop ends when
+    all have halted (batch), or all layers are run (none). Without effect when nothing halts."""
+
+    @model_validator(mode="after")
+    def _parts_exist(self) -> "UniversalSettings":
+        if not self.gate and self.gate_width is not None:
+            raise ValueError(
+                f"gate_width needs gate=True, got gate=False and gate_width={self.gate_width}; drop it"
+            )
+        if self.halt is None and self.kv == "mixture":
+            raise ValueError("kv: mixture needs halting to mix by, got halt=None; set kv: auto or give halt")
+        return self
+
+    @property
+    def size_of_gate(self) -> int | None:
+        """Inner size of the gate, None without one."""
+        if not self.gate:
+            return None
+        return self.size_of_feedforward if self.gate_width is None else self.gate_width
+
+    @property
+    def sees_mixture(self) -> bool:
+        """Whether keys and values come from the halting mixture."""
+        if self.kv == "auto":
+            return self.halt is not None and self.halt.unit == "token"
+        return self.kv == "mixture"
+
+    @property
+    def halts_per_token(self) -> bool:
+        """Whether tokens keep books of their own: a sequence that is still being written cannot halt."""
+        return self.halt is not None and (self.halt.unit == "token" or self.causal)
+
+    @property
+    def running(self) -> bool:
+        """Whether tokens halt by the mean over the sequence so far."""
+        return self.halt is not None and self.halt.unit == "sequence" and self.causal
+
+
+class HaltingProbability(nn.Module):
+    """sigmoid(W2 GELU(W1 [features] + b1) + b2), on states as they are, without a norm."""
+
+    def __init__(self, width: int, *, transition: bool) -> None:
+        super().__init__()
+        self.inner = Linear(2 * width if transition else width, width)
+        self.outer = Linear(width, 1)
+
+    def forward(self, features: Float[Tensor, "U F"]) -> Float[Tensor, " U"]:
+        """One probability a unit."""
+        logit: Tensor = self.outer(F.gelu(self.inner(features))).squeeze(-1)
+        return logit.to(sum_dtype(logit.dtype)).sigmoid()
+
+
+@dataclass(frozen=True)
+class Thought:
+    """How M packed tokens in B rows ended."""
+
+    states: Float[Tensor, "M D"]
+    depth: Float[Tensor, " B"]
+    """Layers kept, the mean over tokens where they halt one by one. Detached, like `computed`."""
+    ponder: Float[Tensor, " B"]
+    computed: Float[Tensor, " B"]
+
+
+class Recurrent(nn.Module):
+    """Repeats one block until every unit has halted."""
+
+    def __init__(self, config: UniversalSettings, *, recalls: bool = False) -> None:
+        super().__init__()
+        self.universal = config
+        self.block = Block(config, config.size_of_gate, recalls=recalls)
+        halt = config.halt
+        self.halt = None if halt is None else HaltingProbability(config.width, transition=halt.transition)
+
+    def think(self, states: Float[Tensor, "M D"], tokens: Tokens) -> Thought:
+        """All layers of all tokens."""
+        config = self.universal
+        if self.halt is None:
+            for _ in range(config.max_layers):
+                seen = KeysValues(*self.block.keys_values(states, tokens.key_rotation), tokens.packing)
+                states = self.block(states, tokens, seen)
+            depth = states.new_full((tokens.packing.num_rows,), config.max_layers)
+            return Thought(states, depth, torch.zeros_like(depth), depth)
+        result = self._recursion(self.halt).run(states, tokens)
+        kept, computed = (count.to(result.ponder.dtype) for count in (result.kept, result.computed))
+        if not config.halts_per_token:
+            return Thought(result.states, kept, result.ponder, computed)
+        depth, ponder, run = tokens.packing.mean(torch.stack((kept, result.ponder, computed), 1)).unbind(1)
+        return Thought(result.states, depth.detach(), ponder, run.detach())
+
+    def _recursion(self, halt: HaltingProbability) -> Recursion:
+        config = self.universal
+        assert config.halt is not None
+        return Recursion(
+            self.block,
+            halt,
+            max_layers=config.max_layers,
+            threshold=config.halt.threshold,
+            rule=config.halt.rule,
+            origin=config.halt.origin,
+            per_token=config.halts_per_token,
+            running=config.running,
+            transition=config.halt.transition,
+            sees_mixture=config.sees_mixture,
+            early_exit=config.early_exit,
+        )
+
+
+def recurrent_depth_range(config: UniversalSettings) -> tuple[int, int]:
+    """Least and greatest number of layers run on a sequence, a step that is undone included."""
+    halt = config.halt
+    if halt is None or config.early_exit == "none":
+        return config.max_layers, config.max_layers
+    # Before origin nothing can halt; a decision that needs the next layer, or keeps it, has run it.
+    least = halt.origin + (1 if halt.transition or halt.rule == "prefix" else 0)
+    return min(least, config.max_layers), config.max_layers
+
+
+def halting_flops(config: UniversalSettings, tokens: int, layers: int) -> float:
+    """All halting decisions of one sequence of `tokens` positions on which `layers` layers are run."""
+    halt = config.halt
+    if halt is None:
+        return 0.0
+    first = not halt.transition and halt.rule == "undo" and layers < config.max_layers
+    decisions = max(0, layers + first - halt.origin)
+    units = tokens if config.halts_per_token else 1
+    features = (2 if halt.transition else 1) * config.width
+    once = linear_flops(units, features, config.width) + linear_flops(units, config.width, 1)
+    return decisions * once
+
+
+def halting_saved_bytes(config: UniversalSettings, rows: int, tokens: int) -> float:
+    """What the halting decision of one layer keeps for the backward pass."""
+    if config.halt is None or not config.halts_per_token:
+        return 0.0
+    # Features, hidden layer before and after its GELU, and the mixture, for every token.
+    return 4.0 * rows * tokens * config.width * (4 + config.halt.transition)
