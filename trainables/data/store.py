@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from trainables.data.split import Split, content_hash
 from trainables.settings import Settings
-from trainables.tasks import task_module, task_name
+from trainables.tasks import source_digest, task_module, task_name
 
 LOG = logging.getLogger(__name__)
 FORMAT = 1
@@ -38,7 +38,8 @@ class DataError(Exception):
 def open_split(config: Settings, split: str, data_dir: Path) -> Split:
     """The split, built first if this `data_dir` does not hold a whole copy.
 
-    Raises `ValueError` for a split that the task does not have and `DataError` where the disk refuses.
+    Raises `ValueError` for a split that the task does not have or a source that it cannot read, and
+    `DataError` where the disk refuses.
     """
     module = task_module(task_name(config))
     known = tuple(info.name for info in module.splits(config))
@@ -76,11 +77,10 @@ def split_path(config: Settings, split: str, data_dir: Path) -> Path:
 
 def _address(config: Settings) -> dict[str, Any]:
     """Everything that the content depends on."""
-    return {
-        "task": config.model_dump(mode="json"),
-        "version": task_module(task_name(config)).VERSION,
-        "format": FORMAT,
-    }
+    module = task_module(task_name(config))
+    address = {"task": config.model_dump(mode="json"), "version": module.VERSION, "format": FORMAT}
+    source = source_digest(module, config)
+    return address if source is None else address | {"source": source}
 
 
 def _read(path: Path) -> tuple[pa.Table | None, str]:

@@ -1,6 +1,6 @@
 """One file a task; the file name is the name in a spec. Private helpers begin with an underscore."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from pydantic import BaseModel
@@ -42,3 +42,13 @@ def shape(config: Settings) -> TaskShape:
 def splits(config: Settings) -> tuple[SplitInfo, ...]:
     """Every split of the task, without any data."""
     return task_module(task_name(config)).splits(config)
+
+
+def source_digest(module: TaskModule, config: Settings) -> str | None:
+    """Hash of the files that the task reads, None for one that is generated.
+
+    Only a task that can read files has a function `source_digest(config)`; it raises `ValueError` for files
+    that are not there.
+    """
+    digest: Callable[[Settings], str | None] | None = getattr(module, "source_digest", None)
+    return None if digest is None else digest(config)

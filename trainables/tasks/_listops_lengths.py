@@ -11,6 +11,7 @@ are the same on every machine.
 
 import numpy as np
 
+from trainables.data.draws import uniform
 from trainables.data.ragged import offsets_of
 from trainables.tasks._listops_trees import (
     OPERATOR_PROBABILITY,
@@ -19,7 +20,6 @@ from trainables.tasks._listops_trees import (
     Trees,
     level,
     render,
-    uniform,
 )
 
 

@@ -14,6 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from trainables.data.draws import below, uniform
 from trainables.data.ragged import offsets_of, positions
 
 MIN, MAX, MED, SM, CLOSE = 10, 11, 12, 13, 14
@@ -103,17 +104,6 @@ def concatenate(parts: list[Trees]) -> Trees:
         offsets_of(np.concatenate([part.lengths for part in parts])),
         np.concatenate([part.labels for part in parts]),
     )
-
-
-def uniform(stream: np.random.Generator, n: int) -> np.ndarray:
-    """`n` numbers in [0, 1) from raw output, the only part of a generator that NumPy never changes."""
-    raw = np.asarray(stream.bit_generator.random_raw(n), dtype=np.uint64)
-    return (raw >> np.uint64(11)).astype(np.float64) * 2.0**-53
-
-
-def below(stream: np.random.Generator, n: int, bound: int) -> np.ndarray:
-    """`n` integers in [0, bound)."""
-    return (uniform(stream, n) * bound).astype(np.int64)
 
 
 def level(stream: np.random.Generator, arity: np.ndarray) -> Level:

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from tests.oracles.listops_solver import solve
+from trainables.data.draws import uniform
 from trainables.streams import numpy_stream
 from trainables.tasks import listops
-from trainables.tasks._listops_trees import OPERATORS, Law, Level, Trees, concatenate, grow, render, uniform
+from trainables.tasks._listops_trees import OPERATORS, Law, Level, Trees, concatenate, grow, render
 
 Tree = int | tuple["Tree", ...]
 

@@ -1,0 +1,226 @@
+"""Logical inference has the statistics of the published files; the originals can be read instead."""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.oracles import logical_inference_solver as oracle
+from trainables import tasks
+from trainables.data.split import Split, content_hash
+from trainables.data.store import open_split, split_path
+from trainables.tasks import logical_inference as task
+from trainables.tasks._formula_pairs import (
+    RELATIONS,
+    SEPARATOR,
+    Pairs,
+    concatenate,
+    generated,
+    holding,
+    relate,
+)
+
+PUBLISHED_TRAIN = [30, 2319, 12451, 23252, 30373, 34152, 32952, 26671, 18962, 12634, 8181, 4894, 4831]
+PUBLISHED_TEST = [6, 410, 2198, 4104, 5361, 6027, 5816, 4707, 3347, 2230, 1444, 864, 853]
+
+
+@pytest.fixture(scope="module")
+def full() -> tuple[tuple[Pairs, ...], tuple[Pairs, ...]]:
+    """All 500,000 pairs: a second, so nothing is scaled down."""
+    return generated(500_000, 0)
+
+
+@pytest.fixture(scope="module")
+def pool(full: tuple[tuple[Pairs, ...], tuple[Pairs, ...]]) -> Pairs:
+    return concatenate(list(full[0][:7]))
+
+
+def test_buckets_are_as_large_as_the_published_ones(
+    full: tuple[tuple[Pairs, ...], tuple[Pairs, ...]],
+) -> None:
+    """Both are draws with nearly Poisson counts: 5 deviations of their difference, odds of failing 10^-5."""
+    for part, published in zip(full, (PUBLISHED_TRAIN, PUBLISHED_TEST), strict=True):
+        sizes = np.asarray([len(bucket) for bucket in part])
+        assert (np.abs(sizes - published) <= 5 * np.sqrt(2 * np.asarray(published))).all(), sizes
+
+
+def test_class_priors_are_the_published_ones(pool: Pairs) -> None:
+    """Within 0.8% points, five standard errors of the commonest class on both sides."""
+    shares = np.bincount(pool.labels, minlength=7) / len(pool)
+    found = dict(zip(RELATIONS, shares.tolist(), strict=True))
+    published = {"#": 0.542, ">": 0.107, "<": 0.106, "v": 0.102, "|": 0.102, "=": 0.021, "^": 0.019}
+    assert found == pytest.approx(published, abs=0.008)
+
+
+def test_floors_are_the_published_ones(full: tuple[tuple[Pairs, ...], tuple[Pairs, ...]]) -> None:
+    """Always `#` on 7 to 12 operators; test sets of 850 to 4,700 pairs, five standard errors of two draws."""
+    published = [51.41, 51.60, 51.39, 51.32, 50.58, 48.18]
+    for bucket, floor in zip(full[1][7:], published, strict=True):
+        rate = np.bincount(bucket.labels).max() / len(bucket)
+        assert rate == pytest.approx(floor / 100, abs=5 * np.sqrt(0.5 / len(bucket)))
+        assert np.bincount(bucket.labels).argmax() == RELATIONS.index("#")
+
+
+def test_longer_sentences_are_as_long_as_the_published_ones(
+    full: tuple[tuple[Pairs, ...], tuple[Pairs, ...]],
+) -> None:
+    """Published mean lengths are rounded to a token; standard errors are below 0.2 tokens."""
+    for bucket, mean in zip(full[1][7:], [33, 38, 42, 47, 51, 58], strict=True):
+        first = np.flatnonzero(bucket.tokens == SEPARATOR) - bucket.offsets[:-1]
+        longer = np.maximum(first, bucket.lengths - 1 - first)
+        assert longer.mean() == pytest.approx(mean, abs=1.5)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "published"),
+    [
+        ("A", r"\( and \( not a \) \)", 6_560),
+        ("B", r"\( and \( not ", 47_581),
+        ("C", r"\( (and|or) \( not ", 83_633),
+    ],
+)
+def test_patterns_are_found_and_as_common_as_published(
+    pool: Pairs, pattern: str, text: str, published: int
+) -> None:
+    held_out = holding(pool, pattern)
+    assert held_out.sum() == pytest.approx(published, abs=7 * np.sqrt(published))
+    for row, found in zip(list(pool.rows())[-2000:], held_out[-2000:], strict=True):
+        assert bool(re.search(text, task.decode(row))) == found
+
+
+def test_relations_from_truth_tables() -> None:
+    """Every pair of contingent formulas over four worlds, the fourth standing for all that are left."""
+    tables = [sum(1 << world for world in range(64) if code >> min(world, 3) & 1) for code in range(1, 15)]
+    grids = np.meshgrid(*[np.asarray(tables, dtype=np.uint64)] * 2)
+    first, second = (grid.ravel() for grid in grids)
+    labels = relate(first, second)
+    assert set(labels.tolist()) == set(range(len(RELATIONS)))
+    for one, other, label in zip(first.tolist(), second.tolist(), labels.tolist(), strict=True):
+        holds = [{world for world in range(64) if int(table) >> world & 1} for table in (one, other)]
+        assert label == oracle.LABELS.index(oracle.relation(*holds, set(range(64))))
+
+
+def build(split: str, **settings: object) -> Split:
+    table = task.build(task.Config(**settings), split)
+    return Split(table, task.PAD, content_hash(table))
+
+
+SMALL = {"pairs": 12_000}
+
+
+def test_standard_splits_keep_every_tenth_pair_for_validation() -> None:
+    """Sizes as the published files would give: a tenth, rounded down; the tests have all operators."""
+    train, valid = build("train", **SMALL), build("valid", **SMALL)
+    pool = concatenate(list(generated(12_000, 0)[0][:7]))
+    assert len(valid) == len(pool) // 10
+    assert len(train) + len(valid) == len(pool)
+    rows = list(pool.rows())
+    assert task.decode(valid.batch(np.asarray([0])).tokens[0].tolist()).split(" <pad>")[0] == task.decode(
+        rows[9]
+    )
+    assert train.lengths.max() <= task.shape(task.Config()).length_max == 75
+
+
+def test_what_is_held_out_occurs_in_no_other_part_of_the_pool() -> None:
+    for pattern in ("A", "B", "C"):
+        parts = [build(split, held_out=pattern, **SMALL) for split in ("train", "valid", "held-out")]
+        assert sum(map(len, parts)) == len(build("train", **SMALL)) + len(build("valid", **SMALL))
+        for part, share in zip(parts, (0, 0, 1), strict=True):
+            batch = part.batch(np.arange(len(part)))
+            rows = [row[mask].tolist() for row, mask in zip(batch.tokens, batch.mask, strict=True)]
+            offsets = np.cumsum([0, *map(len, rows)])
+            pairs = Pairs(np.concatenate(rows).astype(np.uint8), offsets, batch.labels.numpy())
+            assert holding(pairs, pattern).mean() == share
+
+
+def test_content_is_pinned() -> None:
+    """If this fails, the generator changed: raise VERSION, so that no old copy is taken for the new data."""
+    found = {name: build(name, **SMALL).content_hash for name in ("train", "valid", "operators-12")}
+    assert (task.VERSION, found) == (
+        1,
+        {
+            "train": "f927fe73777cc75796bb033805011099",
+            "valid": "30f60a648215c2cfcb522e078815320c",
+            "operators-12": "5f45d2b589274d4d5b6b8cf20385f8d2",
+        },
+    )
+
+
+@pytest.fixture
+def originals(tmp_path: Path) -> Path:
+    """A folder in the published format, each file with twenty of our pairs."""
+    folder = tmp_path / "original files"
+    folder.mkdir()
+    for part, buckets in zip(("train", "test"), generated(12_000, 0), strict=True):
+        for number, bucket in enumerate(buckets):
+            lines = [
+                f"{RELATIONS[label]}\t" + task.decode(row).replace(" <sep> ", "\t")
+                for row, label in list(zip(bucket.rows(), bucket.labels.tolist(), strict=True))[:20]
+            ]
+            (folder / f"{part}{number}").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def test_original_files_are_read(originals: Path) -> None:
+    test, train = (build(split, folder=str(originals)) for split in ("operators-3", "train"))
+    lines = (originals / "test3").read_text().splitlines()
+    batch = test.batch(np.arange(len(test)))
+    assert len(lines) == len(test) == 20
+    for line, row, mask, label in zip(lines, batch.tokens, batch.mask, batch.labels.tolist(), strict=True):
+        assert line == f"{RELATIONS[label]}\t" + task.decode(row[mask].tolist()).replace(" <sep> ", "\t")
+    assert len(train) == 126, "seven files of twenty, without every tenth"
+
+
+def test_other_files_are_other_data(originals: Path, tmp_path: Path) -> None:
+    config = tasks.task_config({"name": "logical_inference", "folder": str(originals)})
+    before = open_split(config, "operators-12", tmp_path)
+    file = originals / "test12"
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[:7]))
+    after = open_split(config, "operators-12", tmp_path)
+    assert (len(before), len(after)) == (20, 7)
+    assert before.verify()
+    assert after.verify()
+
+
+def test_generated_data_has_no_source() -> None:
+    assert task.source_digest(task.Config()) is None
+
+
+def test_missing_files_are_named(originals: Path, tmp_path: Path) -> None:
+    (originals / "train4").unlink()
+    (originals / "train12").unlink()
+    config = task.Config(folder=str(originals))
+    message = (
+        r"files train0 \.\. train12 and test0 \.\. test12, got .* without train4, train12; put the original"
+    )
+    with pytest.raises(ValueError, match=message):
+        task.build(config, "train")
+    with pytest.raises(ValueError, match=message):
+        open_split(config, "operators-3", tmp_path / "data")
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["=\ta", "=\ta\tb\tc", "?\ta\tb", "=\t\tb", "=\ta\t( b ( xor c ) )", "", "a\tb\t="],
+)
+def test_a_malformed_line_is_shown_with_its_number(originals: Path, line: str, tmp_path: Path) -> None:
+    file = originals / "train2"
+    lines = file.read_text().splitlines()
+    lines[4] = line
+    file.write_text("\n".join(lines) + "\n")
+    config = task.Config(folder=str(originals))
+    with pytest.raises(
+        ValueError, match=r"train2, line 5: expected a relation \(# = < > \^ \| v\) and two"
+    ) as caught:
+        open_split(config, "train", tmp_path / "data")
+    assert repr(line) in str(caught.value)
+    assert not split_path(config, "train", tmp_path / "data").exists()
+
+
+def test_labels_are_spread_over_the_buckets() -> None:
+    """No relation is confined to one part: each of the seven in every small test bucket from 4 operators."""
+    for number in range(4, 9):
+        assert set(Counter(build(f"operators-{number}", pairs=100_000).label_histogram)) == set(range(7))

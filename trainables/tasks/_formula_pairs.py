@@ -1,0 +1,183 @@
+"""Pairs of formulas and how they relate, generated or read from the published files.
+
+A pair is one row: first sentence, separator, second sentence.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import count, pairwise
+from pathlib import Path
+
+import numpy as np
+
+from trainables.data.ragged import offsets_of, positions
+from trainables.streams import numpy_stream
+from trainables.tasks._formulas import AND, NOT, OPEN, OR, VARIABLES, WORDS, A, Formulas, grow
+
+SEPARATOR = len(WORDS)
+RELATIONS = ("#", "=", "<", ">", "^", "|", "v")
+"""Labels in order: independent, equivalent, entails, is entailed, negation, alternation, cover."""
+BUCKETS = 13
+"""Pairs by the greater number of operators; the last bucket holds all that have more."""
+SENTENCE_VARIABLES = 4
+TRAIN_SHARE_PERCENT = 85
+ROUND = 20_000
+"""Pairs drawn at once; part of what makes the data what it is."""
+EVERYWHERE = np.uint64(2**64 - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Rows of tokens with their relations."""
+
+    tokens: np.ndarray
+    """uint8, all rows in one flat array."""
+    offsets: np.ndarray
+    """int64, one more than there are pairs."""
+    labels: np.ndarray
+    """int16, positions in `RELATIONS`."""
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Tokens of each pair, the separator included."""
+        return np.diff(self.offsets)
+
+    def rows(self) -> Iterator[bytes]:
+        """Each pair's tokens."""
+        flat, bounds = self.tokens.tobytes(), self.offsets.tolist()
+        return (flat[start:stop] for start, stop in pairwise(bounds))
+
+    def take(self, indices: np.ndarray) -> "Pairs":
+        """The pairs at `indices`, in that order."""
+        lengths = self.lengths[indices]
+        tokens = self.tokens[positions(self.offsets[indices], lengths)]
+        return Pairs(tokens, offsets_of(lengths), self.labels[indices])
+
+
+def concatenate(parts: list[Pairs]) -> Pairs:
+    """All pairs of `parts`, in order."""
+    return Pairs(
+        np.concatenate([part.tokens for part in parts]),
+        offsets_of(np.concatenate([part.lengths for part in parts])),
+        np.concatenate([part.labels for part in parts]),
+    )
+
+
+def relate(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Labels (int16) from truth tables (uint64) that are neither empty nor full."""
+    disjoint, covering = (first & second) == 0, (first | second) == EVERYWHERE
+    cases = {
+        "=": first == second,
+        "<": (first & ~second) == 0,
+        ">": (second & ~first) == 0,
+        "^": disjoint & covering,
+        "|": disjoint,
+        "v": covering,
+    }
+    labels = np.select(list(cases.values()), [RELATIONS.index(name) for name in cases])
+    return labels.astype(np.int16)
+
+
+@lru_cache(maxsize=2)
+def generated(pairs: int, data_seed: int) -> tuple[tuple[Pairs, ...], tuple[Pairs, ...]]:
+    """Training and test pairs of each bucket, from `pairs` draws in which repeats are then dropped."""
+    kept: list[tuple[Pairs, np.ndarray]] = []
+    missing = pairs
+    for turn in count():
+        drawn, operators = _draw(numpy_stream(data_seed, "logical_inference", turn))
+        first = np.arange(min(missing, len(drawn)))
+        kept.append((drawn.take(first), operators[first]))
+        missing -= len(first)
+        if not missing:
+            break
+    everything = concatenate([part for part, _ in kept])
+    bucket = np.minimum(np.concatenate([operators for _, operators in kept]), BUCKETS - 1)
+    # A repeat has the same operators, so what is unique among all is unique in its bucket.
+    unique = np.zeros(len(everything), dtype=bool)
+    unique[list({row: index for index, row in reversed([*enumerate(everything.rows())])}.values())] = True
+    train, test = [], []
+    for number in range(BUCKETS):
+        members = np.flatnonzero(unique & (bucket == number))
+        cut = len(members) * TRAIN_SHARE_PERCENT // 100
+        train.append(everything.take(members[:cut]))
+        test.append(everything.take(members[cut:]))
+    return tuple(train), tuple(test)
+
+
+def _draw(stream: np.random.Generator) -> tuple[Pairs, np.ndarray]:
+    """Pairs over four of the six variables that are neither tautologies nor contradictions, and operators."""
+    keys = stream.bit_generator.random_raw(ROUND * VARIABLES).reshape(ROUND, VARIABLES)
+    variables = np.argsort(keys, axis=1, kind="stable")[:, :SENTENCE_VARIABLES]
+    first, second = grow(stream, variables), grow(stream, variables)
+    contingent = [(each.truth != 0) & (each.truth != EVERYWHERE) for each in (first, second)]
+    accepted = np.flatnonzero(contingent[0] & contingent[1])
+    operators = np.maximum(first.operators, second.operators)
+    return _join(first, second).take(accepted), operators[accepted]
+
+
+def _join(first: Formulas, second: Formulas) -> Pairs:
+    lengths = np.diff(first.offsets), np.diff(second.offsets)
+    offsets = offsets_of(lengths[0] + 1 + lengths[1])
+    tokens = np.empty(offsets[-1], dtype=np.uint8)
+    middle = offsets[:-1] + lengths[0]
+    tokens[positions(offsets[:-1], lengths[0])] = first.tokens
+    tokens[middle] = SEPARATOR
+    tokens[positions(middle + 1, lengths[1])] = second.tokens
+    return Pairs(tokens, offsets, relate(first.truth, second.truth))
+
+
+def holding(pairs: Pairs, pattern: str) -> np.ndarray:
+    """Which pairs (bool) have a sentence in which the pattern A, B or C occurs, as in Shen et al. 2019.
+
+    A is `( and ( not a ) )`; B the same with any formula for a; C also admits `or`.
+    """
+    token = pairs.tokens
+    after = [np.append(token[shift:], np.zeros(shift, dtype=token.dtype)) for shift in (1, 2, 3)]
+    found = (token == AND) & (after[0] == OPEN) & (after[1] == NOT)
+    if pattern == "A":
+        found &= after[2] == A
+    if pattern == "C":
+        found |= (token == OR) & (after[0] == OPEN) & (after[1] == NOT)
+    return np.logical_or.reduceat(found, pairs.offsets[:-1])
+
+
+def read(folder: Path, part: str) -> tuple[Pairs, ...]:
+    """The files `<part>0` .. `<part>12` of `folder`. Raises `ValueError` with file, line and fault."""
+    return tuple(_read_file(file) for file in files(folder, part))
+
+
+def files(folder: Path, part: str) -> list[Path]:
+    """The files of one part; raises `ValueError` for those that are not there."""
+    found = [folder / f"{part}{number}" for number in range(BUCKETS)]
+    missing = [file.name for file in found if not file.is_file()]
+    if missing:
+        raise ValueError(
+            f"folder must hold the files train0 .. train12 and test0 .. test12, got {folder} without "
+            f"{', '.join(missing)}; put the original files there (lines: relation, tab, sentence, tab, "
+            "sentence), or leave folder out to generate the data"
+        )
+    return found
+
+
+def _read_file(file: Path) -> Pairs:
+    ids = {word: index for index, word in enumerate(WORDS)}
+    rows: list[list[int]] = []
+    labels: list[int] = []
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+        parts = line.split("\t")
+        words = [part.split() for part in parts[1:]]
+        strange = sorted({word for sentence in words for word in sentence} - ids.keys())
+        if len(parts) != 3 or parts[0] not in RELATIONS or strange or not all(words):
+            raise ValueError(
+                f"{file}, line {number}: expected a relation ({' '.join(RELATIONS)}) and two sentences of "
+                f"the words {' '.join(WORDS)}, with tabs between the three, got {line[:200]!r}"
+            )
+        rows.append([*map(ids.__getitem__, words[0]), SEPARATOR, *map(ids.__getitem__, words[1])])
+        labels.append(RELATIONS.index(parts[0]))
+    flat = [token for row in rows for token in row]
+    lengths = np.asarray([len(row) for row in rows], dtype=np.int64)
+    return Pairs(np.asarray(flat, dtype=np.uint8), offsets_of(lengths), np.asarray(labels, dtype=np.int16))

@@ -1,0 +1,140 @@
+"""Propositional formulas, many at a time: grown level by level, evaluated upwards, written out as tokens.
+
+The process is that of Bowman, Manning and Potts 2015, "Tree-Structured Composition in Neural Networks without
+Tree-Structured Architectures": a budget of 12 is halved at every connective, so connectives nest at most
+three deep; a node that may branch does so with probability 4/9; every node is negated with probability 1/3.
+
+A formula's truth table is one 64-bit word: bit w is its value in world w, a subset of the six variables.
+A level holds the nodes of all formulas at one depth; the two children of the k-th connective of a level are
+the nodes 2k and 2k + 1 of the next.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from trainables.data.draws import below, uniform
+from trainables.data.ragged import offsets_of
+
+WORDS = ("(", ")", "a", "b", "c", "d", "e", "f", "and", "or", "not")
+OPEN, CLOSE, A, AND, OR, NOT = (WORDS.index(word) for word in ("(", ")", "a", "and", "or", "not"))
+VARIABLES = 6
+WORLDS = np.asarray(
+    [sum(1 << world for world in range(64) if world >> variable & 1) for variable in range(VARIABLES)],
+    dtype=np.uint64,
+)
+"""In which worlds each variable is true."""
+BRANCHING, NEGATING = 4 / 9, 1 / 3
+CONNECTIVES_DEEP = 3
+CONNECTIVES_MAX = (1 << CONNECTIVES_DEEP) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Formulas:
+    """Formulas as token rows, with what is known of each."""
+
+    tokens: np.ndarray
+    """uint8, all rows in one flat array."""
+    offsets: np.ndarray
+    """int64, one more than there are formulas."""
+    truth: np.ndarray
+    """uint64: in which worlds it holds."""
+    operators: np.ndarray
+    """int64: how many and, or, not."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Level:
+    symbol: np.ndarray
+    """uint8: a variable, AND or OR."""
+    negated: np.ndarray
+    """bool."""
+
+    @property
+    def branching(self) -> np.ndarray:
+        return np.asarray(self.symbol >= AND)
+
+
+def grow(stream: np.random.Generator, variables: np.ndarray) -> Formulas:
+    """One formula for each row of `variables` (N V), made of these alone."""
+    owner = np.arange(len(variables))
+    levels: list[_Level] = []
+    for depth in range(CONNECTIVES_DEEP + 1):
+        n = len(owner)
+        leaf = variables[owner, below(stream, n, variables.shape[1])] + A
+        connective = AND + below(stream, n, 2)
+        branching = (uniform(stream, n) < BRANCHING) & (depth < CONNECTIVES_DEEP)
+        symbol = np.where(branching, connective, leaf).astype(np.uint8)
+        levels.append(_Level(symbol, uniform(stream, n) < NEGATING))
+        owner = np.repeat(owner[branching], 2)
+    return _render(levels)
+
+
+def _render(levels: list[_Level]) -> Formulas:
+    """Evaluates the forest whose roots are `levels[0]` and writes its tokens."""
+    truth = np.zeros(0, dtype=np.uint64)
+    operators = sizes = np.zeros(0, dtype=np.int64)
+    sizes_below: list[np.ndarray] = []
+    for nodes in reversed(levels):
+        sizes_below.append(sizes)
+        branching = nodes.branching
+        truth = _evaluate(nodes, truth)
+        operators = _sums(branching, operators) + branching + nodes.negated
+        sizes = _sums(branching, sizes) + np.where(branching, 5, 1) + 3 * nodes.negated
+    offsets = offsets_of(sizes)
+    tokens = np.empty(offsets[-1], dtype=np.uint8)
+    starts = offsets[:-1]
+    for nodes, below_sizes in zip(levels, reversed(sizes_below), strict=True):
+        starts = _write(tokens, nodes, starts, below_sizes)
+    return Formulas(tokens, offsets, truth, operators)
+
+
+def _sums(branching: np.ndarray, below_values: np.ndarray) -> np.ndarray:
+    """The sum over both children of each connective, 0 for a variable."""
+    totals = np.zeros(len(branching), dtype=np.int64)
+    totals[branching] = below_values[0::2] + below_values[1::2]
+    return totals
+
+
+def _evaluate(nodes: _Level, below_truth: np.ndarray) -> np.ndarray:
+    truth = np.empty(len(nodes.symbol), dtype=np.uint64)
+    branching = nodes.branching
+    truth[~branching] = WORLDS[nodes.symbol[~branching] - A]
+    left, right = below_truth[0::2], below_truth[1::2]
+    truth[branching] = np.where(nodes.symbol[branching] == AND, left & right, left | right)
+    return np.where(nodes.negated, ~truth, truth)
+
+
+def _write(tokens: np.ndarray, nodes: _Level, starts: np.ndarray, below_sizes: np.ndarray) -> np.ndarray:
+    """Writes everything of `nodes` but their children; where each child's first token goes."""
+    branching, negated = nodes.branching, nodes.negated
+    begin = starts + 2 * negated
+    left, right = below_sizes[0::2], below_sizes[1::2]
+    inner = np.ones(len(begin), dtype=np.int64)
+    inner[branching] = 5 + left + right
+    tokens[starts[negated]] = OPEN
+    tokens[starts[negated] + 1] = NOT
+    tokens[(begin + inner)[negated]] = CLOSE
+    tokens[begin[~branching]] = nodes.symbol[~branching]
+    first = begin[branching]
+    middle = first + 1 + left
+    tokens[first] = tokens[middle] = OPEN
+    tokens[middle + 1] = nodes.symbol[branching]
+    tokens[middle + 2 + right] = tokens[middle + 3 + right] = CLOSE
+    return np.stack([first + 1, middle + 2], axis=1).ravel()
+
+
+def shortest(operators: int) -> int:
+    """Fewest tokens of a formula with so many operators: as many negations as its nodes can take."""
+    connectives: int = (operators + 1) // 3
+    return 1 + 6 * connectives + 3 * (operators - connectives)
+
+
+def longest(operators: int) -> int:
+    """Most tokens of a formula with so many operators: a connective makes it longer than a negation."""
+    connectives = min(operators, CONNECTIVES_MAX)
+    return 1 + 6 * connectives + 3 * (operators - connectives)
+
+
+OPERATORS_MAX = CONNECTIVES_MAX + (2 * CONNECTIVES_MAX + 1)
+"""Every connective there can be, and every node negated."""
