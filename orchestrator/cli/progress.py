@@ -49,20 +49,24 @@ def _best(plan: Plan, records: Sequence[Record]) -> float | None:
     if plan.search is None:
         return None
     objective = plan.search.objectives[0]
-    values = [
-        record.last.metrics[objective.metric]
-        for record in records
-        if record.phase == "search" and record.outcome is OutcomeKind.FINISHED and record.last is not None
-    ]
-    return (max if objective.goal == "max" else min)(values) if values else None
+    found = [record for record in records if record.phase == "search"]
+    values = [_value(each, objective.metric) for each in found if each.outcome is OutcomeKind.FINISHED]
+    known = [value for value in values if value is not None]
+    return (max if objective.goal == "max" else min)(known) if known else None
 
 
-def table(progress: Sequence[Progress], objective: str, footer: str = "") -> "Table":
+def _value(record: Record, metric: str) -> float | None:
+    """As last reported; where the last measurement lacks it, the best one has it if any has."""
+    measured = [each.metrics for each in (record.last, record.best) if each is not None]
+    return next((metrics[metric] for metrics in measured if metric in metrics), None)
+
+
+def table(progress: Sequence[Progress], objective: str) -> "Table":
     """One row an arm."""
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(caption=Text(footer) if footer else None, caption_justify="left")
+    made = Table()
     made.add_column("arm", no_wrap=True)
     for header in ("done", "running", "pruned", "failed", f"best {objective}".strip(), "work"):
         made.add_column(header, justify="right")
@@ -132,7 +136,7 @@ class View:
             text += f"; stopping: {snapshot.draining}"
         if self._live is not None:
             hint = "" if snapshot.draining else "; Ctrl-C stops cleanly, `haltsweep resume` continues"
-            self._live.update(table(arms, self._objective, text + hint))
+            self._draw(text + hint, table(arms, self._objective))
         elif now - self._told_at >= PLAIN_EVERY_S or ended == planned:
             self._say(text, now)
 
@@ -145,13 +149,20 @@ class View:
             else f"data: {task}/{split} ({ready + 1} of {total})"
         )
         if self._live is not None:
-            self._live.update(text)
+            self._draw(text)
         elif done:
             say(text)
 
     def show_interrupt(self) -> None:
         """The first Ctrl-C was heard."""
         complain("stopping: running trials are saved at their next report; Ctrl-C again stops at once")
+
+    def _draw(self, text: str, *above: "Table") -> None:
+        from rich.console import Group
+        from rich.text import Text
+
+        assert self._live is not None, "only a terminal is drawn on"
+        self._live.update(Group(*above, Text(text)))
 
     def _say(self, text: str, now: float) -> None:
         if text != self._told:
