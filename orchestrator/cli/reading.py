@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.cli.places import find_sweep
+from orchestrator.cli.places import command, find_sweep
 from orchestrator.drivers.launch_folder import read_setup
-from orchestrator.errors import InputError
+from orchestrator.errors import InputError, StoreError
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.fold import records
 from orchestrator.ledger.store import Ledger
@@ -47,5 +47,10 @@ def opened(name: str, runs: Path, storage: str | None = None) -> Iterator[Opened
     """The sweep called `name`. Raises InputError if there is none, StoreError if it cannot be read."""
     folder, plan = found(name, runs)
     url = storage or read_setup(folder).ledger_url(folder)
+    if url == folder.ledger_url and not folder.ledger.exists():
+        raise StoreError(
+            f"the ledger {folder.ledger} must be there, and is not: if the sweep has just been launched or was "
+            f"killed before it began, `{command('resume', folder)}` begins it; else restore it from a backup"
+        )
     with Ledger.open(url, plan.name) as ledger:
         yield Opened(folder, plan, ledger, url)

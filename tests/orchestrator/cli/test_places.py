@@ -1,0 +1,100 @@
+"""Where things live: option, else variable, else the working directory; and what to type to get back."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.cli.places import command, data_root, find_sweep, runs_root, tracking_uri
+from orchestrator.cli.reading import found, opened
+from orchestrator.errors import InputError, StoreError
+from orchestrator.identity import SweepFolder
+from orchestrator.plan.serialise import to_json
+from tests.support.plans import make_plan
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    for name in ("HALTSWEEP_RUNS", "HALTSWEEP_DATA", "MLFLOW_TRACKING_URI"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def sweep(name, runs="runs", called=None):
+    folder = Path(runs) / (called or name)
+    folder.mkdir(parents=True)
+    (folder / "plan.json").write_text(to_json(replace(make_plan(1), name=name)))
+    return SweepFolder(folder)
+
+
+@pytest.mark.parametrize(
+    ("root", "variable", "default"),
+    [(runs_root, "HALTSWEEP_RUNS", "runs"), (data_root, "HALTSWEEP_DATA", "data")],
+)
+def test_option_before_variable_before_default(monkeypatch, root, variable, default):
+    assert root(None) == Path(default)
+    monkeypatch.setenv(variable, "")
+    assert root(None) == Path(default)
+    monkeypatch.setenv(variable, "else where")
+    assert root(None) == Path("else where")
+    assert root(Path("given")) == Path("given")
+
+
+def test_tracking_is_beside_the_sweeps(here, monkeypatch):
+    assert tracking_uri(None, Path("my runs")) == f"sqlite:///{here}/my runs/mlflow.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://server")
+    assert tracking_uri(None, Path("my runs")) == "http://server"
+    assert tracking_uri("http://given", Path("my runs")) == "http://given"
+
+
+@pytest.mark.parametrize("root", [runs_root, data_root])
+def test_a_file_is_no_folder(here, root):
+    (here / "file").write_text("")
+    for given in (Path("file"), Path("file") / "below"):
+        with pytest.raises(InputError, match=rf"must be kept in a folder, and {here}/file is a file; choose"):
+            root(given)
+
+
+def test_a_sweep_is_found_by_name_and_by_folder(here, monkeypatch):
+    sweep("one")
+    assert find_sweep("one", Path("runs")).root == Path("runs/one")
+    assert find_sweep("runs/one", Path("other")).root == Path("runs/one")
+    monkeypatch.chdir("runs/one")
+    assert find_sweep(".", Path("other")).name == "one"
+    (here / "runs/one/report").mkdir()
+    monkeypatch.chdir("report")
+    assert find_sweep("..", Path("other")).name == "one"
+
+
+def test_unknown_sweeps_are_answered_with_all_known():
+    with pytest.raises(InputError, match=r"no sweep named 'x' in runs\. Known: none"):
+        find_sweep("x", Path("runs"))
+    sweep("gates"), sweep("depth")
+    with pytest.raises(InputError, match=r"'gate' in runs\. Did you mean 'gates'\? Known: depth, gates"):
+        find_sweep("gate", Path("runs"))
+
+
+def test_a_folder_that_was_renamed_is_refused():
+    sweep("gates", called="gates-old")
+    with pytest.raises(InputError, match="must bear its name, and runs/gates-old holds 'gates'; call"):
+        found("gates-old", Path("runs"))
+
+
+def test_a_sweep_without_its_ledger_is_refused_and_none_is_made(here):
+    folder = sweep("gates")
+    (folder.root / "launch.json").write_text('{"data_dir": "data"}')
+    with (
+        pytest.raises(StoreError, match="killed before it began, `haltsweep resume gates` begins"),
+        opened("gates", Path("runs")),
+    ):
+        pass
+    assert not folder.ledger.exists()
+
+
+def test_commands_lead_back_from_here(monkeypatch):
+    assert command("ui", SweepFolder(Path("runs/one"))) == "haltsweep ui one"
+    away = SweepFolder(Path("it's here/one"))
+    assert command("resume", away) == """haltsweep resume one --runs 'it'"'"'s here'"""
+    monkeypatch.setenv("HALTSWEEP_RUNS", "it's here")
+    assert command("resume", away) == "haltsweep resume one"
