@@ -49,8 +49,8 @@ def opened(name: str, runs: Path, storage: str | None = None) -> Iterator[Opened
     url = storage or read_setup(folder).ledger_url(folder)
     if url == folder.ledger_url and not folder.ledger.exists():
         raise StoreError(
-            f"the ledger {folder.ledger} must be there, and is not: if the sweep has just been launched or was "
-            f"killed before it began, `{command('resume', folder)}` begins it; else restore it from a backup"
+            f"the ledger {folder.ledger} must be there, and is not: if the sweep was killed before it began, "
+            f"`{command('resume', folder)}` begins it; else restore the ledger from a backup"
         )
     with Ledger.open(url, plan.name) as ledger:
         yield Opened(folder, plan, ledger, url)
