@@ -166,7 +166,6 @@ class _Run:
     heartbeat: Heartbeat
     interrupted: bool = False
     _finish: Finish | None = None
-    _viewed_at: float = 0.0
 
     @property
     def finish(self) -> Finish:
@@ -175,31 +174,30 @@ class _Run:
 
     def drive(self, means: _Means, stop: threading.Event) -> None:
         """Let the driver run until everything is done or drained."""
-
-        def changed() -> None:
-            if time.monotonic() - self._viewed_at >= VIEW_S:
-                self._viewed_at = time.monotonic()
-                means.watch.on_change(self.snapshot())
-
-        means.watch.on_change(self.snapshot())
+        view = _View(lambda: means.watch.on_change(self.snapshot()))
+        view.show()
         if not self.recorder.finished:
             if means.driver == "inline":
-                self._run_inline(changed, stop)
+                self._run_inline(view, stop)
             else:
-                self._run_ray(means, changed, stop)
-        means.watch.on_change(self.snapshot())
+                self._run_ray(means, view, stop)
+        view.show()
 
-    def _run_inline(self, changed: Callable[[], None], stop: threading.Event) -> None:
+    def _run_inline(self, view: "_View", stop: threading.Event) -> None:
         run_inline(
             self.recorder,
             self.setup.workload,
             data_dir=self.setup.data_dir,
             checkpoint_seconds=self.plan.resources.checkpoint_seconds,
-            on_change=changed,
+            on_change=view.changed,
             stop=stop,
         )
 
-    def _run_ray(self, means: _Means, changed: Callable[[], None], stop: threading.Event) -> None:
+    def _run_ray(self, means: _Means, view: "_View", stop: threading.Event) -> None:
+        def check() -> None:
+            self.heartbeat.check()
+            view.catch_up()
+
         with ray_environment(private=means.address is None):
             from orchestrator.drivers.ray_tune import run_ray
 
@@ -210,9 +208,9 @@ class _Run:
                 data_dir=self.setup.data_dir,
                 address=means.address,
                 num_cpus=means.num_cpus,
-                on_change=changed,
+                on_change=view.changed,
                 stop=stop,
-                check=self.heartbeat.check,
+                check=check,
             )
 
     def snapshot(self) -> Snapshot:
@@ -226,6 +224,30 @@ class _Run:
                 ends[event.trial_id] = OutcomeKind(event.payload["kind"])
         left = len(self.plan.trials) - len(ends)
         self._finish = Finish(Counter(ends.values()), left, self.interrupted, untracked)
+
+
+@dataclass(slots=True)
+class _View:
+    """Shows changes no more often than people can read; what was passed over is shown a little later."""
+
+    display: Callable[[], None]
+    _shown_at: float = 0.0
+    _stale: bool = False
+
+    def show(self) -> None:
+        """At once."""
+        self._stale, self._shown_at = False, time.monotonic()
+        self.display()
+
+    def changed(self) -> None:
+        """There is something new."""
+        self._stale = True
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        """Called often."""
+        if self._stale and time.monotonic() - self._shown_at >= VIEW_S:
+            self.show()
 
 
 @contextmanager
