@@ -47,9 +47,12 @@ def build_model(
     """The model of `model_settings` under the head of `shape`, in training mode, on `device`.
 
     Touches no global generator. On the device `meta` nothing is allocated or drawn. Weights are drawn on the
-    CPU, so they are the same on every device. Raises what `model_config` raises.
+    CPU, so they are the same on every device. Raises what `model_config` raises, and ValueError for a model
+    that cannot do the task.
     """
     config = model_settings if isinstance(model_settings, Settings) else model_config(model_settings)
+    if (why := misfit(config, shape)) is not None:
+        raise ValueError(f"model {why}")
     module = catalog.load("models", vars(config)["name"])
     head = head_module(shape)
     with torch.device("meta"):
@@ -60,6 +63,23 @@ def build_model(
     model._apply(lambda meta: torch.empty(meta.shape, dtype=meta.dtype))  # type: ignore[no-untyped-call]
     initialise(model, seed)
     return model.to(device)
+
+
+def misfit(config: Settings, shape: TaskShape) -> str | None:
+    """Why a model with these settings cannot do the task, as `must ..., got ...`; None where it can."""
+    if not shape.causal or getattr(config, "causal", False):
+        return None
+    able = [name for name in catalog.names("models") if "causal" in _fields(name)]
+    given = vars(config)["name"]
+    remedy = (
+        "set model.causal to true" if given in able else f"models that can be: {', '.join(able) or 'none'}"
+    )
+    return f"must be causal for a task whose answers stand in later tokens, got {given} that is not; {remedy}"
+
+
+def _fields(model: str) -> Mapping[str, Any]:
+    fields: Mapping[str, Any] = catalog.load("models", model).Config.model_fields
+    return fields
 
 
 def head_module(shape: TaskShape) -> ModuleType:

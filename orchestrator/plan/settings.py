@@ -12,7 +12,7 @@ from orchestrator.spec.places import bare
 from search_spaces.paths import ROOTS
 from search_spaces.wording import hint, nearest, shown
 from trainables import catalog
-from trainables.assembly import model_config
+from trainables.assembly import misfit, model_config
 from trainables.settings import Settings
 from trainables.tasks import shape, task_config
 from trainables.training.config import TrainConfig, train_config
@@ -61,8 +61,11 @@ def checked(raw: Mapping[str, Any]) -> System | list[Problem]:
         return problems
     train = configs["train"]
     assert isinstance(train, TrainConfig)
+    asked = shape(configs["task"])
+    if (why := misfit(configs["model"], asked)) is not None:
+        return [Problem("model", why)]
     settings = {root: config.model_dump(mode="json") for root, config in configs.items()}
-    return System(settings, configs["task"], configs["model"], train, shape(configs["task"]))
+    return System(settings, configs["task"], configs["model"], train, asked)
 
 
 def part_problems(root: str, raw: Mapping[str, Any]) -> list[Problem]:

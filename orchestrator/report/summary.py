@@ -10,7 +10,7 @@ from orchestrator.report.statistics import estimate, holm, sign_flip_p
 from orchestrator.report.types import ArmTally, Cell, Effect, Report
 from orchestrator.trials import OutcomeKind, Record
 
-REPORTED = ("accuracy", "depth", "saved", "ponder", "loss")
+REPORTED = ("accuracy", "accuracy_last", "accuracy_whole", "depth", "saved", "ponder", "loss")
 """Quantities of a split that the report compares, most wanted first."""
 SELECTION_SPLIT = "valid"
 
@@ -61,12 +61,19 @@ def _floors(confirmed: Sequence[Record]) -> dict[str, float]:
 
 
 def _value(record: Record, metric: str, floors: Mapping[str, float]) -> float | None:
-    """The record's value; a failed trial is no better than always naming the most common label."""
+    """The record's value; a failed trial is no better than always naming the most common label.
+
+    Of several answers that is taken to get the last one right as often as any, and never all of them.
+    """
     split, _, quantity = metric.rpartition("/")
     if record.outcome is OutcomeKind.FINISHED and record.last is not None:
         return record.last.metrics.get(metric)
-    if record.outcome is not None and record.outcome.failed and quantity == "accuracy":
-        return floors.get(split)
+    if record.outcome is not None and record.outcome.failed:
+        return {
+            "accuracy": floors.get(split),
+            "accuracy_last": floors.get(split),
+            "accuracy_whole": 0.0,
+        }.get(quantity)
     return None
 
 

@@ -2,10 +2,12 @@
 
 SMALL      settings of a small version, every split built in a second or so
 RESEEDED   the same with other data
-solve      text of an input (what `decode` returns) -> label, written without looking at the task
+solve      text of an input (what `decode` returns) -> label, or for a task of positions a label for each
+           token, -1 where none is asked; written without looking at the task
 """
 
 import importlib
+import math
 import subprocess
 import sys
 from functools import cache
@@ -20,6 +22,8 @@ import pytest
 from trainables import catalog, tasks
 from trainables.data.protocol import Role, SplitInfo
 from trainables.data.split import Split, content_hash
+from trainables.protocol import Job
+from trainables.training import Training
 
 TASKS = catalog.names("tasks")
 each_task = pytest.mark.parametrize("name", TASKS)
@@ -131,7 +135,9 @@ def test_shape_agrees_with_the_data(name: str) -> None:
 def test_labels_are_what_an_independent_solver_finds(name: str) -> None:
     module = tasks.task_module(name)
     for info, split in small(name).items():
-        labels = split.batch(np.arange(len(split))).labels.tolist()
+        labels: list[object] = split.batch(np.arange(len(split))).labels.tolist()
+        if module.shape(tasks.task_config(oracle(name).SMALL)).head == "positions":
+            labels = [row[:length] for row, length in zip(labels, split.lengths.tolist(), strict=True)]
         assert [oracle(name).solve(module.decode(row)) for row in rows(split)] == labels, info
 
 
@@ -140,3 +146,24 @@ def test_an_unknown_split_is_refused(name: str) -> None:
     module = tasks.task_module(name)
     with pytest.raises(ValueError, match=f"{name} has no split 'trian'. Known: .*train"):
         module.build(tasks.task_config(oracle(name).SMALL), "trian")
+
+
+@each_task
+def test_a_model_trains_on_it_from_beginning_to_end(name: str, tmp_path: Path) -> None:
+    """Two steps of a tiny model, validated, then measured on the first test split."""
+    raw = oracle(name).SMALL
+    config = tasks.task_config(raw)
+    test = next(info.name for info in tasks.splits(config) if info.role == "test")
+    model = {"name": "universal", "width": 8, "heads": 2, "max_layers": 2}
+    settings = {
+        "task": raw,
+        "model": model | {"causal": tasks.shape(config).causal},
+        "train": {"steps": 2, "batch_size": 3, "report_every": 2, "valid_examples": 5},
+    }
+    training = Training(Job(settings, seed=1, phase="confirm", splits=(test,), data_dir=tmp_path))
+    metrics = training.advance().metrics
+    assert training.finished
+    for split in ("valid", test):
+        assert 0 <= metrics[f"{split}/accuracy"] <= 1
+        assert 0 < metrics[f"{split}/floor"] <= 1
+        assert math.isfinite(metrics[f"{split}/loss"])

@@ -1,11 +1,14 @@
 """Building models: where initial weights come from, and what a bad name or field answers."""
 
+import dataclasses
+
 import pytest
 import torch
 from pydantic import ValidationError
 from torch import nn
 
-from trainables.assembly import build_model, initialise, model_config
+from trainables import catalog
+from trainables.assembly import build_model, initialise, misfit, model_config
 from trainables.catalog import UnknownName
 from trainables.layers.linear import LayerNorm, Linear, Vector, XavierLinear
 from trainables.types import TaskShape
@@ -69,3 +72,27 @@ def test_initial_distributions() -> None:
 def test_a_parameter_nobody_initialises_is_our_mistake() -> None:
     with pytest.raises(AssertionError, match="every parameter must belong to an Initialised module"):
         initialise(nn.ModuleDict({"stray": nn.Linear(2, 2)}), 0)
+
+
+CAUSAL_SHAPE = dataclasses.replace(SHAPE, causal=True)
+
+
+@pytest.mark.parametrize("name", catalog.names("models"))
+def test_a_task_whose_answers_stand_in_later_tokens_needs_a_causal_model(name: str) -> None:
+    remedy = "set model.causal to true" if "causal" in fields(name) else "models that can be: .*universal"
+    with pytest.raises(
+        ValueError, match=f"model must be causal for a task .*, got {name} that is not; {remedy}"
+    ):
+        build_model({"name": name}, CAUSAL_SHAPE, seed=0, device="meta")
+    if "causal" in fields(name):
+        build_model({"name": name, "causal": True}, CAUSAL_SHAPE, seed=0, device="meta")
+
+
+def fields(name: str) -> set[str]:
+    return set(catalog.load("models", name).Config.model_fields)
+
+
+def test_a_model_that_fits_its_task_is_not_a_misfit() -> None:
+    config = model_config({"name": "universal"})
+    assert misfit(config, SHAPE) is None
+    assert misfit(config, CAUSAL_SHAPE) is not None

@@ -10,7 +10,7 @@ trees here are other draws from the same law; where a published generator emits 
 trees that are in the training corpus are left out of every test split.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
@@ -21,6 +21,7 @@ import pyarrow as pa
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from trainables.data.protocol import SplitInfo
+from trainables.data.unique import first_unseen
 from trainables.settings import Settings
 from trainables.streams import numpy_stream
 from trainables.tasks._listops_lengths import LengthLaw
@@ -203,28 +204,16 @@ def _generated(config: Config, split: str, test: _TestLaw) -> Trees:
     return _first_unique(draws, config.test_examples, set(corpus.take(alike).rows()))
 
 
-def _first_unique(draws: Iterator[Trees], wanted: int, seen: set[bytes]) -> Trees:
+def _first_unique(draws: Iterator[Trees], wanted: int, seen: set[Hashable]) -> Trees:
     """The first `wanted` trees of `draws` that are not in `seen` and not drawn before."""
     kept: list[Trees] = []
     missing = wanted
     while missing:
         drawn = next(draws)
-        new = np.asarray(_new(drawn.rows(), seen, missing), dtype=np.int64)
+        new = np.asarray(first_unseen(drawn.rows(), seen, missing), dtype=np.int64)
         kept.append(drawn.take(new))
         missing -= len(new)
     return concatenate(kept)
-
-
-def _new(rows: Iterable[bytes], seen: set[bytes], missing: int) -> list[int]:
-    """Indices of at most `missing` rows that are not in `seen`, to which they are added."""
-    new: list[int] = []
-    for index, row in enumerate(rows):
-        if row not in seen:
-            seen.add(row)
-            new.append(index)
-            if len(new) == missing:
-                break
-    return new
 
 
 def _table(trees: Trees) -> pa.Table:

@@ -133,6 +133,20 @@ def test_pairs_only_shared_seeds() -> None:
     assert effect.pairs == (("other-2", "baseline-2"), ("other-3", "baseline-3"))
 
 
+def test_failures_count_in_the_accuracy_of_last_and_of_all_answers() -> None:
+    more = {"iid/accuracy_last": 0.9, "iid/accuracy_whole": 0.3}
+    records = []
+    for each in (record(name, seed, 0.5) for name in ("baseline", "other") for seed in (1, 2, 3)):
+        assert each.last is not None
+        metrics = {**each.last.metrics, **more}
+        records.append(replace(each, last=replace(each.last, metrics=metrics)))
+    records[-1] = replace(records[-1], outcome=OutcomeKind.DIVERGED)
+    cells = {(cell.arm, cell.metric): cell for cell in summarise(plan(), records).cells}
+    assert cells["other", "iid/accuracy_last"].estimate.mean == pytest.approx((0.9 + 0.9 + 0.2) / 3)
+    assert cells["other", "iid/accuracy_whole"].estimate.mean == pytest.approx((0.3 + 0.3 + 0.0) / 3)
+    assert cells["other", "iid/depth"].estimate.n == 2
+
+
 def test_headline_shows_the_floor() -> None:
     grid = headline(report())
     assert grid.headers == ("arm", "n", "iid/accuracy", "iid/depth", "difference in iid/accuracy")

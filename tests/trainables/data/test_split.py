@@ -11,6 +11,7 @@ from tests.oracles.listops_solver import SMALL
 from trainables import tasks
 from trainables.data.split import Split, content_hash
 from trainables.data.store import open_split
+from trainables.types import NOT_ASKED
 
 PAD = 99
 Row = tuple[list[int], int]
@@ -81,3 +82,70 @@ def test_a_mapped_split_is_not_copied(tmp_path: Path) -> None:
     again = open_split(tasks.task_config(SMALL), "train", tmp_path)
     assert not again._values.flags.writeable
     assert pa.total_allocated_bytes() - before < split._values.nbytes
+
+
+Asked = list[tuple[int, int]]
+asked_rows = st.lists(
+    st.lists(st.tuples(st.integers(0, 98), st.integers(-1, 9)), min_size=1, max_size=9),
+    min_size=1,
+    max_size=20,
+)
+
+
+def asked_table(examples: list[Asked], steps: list[int] | None = None) -> pa.Table:
+    """Examples of (token, target) pairs."""
+    columns = {
+        "tokens": pa.array([[t for t, _ in row] for row in examples], type=pa.large_list(pa.uint8())),
+        "targets": pa.array([[a for _, a in row] for row in examples], type=pa.large_list(pa.int8())),
+    }
+    return pa.table(columns if steps is None else columns | {"steps": pa.array(steps, type=pa.int32())})
+
+
+@given(asked_rows, st.data())
+def test_targets_are_padded_like_their_tokens(examples: list[Asked], data: st.DataObject) -> None:
+    first = data.draw(st.integers(0, len(examples) - 1))
+    table = asked_table(examples, steps=list(range(len(examples))))[first:]
+    indices = data.draw(st.lists(st.integers(0, len(examples) - first - 1), min_size=1, max_size=10))
+    batch = Split(table, PAD, "").batch(np.asarray(indices))
+    for row, index in enumerate(indices):
+        expected = examples[first + index]
+        missing = batch.tokens.shape[1] - len(expected)
+        assert batch.tokens[row].tolist() == [token for token, _ in expected] + [PAD] * missing
+        assert batch.labels[row].tolist() == [target for _, target in expected] + [NOT_ASKED] * missing
+    assert batch.steps is not None
+    assert batch.steps.tolist() == [first + index for index in indices]
+
+
+def test_floor_of_targets_counts_what_is_asked() -> None:
+    split = Split(asked_table([[(1, -1), (2, 3), (4, 0)], [(5, 3)]]), PAD, "")
+    assert len(split) == 2
+    assert split.label_histogram == {0: 1, 3: 2}
+    assert split.majority_rate == 2 / 3
+
+
+@given(asked_rows, asked_rows)
+def test_equal_hash_means_equal_targets(one: list[Asked], other: list[Asked]) -> None:
+    assert (content_hash(asked_table(one)) == content_hash(asked_table(other))) == (one == other)
+
+
+def test_hash_sees_steps_and_kind() -> None:
+    row: Asked = [(1, 0)]
+    hashes = [
+        content_hash(asked_table([row])),
+        content_hash(asked_table([row], steps=[1])),
+        content_hash(asked_table([row], steps=[2])),
+        content_hash(table([([1], 0)])),
+    ]
+    assert len(set(hashes)) == 4
+    assert content_hash(asked_table([row, row], [1, 2])[1:]) == hashes[2]
+
+
+def test_targets_must_be_as_many_as_tokens() -> None:
+    uneven = pa.table(
+        {
+            "tokens": pa.array([[1, 2]], type=pa.large_list(pa.uint8())),
+            "targets": pa.array([[1]], type=pa.large_list(pa.int8())),
+        }
+    )
+    with pytest.raises(AssertionError, match="targets must be as many as tokens"):
+        Split(uneven, PAD, "")

@@ -1,0 +1,127 @@
+"""Flip-flop strings follow their law; what a model sees never holds the answer."""
+
+import re
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from tests.oracles.flipflop_solver import SMALL
+from trainables import tasks
+from trainables.data.split import Split, content_hash
+from trainables.tasks import flipflop as task
+from trainables.types import NOT_ASKED
+
+
+def build(name: str, **settings: object) -> Split:
+    table = task.build(task.Config(**settings), name)
+    return Split(table, task.PAD, content_hash(table))
+
+
+def test_splits_are_those_published() -> None:
+    """Seven laws: the training law anew, and three shares of i at two lengths."""
+    infos = {info.name: info for info in task.splits(task.Config())}
+    tests = [f"length-{length}-ignore-{ignore}" for length in (512, 1024) for ignore in (0.1, 0.8, 0.98)]
+    assert list(infos) == ["train", "valid", "normal", *tests]
+    assert infos["train"].examples == 160_000
+    assert infos["valid"].examples == 7 * 1000
+    assert {infos[name].examples for name in ("normal", *tests)} == {10_000}
+    assert (infos["train"].length_min, infos["train"].length_max) == (512, 512)
+
+
+@pytest.mark.parametrize("ignore", [0.1, 0.8, 0.98])
+@pytest.mark.parametrize("length", [512, 1024])
+def test_instructions_follow_the_law(length: int, ignore: float) -> None:
+    """Shares of some 500,000 instructions, within six standard errors: odds of failing 10^-8."""
+    split = build(f"length-{length}-ignore-{ignore}", test_examples=2000)
+    tokens = split.batch(np.arange(len(split))).tokens.numpy()
+    assert tokens.shape == (2000, length)
+    instructions = tokens[:, 1::2]
+    assert (tokens[:, 0] == task.START).all()
+    assert (instructions[:, 0] == task.WRITE).all()
+    assert (instructions[:, -1] == task.READ).all()
+    free = instructions[:, 1:-1]
+    expected = {task.WRITE: (1 - ignore) / 2, task.IGNORE: ignore, task.READ: (1 - ignore) / 2}
+    for instruction, share in expected.items():
+        error = np.sqrt(share * (1 - share) / free.size)
+        assert (free == instruction).mean() == pytest.approx(share, abs=6 * error)
+    bits = tokens[:, 2::2][instructions[:, :-1] != task.READ] - task.ZERO
+    assert set(bits.tolist()) == {0, 1}
+    assert bits.mean() == pytest.approx(0.5, abs=3 / np.sqrt(bits.size))
+
+
+def test_a_bit_and_its_instruction_are_independent() -> None:
+    """They share one raw number: bits under w and under i are even, within six standard errors."""
+    tokens = build("normal", test_examples=2000).batch(np.arange(2000)).tokens.numpy()
+    instructions, bits = tokens[:, 1:-1:2], tokens[:, 2::2] - task.ZERO
+    for instruction in (task.WRITE, task.IGNORE):
+        chosen = bits[instructions == instruction]
+        assert chosen.mean() == pytest.approx(0.5, abs=3 / np.sqrt(chosen.size))
+
+
+def test_answers_are_asked_at_reads_alone_and_stand_in_the_next_token() -> None:
+    split = build("normal", **{key: SMALL[key] for key in SMALL if key != "name"})
+    batch = split.batch(np.arange(len(split)))
+    assert ((batch.labels != NOT_ASKED) == (batch.tokens == task.READ)).all()
+    asked = batch.labels[:, :-1] != NOT_ASKED
+    assert (batch.tokens[:, 1:][asked] - task.ZERO == batch.labels[:, :-1][asked]).all()
+    assert (batch.labels[:, -1] != NOT_ASKED).all(), (
+        "the last token is a read, its answer nowhere in the input"
+    )
+    assert task.shape(task.Config()).causal
+
+
+def test_valid_mixes_all_seven_laws() -> None:
+    """So 512 tokens with 0.8 count twice."""
+    split = build("valid", valid_examples=10, train_examples=10)
+    assert split.lengths.tolist() == [512] * 40 + [1024] * 30
+    shares = [
+        (split.batch(np.arange(start, start + 10)).tokens == task.IGNORE).double().mean().item() * 2
+        for start in range(0, 70, 10)
+    ]
+    assert shares == pytest.approx([0.8, 0.1, 0.8, 0.98, 0.1, 0.8, 0.98], abs=0.06)
+
+
+def test_no_string_is_in_two_splits_even_if_there_are_few() -> None:
+    """Draw by draw, equal laws would repeat each other: strings of 64 with i nearly always are few enough."""
+    config = task.Config(length=64, long_length=66, ignore=0.985, ignore_many=0.99, ignore_few=0.0,
+                         train_examples=60_000, test_examples=60_000, valid_examples=1)  # fmt: skip
+    streams = [task.numpy_stream(0, "flipflop", name, 0, 0) for name in ("train", "normal")]
+    part = task._parts(config)["train"][0]
+    drawn = [set(task._marks_of(task._draw(stream, part, 30_000))) for stream in streams]
+    assert min(map(len, drawn)) < 30_000, "the law must repeat itself for this test to mean anything"
+    train, normal = (task._strings(config, name)[0] for name in ("train", "normal"))
+    marks = [set(map(bytes, strings)) for strings in (train, normal)]
+    assert [len(each) for each in marks] == [60_000, 60_000]
+    assert not marks[0] & marks[1]
+
+
+def test_content_is_pinned() -> None:
+    """If this fails, the generator changed: raise VERSION, so that no old copy is taken for the new data."""
+    settings = {key: SMALL[key] for key in SMALL if key != "name"}
+    found = {
+        name: build(name, **settings).content_hash for name in ("train", "valid", "length-100-ignore-0.98")
+    }
+    assert (task.VERSION, found) == (
+        1,
+        {
+            "train": "14044bef0283d5a09f09696a764d99b8",
+            "valid": "f235467f1d3845b23260780875472aba",
+            "length-100-ignore-0.98": "d5e0b47c0c48977555a6adb276012623",
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"length": 511}, "its length must be even, got 511"),
+        ({"length": 62}, "greater than or equal to 64"),
+        ({"length": 1024}, "long_length must exceed length, got length=1024, long_length=1024"),
+        ({"ignore": 0.1}, "ignore must lie between ignore_few and ignore_many, got 0.1, 0.1, 0.98"),
+        ({"ignore_many": 1.0}, "less than or equal to 0.99"),
+    ],
+)
+def test_settings_that_cannot_be_met_are_refused(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ValidationError, match=re.escape(message)):
+        tasks.task_config({"name": "flipflop"} | settings)

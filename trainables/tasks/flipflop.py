@@ -1,0 +1,218 @@
+"""Flip-flop language modelling: what was written last?
+
+Liu et al. 2023, "Exposing Attention Glitches with Flip-Flop Language Modeling": a string alternates between
+an instruction (w write, r read, i ignore) and a bit; after r stands the bit that was last written, elsewhere
+any bit. The first instruction is w, the last r; each other one is i with probability p, else w or r. Only
+the bits after r are predicted, from what is before them. Sizes and laws of the splits: Ray Chowdhury and
+Caragea, "Investigating Recurrent Transformers with Dynamic Halt", App. A, and their released code.
+
+Metrics: `accuracy` over all reads, which steers the search, and `accuracy_last` over the last read of each
+string, the figure of the paper's tables.
+
+Departures: padding and start have ids of their own (the released code gives them the id of i).
+"""
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
+from itertools import count
+from typing import Annotated, Literal, Self
+
+import numpy as np
+import pyarrow as pa
+from pydantic import AfterValidator, Field, model_validator
+
+from trainables.data.protocol import SplitInfo
+from trainables.data.unique import first_unseen
+from trainables.settings import Settings
+from trainables.streams import numpy_stream
+from trainables.types import NOT_ASKED, TaskShape
+
+VERSION = 1
+WORDS = ("w", "i", "r", "0", "1", "<start>", "<pad>")
+"""Token ids are positions in this list."""
+WRITE, IGNORE, READ, ZERO, START, PAD = (
+    WORDS.index(word) for word in ("w", "i", "r", "0", "<start>", "<pad>")
+)
+ROUND_TOKENS = 2_000_000
+"""Tokens drawn at once; bounds memory and is part of what makes the data what it is."""
+
+
+def _check_even(length: int) -> int:
+    if length % 2:
+        raise ValueError(
+            f"a string alternates between instructions and bits: its length must be even, got {length}"
+        )
+    return length
+
+
+Length = Annotated[int, Field(ge=64, le=16_384), AfterValidator(_check_even)]
+Share = Annotated[float, Field(ge=0, le=0.99)]
+
+
+class Config(Settings):
+    """The defaults are the published task."""
+
+    name: Literal["flipflop"] = "flipflop"
+    length: Length = 512
+    """Length of training strings, in instructions and bits."""
+    long_length: Length = 1024
+    """Length of the longer test strings."""
+    ignore: Share = 0.8
+    """Probability of i in training strings, apart from the first and last instruction."""
+    ignore_few: Share = 0.1
+    """Probability of i in tests with many reads and writes."""
+    ignore_many: Share = 0.98
+    """Probability of i in tests in which the last write is far away."""
+    train_examples: int = Field(default=160_000, ge=1)
+    """Training strings."""
+    valid_examples: int = Field(default=1_000, ge=1)
+    """Validation strings of each of the seven laws that are tested."""
+    test_examples: int = Field(default=10_000, ge=1)
+    """Strings of each test split."""
+    data_seed: int = Field(default=0, ge=0)
+    """Another seed, other strings. Trials with different training seeds share one data set."""
+
+    @model_validator(mode="after")
+    def _laws_differ(self) -> Self:
+        if self.long_length <= self.length:
+            raise ValueError(
+                f"long_length must exceed length, got length={self.length}, long_length={self.long_length}"
+            )
+        if not self.ignore_few < self.ignore < self.ignore_many:
+            raise ValueError(
+                "ignore must lie between ignore_few and ignore_many, got "
+                f"{self.ignore_few}, {self.ignore}, {self.ignore_many}"
+            )
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """So many strings of one law."""
+
+    length: int
+    ignore: float
+    examples: int
+
+
+def _parts(config: Config) -> dict[str, tuple[_Part, ...]]:
+    """What each split is made of. A string that is drawn again belongs to the first split that has it."""
+    ignores = (config.ignore_few, config.ignore, config.ignore_many)
+    laws = {
+        "normal": (config.length, config.ignore),
+        **{
+            f"length-{length}-ignore-{ignore}": (length, ignore)
+            for length in (config.length, config.long_length)
+            for ignore in ignores
+        },
+    }
+    return {
+        "train": (_Part(config.length, config.ignore, config.train_examples),),
+        "valid": tuple(_Part(*law, config.valid_examples) for law in laws.values()),
+        **{name: (_Part(*law, config.test_examples),) for name, law in laws.items()},
+    }
+
+
+def shape(config: Config) -> TaskShape:
+    """Two classes at each read, for causal models."""
+    return TaskShape(
+        head="positions",
+        vocabulary_size=len(WORDS),
+        num_classes=2,
+        pad_id=PAD,
+        length_max=config.length,
+        causal=True,
+    )
+
+
+def splits(config: Config) -> tuple[SplitInfo, ...]:
+    """train, valid, normal and, for both lengths and three shares of i, e.g. length-1024-ignore-0.98."""
+    roles: dict[str, Literal["train", "valid"]] = {"train": "train", "valid": "valid"}
+    return tuple(
+        SplitInfo(
+            name,
+            roles.get(name, "test"),
+            min(part.length for part in parts),
+            max(part.length for part in parts),
+            sum(part.examples for part in parts),
+        )
+        for name, parts in _parts(config).items()
+    )
+
+
+def build(config: Config, split: str) -> pa.Table:
+    """Columns `tokens` (uint8) and `targets` (int8). Raises `ValueError` for an unknown split."""
+    if split not in (parts := _parts(config)):
+        raise ValueError(f"flipflop has no split {split!r}. Known: {', '.join(parts)}")
+    inputs, targets, lengths = [], [], []
+    for strings in _strings(config, split):
+        tokens = np.concatenate([np.full_like(strings[:, :1], START), strings[:, :-1]], axis=1)
+        answers = np.where(tokens == READ, strings.astype(np.int8) - ZERO, NOT_ASKED)
+        inputs.append(tokens.ravel())
+        targets.append(answers.astype(np.int8).ravel())
+        lengths += [strings.shape[1]] * len(strings)
+    offsets = pa.array(np.cumsum([0, *lengths]))
+    return pa.table(
+        {
+            "tokens": pa.LargeListArray.from_arrays(offsets, pa.array(np.concatenate(inputs))),
+            "targets": pa.LargeListArray.from_arrays(offsets, pa.array(np.concatenate(targets))),
+        }
+    )
+
+
+def decode(tokens: Sequence[int]) -> str:
+    """E.g. `<start> w 0 i 1 r`: what is seen when the last bit is to be predicted."""
+    return " ".join(WORDS[token] for token in tokens)
+
+
+@lru_cache(maxsize=1)
+def _strings(config: Config, split: str) -> tuple[np.ndarray, ...]:
+    """The strings (uint8, examples by length) of each part of a split, none of which an earlier split has."""
+    seen: set[Hashable] = set()
+    parts = _parts(config)
+    for earlier in list(parts)[: list(parts).index(split)]:
+        seen |= _marks(config, earlier)
+    return tuple(
+        _unique(
+            part, seen, (numpy_stream(config.data_seed, "flipflop", split, number, turn) for turn in count())
+        )
+        for number, part in enumerate(parts[split])
+    )
+
+
+@lru_cache(maxsize=16)
+def _marks(config: Config, split: str) -> frozenset[bytes]:
+    """Hashes of a split's strings: 8 bytes each; a chance meeting only costs the later string its place."""
+    return frozenset(mark for strings in _strings(config, split) for mark in _marks_of(strings))
+
+
+def _marks_of(strings: np.ndarray) -> Iterator[bytes]:
+    return (blake2b(row.data, digest_size=8).digest() for row in strings)
+
+
+def _unique(part: _Part, seen: set[Hashable], streams: Iterator[np.random.Generator]) -> np.ndarray:
+    """The first strings of the part's law that are not in `seen`."""
+    kept = np.empty((part.examples, part.length), dtype=np.uint8)
+    have = 0
+    while have < part.examples:
+        drawn = _draw(next(streams), part, max(1, min(part.examples, ROUND_TOKENS // part.length)))
+        new = drawn[first_unseen(_marks_of(drawn), seen, part.examples - have)]
+        kept[have : have + len(new)] = new
+        have += len(new)
+    return kept
+
+
+def _draw(stream: np.random.Generator, part: _Part, n: int) -> np.ndarray:
+    """`n` strings."""
+    raw = stream.bit_generator.random_raw(n * part.length // 2).reshape(n, part.length // 2)
+    u = (raw >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    write = part.ignore + (1 - part.ignore) / 2
+    instructions = np.where(u < part.ignore, IGNORE, np.where(u < write, WRITE, READ)).astype(np.uint8)
+    instructions[:, 0], instructions[:, -1] = WRITE, READ
+    bits = (raw & np.uint64(1)).astype(np.uint8)  # the lowest of the eleven that `u` leaves over
+    columns = np.arange(part.length // 2)
+    written = np.maximum.accumulate(np.where(instructions == WRITE, columns, 0), axis=1)
+    bits = np.where(instructions == READ, np.take_along_axis(bits, written, axis=1), bits)
+    return np.stack([instructions, ZERO + bits], axis=2).reshape(n, part.length).astype(np.uint8)
