@@ -41,7 +41,7 @@ app.command(rich_help_panel=CATALOGUE)(catalogue.spaces)
 def run(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit; an error of ours is one message on standard error, never a traceback."""
     try:
-        app(args=arguments)
+        app(args=arguments, prog_name="haltsweep")
     except HaltsweepError as error:
         complain(str(error))
         sys.exit(error.exit_code)

@@ -1,0 +1,111 @@
+"""`haltsweep check` and `plan`: all faults of all files and profiles, each once, nothing started."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import TINY
+
+EXPERIMENTS = Path(__file__).parents[3] / "experiments"
+
+
+@pytest.fixture
+def spec(tmp_path):
+    """Writes TINY with some texts replaced."""
+
+    def write(name="tiny.yaml", **changes):
+        text = TINY
+        for old, new in changes.values():
+            assert old in text
+            text = text.replace(old, new)
+        (tmp_path / name).write_text(text)
+        return name
+
+    return write
+
+
+def test_sound_specs(haltsweep, spec):
+    (plain, rich) = spec("plain.yaml", a=(TINY[TINY.index("profiles:") :], "")), spec("rich.yaml")
+    told = haltsweep("check", plain, rich)
+    assert (told.code, told.err) == (0, "")
+    assert told.out == "plain.yaml: ok\nrich.yaml: ok (and with short)\n"
+
+
+def test_all_files_are_looked_at(haltsweep, spec):
+    told = haltsweep(
+        "check", spec("a.yaml", x=("trials_per_arm: 2", "trials_per_arm: two")), "none.yaml", spec()
+    )
+    assert told.code == 2
+    assert told.out == "tiny.yaml: ok (and with short)\n"
+    assert told.err.splitlines() == [
+        "a.yaml:14: search.trials_per_arm: must be an integer >= 1, got the text 'two'",
+        "none.yaml: cannot be read: no such file or directory",
+    ]
+
+
+def test_faults_come_in_the_order_of_their_lines_and_once(haltsweep, spec):
+    name = spec(
+        a=("width: 16", "widht: 16"), b=("gate: false", "gaet: false"), c=("model.gaet", "model.gaet")
+    )
+    told = haltsweep("check", name)
+    assert told.code == 2
+    lines = [int(line.split(":")[1]) for line in told.err.splitlines()]
+    assert lines == sorted(lines)
+    assert len(set(told.err.splitlines())) == len(lines)
+
+
+def test_a_fault_of_a_profile_alone_names_it(haltsweep, spec):
+    told = haltsweep("check", spec(a=("baseline.train.steps: 2", "baseline.model.heads: 3")))
+    assert told.code == 2
+    assert told.err.count("\n") >= 1
+    assert all(line.endswith("(with the profile 'short')") for line in told.err.splitlines())
+
+
+def test_a_fault_of_the_plan_is_not_told_again_for_each_profile(haltsweep, spec):
+    told = haltsweep("check", spec(a=("set: {model.gate: false}", "set: {model.gate: true}")))
+    assert told.code == 2
+    assert len(told.err.splitlines()) == 1
+    assert "minus-gate" in told.err
+    assert "with the profile" not in told.err
+
+
+def test_plan_takes_overrides_and_profiles_in_this_order(haltsweep, spec):
+    told = haltsweep(
+        "plan", spec(), "confirm.seeds=[9]", "arms.minus-gate.why=because", "--profile", "short", "--json"
+    )
+    assert told.code == 0
+    found = json.loads(told.out)
+    assert found["confirm"]["seeds"] == [9]
+    assert found["arms"][0]["settings"]["train"]["steps"] == 2
+    assert found["arms"][1]["why"] == "because"
+
+
+def test_plan_for_people(haltsweep, spec):
+    told = haltsweep("plan", spec())
+    assert (told.code, told.err) == (0, "")
+    assert "8 trials" in told.out
+    assert re.search(r"model\.gate +true +-> +false", told.out)
+    assert "With 2 seeds and 1 comparison the smallest p is 0.5" in told.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--profile", "shrt"), "no profile named 'shrt'. Did you mean 'short'? Known: short"),
+        (("baseline.train.stepz=1",), "Did you mean"),
+        (("steps",), "an override must be key=value, got 'steps'"),
+    ],
+)
+def test_wrong_overrides_are_bad_input(haltsweep, spec, arguments, told):
+    answer = haltsweep("plan", spec(), *arguments)
+    assert (answer.code, answer.out) == (2, "")
+    assert told in answer.err
+
+
+def test_a_calibrated_plan_tells_times(haltsweep, spec):
+    found = json.loads(haltsweep("plan", spec(), "--profile", "short", "--calibrate", "--json").out)
+    assert all(price["seconds_per_step"] > 0 for price in found["prices"])
+    plain = json.loads(haltsweep("plan", spec(), "--profile", "short", "--json").out)
+    assert all(price["seconds_per_step"] is None for price in plain["prices"])

@@ -1,0 +1,137 @@
+"""`haltsweep launch` and `resume`: what is refused before anything is written, what is handed on."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from orchestrator.drivers import launch as pipeline
+from orchestrator.drivers.launch_folder import read_plan, read_setup
+from orchestrator.errors import LeaseLost
+from orchestrator.identity import SweepFolder
+from tests.support.commands import TINY
+from trainables.data.store import DataError
+
+
+@pytest.fixture(autouse=True)
+def spec(tmp_path):
+    (tmp_path / "tiny.yaml").write_text(TINY)
+
+
+@pytest.fixture
+def handed_on(monkeypatch):
+    """What the pipeline was called with; it stops there."""
+    calls = []
+
+    def stop(*arguments, **options):
+        calls.append((arguments, options))
+        raise LeaseLost("enough")
+
+    monkeypatch.setattr(pipeline, "run_sweep", stop)
+    monkeypatch.setattr(pipeline, "resume_sweep", stop)
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "told"),
+    [
+        (("--tracking", "mlruns"), 2, "an MLflow store must be a database or a server"),
+        (("--storage", "mysql://a/b"), 2, "a ledger must be at sqlite:///FILE or postgresql"),
+        (("--storage", "sqlite:///tiny.yaml"), 1, "file is not a database"),
+        (("--runs", "tiny.yaml"), 2, "the sweeps must be kept in a folder"),
+        (("--data", "tiny.yaml"), 2, "the datasets must be kept in a folder"),
+        (
+            ("--driver", "inline", "--address", "h:1"),
+            2,
+            "--address goes with --driver ray, got --driver inline",
+        ),
+        (("--cpus", "-1"), 2, "resources.cpus"),
+        (("--gpus", "nan"), 2, "resources.gpus"),
+        (("--profile", "shrt"), 2, "Did you mean 'short'?"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_is_written(haltsweep, tmp_path, options, code, told):
+    answer = haltsweep("launch", "tiny.yaml", *options)
+    assert answer.code == code
+    assert told in answer.err
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny.yaml"]
+
+
+def test_options_are_handed_on(haltsweep, tmp_path, handed_on):
+    storage = f"sqlite:///{tmp_path / 'x.db'}"
+    answer = haltsweep(
+        *("launch", "tiny.yaml", "confirm.best=1", "--profile", "short", "--cpus", "0.5", "--gpus", "0.25"),
+        *(
+            "--address",
+            "host:6379",
+            "--runs",
+            "r",
+            "--data",
+            "d",
+            "--storage",
+            storage,
+            "--tracking",
+            "http://m",
+        ),
+    )
+    assert (answer.code, answer.err) == (1, "enough\n")
+    ((plan, folder, setup, text), options) = handed_on[0]
+    assert (plan.resources.cpus, plan.resources.gpus) == (0.5, 0.25)
+    assert folder == SweepFolder(Path("r/tiny"))
+    assert (setup.data_dir, setup.storage, setup.tracking_uri) == (Path("d"), storage, "http://m")
+    assert "profiles" not in text
+    assert (options["driver"], options["address"]) == ("ray", "host:6379")
+
+
+def test_a_sweep_in_the_making_is_continued_only_if_it_is_the_same(haltsweep, handed_on, tmp_path):
+    made = SweepFolder(tmp_path / "runs" / "tiny")
+    assert haltsweep("launch", "tiny.yaml", "--continue").code == 1
+    (plan, *_), _ = handed_on.pop()
+    publish(plan, made)
+    again = haltsweep("launch", "tiny.yaml", "--continue", "--driver", "inline")
+    assert again.out == "tiny: continued in runs/tiny\n"
+    (((folder,), options),) = handed_on
+    assert (folder.root, options["driver"]) == (Path("runs/tiny"), "inline")
+    handed_on.clear()
+    haltsweep("launch", "tiny.yaml", "search.seed=1", "--continue")
+    (plan, *_), _ = handed_on.pop()
+    assert plan.spec_digest != read_plan(made).spec_digest  # handed to run_sweep, which refuses
+
+
+def publish(plan, folder):
+    from orchestrator.drivers.launch_folder import Setup
+    from orchestrator.drivers.launch_folder import publish as make
+
+    make(plan, folder, "", {}, Setup(Path("data")))
+
+
+def test_data_that_cannot_be_built_are_told_with_the_way_on(haltsweep, monkeypatch):
+    def fail(*_, **__):
+        raise DataError("data_dir must have free space")
+
+    monkeypatch.setattr(pipeline, "run_sweep", fail)
+    answer = haltsweep("launch", "tiny.yaml", "--runs", "my runs")
+    assert answer.code == 1
+    assert answer.err == "data_dir must have free space; then `haltsweep resume tiny --runs 'my runs'`\n"
+
+
+def test_resume_refuses_what_is_no_sweep(haltsweep):
+    answer = haltsweep("resume", "tiny", "--driver", "inline", "--address", "h:1")
+    assert answer.code == 2
+    assert "--address goes with --driver ray" in answer.err
+    answer = haltsweep("resume", "tiny")
+    assert answer.code == 2
+    assert "no sweep named 'tiny' in runs" in answer.err
+
+
+@pytest.mark.slow
+def test_a_ledger_elsewhere_is_found_again(haltsweep, tmp_path):
+    storage = f"sqlite:///{tmp_path / 'team.db'}"
+    short = ("tiny.yaml", "--profile", "short", "--driver", "inline", "--storage", storage)
+    assert haltsweep("launch", *short).code == 0
+    folder = SweepFolder(tmp_path / "runs" / "tiny")
+    assert read_setup(folder).storage == storage
+    assert not folder.ledger.exists()
+    told = haltsweep("status", "tiny")
+    assert "tiny: done; 4/4 done, 0 running, 0 pruned, 0 failed" in told.out
+    assert Counter(path.name for path in tmp_path.glob("**/*.db")) == {"team.db": 1, "mlflow.db": 1}

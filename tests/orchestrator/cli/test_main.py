@@ -1,0 +1,95 @@
+"""The command as a whole: help, exit codes, what happens to errors."""
+
+import json
+import re
+
+import pytest
+import typer
+from jsonschema import Draft202012Validator
+
+from orchestrator.cli import main, status
+from orchestrator.errors import InputError, LeaseLost, StoreError
+
+COMMANDS = typer.main.get_command(main.app).commands
+ISSUED = {
+    *("check", "plan", "launch", "status", "resume", "sync", "report", "ui"),
+    *("models", "tasks", "spaces", "schema", "doctor"),
+}
+
+
+def test_help_lists_every_command(haltsweep):
+    told = haltsweep("--help")
+    assert told.code == 0
+    assert set(COMMANDS) == ISSUED
+    for name in COMMANDS:
+        assert re.search(rf"^│ {name} +[A-Z]", told.out, re.MULTILINE)
+    assert "Exit codes: 0 done, 1 some trial failed, 2 bad input, 130 interrupted." in told.out
+
+
+def test_without_a_command_help_is_shown(haltsweep):
+    told = haltsweep()
+    assert "Usage: haltsweep" in told.out + told.err
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_command_and_option_has_a_help_text(haltsweep, name):
+    command = COMMANDS[name]
+    assert command.help
+    assert command.help.rstrip().endswith(".")
+    assert all(parameter.help for parameter in command.params if parameter.name != "help")
+    assert haltsweep(name, "-h").out == haltsweep(name, "--help").out
+
+
+def test_schema_is_a_json_schema(haltsweep):
+    told = haltsweep("schema")
+    assert told.code == 0
+    found = json.loads(told.out)
+    Draft202012Validator.check_schema(found)
+    assert {"name", "baseline", "arms", "search", "confirm"} <= set(found["properties"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("lunch",), "No such command 'lunch'. Did you mean 'launch'?"),
+        (("plan",), "Missing argument 'SPEC'."),
+        (("plan", "x.yaml", "--jsno"), "No such option: --jsno"),
+        (("launch", "x.yaml", "--driver", "spark"), "Invalid value for '--driver': "),
+        (("launch", "x.yaml", "--cpus", "many"), "Invalid value for '--cpus': "),
+    ],
+)
+def test_wrong_usage_is_bad_input(haltsweep, arguments, told):
+    answer = haltsweep(*arguments)
+    assert (answer.code, answer.out) == (2, "")
+    assert told in " ".join(re.sub("[│╭╮╰╯─]", " ", answer.err).split())
+    assert answer.err.startswith("Usage: haltsweep ")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "told"),
+    [
+        (InputError("the spec must change"), 2, "the spec must change\n"),
+        (StoreError("the disk is gone"), 1, "the disk is gone\n"),
+        (LeaseLost("another [process] holds it"), 1, "another [process] holds it\n"),
+        (PermissionError(13, "Permission denied", "runs"), 1, "Permission denied: 'runs'; put that right"),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+)
+def test_errors_are_one_message_and_a_code(haltsweep, monkeypatch, error, code, told):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(status, "runs_root", fail)
+    answer = haltsweep("status", "x")
+    assert (answer.code, answer.out) == (code, "")
+    assert told in answer.err
+    assert "Traceback" not in answer.err
+
+
+def test_a_mistake_of_ours_keeps_its_traceback(haltsweep, monkeypatch):
+    def fail(*_):
+        raise AssertionError("ours")
+
+    monkeypatch.setattr(status, "runs_root", fail)
+    with pytest.raises(AssertionError, match="ours"):
+        haltsweep("status", "x")

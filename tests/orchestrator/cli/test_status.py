@@ -1,0 +1,125 @@
+"""`haltsweep status`: state, counts, failures with reasons; from ledgers written by hand."""
+
+import json
+import re
+from contextlib import contextmanager
+
+import pytest
+
+from orchestrator.cli.status import REASON_CHARACTERS, SHOWN_FAILURES
+from orchestrator.drivers.launch_folder import Setup, publish
+from orchestrator.identity import SweepFolder
+from orchestrator.ledger import events as log
+from orchestrator.ledger.lease import Holder
+from orchestrator.ledger.store import Ledger
+from orchestrator.trials import Outcome, OutcomeKind
+from tests.support.histories import measurement, trial_of
+from tests.support.plans import make_plan
+
+PLAN = make_plan(2, trials_per_arm=6, seeds=())
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    folder = SweepFolder(tmp_path / "runs" / "synthetic")
+    publish(PLAN, folder, "", {}, Setup(tmp_path / "data"))
+    with Ledger.open(folder.ledger_url, "synthetic", create=True):
+        pass
+    return folder
+
+
+@contextmanager
+def holding(sweep, *events):
+    """This process runs the sweep and has written `events`."""
+    with Ledger.open(sweep.ledger_url, "synthetic") as ledger:
+        lease = ledger.claim(Holder.current())
+        ledger.append(list(events), lease)
+        yield
+        ledger.release(lease)
+
+
+def trial(number, outcome=None, reason="because", steps=1):
+    """Events of a trial, up to its end if it has an `outcome`."""
+    asked = trial_of(PLAN, number)
+    yield log.asked(1.0, asked)
+    yield log.started(2.0, asked.trial_id, 1)
+    for step in range(1, steps + 1):
+        yield log.measured(2.0 + step, asked.trial_id, measurement(step))
+    if outcome is not None:
+        yield log.ended(100.0, asked.trial_id, Outcome(outcome, reason))
+
+
+def test_before_anything_has_run(haltsweep, sweep):
+    told = haltsweep("status", "synthetic")
+    assert told.code == 0
+    assert "synthetic: not running; 0/12 done, 0 running, 0 pruned, 0 failed\n" in told.out
+    assert told.out.endswith("continue with: haltsweep resume synthetic\n")
+
+
+def test_while_it_runs_and_after_it_was_killed(haltsweep, sweep):
+    with holding(sweep, *trial(0, OutcomeKind.FINISHED), *trial(1)):
+        told = haltsweep("status", "synthetic")
+        found = json.loads(haltsweep("status", "synthetic", "--json").out)
+        assert "synthetic: running; 1/12 done, 1 running, 0 pruned, 0 failed\n" in told.out
+        assert "continue with" not in told.out
+        assert (found["state"], found["arms"][0]["running"]) == ("running", 1)
+    told = haltsweep("status", "synthetic")
+    assert "synthetic: not running; 1/12 done, 0 running, 0 pruned, 0 failed\n" in told.out
+    assert "continue with: haltsweep resume synthetic" in told.out
+
+
+def test_a_stopped_trial_is_not_done(haltsweep, sweep):
+    with holding(sweep, *trial(0, OutcomeKind.STOPPED)):
+        pass
+    assert "0/12 done, 0 running, 0 pruned, 0 failed\n" in haltsweep("status", "synthetic").out
+
+
+def test_when_all_is_done(haltsweep, sweep):
+    ends = [event for number in range(12) for event in trial(number, OutcomeKind.FINISHED)]
+    with holding(sweep, *ends):
+        pass
+    told = haltsweep("status", "synthetic")
+    assert told.out.endswith("synthetic: done; 12/12 done, 0 running, 0 pruned, 0 failed\n")
+
+
+def test_failures_are_told_with_their_reasons(haltsweep, sweep):
+    long = "[bold]" + "x" * 1000
+    with holding(
+        sweep,
+        *trial(0, OutcomeKind.OUT_OF_MEMORY, "no room for the batch"),
+        *trial(1, OutcomeKind.CRASHED, long),
+        *trial(2, OutcomeKind.PRUNED),
+    ):
+        pass
+    out = haltsweep("status", "synthetic").out
+    first, second = (PLAN.trials[number].trial_id for number in (0, 1))
+    assert f"failed: arm-0 search 0 ({first}): out_of_memory: no room for the batch\n" in out
+    assert f"failed: arm-0 search 1 ({second}): crashed: {long[:REASON_CHARACTERS]}...\n" in out
+    assert re.search(r"│ arm-0 +│ +3/6 │ +0 │ +1 │ +2 │", out)
+
+
+def test_many_failures_are_cut_but_not_for_scripts(haltsweep, sweep):
+    ends = [event for number in range(12) for event in trial(number, OutcomeKind.DIVERGED)]
+    with holding(sweep, *ends):
+        pass
+    out = haltsweep("status", "synthetic").out
+    assert out.count("\nfailed: ") == SHOWN_FAILURES
+    assert out.endswith("... and 2 more failures; all with --json\n")
+    found = json.loads(haltsweep("status", "synthetic", "--json").out)
+    assert [each["outcome"] for each in found["trials"]] == ["diverged"] * 12
+
+
+def test_trials_one_by_one(haltsweep, sweep):
+    with holding(sweep, *trial(0, OutcomeKind.FINISHED, steps=3), *trial(7)):
+        out = haltsweep("status", "synthetic", "--trials").out
+        found = json.loads(haltsweep("status", "synthetic", "--json").out)["trials"]
+    done, running = (PLAN.trials[number] for number in (0, 7))
+    rows = [
+        [cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if "search │" in line
+    ]
+    assert rows == [
+        [done.trial_id, "arm-0", "search", "0", str(done.seed), "finished", "3", "model.x=0"],
+        [running.trial_id, "arm-1", "search", "1", str(running.seed), "open", "1", "model.x=1"],
+    ]
+    assert found[0]["metrics"] == dict(measurement(3).metrics)
+    assert (found[1]["outcome"], found[1]["reason"], found[1]["attempts"]) == (None, "", 1)
