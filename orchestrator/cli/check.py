@@ -27,22 +27,20 @@ def check(files: Annotated[list[Path], typer.Argument(help="Spec files.")]) -> N
 
 
 def _look_at(path: Path) -> tuple[tuple[str, ...], list[str]]:
-    """The profiles of a spec and all that is wrong with it: with the file, else with its plans."""
-    from orchestrator.plan.planner import plan as make_plan
-    from orchestrator.spec.load import profile_names, read_spec
+    """The profiles of a spec and all that is wrong with it and with them."""
+    from orchestrator.plan.planner import plan_file
+    from orchestrator.spec.load import profile_names
 
-    try:
-        profiles = profile_names(path)
-        read_spec(path)
-    except InputError as error:
-        return (), str(error).splitlines()
     told: dict[str, str] = {}
+    profiles = profile_names(path)
     for profile in (None, *profiles):
         try:
-            make_plan(read_spec(path, profile=profile))
+            plan_file(path, profile=profile)
         except InputError as error:
             addition = f" (with the profile {profile!r})" if profile else ""
             told |= {line: line + addition for line in str(error).splitlines() if line not in told}
+        if told and profile is None:
+            break  # a faulty spec is faulty with every profile
     return profiles, list(told.values())
 
 
@@ -56,10 +54,9 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Dry run: arms and what they change, trials, proof of ablation, price, and what the seeds can show."""
-    from orchestrator.plan.planner import plan as make_plan
-    from orchestrator.spec.load import read_spec
+    from orchestrator.plan.planner import plan_file
 
-    made = make_plan(read_spec(spec, overrides or (), profile), calibrate=calibrate)
+    _, made = plan_file(spec, overrides or (), profile, calibrate=calibrate)
     if as_json:
         from orchestrator.plan.serialise import to_json
 

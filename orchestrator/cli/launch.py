@@ -63,14 +63,13 @@ def launch(
         return
     from orchestrator.drivers.launch import run_sweep
     from orchestrator.drivers.launch_folder import Setup
-    from orchestrator.plan.planner import plan as make_plan
+    from orchestrator.plan.planner import plan_file
     from orchestrator.plan.serialise import read_plan
-    from orchestrator.spec.load import read_spec
     from orchestrator.spec.write import to_yaml
 
     _check_address(driver, address)
-    read = read_spec(spec, changes, profile)
-    made, root = make_plan(read), runs_root(runs)
+    read, made = plan_file(spec, changes, profile)
+    root = runs_root(runs)
     folder = SweepFolder(root / made.name)
     if go_on and folder.plan.is_file() and read_plan(folder).spec_digest == made.spec_digest:
         resume(str(folder.root), driver, address)

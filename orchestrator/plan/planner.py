@@ -1,8 +1,10 @@
 """From a spec to a plan, or to all that is wrong with it. Pure: starts nothing, writes nothing."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from orchestrator.errors import Fault, PlanError, SpecError
 from orchestrator.identity import digest
 from orchestrator.plan import cells, checks, proof
 from orchestrator.plan.bench import Bench
@@ -14,7 +16,8 @@ from orchestrator.plan.resolve import Resolved, resolve
 from orchestrator.plan.serialise import plain
 from orchestrator.plan.spaces import Searched, arm_space, check_bounds
 from orchestrator.plan.types import Arm, ConfirmPlan, Objective, Plan, Resources, SearchPlan
-from orchestrator.spec.load import SpecFile
+from orchestrator.spec.load import SpecFile, in_order, read_spec
+from orchestrator.spec.salvage import sound_part
 from orchestrator.spec.types import Search, Spec
 from search_spaces.dimensions import Value
 
@@ -67,6 +70,31 @@ def _searched(arm: Resolved, search: Search, bench: Bench, faults: Faults) -> Se
     check_bounds(arm, found.space, search, faults)
     proof.check_dimensions(arm, found.space, search, bench, faults)
     return found
+
+
+def plan_file(
+    path: Path, overrides: Sequence[str] = (), profile: str | None = None, *, calibrate: bool = False
+) -> tuple[SpecFile, Plan]:
+    """The spec at `path` with `profile` and `overrides` applied, and its plan.
+
+    Raises `SpecError` or `PlanError` with all faults at once: where the file itself is faulty, the planner
+    looks at what is left of it.
+    """
+    try:
+        source = read_spec(path, overrides, profile)
+    except SpecError as error:
+        rest = sound_part(path, overrides, profile, error.faults)
+        more = _plan_faults(rest) if rest is not None else ()
+        raise SpecError(in_order([*error.faults, *more])) from None
+    return source, plan(source, calibrate=calibrate)
+
+
+def _plan_faults(source: SpecFile) -> tuple[Fault, ...]:
+    try:
+        plan(source)
+    except PlanError as error:
+        return error.faults
+    return ()
 
 
 def _check(spec: Spec, resolved: Sequence[Resolved], stopper: Chosen | None, faults: Faults) -> None:

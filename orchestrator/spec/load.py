@@ -40,15 +40,26 @@ def read_spec(path: Path, overrides: Sequence[str] = (), profile: str | None = N
     if not isinstance(written.data, dict):
         raise SpecError(written.faults or [_no_spec(written)])
     _, known_faults = validate(copy.deepcopy(written))
+    found = _changed(written, overrides, profile)
+    spec, faults = validate(found)
+    faults += _profile_faults(written, profile, [*known_faults, *faults])
+    if faults or spec is None:
+        raise SpecError(in_order(faults))
+    return SpecFile(spec.model_copy(update={"profiles": {}}), found)
+
+
+def changed_document(path: Path, overrides: Sequence[str] = (), profile: str | None = None) -> Document:
+    """The file at `path` with `profile` and then `overrides` applied, faulty or not."""
+    written = document.read_file(path)
+    return _changed(written, overrides, profile) if isinstance(written.data, dict) else written
+
+
+def _changed(written: Document, overrides: Sequence[str], profile: str | None) -> Document:
     found = copy.deepcopy(written)
     if profile is not None:
         _apply_profile(found, profile)
     _apply_overrides(found, overrides)
-    spec, faults = validate(found)
-    faults += _profile_faults(written, profile, [*known_faults, *faults])
-    if faults or spec is None:
-        raise SpecError(_in_order(faults))
-    return SpecFile(spec.model_copy(update={"profiles": {}}), found)
+    return found
 
 
 def profile_names(path: Path) -> tuple[str, ...]:
@@ -106,7 +117,7 @@ def _profile_faults(written: Document, chosen: str | None, known: Sequence[Fault
     return told
 
 
-def _in_order(faults: Sequence[Fault]) -> list[Fault]:
+def in_order(faults: Sequence[Fault]) -> list[Fault]:
     """Each fault once, from the top of the file to its end, what has no line last."""
     return sorted(dict.fromkeys(faults), key=lambda fault: (fault.line is None, fault.line or 0))
 
