@@ -17,7 +17,19 @@ from trainables.layers.work import FLOAT_BYTES, linear_flops
 from trainables.settings import ModelSettings, Settings
 from trainables.types import TaskShape
 
-GROUPS = ("embedding", "boundaries", "attention", "feedforward", "gate", "norm", "halt", "readout")
+GROUPS = (
+    "embedding",
+    "boundaries",
+    "attention",
+    "feedforward",
+    "gate",
+    "norm",
+    "halt",
+    "cell",
+    "scorer",
+    "start",
+    "readout",
+)
 ADAM_COPIES = 4
 """Weights, gradients and the two moments of AdamW."""
 

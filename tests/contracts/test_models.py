@@ -24,6 +24,16 @@ HALTS: dict[str, dict[str, Any] | None] = {
     "nobody": None,
 }
 ARMS: dict[str, dict[str, dict[str, Any]]] = {
+    "crvnn": {
+        "halting": {"halt": {"threshold": 0.3}},
+        "penalised": {"halt": {"threshold": 0.2, "penalty": True}, "transition_features": 5},
+        "product": {"halt": {"threshold": 0.3}, "retriever": "product", "shared_norm": True},
+        "unmodulated": {"halt": {"threshold": 0.2}, "modulated": False, "activation": "relu"},
+        "lstm": {"halt": {"threshold": 0.3}, "cell": "lstm"},
+        "nobody": {"halt": None},
+        "left-to-right": {"structure": "left-to-right"},
+        "balanced": {"structure": "balanced"},
+    },
     "ndr": {
         "relative": {"geometric": False},
         "ungated": {"gate": False},

@@ -22,6 +22,12 @@ ARMS: dict[str, dict[str, Any]] = {
     "gut.no_global_halt": {"name": "universal", "halt": {"unit": "token"}},
     "gut.no_halt": {"name": "universal", "halt": None},
     "gut.origin_1": {"name": "universal", "halt": {"origin": 1}},
+    "crvnn": {"name": "crvnn", "halt": None},
+    "crvnn.product": {"name": "crvnn", "halt": None, "retriever": "product", "modulated": False},
+    "crvnn.features": {"name": "crvnn", "halt": None, "transition_features": 8, "window": 3},
+    "crvnn.lstm": {"name": "crvnn", "halt": None, "cell": "lstm"},
+    "crvnn.left_to_right": {"name": "crvnn", "structure": "left-to-right"},
+    "crvnn.balanced": {"name": "crvnn", "structure": "balanced"},
     "ndr": {"name": "ndr"},
     "ndr.no_gate": {"name": "ndr", "gate": False},
     "ndr.no_geometric": {"name": "ndr", "geometric": False},
@@ -79,6 +85,26 @@ def test_parameters_of_the_neural_data_router_by_hand() -> None:
     assert sum(expected.values()) == 2_921_005
 
 
+def test_parameters_of_the_continuous_recursive_network_by_hand() -> None:
+    """At the published sizes: width 128, cell 512, a window of 5, transition features of 64."""
+    width, inner, window, features = 128, 512, 5, 64
+    expected = {
+        "cell": (width**2 + width) + (2 * width * inner + inner) + (inner * 4 * width + 4 * width),
+        "scorer": (window * width * width + width) + (width + 1),
+        "norm": 2 * 2 * width,
+        "readout": (width * width + width) + (width * 10 + 10),
+        "embedding": 18 * width,
+        "boundaries": 2 * width,
+    }
+    published = costs.parameters_by_group(build_model({"name": "crvnn"}, LISTOPS, seed=0, device="meta"))
+    assert published == expected
+    assert sum(expected.values()) == 513_803
+    raw = {"name": "crvnn", "transition_features": features, "shared_norm": True}
+    first = costs.parameters_by_group(build_model(raw, LISTOPS, seed=0, device="meta"))
+    more = features * width + 2 * features
+    assert first == expected | {"scorer": expected["scorer"] + more, "norm": 2 * width}
+
+
 def test_groups_of_parameters_are_those_of_the_parts() -> None:
     part = published()
     model = build_model(ARMS["gut"], LISTOPS, seed=0, device="meta")
@@ -93,6 +119,8 @@ def small(arm: str, **more: Any) -> dict[str, Any]:
     sizes = {"width": 24, "heads": 2, "head_width": 8, "feedforward_width": 40, **more}
     if ARMS[arm]["name"] == "universal":
         sizes["max_layers"] = 4
+    if ARMS[arm]["name"] == "crvnn" and ARMS[arm].get("cell") != "lstm":
+        sizes["cell_width"] = 40
     if ARMS[arm]["name"] == "ndr":
         sizes |= {"layers": 3, "test_layers": 4}
     fields = catalog.load("models", ARMS[arm]["name"]).Config.model_fields
@@ -193,3 +221,24 @@ def test_depth_range_of_arms_that_cannot_halt_is_one_depth() -> None:
     assert costs.depth_range(model_config(small("gut", early_exit="none")), 9) == (4, 4)
     assert costs.depth_range(model_config(small("transformer")), 9) == (3, 3)
     assert costs.depth_range(model_config(small("ndr")), 9) == (3, 4)
+
+
+def test_depth_range_of_composing_grows_with_length() -> None:
+    assert costs.depth_range(model_config({"name": "crvnn"}), 9) == (1, 9)
+    assert costs.depth_range(model_config({"name": "crvnn", "early_exit": "none"}), 9) == (9, 9)
+    assert costs.depth_range(model_config(small("crvnn")), 9) == (9, 9)
+    assert costs.depth_range(model_config(small("crvnn.left_to_right")), 9) == (9, 9)
+    assert costs.depth_range(model_config(small("crvnn.balanced")), 9) == (4, 4)
+
+
+def test_compact_composes_only_the_steps_each_sequence_runs() -> None:
+    config = model_config({"name": "crvnn", "width": 24, "cell_width": 40, "halt": {"threshold": 0.4}})
+    model = build_model(config, LISTOPS, seed=0).eval()
+    model.embedding.weight.data.mul_(50.0)
+    model.encoder.scorer.outer.weight.data.mul_(4.0)
+    tokens = torch.randint(0, 16, (20, 9), generator=torch.Generator().manual_seed(0))
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        encoded = model(Batch(tokens, tokens < 16, tokens[:, 0] % 10)).encoded
+    assert encoded.computed.unique().numel() > 2
+    expected = sum(costs.flops(config, LISTOPS, 9, int(layers)) for layers in encoded.computed.tolist())
+    assert counter.get_total_flops() == expected

@@ -1,0 +1,118 @@
+"""Settings of the continuous recursive network, how it halts, and what each arm is made of."""
+
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from trainables import costs
+from trainables.assembly import build_model, model_config
+from trainables.models.crvnn import Config
+from trainables.types import Batch, Encoded, TaskShape
+
+SHAPE = TaskShape(head="classify", vocabulary_size=18, num_classes=10, pad_id=16, length_max=100)
+SMALL = {"name": "crvnn", "width": 16, "cell_width": 20}
+
+
+def encode(score: float | None = None, **changes: Any) -> Encoded:
+    """Three sequences of 1, 4 and 9 tokens; with `score`, every position asks as much to be taken up."""
+    model = build_model(SMALL | changes, SHAPE, 0).eval()
+    if score is not None:
+        model.encoder.scorer.outer.weight.data.zero_()
+        model.encoder.scorer.outer.bias.data.fill_(score)
+    tokens = torch.arange(27).reshape(3, 9) % 10
+    mask = torch.arange(9) < torch.tensor([[1], [4], [9]])
+    found: Encoded = model(Batch(tokens, mask, tokens[:, 0])).encoded
+    return found
+
+
+def test_defaults_are_the_published_network() -> None:
+    found = Config()
+    assert (found.width, found.size_of_cell, found.window) == (128, 512, 5)
+    assert (found.dropout, found.cell_dropout, found.activation, found.cell) == (0.1, 0.1, "gelu", "grc")
+    assert (found.retriever, found.modulated, found.transition_features) == ("additive", True, None)
+    assert found.halt is not None
+    assert found.halt.model_dump() == {"threshold": 0.1, "penalty": False}
+
+
+def test_nothing_is_composed_where_nothing_asks() -> None:
+    """Every sequence runs out of steps, and the penalty says how much is left beside the last token."""
+    encoded = encode(-100.0, halt={"penalty": True})
+    assert encoded.depth.tolist() == [1.0, 4.0, 9.0]
+    assert encoded.auxiliary is not None
+    expected = torch.tensor([1.0, 4.0, 9.0]).log()
+    torch.testing.assert_close(encoded.auxiliary, expected)
+
+
+def test_one_step_is_enough_where_everything_asks_without_competition() -> None:
+    """All but the last token are taken up at once, so that no one is left to pay for."""
+    encoded = encode(100.0, modulated=False, halt={"penalty": True})
+    assert encoded.depth.tolist() == [1.0] * 3
+    assert encoded.auxiliary is not None
+    assert encoded.auxiliary.tolist() == [0.0] * 3
+
+
+@pytest.mark.parametrize(("mode", "run"), [("compact", [1, 1, 1]), ("batch", [1, 1, 1]), ("none", [1, 4, 9])])
+def test_early_exit_ends_when_all_have_halted(mode: str, run: list[int]) -> None:
+    encoded = encode(100.0, modulated=False, early_exit=mode)
+    assert encoded.depth.tolist() == [1.0] * 3
+    assert encoded.computed.tolist() == run
+    assert encoded.bound.tolist() == [1.0, 4.0, 9.0]
+
+
+def test_a_higher_threshold_halts_earlier() -> None:
+    low, high = (encode(0.0, halt={"threshold": threshold}).depth.sum() for threshold in (0.1, 0.6))
+    assert high < low
+
+
+def test_without_halting_there_is_no_penalty_and_every_step_is_run() -> None:
+    encoded = encode(100.0, modulated=False, halt=None)
+    assert encoded.auxiliary is None
+    assert encoded.computed.tolist() == [1.0, 4.0, 9.0]
+
+
+@pytest.mark.parametrize(
+    ("structure", "depth"), [("left-to-right", [1.0, 4.0, 9.0]), ("balanced", [0.0, 2.0, 4.0])]
+)
+def test_given_trees_have_the_height_of_their_length(structure: str, depth: list[float]) -> None:
+    encoded = encode(structure=structure)
+    assert encoded.depth.tolist() == encoded.computed.tolist() == encoded.bound.tolist() == depth
+
+
+@pytest.mark.parametrize(
+    ("changes", "changed"),
+    [
+        ({"transition_features": 4}, {"scorer"}),
+        ({"retriever": "product"}, set()),
+        ({"modulated": False}, set()),
+        ({"activation": "relu"}, set()),
+        ({"halt": None}, set()),
+        ({"shared_norm": True}, {"norm"}),
+        ({"structure": "balanced"}, {"scorer", "boundaries"}),
+        ({"structure": "left-to-right"}, {"scorer", "boundaries", "start"}),
+    ],
+)
+def test_an_arm_changes_its_own_part_and_no_other(changes: dict[str, Any], changed: set[str]) -> None:
+    groups = costs.parameters_by_group(build_model(SMALL, SHAPE, 0, "meta"))
+    others = costs.parameters_by_group(build_model(SMALL | changes, SHAPE, 0, "meta"))
+    found = {group for group in groups | others if groups.get(group) != others.get(group)}
+    assert found == changed
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"window": 4}, "window must be odd, as many to the left as to the right, got window=4"),
+        (
+            {"cell": "lstm"},
+            "cell_width, activation and shared_norm belong to cell: grc, got cell='lstm' with cell_width=20",
+        ),
+        ({"halt": {"threshold": 1.0}}, "less than 1"),
+        ({"structure": "random"}, "'latent', 'left-to-right' or 'balanced'"),
+        ({"max_layers": 3}, "Extra inputs are not permitted"),
+    ],
+)
+def test_impossible_settings_say_what_must_hold(changes: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValidationError, match=text):
+        model_config(SMALL | changes)

@@ -1,0 +1,101 @@
+"""Recursive cells: two states in, one state out.
+
+Source: Ray Chowdhury and Caragea, Modeling Hierarchical Structures with Continuous Recursive Neural Networks,
+with their released code; the gated recursive cell is that of Shen et al., Ordered Memory.
+"""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from trainables.layers.dropout import KeyedDropout
+from trainables.layers.linear import LayerNorm, Linear
+
+Activation = Literal["gelu", "relu"]
+
+
+class Cell(nn.Module):
+    """States are `C` wide; their first `width` numbers are what the rest of a model sees."""
+
+    def __init__(self, width: int, state_width: int) -> None:
+        super().__init__()
+        self.width = width
+        self.state_width = state_width
+
+    def begin(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "M C"]:
+        """States of leaves."""
+        raise NotImplementedError
+
+    def compose(
+        self, left: Float[Tensor, "M C"], right: Float[Tensor, "M C"], place: Int[Tensor, " M"]
+    ) -> Float[Tensor, "M C"]:
+        """The state of two in one; `place` is where each right one was in the full batch."""
+        raise NotImplementedError
+
+    def hidden(self, state: Float[Tensor, "... C"]) -> Float[Tensor, "... D"]:
+        """What is seen of a state."""
+        return state[..., : self.width]
+
+
+class GatedRecursiveCell(Cell):
+    """LN(f1 * left + f2 * right + i * p), the gates and p from a feed-forward of both.
+
+    Leaves are LN(W x); with `shared_norm` by the norm of the cell.
+    """
+
+    def __init__(
+        self, width: int, inner: int, dropout: float, *, activation: Activation, shared_norm: bool
+    ) -> None:
+        super().__init__(width, width)
+        self.leaf = Linear(width, width)
+        self.leaf_norm = None if shared_norm else LayerNorm(width)
+        self.inner = Linear(2 * width, inner)
+        self.outer = Linear(inner, 4 * width)
+        self.norm = LayerNorm(width)
+        self.dropout = KeyedDropout(dropout)
+        self.activation = F.gelu if activation == "gelu" else F.relu
+
+    def begin(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "M C"]:
+        """LN(W x)."""
+        norm = self.norm if self.leaf_norm is None else self.leaf_norm
+        leaves: Tensor = norm(self.leaf(x))
+        return leaves
+
+    def compose(
+        self, left: Float[Tensor, "M C"], right: Float[Tensor, "M C"], place: Int[Tensor, " M"]
+    ) -> Float[Tensor, "M C"]:
+        """The gated sum."""
+        hidden = self.activation(self.inner(torch.cat((left, right), -1)))
+        f1, f2, i, p = self.outer(self.dropout(hidden, place)).chunk(4, -1)
+        parent: Tensor = self.norm(f1.sigmoid() * left + f2.sigmoid() * right + i.sigmoid() * p)
+        return parent
+
+
+class LstmCell(Cell):
+    """Binary tree LSTM; a state is its hidden half, then its memory. Dropout falls on logits."""
+
+    def __init__(self, width: int, dropout: float) -> None:
+        super().__init__(width, 2 * width)
+        self.leaf = Linear(width, 2 * width)
+        self.outer = Linear(2 * width, 5 * width)
+        self.dropout = KeyedDropout(dropout)
+
+    def begin(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "M C"]:
+        """sigmoid(o) * tanh(memory), memory = tanh(W x)."""
+        o, memory = self.leaf(x).chunk(2, -1)
+        return self._state(o, memory.tanh())
+
+    def compose(
+        self, left: Float[Tensor, "M C"], right: Float[Tensor, "M C"], place: Int[Tensor, " M"]
+    ) -> Float[Tensor, "M C"]:
+        """Forget some of both memories, add some of what is new."""
+        (h1, c1), (h2, c2) = left.chunk(2, -1), right.chunk(2, -1)
+        gates = self.dropout(self.outer(torch.cat((h1, h2), -1)), place)
+        f1, f2, i, o, new = gates.chunk(5, -1)
+        return self._state(o, f1.sigmoid() * c1 + f2.sigmoid() * c2 + i.sigmoid() * new.tanh())
+
+    def _state(self, o: Tensor, memory: Tensor) -> Tensor:
+        return torch.cat((o.sigmoid() * memory.tanh(), memory), -1)

@@ -1,0 +1,277 @@
+"""The recursion of CRvNN: soft neighbours, composition probabilities, who still exists, who still composes.
+
+One step: every position looks at its soft neighbours, decides how much it is taken up by its right
+neighbour, and is replaced in so far as its left neighbour is taken up by it. Content moves right; the last
+token is never taken up and ends as the root. The prose of the source has it move left, its equations right.
+
+Source: Ray Chowdhury and Caragea, On the Design Space Between Transformers and Recursive Neural Nets, Eq.
+12-17; the rest as in the released code that goes with it.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from trainables.layers.cells import Cell
+from trainables.layers.linear import Linear, Vector
+from trainables.layers.neighbours import Retriever, neighbours
+from trainables.layers.packing import Packing, put, take
+from trainables.layers.precision import sum_dtype
+from trainables.layers.tokens import packed_places
+
+EarlyExit = Literal["compact", "batch", "none"]
+EPSILON = 1e-8
+"""Added to every term of a denominator, and inside the logarithm of the halt penalty."""
+NUM_EVER_LASTING = 2
+"""START and END always exist and are no tokens."""
+
+
+class Scorer(nn.Module):
+    """How much each position asks to be taken up, from its window of soft neighbours.
+
+    With transition features it also sees how much it took up in the step before, as a mix of two vectors.
+    """
+
+    def __init__(self, width: int, window: int, features: int | None) -> None:
+        super().__init__()
+        self.inner = Linear(window * width + (features or 0), width)
+        self.outer = Linear(width, 1)
+        self.taken = None if features is None else Vector(features, std=1.0)
+        self.untaken = None if features is None else Vector(features, std=1.0)
+
+    def forward(self, window: Float[Tensor, "M W"], took: Float[Tensor, " M"]) -> Float[Tensor, " M"]:
+        """A score for each position; no composition scores zero."""
+        if self.taken is not None and self.untaken is not None:
+            share = took[:, None].to(window.dtype)
+            window = torch.cat((window, share * self.taken() + (1 - share) * self.untaken()), -1)
+        score: Tensor = self.outer(F.gelu(self.inner(window))).squeeze(-1)
+        return score.to(sum_dtype(score.dtype))
+
+
+@dataclass(frozen=True)
+class Live:
+    """Rows that still compose, as M packed tokens between START and END."""
+
+    states: Float[Tensor, "M C"]
+    exist: Float[Tensor, " M"]
+    """E: probability that a position has not been taken up yet."""
+    took: Float[Tensor, " M"]
+    """How much each position took up in the last step."""
+    free: Bool[Tensor, " M"]
+    """Positions that can be taken up: all but START, END and the last token."""
+    packing: Packing
+    place: Int[Tensor, " M"]
+    cap: Int[Tensor, " B"]
+    """Most steps of a row: its tokens."""
+    kept: Int[Tensor, " B"]
+    run: Int[Tensor, " B"]
+    active: Bool[Tensor, " B"]
+    """Rows that have not halted."""
+    source: Int[Tensor, " M"]
+    origin: Int[Tensor, " B"]
+
+    @classmethod
+    def begin(cls, states: Float[Tensor, "M C"], packing: Packing) -> "Live":
+        """All rows of a full batch."""
+        exist = torch.ones(states.shape[0], dtype=sum_dtype(states.dtype), device=states.device)
+        behind = packing.counts.index_select(0, packing.row) - packing.column
+        free = (packing.column > 0) & (behind > NUM_EVER_LASTING)
+        rows = torch.arange(packing.num_rows, device=states.device)
+        none = torch.zeros_like(rows)
+        tokens = torch.arange(states.shape[0], device=states.device)
+        cap = packing.counts - NUM_EVER_LASTING
+        place = packed_places(packing)
+        everyone = torch.ones_like(rows, dtype=torch.bool)
+        took = torch.zeros_like(exist)
+        return cls(states, exist, took, free, packing, place, cap, none, none, everyone, tokens, rows)
+
+    def select(self, stay: Bool[Tensor, " B"]) -> "Live":
+        """Only the rows in `stay`."""
+        tokens, rows, packing = self.packing.select(stay.index_select(0, self.packing.row))
+        return Live(
+            take(self.states, tokens),
+            take(self.exist, tokens),
+            take(self.took, tokens),
+            self.free[tokens],
+            packing,
+            self.place[tokens],
+            self.cap[rows],
+            self.kept[rows],
+            self.run[rows],
+            self.active[rows],
+            self.source[tokens],
+            self.origin[rows],
+        )
+
+    def surviving(self, threshold: float) -> Int[Tensor, " B"]:
+        """Tokens of each row that exist with a probability above `threshold`."""
+        return self.packing.pad(self.exist > threshold).sum(1) - NUM_EVER_LASTING
+
+
+@dataclass(frozen=True)
+class Result:
+    """How every row of the full batch ended."""
+
+    states: Float[Tensor, "M C"]
+    exist: Float[Tensor, " M"]
+    kept: Int[Tensor, " B"]
+    run: Int[Tensor, " B"]
+    unfinished: Bool[Tensor, " B"]
+    """Rows that ran out of steps before one token was left."""
+
+
+@dataclass(frozen=True)
+class Composition:
+    """What is repeated, and when it ends."""
+
+    cell: Cell
+    scorer: Scorer
+    retriever: Retriever
+    window: int
+    modulated: bool
+    threshold: float | None
+    """A row halts when one token exists with a probability above this; None never halts."""
+    early_exit: EarlyExit
+
+    def run(self, states: Float[Tensor, "M C"], packing: Packing) -> Result:
+        """Compose until each row has halted or has run as many steps as it has tokens."""
+        live, left = Live.begin(states, packing), list[Live]()
+        for number in range(1, packing.width - NUM_EVER_LASTING + 1):
+            live = self._step(live)
+            stay = self._staying(live, number)
+            if not bool(stay.any()):
+                break
+            if not bool(stay.all()):
+                left.append(live.select(~stay))
+                live = live.select(stay)
+        return _gather([*left, live])
+
+    def _staying(self, live: Live, number: int) -> Bool[Tensor, " B"]:
+        """Rows that are not done after step `number`."""
+        unspent = live.cap > number
+        if self.early_exit == "compact":
+            return unspent & live.active
+        if self.early_exit == "batch" and not bool((unspent & live.active).any()):
+            return torch.zeros_like(unspent)
+        return unspent
+
+    def _step(self, live: Live) -> Live:
+        states, exist, took = self._composed(live)
+        if self.threshold is not None and self.early_exit != "compact":
+            moving = live.packing.spread(live.active)
+            states = torch.where(moving[:, None], states, live.states)
+            exist, took = torch.where(moving, exist, live.exist), torch.where(moving, took, live.took)
+        after = replace(live, states=states, exist=exist, took=took)
+        after = replace(after, kept=live.kept + live.active, run=live.run + 1)
+        if self.threshold is None:
+            return after
+        return replace(after, active=live.active & (after.surviving(self.threshold) > 1))
+
+    def _composed(self, live: Live) -> tuple[Tensor, Tensor, Tensor]:
+        """States, existential probabilities and what was taken up, one step on."""
+        packing = live.packing
+        left, right = neighbours(packing.pad(live.exist), self.retriever)
+        beside, window = self._look(live.states, packing, left, right)
+        chosen = self._choose(self.scorer(window, live.took), live, left, right)
+        took = packing.unpad(_mixed(left, packing.pad(chosen)))
+        composed = self.cell.compose(beside, live.states, live.place)
+        share = took[:, None]
+        return share * composed + (1 - share) * live.states, live.exist * (1 - chosen), took
+
+    def _look(self, states: Tensor, packing: Packing, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+        """The soft left neighbour's state, and the window of what is seen of neighbours, left to right."""
+        padded = packing.pad(states)
+        beside = left.to(padded.dtype) @ padded
+        seen = self.cell.hidden(padded)
+        window = [seen]
+        before, behind = self.cell.hidden(beside), seen
+        for reach in range(self.window // 2):
+            before = before if reach == 0 else left.to(before.dtype) @ before
+            behind = right.to(behind.dtype) @ behind
+            window = [before, *window, behind]
+        return packing.unpad(beside), packing.unpad(torch.cat([each.to(seen.dtype) for each in window], -1))
+
+    def _choose(self, score: Tensor, live: Live, left: Tensor, right: Tensor) -> Tensor:
+        """The modulated sigmoid: composing here against nothing, and against both neighbours composing.
+
+        Exponents are shifted by the greatest score of the row, where the released code takes the greatest of
+        the batch; it cancels but for the epsilons.
+        """
+        packing = live.packing
+        greatest = packing.pad(score.detach()).amax(1).clamp(min=0)
+        here = torch.where(live.free, (score - packing.spread(greatest)).exp(), 0.0)
+        terms = here + packing.spread((-greatest).exp()) + 2 * EPSILON
+        if self.modulated:
+            wide = packing.pad(here)
+            terms = terms + packing.unpad(_mixed(left, wide) + _mixed(right, wide)) + 2 * EPSILON
+        return here / terms
+
+
+@dataclass
+class _Order:
+    """Balanced trees over rows: which positions are joined at each height."""
+
+    left: list[list[int]] = field(default_factory=list)
+    right: list[list[int]] = field(default_factory=list)
+
+    def grow(self, first: int, size: int) -> int:
+        """Plan the tree over `size` tokens from `first` on; its height. Its root is at its last token."""
+        if size == 1:
+            return 0
+        half = (size + 1) // 2
+        height = 1 + max(self.grow(first, half), self.grow(first + half, size - half))
+        while len(self.left) < height:
+            self.left.append([])
+            self.right.append([])
+        self.left[height - 1].append(first + half - 1)
+        self.right[height - 1].append(first + size - 1)
+        return height
+
+
+def balanced(cell: Cell, states: Float[Tensor, "M C"], packing: Packing) -> Float[Tensor, "M C"]:
+    """Balanced binary trees, the left half one longer if halves differ; roots are at last tokens."""
+    order, place = _Order(), packed_places(packing)
+    for first, size in zip(packing.starts.tolist(), packing.counts.tolist(), strict=False):
+        order.grow(first, size)
+    for left, right in zip(order.left, order.right, strict=True):
+        one, other = (torch.tensor(each, device=states.device) for each in (left, right))
+        parents = cell.compose(take(states, one), take(states, other), place[other])
+        states = states.index_copy(0, other, parents.to(states.dtype))
+    return states
+
+
+def left_to_right(
+    cell: Cell, start: Float[Tensor, " C"], states: Float[Tensor, "M C"], packing: Packing
+) -> Float[Tensor, "M C"]:
+    """Each token composed with all before it; rows leave when they are at their end."""
+    place, pieces, where = packed_places(packing), list[Tensor](), list[Tensor]()
+    rows = torch.arange(packing.num_rows, device=states.device)
+    before = start.expand(packing.num_rows, -1).to(states.dtype)
+    for column in range(packing.width):
+        stay = (packing.counts[rows] > column).nonzero().squeeze(1)
+        rows, before = rows[stay], take(before, stay)
+        here = packing.starts[rows] + column
+        before = cell.compose(before, take(states, here), place[here])
+        pieces.append(before)
+        where.append(here)
+    return put(torch.cat(pieces), torch.cat(where), states.shape[0])
+
+
+def _mixed(weights: Float[Tensor, "B T T"], x: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+    """Weights times numbers, never in 16 bits, as a matrix product would be under autocast."""
+    return (weights * x[:, None]).sum(-1)
+
+
+def _gather(parts: list[Live]) -> Result:
+    source = torch.cat([part.source for part in parts])
+    back = torch.argsort(torch.cat([part.origin for part in parts]))
+    size = source.shape[0]
+    return Result(
+        put(torch.cat([part.states for part in parts]), source, size),
+        put(torch.cat([part.exist for part in parts]), source, size),
+        *(torch.cat([getattr(part, name) for part in parts])[back] for name in ("kept", "run", "active")),
+    )

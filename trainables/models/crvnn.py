@@ -1,0 +1,257 @@
+"""Continuous Recursive Neural Network (CRvNN): a tree composed softly, all over the sequence at once.
+
+Source: Ray Chowdhury and Caragea, Modeling Hierarchical Structures with Continuous Recursive Neural Networks,
+as run in their On the Design Space Between Transformers and Recursive Neural Nets, s. 4 and 7.
+
+Published systems as settings (what is not named is the default, which is that of the second source's runs):
+
+    CRvNN                              {}
+    CRvNN as first published           transition_features: 64, shared_norm: true,
+                                       halt: {threshold: 0.01, penalty: true}
+    with the retriever of Eq. 13       retriever: product
+    - modulation                       modulated: false
+    - transition features              transition_features: null
+    - halt penalty                     halt: {penalty: false}
+    - GELU                             activation: relu
+    LSTM cell                          cell: lstm
+    left to right                      structure: left-to-right
+    balanced                           structure: balanced
+    no halt                            halt: null
+
+A row halts when at most one of its tokens exists with a probability above the threshold, and runs at most as
+many steps as it has tokens; the released code lets a row run one more if a longer one is in its batch, and
+shapes balanced trees by the padded length. The halt penalty, -log of the last token's share of all that
+exists, is the auxiliary cost of rows that ran out of steps; `train.auxiliary_weight` is its weight, 0.01 as
+published. The representation is the state of the last token.
+"""
+
+from math import ceil, log2
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from trainables.layers.boundaries import NUM_BOUNDARIES, Boundaries
+from trainables.layers.cells import Activation, Cell, GatedRecursiveCell, LstmCell
+from trainables.layers.linear import Constant
+from trainables.layers.neighbours import Retriever
+from trainables.layers.packing import Packing
+from trainables.layers.work import FLOAT_BYTES, linear_flops
+from trainables.models._composition import (
+    EPSILON,
+    Composition,
+    EarlyExit,
+    Result,
+    Scorer,
+    balanced,
+    left_to_right,
+)
+from trainables.settings import ModelSettings, Settings
+from trainables.types import Encoded
+
+
+class HaltSettings(Settings):
+    """When a sequence is composed."""
+
+    threshold: float = Field(default=0.1, gt=0, lt=1)
+    """A token exists for halting if its probability is above this."""
+    penalty: bool = False
+    """Ask to be trained to finish in time, by the auxiliary cost."""
+
+
+class Config(ModelSettings):
+    """Settings of the continuous recursive network."""
+
+    name: Literal["crvnn"] = "crvnn"
+    """The model's name."""
+    width: int = Field(default=128, ge=1)
+    """Size of a token's state."""
+    structure: Literal["latent", "left-to-right", "balanced"] = "latent"
+    """The tree is found by the model, or given; all fields from `retriever` on serve finding it."""
+    cell: Literal["grc", "lstm"] = "grc"
+    """What composes: the gated recursive cell, or a tree LSTM."""
+    cell_width: int | None = Field(default=None, ge=1)
+    """Inner size of the gated recursive cell; four times the width if not given."""
+    cell_dropout: float = Field(default=0.1, ge=0, lt=1)
+    """Share of elements dropped inside the cell."""
+    activation: Activation = "gelu"
+    """Of the gated recursive cell."""
+    shared_norm: bool = False
+    """The gated recursive cell norms leaves with the norm of parents."""
+    retriever: Retriever = "additive"
+    """How soft neighbours are found: as in the published runs, or the product that the paper prints."""
+    window: int = Field(default=5, ge=1)
+    """Soft neighbours that a decision sees, itself included; odd."""
+    modulated: bool = True
+    """Composing here competes with composing at both neighbours."""
+    transition_features: int | None = Field(default=None, ge=1)
+    """Size of the vector that says how much a position took up before; null leaves it out."""
+    halt: HaltSettings | None = HaltSettings()
+    """How composing ends early; null runs as many steps as there are tokens."""
+    early_exit: EarlyExit = "compact"
+    """How halting saves work, results being equal: halted sequences leave the batch (compact), the loop ends
+    when all have halted (batch), or all steps are run (none). Without effect when nothing halts."""
+
+    @model_validator(mode="after")
+    def _parts_exist(self) -> "Config":
+        if self.window % 2 == 0:
+            raise ValueError(
+                f"window must be odd, as many to the left as to the right, got window={self.window}"
+            )
+        if self.cell == "lstm" and (self.cell_width, self.activation, self.shared_norm) != (
+            None,
+            "gelu",
+            False,
+        ):
+            raise ValueError(
+                "cell_width, activation and shared_norm belong to cell: grc, got cell='lstm' with"
+                f" cell_width={self.cell_width}, activation={self.activation!r} and"
+                f" shared_norm={self.shared_norm}; drop them"
+            )
+        return self
+
+    @property
+    def size_of_cell(self) -> int:
+        """`cell_width`, or its default."""
+        return 4 * self.width if self.cell_width is None else self.cell_width
+
+
+class Encoder(nn.Module):
+    """Composes each sequence into the state of its last token."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.cell = _cell(config)
+        latent = config.structure == "latent"
+        self.boundaries = Boundaries(config.width) if latent else None
+        self.scorer = Scorer(config.width, config.window, config.transition_features) if latent else None
+        ordered = config.structure == "left-to-right"
+        self.start = Constant(self.cell.state_width, value=0.0) if ordered else None
+
+    def forward(self, x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"]) -> Encoded:
+        """Encode right-padded `x`."""
+        if self.boundaries is None or self.scorer is None:
+            return self._along_a_given_tree(x, mask)
+        states, packing = self.boundaries(x, mask)
+        halt = self.config.halt
+        composition = Composition(
+            self.cell,
+            self.scorer,
+            self.config.retriever,
+            self.config.window,
+            self.config.modulated,
+            None if halt is None else halt.threshold,
+            self.config.early_exit,
+        )
+        result = composition.run(self.cell.begin(states), packing)
+        hidden = self.cell.hidden(result.states)
+        depth, computed, bound = (
+            count.to(x.dtype) for count in (result.kept, result.run, packing.counts - NUM_BOUNDARIES)
+        )
+        return Encoded(
+            states=self.boundaries.padded(hidden, packing, x),
+            pooled=hidden.index_select(0, packing.starts[1:] - NUM_BOUNDARIES),
+            depth=depth,
+            ponder=torch.zeros_like(depth),
+            computed=computed,
+            bound=bound,
+            auxiliary=_penalty(result, packing) if halt is not None and halt.penalty else None,
+        )
+
+    def _along_a_given_tree(self, x: Tensor, mask: Tensor) -> Encoded:
+        lengths = mask.sum(1)
+        packing = Packing.of_lengths(lengths, int(lengths.max()))
+        leaves = self.cell.begin(packing.unpad(x[:, : packing.width]))
+        if self.start is None:
+            states = balanced(self.cell, leaves, packing)
+        else:
+            states = left_to_right(self.cell, self.start(), leaves, packing)
+        hidden = self.cell.hidden(states)
+        levels = [_levels(self.config, length) for length in lengths.tolist()]
+        depth = torch.tensor(levels, dtype=x.dtype, device=x.device)
+        missing = x.shape[1] - packing.width
+        return Encoded(
+            states=nn.functional.pad(packing.pad(hidden), (0, 0, 0, missing)),
+            pooled=hidden.index_select(0, packing.starts[1:] - 1),
+            depth=depth,
+            ponder=torch.zeros_like(depth),
+            computed=depth,
+            bound=depth,
+        )
+
+
+def _cell(config: Config) -> Cell:
+    if config.cell == "lstm":
+        return LstmCell(config.width, config.cell_dropout)
+    return GatedRecursiveCell(
+        config.width,
+        config.size_of_cell,
+        config.cell_dropout,
+        activation=config.activation,
+        shared_norm=config.shared_norm,
+    )
+
+
+def _penalty(result: Result, packing: Packing) -> Float[Tensor, " B"]:
+    """-log of the last token's share of all tokens that exist, of rows that did not finish."""
+    exist = packing.pad(result.exist)
+    tokens = packing.counts - NUM_BOUNDARIES
+    last = exist.gather(1, tokens[:, None]).squeeze(1)
+    total = exist.sum(1) - NUM_BOUNDARIES + EPSILON * tokens
+    return torch.where(result.unfinished, -(last / total + EPSILON).log(), 0.0)
+
+
+def _levels(config: Config, length: int) -> int:
+    """Steps on a sequence of `length` tokens when nothing halts."""
+    return ceil(log2(length)) if config.structure == "balanced" else length
+
+
+def depth_range(config: Config, length: int) -> tuple[int, int]:
+    """Least and greatest number of steps run on a sequence of `length` tokens."""
+    most = _levels(config, length)
+    halts = config.structure == "latent" and config.halt is not None and config.early_exit != "none"
+    return (1 if halts else most), most
+
+
+def forward_flops(config: Config, length: int, layers: int) -> float:
+    """Encoder FLOPs of one sequence of `length` tokens on which `layers` steps are run."""
+    width, cell = config.width, _cell_flops(config)
+    leaf = linear_flops(1, width, width if config.cell == "grc" else 2 * width)
+    if config.structure == "balanced":
+        return length * leaf + (length - 1) * cell
+    if config.structure == "left-to-right":
+        return length * leaf + layers * cell
+    tokens, reach = length + NUM_BOUNDARIES, config.window // 2
+    seen = config.window * width + (config.transition_features or 0)
+    looks = (width if config.cell == "grc" else 2 * width) + (max(0, reach - 1) + reach) * width
+    step = linear_flops(tokens, tokens, looks) + tokens * cell
+    return tokens * leaf + layers * (step + linear_flops(tokens, seen + 1, width))
+
+
+def _cell_flops(config: Config) -> float:
+    """One composition."""
+    if config.cell == "lstm":
+        return linear_flops(1, 2 * config.width, 5 * config.width)
+    return linear_flops(1, 6 * config.width, config.size_of_cell)
+
+
+def saved_bytes(config: Config, rows: int, length: int) -> float:
+    """What a forward pass on `rows` sequences of `length` tokens keeps when nothing halts early.
+
+    A composition keeps both states, gates, the parts of their sum and the mix with what was there (12 widths,
+    and two copies of the hidden layer; 17 widths in the LSTM, which has none), and a byte for each element
+    its dropout may take. A decision keeps its window and what was made of it (4 widths more). A pair of
+    positions keeps both neighbour matrices and what they were made from (4 numbers, of the product 10).
+    """
+    width = config.width
+    masks = 5 * width if config.cell == "lstm" else config.size_of_cell
+    floats = 17 * width if config.cell == "lstm" else 12 * width + 2 * config.size_of_cell
+    composing = FLOAT_BYTES * floats + (masks if config.cell_dropout else 0)
+    if config.structure != "latent":
+        return float(rows * length * (composing + 3 * FLOAT_BYTES * width))
+    tokens = length + NUM_BOUNDARIES
+    pairs = tokens * FLOAT_BYTES * (4.0 if config.retriever == "additive" else 10.0)
+    return rows * length * tokens * (composing + FLOAT_BYTES * (config.window + 4) * width + pairs)
