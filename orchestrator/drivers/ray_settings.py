@@ -9,8 +9,6 @@ from functools import cache
 
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    # A worker without GPUs must see none: what Ray did until lately.
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
     # Ray prints the deaths of workers on our standard output; the ledger has them.
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
     # Everything that Tune would store or print: the ledger is the truth, and has its own view.

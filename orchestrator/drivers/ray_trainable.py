@@ -45,7 +45,7 @@ class TrialActor(Trainable):
     def setup(self, config: dict[str, Any]) -> None:
         """Prepare the process and start the first trial."""
         told = decode(config[TOLD])
-        _limit_threads(told.cpus)
+        _limit_process(told)
         self._harness = Harness(told.workload, told.checkpoint_seconds)
         _limit_libraries(told)
         self._footprint = Footprint()
@@ -92,9 +92,12 @@ class TrialActor(Trainable):
         return Reply(checkpoint=self._harness.stop(save=save).checkpoint, ended=outcome)
 
 
-def _limit_threads(cpus: float) -> None:
-    """As many threads as CPUs were asked for; before torch is loaded."""
-    threads = str(max(1, int(cpus)))
+def _limit_process(told: Assignment) -> None:
+    """As many threads as CPUs were asked for, and no GPU where none was; before torch is loaded."""
+    if not told.gpus:
+        # Ray hides GPUs from those who hold some only.
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    threads = str(max(1, int(told.cpus)))
     os.environ.update(OMP_NUM_THREADS=threads, MKL_NUM_THREADS=threads, OPENBLAS_NUM_THREADS=threads)
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(int(threads))
