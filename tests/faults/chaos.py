@@ -16,7 +16,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from orchestrator.drivers.launch import resume_sweep, run_sweep
+from orchestrator.drivers.launch import Finish, resume_sweep, run_sweep
 from orchestrator.drivers.launch_folder import Setup
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import Event, EventKind
@@ -83,13 +83,12 @@ def ended_well(process: BaseProcess) -> bool:
     return process.exitcode == 0
 
 
-def go(place: Place, driver: Any = "inline", **more: Any) -> None:
+def go(place: Place, driver: Any = "inline", **more: Any) -> Finish:
     """Launch, or resume what was launched."""
     if place.folder.plan.exists():
-        resume_sweep(place.folder, driver=driver, **more)
-    else:
-        setup = Setup(place.data, PATH, tracking_uri=place.tracking_uri)
-        run_sweep(place.plan, place.folder, setup, f"name: {place.plan.name}\n", driver=driver, **more)
+        return resume_sweep(place.folder, driver=driver, **more)
+    setup = Setup(place.data, PATH, tracking_uri=place.tracking_uri)
+    return run_sweep(place.plan, place.folder, setup, f"name: {place.plan.name}\n", driver=driver, **more)
 
 
 def _session(place: Place, die_at: int, sender: Any = None) -> None:

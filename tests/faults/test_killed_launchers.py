@@ -79,7 +79,8 @@ def test_killed_at_every_moment_before_the_first_step(tmp_path, undisturbed):
 
 @pytest.mark.slow
 def test_killed_around_every_write_of_one_trial(tmp_path):
-    plan = make_plan(1, trials_per_arm=1, seeds=(), resources=Resources(checkpoint_seconds=0.0))
+    arms = [make_arm("one", steps=2)]
+    plan = make_plan(arms, trials_per_arm=1, seeds=(), resources=Resources(checkpoint_seconds=0.0))
     reference = Place(tmp_path / "undisturbed", plan)
     moments = reference.moments()
     for moment in range(1, moments + 1):

@@ -5,7 +5,6 @@ import sys
 
 import pytest
 
-from orchestrator.drivers.launch import resume_sweep
 from orchestrator.errors import StoreError
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Resources
@@ -28,9 +27,8 @@ def sweep():
 @pytest.mark.slow
 def test_a_sweep_does_not_wait_for_mlflow_and_sync_catches_up(tmp_path):
     place = Place(tmp_path, sweep(), NOBODY)
-    go(place)
+    finish = go(place)
     check_log(place.events(), place.plan)
-    finish = resume_sweep(place.folder, driver="inline")
     assert finish.exit_code == 0, "an outage of MLflow is no failure of a trial"
     assert NOBODY in finish.untracked
     assert place.folder.records.exists(), "Parquet does not wait for MLflow either"
