@@ -1,0 +1,84 @@
+"""The files of the repository, read once, for tests about the source itself."""
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("orchestrator", "search_spaces", "trainables")
+TEXTS = {".py", ".md", ".toml", ".yaml", ".yml", ".txt", ".cfg", ""}
+Node = TypeVar("Node", bound=ast.AST)
+
+
+@cache
+def packaged() -> tuple[Path, ...]:
+    """Every Python file of the distribution, relative to the root."""
+    return tuple(path for package in PACKAGES for path in _python(ROOT / package))
+
+
+@cache
+def with_tests() -> tuple[Path, ...]:
+    """Every Python file."""
+    return (*packaged(), *_python(ROOT / "tests"))
+
+
+@cache
+def tracked() -> tuple[Path, ...]:
+    """Every text file that git keeps; outside a checkout, every Python file."""
+    found = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], capture_output=True, text=True, check=False)
+    if found.returncode:
+        return with_tests()
+    names = map(Path, found.stdout.split("\0"))
+    return tuple(path for path in names if path.suffix in TEXTS and (ROOT / path).is_file())
+
+
+@cache
+def text(path: Path) -> str:
+    """What the file holds."""
+    return (ROOT / path).read_text(encoding="utf-8", errors="replace")
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    """Its syntax tree."""
+    return ast.parse(text(path), str(path))
+
+
+def found(*kinds: type[Node], among: tuple[Path, ...] | None = None) -> Iterator[tuple[str, Node]]:
+    """All nodes of some kinds in the packages, or in the files `among`, each with `file:line`."""
+    for path in packaged() if among is None else among:
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, kinds):
+                yield f"{path}:{node.lineno}", node  # type: ignore[attr-defined]
+
+
+def calls() -> Iterator[tuple[str, str, dict[str | None, ast.expr]]]:
+    """Place, dotted name and keywords of every call in the packages that has a name."""
+    for place, node in found(ast.Call):
+        name = ast.unparse(node.func)
+        if re.fullmatch(r"[\w.]+", name):
+            yield place, name, {keyword.arg: keyword.value for keyword in node.keywords}
+
+
+def module_name(path: Path) -> str:
+    """As one would import it."""
+    return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+
+
+def imported(path: Path) -> set[str]:
+    """Top-level names of everything the file imports, wherever in it."""
+    names = set()
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module.partition(".")[0])
+    return names
+
+
+def _python(folder: Path) -> list[Path]:
+    return [path.relative_to(ROOT) for path in sorted(folder.rglob("*.py"))]

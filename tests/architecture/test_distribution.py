@@ -1,0 +1,90 @@
+"""What a wheel holds: the packages, the command, the pytest plugin, and nothing of the workshop."""
+
+import configparser
+import importlib
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+
+import pytest
+
+from tests.architecture.source import PACKAGES, ROOT, packaged
+from tests.support.commands import PATIENCE_S
+
+BUILD = "import setuptools.build_meta as backend, sys; backend.build_wheel(sys.argv[1])"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """Built from a copy of the sources, with the tools that are installed; nothing is downloaded."""
+    source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    unwanted = shutil.ignore_patterns("__pycache__", "*.egg-info", "build", "dist")
+    for name in (*PACKAGES, "tests", "experiments"):
+        shutil.copytree(ROOT / name, source / name, ignore=unwanted)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", BUILD, target],
+        cwd=source,
+        env={**os.environ, "SETUPTOOLS_USE_DISTUTILS": "local"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (file,) = target.glob("*.whl")
+    with zipfile.ZipFile(file) as opened:
+        yield opened
+
+
+def test_every_module_is_in_and_nothing_else(wheel):
+    names = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    assert {str(path) for path in packaged()} <= names
+    assert {name.partition("/")[0] for name in names} == set(PACKAGES)
+
+
+def test_packages_need_no_other_files():
+    """A file that is no module would be missing from an installed haltsweep."""
+    others = [
+        path.relative_to(ROOT)
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*")
+        if path.is_file() and path.suffix != ".py" and "__pycache__" not in path.parts
+    ]
+    assert [path for path in others if path.name != "py.typed"] == []
+
+
+def test_command_and_plugin_are_declared_and_there(wheel):
+    (name,) = [name for name in wheel.namelist() if name.endswith("entry_points.txt")]
+    declared = configparser.ConfigParser()
+    declared.read_string(wheel.read(name).decode())
+    assert dict(declared["console_scripts"]) == {"haltsweep": "orchestrator.cli.main:run"}
+    assert dict(declared["pytest11"]) == {"haltsweep": "orchestrator.pytest_plugin"}
+    for target in (declared["console_scripts"]["haltsweep"], declared["pytest11"]["haltsweep"]):
+        module, _, attribute = target.partition(":")
+        assert not attribute or callable(getattr(importlib.import_module(module), attribute))
+
+
+def test_licence_and_extras_are_told(wheel):
+    assert any(name.endswith("licenses/LICENSE") for name in wheel.namelist())
+    (name,) = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
+    lines = wheel.read(name).decode().splitlines()
+    assert "Name: haltsweep" in lines
+    assert "License-Expression: Apache-2.0" in lines
+    assert {"flash", "postgres", "dev"} == {
+        line.partition(": ")[2] for line in lines if line.startswith("Provides-Extra")
+    }
+
+
+def test_constraints_pin_every_dependency():
+    """`make demo` installs what was tested."""
+    told = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pinned = {line.partition("==")[0].lower().replace("_", "-") for line in lines if "==" in line}
+    wanted = [*told["dependencies"], *told["optional-dependencies"]["dev"]]
+    names = {line.partition(">")[0].partition("[")[0].lower().replace("_", "-") for line in wanted}
+    assert names <= pinned

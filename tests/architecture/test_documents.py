@@ -1,0 +1,79 @@
+"""What README, CONTRIBUTING and experiments/README say is there is there."""
+
+import re
+import tomllib
+
+import pytest
+import typer
+
+from orchestrator.cli.main import app
+from orchestrator.plan.planner import plan
+from orchestrator.spec.load import read_spec
+from tests.architecture.source import ROOT, text, tracked
+
+DOCUMENTS = [path for path in tracked() if path.suffix == ".md"]
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+CODE = re.compile(r"`([^`\n]+)`")
+PLACE = re.compile(
+    r"(?:orchestrator|search_spaces|trainables|experiments|tests|\.ci)(?:/[\w.*-]+)*/?|Makefile|[A-Z]+\.md"
+)
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def without_blocks(path):
+    return BLOCK.sub("", text(path))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=str)
+def test_relative_links_lead_somewhere(document):
+    targets = [link.partition("#")[0] for link in LINK.findall(without_blocks(document)) if "://" not in link]
+    folder = (ROOT / document).parent
+    assert not [target for target in targets if target and not (folder / target).exists()]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=str)
+def test_files_that_are_named_exist(document):
+    """`x.py` stands for the file a reader will add: its folder must be there."""
+    named = {name for code in CODE.findall(without_blocks(document)) for name in PLACE.findall(code)}
+    homes = {
+        name.rpartition("/")[0] if name.rpartition("/")[2].lower().startswith("x.") else name
+        for name in named
+    }
+    assert not [home for home in homes if not list(ROOT.glob(home.rstrip("/")))]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=str)
+def test_commands_that_are_named_exist(document):
+    commands = typer.main.get_command(app).commands
+    for line in re.findall(r"(?<!-)haltsweep ((?:[a-z]+\b)[^`\n]*)", "\n".join(code_of(document))):
+        verb = line.split()[0]
+        assert verb in commands, f"haltsweep {line}"
+        known = {name for each in commands[verb].params for name in (*each.opts, *each.secondary_opts)}
+        assert set(re.findall(r"--[a-z-]+", line)) <= known, f"haltsweep {line}"
+
+
+def code_of(document):
+    """Everything written as code."""
+    return [*CODE.findall(without_blocks(document)), *(body for _, body in BLOCK.findall(text(document)))]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=str)
+def test_make_targets_that_are_named_exist(document):
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"make ([a-z]+)", "\n".join(code_of(document)))) <= targets
+
+
+def test_the_study_of_the_readme_can_be_planned(tmp_path):
+    studies = [body for kind, body in BLOCK.findall(text(ROOT / "README.md")) if kind == "yaml"]
+    assert studies
+    for study in studies:
+        (tmp_path / "study.yaml").write_text(study)
+        assert plan(read_spec(tmp_path / "study.yaml")).arms
+
+
+def test_extras_that_are_named_exist():
+    extras = tomllib.loads(text(ROOT / "pyproject.toml"))["project"]["optional-dependencies"]
+    named = {extra for path in tracked() for extra in re.findall(r"haltsweep\[(\w+)\]", text(path))}
+    named |= {extra for path in DOCUMENTS for extra in re.findall(r"'\.\[(\w+)\]'", text(path))}
+    assert named <= set(extras)
+    assert {"flash", "postgres"} <= named

@@ -1,0 +1,43 @@
+"""The commands and their options change on purpose only: they are what scripts and habits hang on.
+
+After a change on purpose: `python -m tests.architecture.test_frozen_commands`, read the diff.
+"""
+
+from pathlib import Path
+
+import typer
+
+from orchestrator.cli.main import app
+
+FROZEN = Path(__file__).parents[1] / "golden" / "commands.txt"
+
+
+def surface():
+    """One block a command: its arguments in order, its options by name, with defaults."""
+    blocks = []
+    for name, command in sorted(typer.main.get_command(app).commands.items()):
+        arguments = [each for each in command.params if each.param_type_name == "argument"]
+        options = [each for each in command.params if each.param_type_name == "option"]
+        blocks.append("\n".join([name, *map(_argument, arguments), *sorted(map(_option, options))]))
+    return "\n\n".join(blocks) + "\n"
+
+
+def _argument(parameter):
+    many, optional = "..." if parameter.nargs == -1 else "", "" if parameter.required else " (optional)"
+    return f"  {parameter.name}{many}{optional}"
+
+
+def _option(parameter):
+    names = "/".join((*parameter.opts, *parameter.secondary_opts))
+    if parameter.is_flag:
+        return f"  {names}"
+    default = f" = {parameter.default}" if parameter.default is not None else ""
+    return f"  {names} VALUE{default}"
+
+
+def test_commands_and_options():
+    assert surface() == FROZEN.read_text(encoding="utf-8")
+
+
+if __name__ == "__main__":
+    FROZEN.write_text(surface(), encoding="utf-8")

@@ -1,0 +1,100 @@
+"""Habits that no linter knows, over every file; each failure names files and lines."""
+
+import ast
+import re
+
+import pytest
+
+from tests.architecture.source import calls, found, imported, packaged, parsed, text, tracked, with_tests
+
+LONGEST_FILE = 500
+LONGEST_FUNCTION = 60
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+UNSAFE_FORMATS = {"pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}
+NEVER_CALLED = ("eval", "exec", "breakpoint", "yaml.load", "os.system", "np.load", "numpy.load")
+SHARED_RANDOMNESS = re.compile(
+    r"random\.(?:seed|random|randint|choice|shuffle|sample|uniform)"
+    r"|(?:np|numpy)\.random\.(?!default_rng|Generator|SeedSequence|Philox|PCG64)\w+"
+)
+NOT_SAID = {
+    "folders of a machine": re.compile(r"(?<![\w.>)\]}*])/(?:work|root|home|Users|mnt|opt|scratch)/\w"),
+    "package registries": re.compile(r"index-url|https?://[^\s\"')]*(?:pypi|artifactory|nexus|mirror|proxy)"),
+    "documents that are not here": re.compile(r"MODELS_AND_TASKS|ARCHITECTURE\.md|STYLE\.md|PEERS\.md"),
+    "unfinished work": re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b"),
+}
+
+
+def test_every_module_says_what_it_is_for():
+    written = [path for path in packaged() if text(path).strip()]
+    assert not [str(path) for path in written if not ast.get_docstring(parsed(path))]
+
+
+def test_nothing_is_unpickled():
+    assert not [str(path) for path in packaged() if imported(path) & UNSAFE_FORMATS]
+
+
+def test_weights_are_read_as_weights_only():
+    loads = [(place, given.get("weights_only")) for place, name, given in calls() if name == "torch.load"]
+    assert not [place for place, flag in loads if not (isinstance(flag, ast.Constant) and flag.value is True)]
+
+
+@pytest.mark.parametrize("forbidden", NEVER_CALLED)
+def test_what_is_never_called(forbidden):
+    assert not [place for place, name, _ in calls() if name == forbidden]
+
+
+def test_people_are_spoken_to_in_one_place():
+    """`print` without a stream would end up among answers for scripts."""
+    assert not [place for place, name, given in calls() if name == "print" and "file" not in given]
+
+
+def test_randomness_comes_from_named_streams():
+    """Nobody seeds or draws from a generator that everybody shares."""
+    assert not [f"{place} {name}" for place, name, _ in calls() if SHARED_RANDOMNESS.fullmatch(name)]
+
+
+def test_torch_s_generator_is_put_back():
+    """Fused kernels read it: it is seeded on a fork or not at all."""
+    names: dict[str, set[str]] = {}
+    for place, name, _ in calls():
+        names.setdefault(place.partition(":")[0], set()).add(name)
+    seeding = [path for path, used in names.items() if "torch.manual_seed" in used]
+    assert not [path for path in seeding if "torch.random.fork_rng" not in names[path]]
+
+
+def test_nothing_is_caught_blindly():
+    assert not [place for place, node in found(ast.ExceptHandler) if node.type is None]
+
+
+def test_nothing_is_swallowed_in_silence():
+    broad = [
+        (place, node.body)
+        for place, node in found(ast.ExceptHandler)
+        if node.type is not None and ast.unparse(node.type) in {"Exception", "BaseException"}
+    ]
+    assert not [place for place, body in broad if all(isinstance(each, ast.Pass) for each in body)]
+
+
+def test_files_stay_small():
+    lengths = {str(path): len(text(path).splitlines()) for path in with_tests()}
+    assert not {path: length for path, length in lengths.items() if length > LONGEST_FILE}
+
+
+def test_functions_stay_small():
+    lengths = {
+        f"{place} {node.name}": (node.end_lineno or 0) - node.lineno + 1
+        for place, node in found(*FUNCTIONS, among=with_tests())
+    }
+    assert not {name: length for name, length in lengths.items() if length > LONGEST_FUNCTION}
+
+
+@pytest.mark.parametrize("subject", NOT_SAID)
+def test_the_repository_speaks_of_the_product_alone(subject):
+    told = [
+        f"{path}:{number}: {line.strip()}"
+        for path in tracked()
+        if path.name != "test_habits.py"
+        for number, line in enumerate(text(path).splitlines(), start=1)
+        if NOT_SAID[subject].search(line)
+    ]
+    assert not told

@@ -1,0 +1,152 @@
+"""Who may import whom, who may import what, and what comes into memory when."""
+
+import ast
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.source import PACKAGES, ROOT, found, imported, module_name, packaged
+from tests.support.commands import PATIENCE_S, TINY
+
+ONLY_IN = {
+    "ray": ["orchestrator/drivers/ray_*.py"],
+    "mlflow": ["orchestrator/tracking/*.py"],
+    "optuna": ["orchestrator/conductor/samplers.py"],
+    "sqlalchemy": ["orchestrator/ledger/*.py"],
+    "typer": ["orchestrator/cli/*.py"],
+    "matplotlib": ["orchestrator/report/*.py"],
+    "pytest": ["orchestrator/pytest_plugin.py"],
+}
+CALLED_ELSE = {"pyyaml": "yaml"}
+PARTS_OF_PYDANTIC = ("annotated_types", "pydantic_core")
+HEAVY = {"torch", "ray", "mlflow", "optuna"}
+ALL_HEAVY = HEAVY | {"sqlalchemy", "pyarrow", "numpy", "scipy", "pandas", "matplotlib"}
+
+
+def project():
+    """pyproject.toml."""
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def test_import_contracts():
+    done = subprocess.run(
+        [Path(sys.executable).with_name("lint-imports"), "--no-cache", "--no-logo"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_no_part_of_the_orchestrator_is_outside_the_layers():
+    linter = project()["tool"]["importlinter"]
+    assert set(linter["root_packages"]) == set(PACKAGES)
+    (layers,) = [each["layers"] for each in linter["contracts"] if each["type"] == "layers"]
+    named = {name.strip() for layer in layers for name in layer.split("|")}
+    parts = {path.parts[1].removesuffix(".py") for path in packaged() if path.parts[0] == "orchestrator"}
+    assert {f"orchestrator.{part}" for part in parts - {"__init__"}} == named
+
+
+@pytest.mark.parametrize("library", ONLY_IN)
+def test_a_library_is_imported_where_it_belongs_only(library):
+    users = [str(path) for path in packaged() if library in imported(path)]
+    strays = [user for user in users if not any(fnmatch(user, allowed) for allowed in ONLY_IN[library])]
+    assert not strays
+    assert users, f"{library} is a dependency that nobody imports"
+
+
+def test_every_import_is_of_a_dependency():
+    """What only comes along with something else may go away with it."""
+    told = project()["project"]
+    flash = told["optional-dependencies"]["flash"]
+    plugin = ["pytest"]  # whoever loads the plugin has it
+    names = {
+        re.split(r"[\[>=;<~ ]", line)[0].replace("-", "_").lower() for line in told["dependencies"] + flash
+    }
+    known = {CALLED_ELSE.get(name, name) for name in names} | {*plugin, *PARTS_OF_PYDANTIC, *PACKAGES}
+    used = {name for path in packaged() for name in imported(path)}
+    assert not used - known - sys.stdlib_module_names
+
+
+def test_no_star_and_no_relative_imports():
+    imports = found(ast.ImportFrom)
+    assert not [
+        place for place, node in imports if node.level or any(each.name == "*" for each in node.names)
+    ]
+
+
+def loaded_by(code, cwd):
+    """Libraries in memory after `code` ran in a process of its own."""
+    script = f"import sys\n{code}\nimport json\nsys.stderr.write('\\n' + json.dumps(sorted(sys.modules)))"
+    command_line = [sys.executable, "-c", script]
+    done = subprocess.run(
+        command_line, cwd=cwd, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return {name for name in json.loads(done.stderr.splitlines()[-1]) if "." not in name}
+
+
+def command(*arguments):
+    """Code that runs a command to a successful end."""
+    return (
+        "from orchestrator.cli.main import run\n"
+        f"try: run({list(arguments)})\n"
+        "except SystemExit as end: assert not end.code, end.code"
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A working folder with a spec."""
+    made = tmp_path_factory.mktemp("imports")
+    (made / "tiny.yaml").write_text(TINY)
+    return made
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import orchestrator, search_spaces, trainables",
+        "import orchestrator.cli.main",
+        "import orchestrator.pytest_plugin",
+        command("--help"),
+        command("launch", "--help"),
+    ],
+    ids=["packages", "command", "plugin", "help", "help of launch"],
+)
+def test_help_comes_at_once(folder, code):
+    assert not loaded_by(code, folder) & ALL_HEAVY
+
+
+def test_plans_load_torch_alone(folder):
+    loaded = loaded_by(command("check", "tiny.yaml") + "\n" + command("plan", "tiny.yaml"), folder)
+    assert loaded & HEAVY == {"torch"}
+    assert "sqlalchemy" not in loaded
+
+
+def test_reading_loads_no_framework(folder):
+    """Launching without Ray, and reading a sweep, cost what they need."""
+    code = "import orchestrator.drivers.launch, orchestrator.drivers.inline, orchestrator.cli.reading"
+    code += ", orchestrator.report.summary, orchestrator.report.tables, orchestrator.conductor.recorder"
+    assert not loaded_by(code, folder) & HEAVY
+
+
+def test_trainables_know_no_orchestration(folder):
+    modules = [module_name(path) for path in packaged() if path.parts[0] == "trainables"]
+    loaded = loaded_by("\n".join(f"import {name}" for name in modules), folder)
+    assert not loaded & {"ray", "optuna", "mlflow", "sqlalchemy", "orchestrator", "search_spaces"}
+    assert "torch" in loaded
+
+
+def test_search_spaces_know_nothing(folder):
+    modules = [module_name(path) for path in packaged() if path.parts[0] == "search_spaces"]
+    loaded = loaded_by("\n".join(f"import {name}" for name in modules), folder)
+    assert not loaded & (ALL_HEAVY | {"orchestrator", "trainables", "pydantic"})
