@@ -14,7 +14,6 @@ import numpy as np
 from trainables.data.draws import uniform
 from trainables.data.ragged import offsets_of
 from trainables.tasks._listops_trees import (
-    OPERATOR_PROBABILITY,
     Law,
     Level,
     Trees,
@@ -27,14 +26,14 @@ class LengthLaw:
     """The distribution of lengths of the trees of a `Law`, up to `length_max` tokens, and draws from it."""
 
     def __init__(self, law: Law, length_max: int) -> None:
-        share = OPERATOR_PROBABILITY / (law.arguments_max - 1)
+        share = law.operator_probability / (law.arguments_max - 1)
         digit = np.zeros(length_max + 1)
         digit[1] = 1.0
         tree = digit
         sums: list[list[np.ndarray]] = []
         for _ in range(law.depth_max - 1):
             sums.append(_sums(tree, law.arguments_max))
-            tree = digit * (1 - OPERATOR_PROBABILITY)
+            tree = digit * (1 - law.operator_probability)
             for total in sums[-1][2:]:
                 tree[2:] += share * total[:-2]
         self.tree = tree

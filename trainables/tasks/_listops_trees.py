@@ -1,8 +1,9 @@
 """ListOps trees, many at a time: grown level by level, evaluated upwards, written out as tokens.
 
 The process is that of Nangia and Bowman 2018, "ListOps: A Diagnostic Dataset for Latent Tree Learning":
-a node above the depth limit is an operator with probability 1/4, else a digit; an operator takes a uniform
-number of arguments and is one of MIN, MAX, MED (median, truncated) and SM (sum modulo 10).
+a node above the depth limit is an operator with probability 1/4 (0.3 in later variants), else a digit; an
+operator takes a uniform number of arguments and is one of MIN, MAX, MED (median, truncated) and SM (sum
+modulo 10).
 
 A forest is a list of levels. The children of a level's operators are the nodes of the next level, in order,
 so no pointers are stored and every pass over a level is one array operation.
@@ -19,7 +20,6 @@ from trainables.data.ragged import offsets_of, positions
 
 MIN, MAX, MED, SM, CLOSE = 10, 11, 12, 13, 14
 OPERATORS = (MIN, MAX, MED, SM)
-OPERATOR_PROBABILITY = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,8 @@ class Law:
     """Levels of the tree, the level of digits included: at most `depth_max - 1` nested operators."""
     arguments_max: int
     """An operator takes 2 to `arguments_max` arguments."""
+    operator_probability: float = 0.25
+    """Of a node above the depth limit."""
 
     def longest(self) -> int:
         """Tokens of the longest tree."""
@@ -52,7 +54,7 @@ class Law:
         arguments = (2 + self.arguments_max) / 2
         mean = 1.0
         for _ in range(self.depth_max - 1):
-            mean = 1 - OPERATOR_PROBABILITY + OPERATOR_PROBABILITY * (2 + arguments * mean)
+            mean = 1 - self.operator_probability + self.operator_probability * (2 + arguments * mean)
         return mean
 
 
@@ -85,6 +87,13 @@ class Trees:
         """Tokens of each tree."""
         return np.diff(self.offsets)
 
+    def nesting(self) -> np.ndarray:
+        """Greatest number of operators around a token of each tree, its own included (int64)."""
+        opening = (self.tokens >= MIN) & (self.tokens < CLOSE)
+        # Every tree closes what it opens, so one running sum serves all of them.
+        depth = np.cumsum(opening.astype(np.int64) - (self.tokens == CLOSE))
+        return np.asarray(np.maximum.reduceat(depth, self.offsets[:-1]))
+
     def rows(self) -> Iterator[bytes]:
         """Each tree's tokens."""
         flat, bounds = self.tokens.tobytes(), self.offsets.tolist()
@@ -95,6 +104,12 @@ class Trees:
         lengths = self.lengths[indices]
         tokens = self.tokens[positions(self.offsets[indices], lengths)]
         return Trees(tokens, offsets_of(lengths), self.labels[indices])
+
+    def between(self, start: int, stop: int) -> "Trees":
+        """The trees from number `start` to before `stop`: views, nothing is copied but offsets."""
+        first, last = self.offsets[start], self.offsets[stop]
+        offsets = self.offsets[start : stop + 1] - first
+        return Trees(self.tokens[first:last], offsets, self.labels[start:stop])
 
 
 def concatenate(parts: list[Trees]) -> Trees:
@@ -118,7 +133,7 @@ def grow(stream: np.random.Generator, law: Law, n: int) -> Trees:
     levels: list[Level] = []
     for depth in range(1, law.depth_max + 1):
         arity = 2 + below(stream, n, law.arguments_max - 1)
-        arity[uniform(stream, n) >= OPERATOR_PROBABILITY] = 0
+        arity[uniform(stream, n) >= law.operator_probability] = 0
         if depth == law.depth_max:
             arity[:] = 0
         levels.append(level(stream, arity))

@@ -10,8 +10,6 @@ trees here are other draws from the same law; where a published generator emits 
 trees that are in the training corpus are left out of every test split.
 """
 
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
 from typing import Annotated, Literal, Self
@@ -21,19 +19,22 @@ import pyarrow as pa
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from trainables.data.protocol import SplitInfo
-from trainables.data.unique import first_unseen
 from trainables.settings import Settings
 from trainables.streams import numpy_stream
-from trainables.tasks._listops_lengths import LengthLaw
-from trainables.tasks._listops_trees import Law, Trees, concatenate, grow
+from trainables.tasks._listops_splits import (
+    DRAW_TOKENS,
+    SplitLaw,
+    decode,  # noqa: F401 every task has one
+    first_unique,
+    generate,
+    length_tests,
+    listops_shape,
+    table_of,
+)
+from trainables.tasks._listops_trees import Law, Trees, grow
 from trainables.types import TaskShape
 
 VERSION = 1
-WORDS = (*"0123456789", "[MIN", "[MAX", "[MED", "[SM", "]", "<unk>", "<pad>", "<sep>")
-"""Token ids are positions in this list. The last three never occur in a tree."""
-PAD = WORDS.index("<pad>")
-DRAW_TOKENS = 2_000_000
-"""Expected tokens of one round of draws; bounds memory and is part of what makes the data what it is."""
 
 
 def _as_tuples(value: object) -> object:
@@ -107,25 +108,13 @@ class Config(Settings):
         return self
 
 
-@dataclass(frozen=True, slots=True)
-class _TestLaw:
-    """Law and bounds (both included) of a test split that is not taken from the corpus."""
-
-    law: Law
-    length_min: int
-    length_max: int
-
-
-def _test_laws(config: Config) -> dict[str, _TestLaw]:
+def _test_laws(config: Config) -> dict[str, SplitLaw]:
     """The published laws, whatever the corpus is."""
-    longer = {
-        f"length-{low}-{high}": _TestLaw(Law(20, 5), low + 1, high - 1) for low, high in config.length_ranges
-    }
     return {
-        **longer,
-        "arguments-10": _TestLaw(Law(9, 10), 100, 1000),
-        "arguments-15": _TestLaw(Law(9, 15), 100, 1000),
-        "lra": _TestLaw(Law(10, 10), 501, 1999),
+        **length_tests(config.length_ranges, config.test_examples),
+        "arguments-10": SplitLaw(Law(9, 10), (100, 1000), config.test_examples),
+        "arguments-15": SplitLaw(Law(9, 15), (100, 1000), config.test_examples),
+        "lra": SplitLaw(Law(10, 10), (501, 1999), config.test_examples),
     }
 
 
@@ -135,13 +124,7 @@ def _corpus_law(config: Config) -> Law:
 
 def shape(config: Config) -> TaskShape:
     """Ten classes over 18 words."""
-    return TaskShape(
-        head="classify",
-        vocabulary_size=len(WORDS),
-        num_classes=10,
-        pad_id=PAD,
-        length_max=min(config.train_length_max, _corpus_law(config).longest()),
-    )
+    return listops_shape(min(config.train_length_max, _corpus_law(config).longest()))
 
 
 def splits(config: Config) -> tuple[SplitInfo, ...]:
@@ -151,17 +134,14 @@ def splits(config: Config) -> tuple[SplitInfo, ...]:
         SplitInfo("train", "train", 1, min(config.train_length_max, longest), None),
         SplitInfo("valid", "valid", 1, longest, config.valid_examples),
         SplitInfo("near-iid", "test", 1, longest, config.near_iid_examples),
-        *(
-            SplitInfo(name, "test", test.length_min, test.length_max, config.test_examples)
-            for name, test in _test_laws(config).items()
-        ),
+        *(SplitInfo(name, "test", *test.lengths, test.examples) for name, test in _test_laws(config).items()),
     )
 
 
 def build(config: Config, split: str) -> pa.Table:
     """Columns `tokens` (uint8) and `label`. Raises `ValueError` for a split that `splits` does not list."""
     if split in (tests := _test_laws(config)):
-        return _table(_generated(config, split, tests[split]))
+        return table_of(_generated(config, split, tests[split]))
     corpus = _corpus(config.trees, _corpus_law(config), config.data_seed)
     cuts = np.cumsum([config.near_iid_examples, config.valid_examples])
     near_iid, valid, train = np.split(np.arange(len(corpus)), cuts)
@@ -175,12 +155,7 @@ def build(config: Config, split: str) -> pa.Table:
             f"train_length_max must leave trees to train on, got {config.train_length_max} and none of "
             f"{len(train)} is that short; raise train_length_max or trees"
         )
-    return _table(corpus.take(parts[split]))
-
-
-def decode(tokens: Sequence[int]) -> str:
-    """E.g. `[MAX 2 [SM 9 4 ] ]`."""
-    return " ".join(WORDS[token] for token in tokens)
+    return table_of(corpus.take(parts[split]))
 
 
 @lru_cache(maxsize=1)
@@ -188,34 +163,14 @@ def _corpus(wanted: int, law: Law, data_seed: int) -> Trees:
     """`wanted` unique trees in random order: order of appearance would put the common, short ones first."""
     roots = max(1, int(DRAW_TOKENS / law.mean_length()))
     draws = (grow(numpy_stream(data_seed, "listops", "corpus", turn), law, roots) for turn in count())
-    trees = _first_unique(draws, wanted, set())
+    trees = first_unique(draws, wanted, set())
     keys = numpy_stream(data_seed, "listops", "order").bit_generator.random_raw(wanted)
     return trees.take(np.argsort(keys, kind="stable"))
 
 
-def _generated(config: Config, split: str, test: _TestLaw) -> Trees:
+def _generated(config: Config, split: str, test: SplitLaw) -> Trees:
     """A split that has a law of its own. Trees of the corpus are left out."""
     corpus = _corpus(config.trees, _corpus_law(config), config.data_seed)
-    alike = np.flatnonzero((corpus.lengths >= test.length_min) & (corpus.lengths <= test.length_max))
-    roots = min(config.test_examples, DRAW_TOKENS // test.length_max)
-    lengths = LengthLaw(test.law, test.length_max)
-    streams = (numpy_stream(config.data_seed, "listops", split, turn) for turn in count())
-    draws = (lengths.draw(stream, roots, test.length_min, test.length_max) for stream in streams)
-    return _first_unique(draws, config.test_examples, set(corpus.take(alike).rows()))
-
-
-def _first_unique(draws: Iterator[Trees], wanted: int, seen: set[Hashable]) -> Trees:
-    """The first `wanted` trees of `draws` that are not in `seen` and not drawn before."""
-    kept: list[Trees] = []
-    missing = wanted
-    while missing:
-        drawn = next(draws)
-        new = np.asarray(first_unseen(drawn.rows(), seen, missing), dtype=np.int64)
-        kept.append(drawn.take(new))
-        missing -= len(new)
-    return concatenate(kept)
-
-
-def _table(trees: Trees) -> pa.Table:
-    tokens = pa.LargeListArray.from_arrays(pa.array(trees.offsets), pa.array(trees.tokens))
-    return pa.table({"tokens": tokens, "label": pa.array(trees.labels)})
+    shortest, longest = test.lengths
+    alike = np.flatnonzero((corpus.lengths >= shortest) & (corpus.lengths <= longest))
+    return generate(test, config.data_seed, ("listops", split), set(corpus.take(alike).rows()))

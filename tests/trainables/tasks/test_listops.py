@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from trainables import tasks
 from trainables.data.split import Split, content_hash
 from trainables.tasks import listops
+from trainables.tasks._listops_splits import PAD
 from trainables.tasks._listops_trees import CLOSE, MIN, Trees
 
 OPERATOR_IDS = range(MIN, CLOSE)
@@ -111,7 +112,7 @@ def test_short_trees_are_spread_evenly(corpus: Trees) -> None:
 def split_of(name: str, **settings: object) -> Split:
     config = tasks.task_config({"name": "listops"} | settings)
     table = listops.build(config, name)
-    return Split(table, listops.PAD, content_hash(table))
+    return Split(table, PAD, content_hash(table))
 
 
 def test_only_train_is_filtered_by_length() -> None:

@@ -9,8 +9,8 @@ import pytest
 from scipy.stats import chi2_contingency, chisquare
 
 from trainables.streams import numpy_stream
-from trainables.tasks import listops
 from trainables.tasks._listops_lengths import LengthLaw
+from trainables.tasks._listops_splits import WORDS
 from trainables.tasks._listops_trees import Law, Trees, grow
 
 
@@ -31,9 +31,7 @@ def outlines(law: Law) -> dict[str, Fraction]:
 
 
 def outline(row: bytes) -> str:
-    return "".join(
-        "d" if symbol < 10 else ")" if symbol == listops.WORDS.index("]") else "(" for symbol in row
-    )
+    return "".join("d" if symbol < 10 else ")" if symbol == WORDS.index("]") else "(" for symbol in row)
 
 
 @pytest.mark.parametrize("law", [Law(2, 5), Law(3, 3), Law(4, 2), Law(3, 4)])

@@ -13,6 +13,7 @@ from tests.oracles.listops_solver import solve
 from trainables.data.draws import uniform
 from trainables.streams import numpy_stream
 from trainables.tasks import listops
+from trainables.tasks._listops_splits import WORDS
 from trainables.tasks._listops_trees import OPERATORS, Law, Level, Trees, concatenate, grow, render
 
 Tree = int | tuple["Tree", ...]
@@ -29,7 +30,7 @@ trees = st.recursive(
 def written(tree: Tree) -> str:
     if isinstance(tree, int):
         return str(tree)
-    return f"{listops.WORDS[tree[0]]} {' '.join(map(written, tree[1:]))} ]"
+    return f"{WORDS[tree[0]]} {' '.join(map(written, tree[1:]))} ]"
 
 
 def forest(roots: list[Tree]) -> list[Level]:
@@ -56,12 +57,12 @@ def test_trees_are_written_and_evaluated_one_by_one(roots: list[Tree]) -> None:
 @pytest.mark.parametrize(
     ("tree", "value"),
     [
-        ((listops.WORDS.index("[MED"), 3, 4), 3),
-        ((listops.WORDS.index("[MED"), 9, 1, 8), 8),
-        ((listops.WORDS.index("[MED"), 9, 0, 8, 3), 5),
-        ((listops.WORDS.index("[SM"), 9, 9, 9), 7),
-        ((listops.WORDS.index("[MIN"), 4, 2), 2),
-        ((listops.WORDS.index("[MAX"), 4, 2), 4),
+        ((WORDS.index("[MED"), 3, 4), 3),
+        ((WORDS.index("[MED"), 9, 1, 8), 8),
+        ((WORDS.index("[MED"), 9, 0, 8, 3), 5),
+        ((WORDS.index("[SM"), 9, 9, 9), 7),
+        ((WORDS.index("[MIN"), 4, 2), 2),
+        ((WORDS.index("[MAX"), 4, 2), 4),
         (0, 0),
     ],
 )

@@ -1,0 +1,136 @@
+"""ListOps of Long Range Arena and by depth: laws, bounds, and trees that are in one split alone."""
+
+import numpy as np
+import pytest
+
+from trainables.data.split import Split, content_hash
+from trainables.streams import numpy_stream
+from trainables.tasks import listops_depth, listops_lra
+from trainables.tasks._listops_splits import PAD, SplitLaw, generate
+from trainables.tasks._listops_trees import CLOSE, MIN, Law, Trees, grow
+
+FEW = {"train_examples": 400, "test_examples": 60}
+
+
+def trees(**settings: object) -> dict[str, Trees]:
+    config = listops_depth.Config(**settings)
+    return {
+        name: generate(law, config.data_seed, ("listops_depth", config.variant, name), set())
+        for name, law in listops_depth._laws(config).items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("variant", "nesting", "lengths"),
+    [
+        ("dg", {"train": (0, 5), "valid": (7, 7), "deeper": (8, 9)}, {"valid": (20, 500)}),
+        ("dg2", {"train": (1, 5), "valid": (6, 6), "deeper": (7, 8)}, {}),
+        (
+            "dg1",
+            {"train": (1, 5), "valid": (6, 6), "deeper": (7, 8)},
+            dict.fromkeys(("train", "valid", "deeper"), (50, 50)),
+        ),
+    ],
+)
+def test_depths_and_lengths_are_those_published(
+    variant: str, nesting: dict[str, tuple[int, int]], lengths: dict[str, tuple[int, int]]
+) -> None:
+    found = trees(variant=variant, **FEW)
+    for name, (shallowest, deepest) in nesting.items():
+        depth = [depth_of(row) for row in found[name].rows()]
+        assert (shallowest <= min(depth), max(depth)) == (True, deepest), name
+        shortest, longest = lengths.get(name, (20, 100))
+        assert shortest <= found[name].lengths.min() <= found[name].lengths.max() <= longest, name
+    for name, (low, high) in {"length-200-300": (200, 300), "lra": (500, 2000)}.items():
+        assert low < found[name].lengths.min() <= found[name].lengths.max() < high
+
+
+def depth_of(row: bytes) -> int:
+    """Greatest number of open brackets, counted token by token."""
+    depth = deepest = 0
+    for token in row:
+        depth += (MIN <= token < CLOSE) - (token == CLOSE)
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def test_nesting_is_counted_for_all_trees_at_once() -> None:
+    drawn = grow(numpy_stream(0, "test"), Law(7, 4), 3000)
+    assert drawn.nesting().tolist() == [depth_of(row) for row in drawn.rows()]
+
+
+def test_drawing_lengths_first_and_filtering_depths_is_the_law_of_rejection() -> None:
+    """Depths at 20 to 40 tokens, two ways: 5 standard errors of some 4,000 trees each, odds below 10^-5."""
+    law = Law(7, 5, 0.3)
+    plain = grow(numpy_stream(1, "test"), law, 400_000)
+    fits = (plain.lengths >= 20) & (plain.lengths <= 40) & (plain.nesting() >= 4)
+    expected = np.bincount(plain.take(np.flatnonzero(fits)).nesting(), minlength=7)
+    ours = generate(SplitLaw(law, (20, 40), 4000, (4, 6)), 0, ("test",), set())
+    found = np.bincount(ours.nesting(), minlength=7)
+    share = (expected + found) / (expected.sum() + found.sum())
+    error = np.sqrt(share * (1 - share) * (1 / expected.sum() + 1 / found.sum()))
+    assert (np.abs(expected / expected.sum() - found / found.sum()) <= 5 * error).all()
+
+
+def test_operator_probability_is_that_of_the_law() -> None:
+    """400,000 roots: a share of 0.3 within six standard errors."""
+    drawn = grow(numpy_stream(2, "test"), Law(6, 5, 0.3), 400_000)
+    assert (drawn.lengths > 1).mean() == pytest.approx(0.3, abs=6 * np.sqrt(0.21 / 400_000))
+
+
+def test_default_sizes_are_those_published() -> None:
+    for variant, many in {"dg": 100_000, "dg2": 1_000_000, "dg1": 1_000_000}.items():
+        infos = {info.name: info for info in listops_depth.splits(listops_depth.Config(variant=variant))}
+        assert infos.pop("train").examples == many
+        assert {info.examples for info in infos.values()} == {2_000}
+    sizes = [info.examples for info in listops_lra.splits(listops_lra.Config())]
+    assert sizes == [96_000, 2_000, 2_000]
+
+
+@pytest.mark.parametrize("variant", ["dg", "dg2", "dg1"])
+def test_no_training_tree_can_come_up_in_a_test(variant: str) -> None:
+    """By bounds, not by chance: every test differs from train in length or in depth."""
+    laws = listops_depth._laws(listops_depth.Config(variant=variant))
+    train = laws.pop("train")
+    for name, law in laws.items():
+        longer = law.lengths[0] > train.lengths[1]
+        deeper = law.nesting is not None and law.nesting[0] > train.law.depth_max - 1
+        assert longer or deeper, name
+
+
+def test_lra_has_its_lengths_and_splits_of_one_law() -> None:
+    settings = {"train_examples": 300, "valid_examples": 20, "test_examples": 20}
+    config = listops_lra.Config(**settings)
+    everything = listops_lra._trees(340, 0)
+    parts = [Split(listops_lra.build(config, name), PAD, "") for name in ("train", "valid", "test")]
+    assert np.concatenate([part.lengths for part in parts]).tolist() == everything.lengths.tolist()
+    assert 500 < everything.lengths.min() <= everything.lengths.max() < 2000
+    assert everything.nesting().max() == 9
+
+
+def test_a_part_of_the_trees_is_what_taking_them_gives() -> None:
+    drawn = grow(numpy_stream(3, "test"), Law(5, 4), 50)
+    part, taken = drawn.between(7, 31), drawn.take(np.arange(7, 31))
+    assert list(part.rows()) == list(taken.rows())
+    assert part.offsets.tolist() == taken.offsets.tolist()
+    assert part.labels.tolist() == taken.labels.tolist()
+
+
+def test_content_is_pinned() -> None:
+    """If this fails, the generator changed: raise VERSION, so that no old copy is taken for the new data."""
+    found = {
+        variant: content_hash(listops_depth.build(listops_depth.Config(variant=variant, **FEW), "train"))
+        for variant in ("dg", "dg2", "dg1")
+    }
+    small = listops_lra.Config(train_examples=30, valid_examples=2, test_examples=2)
+    found["lra"] = content_hash(listops_lra.build(small, "train"))
+    assert (listops_depth.VERSION, listops_lra.VERSION, found) == (
+        1,
+        1,
+        {
+            "dg": "907ca0d50792ddc25a6fe0199ec7f91a",
+            "dg2": "d317b1282589d354494d398c44ebe460",
+            "dg1": "506c16f61302067506df56e37f28f2ae",
+            "lra": "8a34d5690cd5ab537a08deb4258ca8a6",
+        },
+    )

@@ -1,0 +1,101 @@
+"""ListOps by depth: training on shallow expressions, tests on deeper ones.
+
+Ray Chowdhury and Caragea, "Beam Tree Recursive Cells" (DG) and "On the Design Space Between Transformers and
+Recursive Neural Nets" (DG2, and DG1 with 50 tokens exactly). Published depths count the level of digits;
+here depth is that of nested operators:
+
+           operator  train               valid               deeper
+    dg     0.25/0.3  up to 5, 20 to 100  7, 20 to 500        8 to 9, 20 to 100
+    dg2    0.3       1 to 5, 20 to 100   6, 20 to 100        7 to 8, 20 to 100
+    dg1    0.3       1 to 5, 50 tokens   6, 50 tokens        7 to 8, 50 tokens
+
+The other tests are those of ListOps-O: longer trees, operators with more arguments, and Long Range Arena's.
+
+Departures: the published files cannot be drawn again bit for bit; the tests of more arguments begin at 101
+tokens instead of 100, so that no training tree can come up in them.
+"""
+
+from typing import Literal
+
+import pyarrow as pa
+from pydantic import Field
+
+from trainables.data.protocol import SplitInfo
+from trainables.settings import Settings
+from trainables.tasks._listops_splits import (
+    SplitLaw,
+    decode,  # noqa: F401 every task has one
+    generate,
+    length_tests,
+    listops_shape,
+    table_of,
+)
+from trainables.tasks._listops_trees import Law
+from trainables.types import TaskShape
+
+VERSION = 1
+LENGTH_RANGES = ((200, 300), (500, 600), (900, 1000))
+SHORT, MIDDLE, FIFTY = (20, 100), (20, 500), (50, 50)
+P = 0.3
+
+
+class Config(Settings):
+    """The defaults are the published ListOps-DG2."""
+
+    name: Literal["listops_depth"] = "listops_depth"
+    variant: Literal["dg", "dg2", "dg1"] = "dg2"
+    """Which of the published laws."""
+    train_examples: int | None = Field(default=None, ge=1, le=2_000_000)
+    """Training trees; if not given the published number, 100,000 for dg and 1,000,000 for dg2 and dg1."""
+    test_examples: int = Field(default=2_000, ge=1, le=20_000)
+    """Trees of the valid split and of each test split."""
+    data_seed: int = Field(default=0, ge=0)
+    """Another seed, other trees. Trials with different training seeds share one data set."""
+
+
+def _laws(config: Config) -> dict[str, SplitLaw]:
+    few = config.test_examples
+    many = config.train_examples or (100_000 if config.variant == "dg" else 1_000_000)
+    if config.variant == "dg":
+        depths = {
+            "train": SplitLaw(Law(6, 5), SHORT, many),
+            "valid": SplitLaw(Law(10, 5, P), MIDDLE, few, (7, 7)),
+            "deeper": SplitLaw(Law(10, 5, P), SHORT, few, (8, 9)),
+        }
+    else:
+        lengths = SHORT if config.variant == "dg2" else FIFTY
+        depths = {
+            "train": SplitLaw(Law(6, 5, P), lengths, many),
+            "valid": SplitLaw(Law(7, 5, P), lengths, few, (6, 6)),
+            "deeper": SplitLaw(Law(9, 5, P), lengths, few, (7, 8)),
+        }
+    return {
+        **depths,
+        **length_tests(LENGTH_RANGES, few),
+        "arguments-10": SplitLaw(Law(9, 10), (101, 1000), few),
+        "arguments-15": SplitLaw(Law(9, 15), (101, 1000), few),
+        "lra": SplitLaw(Law(10, 10), (501, 1999), few),
+    }
+
+
+def shape(config: Config) -> TaskShape:
+    """Ten classes over 18 words."""
+    return listops_shape(_laws(config)["train"].lengths[1])
+
+
+def splits(config: Config) -> tuple[SplitInfo, ...]:
+    """train, valid, deeper, and of ListOps-O length-200-300, -500-600, -900-1000, arguments-10, -15, lra."""
+    roles: dict[str, Literal["train", "valid"]] = {"train": "train", "valid": "valid"}
+    return tuple(
+        SplitInfo(name, roles.get(name, "test"), *law.lengths, law.examples)
+        for name, law in _laws(config).items()
+    )
+
+
+def build(config: Config, split: str) -> pa.Table:
+    """Columns `tokens` (uint8) and `label`. Raises `ValueError` for a split that `splits` does not list."""
+    laws = _laws(config)
+    if split not in laws:
+        raise ValueError(f"listops_depth has no split {split!r}. Known: {', '.join(laws)}")
+    # Lengths or depths of the splits differ from those of train, so that none of its trees can come up.
+    return table_of(generate(laws[split], config.data_seed, ("listops_depth", config.variant, split), set()))
