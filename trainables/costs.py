@@ -20,6 +20,8 @@ from trainables.types import TaskShape
 GROUPS = (
     "embedding",
     "boundaries",
+    "memory",
+    "recall",
     "attention",
     "feedforward",
     "gate",

@@ -12,10 +12,20 @@ from torch import Tensor, nn
 from trainables import catalog, costs
 from trainables.assembly import build_model, model_config
 from trainables.layers.dropout import set_dropout_context
+from trainables.models._universal import UniversalSettings
 from trainables.types import Batch, Encoded, Output, TaskShape
 
 SHAPE = TaskShape(head="classify", vocabulary_size=7, num_classes=5, pad_id=6, length_max=20)
-SMALL = {"width": 12, "heads": 2, "feedforward_width": 10, "max_layers": 6, "layers": 3, "test_layers": 4}
+SMALL: dict[str, Any] = {
+    "width": 12,
+    "heads": 2,
+    "feedforward_width": 10,
+    "max_layers": 6,
+    "layers": 3,
+    "test_layers": 4,
+    "chunk": {"size": 4},
+    "memory": {"slots": 3},
+}
 HALTS: dict[str, dict[str, Any] | None] = {
     "sequence": {"unit": "sequence"},
     "token": {"unit": "token"},
@@ -23,6 +33,8 @@ HALTS: dict[str, dict[str, Any] | None] = {
     "sequence-prefix": {"unit": "sequence", "rule": "prefix", "threshold": 0.9},
     "nobody": None,
 }
+CAUSAL = {"causal": True, "chunk": {"size": 4, "even": False}}
+WHOLE = {"boundaries": True, "readout": "end", "memory": {"slots": 4, "slot_positions": True}}
 ARMS: dict[str, dict[str, dict[str, Any]]] = {
     "crvnn": {
         "halting": {"halt": {"threshold": 0.3}},
@@ -34,6 +46,13 @@ ARMS: dict[str, dict[str, dict[str, Any]]] = {
         "left-to-right": {"structure": "left-to-right"},
         "balanced": {"structure": "balanced"},
     },
+    "transformer": {"causal": {"causal": True, "pooling": "end"}},
+    "universal": {
+        "causal": {"causal": True, "halt": {"threshold": 0.9}},
+        "causal-token": {"causal": True, "halt": {"unit": "token"}},
+    },
+    "tlb": {"whole": WHOLE, "count": {"chunk": {"by": "count", "count": 3}}, "causal": CAUSAL},
+    "gutlb": {"whole": WHOLE, "causal": CAUSAL | {"halt": {"threshold": 0.9}}},
     "ndr": {
         "relative": {"geometric": False},
         "ungated": {"gate": False},
@@ -45,14 +64,13 @@ SEED = 3
 
 
 def variants(name: str) -> dict[str, dict[str, Any]]:
-    """Small settings of a model: its arms, or one for each way to halt."""
-    fields = catalog.load("models", name).Config.model_fields
-    base = {"name": name} | {field: value for field, value in SMALL.items() if field in fields}
-    if name in ARMS:
-        return {name: base} | {f"{name}-{label}": base | arm for label, arm in ARMS[name].items()}
-    if "halt" not in fields:
-        return {name: base}
-    return {f"{name}-{label}": base | {"halt": halt} for label, halt in HALTS.items()}
+    """Small settings of a model: one for each way to halt, or just one, and its arms."""
+    config = catalog.load("models", name).Config
+    base = {"name": name} | {field: value for field, value in SMALL.items() if field in config.model_fields}
+    arms = {f"{name}-{label}": base | arm for label, arm in ARMS.get(name, {}).items()}
+    if not issubclass(config, UniversalSettings):
+        return {name: base} | arms
+    return {f"{name}-{label}": base | {"halt": halt} for label, halt in HALTS.items()} | arms
 
 
 def having(raw: dict[str, Any], **more: Any) -> dict[str, Any]:

@@ -63,16 +63,44 @@ def attention(
     return [p[f"{at}.output.weight"] @ torch.cat(parts) for parts in zip(*heads_out, strict=True)]
 
 
+def recall(p: Parameters, at: str, x: Vectors, memory: Vectors, heads: int) -> list[Tensor]:
+    """Cross-attention as in Alg. 2, before residual and dropout: no positions, everything visible."""
+    q = [p[f"{at}.attention.query.weight"] @ layer_norm(p, f"{at}.query_norm", each) for each in x]
+    sources = [layer_norm(p, f"{at}.source_norm", each) for each in memory]
+    k = [p[f"{at}.attention.key.weight"] @ each for each in sources]
+    v = [p[f"{at}.attention.value.weight"] @ each for each in sources]
+    size = q[0].shape[0] // heads
+    out = []
+    for query in q:
+        parts = []
+        for h in range(heads):
+            cut = slice(h * size, (h + 1) * size)
+            logits = torch.stack([query[cut] @ key[cut] / math.sqrt(size) for key in k])
+            weights = torch.softmax(logits, 0)
+            parts.append(sum(weights[m] * v[m][cut] for m in range(len(v))))
+        out.append(p[f"{at}.attention.output.weight"] @ torch.cat(parts))
+    return out
+
+
 def block(
-    p: Parameters, at: str, x: Vectors, source: Vectors, heads: int, causal: bool = False
+    p: Parameters,
+    at: str,
+    x: Vectors,
+    source: Vectors,
+    heads: int,
+    causal: bool = False,
+    memory: Vectors | None = None,
 ) -> list[Tensor]:
-    """Eq. 1-2; with a gate among the parameters, Eq. 9-11."""
+    """Eq. 1-2; with a gate among the parameters, Eq. 9-11; with memory, the chunk processing of Alg. 2."""
     queries = [layer_norm(p, f"{at}.attention_norm", each) for each in x]
     sources = [layer_norm(p, f"{at}.attention_norm", each) for each in source]
     gathered = attention(p, f"{at}.attention", queries, sources, heads, causal)
+    attended = [new + before for before, new in zip(x, gathered, strict=True)]
+    if memory is not None:
+        recalled = recall(p, f"{at}.recall", attended, memory, heads)
+        attended = [new + before for before, new in zip(attended, recalled, strict=True)]
     result = []
-    for before, new in zip(x, gathered, strict=True):
-        a = new + before
+    for before, a in zip(x, attended, strict=True):
         z = layer_norm(p, f"{at}.feedforward_norm", a)
         h = feedforward(p, f"{at}.feedforward", z) + a
         if f"{at}.gate.inner.weight" in p:

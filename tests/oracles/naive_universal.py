@@ -53,35 +53,43 @@ class Unit:
 def run(p: Parameters, config: dict[str, Any], x: Tensor) -> Naive:
     """`x`: the n tokens of one sequence, without padding; `config`: full settings of the model."""
     h = list(x) if config["causal"] else between_boundaries(p, x)
+    states, depth, ponder = think(p, config, h)
+    return Naive(states, pooled(states, config["pooling"]), depth, ponder)
+
+
+Ended = tuple[list[Tensor], float, Tensor]
+"""Final states, layers kept, ponder cost."""
+
+
+def think(p: Parameters, config: dict[str, Any], h: list[Tensor], memory: Vectors | None = None) -> Ended:
+    """Depth recurrence on the states `h`, which may look at `memory` beside each other."""
     if config["halt"] is None:
         for _ in range(config["max_layers"]):
-            h = block(p, "block", h, h, config["heads"], config["causal"])
-        zero = torch.zeros((), dtype=torch.float64)
-        return Naive(h, pooled(h, config["pooling"]), config["max_layers"], zero)
+            h = block(p, "block", h, h, config["heads"], config["causal"], memory)
+        return h, config["max_layers"], torch.zeros((), dtype=torch.float64)
     if config["halt"]["unit"] == "token" or config["causal"]:
-        return _by_token(p, config, h)
-    return _by_sequence(p, config, h)
+        return _by_token(p, config, h, memory)
+    return _by_sequence(p, config, h, memory)
 
 
-def _by_sequence(p: Parameters, config: dict[str, Any], h: list[Tensor]) -> Naive:
+def _by_sequence(p: Parameters, config: dict[str, Any], h: list[Tensor], memory: Vectors | None) -> Ended:
     halt = config["halt"]
     unit, history = Unit(), [h]
     for step in range(1, min(config["max_layers"], len(h) + 1) + 1):
         if halt["rule"] == "prefix" and unit.reaches(halt["threshold"]):
             break
         source = _mixed_rows(unit, history) if config["kv"] == "mixture" else history[-1]
-        new = block(p, "block", history[-1], source, config["heads"])
+        new = block(p, "block", history[-1], source, config["heads"], memory=memory)
         mean_before, mean_new = (torch.stack(list(each)).mean(0) for each in (history[-1], new))
         hat = _halt(p, halt, step, mean_before, mean_new)
         if halt["rule"] == "undo" and unit.reaches(halt["threshold"], hat):
             break
         unit.hats.append(hat)
         history.append(new)
-    states = _mixed_rows(unit, history)
-    return Naive(states, pooled(states, config["pooling"]), len(unit.hats), unit.cost())
+    return _mixed_rows(unit, history), len(unit.hats), unit.cost()
 
 
-def _by_token(p: Parameters, config: dict[str, Any], h: list[Tensor]) -> Naive:
+def _by_token(p: Parameters, config: dict[str, Any], h: list[Tensor], memory: Vectors | None) -> Ended:
     """Tokens with books of their own; causal sequences halt by means over the tokens so far."""
     halt, causal = config["halt"], config["causal"]
     features = _means_so_far if causal and halt["unit"] == "sequence" else list
@@ -91,7 +99,7 @@ def _by_token(p: Parameters, config: dict[str, Any], h: list[Tensor]) -> Naive:
         current = [each[-1] for each in history]
         mixed = [unit.mix(each) for unit, each in zip(units, history, strict=True)]
         source = current if config["kv"] == "states" else mixed
-        proposal = block(p, "block", current, source, config["heads"], causal)
+        proposal = block(p, "block", current, source, config["heads"], causal, memory)
         for unit in units:
             unit.halted |= halt["rule"] == "prefix" and unit.reaches(halt["threshold"])
         proposal = [
@@ -110,7 +118,7 @@ def _by_token(p: Parameters, config: dict[str, Any], h: list[Tensor]) -> Naive:
     states = [unit.mix(each) for unit, each in zip(units, history, strict=True)]
     depth = sum(len(unit.hats) for unit in units) / len(units)
     ponder = sum((unit.cost() for unit in units), torch.zeros((), dtype=torch.float64)) / len(units)
-    return Naive(states, pooled(states, config["pooling"]), depth, ponder)
+    return states, depth, ponder
 
 
 def _means_so_far(states: Vectors) -> list[Tensor]:

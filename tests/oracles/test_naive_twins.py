@@ -6,12 +6,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.oracles import naive_transformer, naive_universal
+from tests.oracles import naive_chunked, naive_transformer, naive_universal
 from trainables import catalog
 from trainables.assembly import initialise, model_config
 from trainables.types import Encoded
 
 TOKEN_UT = {"unit": "token", "transition": False}
+RANDOM = {"slots": 3, "start": "random"}
+TLB: dict[str, Any] = {"name": "tlb", "chunk": {"size": 2}, "memory": {"slots": 3, "update_layers": 2}}
+GUTLB: dict[str, Any] = {"name": "gutlb", "chunk": {"size": 3}, "memory": RANDOM}
 ARMS: dict[str, dict[str, Any]] = {
     "transformer": {"name": "transformer", "layers": 3},
     "transformer.end_pool": {"name": "transformer", "layers": 2, "pooling": "end"},
@@ -44,15 +47,44 @@ ARMS: dict[str, dict[str, Any]] = {
     "gut.causal_kv_from_s": {"causal": True, "kv": "mixture", "halt": {"threshold": 0.9}},
     "gut.causal_no_global_halt": {"causal": True, "halt": {"unit": "token"}},
     "gut.causal_no_halt": {"causal": True, "halt": None, "max_layers": 3},
+    "tlb": TLB,
+    "tlb.random_slots": TLB | {"memory": RANDOM},
+    "tlb.slot_positions": TLB | {"memory": {"slots": 3, "slot_positions": True}},
+    "tlb.fixed_recurrence": TLB | {"chunk": {"by": "count", "count": 2}, "memory": RANDOM},
+    "tlb.full_chunks": TLB | {"chunk": {"size": 3, "even": False}, "memory": RANDOM},
+    "tlb.boundaries_last_slot": TLB | {"boundaries": True, "readout": "last-slot", "memory": RANDOM},
+    "tlb.boundaries_end": TLB | {"boundaries": True, "readout": "end", "memory": RANDOM},
+    "tlb.boundaries_start": TLB | {"boundaries": True, "readout": "start", "memory": RANDOM},
+    "tlb.causal": TLB | {"causal": True, "readout": "end", "memory": RANDOM},
+    "tlb.causal_as_many_slots_as_tokens": TLB | {"causal": True, "memory": RANDOM | {"slots": 2}},
+    "tlb.causal_even": TLB | {"causal": True, "chunk": {"size": 3, "even": True}, "memory": RANDOM},
+    "gutlb": GUTLB | {"memory": {"slots": 3}},
+    "gutlb.random_slots": GUTLB,
+    "gutlb.fixed_recurrence": GUTLB | {"chunk": {"by": "count", "count": 3}},
+    "gutlb.end": GUTLB | {"readout": "end", "boundaries": True},
+    "gutlb.no_halt": GUTLB | {"halt": None, "max_layers": 2},
+    "gutlb.no_gate": GUTLB | {"gate": False},
+    "gutlb.no_global_halt": GUTLB | {"halt": {"unit": "token"}},
+    "gutlb.no_transition": GUTLB | {"halt": {"transition": False}},
+    "gutlb.prefix": GUTLB | {"halt": {"rule": "prefix", "threshold": 0.9}},
+    "gutlb.kv_from_s": GUTLB | {"kv": "mixture"},
+    "gutlb.causal": GUTLB | {"causal": True, "readout": "mean", "halt": {"threshold": 0.9}},
+    "gutlb.causal_no_global_halt": GUTLB | {"causal": True, "halt": {"unit": "token"}},
+}
+RUNS = {
+    "transformer": naive_transformer.run,
+    "universal": naive_universal.run,
+    "tlb": naive_chunked.run,
+    "gutlb": naive_chunked.run,
 }
 LENGTHS, WIDTH, PADDED = (5, 1, 3), 10, 7
 ODD_SIZES = {"width": WIDTH, "heads": 2, "head_width": 4, "feedforward_width": 7}
 
 
 def build(arm: str, **more: Any) -> tuple[nn.Module, dict[str, Any]]:
-    raw = {"name": "universal", "max_layers": 7} | ODD_SIZES | ARMS[arm] | more
-    if raw["name"] == "transformer":
-        raw.pop("max_layers")
+    raw = {"name": "universal"} | ODD_SIZES | ARMS[arm] | more
+    if "max_layers" in catalog.load("models", raw["name"]).Config.model_fields:
+        raw = {"max_layers": 7} | raw
     config = model_config(raw)
     encoder = catalog.load("models", raw["name"]).Encoder(config).double()
     initialise(encoder, seed=5)
@@ -91,7 +123,7 @@ def objective(pooled: Tensor, states: list[Tensor], ponder: Tensor) -> Tensor:
 
 
 def naive(encoder: nn.Module, config: dict[str, Any], x: Tensor) -> list[naive_universal.Naive]:
-    run = naive_transformer.run if config["name"] == "transformer" else naive_universal.run
+    run = RUNS[config["name"]]
     parameters = dict(encoder.named_parameters())
     return [run(parameters, config, row[:length]) for row, length in zip(x, LENGTHS, strict=True)]
 
@@ -103,7 +135,7 @@ def gradients(encoder: nn.Module, x: Tensor, value: Tensor) -> dict[str, Tensor]
 
 
 def halts(arm: str) -> bool:
-    return not arm.startswith("transformer") and ARMS[arm].get("halt", {}) is not None
+    return not arm.startswith(("transformer", "tlb")) and ARMS[arm].get("halt", {}) is not None
 
 
 def early_exits(arm: str) -> list[dict[str, Any]]:

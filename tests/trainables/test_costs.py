@@ -28,6 +28,16 @@ ARMS: dict[str, dict[str, Any]] = {
     "crvnn.lstm": {"name": "crvnn", "halt": None, "cell": "lstm"},
     "crvnn.left_to_right": {"name": "crvnn", "structure": "left-to-right"},
     "crvnn.balanced": {"name": "crvnn", "structure": "balanced"},
+    "transformer.causal": {"name": "transformer", "layers": 3, "causal": True},
+    "gut.causal": {"name": "universal", "causal": True},
+    "tlb": {"name": "tlb", "chunk": {"size": 4}, "memory": {"slots": 3, "update_layers": 2}},
+    "tlb.fixed_recurrence": {"name": "tlb", "chunk": {"by": "count"}, "memory": {"slots": 3}},
+    "tlb.causal": {"name": "tlb", "causal": True, "chunk": {"size": 4}, "memory": {"slots": 4}},
+    "gutlb": {"name": "gutlb", "chunk": {"size": 4}, "memory": {"slots": 5}, "boundaries": True},
+    "gutlb.no_gate": {"name": "gutlb", "gate": False, "chunk": {"size": 4}, "memory": {"slots": 3}},
+    "gutlb.no_global_halt": {"name": "gutlb", "halt": {"unit": "token"}, "chunk": {"size": 4}},
+    "gutlb.one_chunk": {"name": "gutlb", "chunk": {"size": 9}, "memory": {"slots": 3}},
+    "gutlb.causal": {"name": "gutlb", "causal": True, "chunk": {"size": 4}, "memory": {"slots": 3}},
     "ndr": {"name": "ndr"},
     "ndr.no_gate": {"name": "ndr", "gate": False},
     "ndr.no_geometric": {"name": "ndr", "geometric": False},
@@ -66,6 +76,23 @@ def test_parameters_are_those_of_the_published_systems() -> None:
         raw = {**ARMS[arm], **({"layers": 4} if arm == "transformer" else {})}
         model = build_model(raw, LISTOPS, seed=0, device="meta")
         assert costs.parameters(model) == count
+
+
+def test_parameters_of_chunk_wise_systems_by_hand() -> None:
+    """At the published sizes, with 20 slots and one update layer; neither has START and END."""
+    width, heads, head_width, slots = 512, 8, 64, 20
+    part = published(width, heads, head_width)
+    norm = 2 * width
+    block = 2 * part["attention"] + 4 * norm + part["feedforward"]
+    update = part["attention"] + 3 * norm + 2 * (width * width + width)
+    rest = update + slots * width + norm + part["readout"] + part["embedding"]
+    expected = {
+        "tlb": 2 * block + rest,
+        "gutlb": block + part["gate"] + part["halt.transition"] + rest,
+    }
+    assert expected == {"tlb": 8_167_946, "gutlb": 6_592_011}
+    for name, count in expected.items():
+        assert costs.parameters(build_model({"name": name}, LISTOPS, seed=0, device="meta")) == count
 
 
 def test_parameters_of_the_neural_data_router_by_hand() -> None:
@@ -117,7 +144,7 @@ def test_groups_of_parameters_are_those_of_the_parts() -> None:
 
 def small(arm: str, **more: Any) -> dict[str, Any]:
     sizes = {"width": 24, "heads": 2, "head_width": 8, "feedforward_width": 40, **more}
-    if ARMS[arm]["name"] == "universal":
+    if ARMS[arm]["name"] in ("universal", "gutlb"):
         sizes["max_layers"] = 4
     if ARMS[arm]["name"] == "crvnn" and ARMS[arm].get("cell") != "lstm":
         sizes["cell_width"] = 40
@@ -146,7 +173,12 @@ def test_flops_are_what_the_counter_counts(arm: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "arm", [arm for arm in ARMS if ARMS[arm]["name"] == "universal" and ARMS[arm].get("halt", {}) is not None]
+    "arm",
+    [
+        arm
+        for arm, raw in ARMS.items()
+        if raw["name"] in ("universal", "gutlb") and raw.get("halt", {}) is not None
+    ],
 )
 def test_flops_of_the_least_depth_are_what_an_immediate_halt_costs(arm: str) -> None:
     config = model_config(small(arm, attention="math"))
@@ -165,7 +197,9 @@ def test_flops_of_the_least_depth_are_what_an_immediate_halt_costs(arm: str) -> 
         assert counted == costs.flops(config, LISTOPS, 9, least)
 
 
-@pytest.mark.parametrize("arm", ["gut", "gut.no_gate", "gut.no_transition", "gut.origin_1"])
+@pytest.mark.parametrize(
+    "arm", ["gut", "gut.no_gate", "gut.no_transition", "gut.origin_1", "gutlb.one_chunk"]
+)
 def test_compact_does_only_the_work_of_the_layers_each_sequence_runs(arm: str) -> None:
     config = model_config(small(arm, attention="math") | {"max_layers": 8})
     model = build_model(config, LISTOPS, seed=0).eval()
@@ -221,6 +255,7 @@ def test_depth_range_of_arms_that_cannot_halt_is_one_depth() -> None:
     assert costs.depth_range(model_config(small("gut", early_exit="none")), 9) == (4, 4)
     assert costs.depth_range(model_config(small("transformer")), 9) == (3, 3)
     assert costs.depth_range(model_config(small("ndr")), 9) == (3, 4)
+    assert costs.depth_range(model_config(small("tlb", layers=3)), 9) == (3, 3)
 
 
 def test_depth_range_of_composing_grows_with_length() -> None:

@@ -15,7 +15,7 @@ from trainables.layers.dropout import KeyedDropout
 from trainables.layers.linear import LayerNorm, Linear, XavierLinear
 from trainables.layers.packing import Packing
 from trainables.layers.positions import Rotation
-from trainables.layers.tokens import KeysValues, Tokens
+from trainables.layers.tokens import KeysValues, Placed, Tokens
 from trainables.settings import ModelSettings
 
 
@@ -66,8 +66,8 @@ class CausalSettings(BlockSettings):
     START and END then."""
 
 
-class CrossAttention(nn.Module):
-    """Multi-head attention without biases, to rows of vectors in no order: neither turned nor ever causal."""
+class _Heads(nn.Module):
+    """Multi-head attention without biases."""
 
     def __init__(self, config: BlockSettings) -> None:
         super().__init__()
@@ -81,16 +81,8 @@ class CrossAttention(nn.Module):
         self.heads = config.heads
         self.backend: Backend = config.attention
 
-    def offer(self, z: Float[Tensor, "M D"], packing: Packing) -> KeysValues:
-        """What rows of normed vectors `z` show to those who look at them."""
-        return KeysValues(self._split(self.key(z)), self._split(self.value(z)), packing)
-
-    def forward(self, z: Float[Tensor, "M D"], tokens: Tokens, seen: KeysValues) -> Float[Tensor, "M D"]:
-        """What each of `tokens`, with normed states `z`, gathers from all of its row of `seen`."""
-        return self._gather(self._split(self.query(z)), tokens, seen, reach=None)
-
     def _gather(
-        self, queries: Tensor, tokens: Tokens, seen: KeysValues, reach: Int[Tensor, " M"] | None
+        self, queries: Tensor, tokens: Placed, seen: KeysValues, reach: Int[Tensor, " M"] | None
     ) -> Float[Tensor, "M D"]:
         gathered = attend_packed(
             queries,
@@ -108,15 +100,27 @@ class CrossAttention(nn.Module):
     def _split(self, x: Tensor) -> Tensor:
         return x.reshape(x.shape[0], self.heads, -1)
 
-    def _drop(self, tokens: Tokens) -> WeightDropout | None:
+    def _drop(self, tokens: Placed) -> WeightDropout | None:
         if not self.weight_dropout.active:
             return None
         place = tokens.packing.pad(tokens.place)
         return WeightDropout(self.weight_dropout, self.weight_dropout.draw(), place)
 
 
-class Attention(CrossAttention):
-    """Attention of tokens to those of their own row, whose queries and keys are turned by xPos."""
+class CrossAttention(_Heads):
+    """Attention to rows of vectors in no order: neither turned nor ever causal."""
+
+    def offer(self, z: Float[Tensor, "M D"], packing: Packing) -> KeysValues:
+        """What rows of normed vectors `z` show to those who look at them."""
+        return KeysValues(self._split(self.key(z)), self._split(self.value(z)), packing)
+
+    def forward(self, z: Float[Tensor, "M D"], placed: Placed, seen: KeysValues) -> Float[Tensor, "M D"]:
+        """What each of the normed vectors `z` gathers from all of its row of `seen`."""
+        return self._gather(self._split(self.query(z)), placed, seen, reach=None)
+
+
+class Attention(_Heads):
+    """Attention of tokens to those of their own row; queries and keys are turned by xPos."""
 
     def keys_values(
         self, z: Float[Tensor, "M D"], rotation: Rotation
@@ -143,10 +147,10 @@ class FeedForward(nn.Module):
         self.inner_dropout = KeyedDropout(dropout)
         self.outer_dropout = KeyedDropout(dropout)
 
-    def forward(self, z: Float[Tensor, "M D"], tokens: Tokens) -> Float[Tensor, "M D"]:
-        """Each token by itself."""
-        inner = F.gelu(self.inner_dropout(self.inner(z), tokens.place))
-        out: Tensor = self.outer_dropout(self.outer(inner), tokens.place)
+    def forward(self, z: Float[Tensor, "M D"], placed: Placed) -> Float[Tensor, "M D"]:
+        """Each vector by itself."""
+        inner = F.gelu(self.inner_dropout(self.inner(z), placed.place))
+        out: Tensor = self.outer_dropout(self.outer(inner), placed.place)
         return out
 
 
@@ -202,7 +206,7 @@ class Recall(nn.Module):
         """What rows of vectors `x` show to those who look at them."""
         return self.attention.offer(self.source_norm(x), packing)
 
-    def forward(self, x: Float[Tensor, "M D"], tokens: Tokens, seen: KeysValues) -> Float[Tensor, "M D"]:
-        """What each of `tokens`, with states `x`, gathers from all of its row of `seen`."""
-        out: Tensor = self.attention(self.query_norm(x), tokens, seen)
+    def forward(self, x: Float[Tensor, "M D"], placed: Placed, seen: KeysValues) -> Float[Tensor, "M D"]:
+        """What each of the vectors `x` gathers from all of its row of `seen`."""
+        out: Tensor = self.attention(self.query_norm(x), placed, seen)
         return out

@@ -84,10 +84,10 @@ def pool(x: Float[Tensor, "M D"], packing: Packing, how: Pooling) -> Float[Tenso
     return x.index_select(0, first if how == "start" else behind - 1)
 
 
-def check_pooling(how: str, *, causal: bool) -> None:
+def check_pooling(field: str, how: str, *, causal: bool) -> None:
     """Raises ValueError for a representation that knows nothing of most of its sequence."""
     if causal and how == "start":
         raise ValueError(
-            "the first state of a causal model sees one token; set pooling to end or mean, or causal: false,"
-            " got pooling='start' and causal=True"
+            f"the first state of a causal model sees one token, got {field}='start' and causal=True;"
+            f" set {field} to end or mean, or causal: false"
         )

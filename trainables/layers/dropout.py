@@ -38,6 +38,10 @@ class KeyedDropout(nn.Module):
         self._context = (seed, name)
         self._calls = 0
 
+    def skip_to(self, call: int) -> None:
+        """Make the next call number `call`."""
+        self._calls = call
+
     def draw(self) -> int:
         """Key of the next call. Raises ValueError if no stream was begun."""
         if self._context is None:
@@ -99,3 +103,13 @@ def set_dropout_context(model: nn.Module, seed: int, step: int, part: int = 0) -
     for name, module in model.named_modules():
         if isinstance(module, KeyedDropout):
             module.begin(seed, "dropout", step, part, name)
+
+
+def skip_dropout_calls(model: nn.Module, call: int) -> None:
+    """Let the next call of every dropout of `model` be number `call`.
+
+    For what is run a number of times that depends on who else is in the batch: masks must not.
+    """
+    for module in model.modules():
+        if isinstance(module, KeyedDropout):
+            module.skip_to(call)

@@ -53,3 +53,15 @@ def rotations(
     query = Rotation((cos * scale).to(dtype), (sin * scale).to(dtype))
     key = Rotation((cos / scale).to(dtype), (sin / scale).to(dtype))
     return query, key
+
+
+def sinusoids(count: int, like: Float[Tensor, "*any D"]) -> Float[Tensor, "count D"]:
+    """Fixed encodings of `count` places for vectors `like` these: sines in even dimensions, cosines in odd.
+
+    Source: Vaswani et al., Attention Is All You Need, s. 3.5.
+    """
+    places = torch.arange(count, device=like.device, dtype=torch.float64)[:, None]
+    width = like.shape[-1]
+    dimensions = torch.arange(width, device=like.device)
+    angle = places * ROTATION_BASE ** (-2 * (dimensions // 2) / width)
+    return torch.where(dimensions % 2 == 0, angle.sin(), angle.cos()).to(like.dtype)

@@ -31,12 +31,18 @@ class KeysValues:
 
 
 @dataclass(frozen=True)
-class Tokens:
-    """M packed tokens: how they lie in rows, where they come from, how their queries and keys turn."""
+class Placed:
+    """M packed vectors: how they lie in rows, and where they come from."""
 
     packing: Packing
     place: Int[Tensor, " M"]
     """`row * ROW_STRIDE + position` in the full batch; stays with a token when others leave."""
+
+
+@dataclass(frozen=True)
+class Tokens(Placed):
+    """Packed tokens: how their queries and keys turn, and what they may look at."""
+
     query_rotation: Rotation
     key_rotation: Rotation
     reach: Int[Tensor, " M"] | None = None
@@ -65,9 +71,10 @@ class Tokens:
         )
 
 
-def packed_places(packing: Packing) -> Int[Tensor, " M"]:
-    """Place of every packed token of a full batch."""
-    return packing.row * ROW_STRIDE + packing.column
+def packed_places(packing: Packing, rows: Int[Tensor, " B"] | None = None) -> Int[Tensor, " M"]:
+    """Place of every packed token of a full batch, or of only some `rows` of one."""
+    row = packing.row if rows is None else rows.index_select(0, packing.row)
+    return row * ROW_STRIDE + packing.column
 
 
 def batch_places(padded: Int[Tensor, "N S"]) -> Int[Tensor, "N S"]:

@@ -23,6 +23,17 @@ def block_flops(config: BlockSettings, gate_width: int | None, tokens: int) -> f
     return projections + products + 2 * linear_flops(tokens, config.width, hidden)
 
 
+def recall_flops(config: BlockSettings, queries: int, sources: int) -> float:
+    """Cross-attention of `queries` vectors to `sources` vectors, what the latter offer not counted."""
+    inner = config.heads * config.size_of_head
+    return 2 * linear_flops(queries, config.width, inner) + 2 * linear_flops(queries, inner, sources)
+
+
+def offer_flops(config: BlockSettings, sources: int) -> float:
+    """Keys and values of `sources` vectors."""
+    return 2 * linear_flops(sources, config.width, config.heads * config.size_of_head)
+
+
 def block_saved_bytes(config: BlockSettings, gate_width: int | None, rows: int, tokens: int) -> float:
     """What one run of a block on `rows` sequences of `tokens` positions keeps for the backward pass.
 
@@ -35,7 +46,23 @@ def block_saved_bytes(config: BlockSettings, gate_width: int | None, rows: int, 
     hidden = config.size_of_feedforward + (gate_width or 0)
     floats = 5 * config.width + 6 * inner + 2 * hidden + (3 * config.width if gate_width else 0)
     masks = (3 if gate_width else 2) * config.width + hidden if config.dropout else 0
-    weights = 0.0
-    if config.attention_dropout or config.attention == "math":
-        weights = config.heads * tokens * (2.0 * FLOAT_BYTES + bool(config.attention_dropout))
-    return rows * tokens * (FLOAT_BYTES * floats + masks + weights)
+    return rows * tokens * (FLOAT_BYTES * floats + masks + _weight_bytes(config, tokens))
+
+
+def recall_saved_bytes(config: BlockSettings, rows: int, queries: int, sources: int) -> float:
+    """What cross-attention of `queries` vectors to `sources` vectors, in each of `rows` rows, keeps.
+
+    A query keeps its state and two norms of it, its turn at looking and what it gathers; a source the same of
+    itself, and its key and value.
+    """
+    inner = config.heads * config.size_of_head
+    asking = FLOAT_BYTES * (3 * config.width + 2 * inner) + (config.width if config.dropout else 0)
+    offering = FLOAT_BYTES * (2 * config.width + 2 * inner)
+    return rows * (queries * (asking + _weight_bytes(config, sources)) + sources * offering)
+
+
+def _weight_bytes(config: BlockSettings, keys: int) -> float:
+    """Attention weights of one query, where they are kept at all."""
+    if not config.attention_dropout and config.attention != "math":
+        return 0.0
+    return config.heads * keys * (2.0 * FLOAT_BYTES + bool(config.attention_dropout))

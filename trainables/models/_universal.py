@@ -112,48 +112,49 @@ class Thought:
     computed: Float[Tensor, " B"]
 
 
-class Recurrent(nn.Module):
-    """Repeats one block until every unit has halted."""
+def halting_function(config: UniversalSettings) -> HaltingProbability | None:
+    """Of all layers, if any halts."""
+    halt = config.halt
+    return None if halt is None else HaltingProbability(config.width, transition=halt.transition)
 
-    def __init__(self, config: UniversalSettings, *, recalls: bool = False) -> None:
-        super().__init__()
-        self.universal = config
-        self.block = Block(config, config.size_of_gate, recalls=recalls)
-        halt = config.halt
-        self.halt = None if halt is None else HaltingProbability(config.width, transition=halt.transition)
 
-    def think(self, states: Float[Tensor, "M D"], tokens: Tokens) -> Thought:
-        """All layers of all tokens."""
-        config = self.universal
-        if self.halt is None:
-            for _ in range(config.max_layers):
-                seen = KeysValues(*self.block.keys_values(states, tokens.key_rotation), tokens.packing)
-                states = self.block(states, tokens, seen)
-            depth = states.new_full((tokens.packing.num_rows,), config.max_layers)
-            return Thought(states, depth, torch.zeros_like(depth), depth)
-        result = self._recursion(self.halt).run(states, tokens)
-        kept, computed = (count.to(result.ponder.dtype) for count in (result.kept, result.computed))
-        if not config.halts_per_token:
-            return Thought(result.states, kept, result.ponder, computed)
-        depth, ponder, run = tokens.packing.mean(torch.stack((kept, result.ponder, computed), 1)).unbind(1)
-        return Thought(result.states, depth.detach(), ponder, run.detach())
+def think(
+    config: UniversalSettings,
+    block: Block,
+    halt: HaltingProbability | None,
+    states: Float[Tensor, "M D"],
+    tokens: Tokens,
+) -> Thought:
+    """Repeat `block` on all tokens until every unit has halted."""
+    if halt is None:
+        for _ in range(config.max_layers):
+            seen = KeysValues(*block.keys_values(states, tokens.key_rotation), tokens.packing)
+            states = block(states, tokens, seen)
+        depth = states.new_full((tokens.packing.num_rows,), config.max_layers)
+        return Thought(states, depth, torch.zeros_like(depth), depth)
+    result = _recursion(config, block, halt).run(states, tokens)
+    kept, computed = (count.to(result.ponder.dtype) for count in (result.kept, result.computed))
+    if not config.halts_per_token:
+        return Thought(result.states, kept, result.ponder, computed)
+    depth, ponder, run = tokens.packing.mean(torch.stack((kept, result.ponder, computed), 1)).unbind(1)
+    return Thought(result.states, depth.detach(), ponder, run.detach())
 
-    def _recursion(self, halt: HaltingProbability) -> Recursion:
-        config = self.universal
-        assert config.halt is not None
-        return Recursion(
-            self.block,
-            halt,
-            max_layers=config.max_layers,
-            threshold=config.halt.threshold,
-            rule=config.halt.rule,
-            origin=config.halt.origin,
-            per_token=config.halts_per_token,
-            running=config.running,
-            transition=config.halt.transition,
-            sees_mixture=config.sees_mixture,
-            early_exit=config.early_exit,
-        )
+
+def _recursion(config: UniversalSettings, block: Block, halt: HaltingProbability) -> Recursion:
+    assert config.halt is not None
+    return Recursion(
+        block,
+        halt,
+        max_layers=config.max_layers,
+        threshold=config.halt.threshold,
+        rule=config.halt.rule,
+        origin=config.halt.origin,
+        per_token=config.halts_per_token,
+        running=config.running,
+        transition=config.halt.transition,
+        sees_mixture=config.sees_mixture,
+        early_exit=config.early_exit,
+    )
 
 
 def recurrent_depth_range(config: UniversalSettings) -> tuple[int, int]:

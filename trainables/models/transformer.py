@@ -32,7 +32,7 @@ class Config(CausalSettings):
 
     @model_validator(mode="after")
     def _pooling_sees_all(self) -> "Config":
-        check_pooling(self.pooling, causal=self.causal)
+        check_pooling("pooling", self.pooling, causal=self.causal)
         return self
 
 

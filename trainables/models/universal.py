@@ -34,17 +34,19 @@ from typing import Literal
 import torch
 from jaxtyping import Bool, Float
 from pydantic import model_validator
-from torch import Tensor
+from torch import Tensor, nn
 
+from trainables.layers.block import Block
 from trainables.layers.boundaries import NUM_BOUNDARIES, Pooling, boundaries, check_pooling, pool
 from trainables.layers.tokens import Tokens
 from trainables.layers.work import block_flops, block_saved_bytes
 from trainables.models._universal import (
-    Recurrent,
     UniversalSettings,
     halting_flops,
+    halting_function,
     halting_saved_bytes,
     recurrent_depth_range,
+    think,
 )
 from trainables.types import Encoded
 
@@ -60,23 +62,25 @@ class Config(UniversalSettings):
 
     @model_validator(mode="after")
     def _pooling_sees_all(self) -> "Config":
-        check_pooling(self.pooling, causal=self.causal)
+        check_pooling("pooling", self.pooling, causal=self.causal)
         return self
 
 
-class Encoder(Recurrent):
+class Encoder(nn.Module):
     """Repeats one block until every unit has halted."""
 
     def __init__(self, config: Config) -> None:
-        super().__init__(config)
+        super().__init__()
         self.config = config
         self.boundaries = boundaries(config.width, present=not config.causal)
+        self.block = Block(config, config.size_of_gate)
+        self.halt = halting_function(config)
 
     def forward(self, x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"]) -> Encoded:
         """Encode right-padded `x`."""
         states, packing = self.boundaries(x, mask)
         tokens = Tokens.of(packing, self.config.size_of_head, states.dtype, causal=self.config.causal)
-        thought = self.think(states, tokens)
+        thought = think(self.config, self.block, self.halt, states, tokens)
         return Encoded(
             states=self.boundaries.padded(thought.states, packing, x),
             pooled=pool(thought.states, packing, self.config.pooling),

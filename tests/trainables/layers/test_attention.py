@@ -62,6 +62,32 @@ def test_packed_equals_padded(backend: Backend) -> None:
     torch.testing.assert_close(packed, queries.unpad(attend(q, k, v, keys.mask, backend=backend)))
 
 
+@pytest.mark.parametrize("backend", ["sdpa", "math"])
+def test_reach_ends_the_sight_of_each_query(backend: Backend) -> None:
+    """Queries are some tokens of their rows: two of the first row's, one of each of the others'."""
+    q, k, v = tensors()
+    keys = Packing.of_lengths(torch.tensor(KEYS), 5)
+    queries = Packing(torch.tensor([0, 0, 1, 2]), torch.tensor([2, 1, 1]), 2)
+    packed = q.flatten(0, 1)[:4]
+    reach = torch.tensor([2, 3, 1, 5])
+    out = attend_packed(packed, keys.unpad(k), keys.unpad(v), queries, keys, reach=reach, backend=backend)
+    for number, (row, seen) in enumerate(zip([0, 0, 1, 2], reach.tolist(), strict=True)):
+        for head in range(2):
+            logits = k[row, :seen, head] @ packed[number, head] / 2.0
+            torch.testing.assert_close(out[number, head], logits.softmax(0) @ v[row, :seen, head])
+    (grad,) = torch.autograd.grad(out.sum(), k)
+    assert grad.isfinite().all()
+
+
+def test_flash_is_not_asked_to_leave_out_tokens_under_a_causal_mask(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "flash_fault", lambda device, dtype: None)
+    q = tensors()[0]
+    assert choose("auto", q, dropping=False) == "flash"
+    assert choose("auto", q, dropping=False, whole=False) == "sdpa"
+    with pytest.raises(ValueError, match=r"cannot leave out tokens that halted .* early_exit: batch"):
+        choose("flash", q, dropping=False, whole=False)
+
+
 def drop(rate: float = 0.5) -> WeightDropout:
     dropout = KeyedDropout(rate)
     dropout.begin(1, "weights")
@@ -128,6 +154,8 @@ def varlen(q: Tensor, k: Tensor, v: Tensor, **named: Any) -> Tensor:
         assert one_q.shape[0] <= named["max_seqlen_q"]
         assert one_k.shape[0] <= named["max_seqlen_k"]
         logits = torch.einsum("qhe,khe->hqk", one_q, one_k) / q.shape[-1] ** 0.5
+        if named["causal"]:
+            logits = logits.masked_fill(torch.ones_like(logits).triu(1).bool(), float("-inf"))
         out.append(torch.einsum("hqk,khe->qhe", logits.softmax(-1), one_v))
     return torch.cat(out)
 
@@ -145,6 +173,9 @@ def test_flash_gets_tokens_without_padding(monkeypatch: pytest.MonkeyPatch) -> N
     torch.testing.assert_close(queries.unpad(dense), expected)
     packed = attend_packed(queries.unpad(q), keys.unpad(k), keys.unpad(v), queries, keys, backend="flash")
     torch.testing.assert_close(packed, expected)
+    whole, reach = [keys.unpad(x) for x in (k * 2, k, v)], keys.column + 1
+    causal = attend_packed(*whole, keys, keys, reach=reach, backend="flash")
+    torch.testing.assert_close(causal, attend_packed(*whole, keys, keys, reach=reach, backend="math"))
     torch.testing.assert_close(attend(q, k, v, backend="flash"), attend(q, k, v, backend="math"))
 
 

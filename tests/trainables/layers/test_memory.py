@@ -1,0 +1,83 @@
+"""Slots of memory: equal for ever unless something tells them apart."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from trainables.assembly import build_model
+from trainables.layers.dropout import set_dropout_context
+from trainables.layers.positions import sinusoids
+from trainables.types import Batch, Output, TaskShape
+
+SHAPE = TaskShape(head="classify", vocabulary_size=7, num_classes=5, pad_id=6, length_max=20)
+BASE = {"width": 12, "heads": 2, "dropout": 0.0, "attention_dropout": 0.0, "chunk": {"size": 3}}
+SLOTS = 4
+every_system = pytest.mark.parametrize("name", ["tlb", "gutlb"])
+
+
+def build(name: str, **memory: Any) -> nn.Module:
+    return build_model({"name": name, **BASE, "memory": {"slots": SLOTS, **memory}}, SHAPE, 3).double()
+
+
+def batch() -> Batch:
+    tokens = torch.randint(0, 6, (6, 10), generator=torch.Generator().manual_seed(0))
+    return Batch(tokens, tokens < 6, tokens[:, 0] % 5)
+
+
+def trained(model: nn.Module, steps: int = 5) -> Output:
+    optimiser = torch.optim.AdamW(model.parameters(), lr=0.01, betas=(0.9, 0.98), weight_decay=0.1)
+    for _ in range(steps):
+        optimiser.zero_grad()
+        model(batch()).loss.sum().backward()
+        optimiser.step()
+    output = model(batch())
+    assert isinstance(output, Output)
+    return output
+
+
+def spread(slots: Tensor) -> float:
+    return (slots - slots[:1]).abs().max().item()
+
+
+@every_system
+def test_slots_that_begin_at_zero_stay_identical_and_act_as_one(name: str) -> None:
+    """Without dropout, which alone breaks the symmetry in the published runs."""
+    many, one = build(name), build(name, slots=1)
+    outputs = trained(many, steps=0), trained(one, steps=0)
+    torch.testing.assert_close(outputs[0].loss, outputs[1].loss)
+    assert not many.encoder.memory.slots.weight.any()
+    trained(many)
+    slots = many.encoder.memory.slots.weight
+    assert slots.abs().max() > 1e-3
+    assert spread(slots) < 1e-9
+
+
+@every_system
+def test_random_slots_differ_from_the_start(name: str) -> None:
+    assert spread(build(name, start="random").encoder.memory.slots.weight) > 0.1
+
+
+@every_system
+def test_slot_positions_tell_slots_apart(name: str) -> None:
+    model = build(name, slot_positions=True)
+    trained(model)
+    assert spread(model.encoder.memory.slots.weight) > 1e-4
+
+
+@every_system
+def test_dropout_breaks_the_symmetry(name: str) -> None:
+    model = build_model({"name": name, **BASE, "dropout": 0.2, "memory": {"slots": SLOTS}}, SHAPE, 3)
+    set_dropout_context(model, 0, 0)
+    model(batch()).loss.sum().backward()
+    assert spread(model.encoder.memory.slots.weight.grad) > 0
+
+
+def test_sinusoids_are_sines_and_cosines() -> None:
+    table = sinusoids(3, torch.zeros(1, 5, dtype=torch.float64))
+    assert table.shape == (3, 5)
+    assert table[0].tolist() == [0, 1, 0, 1, 0]
+    place = torch.tensor(2.0, dtype=torch.float64)
+    expected = [place.sin(), place.cos(), (2 / 10000**0.4 * place / 2).sin()]
+    torch.testing.assert_close(table[2, :3], torch.stack(expected))

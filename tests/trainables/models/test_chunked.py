@@ -1,0 +1,116 @@
+"""Settings of chunk-wise models, and what their systems are made of."""
+
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import nn
+
+from trainables.assembly import build_model, model_config
+from trainables.models import gutlb, tlb
+from trainables.types import Batch, Output, TaskShape
+
+SHAPE = TaskShape(head="classify", vocabulary_size=18, num_classes=10, pad_id=16, length_max=100)
+every_system = pytest.mark.parametrize("name", ["tlb", "gutlb"])
+
+
+def test_defaults_are_the_published_systems_on_listops() -> None:
+    for config in (tlb.Config(), gutlb.Config()):
+        assert (config.width, config.heads, config.size_of_head, config.size_of_feedforward) == (
+            512,
+            8,
+            64,
+            1024,
+        )
+        assert (config.chunk.by, config.chunk.size, config.memory.slots) == ("size", 20, 20)
+        assert (config.memory.update_layers, config.memory.start) == (1, "zeros")
+        assert not config.memory.slot_positions
+        assert (config.boundaries, config.readout, config.causal) == (False, "slots", False)
+    assert tlb.Config().layers == 2
+    assert (gutlb.Config().max_layers, gutlb.Config().size_of_gate) == (5, 1024)
+    assert gutlb.Config().halt is not None
+
+
+@every_system
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"causal": True, "boundaries": True}, "never told that a sequence has ended, got boundaries=True"),
+        (
+            {"causal": True, "readout": "start"},
+            "the first state of a causal model sees one token, got readout='start'",
+        ),
+        ({"chunk": {"size": 0}}, "greater than or equal to 1"),
+        ({"chunk": {"count": 0}}, "greater than or equal to 1"),
+        ({"chunk": {"by": "length"}}, "'size' or 'count'"),
+        ({"memory": {"slots": 0}}, "greater than or equal to 1"),
+        ({"memory": {"update_layers": 0}}, "greater than or equal to 1"),
+        ({"readout": "slot"}, "Input should be 'slots'"),
+    ],
+)
+def test_impossible_settings_say_what_must_hold(name: str, changes: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValidationError, match=text):
+        model_config({"name": name, **changes})
+
+
+@pytest.mark.parametrize("name", ["transformer", "universal"])
+def test_a_causal_model_cannot_be_read_at_its_start(name: str) -> None:
+    text = (
+        r"sees one token, got pooling='start' and causal=True; set pooling to end or mean, or causal: false"
+    )
+    with pytest.raises(ValidationError, match=text):
+        model_config({"name": name, "causal": True, "pooling": "start"})
+
+
+def build(name: str, **more: Any) -> nn.Module:
+    raw = {"name": name, "width": 16, "heads": 2, "chunk": {"size": 4}, "memory": {"slots": 4}} | more
+    return build_model(raw, SHAPE, 0).eval()
+
+
+def run(model: nn.Module, length: int = 12, rows: int = 3) -> Output:
+    tokens = torch.randint(0, 16, (rows, length), generator=torch.Generator().manual_seed(1))
+    output = model(Batch(tokens, tokens < 16, tokens[:, 0] % 10))
+    assert isinstance(output, Output)
+    return output
+
+
+@pytest.mark.parametrize(("mode", "run_layers"), [("none", 6.0), ("batch", 1.0), ("compact", 1.0)])
+def test_each_chunk_ends_when_all_have_halted(mode: str, run_layers: float) -> None:
+    model = build("gutlb", early_exit=mode, max_layers=6)
+    model.encoder.halt.outer.bias.data.fill_(20.0)
+    encoded = run(model).encoded
+    assert encoded.depth.tolist() == [0.0] * 3
+    assert encoded.computed.tolist() == [run_layers] * 3
+    assert encoded.bound.tolist() == [6.0] * 3
+
+
+def test_a_short_last_chunk_stops_at_its_own_length() -> None:
+    """Chunks of four, four and one token: at most five, five and two layers."""
+    model = build("gutlb", max_layers=9, chunk={"size": 4, "even": False}, halt={"threshold": 1.0})
+    assert run(model, length=9).encoded.depth.tolist() == [4.0] * 3
+
+
+@every_system
+def test_what_is_past_is_seen_through_memory_alone(name: str) -> None:
+    model = build(name, readout="end", memory={"slots": 4, "start": "random"}).double()
+    x = torch.randn(1, 12, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x.requires_grad_()
+    mask = torch.ones(1, 12, dtype=torch.bool)
+    (grad,) = torch.autograd.grad(model.encoder(x, mask).pooled.sum(), x)
+    assert grad.abs().sum(-1).min() > 0
+    for update in model.encoder.memory.updates:
+        update.recall.attention.output.weight.data.zero_()
+    (grad,) = torch.autograd.grad(model.encoder(x, mask).pooled.sum(), x)
+    assert not grad[:, :8].any()
+    assert grad[:, 8:].any()
+
+
+@every_system
+def test_memory_is_seen_whole_where_chunks_are_as_long_as_it(name: str) -> None:
+    """A mask for the chunk must not fall on the memory: its last slot is seen by the first token."""
+    model = build(name, causal=True, memory={"slots": 4, "start": "random"}).double()
+    x = torch.randn(1, 4, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    states = model.encoder(x, torch.ones(1, 4, dtype=torch.bool)).states
+    (grad,) = torch.autograd.grad(states[0, 0].sum(), model.encoder.memory.slots.weight)
+    assert grad.abs().sum(-1).min() > 0

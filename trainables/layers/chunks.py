@@ -1,0 +1,105 @@
+"""How sequences are cut into chunks. Each by its own length, so that a chunk never depends on padding.
+
+Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dynamic Halt, Alg. 2 (k is the
+number of chunks, from the chunk size g) and s. 6.6 (k fixed). Their runs cut a sequence of n tokens into
+k = ceil(n / g) chunks of ceil(n / k) tokens, so that chunks of size 100 hold 86 tokens at n = 512. On some
+tasks they count positions from the start of the sequence and not of the chunk: xPos knows only differences,
+and tokens look no further than their chunk, so that this is no choice at all.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+import torch
+from jaxtyping import Int
+from pydantic import Field
+from torch import Tensor
+
+from trainables.layers.packing import Packing
+from trainables.layers.positions import rotations
+from trainables.layers.tokens import Tokens, packed_places
+from trainables.settings import Settings
+
+Number = TypeVar("Number", int, Tensor)
+
+
+class ChunkSettings(Settings):
+    """Where one chunk ends and the next begins."""
+
+    by: Literal["size", "count"] = "size"
+    """Chunks of a size, however many there are (size), or so many chunks however long they are (count)."""
+    size: int = Field(default=20, ge=1)
+    """Most tokens in a chunk, where cut by size."""
+    count: int = Field(default=5, ge=1)
+    """Most chunks in a sequence, where cut by count; so many tokens or fewer are cut into single ones."""
+    even: bool | None = None
+    """Where cut by size: chunks of one sequence are as long as each other (true, as published), or full but
+    for the last (false). Not given: even, but full in a causal model, where no token may know how many
+    follow."""
+
+    def length(self, total: Number, *, causal: bool) -> Number:
+        """Tokens in each chunk of a sequence of `total` tokens, but for the last."""
+        if self.by == "count":
+            return -(-total // self.count)
+        if self.even or (self.even is None and not causal):
+            return -(-total // -(-total // self.size))
+        return total * 0 + self.size
+
+    def lengths(self, total: int, *, causal: bool) -> list[int]:
+        """Tokens in each chunk of a sequence of `total` tokens."""
+        length = self.length(total, causal=causal)
+        return [min(length, total - start) for start in range(0, total, length)]
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """The chunks of one number of all rows that have one."""
+
+    tokens: Int[Tensor, " M"]
+    """Which tokens of the full batch."""
+    rows: Int[Tensor, " B"]
+    """Which rows of the full batch."""
+    packing: Packing
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The M packed tokens of a full batch of B rows, cut into chunks."""
+
+    packing: Packing
+    number: Int[Tensor, " M"]
+    """Of the chunk that holds the token."""
+    column: Int[Tensor, " M"]
+    """Of the token in its chunk."""
+    counts: Int[Tensor, " B"]
+    """Chunks of each row."""
+    most: int
+    """Chunks of the row that has most."""
+    longest: int
+    """Tokens of the longest chunk."""
+
+    @classmethod
+    def of(cls, packing: Packing, settings: ChunkSettings, *, causal: bool) -> "Cut":
+        """As `settings` say."""
+        length = settings.length(packing.counts, causal=causal)
+        each = length.index_select(0, packing.row)
+        counts = -(-packing.counts // length)
+        longest = torch.minimum(length, packing.counts)
+        return cls(
+            packing,
+            packing.column // each,
+            packing.column % each,
+            counts,
+            int(counts.max()),
+            int(longest.max()),
+        )
+
+    def tokens(self, head_width: int, dtype: torch.dtype, *, causal: bool) -> Tokens:
+        """All tokens of the batch, positions counted from 0 in each chunk; they look no further than it."""
+        query, key = rotations(self.column, self.longest, head_width, dtype)
+        reach = self.column + 1 if causal else None
+        return Tokens(self.packing, packed_places(self.packing), query, key, reach)
+
+    def chunk(self, number: int) -> Chunk:
+        """Chunk `number`, counted from 0, of all rows that have so many."""
+        return Chunk(*self.packing.select(self.number == number))

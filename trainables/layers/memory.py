@@ -1,0 +1,123 @@
+"""Memory that carries over from chunk to chunk: slots that tokens look at, and that look at tokens.
+
+Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dynamic Halt, Alg. 2, after
+Didolkar et al., Temporal Latent Bottleneck. Slots begin at zero, as in the published runs, and nothing tells
+them apart: but for dropout they stay equal for ever, and act as one. `start: random` and `slot_positions`
+(the sinusoids of the original bottleneck, added before every chunk) break that symmetry. The feed-forward of
+an update has the model's width inside, where the text has the same feed-forward everywhere.
+"""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from pydantic import Field
+from torch import Tensor, nn
+
+from trainables.layers.block import BlockSettings, FeedForward, Recall
+from trainables.layers.linear import LayerNorm, Linear, Vector
+from trainables.layers.packing import Packing
+from trainables.layers.positions import sinusoids
+from trainables.layers.tokens import KeysValues, Placed, packed_places
+from trainables.layers.work import linear_flops, offer_flops, recall_flops, recall_saved_bytes
+from trainables.settings import Settings
+
+
+class MemorySettings(Settings):
+    """How much is carried over, and how it is brought up to date."""
+
+    slots: int = Field(default=20, ge=1)
+    """Vectors of memory."""
+    update_layers: int = Field(default=1, ge=1)
+    """Layers, with weights of their own, by which the slots take in a chunk."""
+    start: Literal["zeros", "random"] = "zeros"
+    """What the learned slots begin training at: all zero, which leaves them equal, or N(0, 1)."""
+    slot_positions: bool = False
+    """Add a fixed encoding of its number to each slot before every chunk."""
+
+
+class Update(nn.Module):
+    """One layer by which slots take in the states of a chunk."""
+
+    def __init__(self, config: BlockSettings) -> None:
+        super().__init__()
+        self.recall = Recall(config)
+        self.feedforward_norm = LayerNorm(config.width)
+        self.feedforward = FeedForward(config.width, config.width, config.dropout, Linear)
+
+    def forward(
+        self, slots: Float[Tensor, "K D"], placed: Placed, states: Float[Tensor, "M D"], packing: Packing
+    ) -> Float[Tensor, "K D"]:
+        """Packed slots one layer on."""
+        slots = slots + self.recall(slots, placed, self.recall.offer(states, packing))
+        out: Tensor = slots + self.feedforward(self.feedforward_norm(slots), placed)
+        return out
+
+
+class Memory(nn.Module):
+    """Slots of every row of a batch."""
+
+    def __init__(self, config: BlockSettings, settings: MemorySettings, *, is_read: bool) -> None:
+        super().__init__()
+        self.settings = settings
+        self.slots = Vector(settings.slots, config.width, std=0.0 if settings.start == "zeros" else 1.0)
+        self.updates = nn.ModuleList(Update(config) for _ in range(settings.update_layers))
+        self.readout_norm = LayerNorm(config.width) if is_read else None
+
+    def begin(self, num_rows: int) -> Float[Tensor, "B S D"]:
+        """Before the first chunk."""
+        slots: Tensor = self.slots()
+        return slots.expand(num_rows, -1, -1)
+
+    def marked(self, slots: Float[Tensor, "B S D"]) -> Float[Tensor, "B S D"]:
+        """Before any chunk: slots with their positions, if they have any."""
+        if not self.settings.slot_positions:
+            return slots
+        return slots + sinusoids(self.settings.slots, slots)
+
+    def update(
+        self,
+        slots: Float[Tensor, "B S D"],
+        rows: Int[Tensor, " B"],
+        states: Float[Tensor, "M D"],
+        packing: Packing,
+    ) -> Float[Tensor, "B S D"]:
+        """After a chunk with final `states`; `rows` are those of the full batch."""
+        dense = slots_packing(slots)
+        placed = Placed(dense, packed_places(dense, rows))
+        packed = slots.flatten(0, 1)
+        for update in self.updates:
+            packed = update(packed, placed, states, packing)
+        return packed.reshape(slots.shape)
+
+    def read(self, slots: Float[Tensor, "B S D"]) -> Float[Tensor, "B S D"]:
+        """After the last chunk: what the slots show to those who read them."""
+        assert self.readout_norm is not None
+        normed: Tensor = self.readout_norm(slots)
+        return normed
+
+
+def offered(recall: Recall, slots: Float[Tensor, "B S D"]) -> KeysValues:
+    """What slots show to the tokens of their row."""
+    return recall.offer(slots.flatten(0, 1), slots_packing(slots))
+
+
+def slots_packing(slots: Float[Tensor, "B S D"]) -> Packing:
+    """Every row has as many slots."""
+    return Packing.of_lengths(
+        torch.full(slots.shape[:1], slots.shape[1], device=slots.device), slots.shape[1]
+    )
+
+
+def update_flops(config: BlockSettings, settings: MemorySettings, tokens: int) -> float:
+    """Taking in one chunk of `tokens` tokens."""
+    attention = recall_flops(config, settings.slots, tokens) + offer_flops(config, tokens)
+    feedforward = 2 * linear_flops(settings.slots, config.width, config.width)
+    return settings.update_layers * (attention + feedforward)
+
+
+def update_saved_bytes(config: BlockSettings, settings: MemorySettings, rows: int, tokens: int) -> float:
+    """What taking in one chunk of `tokens` tokens a row keeps for the backward pass."""
+    attention = recall_saved_bytes(config, rows, settings.slots, tokens)
+    feedforward = rows * settings.slots * config.width * (4 * 5 + (2 if config.dropout else 0))
+    return settings.update_layers * (attention + feedforward)

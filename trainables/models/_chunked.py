@@ -1,0 +1,135 @@
+"""Recurrence over chunks: settings, the loop over time and costs that all chunk-wise models have in common.
+
+Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dynamic Halt, Alg. 2 and 4. Where
+text and published runs differ we follow the runs: no START and END, although the text adds them to all models
+(`boundaries`), and a readout from the final memory, although the text reads END with halting (`readout`).
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from pydantic import model_validator
+from torch import Tensor, nn
+
+from trainables.layers.block import CausalSettings
+from trainables.layers.boundaries import NUM_BOUNDARIES, boundaries, check_pooling, pool
+from trainables.layers.chunks import ChunkSettings, Cut
+from trainables.layers.memory import Memory, MemorySettings, update_flops, update_saved_bytes
+from trainables.layers.packing import Packing, put, take
+from trainables.layers.tokens import Tokens
+from trainables.models._universal import Thought
+from trainables.types import Encoded
+
+Layers = Callable[[Float[Tensor, "M D"], Tokens, Float[Tensor, "B S D"], int], Thought]
+"""What is done to one chunk: its states, its tokens, the memory of the rows it belongs to, its number."""
+
+
+class ChunkedSettings(CausalSettings):
+    """How a model works through a sequence chunk by chunk, and what it carries over."""
+
+    chunk: ChunkSettings = ChunkSettings()
+    """How the sequence is cut."""
+    memory: MemorySettings = MemorySettings()
+    """What is carried over from chunk to chunk."""
+    boundaries: bool = False
+    """Learned START and END around each sequence."""
+    readout: Literal["slots", "last-slot", "mean", "end", "start"] = "slots"
+    """What represents a sequence: of the final memory the mean of its slots or the last one, or of the final
+    states their mean, the last or the first."""
+
+    @model_validator(mode="after")
+    def _readout_sees_all(self) -> "ChunkedSettings":
+        if self.causal and self.boundaries:
+            raise ValueError(
+                "a causal model is never told that a sequence has ended, got boundaries=True and causal=True;"
+                " set boundaries: false"
+            )
+        check_pooling("readout", self.readout, causal=self.causal)
+        return self
+
+    @property
+    def reads_memory(self) -> bool:
+        """Whether the final memory represents a sequence."""
+        return self.readout in ("slots", "last-slot")
+
+    def chunk_lengths(self, length: int) -> list[int]:
+        """Positions in each chunk of a sequence of `length` tokens."""
+        total = length + NUM_BOUNDARIES * self.boundaries
+        return self.chunk.lengths(total, causal=self.causal)
+
+
+class Chunked(nn.Module):
+    """The way of a batch through its chunks; what happens inside a chunk is handed in."""
+
+    def __init__(self, config: ChunkedSettings) -> None:
+        super().__init__()
+        self.chunked = config
+        self.boundaries = boundaries(config.width, present=config.boundaries)
+        self.memory = Memory(config, config.memory, is_read=config.reads_memory)
+
+    def encode(self, x: Float[Tensor, "N S D"], mask: Tensor, layers: Layers, bound: int) -> Encoded:
+        """Encode right-padded `x`; `bound` is the most layers a chunk can take."""
+        states, packing = self.boundaries(x, mask)
+        thought, slots = self._carry(states, packing, layers)
+        return Encoded(
+            states=self.boundaries.padded(thought.states, packing, x),
+            pooled=self._read(thought.states, packing, slots),
+            depth=thought.depth,
+            ponder=thought.ponder,
+            computed=thought.computed,
+            bound=torch.full_like(thought.depth, bound),
+        )
+
+    def _read(self, states: Tensor, packing: Packing, slots: Tensor) -> Float[Tensor, "B D"]:
+        match self.chunked.readout:
+            case "slots":
+                return self.memory.read(slots).mean(1)
+            case "last-slot":
+                return self.memory.read(slots)[:, -1]
+            case how:
+                return pool(states, packing, how)
+
+    def _carry(
+        self, states: Float[Tensor, "M D"], packing: Packing, layers: Layers
+    ) -> tuple[Thought, Float[Tensor, "B S D"]]:
+        """All chunks one after the other; depths and costs of a row are means over its chunks."""
+        config, rows_in_all = self.chunked, packing.num_rows
+        cut = Cut.of(packing, config.chunk, causal=config.causal)
+        tokens = cut.tokens(config.size_of_head, states.dtype, causal=config.causal)
+        slots = self.memory.begin(rows_in_all)
+        finals: list[tuple[Int[Tensor, " M"], Tensor]] = []
+        totals: list[Float[Tensor, " B"]] = []
+        for number in range(cut.most):
+            chunk = cut.chunk(number)
+            memory = self.memory.marked(take(slots, chunk.rows))
+            here = tokens.select(chunk.tokens, chunk.rows, chunk.packing)
+            thought = layers(take(states, chunk.tokens), here, memory, number)
+            finals.append((chunk.tokens, thought.states))
+            costs = torch.stack((thought.depth, thought.ponder, thought.computed), 1)
+            totals.append(put(costs, chunk.rows, rows_in_all))
+            memory = self.memory.update(memory, chunk.rows, thought.states, chunk.packing)
+            slots = slots.index_copy(0, chunk.rows, memory.to(slots.dtype))
+        source = torch.cat([where for where, _ in finals])
+        final = put(torch.cat([part for _, part in finals]), source, source.shape[0])
+        means = torch.stack(totals).sum(0) / cut.counts.to(states.dtype)[:, None]
+        depth, ponder, computed = means.unbind(1)
+        return Thought(final, depth.detach(), ponder, computed.detach()), slots
+
+
+def chunks_flops(config: ChunkedSettings, length: int, layers: Callable[[int], float]) -> float:
+    """One sequence of `length` tokens, `layers` being the work of all layers on a chunk of so many."""
+    return sum(
+        layers(chunk) + update_flops(config, config.memory, chunk) for chunk in config.chunk_lengths(length)
+    )
+
+
+def chunks_saved_bytes(
+    config: ChunkedSettings, rows: int, length: int, layers: Callable[[int], float]
+) -> float:
+    """What `rows` sequences of `length` tokens keep, `layers` being what all layers keep of a chunk."""
+    return sum(
+        layers(chunk) + update_saved_bytes(config, config.memory, rows, chunk)
+        for chunk in config.chunk_lengths(length)
+    )

@@ -1,0 +1,102 @@
+"""Gated Universal Transformer Latent Bottleneck (GUTLB): a gated block repeated on each chunk until it halts.
+
+Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dynamic Halt, Alg. 4: the
+recursion of GUT (`models.universal`, every setting of which is here too) inside the loop over chunks of TLB
+(`models.tlb`). Halting starts anew in every chunk; what it settles on goes into the memory. Depth and ponder
+cost of a sequence are means over its chunks.
+
+Published systems as settings (what is not named is the default, which is GUTLB on ListOps):
+
+    GUTLB               {}
+    GUTLB, flip-flop    max_layers: 10, chunk: {size: 10}, memory: {slots: 10, update_layers: 2}, causal: true
+
+Alg. 4 prints H where the input of the chunk's layer must stand in the gate. In the causal form, means over
+the positions so far begin anew in every chunk.
+"""
+
+from dataclasses import replace
+from typing import Literal
+
+from jaxtyping import Bool, Float
+from pydantic import Field
+from torch import Tensor
+
+from trainables.layers.block import Block
+from trainables.layers.dropout import skip_dropout_calls
+from trainables.layers.memory import offered
+from trainables.layers.tokens import Tokens
+from trainables.layers.work import (
+    block_flops,
+    block_saved_bytes,
+    offer_flops,
+    recall_flops,
+    recall_saved_bytes,
+)
+from trainables.models._chunked import Chunked, ChunkedSettings, chunks_flops, chunks_saved_bytes
+from trainables.models._universal import (
+    Thought,
+    UniversalSettings,
+    halting_flops,
+    halting_function,
+    halting_saved_bytes,
+    recurrent_depth_range,
+    think,
+)
+from trainables.types import Encoded
+
+
+class Config(ChunkedSettings, UniversalSettings):
+    """Settings of the universal family over chunks."""
+
+    name: Literal["gutlb"] = "gutlb"
+    """The model's name."""
+    max_layers: int = Field(default=5, ge=1)
+    """Upper bound on layers in each chunk; the number of layers where nothing halts."""
+
+
+class Encoder(Chunked):
+    """Repeats one block on every chunk until all its units have halted."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.config = config
+        self.block = Block(config, config.size_of_gate, recalls=True)
+        self.halt = halting_function(config)
+
+    def forward(self, x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"]) -> Encoded:
+        """Encode right-padded `x`."""
+        return self.encode(x, mask, self._layers, self.config.max_layers)
+
+    def _layers(self, states: Tensor, tokens: Tokens, memory: Tensor, number: int) -> Thought:
+        # How many layers the chunks before took depends on the batch and on early exit.
+        skip_dropout_calls(self.block, number * self.config.max_layers)
+        assert self.block.recall is not None
+        here = replace(tokens, recalled=offered(self.block.recall, memory))
+        return think(self.config, self.block, self.halt, states, here)
+
+
+def depth_range(config: Config, length: int) -> tuple[int, int]:  # noqa: ARG001 the same for all lengths
+    """Least and greatest mean number of layers run on the chunks of a sequence, undone steps included."""
+    return recurrent_depth_range(config)
+
+
+def forward_flops(config: Config, length: int, layers: int) -> float:
+    """Encoder FLOPs of one sequence of `length` tokens when `layers` layers are run on every chunk."""
+    slots = config.memory.slots
+
+    def work(chunk: int) -> float:
+        layer = block_flops(config, config.size_of_gate, chunk) + recall_flops(config, chunk, slots)
+        return offer_flops(config, slots) + layers * layer + halting_flops(config, chunk, layers)
+
+    return chunks_flops(config, length, work)
+
+
+def saved_bytes(config: Config, rows: int, length: int) -> float:
+    """What a forward pass on `rows` sequences of `length` tokens keeps when nothing halts early."""
+
+    def kept(chunk: int) -> float:
+        block = block_saved_bytes(config, config.size_of_gate, rows, chunk)
+        recall = recall_saved_bytes(config, rows, chunk, config.memory.slots)
+        return config.max_layers * (block + recall + halting_saved_bytes(config, rows, chunk))
+
+    return chunks_saved_bytes(config, rows, length, kept)

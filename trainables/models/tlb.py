@@ -1,0 +1,95 @@
+"""Temporal Latent Bottleneck (TLB): a Transformer over each chunk, and a memory of the chunks before.
+
+Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dynamic Halt, Alg. 2, after
+Didolkar et al. As there, every layer looks at the memory, and one feed-forward follows both attentions.
+
+Published systems as settings (what is not named is the default, which is TLB on ListOps):
+
+    TLB                     {}
+    TLB Fixed Recurrence    chunk: {by: count, count: 5}                                        s. 6.6
+    TLB, flip-flop          layers: 3, chunk: {size: 10}, memory: {slots: 10, update_layers: 2}, causal: true
+
+Looking at memory is never causal, because all of it is past. The published code masks it like the chunk
+itself wherever a chunk has as many tokens as memory has slots, as the text sets both for flip-flop (its
+configuration has chunks of 100). What follows from slots that all begin at zero is said in `layers.memory`.
+"""
+
+from dataclasses import replace
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float
+from pydantic import Field
+from torch import Tensor, nn
+
+from trainables.layers.block import Block
+from trainables.layers.memory import offered
+from trainables.layers.tokens import KeysValues, Tokens
+from trainables.layers.work import (
+    block_flops,
+    block_saved_bytes,
+    offer_flops,
+    recall_flops,
+    recall_saved_bytes,
+)
+from trainables.models._chunked import Chunked, ChunkedSettings, chunks_flops, chunks_saved_bytes
+from trainables.models._universal import Thought
+from trainables.types import Encoded
+
+
+class Config(ChunkedSettings):
+    """Settings of the Temporal Latent Bottleneck."""
+
+    name: Literal["tlb"] = "tlb"
+    """The model's name."""
+    layers: int = Field(default=2, ge=1)
+    """Blocks with weights of their own, run on every chunk."""
+
+
+class Encoder(Chunked):
+    """Runs every block once on every chunk."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.config = config
+        self.blocks = nn.ModuleList(Block(config, recalls=True) for _ in range(config.layers))
+
+    def forward(self, x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"]) -> Encoded:
+        """Encode right-padded `x`."""
+        return self.encode(x, mask, self._layers, self.config.layers)
+
+    def _layers(self, states: Tensor, tokens: Tokens, memory: Tensor, number: int) -> Thought:  # noqa: ARG002 all chunks alike
+        for block in self.blocks:
+            assert isinstance(block, Block)
+            assert block.recall is not None
+            here = replace(tokens, recalled=offered(block.recall, memory))
+            seen = KeysValues(*block.keys_values(states, here.key_rotation), here.packing)
+            states = block(states, here, seen)
+        depth = states.new_full((tokens.packing.num_rows,), self.config.layers)
+        return Thought(states, depth, torch.zeros_like(depth), depth)
+
+
+def depth_range(config: Config, length: int) -> tuple[int, int]:  # noqa: ARG001 the same for all lengths
+    """Least and greatest number of layers run on each chunk of a sequence."""
+    return config.layers, config.layers
+
+
+def forward_flops(config: Config, length: int, layers: int) -> float:
+    """Encoder FLOPs of one sequence of `length` tokens on which `layers` layers are run."""
+    slots = config.memory.slots
+
+    def work(chunk: int) -> float:
+        recall = offer_flops(config, slots) + recall_flops(config, chunk, slots)
+        return layers * (block_flops(config, None, chunk) + recall)
+
+    return chunks_flops(config, length, work)
+
+
+def saved_bytes(config: Config, rows: int, length: int) -> float:
+    """What a forward pass on `rows` sequences of `length` tokens keeps for the backward pass."""
+
+    def kept(chunk: int) -> float:
+        recall = recall_saved_bytes(config, rows, chunk, config.memory.slots)
+        return config.layers * (block_saved_bytes(config, None, rows, chunk) + recall)
+
+    return chunks_saved_bytes(config, rows, length, kept)
