@@ -59,8 +59,9 @@ def _peak_memory(system: System) -> int:
 
 
 def _checkpoint(system: System, structure: Structure) -> int:
-    """Weights, AdamW's moments, and the best weights so far where they are kept."""
-    copies = 1 + ADAM_MOMENTS + (system.train.select == "best")
+    """Weights, the optimiser's moments, and where they are kept the best weights so far and slow ones."""
+    kept = (system.train.select == "best") + (system.train.optimizer == "ranger")
+    copies = 1 + ADAM_MOMENTS + kept
     return copies * BYTES * structure.parameters
 
 

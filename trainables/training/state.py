@@ -1,7 +1,7 @@
 """The complete state of a training, in memory and in a folder.
 
 Everything random is a function of (seed, step) and so is the position in the data; what is left to save is
-the weights, AdamW's moments, the best weights so far and a handful of numbers.
+the weights, the optimiser's moments, the best weights so far and a handful of numbers.
 """
 
 from collections.abc import Mapping
@@ -131,7 +131,7 @@ def _best(folder: Path, device: torch.device) -> dict[str, Tensor] | None:
 
 
 def _moments(learner: Learner) -> dict[str, Tensor]:
-    """AdamW's state as `<slot>:<parameter>`; parameters that never had a gradient have none."""
+    """The optimiser's state as `<slot>:<parameter>`; parameters that never had a gradient have none."""
     state = learner.optimizer.state
     return {
         f"{slot}:{name}": tensor

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from trainables.layers.dropout import set_dropout_context
 from trainables.training.config import TrainConfig
+from trainables.training.optimizers import make_optimizer
 from trainables.training.schedule import beta1, learning_rate
 from trainables.training.threads import cpu_threads
 from trainables.types import Batch, Output
@@ -53,14 +54,7 @@ class Learner:
                 f"precision 'fp16' needs a CUDA device, got a model on {self.device.type!r}: "
                 "choose 'fp32' or 'bf16'"
             )
-        self.optimizer = torch.optim.AdamW(
-            model.parameters(),
-            lr=learning_rate(config, 0),
-            betas=config.betas,
-            eps=config.eps,
-            weight_decay=config.weight_decay,
-            fused=True,
-        )
+        self.optimizer = make_optimizer(model, config)
         self.scaler = torch.amp.GradScaler("cuda", enabled=config.precision == "fp16")
 
     def autocast(self) -> AbstractContextManager[None]:

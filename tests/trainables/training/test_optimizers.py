@@ -1,0 +1,84 @@
+"""Ranger against RAdam and Lookahead written out in float64, and through a checkpoint."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from tests.trainables.training.fakes import Bag, some_batch
+from trainables.training.config import TrainConfig, train_config
+from trainables.training.optimizers import Ranger, make_optimizer
+from trainables.training.state import Progress, State
+from trainables.training.step import Learner, one_step
+
+RATE, DECAY, BETA1, BETA2, EPS = 0.05, 0.1, 0.9, 0.98, 1e-8
+
+
+def config(**changes: object) -> TrainConfig:
+    raw = {"steps": 20, "lr": RATE, "weight_decay": DECAY, "betas": [BETA1, BETA2], "optimizer": "ranger"}
+    return train_config(raw | changes)
+
+
+def test_ranger_is_radam_that_looks_ahead_every_fifth_step() -> None:
+    model = nn.Linear(3, 2).double()
+    optimizer = make_optimizer(model, config())
+    weights = model.weight.detach().numpy().copy()
+    slow, first, second = weights.copy(), np.zeros_like(weights), np.zeros_like(weights)
+    rho_infinity = 2 / (1 - BETA2) - 1
+    rectified = set()
+    for t in range(1, 13):
+        gradient = np.random.default_rng(t).normal(size=weights.shape)
+        model.weight.grad = torch.tensor(gradient)
+        optimizer.step()
+        first = BETA1 * first + (1 - BETA1) * gradient
+        second = BETA2 * second + (1 - BETA2) * gradient**2
+        rho = rho_infinity - 2 * t * BETA2**t / (1 - BETA2**t)
+        change = first / (1 - BETA1**t)
+        if rho > 5:
+            share = (rho - 4) * (rho - 2) * rho_infinity / ((rho_infinity - 4) * (rho_infinity - 2) * rho)
+            change = math.sqrt(share) * change / (np.sqrt(second / (1 - BETA2**t)) + EPS)
+        rectified.add(rho > 5)
+        weights = weights * (1 - RATE * DECAY) - RATE * change
+        if t % 5 == 0:
+            slow = weights = slow + 0.8 * (weights - slow)
+        np.testing.assert_allclose(model.weight.detach().numpy(), weights, rtol=1e-7)
+    assert rectified == {False, True}
+
+
+def test_parameters_without_a_gradient_stay_as_they_are() -> None:
+    model = nn.Linear(3, 2)
+    before = model.bias.detach().clone()
+    optimizer = make_optimizer(model, config())
+    for _ in range(6):
+        model.weight.grad = torch.ones_like(model.weight)
+        optimizer.step()
+    assert torch.equal(model.bias, before)
+
+
+@pytest.mark.parametrize("saved_at", [2, 7])
+def test_a_checkpoint_continues_bit_for_bit(saved_at: int, tmp_path: Path) -> None:
+    def learner() -> Learner:
+        return Learner(Bag(dropout=0.2), config(), seed=3)
+
+    def run(found: Learner, steps: range) -> None:
+        for step in steps:
+            one_step(found, some_batch(step), step)
+
+    ours, theirs = learner(), learner()
+    run(ours, range(saved_at))
+    State(ours, {}, Progress(step=saved_at)).save(tmp_path)
+    State(theirs, {}, Progress()).restore(tmp_path)
+    assert isinstance(theirs.optimizer, Ranger)
+    for each in (ours, theirs):
+        run(each, range(saved_at, saved_at + 6))
+    for one, other in zip(ours.model.parameters(), theirs.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_the_learning_rate_follows_the_schedule() -> None:
+    found = Learner(Bag(), config(schedule="linear", warmup_steps=4), seed=0)
+    one_step(found, some_batch(), 0)
+    assert found.optimizer.param_groups[0]["lr"] == pytest.approx(RATE / 25)

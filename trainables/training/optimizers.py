@@ -1,0 +1,58 @@
+"""The optimisers that `train.optimizer` names.
+
+Ranger is RAdam that looks ahead: every `LOOKAHEAD_STEPS` steps the weights are drawn back to where they stood
+after the last such step, and go on from `LOOKAHEAD_SHARE` of the way. Sources: Liu et al., On the Variance of
+the Adaptive Learning Rate and Beyond; Zhang et al., Lookahead Optimizer; with the constants, and the
+decoupled weight decay, of the released code of Ray Chowdhury and Caragea, Modeling Hierarchical Structures
+with Continuous Recursive Neural Networks.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from trainables.training.config import TrainConfig
+from trainables.training.schedule import learning_rate
+
+LOOKAHEAD_STEPS = 5
+LOOKAHEAD_SHARE = 0.8
+SLOW = "slow"
+"""Slot of the weights that are looked ahead from."""
+
+
+class Ranger(torch.optim.RAdam):
+    """RAdam with decoupled weight decay and Lookahead; its state is one tensor a slot and parameter."""
+
+    def __init__(self, parameters: Iterable[nn.Parameter], **keywords: Any) -> None:
+        super().__init__(parameters, decoupled_weight_decay=True, **keywords)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """One step of RAdam, and if it is their turn, of the slow weights."""
+        # RAdam takes any state it finds for its own: theirs is added once it has begun.
+        fresh = {each: each.clone() for each in self._moving() if not self.state[each]}
+        loss: float | None = super().step(closure)
+        for parameter in self._moving():
+            state = self.state[parameter]
+            slow: Tensor = state.setdefault(SLOW, fresh.get(parameter))
+            if int(state["step"]) % LOOKAHEAD_STEPS == 0:
+                parameter.copy_(slow.lerp_(parameter, LOOKAHEAD_SHARE))
+        return loss
+
+    def _moving(self) -> list[nn.Parameter]:
+        return [each for group in self.param_groups for each in group["params"] if each.grad is not None]
+
+
+def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
+    """The optimiser of `config`, over every parameter of `model`."""
+    keywords: dict[str, Any] = {
+        "lr": learning_rate(config, 0),
+        "betas": config.betas,
+        "eps": config.eps,
+        "weight_decay": config.weight_decay,
+    }
+    if config.optimizer == "ranger":
+        return Ranger(model.parameters(), **keywords)
+    return torch.optim.AdamW(model.parameters(), fused=True, **keywords)
