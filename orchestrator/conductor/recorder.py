@@ -2,7 +2,8 @@
 
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -92,6 +93,7 @@ class Recorder:
         self._draining = ""
         self._why = "interrupted"
         self._closed = False
+        self._together: tuple[list[Event], list[str]] | None = None
         for event in ledger.events():
             self._conductor.replay(event)
             self._note(event)
@@ -133,6 +135,19 @@ class Recorder:
         self._write([*new, log.started(now, trial.trial_id, token)])
         source = self._folder.checkpoint(trial.source_id) if trial.source_id else None
         return Attempt(trial, token, self._folder.checkpoint(trial.trial_id), source)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """All that is recorded inside is one transaction, written on leaving: act on no verdict before."""
+        assert self._together is None, "what is recorded together is not nested"
+        new: list[Event] = []
+        ended: list[str] = []
+        self._together = new, ended
+        yield
+        self._together = None
+        if new:
+            self._ledger.append(new, self._lease)
+        self._tidy(ended)
 
     def take(self, trial_id: str, token: int, reply: Reply) -> Verdict:
         """Record all that one step of a worker brought, in one transaction; what the worker shall do next.
@@ -231,10 +246,12 @@ class Recorder:
         self._write([*new, *self._doomed()])
 
     def _write(self, new: Sequence[Event]) -> None:
-        if new:
+        if self._together is not None:
+            self._together[0].extend(new)
+        elif new:
             self._ledger.append(new, self._lease)
-            for event in new:
-                self._note(event)
+        for event in new:
+            self._note(event)
 
     def _note(self, event: Event) -> None:
         self._held.saw(event)
@@ -255,6 +272,9 @@ class Recorder:
 
     def _tidy(self, trial_ids: Iterable[str]) -> None:
         """Delete checkpoints nobody will read again: those of ended trials, unless they were confirmed."""
+        if self._together is not None:
+            self._together[1].extend(trial_ids)
+            return
         for trial_id in trial_ids:
             entry = self._entries[trial_id]
             confirmed = entry.phase == "confirm" and entry.ended is OutcomeKind.FINISHED

@@ -86,18 +86,18 @@ class Session:
         """Record what a worker reported. A `Stop`: the worker must let go of the trial, once."""
         attempt = self._running[key]
         stop: Stop | None = None
-        for reply in replies:
-            verdict = self.recorder.take(attempt.trial_id, attempt.token, reply)
-            self.changed()
-            if reply.ended is not None:
-                del self._running[key]
-                self._stopping.discard(key)
-                return None
-            if isinstance(verdict, Stop) and stop is None:
-                stop = verdict
-                if stop.kind is not OutcomeKind.STOPPED:
-                    break  # what it did after being stopped is nobody's; work done while draining is kept
-        if stop is None or key in self._stopping:
+        ended = False
+        with self.recorder.together():
+            for reply in replies:
+                verdict = self.recorder.take(attempt.trial_id, attempt.token, reply)
+                ended = reply.ended is not None
+                if isinstance(verdict, Stop):
+                    stop = verdict
+        self.changed()
+        if ended:
+            del self._running[key]
+            self._stopping.discard(key)
+        if ended or stop is None or key in self._stopping:
             return None
         self._stopping.add(key)
         return stop

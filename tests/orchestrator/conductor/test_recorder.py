@@ -52,6 +52,22 @@ def test_a_reply_is_one_transaction(tmp_path):
     assert saved.payload == {"step": 3, "path": f"checkpoints/{attempt.trial_id}/step-000000003"}
 
 
+def test_replies_taken_together_are_one_transaction_and_checkpoints_outlive_it(tmp_path):
+    log = MemoryLog()
+    recorder = record(make_plan(), log, root=tmp_path)
+    attempt = recorder.ask()
+    before = len(log.batches)
+    (attempt.checkpoints / "step-000000002").mkdir(parents=True)
+    with recorder.together():
+        for reply in (Reply(at(1)), Reply(at(2), 2), Reply(at(3), ended=DONE)):
+            assert recorder.take(attempt.trial_id, attempt.token, reply) == Continue()
+        assert len(log.batches) == before, "nothing is written yet"
+        assert attempt.checkpoints.exists(), "a crash now must find the checkpoint"
+    assert kinds(log, attempt.trial_id)[2:] == ["measured", "measured", "checkpointed", "measured", "ended"]
+    assert len(log.batches) == before + 1
+    assert not attempt.checkpoints.exists()
+
+
 def test_the_three_parts_of_a_reply_can_come_alone():
     log = MemoryLog()
     recorder = record(make_plan(), log)

@@ -114,6 +114,17 @@ def test_a_pruned_trial_is_stopped_once_and_its_further_work_ignored():
     assert bench.outcomes().count("pruned") == len(stops)
 
 
+def test_a_pruned_trial_that_has_let_go_already_is_not_stopped_again():
+    bench = Bench(make_plan(1, trials_per_arm=1, seeds=(), resources=Resources(minutes=0.01)), num_slots=1)
+    attempt = bench.session.offer("a")
+    last = Reply(measurement(attempt.trial, 4), ended=DONE)
+    assert bench.session.heard("a", [*measured(attempt, 1, 2, 3), last]) is None
+    assert bench.session.running == ()
+    assert bench.outcomes() == ["timed_out"]
+    steps = [each.payload["step"] for each in bench.log.of(EventKind.MEASURED)]
+    assert steps == [1, 2], "the limit of 0.6 s is passed at step 2 of half a second each"
+
+
 def test_draining_stops_at_the_next_report_and_keeps_what_was_done(bench):
     attempt = bench.session.offer("a")
     bench.stop.set()
@@ -156,11 +167,13 @@ def test_a_refused_run_is_not_forgotten_when_nothing_runs(bench):
     assert bench.outcomes() == ["stopped"]
 
 
-def test_every_record_is_announced(bench):
+def test_a_report_is_one_transaction_announced_once(bench):
     attempt = bench.session.offer("a")
+    before = len(bench.log.batches)
     bench.session.heard("a", measured(attempt, 1, 2))
+    assert len(bench.log.batches) == before + 1
     bench.session.lost("a", "killed")
-    assert bench.changes == 4
+    assert bench.changes == 3
 
 
 def test_what_check_raises_ends_the_session(bench):
