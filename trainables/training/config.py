@@ -35,6 +35,9 @@ class TrainConfig(Settings):
     schedule: Schedule = "constant"
     """`warmup`: linear rise, then constant. `rsqrt`: linear rise, then lr / sqrt(step). `linear`: one cycle,
     up from lr / 25 and down to lr / 250000. `cosine`: linear rise, then half a cosine down to 0."""
+    halve_after: NonNegativeInt | None = None
+    """Validations without a better valid/accuracy that are let pass; one more halves the learning rate, and
+    the count begins anew. On top of any schedule; null never halves."""
     warmup_steps: NonNegativeInt = 0
     """Steps of the rise; not more than `steps`."""
     onecycle_beta1: bool = False

@@ -42,7 +42,14 @@ class Progress:
     """Step they were measured at."""
     stale: int = 0
     """Validations since then."""
+    halvings: int = 0
+    """How often the learning rate was halved."""
     finished: bool = False
+
+    @property
+    def rate_scale(self) -> float:
+        """Factor of the scheduled learning rate."""
+        return 0.5**self.halvings
 
 
 @dataclass(slots=True)
@@ -77,6 +84,7 @@ class State:
         _must_match(scalars["identity"], self.identity, folder)
         load_weights(self.learner.model, read_tensors(folder / MODEL), folder / MODEL)
         self.progress = Progress(**scalars["progress"])
+        self.learner.rate_scale = self.progress.rate_scale
         if not self.progress.finished:
             _load_moments(self.learner, read_tensors(folder / OPTIMIZER))
         self.learner.scaler.load_state_dict(scalars["scaler"])

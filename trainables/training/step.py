@@ -54,6 +54,8 @@ class Learner:
                 f"precision 'fp16' needs a CUDA device, got a model on {self.device.type!r}: "
                 "choose 'fp32' or 'bf16'"
             )
+        self.rate_scale = 1.0
+        """Factor of the scheduled learning rate, for who watches the validations."""
         self.optimizer = make_optimizer(model, config)
         self.scaler = torch.amp.GradScaler("cuda", enabled=config.precision == "fp16")
 
@@ -109,7 +111,7 @@ def _update(learner: Learner, step: int) -> Float[Tensor, ""]:
     """Clip and step; the norm of the gradient before."""
     config, optimizer, scaler = learner.config, learner.optimizer, learner.scaler
     for group in optimizer.param_groups:
-        group["lr"] = learning_rate(config, step)
+        group["lr"] = learner.rate_scale * learning_rate(config, step)
         group["betas"] = (beta1(config, step), config.betas[1])
     scaler.unscale_(optimizer)
     norm = _clip(learner.model, config.clip)

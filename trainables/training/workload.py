@@ -97,7 +97,7 @@ class Training:
         tokens_per_s = interval.tokens / (perf_counter() - begin)
         progress.step = until
         return interval.metrics() | {
-            "train/lr": learning_rate(self._config, until - 1),
+            "train/lr": learner.rate_scale * learning_rate(self._config, until - 1),
             "train/tokens_per_s": tokens_per_s,
         }
 
@@ -120,10 +120,17 @@ class Training:
         progress = self._state.progress
         if progress.best_accuracy is not None and accuracy <= progress.best_accuracy + MIN_IMPROVEMENT:
             progress.stale += 1
+            self._halve_rate_if_stale()
             return
         progress.best_accuracy, progress.best_step, progress.stale = accuracy, progress.step, 0
         if self._config.select == "best" and self._job.phase == "confirm":
             self._state.best = _copied(weights(self._state.learner.model))
+
+    def _halve_rate_if_stale(self) -> None:
+        progress, patience = self._state.progress, self._config.halve_after
+        if patience is not None and progress.stale % (patience + 1) == 0:
+            progress.halvings += 1
+            self._state.learner.rate_scale = progress.rate_scale
 
     @property
     def _selected_step(self) -> int:

@@ -132,6 +132,22 @@ def test_going_on_from_any_report_is_as_if_nothing_happened(
     assert_same_weights(undisturbed, after)
 
 
+def test_the_rate_is_halved_where_validations_get_no_better_and_stays_so(tmp_path: Path) -> None:
+    def stuck() -> Training:
+        return Training(job(lr=1e-30, halve_after=1, steps=12, report_every=2))
+
+    def rates(training: Training) -> list[float]:
+        return [m.metrics["train/lr"] / 1e-30 for m in run(training)]
+
+    assert rates(stuck()) == pytest.approx([1, 1, 1, 0.5, 0.5, 0.25])
+    before, after = stuck(), stuck()
+    for _ in range(4):
+        before.advance()
+    before.save(tmp_path)
+    after.restore(tmp_path)
+    assert rates(after) == pytest.approx([0.5, 0.25])
+
+
 def test_seconds_go_on_counting(tmp_path: Path) -> None:
     before = Training(job())
     seconds = before.advance().seconds
