@@ -11,6 +11,7 @@ import pytest
 from orchestrator.errors import PlanError
 from orchestrator.plan.planner import plan
 from orchestrator.spec.load import read_spec
+from trainables import catalog
 
 FOLDER = Path(__file__).parents[2] / "golden" / "plans"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
@@ -21,7 +22,11 @@ def told(name: str) -> str:
     source = read_spec(Path(f"{name}.yaml"))
     with pytest.raises(PlanError) as caught:
         plan(source)
-    return f"{caught.value}\n"
+    text = str(caught.value)
+    for kind in ("models", "tasks"):
+        # A new model or task is no change of wording.
+        text = text.replace(f"Known: {', '.join(catalog.names(kind))}", f"Known: <all {kind}>")
+    return f"{text}\n"
 
 
 def test_at_least_forty_specs_that_only_the_planner_refuses() -> None:
