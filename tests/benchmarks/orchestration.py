@@ -1,9 +1,9 @@
 """Orchestration seconds per trial, beside Ray Tune alone and beside what a careful user writes without us.
 
-    python -m tests.benchmarks.orchestration [--trials 200] [--naive-trials 24] [--json]
+    python -m tests.benchmarks.orchestration [--trials 200] [--naive-trials 24] [--rounds 2] [--json]
 
 All three run in one go, each in a process of its own, two trials at a time, five reports a trial and no other
-work, so the time is all orchestration.
+work, so the time is all orchestration. Floor and ours take turns, the least of the rounds counts.
 
 * floor: Ray Tune with a class trainable on reused actors; no Optuna, no MLflow, only what Tune itself writes.
 * naive: Ray Tune, OptunaSearch and MLflowLoggerCallback with a function trainable that imports torch.
@@ -161,6 +161,11 @@ def measure(name: str, trials: int) -> dict[str, Any]:
     return {"what": name, **spans, "s_per_trial": counted_s / spans["trials"]}
 
 
+def _least(rows: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    """What else the machine does only ever adds."""
+    return min((row for row in rows if row["what"] == name), key=lambda row: row["s_per_trial"])
+
+
 def table(rows: list[dict[str, Any]]) -> str:
     """Markdown."""
     by_name = {row["what"]: row["s_per_trial"] for row in rows}
@@ -179,6 +184,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--naive-trials", type=int, default=24)
+    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--contestant", choices=CONTESTANTS)
     parser.add_argument("--folder", type=Path)
@@ -186,11 +192,9 @@ def main() -> int:
     if args.contestant:
         print(json.dumps(CONTESTANTS[args.contestant](args.trials, args.folder)))
         return 0
-    rows = [
-        measure("floor", args.trials),
-        measure("naive", args.naive_trials),
-        measure("ours", args.trials),
-    ]
+    tried = [measure(name, args.trials) for _ in range(args.rounds) for name in ("floor", "ours")]
+    floors, best = (_least(tried, name) for name in ("floor", "ours"))
+    rows = [floors, measure("naive", args.naive_trials), best]
     print(json.dumps(rows, indent=2) if args.json else table(rows))
     seconds = {row["what"]: row["s_per_trial"] for row in rows}
     good = (
