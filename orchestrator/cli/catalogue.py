@@ -56,7 +56,8 @@ def _print_settings(name: str, module: Any, *, with_splits: bool) -> None:
 
 
 def _split_row(split: "SplitInfo") -> tuple[str, ...]:
-    examples = "what is left" if split.examples is None else str(split.examples)
+    uncounted = "drawn anew for every batch" if split.streamed else "what is left"
+    examples = uncounted if split.examples is None else str(split.examples)
     bounded = split.length_max <= LONG
     tokens = f"{split.length_min} to {split.length_max}" if bounded else f"{split.length_min} or more"
     return split.name, split.role, tokens, examples

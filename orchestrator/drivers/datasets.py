@@ -23,8 +23,8 @@ def build_datasets(plan: Plan, data_dir: Path, on_data: OnData | None = None) ->
     wanted = []
     for raw in tasks.values():
         config = task_config(raw)
-        names = [info.name for info in splits(config) if info.role != "test" or info.name in confirmed]
-        wanted += [(config, name) for name in names]
+        stored = [info for info in splits(config) if not info.streamed]
+        wanted += [(config, each.name) for each in stored if each.role != "test" or each.name in confirmed]
     for ready, (config, name) in enumerate(wanted):
         if on_data is not None:
             on_data(task_name(config), name, ready, len(wanted))

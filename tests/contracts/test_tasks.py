@@ -18,6 +18,7 @@ from typing import get_args
 
 import numpy as np
 import pytest
+import torch
 
 from trainables import catalog, tasks
 from trainables.data.protocol import Role, SplitInfo
@@ -42,8 +43,18 @@ def build(raw: dict[str, object], split: str) -> Split:
 
 @cache
 def small(name: str) -> dict[SplitInfo, Split]:
+    """Every split that is stored."""
     raw = oracle(name).SMALL
-    return {info: build(raw, info.name) for info in tasks.splits(tasks.task_config(raw))}
+    infos = tasks.splits(tasks.task_config(raw))
+    return {info: build(raw, info.name) for info in infos if not info.streamed}
+
+
+def streamed(name: str) -> bool:
+    return any(info.streamed for info in tasks.splits(tasks.task_config(oracle(name).SMALL)))
+
+
+STREAMED = [name for name in TASKS if streamed(name)]
+each_streamed_task = pytest.mark.parametrize("name", STREAMED)
 
 
 def rows(split: Split) -> list[tuple[int, ...]]:
@@ -82,7 +93,8 @@ def test_same_settings_same_bytes(name: str) -> None:
         "import importlib; from trainables import tasks; from trainables.data.split import content_hash;"
         f"raw = importlib.import_module('tests.oracles.{name}_solver').SMALL;"
         "config = tasks.task_config(raw); module = tasks.task_module(raw['name']);"
-        "[print(content_hash(module.build(config, i.name))) for i in reversed(module.splits(config))]"
+        "infos = [info for info in reversed(module.splits(config)) if not info.streamed];"
+        "[print(content_hash(module.build(config, info.name))) for info in infos]"
     )
     answer = subprocess.run(
         [sys.executable, "-c", code],
@@ -103,7 +115,13 @@ def test_another_seed_gives_other_data(name: str) -> None:
 
 @each_task
 def test_no_example_occurs_twice(name: str) -> None:
-    """Neither in a split nor in two of them."""
+    """Neither in a split nor in two of them. Where training never ends, tests hold nothing as short."""
+    if streamed(name):
+        longest = max(info.length_max for info in small(name) if info.role != "test")
+        assert all(
+            split.lengths.min() > longest for info, split in small(name).items() if info.role == "test"
+        )
+        return
     seen = {info.name: rows(split) for info, split in small(name).items()}
     for split, examples in seen.items():
         assert len(set(examples)) == len(examples), split
@@ -146,6 +164,30 @@ def test_an_unknown_split_is_refused(name: str) -> None:
     module = tasks.task_module(name)
     with pytest.raises(ValueError, match=f"{name} has no split 'trian'. Known: .*train"):
         module.build(tasks.task_config(oracle(name).SMALL), "trian")
+
+
+@each_streamed_task
+def test_streamed_batches_are_a_function_of_seed_and_step(name: str) -> None:
+    config = tasks.task_config(oracle(name).SMALL)
+    info = next(info for info in tasks.splits(config) if info.streamed)
+    module, shape = tasks.task_module(name), tasks.shape(config)
+    assert info.role == "train"
+    batches = [
+        tasks.stream(config, 6, seed, step) for seed, step in ((1, 0), (1, 10**6), (2, 10**6), (1, 10**6))
+    ]
+    assert len({tuple(batch.tokens.flatten().tolist()) for batch in batches}) == 3
+    assert torch.equal(batches[1].tokens, batches[3].tokens)
+    for batch in batches:
+        lengths = batch.mask.sum(1)
+        assert torch.equal(batch.mask, torch.arange(batch.mask.shape[1]) < lengths[:, None])
+        assert torch.equal(batch.mask, batch.tokens != shape.pad_id)
+        assert info.length_min <= lengths.min() <= lengths.max() <= info.length_max == shape.length_max
+        for row, labels, length in zip(
+            batch.tokens.tolist(), batch.labels.tolist(), lengths.tolist(), strict=True
+        ):
+            assert oracle(name).solve(module.decode(row[:length])) == labels[:length]
+    with pytest.raises(ValueError, match=rf"{name} has no split 'train'. Known: train \(streamed\)"):
+        module.build(config, info.name)
 
 
 @each_task

@@ -23,7 +23,10 @@ class SplitInfo:
     length_max: int
     """Shortest and longest input, in tokens, that the split may hold (both inclusive)."""
     examples: int | None
-    """Number of examples, None where a filter leaves it open."""
+    """Number of examples, None where a filter leaves it open or they never end."""
+    streamed: bool = False
+    """Drawn anew for every batch by the task's `stream(config, batch_size, seed, step) -> Batch` and never
+    stored; only for role `train`. `build` refuses it."""
 
 
 class TaskModule(Protocol):

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from trainables import catalog
 from trainables.data.protocol import SplitInfo, TaskModule
 from trainables.settings import Settings
-from trainables.types import TaskShape
+from trainables.types import Batch, TaskShape
 
 
 class _Named(BaseModel, extra="ignore", strict=True):
@@ -52,3 +52,9 @@ def source_digest(module: TaskModule, config: Settings) -> str | None:
     """
     digest: Callable[[Settings], str | None] | None = getattr(module, "source_digest", None)
     return None if digest is None else digest(config)
+
+
+def stream(config: Settings, batch_size: int, seed: int, step: int) -> Batch:
+    """The training batch of a step, of a task whose train split is streamed."""
+    draw: Callable[[Settings, int, int, int], Batch] = vars(task_module(task_name(config)))["stream"]
+    return draw(config, batch_size, seed, step)

@@ -14,7 +14,7 @@ from trainables.data.store import open_split
 from trainables.protocol import Job
 from trainables.streams import numpy_stream
 from trainables.tasks import shape as task_shape
-from trainables.tasks import splits, task_config
+from trainables.tasks import splits, stream, task_config
 from trainables.training.config import TrainConfig
 from trainables.types import Batch
 
@@ -32,9 +32,14 @@ class Sources:
         self._config = config
         self._device = device
         self._task = task_config(job.settings["task"])
-        self._names: dict[str, str] = {
-            info.role: info.name for info in splits(self._task) if info.role != "test"
-        }
+        infos = {info.role: info for info in splits(self._task) if info.role != "test"}
+        self._names: dict[str, str] = {role: info.name for role, info in infos.items()}
+        self._streamed = infos["train"].streamed
+        if self._streamed and config.order == "bucketed":
+            raise ValueError(
+                "order 'bucketed' needs a stored training split, got a task that draws every batch anew: "
+                "choose order 'random'"
+            )
 
     def model(self) -> nn.Module:
         """The model with its seeded initial weights, in training mode."""
@@ -42,6 +47,8 @@ class Sources:
 
     def train_batch(self, step: int) -> Batch:
         """The batch of optimiser step number `step`: a function of data, seed, batch size and step alone."""
+        if self._streamed:
+            return stream(self._task, self._config.batch_size, self._job.seed, step).to(self._device)
         return self._train.batch(self._order(step)).to(self._device)
 
     def batches(self, split: str) -> Iterator[Batch]:

@@ -40,3 +40,9 @@ def test_every_task_and_confirmed_split_is_built(tmp_path):
     build_datasets(plan_on(SMALL, other, splits=("near-iid",)), tmp_path)
     for task in (SMALL, other):
         assert built(task, tmp_path) == {"train", "valid", "near-iid"}
+
+
+def test_what_is_streamed_is_not_built(tmp_path):
+    task = {"name": "algorithms", "valid_examples": 5, "test_examples": 5, "test_lengths": [30, 40]}
+    build_datasets(plan_on(task, splits=("length-40",)), tmp_path)
+    assert built(task, tmp_path) == {"valid", "length-40"}

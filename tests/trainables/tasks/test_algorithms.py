@@ -1,0 +1,239 @@
+"""Algorithmic problems: examples of the paper, looped programs as solvers, curriculum, forms, refusals."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from tests.oracles import algorithms_solver as oracle
+from trainables import tasks
+from trainables.data.split import content_hash
+from trainables.protocol import Job
+from trainables.streams import numpy_stream
+from trainables.tasks import algorithms as task
+from trainables.tasks._problems import ALPHABET, BITS, PROBLEMS, Dice
+from trainables.training import Training
+from trainables.types import NOT_ASKED, Batch
+
+PROGRAMS = ("parity", "copy", "addition")
+SOLVERS: dict[str, Callable[[list[str]], list[str]]] = {
+    "binary_sum": oracle.counted,
+    "multiplication": lambda query: oracle.multiplied(
+        query[: query.index("x")], query[query.index("x") + 1 :]
+    ),
+    "unique_set": oracle.first_occurrences,
+}
+
+
+def samples(batch: Batch) -> list[tuple[list[str], list[str], int]]:
+    """Words of the input, words asked for at its end, and steps."""
+    assert batch.steps is not None
+    found = []
+    for tokens, mask, labels, steps in zip(
+        batch.tokens, batch.mask, batch.labels, batch.steps.tolist(), strict=True
+    ):
+        asked = labels[labels != NOT_ASKED].tolist()
+        words = task.decode(tokens[mask].tolist()).split()
+        assert (labels[: len(words) - len(asked)] == NOT_ASKED).all(), "what is asked stands at the end"
+        assert (labels[mask][len(words) - len(asked) :] != NOT_ASKED).all()
+        found.append((words, [task.WORDS[label] for label in asked], steps))
+    return found
+
+
+def drawn(n: int = 40, step: int = 10**6, **settings: Any) -> list[tuple[list[str], list[str], int]]:
+    return samples(task.stream(task.Config(**settings), n, 3, step))
+
+
+@pytest.mark.parametrize(
+    ("problem", "query", "answer", "steps"),
+    [
+        ("parity", "0 0 0 1 1", "0", 5),
+        ("copy", "1 0 1", "1 0 1", 3),
+        ("addition", "1 0 + 1 1", "1 0 1", 2),
+        ("addition", "0 0 1 + 1 1 1", "1 0 0 0", 3),
+        ("binary_sum", "1 0 1 1", "1 1", 4),
+        ("multiplication", "1 1 x 1 1 0", "0 1 0 0 1", 6),
+        ("unique_set", "1 4 2 2 4 3", "1 4 2 3", 6),
+    ],
+)
+def test_examples_of_the_paper(problem: Any, query: str, answer: str, steps: int) -> None:
+    """That of multiplication shows six digits where its text asks for five: 3 times 6 is 18."""
+    one = PROBLEMS[problem]
+    assert one.answer(query.split()) == answer.split()
+    assert one.steps(query.split()) == steps
+
+
+@pytest.mark.parametrize("pause_tokens", [0, 3])
+@pytest.mark.parametrize("problem", PROGRAMS)
+def test_looped_programs_give_the_targets_after_their_steps(problem: str, pause_tokens: int) -> None:
+    """Run on the very inputs. With pauses the answer moves on, which the programs do not know of."""
+    for words, asked, steps in drawn(
+        problem=problem, pause_tokens=pause_tokens, carry_step=problem == "addition"
+    ):
+        unpaused = [word for word in words if word != "<pause>"]
+        assert len(words) - len(unpaused) == pause_tokens
+        assert oracle.run(problem, unpaused, steps)[unpaused.index(">") :] == asked
+
+
+@pytest.mark.parametrize("problem", SOLVERS)
+def test_other_answers_digit_by_digit(problem: str) -> None:
+    for words, asked, _ in drawn(problem=problem):
+        answer = SOLVERS[problem](words[: words.index(">")])
+        assert asked == answer + ["#"] * (len(asked) - len(answer))
+        assert asked[-1] == "#"
+
+
+def test_each_loop_holds_what_the_program_says() -> None:
+    """Parity so far, the query moved on, and in addition a sum that no loop changes."""
+    rng = numpy_stream(5, "test")
+    for _ in range(20):
+        bits = (rng.bit_generator.random_raw(12) & np.uint64(1)).astype(int).tolist()
+        parity = np.asarray([*bits, oracle.END_OF_QUERY, oracle.END])
+        for loop, held in enumerate(oracle.trace("parity", parity, 12)):
+            assert held[12] == sum(bits[12 - loop :]) % 2
+        for loop, held in enumerate(oracle.trace("copy", np.asarray([*bits, 3, *[4] * 12]), 12)):
+            assert held[12 : 12 + loop].tolist() == bits[12 - loop :]
+        addition = np.asarray([*bits[:6], oracle.PLUS, *bits[6:], oracle.END_OF_QUERY, *[oracle.END] * 7])
+        states = oracle.repeat(7, oracle.addition_loop, *oracle.summands(addition), addition)
+        weights = 2.0 ** -np.arange(len(addition))
+        sums = [((one + other) * weights).sum() * 2**loop for loop, (one, other, _) in enumerate(states)]
+        assert len(set(sums)) == 1
+        assert not states[-1][1].any(), "n + 1 loops leave no carry"
+
+
+def test_addition_needs_one_loop_more_than_digits() -> None:
+    words = ["1", "1", "1", "+", "0", "0", "1", ">", "#", "#", "#", "#"]
+    assert oracle.run("addition", words, 4)[7:] == ["1", "0", "0", "0", "#"]
+    assert oracle.run("addition", words, 3)[7:] != ["1", "0", "0", "0", "#"]
+    plain, carried = (drawn(problem="addition", carry_step=extra) for extra in (False, True))
+    assert [steps + 1 for _, _, steps in plain] == [steps for _, _, steps in carried]
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.parametrize("pause_tokens", [0, 2])
+def test_forms_ask_the_same_of_the_same_queries(problem: str, pause_tokens: int) -> None:
+    full, plain = drawn(problem=problem, pause_tokens=pause_tokens), drawn(problem=problem)
+    tokens = drawn(problem=problem, pause_tokens=pause_tokens, form="next_token")
+    for (one, answer, steps), (other, answers, same), (bare, _, _) in zip(full, tokens, plain, strict=True):
+        query = one[: one.index(">")]
+        assert query == other[: len(query)] == bare[: len(query)]
+        prompt = [*query, ">", *["<pause>"] * pause_tokens]
+        words = [word for word in answer if word != "#"]
+        assert answer == words + ["#"] * (len(answer) - len(words))
+        assert one == prompt + ["#"] * (len(answer) - 1)
+        assert other == prompt + words, "what is asked at one place is read at the next"
+        assert answers == [*words, "#"]
+        assert steps == same
+    assert not task.shape(task.Config(problem=problem)).causal
+    assert task.shape(task.Config(problem=problem, form="next_token")).causal
+
+
+@pytest.mark.parametrize(
+    ("problem", "interval", "longest"),
+    [
+        ("parity", 500, 20),
+        ("copy", 1000, 19),
+        ("addition", 1600, 19),
+        ("binary_sum", 500, 19),
+        ("multiplication", 500, 11),
+        ("unique_set", 1000, 19),
+    ],
+)
+def test_curriculum_is_the_published_one(problem: Any, interval: int, longest: int) -> None:
+    config = task.Config(problem=problem)
+    reached = [task.longest_query(config, step) for step in (0, interval - 1, interval, 5 * interval, 10**6)]
+    assert reached == [1, 1, 2, 6, longest]
+    without = task.Config(problem=problem, interval=0)
+    assert task.longest_query(without, 0) == longest
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_lengths_are_uniform_up_to_what_the_curriculum_has_reached(problem: Any) -> None:
+    """4,000 samples over 5 lengths: a share of a fifth within six standard errors, odds of failing 10^-8."""
+    config = task.Config(problem=problem)
+    found = samples(task.stream(config, 4000, 1, 4 * PROBLEMS[problem].interval))
+    lengths = [len(words[: words.index(">")]) for words, _, _ in found]
+    if problem == "addition":
+        lengths = [length // 2 for length in lengths]
+    if problem == "multiplication":
+        lengths = [words.index(">") - words.index("x") - 1 for words, _, _ in found]
+    counts = np.bincount(lengths)
+    assert len(counts) == 6
+    assert counts[0] == 0
+    assert counts[1:] / 4000 == pytest.approx([0.2] * 5, abs=6 * np.sqrt(0.16 / 4000))
+
+
+def test_symbols_are_uniform() -> None:
+    dice = Dice(numpy_stream(0, "test"))
+    for alphabet in (BITS, ALPHABET):
+        words = dice.words(alphabet, 50_000)
+        counts = np.asarray([words.count(word) for word in alphabet])
+        share = 1 / len(alphabet)
+        error = np.sqrt(share * (1 - share) / 50_000)
+        assert counts / 50_000 == pytest.approx([share] * len(alphabet), abs=6 * error)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.parametrize("form", ["full", "next_token"])
+def test_stored_splits_are_within_their_bounds_and_longer_than_training(problem: Any, form: Any) -> None:
+    config = task.Config(problem=problem, form=form, valid_examples=30, test_examples=10)
+    infos = {info.name: info for info in task.splits(config)}
+    assert infos.pop("train").streamed
+    for name, info in infos.items():
+        lengths = [len(row) for row in task.build(config, name)["tokens"].to_pylist()]
+        assert info.length_min <= min(lengths) <= max(lengths) <= info.length_max
+    tests = [name for name, info in infos.items() if info.role == "test"]
+    assert tests == [f"length-{n}" for n in PROBLEMS[problem].test_lengths]
+
+
+def test_tests_stay_longer_than_longer_training() -> None:
+    names = [info.name for info in task.splits(task.Config(problem="copy", length_max=40))]
+    assert names == ["train", "valid", "length-46", "length-51", "length-56"]
+
+
+def test_content_is_pinned() -> None:
+    """If this fails, the generator changed: raise VERSION, so that no old copy is taken for the new data."""
+    found = {
+        problem: content_hash(task.build(task.Config(problem=problem, valid_examples=50), "valid"))
+        for problem in PROBLEMS
+    }
+    assert (task.VERSION, found) == (
+        1,
+        {
+            "parity": "754f49397f7ec47a9f9d2563a2192ea2",
+            "copy": "ea8c8a70a679f4723b26fd41406cc654",
+            "addition": "8acb0c215d9d66684eeb31979d8904d3",
+            "binary_sum": "8e5c39661f67f1edd73ab173f9a2a84c",
+            "multiplication": "21302a0ff528887a31bd6fd8b71c1be5",
+            "unique_set": "862ee709fdf9223a3b84cc0187f31286",
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"test_lengths": [30, 30]}, "test_lengths must differ, got [30, 30]"),
+        ({"test_lengths": [12, 30]}, "must exceed length_max, so that no query is trained on, got [12] with"),
+        ({"carry_step": True}, "carry_step needs problem 'addition', got 'parity': drop it"),
+        ({"length_max": 0}, "greater than 0"),
+    ],
+)
+def test_settings_that_cannot_be_met_are_refused(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ValidationError, match=re.escape(message)):
+        tasks.task_config({"name": "algorithms"} | settings)
+
+
+def test_what_is_streamed_cannot_be_bucketed() -> None:
+    settings = {
+        "task": {"name": "algorithms"},
+        "model": {"name": "transformer", "width": 8, "heads": 2, "layers": 1},
+        "train": {"steps": 1, "order": "bucketed"},
+    }
+    with pytest.raises(
+        ValueError, match="order 'bucketed' needs a stored training split, got a task that draws"
+    ):
+        Training(Job(settings, seed=0))

@@ -1,0 +1,162 @@
+"""Six algorithmic problems: how a query is drawn, what its answer is, how many steps an algorithm takes.
+
+Fan et al., "Looped Transformers for Length Generalization", sec. 6.1.1 and Table 2. Queries and answers are
+lists of words; binary numbers have their highest digit first, unless an answer is said to be reversed.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import numpy as np
+
+Name = Literal["parity", "copy", "addition", "binary_sum", "multiplication", "unique_set"]
+Words = list[str]
+BITS = ("0", "1")
+ALPHABET = tuple(str(number) for number in range(50))
+FACTOR_DIGITS_MAX = 2
+"""The first factor of a multiplication has one or two digits."""
+
+
+class Dice:
+    """Integers from raw generator output, the only part of a generator that NumPy never changes."""
+
+    def __init__(self, stream: np.random.Generator) -> None:
+        self._raw = stream.bit_generator
+
+    def below(self, bound: int) -> int:
+        """One of 0 .. bound - 1, each as probable."""
+        return int(self._raw.random_raw()) * bound >> 64
+
+    def words(self, alphabet: tuple[str, ...], n: int) -> Words:
+        """`n` independent words."""
+        return [alphabet[self.below(len(alphabet))] for _ in range(n)]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One of the six; `n` is the length that a model generalises over."""
+
+    symbols: tuple[str, ...]
+    """Words that answers are made of."""
+    query: Callable[[Dice, int], Words]
+    """A random query of length n."""
+    answer: Callable[[Words], Words]
+    answer_max: Callable[[Words], int]
+    """Words of the longest answer to a query of this size."""
+    words: Callable[[int], tuple[int, int]]
+    """Most words of a query of length n, and of its answer."""
+    steps: Callable[[Words], int]
+    """T(n): how often a loop repeats itself to solve the query."""
+    length_max: int
+    """Greatest n in training."""
+    interval: int
+    """Training steps after which the curriculum goes on to the next n."""
+    test_lengths: tuple[int, ...]
+
+
+def _sequence(alphabet: tuple[str, ...], dice: Dice, n: int) -> Words:
+    return dice.words(alphabet, n)
+
+
+def _sum_of_two(dice: Dice, n: int) -> Words:
+    return [*dice.words(BITS, n), "+", *dice.words(BITS, n)]
+
+
+def _product_of_two(dice: Dice, n: int) -> Words:
+    return [*dice.words(BITS, 1 + dice.below(FACTOR_DIGITS_MAX)), "x", *dice.words(BITS, n)]
+
+
+def _operands(query: Words, operator: str) -> tuple[Words, Words]:
+    middle = query.index(operator)
+    return query[:middle], query[middle + 1 :]
+
+
+def _number(digits: Words) -> int:
+    return int("".join(digits), 2)
+
+
+def _added(query: Words) -> Words:
+    first, second = _operands(query, "+")
+    return list(f"{_number(first) + _number(second):0{len(first) + 1}b}")
+
+
+def _multiplied(query: Words) -> Words:
+    first, second = _operands(query, "x")
+    return list(f"{_number(first) * _number(second):0{len(first) + len(second)}b}"[::-1])
+
+
+def _loops_of_product(query: Words) -> int:
+    first, second = _operands(query, "x")
+    return len(first) * len(second)
+
+
+PROBLEMS: dict[Name, Problem] = {
+    "parity": Problem(
+        symbols=BITS,
+        query=partial(_sequence, BITS),
+        answer=lambda query: [str(query.count("1") % 2)],
+        answer_max=lambda _: 1,
+        words=lambda n: (n, 1),
+        steps=len,
+        length_max=20,
+        interval=500,
+        test_lengths=(25, 30, 35, 40),
+    ),
+    "copy": Problem(
+        symbols=BITS,
+        query=partial(_sequence, BITS),
+        answer=list,
+        answer_max=len,
+        words=lambda n: (n, n),
+        steps=len,
+        length_max=19,
+        interval=1000,
+        test_lengths=(25, 30, 35),
+    ),
+    "addition": Problem(
+        symbols=BITS,
+        query=_sum_of_two,
+        answer=_added,
+        answer_max=lambda query: len(query) // 2 + 1,
+        words=lambda n: (2 * n + 1, n + 1),
+        steps=lambda query: len(query) // 2,
+        length_max=19,
+        interval=1600,
+        test_lengths=(22, 26, 30),
+    ),
+    "binary_sum": Problem(
+        symbols=BITS,
+        query=partial(_sequence, BITS),
+        answer=lambda query: list(f"{query.count('1'):b}"[::-1]),
+        answer_max=lambda query: len(query).bit_length(),
+        words=lambda n: (n, n.bit_length()),
+        steps=len,
+        length_max=19,
+        interval=500,
+        test_lengths=(25, 30, 35, 40),
+    ),
+    "multiplication": Problem(
+        symbols=BITS,
+        query=_product_of_two,
+        answer=_multiplied,
+        answer_max=lambda query: len(query) - 1,
+        words=lambda n: (n + FACTOR_DIGITS_MAX + 1, n + FACTOR_DIGITS_MAX),
+        steps=_loops_of_product,
+        length_max=11,
+        interval=500,
+        test_lengths=(12, 14, 16),
+    ),
+    "unique_set": Problem(
+        symbols=ALPHABET,
+        query=partial(_sequence, ALPHABET),
+        answer=lambda query: list(dict.fromkeys(query)),
+        answer_max=len,
+        words=lambda n: (n, n),
+        steps=len,
+        length_max=19,
+        interval=1000,
+        test_lengths=(22, 26, 30),
+    ),
+}

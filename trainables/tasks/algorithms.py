@@ -1,0 +1,204 @@
+"""Parity, copy, addition, binary sum, multiplication, unique set: algorithms for models that loop.
+
+Fan et al., "Looped Transformers for Length Generalization", sec. 3, 4 and 6.1. Every training batch is drawn
+anew, with the length n uniform up to what the curriculum has reached; tests have longer queries. A sample
+comes with T(n), the loops that an algorithm needs. In full-output form the input is the query, `>` and a
+`#` for each word of the longest answer, and the answer stands from `>` on, filled up with `#`; in next-token
+form the answer follows `>` in the input and each of its words is asked for one place earlier.
+
+`accuracy_whole` is the exact match of the published figures. In next-token form it is read with the true
+answer as input, and is that of greedy decoding: as long as all words are right the inputs are the same.
+
+Departures: how many `#` follow an answer, on which lengths is tested and how the curriculum begins are not
+stated; here it begins with the shortest queries and is one longer after each interval.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Annotated, Literal, Self
+
+import numpy as np
+import pyarrow as pa
+from pydantic import BeforeValidator, Field, PositiveInt, model_validator
+
+from trainables.data.protocol import SplitInfo
+from trainables.data.split import Split
+from trainables.settings import Settings
+from trainables.streams import numpy_stream
+from trainables.tasks._problems import ALPHABET, PROBLEMS, Dice, Name, Problem, Words
+from trainables.types import NOT_ASKED, Batch, TaskShape
+
+VERSION = 1
+END_OF_ANSWER, END_OF_QUERY, PAUSE, PADDING = "#", ">", "<pause>", "<pad>"
+WORDS = (END_OF_ANSWER, *ALPHABET, END_OF_QUERY, "+", "x", PAUSE, PADDING)
+"""Token ids are positions in this list, the same for all problems; those of answers come first."""
+IDS = {word: index for index, word in enumerate(WORDS)}
+
+
+def _as_tuple(value: object) -> object:
+    """YAML and JSON know only lists."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+class Config(Settings):
+    """The defaults are those published for parity; what is not given follows the problem."""
+
+    name: Literal["algorithms"] = "algorithms"
+    problem: Name = "parity"
+    """What is to be computed."""
+    form: Literal["full", "next_token"] = "full"
+    """`full`: the whole answer at once. `next_token`: word after word; needs a causal model."""
+    pause_tokens: int = Field(default=0, ge=0, le=1000)
+    """Empty tokens between query and answer; 20 in the published comparison."""
+    length_max: PositiveInt | None = None
+    """Greatest n in training; if not given 20 for parity, 11 for multiplication, 19 for the others."""
+    interval: int | None = Field(default=None, ge=0)
+    """Training steps after which n may be one greater, from 1; 0 for no curriculum. If not given 500 for
+    parity, binary sum and multiplication, 1000 for copy and unique set, 1600 for addition."""
+    carry_step: bool = False
+    """Addition: T = n + 1, as its n-RASP-L program needs, instead of n, as in the published runs."""
+    test_lengths: Annotated[tuple[PositiveInt, ...] | None, BeforeValidator(_as_tuple)] = None
+    """Values of n, each a test split `length-<n>`; if not given some longer than in training."""
+    valid_examples: int = Field(default=1_000, ge=1)
+    """Validation samples, with n uniform up to `length_max`."""
+    test_examples: int = Field(default=6_400, ge=1)
+    """Samples of each test split."""
+    data_seed: int = Field(default=0, ge=0)
+    """Another seed, other samples, in training as well."""
+
+    @model_validator(mode="after")
+    def _can_be_made(self) -> Self:
+        lengths = _test_lengths(self)
+        if len(set(lengths)) < len(lengths):
+            raise ValueError(f"test_lengths must differ, got {list(lengths)}")
+        short = [length for length in lengths if length <= _length_max(self)]
+        if short:
+            raise ValueError(
+                f"test_lengths must exceed length_max, so that no query is trained on, got {short} with "
+                f"length_max={_length_max(self)}"
+            )
+        if self.carry_step and self.problem != "addition":
+            raise ValueError(f"carry_step needs problem 'addition', got {self.problem!r}: drop it")
+        return self
+
+
+def _problem(config: Config) -> Problem:
+    return PROBLEMS[config.problem]
+
+
+def _length_max(config: Config) -> int:
+    return config.length_max or _problem(config).length_max
+
+
+def _test_lengths(config: Config) -> tuple[int, ...]:
+    if config.test_lengths is not None:
+        return config.test_lengths
+    # Published ones where they are longer than what is trained on.
+    beyond = _length_max(config) - _problem(config).length_max
+    return tuple(length + max(0, beyond) for length in _problem(config).test_lengths)
+
+
+def shape(config: Config) -> TaskShape:
+    """A class for each symbol of an answer and one for its end."""
+    return TaskShape(
+        head="positions",
+        vocabulary_size=len(WORDS),
+        num_classes=1 + len(_problem(config).symbols),
+        pad_id=IDS[PADDING],
+        length_max=_input_lengths(config, 1, _length_max(config))[1],
+        causal=config.form == "next_token",
+    )
+
+
+def splits(config: Config) -> tuple[SplitInfo, ...]:
+    """train (never stored), valid, and for each of `test_lengths` e.g. length-30."""
+    short = _input_lengths(config, 1, _length_max(config))
+    tests = (
+        SplitInfo(f"length-{n}", "test", *_input_lengths(config, n, n), config.test_examples)
+        for n in _test_lengths(config)
+    )
+    return (
+        SplitInfo("train", "train", *short, None, streamed=True),
+        SplitInfo("valid", "valid", *short, config.valid_examples),
+        *tests,
+    )
+
+
+def _input_lengths(config: Config, shortest: int, longest: int) -> tuple[int, int]:
+    """Bounds of the tokens of inputs whose queries have a length between the two."""
+    around = 1 + config.pause_tokens
+    return shortest + around + 1, sum(_problem(config).words(longest)) + around
+
+
+def longest_query(config: Config, step: int) -> int:
+    """The greatest n that the curriculum allows at optimiser step number `step`, counted from 0."""
+    interval = _problem(config).interval if config.interval is None else config.interval
+    reached = 1 + step // interval if interval else _length_max(config)
+    return min(reached, _length_max(config))
+
+
+def stream(config: Config, batch_size: int, seed: int, step: int) -> Batch:
+    """The training batch of optimiser step number `step`: a function of settings, seed and step alone.
+
+    Forms and pauses do not change the queries, so that arms which differ in these see the same ones.
+    """
+    dice = Dice(numpy_stream(seed, "algorithms", config.data_seed, "train", step))
+    table = _table(config, _uniform_lengths(dice, longest_query(config, step), batch_size), dice)
+    return Split(table, shape(config).pad_id, "").batch(np.arange(batch_size))
+
+
+def build(config: Config, split: str) -> pa.Table:
+    """Columns `tokens`, `targets` and `steps`. Raises `ValueError` for a split that is not stored."""
+    tests = {f"length-{n}": n for n in _test_lengths(config)}
+    if split not in ("valid", *tests):
+        raise ValueError(
+            f"algorithms has no split {split!r}. Known: train (streamed), valid, {', '.join(tests)}"
+        )
+    dice = Dice(numpy_stream(config.data_seed, "algorithms", split))
+    if split == "valid":
+        return _table(config, _uniform_lengths(dice, _length_max(config), config.valid_examples), dice)
+    return _table(config, [tests[split]] * config.test_examples, dice)
+
+
+def _uniform_lengths(dice: Dice, longest: int, n: int) -> Iterator[int]:
+    return (1 + dice.below(longest) for _ in range(n))
+
+
+def _table(config: Config, lengths: Iterable[int], dice: Dice) -> pa.Table:
+    """One sample for each length."""
+    problem, write = _problem(config), _FORMS[config.form]
+    tokens, targets, steps = [], [], []
+    for n in lengths:
+        query = problem.query(dice, n)
+        inputs, answer = write(problem, query, [END_OF_QUERY, *[PAUSE] * config.pause_tokens])
+        tokens.append([IDS[word] for word in inputs])
+        targets.append([NOT_ASKED] * (len(inputs) - len(answer)) + [IDS[word] for word in answer])
+        steps.append(problem.steps(query) + config.carry_step)
+    return pa.table(
+        {
+            "tokens": pa.array(tokens, type=pa.large_list(pa.uint8())),
+            "targets": pa.array(targets, type=pa.large_list(pa.int8())),
+            "steps": pa.array(steps, type=pa.int32()),
+        }
+    )
+
+
+def _full(problem: Problem, query: Words, prompt: Words) -> tuple[Words, Words]:
+    """The input, and what is asked at its end: the answer begins where the prompt ends."""
+    answer, room = problem.answer(query), problem.answer_max(query)
+    return [*query, *prompt, *[END_OF_ANSWER] * room], answer + [END_OF_ANSWER] * (room + 1 - len(answer))
+
+
+def _next_token(problem: Problem, query: Words, prompt: Words) -> tuple[Words, Words]:
+    answer = problem.answer(query)
+    return [*query, *prompt, *answer], [*answer, END_OF_ANSWER]
+
+
+_FORMS: dict[str, Callable[[Problem, Words, Words], tuple[Words, Words]]] = {
+    "full": _full,
+    "next_token": _next_token,
+}
+
+
+def decode(tokens: Sequence[int]) -> str:
+    """E.g. `1 0 + 1 1 > # # #`."""
+    return " ".join(WORDS[token] for token in tokens)
