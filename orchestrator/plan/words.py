@@ -31,8 +31,8 @@ def domain_words(domain: Domain) -> str:
         case Fixed(value):
             return f"always {value_words(value)}"
         case _:
-            kind = "" if isinstance(domain, Float) else ", whole numbers"
-            step = f", step {value_words(domain.step)}" if domain.step not in {None, 1} else ""
+            kind, usual = ("", None) if isinstance(domain, Float) else (", whole numbers", 1)
+            step = f", step {value_words(domain.step)}" if domain.step != usual else ""
             low, high = value_words(domain.low), value_words(domain.high)
             return f"{low} to {high}{', log' if domain.log else ''}{kind}{step}"
 

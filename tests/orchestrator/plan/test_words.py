@@ -1,0 +1,50 @@
+"""Values, domains and conditions as people read them."""
+
+from typing import Any
+
+import pytest
+
+from orchestrator.plan.words import condition_words, domain_words, value_words
+from search_spaces.dimensions import Choice, Dimension, Domain, Fixed, Float, Int, When
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "null"),
+        (True, "true"),
+        (3, "3"),
+        (1e-8, "1e-08"),
+        (0.999, "0.999"),
+        ("token", "token"),
+        (((200, 300), (1, 2)), "[[200, 300], [1, 2]]"),
+        ({"unit": "token", "gate": False}, "unit token, gate false"),
+    ],
+)
+def test_values(value: Any, text: str) -> None:
+    assert value_words(value) == text
+
+
+@pytest.mark.parametrize(
+    ("domain", "text"),
+    [
+        (Choice((1, "a", None)), "one of 1, a, null"),
+        (Fixed(value=False), "always false"),
+        (Float(1e-4, 2e-3, log=True), "0.0001 to 0.002, log"),
+        (Float(0.0, 1.0, step=0.25), "0 to 1, step 0.25"),
+        (Float(0.0, 8.0, step=1.0), "0 to 8, step 1"),
+        (Int(1, 8), "1 to 8, whole numbers"),
+        (Int(2, 8, step=2), "2 to 8, whole numbers, step 2"),
+    ],
+)
+def test_domains(domain: Domain, text: str) -> None:
+    assert domain_words(domain) == text
+
+
+def test_conditions() -> None:
+    when = (When("model.unit", ("token", "sequence")), When("model.gate", (True,)))
+    assert condition_words(Dimension("model.x", Float(0.0, 1.0))) == ""
+    assert (
+        condition_words(Dimension("model.x", Float(0.0, 1.0), when))
+        == "model.unit is token or sequence and model.gate is true"
+    )
