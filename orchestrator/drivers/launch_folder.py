@@ -50,6 +50,8 @@ def publish(plan: Plan, folder: SweepFolder, spec: str, provenance: Mapping[str,
         _write(building.spec, spec)
         _write(building.provenance, json.dumps(provenance, indent=2, sort_keys=True) + "\n")
         _write(building.root / SETUP, json.dumps(_setup_to_json(setup), indent=2, sort_keys=True) + "\n")
+        # URLs may hold passwords.
+        (building.root / SETUP).chmod(0o600)
         _write(building.plan, to_json(plan))
         _flush(building.root)
         building.root.rename(root)

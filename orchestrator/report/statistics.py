@@ -41,7 +41,7 @@ def sign_flip_p(differences: Sequence[float]) -> float:
     import numpy as np
     from scipy import stats
 
-    if not any(differences):
+    if len(differences) < 2 or not any(differences):
         return 1.0
     exact = len(differences) <= EXACT_SIGN_FLIPS_UP_TO
     outcome = stats.permutation_test(

@@ -38,6 +38,11 @@ def test_everything_is_in_it_and_nothing_beside_it(folder):
     assert [each.name for each in folder.root.parent.iterdir()] == ["synthetic"]
 
 
+def test_urls_are_for_the_owner_alone(folder):
+    made(folder, storage="postgresql://u:secret@h/d")
+    assert (folder.root / launch_folder.SETUP).stat().st_mode & 0o077 == 0
+
+
 def test_the_ledger_is_in_the_folder_unless_said_otherwise(folder):
     assert Setup(Path("data")).ledger_url(folder) == folder.ledger_url
     assert Setup(Path("data"), storage="postgresql://u@h/d").ledger_url(folder) == "postgresql://u@h/d"

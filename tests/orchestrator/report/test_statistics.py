@@ -50,6 +50,10 @@ def test_no_difference_is_no_evidence() -> None:
     assert sign_flip_p([0.0, 0.0, 0.0]) == 1.0
 
 
+def test_one_pair_shows_nothing() -> None:
+    assert sign_flip_p([0.3]) == 1.0
+
+
 def test_holm_by_hand() -> None:
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert holm([]) == []

@@ -209,6 +209,15 @@ def test_written_whole_and_written_again(tmp_path: Path) -> None:
     assert "![accuracy](accuracy.png)" in first
 
 
+def test_a_single_seed_has_no_interval_and_no_evidence(tmp_path: Path) -> None:
+    alone = report([record("baseline", 1, 0.5), record("other", 1, 0.4)])
+    effect = alone.effect("other", "iid/accuracy")
+    assert effect is not None
+    assert (effect.estimate.low, effect.p) == (None, 1.0)
+    assert headline(alone).rows[1][2] == "0.400"
+    assert write(alone, tmp_path / "report").exists()
+
+
 def test_nothing_confirmed_draws_nothing(tmp_path: Path) -> None:
     empty = report([])
     assert not draw(empty, "accuracy", tmp_path / "none.png")
