@@ -41,10 +41,10 @@ ARMS: dict[str, dict[str, Any]] = {
     "gut.low_threshold": {"halt": {"threshold": 0.6}},
     "transformer.causal": {"name": "transformer", "layers": 2, "causal": True},
     "ut.causal": {"gate": False, "pooling": "mean", "halt": TOKEN_UT, "causal": True},
-    "gut.causal": {"causal": True, "halt": {"threshold": 0.9}},
+    "gut.causal": {"causal": True, "halt": {"threshold": 0.6}},
     "gut.causal_no_transition": {"causal": True, "halt": {"transition": False}},
-    "gut.causal_prefix": {"causal": True, "halt": {"rule": "prefix", "threshold": 0.9}},
-    "gut.causal_kv_from_s": {"causal": True, "kv": "mixture", "halt": {"threshold": 0.9}},
+    "gut.causal_prefix": {"causal": True, "halt": {"rule": "prefix", "threshold": 0.6}},
+    "gut.causal_kv_from_s": {"causal": True, "kv": "mixture", "halt": {"threshold": 0.6}},
     "gut.causal_no_global_halt": {"causal": True, "halt": {"unit": "token"}},
     "gut.causal_no_halt": {"causal": True, "halt": None, "max_layers": 3},
     "tlb": TLB,
@@ -68,7 +68,7 @@ ARMS: dict[str, dict[str, Any]] = {
     "gutlb.no_transition": GUTLB | {"halt": {"transition": False}},
     "gutlb.prefix": GUTLB | {"halt": {"rule": "prefix", "threshold": 0.9}},
     "gutlb.kv_from_s": GUTLB | {"kv": "mixture"},
-    "gutlb.causal": GUTLB | {"causal": True, "readout": "mean", "halt": {"threshold": 0.9}},
+    "gutlb.causal": GUTLB | {"causal": True, "readout": "mean", "halt": {"threshold": 0.6}},
     "gutlb.causal_no_global_halt": GUTLB | {"causal": True, "halt": {"unit": "token"}},
 }
 RUNS = {
