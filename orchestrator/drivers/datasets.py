@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from orchestrator.errors import InputError
 from orchestrator.identity import canonical
 from orchestrator.plan.types import Plan
 
@@ -14,6 +15,7 @@ def build_datasets(plan: Plan, data_dir: Path, on_data: OnData | None = None) ->
     """Every split that the arms of `plan` train on, validate with or are confirmed on.
 
     A search over settings of the task makes more data, which the trial that needs it first builds.
+    Raises InputError for data that cannot be made or read as asked.
     """
     from trainables.data.store import open_split
     from trainables.tasks import splits, task_config, task_name
@@ -28,6 +30,9 @@ def build_datasets(plan: Plan, data_dir: Path, on_data: OnData | None = None) ->
     for ready, (config, name) in enumerate(wanted):
         if on_data is not None:
             on_data(task_name(config), name, ready, len(wanted))
-        open_split(config, name, data_dir)
+        try:
+            open_split(config, name, data_dir)
+        except ValueError as error:
+            raise InputError(f"the split {name} of {task_name(config)} cannot be made: {error}") from error
     if on_data is not None and wanted:
         on_data(task_name(wanted[-1][0]), wanted[-1][1], len(wanted), len(wanted))

@@ -5,7 +5,8 @@
                                                                  <split>.lock    held while building
 
 A file without its seal, or one that differs from it, is never used: the seal is written last, after the
-data has reached the disk, and names the size and the content hash. What is not whole is built again.
+data has reached the disk, and names the size, the content hash and the floor: the accuracy of always giving
+the commonest label. What is not whole is built again.
 """
 
 import fcntl
@@ -118,6 +119,7 @@ def _write(table: pa.Table, path: Path, address: Mapping[str, Any]) -> None:
         "content_hash": digest,
         "bytes": path.stat().st_size,
         "examples": len(table),
+        "majority_rate": Split(table, pad_id=0, content_hash=digest).majority_rate,
         "made_from": address,
     }
     with _replacing(path.with_suffix(".json")) as file:

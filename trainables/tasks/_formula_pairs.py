@@ -167,7 +167,7 @@ def _read_file(file: Path) -> Pairs:
     ids = {word: index for index, word in enumerate(WORDS)}
     rows: list[list[int]] = []
     labels: list[int] = []
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(file.read_text("utf-8", "replace").splitlines(), start=1):
         parts = line.split("\t")
         words = [part.split() for part in parts[1:]]
         strange = sorted({word for sentence in words for word in sentence} - ids.keys())

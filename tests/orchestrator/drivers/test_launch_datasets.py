@@ -2,7 +2,10 @@
 
 from dataclasses import replace
 
+import pytest
+
 from orchestrator.drivers.datasets import build_datasets
+from orchestrator.errors import InputError
 from orchestrator.plan.types import ConfirmPlan
 from tests.support.plans import make_arm, make_plan
 from trainables.data.store import split_path
@@ -46,3 +49,12 @@ def test_what_is_streamed_is_not_built(tmp_path):
     task = {"name": "algorithms", "valid_examples": 5, "test_examples": 5, "test_lengths": [30, 40]}
     build_datasets(plan_on(task, splits=("length-40",)), tmp_path)
     assert built(task, tmp_path) == {"valid", "length-40"}
+
+
+def test_data_that_cannot_be_read_is_a_fault_of_what_was_asked(tmp_path):
+    task = {"name": "logical_inference", "folder": str(tmp_path / "nowhere")}
+    message = (
+        r"the split train of logical_inference cannot be made: folder must hold the files train0 \.\. train12"
+    )
+    with pytest.raises(InputError, match=message):
+        build_datasets(plan_on(task), tmp_path)

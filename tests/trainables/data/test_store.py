@@ -216,3 +216,10 @@ def test_a_killed_builder_leaves_nothing_that_is_trusted(
     assert open_split(CONFIG, "valid", tmp_path).verify()
     assert builds == ["valid"]
     assert left(split_path(CONFIG, "valid", tmp_path).parent) == {"valid.arrow", "valid.json", "valid.lock"}
+
+
+def test_the_seal_tells_the_floor(tmp_path: Path) -> None:
+    split = open_split(CONFIG, "valid", tmp_path)
+    seal = json.loads(split_path(CONFIG, "valid", tmp_path).with_suffix(".json").read_text())
+    assert seal["majority_rate"] == split.majority_rate
+    assert seal["examples"] == len(split)

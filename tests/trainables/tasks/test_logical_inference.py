@@ -220,6 +220,13 @@ def test_a_malformed_line_is_shown_with_its_number(originals: Path, line: str, t
     assert not split_path(config, "train", tmp_path / "data").exists()
 
 
+def test_bytes_that_are_no_text_are_a_malformed_line(originals: Path) -> None:
+    file = originals / "train0"
+    file.write_bytes(file.read_bytes().replace(b"\ta\t", b"\t\xff\t", 1))
+    with pytest.raises(ValueError, match=r"train0, line \d+: expected a relation"):
+        task.build(task.Config(folder=str(originals)), "train")
+
+
 def test_labels_are_spread_over_the_buckets() -> None:
     """No relation is confined to one part: each of the seven in every small test bucket from 4 operators."""
     for number in range(4, 9):
