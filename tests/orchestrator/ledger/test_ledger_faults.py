@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import event as sqlalchemy_event
+from sqlalchemy import make_url
 from sqlalchemy.exc import OperationalError
 
 from orchestrator.errors import StoreError
@@ -213,10 +214,8 @@ def test_a_database_locked_for_long_says_what_to_do(
 
 
 def test_an_error_of_another_kind_names_the_database_without_its_password() -> None:
-    engine_url = "postgresql://me:secret@db.example/sweeps"
-    fault = explain(
-        OperationalError("SELECT 1", {}, Exception("server closed the connection")), connect(engine_url).url
-    )
+    url = make_url("postgresql+psycopg://me:secret@db.example/sweeps")
+    fault = explain(OperationalError("SELECT 1", {}, Exception("server closed the connection")), url)
     assert "server closed the connection; check that the database is reachable" in str(fault)
     assert "secret" not in str(fault)
     assert "db.example" in str(fault)
