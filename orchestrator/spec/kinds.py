@@ -131,7 +131,7 @@ Metric = Annotated[
     says("valid/<quantity> or train/<quantity> (test splits are never searched on)"),
 ]
 Split = Annotated[
-    str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$"), says("the name of a split, e.g. near-iid")
+    str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"), says("the name of a split, e.g. near-iid")
 ]
 
 

@@ -53,6 +53,13 @@ def test_everything_arrives(whole: Path) -> None:
     )
 
 
+def test_splits_are_named_after_numbers_too(write: Write) -> None:
+    name = "length-512-ignore-0.98"
+    row = f"{{arm: baseline, metric: accuracy, values: {{{name}: 0.9}}, source: table 3}}"
+    text = f"{MINIMAL}published: [{row}]\n"
+    assert load_spec(write(text)).published_rows[0]["split"] == name
+
+
 def test_little_is_needed(write: Write) -> None:
     spec = load_spec(write(MINIMAL))
     assert (spec.arms, spec.search, spec.budget, spec.published) == ({}, None, None, ())
