@@ -1,12 +1,11 @@
 """`haltsweep launch` and `resume`: what is refused before anything is written, what is handed on."""
 
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from orchestrator.drivers import launch as pipeline
-from orchestrator.drivers.launch_folder import read_plan, read_setup
+from orchestrator.drivers.launch_folder import read_plan
 from orchestrator.errors import LeaseLost
 from orchestrator.identity import SweepFolder
 from tests.support.commands import TINY
@@ -122,16 +121,3 @@ def test_resume_refuses_what_is_no_sweep(haltsweep):
     answer = haltsweep("resume", "tiny")
     assert answer.code == 2
     assert "no sweep named 'tiny' in runs" in answer.err
-
-
-@pytest.mark.slow
-def test_a_ledger_elsewhere_is_found_again(haltsweep, tmp_path):
-    storage = f"sqlite:///{tmp_path / 'team.db'}"
-    short = ("tiny.yaml", "--profile", "short", "--driver", "inline", "--storage", storage)
-    assert haltsweep("launch", *short).code == 0
-    folder = SweepFolder(tmp_path / "runs" / "tiny")
-    assert read_setup(folder).storage == storage
-    assert not folder.ledger.exists()
-    told = haltsweep("status", "tiny")
-    assert "tiny: done; 4/4 done, 0 running, 0 pruned, 0 failed" in told.out
-    assert Counter(path.name for path in tmp_path.glob("**/*.db")) == {"team.db": 1, "mlflow.db": 1}
