@@ -37,7 +37,6 @@ class Follower:
     def __init__(self, process: subprocess.Popen[bytes], folder: SweepFolder) -> None:
         self._process = process
         self._folder = folder
-        self._started_at = time.time()
 
     @property
     def pid(self) -> int:
@@ -52,13 +51,14 @@ class Follower:
         """
         pipe = self._process.stdin
         assert pipe is not None, "a follower is started with a pipe to be told by"
+        asked_at = time.time()
         # A byte rather than the end of the pipe: a forked child of ours may hold another end open.
         with contextlib.suppress(OSError), pipe:
             pipe.write(b"\n")
         began = time.monotonic()
         while self._process.poll() is None and (waited := time.monotonic() - began) < timeout_s:
             state = read_state(self._folder)
-            if waited >= outage_s and state is not None and state.error and state.at >= self._started_at:
+            if waited >= outage_s and state is not None and state.error and state.at >= asked_at:
                 break
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(POLL_S)

@@ -106,7 +106,8 @@ class FollowerLoop:
         return time.monotonic() - began
 
     def _note(self, error: str) -> None:
-        if self._noted != (self._position, error):
+        # Every failed attempt leaves its time: who waits for the end must tell a new outage from an old one.
+        if error or self._noted != (self._position, error):
             self._noted = (self._position, error)
             write_state(self._folder, TrackingState(self._position, error, time.time()))
 

@@ -85,7 +85,7 @@ def test_a_server_that_goes_away_for_a_while_has_everything_in_the_end(
         server.start()
         ledger.append(events[40:], lease)
         ledger.release(lease)
-        assert follower.drain(120) is None
+        assert follower.drain(120, outage_s=60) is None
         assert sync(folder, ledger, server.uri, {"arm-0": {"test/score/mean": 0.5}}).runs == 0
         assert sync(folder, ledger, server.uri, {"arm-0": {"test/score/mean": 0.5}}).total == 0
     finally:
