@@ -259,17 +259,7 @@ class TestFailures:
     def test_a_trial_that_diverges_costs_the_exit_code_and_is_explained(self, fresh):
         """Beside it: resources from the command line, and a ledger that is found where it was put."""
         storage = ("--storage", f"sqlite:///{fresh.folder / 'team.db'}")
-        options = (
-            "--profile",
-            "short",
-            ONE_ARM_DIVERGES,
-            "--cpus",
-            "0.5",
-            "--gpus",
-            "0",
-            "--storage",
-            storage,
-        )
+        options = ("--profile", "short", ONE_ARM_DIVERGES, "--cpus", "0.5", "--gpus", "0", *storage)
         done = fresh.run("launch", "tiny.yaml", *options, *INLINE, *PLACES)
         assert done.code == 1, done.err
         assert_plain(done)

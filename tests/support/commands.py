@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 COMMAND = Path(sys.executable).with_name("haltsweep")
-PATIENCE_S = 300.0
+PATIENCE_S = 500.0
 """For machines that do much else; nothing that works takes so long."""
 STEERED_BY = ("HALTSWEEP_", "MLFLOW_", "RAY_", "FORCE_COLOR", "NO_COLOR", "TTY_", "COLUMNS", "LINES", "TERM")
 """Variables of the tester that a test must not depend on."""
