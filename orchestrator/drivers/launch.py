@@ -16,6 +16,7 @@ from orchestrator.drivers.inline import run_inline
 from orchestrator.drivers.launch_folder import DEFAULT_WORKLOAD, Setup, launched_plan, publish, read_setup
 from orchestrator.drivers.ray_settings import ray_environment
 from orchestrator.drivers.signals import interrupts
+from orchestrator.drivers.slots import require_room, this_machine
 from orchestrator.drivers.worker import load_workload
 from orchestrator.errors import StoreError
 from orchestrator.identity import SweepFolder
@@ -97,6 +98,8 @@ def run_sweep(
     InputError for what cannot be run, StoreError if the ledger fails, LeaseLost if somebody else took over.
     """
     _check(setup, folder)
+    if driver == "ray" and address is None:
+        require_room([this_machine(num_cpus)], plan.resources)
     origin = provenance().to_json()
     publish(plan, folder, spec, origin, setup)
     means = _Means(driver, address, num_cpus, watch or Watch())

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import ray
 
-from orchestrator.drivers.slots import slots
+from orchestrator.drivers.slots import require_room, slots
 from orchestrator.errors import InputError
 from orchestrator.plan.types import Resources
 
@@ -50,17 +50,13 @@ def slot_counter(wanted: Resources, *, elastic: bool) -> Callable[[], int]:
     An `elastic` cluster always has one slot: asking for it is what makes a cluster grow. Raises InputError
     if nothing fits on a cluster that cannot grow.
     """
-    known, read_at = _count(wanted), time.monotonic()
-    if not known and not elastic:
-        raise InputError(
-            f"a trial must fit on one node: it asks for cpus={wanted.cpus:g} and gpus={wanted.gpus:g}, "
-            f"and there is {_described()}; lower resources in the spec or use --address with a larger cluster"
-        )
+    known = slots(_nodes(), wanted) if elastic else require_room(_nodes(), wanted)
+    read_at = time.monotonic()
 
     def count() -> int:
         nonlocal known, read_at
         if time.monotonic() - read_at >= REREAD_S:
-            known, read_at = _count(wanted), time.monotonic()
+            known, read_at = slots(_nodes(), wanted), time.monotonic()
         return max(known, 1) if elastic else known
 
     return count
@@ -84,16 +80,6 @@ def _connect(address: str | None, num_cpus: int | None, scratch: Path) -> None:
             f"--address must be that of a running Ray cluster, got {address!r}: {error}; "
             "see `ray status`, set RAY_AUTH_MODE=token if it has tokens, or leave it out to use this machine"
         ) from error
-
-
-def _count(wanted: Resources) -> int:
-    return slots(_nodes(), wanted)
-
-
-def _described() -> str:
-    return "; ".join(
-        f"a node with CPU={node.get('CPU', 0):g} GPU={node.get('GPU', 0):g}" for node in _nodes()
-    )
 
 
 def _nodes() -> list[dict[str, float]]:

@@ -1,8 +1,10 @@
 """How many trials fit on a cluster at once: arithmetic on what its nodes have."""
 
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from math import floor
 
+from orchestrator.errors import InputError
 from orchestrator.plan.types import Resources
 
 EPSILON = 1e-4
@@ -15,6 +17,28 @@ def slots(nodes: Iterable[Mapping[str, float]], wanted: Resources) -> int:
     A trial takes a share of one GPU, or whole ones.
     """
     return sum(_on_node(node, wanted) for node in nodes)
+
+
+def require_room(nodes: Sequence[Mapping[str, float]], wanted: Resources) -> int:
+    """As `slots`. Raises InputError if not even one trial fits."""
+    room = slots(nodes, wanted)
+    if not room:
+        given = "; ".join(
+            f"a node with CPU={node.get('CPU', 0):g} GPU={node.get('GPU', 0):g}" for node in nodes
+        )
+        raise InputError(
+            f"a trial must fit on one node: it asks for cpus={wanted.cpus:g} and gpus={wanted.gpus:g}, "
+            f"and there is {given}; ask for less with --cpus and --gpus, or use --address with a larger cluster"
+        )
+    return room
+
+
+def this_machine(num_cpus: int | None) -> dict[str, float]:
+    """What a Ray of this machine's own has: `num_cpus`, else all CPUs, and the GPUs that torch may use."""
+    import torch
+
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return {"CPU": float(num_cpus or cpus), "GPU": float(torch.cuda.device_count())}
 
 
 def _on_node(node: Mapping[str, float], wanted: Resources) -> int:

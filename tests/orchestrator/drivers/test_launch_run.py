@@ -210,3 +210,10 @@ def test_long_trials_keep_their_lease(folder, setup, monkeypatch):
 
 
 HEARTBEAT = launch.Heartbeat
+
+
+def test_what_this_machine_has_no_room_for_is_refused_before_anything_is_made(folder, setup):
+    greedy = make_plan([make_arm("one")], trials_per_arm=1, seeds=(), resources=Resources(cpus=100_000))
+    with pytest.raises(InputError, match="a trial must fit on one node: it asks for cpus=100000"):
+        run_sweep(greedy, folder, setup, "")
+    assert not folder.root.exists()

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.drivers.slots import slots
+from orchestrator.drivers.slots import require_room, slots, this_machine
+from orchestrator.errors import InputError
 from orchestrator.plan.types import Resources
 
 NODE = {"CPU": 8.0, "GPU": 2.0, "memory": 1e9}
@@ -46,3 +47,18 @@ def test_fractions_are_counted_as_ray_counts_them(total, parts):
     """In ten-thousandths: rounding of floats neither loses a slot nor invents one."""
     wanted = Resources(cpus=parts / 10_000)
     assert slots([{"CPU": float(total)}], wanted) == total * 10_000 // parts
+
+
+def test_no_room_says_what_there_is_and_what_to_do():
+    nodes = [{"CPU": 2.0}, {"CPU": 4.0, "GPU": 1.0}]
+    assert require_room(nodes, Resources(cpus=4)) == 1
+    with pytest.raises(
+        InputError,
+        match=r"cpus=8 and gpus=0, and there is a node with CPU=2 GPU=0; a node with CPU=4 GPU=1; ask for less",
+    ):
+        require_room(nodes, Resources(cpus=8))
+
+
+def test_this_machine_has_what_it_was_given():
+    assert this_machine(3)["CPU"] == 3
+    assert this_machine(None)["CPU"] >= 1
