@@ -28,7 +28,7 @@ def require_room(nodes: Sequence[Mapping[str, float]], wanted: Resources) -> int
         )
         raise InputError(
             f"a trial must fit on one node: it asks for cpus={wanted.cpus:g} and gpus={wanted.gpus:g}, "
-            f"and there is {given}; ask for less with --cpus and --gpus, or use --address with a larger cluster"
+            f"and there is {given}; ask for less with --cpus and --gpus, or name a larger cluster (--address)"
         )
     return room
 

