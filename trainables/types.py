@@ -8,10 +8,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-HeadKind = Literal["classify", "pair", "positions"]
-"""One class a sequence, one class a pair of sequences, one class at each position that asks for one."""
+HeadKind = Literal["classify", "pair", "positions", "sequence"]
+"""One class a sequence, one class a pair of sequences, one class at each position that asks for one, or an
+answer of any length, written token by token."""
 NOT_ASKED = -1
-"""Label of a position where no prediction is asked."""
+"""Label of a position where no prediction is asked, and of those behind the end of an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,9 @@ class TaskShape:
 
     head: HeadKind
     vocabulary_size: int
+    """Ids of input tokens, `pad_id` among them."""
     num_classes: int
+    """Classes to tell apart; for the head `sequence` the ids of answer tokens, `end_id` among them."""
     pad_id: int
     length_max: int
     """Longest training input in tokens, before START and END are added."""
@@ -28,6 +31,24 @@ class TaskShape:
     """Token between the two sentences of a pair, once in every input; None for other heads."""
     causal: bool = False
     """Whether a position may see only what is before it: later tokens hold its answer."""
+    end_id: int | None = None
+    """Head `sequence`: the answer token that ends an answer, and the first that a decoder reads."""
+    answer_length_max: int | None = None
+    """Head `sequence`: longest training answer in tokens, its end included."""
+    shared_vocabulary: bool = False
+    """Head `sequence`: whether ids mean the same in inputs and answers, so that embeddings may be tied."""
+
+    def __post_init__(self) -> None:
+        written = self.head == "sequence"
+        assert written == (self.end_id is not None) == (self.answer_length_max is not None), (
+            f"end_id and answer_length_max must be given for the head 'sequence' and for no other, got {self}"
+        )
+        assert self.end_id is None or 0 <= self.end_id < self.num_classes, (
+            f"end_id must be one of num_classes ids, got {self}"
+        )
+        assert not self.shared_vocabulary or self.num_classes == self.vocabulary_size, (
+            f"a shared vocabulary must have as many answer ids as input ids, got {self}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +59,8 @@ class Batch:
     mask: Bool[Tensor, "N S"]
     """True at real tokens; every row holds at least one."""
     labels: Int[Tensor, "N ..."]
-    """One class a row; for the head `positions` one a token (N S), `NOT_ASKED` where none is predicted."""
+    """One class a row; for the head `positions` one a token (N S), `NOT_ASKED` where none is predicted; for
+    the head `sequence` the answer and its end token (N T), then `NOT_ASKED`."""
     steps: Int[Tensor, " N"] | None = None
     """Steps that an algorithm for the task takes on each row, where the task knows them."""
 

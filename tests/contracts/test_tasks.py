@@ -3,7 +3,8 @@
 SMALL      settings of a small version, every split built in a second or so
 RESEEDED   the same with other data
 solve      text of an input (what `decode` returns) -> label, or for a task of positions a label for each
-           token, -1 where none is asked; written without looking at the task
+           token, -1 where none is asked, or for a task of written answers the list of their tokens without
+           the end; written without looking at the task
 """
 
 import importlib
@@ -14,7 +15,7 @@ from functools import cache
 from itertools import combinations
 from pathlib import Path
 from types import ModuleType
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from trainables.data.protocol import Role, SplitInfo
 from trainables.data.split import Split, content_hash
 from trainables.protocol import Job
 from trainables.training import Training
+from trainables.types import NOT_ASKED
 
 TASKS = catalog.names("tasks")
 each_task = pytest.mark.parametrize("name", TASKS)
@@ -37,8 +39,8 @@ def oracle(name: str) -> ModuleType:
 def build(raw: dict[str, object], split: str) -> Split:
     config = tasks.task_config(raw)
     module = tasks.task_module(str(raw["name"]))
-    table = module.build(config, split)
-    return Split(table, module.shape(config).pad_id, content_hash(table))
+    table, shape = module.build(config, split), module.shape(config)
+    return Split(table, shape.pad_id, content_hash(table), shape.end_id)
 
 
 @cache
@@ -143,19 +145,25 @@ def test_shape_agrees_with_the_data(name: str) -> None:
     for info, split in small(name).items():
         ids = {token for row in rows(split) for token in row}
         assert ids <= set(range(shape.vocabulary_size)) - {shape.pad_id}, info
-        assert set(split.label_histogram) <= set(range(shape.num_classes)), info
+        assert set(split.label_histogram) <= set(range(shape.num_classes)) - {shape.end_id}, info
         if info.role == "train":
             assert split.lengths.max() <= shape.length_max
-            assert set(split.label_histogram) == set(range(shape.num_classes))
+            if shape.end_id is None:
+                assert set(split.label_histogram) == set(range(shape.num_classes))
+            else:
+                assert split.batch(np.arange(len(split))).labels.shape[1] <= shape.answer_length_max
 
 
 @each_task
 def test_labels_are_what_an_independent_solver_finds(name: str) -> None:
     module = tasks.task_module(name)
     for info, split in small(name).items():
-        labels: list[object] = split.batch(np.arange(len(split))).labels.tolist()
-        if module.shape(tasks.task_config(oracle(name).SMALL)).head == "positions":
+        labels: list[Any] = split.batch(np.arange(len(split))).labels.tolist()
+        head = module.shape(tasks.task_config(oracle(name).SMALL)).head
+        if head == "positions":
             labels = [row[:length] for row, length in zip(labels, split.lengths.tolist(), strict=True)]
+        if head == "sequence":
+            labels = [[token for token in row if token != NOT_ASKED][:-1] for row in labels]
         assert [oracle(name).solve(module.decode(row)) for row in rows(split)] == labels, info
 
 

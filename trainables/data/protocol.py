@@ -47,8 +47,9 @@ class TaskModule(Protocol):
         """The examples of one split in columns `tokens` (list<uint8|uint16|uint32>) and `label` (int16).
 
         For the head `positions` there is no `label` but `targets` (list<int8|int16>), as many as tokens,
-        `NOT_ASKED` where nothing is predicted. A column `steps` (int32) may tell how many steps an algorithm
-        for the task takes. A pair is one row with a separator between its sentences.
+        `NOT_ASKED` where nothing is predicted. For the head `sequence` there is `answer` (list<uint8|uint16|
+        uint32>) instead, of any length and without its end token. A column `steps` (int32) may tell how many
+        steps an algorithm for the task takes. A pair is one row with a separator between its sentences.
 
         Deterministic from `config` alone, independent of which other splits were built; no example of the
         train split occurs in a test split. Randomness comes from `trainables.streams`, through raw

@@ -1,8 +1,10 @@
 """One split of a task in memory or mapped from disk, read by index."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -15,17 +17,22 @@ HASHED_AT_ONCE = 1 << 22
 
 
 class Split:
-    """Examples in columns as `TaskModule.build` gives them: views of the table, only batches are copied."""
+    """Examples in columns as `TaskModule.build` gives them: views of the table, only batches are copied.
 
-    def __init__(self, table: pa.Table, pad_id: int, content_hash: str) -> None:
+    What is asked is one label an example (column `label`), one a token (`targets`), or a row of its own
+    (`answer`), which `end_id` ends.
+    """
+
+    def __init__(self, table: pa.Table, pad_id: int, content_hash: str, end_id: int | None = None) -> None:
         tokens = _column(table, "tokens")
         self._table = table  # keeps the mapped file open
         self._values = np.asarray(tokens.values)
         self._offsets = np.asarray(tokens.offsets)
-        self._per_token = "targets" in table.column_names
-        self._answers = _answers(table)
+        self._kind = _kind(table)
+        self._answers, self._bounds = _answers(table)
         self._steps = np.asarray(_column(table, "steps")) if "steps" in table.column_names else None
         self._pad_id = pad_id
+        self._end_id = end_id
         self.content_hash = content_hash
         """Of the examples in order, whatever the file format."""
 
@@ -39,30 +46,36 @@ class Split:
 
     @cached_property
     def label_histogram(self) -> dict[int, int]:
-        """How often each label that occurs is the answer."""
+        """How often each label that occurs is the answer, or each token stands in one, ends not counted."""
         counts = np.bincount(self._answers[self._answers != NOT_ASKED])
         return {label: count for label, count in enumerate(counts.tolist()) if count}
 
     @property
     def majority_rate(self) -> float:
-        """Share of the most common label: the accuracy of always answering it."""
+        """Share of the commonest label, or whole answer: the accuracy of always giving it."""
+        if self._kind == "answer":
+            return max(Counter(_rows(self._answers, self._bounds)).values()) / len(self)
         return max(self.label_histogram.values()) / sum(self.label_histogram.values())
 
     def batch(self, indices: np.ndarray) -> Batch:
         """The examples at `indices`, in that order, right-padded to the longest of them, on the CPU."""
-        starts, lengths = self._offsets[indices].astype(np.int64), self.lengths[indices]
-        mask = np.arange(lengths.max()) < lengths[:, None]
-        places = positions(starts, lengths)
-        tokens = np.full(mask.shape, self._pad_id, dtype=np.int64)
-        tokens[mask] = self._values[places]
-        if self._per_token:
-            labels = np.full(mask.shape, NOT_ASKED, dtype=np.int64)
-            # A table that is a part of another begins in the middle of its values.
-            labels[mask] = self._answers[places - int(self._offsets[0])]
-        else:
-            labels = self._answers[indices].astype(np.int64)
+        lengths = self.lengths[indices]
+        tokens, mask = _padded(self._values, self._offsets[indices], lengths, self._pad_id)
         steps = None if self._steps is None else torch.from_numpy(self._steps[indices].astype(np.int64))
-        return Batch(torch.from_numpy(tokens), torch.from_numpy(mask), torch.from_numpy(labels), steps)
+        labels = torch.from_numpy(self._labels(indices))
+        return Batch(torch.from_numpy(tokens), torch.from_numpy(mask), labels, steps)
+
+    def _labels(self, indices: np.ndarray) -> np.ndarray:
+        if self._kind == "label":
+            return np.asarray(self._answers[indices], dtype=np.int64)
+        starts = self._bounds[indices]
+        lengths = self._bounds[indices + 1] - starts
+        ended = self._kind == "answer"
+        labels, _ = _padded(self._answers, starts, lengths, NOT_ASKED, columns=int(lengths.max()) + ended)
+        if ended:
+            assert self._end_id is not None, "a split of answers must be told what ends them"
+            labels[np.arange(len(labels)), lengths] = self._end_id
+        return labels
 
     def verify(self) -> bool:
         """Whether the examples are still those that were built; reads all of them."""
@@ -74,26 +87,54 @@ def content_hash(table: pa.Table) -> str:
     tokens = _column(table, "tokens")
     offsets = np.asarray(tokens.offsets).astype("<i8")
     values = np.asarray(tokens.values)[offsets[0] : offsets[-1]]
-    kind = "/targets" if "targets" in table.column_names else ""
-    digest = hashlib.blake2b(f"{values.dtype}/{len(table)}{kind}".encode(), digest_size=16)
+    kind = _kind(table)
+    mark = "" if kind == "label" else f"/{kind}"
+    digest = hashlib.blake2b(f"{values.dtype}/{len(table)}{mark}".encode(), digest_size=16)
     digest.update(np.diff(offsets).data)
     digest.update(np.ascontiguousarray(values).data)
-    for part in _pieces(_answers(table)):
-        digest.update(part.astype("<i2").data)
+    answers, bounds = _answers(table)
+    if kind == "answer":
+        digest.update(np.diff(bounds).astype("<i8").data)
+    for part in _pieces(answers):
+        digest.update(part.astype("<u4" if kind == "answer" else "<i2").data)
     if "steps" in table.column_names:
         digest.update(np.asarray(_column(table, "steps")).astype("<i4").data)
     return digest.hexdigest()
 
 
-def _answers(table: pa.Table) -> np.ndarray:
-    """One label an example, or one a token, flat."""
-    if "targets" not in table.column_names:
-        return np.asarray(_column(table, "label"))
-    targets, tokens = _column(table, "targets"), _column(table, "tokens")
-    bounds = np.asarray(targets.offsets).astype(np.int64)
-    lengths = np.diff(np.asarray(tokens.offsets).astype(np.int64))
-    assert np.array_equal(np.diff(bounds), lengths), "targets must be as many as tokens"
-    return np.asarray(targets.values)[bounds[0] : bounds[-1]]
+def _kind(table: pa.Table) -> str:
+    """The column that holds what is asked."""
+    found = [name for name in ("label", "targets", "answer") if name in table.column_names]
+    assert len(found) == 1, f"a split must have one of label, targets and answer, got {table.column_names}"
+    return found[0]
+
+
+def _answers(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+    """All that is asked, flat; where rows differ in length, also where each begins and the last one ends."""
+    kind = _kind(table)
+    column = _column(table, kind)
+    if kind == "label":
+        return np.asarray(column), np.zeros(0, dtype=np.int64)
+    bounds = np.asarray(column.offsets).astype(np.int64)
+    lengths = np.diff(np.asarray(_column(table, "tokens").offsets).astype(np.int64))
+    assert kind == "answer" or np.array_equal(np.diff(bounds), lengths), "targets must be as many as tokens"
+    # A table that is a part of another begins in the middle of its values.
+    return np.asarray(column.values)[bounds[0] : bounds[-1]], bounds - bounds[0]
+
+
+def _padded(
+    values: np.ndarray, starts: np.ndarray, lengths: np.ndarray, fill: int, columns: int | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of `values` (int64), right-padded with `fill`, and where they are (bool)."""
+    mask = np.arange(lengths.max() if columns is None else columns) < lengths[:, None]
+    padded = np.full(mask.shape, fill, dtype=np.int64)
+    padded[mask] = values[positions(starts.astype(np.int64), lengths)]
+    return padded, mask
+
+
+def _rows(values: np.ndarray, bounds: np.ndarray) -> Iterator[bytes]:
+    """Each row as something that can be counted."""
+    return (values[start:stop].tobytes() for start, stop in pairwise(bounds.tolist()))
 
 
 def _column(table: pa.Table, name: str) -> pa.Array:

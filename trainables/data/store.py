@@ -6,7 +6,7 @@
 
 A file without its seal, or one that differs from it, is never used: the seal is written last, after the
 data has reached the disk, and names the size, the content hash and the floor: the accuracy of always giving
-the commonest label. What is not whole is built again.
+the commonest label, or answer. What is not whole is built again.
 """
 
 import fcntl
@@ -65,7 +65,8 @@ def open_split(config: Settings, split: str, data_dir: Path) -> Split:
             f"data_dir must be a folder with free space that can be written, got {error.strerror or error} "
             f"for {path}; free some space or choose another data_dir"
         ) from error
-    return Split(table, module.shape(config).pad_id, _hash_of(table))
+    shape = module.shape(config)
+    return Split(table, shape.pad_id, _hash_of(table), shape.end_id)
 
 
 def split_path(config: Settings, split: str, data_dir: Path) -> Path:

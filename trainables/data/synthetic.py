@@ -1,6 +1,8 @@
 """Batches of random tokens, for proofs and prices that need no data set."""
 
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from trainables.streams import torch_stream
 from trainables.types import NOT_ASKED, Batch, TaskShape
@@ -13,7 +15,8 @@ def synthetic_batch(shape: TaskShape, n: int, length: int, seed: int) -> Batch:
     """`n` inputs of random tokens and labels on the CPU, padded to `length` tokens.
 
     The first is full; the others have between half and all of `length` tokens, so that padding is exercised.
-    A pair has its separator in the middle; a task of positions asks at every one.
+    A pair has its separator in the middle; a task of positions asks at every one; written answers are as long
+    as their input but never longer than a training answer may be.
     """
     least = 1 if shape.separator_id is None else LEAST_PAIR
     assert n > 0, f"a batch must hold at least one row, got {n=}"
@@ -27,8 +30,30 @@ def synthetic_batch(shape: TaskShape, n: int, length: int, seed: int) -> Batch:
     if shape.separator_id is not None:
         words = torch.where(columns == (lengths // 2)[:, None], shape.separator_id, words)
     mask = columns < lengths[:, None]
-    size = (n, length) if shape.head == "positions" else (n,)
-    labels = torch.randint(0, shape.num_classes, size, generator=stream)
-    if shape.head == "positions":
-        labels = labels.masked_fill(~mask, NOT_ASKED)
+    labels = _labels(shape, lengths, length, stream)
     return Batch(words.masked_fill(~mask, shape.pad_id), mask, labels)
+
+
+def _labels(
+    shape: TaskShape, lengths: Int[Tensor, " N"], length: int, stream: torch.Generator
+) -> Int[Tensor, "N ..."]:
+    n = lengths.shape[0]
+    if shape.head == "positions":
+        labels = torch.randint(0, shape.num_classes, (n, length), generator=stream)
+        return labels.masked_fill(torch.arange(length) >= lengths[:, None], NOT_ASKED)
+    if shape.head == "sequence":
+        return _written(shape, lengths, stream)
+    return torch.randint(0, shape.num_classes, (n,), generator=stream)
+
+
+def _written(shape: TaskShape, lengths: Int[Tensor, " N"], stream: torch.Generator) -> Int[Tensor, "N T"]:
+    """Answers of `lengths` tokens, or fewer where training answers are shorter, their ends included."""
+    assert shape.end_id is not None
+    assert shape.answer_length_max is not None
+    taken = {shape.end_id, shape.pad_id} if shape.shared_vocabulary else {shape.end_id}
+    allowed = torch.tensor(sorted({*range(shape.num_classes)} - taken))
+    last = (lengths.clamp(max=shape.answer_length_max) - 1)[:, None]
+    columns = torch.arange(int(last.max()) + 1)
+    drawn = torch.randint(0, len(allowed), (len(last), len(columns)), generator=stream)
+    labels = torch.where(columns == last, shape.end_id, allowed[drawn])
+    return labels.masked_fill(columns > last, NOT_ASKED)

@@ -149,3 +149,72 @@ def test_targets_must_be_as_many_as_tokens() -> None:
     )
     with pytest.raises(AssertionError, match="targets must be as many as tokens"):
         Split(uneven, PAD, "")
+
+
+Asking = tuple[list[int], list[int]]
+asking_rows = st.lists(
+    st.tuples(
+        st.lists(st.integers(0, 98), min_size=1, max_size=5),
+        st.lists(st.integers(0, 70_000), max_size=4),
+    ),
+    min_size=1,
+    max_size=20,
+)
+END = 70_001
+
+
+def answer_table(examples: list[Asking], kind: pa.DataType | None = None) -> pa.Table:
+    """Examples of (tokens, answer)."""
+    columns = {
+        "tokens": pa.array([tokens for tokens, _ in examples], type=pa.large_list(pa.uint8())),
+        "answer": pa.array([answer for _, answer in examples], type=kind or pa.large_list(pa.uint32())),
+    }
+    return pa.table(columns)
+
+
+@given(asking_rows, st.data())
+def test_answers_have_an_end_and_padding_of_their_own(examples: list[Asking], data: st.DataObject) -> None:
+    first = data.draw(st.integers(0, len(examples) - 1))
+    split = Split(answer_table(examples)[first:], PAD, "", END)
+    indices = data.draw(st.lists(st.integers(0, len(examples) - first - 1), min_size=1, max_size=10))
+    batch = split.batch(np.asarray(indices))
+    chosen = [examples[first + index] for index in indices]
+    longest = max(len(answer) for _, answer in chosen)
+    assert batch.labels.dtype == torch.int64
+    assert batch.labels.tolist() == [
+        [*answer, END] + [NOT_ASKED] * (longest - len(answer)) for _, answer in chosen
+    ]
+    assert batch.mask.sum(1).tolist() == [len(tokens) for tokens, _ in chosen]
+
+
+@given(asking_rows)
+def test_floor_of_answers_is_that_of_the_commonest_whole_one(examples: list[Asking]) -> None:
+    split = Split(answer_table(examples), PAD, "")
+    answers = [answer for _, answer in examples]
+    assert split.majority_rate == max(answers.count(answer) for answer in answers) / len(answers)
+    flat = [token for answer in answers for token in answer]
+    assert split.label_histogram == {token: flat.count(token) for token in sorted(set(flat))}
+
+
+@given(asking_rows, asking_rows)
+def test_equal_hash_means_equal_answers(one: list[Asking], other: list[Asking]) -> None:
+    same = content_hash(answer_table(one)) == content_hash(answer_table(other))
+    assert same == (one == other)
+
+
+def test_hash_sees_where_answers_end_but_not_their_layout() -> None:
+    hashes = {content_hash(answer_table(rows)) for rows in ([([1], [2]), ([1], [])], [([1], []), ([1], [2])])}
+    assert len(hashes) == 2
+    rows: list[Asking] = [([1], [2, 3]), ([4], []), ([5], [6])]
+    small = answer_table(rows, pa.list_(pa.uint8()))
+    assert content_hash(small) == content_hash(answer_table(rows))
+    assert content_hash(small[1:]) == content_hash(answer_table(rows[1:]))
+
+
+def test_answers_need_an_end_and_a_split_one_kind_of_them() -> None:
+    split = Split(answer_table([([1], [2])]), PAD, "")
+    with pytest.raises(AssertionError, match="a split of answers must be told what ends them"):
+        split.batch(np.arange(1))
+    both = answer_table([([1], [2])]).append_column("label", pa.array([0]))
+    with pytest.raises(AssertionError, match=r"must have one of label, targets and answer, got .*'label'"):
+        Split(both, PAD, "")
