@@ -1,0 +1,91 @@
+"""Handwritten digits, pixel by pixel: real data that needs no download, for demonstrations.
+
+Source: the 1,797 images of 8 x 8 pixels with 17 grey levels that scikit-learn brings along, the test part of
+Alpaydin and Kaynak 1998, "Optical Recognition of Handwritten Digits" (UCI). An image is its rows, top down.
+No two images are the same.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+from pydantic import Field
+
+from trainables.data.protocol import SplitInfo
+from trainables.settings import Settings
+from trainables.streams import numpy_stream
+from trainables.types import TaskShape
+
+VERSION = 1
+SIDE = 8
+LEVELS = 17
+"""Grey levels 0 .. 16 are their own token ids."""
+PAD = LEVELS
+CLASSES = 10
+IMAGES = 1797
+HELD_OUT_MAX = 600
+
+
+class Config(Settings):
+    """How the images are divided."""
+
+    name: Literal["digits"] = "digits"
+    valid_examples: int = Field(default=180, ge=1, le=HELD_OUT_MAX)
+    """Images of the valid split."""
+    test_examples: int = Field(default=360, ge=1, le=HELD_OUT_MAX)
+    """Images of the test split; what is left is trained on."""
+    data_seed: int = Field(default=0, ge=0)
+    """Another seed, another division. Trials with different training seeds share one data set."""
+
+
+def shape(config: Config) -> TaskShape:  # noqa: ARG001 the same for all settings
+    """Ten classes over 17 grey levels."""
+    return TaskShape(
+        head="classify",
+        vocabulary_size=LEVELS + 1,
+        num_classes=CLASSES,
+        pad_id=PAD,
+        length_max=SIDE * SIDE,
+    )
+
+
+def splits(config: Config) -> tuple[SplitInfo, ...]:
+    """train, valid, test: parts of one random order."""
+    pixels = SIDE * SIDE, SIDE * SIDE
+    left = IMAGES - config.valid_examples - config.test_examples
+    return (
+        SplitInfo("train", "train", *pixels, left),
+        SplitInfo("valid", "valid", *pixels, config.valid_examples),
+        SplitInfo("test", "test", *pixels, config.test_examples),
+    )
+
+
+def build(config: Config, split: str) -> pa.Table:
+    """Columns `tokens` (uint8) and `label`. Raises `ValueError` for a split that `splits` does not list."""
+    sizes = {info.name: info.examples or 0 for info in splits(config)}
+    if split not in sizes:
+        raise ValueError(f"digits has no split {split!r}. Known: {', '.join(sizes)}")
+    stop = dict(zip(sizes, np.cumsum([*sizes.values()]).tolist(), strict=True))[split]
+    pixels, labels = _images()
+    keys = numpy_stream(config.data_seed, "digits", "order").bit_generator.random_raw(IMAGES)
+    chosen = np.argsort(keys, kind="stable")[stop - sizes[split] : stop]
+    offsets = np.arange(len(chosen) + 1, dtype=np.int64) * SIDE * SIDE
+    tokens = pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(pixels[chosen].reshape(-1)))
+    return pa.table({"tokens": tokens, "label": pa.array(labels[chosen])})
+
+
+def decode(tokens: Sequence[int]) -> str:
+    """Grey levels, one row of the image after the other."""
+    return " ".join(map(str, tokens))
+
+
+@cache
+def _images() -> tuple[np.ndarray, np.ndarray]:
+    """Pixels (uint8, one row an image) and labels (int16)."""
+    from sklearn.datasets import load_digits
+
+    pixels, labels = load_digits(return_X_y=True)
+    assert pixels.shape == (IMAGES, SIDE * SIDE), f"scikit-learn must bring 1,797 images, got {pixels.shape}"
+    return pixels.astype(np.uint8), labels.astype(np.int16)
