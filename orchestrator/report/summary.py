@@ -13,6 +13,8 @@ from orchestrator.trials import OutcomeKind, Record
 REPORTED = ("accuracy", "accuracy_last", "accuracy_whole", "depth", "saved", "ponder", "loss")
 """Quantities of a split that the report compares, most wanted first."""
 SELECTION_SPLIT = "valid"
+SPEED = "train/tokens_per_s"
+"""How fast training was between the last two measurements: where halting is to save time, this shows it."""
 
 
 def summarise(plan: Plan, records: Iterable[Record]) -> Report:
@@ -46,7 +48,7 @@ def _metrics(plan: Plan, confirmed: Sequence[Record]) -> tuple[str, ...]:
     """Metrics measured by any confirmed trial, accuracy of every split before depth of every split."""
     splits = (*(plan.confirm.splits if plan.confirm else ()), SELECTION_SPLIT)
     measured = {name for record in confirmed if record.last for name in record.last.metrics}
-    wanted = [f"{split}/{quantity}" for quantity in REPORTED for split in splits]
+    wanted = [*(f"{split}/{quantity}" for quantity in REPORTED for split in splits), SPEED]
     return tuple(name for name in wanted if name in measured)
 
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 POSTHOC_QUANTITIES = ("accuracy", "depth")
 FLOOR_ROW = "floor (most common label)"
+WHOLE_FROM = 100
+"""Quantities of at least this are shown without decimals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,13 +131,15 @@ def _short(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.3f}"
+def _number(value: float | None, sign: str = "") -> str:
+    """Three decimals, which a quantity in the hundreds does not need."""
+    return "" if value is None else f"{value:{sign}.{3 if abs(value) < WHOLE_FROM else 0}f}"
 
 
 def _interval(estimate: Estimate, sign: str = "", *, with_n: bool = True) -> str:
-    ends = "" if estimate.low is None else f" [{estimate.low:{sign}.3f}, {estimate.high:{sign}.3f}]"
-    return f"{estimate.mean:{sign}.3f}{ends}" + (f" ({estimate.n})" if with_n else "")
+    low, high = (_number(end, sign) for end in (estimate.low, estimate.high))
+    ends = f" [{low}, {high}]" if low else ""
+    return f"{_number(estimate.mean, sign)}{ends}" + (f" ({estimate.n})" if with_n else "")
 
 
 def _mean(report: Report, arm: str, metric: str, *, with_n: bool = True) -> str:

@@ -176,6 +176,20 @@ def test_published_value_stands_beside_ours() -> None:
     assert ("other, published", "0.750", "") in rows
 
 
+def test_speed_is_compared_and_needs_no_decimals() -> None:
+    records = []
+    for name, tokens_per_s in (("baseline", 1000.4), ("other", 1500.6)):
+        each = record(name, 1, 0.5)
+        assert each.last is not None
+        metrics = {**each.last.metrics, "train/tokens_per_s": tokens_per_s}
+        records.append(replace(each, last=replace(each.last, metrics=metrics)))
+    found = summarise(plan(), records)
+    (grid, difference) = [grid for grid in grids(found) if grid.title.startswith("tokens_per_s")]
+    assert grid.headers == ("arm", "train")
+    assert grid.rows == (("baseline", "1000 (1)"), ("other", "1501 (1)"))
+    assert difference.rows[0][1] == "+500 (1), p=1"
+
+
 def test_csv_agrees_with_the_report() -> None:
     rows = {(row["arm"], row["metric"]): row for row in csv.DictReader(io.StringIO(as_csv(report())))}
     row = rows["other", "iid/accuracy"]
