@@ -10,7 +10,8 @@ demo: $(READY)  ## search and confirm five arms on ListOps, then show the ablati
 	$(BIN)/haltsweep launch experiments/quickstart.yaml --continue
 
 test: $(READY)  ## all tests, the fast ones first; then every spec: planned, proved, trained for one step
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m "not slow" --numprocesses auto --dist loadfile
+	$(BIN)/python -m pytest -m slow
 	$(BIN)/python -m pytest --haltsweep experiments
 
 check: $(READY)  ## what a reviewer need not look for
