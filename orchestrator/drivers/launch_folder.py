@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import uuid
 from collections.abc import Mapping
@@ -97,7 +98,7 @@ def _refuse_existing(plan: Plan, folder: SweepFolder) -> None:
     if folder.plan.is_file():
         same = read_plan(folder).spec_digest == plan.spec_digest
         remedy = (
-            f"continue it with `haltsweep resume {folder.name}`"
+            f"continue it with `haltsweep resume {shlex.quote(str(folder.root))}`"
             if same
             else "it was launched from another spec: choose another name, or delete its folder"
         )

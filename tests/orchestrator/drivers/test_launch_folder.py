@@ -51,7 +51,7 @@ def test_the_ledger_is_in_the_folder_unless_said_otherwise(folder):
 def test_a_second_launch_is_pointed_to_resume(folder):
     made(folder)
     with pytest.raises(
-        InputError, match=r"launched once, and 'synthetic' exists .* `haltsweep resume synthetic`"
+        InputError, match=r"launched once, and 'synthetic' exists .* `haltsweep resume .*/synthetic.*`"
     ):
         made(folder)
 
