@@ -14,14 +14,17 @@ import hashlib
 import json
 import logging
 import os
+import socket
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 
+from trainables.data.progress import tell_waiting
 from trainables.data.split import Split, content_hash
 from trainables.settings import Settings
 from trainables.tasks import source_digest, task_module, task_name
@@ -30,6 +33,9 @@ LOG = logging.getLogger(__name__)
 FORMAT = 1
 """Layout of the files; part of the address."""
 HASH_KEY = b"haltsweep.content_hash"
+WAIT_TOLD_S = 2.0
+"""How long to wait for another builder before saying so."""
+LOOK_S = 0.05
 
 
 class DataError(Exception):
@@ -48,17 +54,17 @@ def open_split(config: Settings, split: str, data_dir: Path) -> Split:
         raise ValueError(f"{task_name(config)} has no split {split!r}. Known: {', '.join(known)}")
     path = split_path(config, split, data_dir)
     try:
-        table, _ = _read(path)
+        table, _ = open_sealed(path)
         if table is None:
             path.parent.mkdir(parents=True, exist_ok=True)
             with _locked(path.with_suffix(".lock")):
                 # Another process may have built it while this one waited.
-                table, fault = _read(path)
+                table, fault = open_sealed(path)
                 if fault:
                     LOG.warning("%s is damaged (%s); building it again", path, fault)
                 if table is None:
-                    _write(module.build(config, split), path, _address(config))
-                    table, fault = _read(path)
+                    _write(module.build(config, split), path, address(config))
+                    table, fault = open_sealed(path)
                     assert table is not None, f"what was just written must be readable: {path}: {fault}"
     except OSError as error:
         raise DataError(
@@ -71,24 +77,32 @@ def open_split(config: Settings, split: str, data_dir: Path) -> Split:
 
 def split_path(config: Settings, split: str, data_dir: Path) -> Path:
     """Where the split is or will be."""
-    digest = hashlib.blake2b(
-        json.dumps(_address(config), sort_keys=True).encode(), digest_size=10
-    ).hexdigest()
-    return data_dir / task_name(config) / digest / f"{split}.arrow"
+    return data_dir / task_name(config) / address_digest(address(config)) / f"{split}.arrow"
 
 
-def _address(config: Settings) -> dict[str, Any]:
+def address_digest(made_from: Mapping[str, Any]) -> str:
+    """Name of the folder of all splits with this address."""
+    return hashlib.blake2b(json.dumps(made_from, sort_keys=True).encode(), digest_size=10).hexdigest()
+
+
+def address(config: Settings) -> dict[str, Any]:
     """Everything that the content depends on."""
     module = task_module(task_name(config))
-    address = {"task": config.model_dump(mode="json"), "version": module.VERSION, "format": FORMAT}
+    found = {"task": config.model_dump(mode="json"), "version": module.VERSION, "format": FORMAT}
     source = source_digest(module, config)
-    return address if source is None else address | {"source": source}
+    return found if source is None else found | {"source": source}
 
 
-def _read(path: Path) -> tuple[pa.Table | None, str]:
+def read_seal(path: Path) -> dict[str, Any]:
+    """What the seal of the split at `path` says. Raises `FileNotFoundError`, `ValueError` if torn."""
+    seal: dict[str, Any] = json.loads(path.with_suffix(".json").read_bytes())
+    return seal
+
+
+def open_sealed(path: Path) -> tuple[pa.Table | None, str]:
     """The table, memory-mapped, or None where there is no whole copy; and what is wrong with a bad one."""
     try:
-        seal = json.loads(path.with_suffix(".json").read_bytes())
+        seal = read_seal(path)
         table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
         found = {"bytes": path.stat().st_size, "examples": len(table), "content_hash": _hash_of(table)}
         fault = next(
@@ -106,7 +120,7 @@ def _hash_of(table: pa.Table) -> str:
     return metadata.get(HASH_KEY, b"").decode()
 
 
-def _write(table: pa.Table, path: Path, address: Mapping[str, Any]) -> None:
+def _write(table: pa.Table, path: Path, made_from: Mapping[str, Any]) -> None:
     """Data first, then the seal, each written elsewhere and renamed. The caller holds the lock."""
     for orphan in path.parent.glob(f".{path.stem}.*.tmp"):
         orphan.unlink()  # its writer is dead, or it would hold the lock
@@ -121,10 +135,14 @@ def _write(table: pa.Table, path: Path, address: Mapping[str, Any]) -> None:
         "bytes": path.stat().st_size,
         "examples": len(table),
         "majority_rate": Split(table, pad_id=0, content_hash=digest).majority_rate,
-        "made_from": address,
+        "made_from": made_from,
     }
-    with _replacing(path.with_suffix(".json")) as file:
-        file.write(json.dumps(seal, indent=2).encode())
+    try:
+        with _replacing(path.with_suffix(".json")) as file:
+            file.write(json.dumps(seal, indent=2).encode())
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
 
 
 @contextmanager
@@ -151,6 +169,26 @@ def _replacing(path: Path) -> Iterator[Any]:
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Waits for and holds an exclusive lock, which the system releases when the process dies."""
-    with path.open("ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with path.open("a+", encoding="utf-8") as file:
+        _acquire(file, path)
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}")
+        file.flush()
         yield
+
+
+def _acquire(file: IO[str], path: Path) -> None:
+    """Take the lock; who waits long says for whom."""
+    until = time.monotonic() + WAIT_TOLD_S
+    while time.monotonic() < until:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(LOOK_S)
+        else:
+            return
+    file.seek(0)
+    told = f"waiting for {file.read() or 'another process'}, which builds {path.with_suffix('.arrow')}"
+    if not tell_waiting(told):
+        LOG.warning("%s", told)
+    fcntl.flock(file, fcntl.LOCK_EX)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from trainables.data.progress import tell
 from trainables.data.ragged import offsets_of, positions
 from trainables.streams import numpy_stream
 from trainables.tasks._formulas import AND, NOT, OPEN, OR, VARIABLES, WORDS, A, Formulas, grow
@@ -92,6 +93,7 @@ def generated(pairs: int, data_seed: int) -> tuple[tuple[Pairs, ...], tuple[Pair
         first = np.arange(min(missing, len(drawn)))
         kept.append((drawn.take(first), operators[first]))
         missing -= len(first)
+        tell("pairs", pairs - missing, pairs)
         if not missing:
             break
     everything = concatenate([part for part, _ in kept])

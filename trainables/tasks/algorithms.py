@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
+from trainables.data.progress import counted
 from trainables.data.protocol import SplitInfo
 from trainables.data.split import Split
 from trainables.settings import Settings
@@ -155,8 +156,12 @@ def build(config: Config, split: str) -> pa.Table:
         )
     dice = Dice(numpy_stream(config.data_seed, "algorithms", split))
     if split == "valid":
-        return _table(config, _uniform_lengths(dice, _length_max(config), config.valid_examples), dice)
-    return _table(config, [tests[split]] * config.test_examples, dice)
+        examples = config.valid_examples
+        lengths: Iterable[int] = _uniform_lengths(dice, _length_max(config), examples)
+    else:
+        examples = config.test_examples
+        lengths = [tests[split]] * examples
+    return _table(config, counted(lengths, "samples", examples), dice)
 
 
 def _uniform_lengths(dice: Dice, longest: int, n: int) -> Iterator[int]:

@@ -5,10 +5,12 @@ import json
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ import pytest
 from tests.oracles.listops_solver import SMALL
 from trainables import tasks
 from trainables.data import store
+from trainables.data.progress import Watcher, watched_by
 from trainables.data.store import DataError, open_split, split_path
 from trainables.tasks import listops
 
@@ -199,6 +202,36 @@ def test_two_processes_at_once_end_with_one_good_copy(tmp_path: Path) -> None:
     assert answers == [split.content_hash] * 2
     assert split.verify()
     assert left(split_path(CONFIG, "valid", tmp_path).parent) == {"valid.arrow", "valid.json", "valid.lock"}
+
+
+def test_who_waits_says_for_whom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To whoever watches, else in the log; and builds when the other has gone without a result."""
+    monkeypatch.setattr(store, "WAIT_TOLD_S", 0.1)
+    path = split_path(CONFIG, "valid", tmp_path)
+    path.parent.mkdir(parents=True)
+    for watched in (False, True):
+        heard = threading.Event()
+        told: list[str] = []
+
+        def hear(text: str, told: list[str] = told, heard: threading.Event = heard) -> None:
+            told.append(text)
+            heard.set()
+
+        monkeypatch.setattr(store.LOG, "warning", lambda _, text, hear=hear: hear(text))
+        with store._locked(path.with_suffix(".lock")):
+            waiting = threading.Thread(target=open_watched, args=(tmp_path, hear if watched else None))
+            waiting.start()
+            assert heard.wait(60)
+            assert not path.exists()
+        waiting.join()
+        assert told == [f"waiting for process {os.getpid()} on {socket.gethostname()}, which builds {path}"]
+        assert open_split(CONFIG, "valid", tmp_path).verify()
+        path.unlink()
+
+
+def open_watched(data_dir: Path, on_wait: Callable[[str], None] | None) -> None:
+    with watched_by(Watcher(on_wait=on_wait)) if on_wait else nullcontext():
+        open_split(CONFIG, "valid", data_dir)
 
 
 @pytest.mark.parametrize("call", [1, 2, 3])

@@ -1,0 +1,176 @@
+"""Everything in a data folder is found and judged, and only what is worthless is deleted."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.oracles.listops_solver import SMALL
+from tests.trainables.data.test_store import DAMAGES
+from trainables import tasks
+from trainables.data import inventory, store
+from trainables.data.inventory import Found, inspect
+from trainables.data.progress import Watcher, watched_by
+from trainables.data.store import open_split, split_path
+from trainables.tasks import listops
+
+CONFIG = tasks.task_config(SMALL)
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    inventory._address.cache_clear()
+
+
+@pytest.fixture
+def valid(tmp_path: Path) -> Path:
+    open_split(CONFIG, "valid", tmp_path)
+    return split_path(CONFIG, "valid", tmp_path)
+
+
+def verdicts(data_dir: Path) -> dict[str, str]:
+    return {found.path.name: found.verdict for found in inspect(data_dir)}
+
+
+def test_whole_splits_are_told_with_hash_and_size(valid: Path, tmp_path: Path) -> None:
+    open_split(CONFIG, "near-iid", tmp_path)
+    found = {each.path.stem: each for each in inspect(tmp_path)}
+    assert set(found) == {"valid", "near-iid"}
+    assert {each.verdict for each in found.values()} == {"whole"}
+    assert found["valid"].content_hash == open_split(CONFIG, "valid", tmp_path).content_hash
+    assert found["valid"].size == valid.stat().st_size
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_is_found_and_can_be_removed(
+    damage: Callable[[Path], None], valid: Path, tmp_path: Path
+) -> None:
+    damage(valid)
+    (found,) = inspect(tmp_path)
+    assert (found.path, found.verdict, found.reason == "") == (valid, "damaged", False)
+    found.remove()
+    assert {path.name for path in valid.parent.iterdir()} == {"valid.lock"}
+
+
+def test_one_wrong_bit_is_found(valid: Path, tmp_path: Path) -> None:
+    content = bytearray(valid.read_bytes())
+    row = bytes(open_split(CONFIG, "valid", tmp_path)._values[:40])
+    content[content.index(row)] ^= 1
+    valid.write_bytes(content)
+    (found,) = inspect(tmp_path)
+    assert found.verdict == "damaged"
+    assert found.reason.startswith("content_hash must be ")
+
+
+def test_a_seal_from_elsewhere_is_damage(valid: Path, tmp_path: Path) -> None:
+    """A folder renamed by hand would be taken for the data of other settings."""
+    other = valid.parent.with_name("0" * 20)
+    valid.parent.rename(other)
+    (found,) = inspect(tmp_path)
+    assert (found.verdict, found.reason) == (
+        "damaged",
+        "its seal is that of other settings than its folder's",
+    )
+
+
+def test_what_a_cut_off_build_leaves_is_unsealed(valid: Path, tmp_path: Path) -> None:
+    valid.with_suffix(".json").unlink()
+    valid.with_name(".valid.abc123.tmp").write_text("half")
+    assert verdicts(tmp_path) == {".valid.abc123.tmp": "unsealed", "valid.arrow": "unsealed"}
+
+
+def test_a_seal_without_its_data_is_damage(valid: Path, tmp_path: Path) -> None:
+    valid.unlink()
+    assert verdicts(tmp_path) == {"valid.json": "damaged"}
+
+
+def test_what_is_being_built_is_let_be(tmp_path: Path) -> None:
+    config = tasks.task_config({"name": "flipflop"})
+    path = split_path(config, "length-512-ignore-0.8", tmp_path)
+    path.parent.mkdir(parents=True)
+    path.with_name(f".{path.stem}.abc123.tmp").write_text("half")
+    with store._locked(path.with_suffix(".lock")):
+        assert set(verdicts(tmp_path).values()) == {"being built"}
+    assert set(verdicts(tmp_path).values()) == {"unsealed"}
+
+
+def test_what_is_not_ours_is_unknown_and_never_deleted(valid: Path, tmp_path: Path) -> None:
+    for strange in (tmp_path / "notes.txt", valid.with_name("notes.txt"), tmp_path / "a/b/c/d.arrow"):
+        strange.parent.mkdir(parents=True, exist_ok=True)
+        strange.write_text("mine")
+    found = {each.path.name: each for each in inspect(tmp_path)}
+    assert {name: each.verdict for name, each in found.items() if name != "valid.arrow"} == {
+        "notes.txt": "unknown",
+        "d.arrow": "unknown",
+    }
+    with pytest.raises(AssertionError, match=r"only what is .* is deleted, got unknown"):
+        found["notes.txt"].remove()
+
+
+def another_version(patch: pytest.MonkeyPatch) -> str:
+    patch.setattr(listops, "VERSION", listops.VERSION + 1)
+    return "made by another version"
+
+
+def another_format(patch: pytest.MonkeyPatch) -> str:
+    patch.setattr(store, "FORMAT", store.FORMAT + 1)
+    return "made by another format"
+
+
+def no_such_task(patch: pytest.MonkeyPatch) -> str:
+    patch.setattr(tasks.catalog, "names", lambda _: ("flipflop",))
+    return "its task is gone: no task named 'listops'"
+
+
+def no_such_split(patch: pytest.MonkeyPatch) -> str:
+    patch.setattr(inventory, "splits", lambda _: ())
+    return "the task has no split 'valid'"
+
+
+def unreadable_source(patch: pytest.MonkeyPatch) -> str:
+    def source(_: object) -> str:
+        raise ValueError("folder must hold files")
+
+    patch.setattr(listops, "source_digest", source, raising=False)
+    return "its source cannot be read: folder must hold files"
+
+
+def other_source(patch: pytest.MonkeyPatch) -> str:
+    patch.setattr(listops, "source_digest", lambda _: "other", raising=False)
+    return "made by another source"
+
+
+CHANGES = [another_version, another_format, no_such_task, no_such_split, unreadable_source, other_source]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_nobody_will_read_again_is_stale(
+    change: Callable[[pytest.MonkeyPatch], str], valid: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reason = change(monkeypatch)
+    (found,) = inspect(tmp_path)
+    assert (found.verdict, found.reason.startswith(reason)) == ("stale", True), found
+    found.remove()
+    assert not valid.exists()
+
+
+def test_settings_that_are_no_longer_allowed_are_stale(valid: Path, tmp_path: Path) -> None:
+    seal = json.loads(valid.with_suffix(".json").read_text())
+    seal["made_from"]["task"]["trees"] = -1
+    home = valid.parent.with_name(store.address_digest(seal["made_from"]))
+    valid.with_suffix(".json").write_text(json.dumps(seal))
+    valid.parent.rename(home)
+    (found,) = inspect(tmp_path)
+    assert (found.verdict, found.reason) == ("stale", "its settings are no longer allowed")
+
+
+def test_looking_writes_nothing_and_tells_how_far_it_is(valid: Path, tmp_path: Path) -> None:
+    told: list[tuple[str, int, int]] = []
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    with watched_by(Watcher(lambda *each: told.append(each))):
+        (found,) = inspect(tmp_path)
+    assert found == Found(valid, "whole", "", found.content_hash, found.size)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+    assert told
+    assert all(what == "bytes" and 0 <= done <= total for what, done, total in told)

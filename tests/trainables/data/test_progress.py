@@ -1,0 +1,57 @@
+"""Builds tell how far they are, whoever listens; what is built is the same."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.contracts.test_tasks import oracle
+from trainables import tasks
+from trainables.data import progress
+from trainables.data.progress import Watcher, counted, tell, tell_waiting, watched_by
+from trainables.data.split import content_hash
+
+
+@contextmanager
+def heard() -> Iterator[list[tuple[str, int, int]]]:
+    told: list[tuple[str, int, int]] = []
+    with watched_by(Watcher(lambda *each: told.append(each))):
+        yield told
+
+
+def test_nothing_is_told_where_nobody_listens() -> None:
+    with heard() as told:
+        tell("trees", 1, 2)
+    tell("trees", 2, 2)
+    assert told == [("trees", 1, 2)]
+    assert not tell_waiting("for nobody")
+
+
+def test_an_inner_watcher_hears_instead_of_the_outer_one() -> None:
+    with heard() as outer:
+        with heard() as inner:
+            tell("trees", 1, 1)
+        tell("trees", 0, 1)
+    assert (inner, outer) == ([("trees", 1, 1)], [("trees", 0, 1)])
+
+
+def test_items_are_counted_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "COUNTED_AT_ONCE", 2)
+    with heard() as told:
+        assert list(counted("abcde", "letters", 5)) == list("abcde")
+    assert told == [("letters", 0, 5), ("letters", 2, 5), ("letters", 4, 5)]
+
+
+@pytest.mark.parametrize("name", ["algorithms", "flipflop", "listops", "logical_inference"])
+def test_generators_tell_how_far_they_are_and_build_the_same(name: str) -> None:
+    """In other data than other tests build, since what is kept from there needs no building."""
+    raw = oracle(name).SMALL | {"data_seed": 1234}
+    config, module = tasks.task_config(raw), tasks.task_module(name)
+    split = next(info.name for info in module.splits(config) if not info.streamed)
+    with heard() as told:
+        watched = content_hash(module.build(config, split))
+    assert told
+    for what, done, total in told:
+        assert what.isalpha()
+        assert 0 <= done <= total
+    assert content_hash(module.build(config, split)) == watched

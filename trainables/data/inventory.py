@@ -1,0 +1,134 @@
+"""What a data folder holds: every split read in full and compared with its seal, and what else lies there."""
+
+import fcntl
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from trainables.catalog import UnknownName
+from trainables.data.progress import tell
+from trainables.data.split import content_hash
+from trainables.data.store import address, address_digest, open_sealed, read_seal
+from trainables.tasks import splits, task_config
+
+Verdict = Literal["whole", "damaged", "unsealed", "stale", "unknown", "being built"]
+"""`damaged`: not what its seal says. `unsealed`: left by a build that was cut off. `stale`: whole, but of
+settings, a generator or source files that are no longer those. `unknown`: not made by us."""
+REMOVABLE = frozenset({"damaged", "unsealed", "stale"})
+DATA, SEAL, LOCK, UNFINISHED = ".arrow", ".json", ".lock", ".tmp"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One split, or one file that belongs to none."""
+
+    path: Path
+    verdict: Verdict
+    reason: str = ""
+    content_hash: str = ""
+    size: int = 0
+    """Bytes."""
+
+    def remove(self) -> None:
+        """Delete it, the seal first, so that what is left of an interrupted removal is not trusted."""
+        assert self.verdict in REMOVABLE, f"only what is {sorted(REMOVABLE)} is deleted, got {self.verdict}"
+        if self.path.suffix == DATA:
+            self.path.with_suffix(SEAL).unlink(missing_ok=True)
+        self.path.unlink(missing_ok=True)
+
+
+def inspect(data_dir: Path) -> Iterator[Found]:
+    """Everything in `data_dir`, in order of name; reads all of it and writes nothing."""
+    files = sorted(path for path in data_dir.rglob("*") if path.is_file())
+    total = sum(path.stat().st_size for path in files)
+    done = 0
+    for path in files:
+        tell("bytes", done, total)
+        done += path.stat().st_size if path.exists() else 0
+        if (found := _look_at(path, data_dir)) is not None:
+            yield found
+
+
+def _look_at(path: Path, data_dir: Path) -> Found | None:
+    """None for what is looked at together with the data it belongs to."""
+    if len(path.relative_to(data_dir).parts) != 3:
+        return Found(path, "unknown", "not where data sets are", size=_size(path))
+    if path.suffix == LOCK or (path.suffix == SEAL and path.with_suffix(DATA).exists()):
+        return None
+    # What is not finished is called `.<split>.<random letters>.tmp`.
+    split = path.name[1:].rpartition(".")[0].rpartition(".")[0] if path.suffix == UNFINISHED else path.stem
+    if _held(path.with_name(f"{split}{LOCK}")):
+        return Found(path, "being built", "another process holds its lock")
+    if path.suffix == DATA:
+        return _split(path)
+    return _stray(path)
+
+
+def _stray(path: Path) -> Found:
+    size = _size(path)
+    if path.suffix == UNFINISHED:
+        return Found(path, "unsealed", "left by a build that was cut off", size=size)
+    if path.suffix == SEAL:
+        return Found(path, "damaged", f"its data, {path.with_suffix(DATA).name}, is not there", size=size)
+    return Found(path, "unknown", "not part of a data set", size=size)
+
+
+def _split(path: Path) -> Found:
+    """What the split at `path` is worth."""
+    size = _size(path)
+    if not path.with_suffix(SEAL).exists():
+        return Found(path, "unsealed", "its build was cut off before the seal", size=size)
+    try:
+        table, fault = open_sealed(path)
+        made_from = read_seal(path)["made_from"]
+        if table is not None and (read := content_hash(table)) != read_seal(path)["content_hash"]:
+            fault = f"content_hash must be {read_seal(path)['content_hash']}, got {read}"
+        if not fault and address_digest(made_from) != path.parent.name:
+            fault = "its seal is that of other settings than its folder's"
+    except (ValueError, KeyError, TypeError, AssertionError) as error:
+        table, fault = None, f"{type(error).__name__}: {error}"
+    if fault or table is None:
+        return Found(path, "damaged", fault or "cannot be read", size=size)
+    stale = _staleness(path, made_from)
+    return Found(path, "stale" if stale else "whole", stale, read, size)
+
+
+def _staleness(path: Path, made_from: Mapping[str, Any]) -> str:
+    """Why nobody will ever read it again; empty if somebody may."""
+    try:
+        config = task_config(made_from["task"])
+        current = _address(config)
+    except UnknownName as error:
+        return f"its task is gone: {error}"
+    except ValidationError:
+        return "its settings are no longer allowed"
+    except (ValueError, OSError) as error:
+        return f"its source cannot be read: {error}"
+    if current != made_from:
+        changed = sorted(key for key in current | dict(made_from) if current.get(key) != made_from.get(key))
+        return f"made by another {' and '.join(changed)}"
+    known = path.stem in {info.name for info in splits(config)}
+    return "" if known else f"the task has no split {path.stem!r}"
+
+
+_address = cache(address)
+
+
+def _held(lock: Path) -> bool:
+    """Whether somebody builds there."""
+    try:
+        with lock.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return False
+    return False
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
