@@ -148,7 +148,7 @@ def render(levels: list[Level]) -> Trees:
     values = sizes = np.zeros(0, dtype=np.int64)
     all_sizes: list[np.ndarray] = []
     for nodes in reversed(levels):
-        values = _evaluate(nodes, values)
+        values = evaluate(nodes, values)
         sizes = _sizes(nodes, sizes)
         all_sizes.append(sizes)
     offsets = offsets_of(sizes)
@@ -160,11 +160,11 @@ def render(levels: list[Level]) -> Trees:
         tokens[starts] = nodes.symbols
         tokens[(starts + sizes - 1)[inner]] = CLOSE
         if index + 1 < len(levels):
-            starts = _child_starts(nodes.arity[inner], starts[inner], all_sizes[-2 - index])
+            starts = child_starts(nodes.arity[inner], starts[inner], all_sizes[-2 - index])
     return Trees(tokens, offsets, values.astype(np.int16))
 
 
-def _evaluate(nodes: Level, below_values: np.ndarray) -> np.ndarray:
+def evaluate(nodes: Level, below_values: np.ndarray) -> np.ndarray:
     """Values of a level from the values of the next one. Operators of equal arity are evaluated together."""
     values = nodes.symbols.astype(np.int64)
     first = offsets_of(nodes.arity)[:-1]
@@ -184,7 +184,7 @@ def _sizes(nodes: Level, below_sizes: np.ndarray) -> np.ndarray:
     return sizes
 
 
-def _child_starts(arity: np.ndarray, parent_starts: np.ndarray, child_sizes: np.ndarray) -> np.ndarray:
+def child_starts(arity: np.ndarray, parent_starts: np.ndarray, child_sizes: np.ndarray) -> np.ndarray:
     """Where each child's first token goes: after its parent's operator and its elder siblings."""
     elder = offsets_of(child_sizes)[:-1]
     first = offsets_of(arity)[:-1]

@@ -1,0 +1,202 @@
+"""ListOps trees with the depth of nesting and of dependencies, wrapped until they are deep enough.
+
+What a dependency is, and the source, are said in `listops_dependency`.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from itertools import count
+
+import numpy as np
+
+from trainables.data.draws import below, uniform
+from trainables.data.ragged import offsets_of, positions
+from trainables.data.unique import first_unseen
+from trainables.streams import numpy_stream
+from trainables.tasks import _listops_trees as trees
+from trainables.tasks._listops_trees import CLOSE, MIN, OPERATORS, Law, Level, Trees, child_starts, level
+
+ARGUMENTS_MAX = 5
+P = 0.3
+"""Probability of an operator."""
+COUNTED_MAX = 50
+"""Most tokens of a tree, as published: with one too many for each operator."""
+COUNTED_OPERATOR = 3
+ROUND = 30_000
+"""Trees drawn at once; part of what makes the data what it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class DepthLaw:
+    """Trees of so many levels, the level of digits included, and of as many dependency depths, alike."""
+
+    shallowest: int
+    deepest: int
+
+    def levels(self) -> Law:
+        """Of a tree before it is wrapped."""
+        return Law(self.deepest, ARGUMENTS_MAX, P)
+
+    def shares(self, wanted: int) -> np.ndarray:
+        """How many of `wanted` trees have each dependency depth (index)."""
+        share, rest = divmod(wanted, self.deepest - self.shallowest + 1)
+        depths = np.arange(self.deepest + 1)
+        return np.where(depths < self.shallowest, 0, share + (depths < self.shallowest + rest))
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Trees and how deep each is."""
+
+    trees: Trees
+    depth: np.ndarray
+    """int64: levels, the level of digits included."""
+    dependency: np.ndarray
+    """int64: dependency depth."""
+
+    def __len__(self) -> int:
+        return len(self.trees)
+
+    def take(self, indices: np.ndarray) -> "Measured":
+        """The trees at `indices`, in that order."""
+        return Measured(self.trees.take(indices), self.depth[indices], self.dependency[indices])
+
+    def counted(self) -> np.ndarray:
+        """Tokens as published."""
+        operators = np.add.reduceat(self.trees.tokens == CLOSE, self.trees.offsets[:-1], dtype=np.int64)
+        return np.asarray(self.trees.lengths + operators)
+
+
+def concatenate(parts: list[Measured]) -> Measured:
+    """All trees of `parts`, in order."""
+    return Measured(
+        trees.concatenate([part.trees for part in parts]),
+        np.concatenate([part.depth for part in parts]),
+        np.concatenate([part.dependency for part in parts]),
+    )
+
+
+def balanced(law: DepthLaw, wanted: int, data_seed: int, name: str, seen: set[Hashable]) -> Trees:
+    """`wanted` different trees, none in `seen`, equally many of each dependency depth."""
+    missing = law.shares(wanted)
+    kept: list[Trees] = []
+    for turn in count():
+        drawn = draw(numpy_stream(data_seed, "listops_dependency", name, turn), law, ROUND)
+        drawn = drawn.take(np.flatnonzero(missing[drawn.dependency]))
+        new = np.asarray(first_unseen(drawn.trees.rows(), seen, len(drawn)), dtype=np.int64)
+        by_depth = [new[drawn.dependency[new] == depth][:most] for depth, most in enumerate(missing)]
+        kept.append(drawn.trees.take(np.sort(np.concatenate(by_depth))))
+        missing = missing - [len(each) for each in by_depth]
+        if not missing.any():
+            break
+    return trees.concatenate(kept)
+
+
+def draw(stream: np.random.Generator, law: DepthLaw, n: int) -> Measured:
+    """What is short enough of `n` independent draws."""
+    forest, _ = _sprout(stream, law.levels(), np.arange(n), np.zeros(n, dtype=np.int64))
+    drawn, done = measure(forest), []
+    while len(drawn):
+        deep = drawn.depth >= law.shallowest
+        done.append(drawn.take(np.flatnonzero(deep)))
+        drawn = drawn.take(np.flatnonzero(~deep))
+        if len(drawn):
+            drawn = wrap(stream, drawn, Law(law.deepest - 1, ARGUMENTS_MAX, P))
+    return concatenate(done)
+
+
+def wrap(stream: np.random.Generator, inner: Measured, law: Law) -> Measured:
+    """Each tree as an argument, not the last, of a new operator; those that stay short."""
+    others = 2 + below(stream, len(inner), ARGUMENTS_MAX - 2)
+    place = (uniform(stream, len(inner)) * others).astype(np.int64)
+    operators = (MIN + below(stream, len(inner), len(OPERATORS))).astype(np.uint8)
+    owner = np.repeat(np.arange(len(inner)), others)
+    forest, short = _sprout(stream, law, owner, inner.counted() + COUNTED_OPERATOR)
+    inner, root = inner.take(short), Level(operators[short], others[short] + 1)
+    own = np.zeros(int(root.arity.sum()), dtype=bool)
+    own[offsets_of(root.arity)[:-1] + place[short]] = True
+    order = np.empty(len(own), dtype=np.int64)
+    order[own] = np.arange(len(inner))
+    order[~own] = len(inner) + np.arange(len(own) - len(inner))
+    return _joined(root, concatenate([inner, measure(forest)]).take(order))
+
+
+def measure(forest: list[Level]) -> Measured:
+    """The trees whose roots are the first level, evaluated and written out."""
+    values = dependency = depth = np.zeros(0, dtype=np.int64)
+    for nodes in reversed(forest):
+        dependency = _dependency(nodes, values, dependency)
+        depth = _depth(nodes, depth)
+        values = trees.evaluate(nodes, values)
+    return Measured(trees.render(forest), depth, dependency)
+
+
+def _sprout(
+    stream: np.random.Generator, law: Law, owner: np.ndarray, counted: np.ndarray
+) -> tuple[list[Level], np.ndarray]:
+    """Trees of an `owner` each, and the owners that can afford theirs, having spent `counted` tokens before.
+
+    What becomes too long is left at once, which gives the law of drawing it to the end and rejecting it.
+    """
+    counted = counted + np.bincount(owner, minlength=len(counted))
+    levels: list[Level] = []
+    owners: list[np.ndarray] = []
+    for depth in range(1, law.depth_max + 1):
+        owner = owner[counted[owner] <= COUNTED_MAX]
+        arity = 2 + below(stream, len(owner), law.arguments_max - 1)
+        arity[uniform(stream, len(owner)) >= law.operator_probability] = 0
+        if depth == law.depth_max:
+            arity[:] = 0
+        spent = np.where(arity > 0, arity + COUNTED_OPERATOR - 1, 0)
+        counted += np.bincount(owner, spent, minlength=len(counted)).astype(np.int64)
+        levels.append(level(stream, arity))
+        owners.append(owner)
+        owner = np.repeat(owner, arity)
+    short = counted <= COUNTED_MAX
+    kept = [short[each] for each in owners]
+    forest = [
+        Level(nodes.symbols[here], nodes.arity[here])
+        for nodes, here in zip(levels, kept, strict=True)
+        if here.any()
+    ]
+    return forest, np.flatnonzero(short)
+
+
+def _joined(root: Level, arguments: Measured) -> Measured:
+    """One tree for each node of `root`, all operators, over its `arguments`, in order."""
+    sizes, values = arguments.trees.lengths, arguments.trees.labels.astype(np.int64)
+    offsets = offsets_of(np.diff(offsets_of(sizes)[offsets_of(root.arity)]) + 2)
+    tokens = np.empty(offsets[-1], dtype=np.uint8)
+    tokens[offsets[:-1]] = root.symbols
+    tokens[offsets[1:] - 1] = CLOSE
+    tokens[positions(child_starts(root.arity, offsets[:-1], sizes), sizes)] = arguments.trees.tokens
+    return Measured(
+        Trees(tokens, offsets, trees.evaluate(root, values).astype(np.int16)),
+        _depth(root, arguments.depth),
+        _dependency(root, values, arguments.dependency),
+    )
+
+
+def _depth(nodes: Level, below_depth: np.ndarray) -> np.ndarray:
+    """Levels of each subtree."""
+    depth = np.ones(len(nodes.arity), dtype=np.int64)
+    inner = nodes.arity > 0
+    if inner.any():
+        depth[inner] += np.maximum.reduceat(below_depth, offsets_of(nodes.arity)[:-1][inner])
+    return depth
+
+
+def _dependency(nodes: Level, below_values: np.ndarray, below_dependency: np.ndarray) -> np.ndarray:
+    """Dependency depth of each subtree. Operators of equal arity are looked at together."""
+    found = np.ones(len(nodes.arity), dtype=np.int64)
+    first = offsets_of(nodes.arity)[:-1]
+    for arity in np.unique(nodes.arity[nodes.arity > 0]).tolist():
+        here = np.flatnonzero(nodes.arity == arity)
+        children = first[here, None] + np.arange(arity)
+        values, depths = below_values[children], below_dependency[children]
+        by_value = np.take_along_axis(depths, np.argsort(values, axis=1, kind="stable"), axis=1)
+        greatest = depths[np.arange(len(here)), values.argmax(axis=1)]
+        median = np.maximum(by_value[:, (arity - 1) // 2], by_value[:, arity // 2])
+        outcomes = np.stack([by_value[:, 0], greatest, median, depths.max(axis=1)])
+        found[here] += outcomes[nodes.symbols[here] - MIN, np.arange(len(here))]
+    return found

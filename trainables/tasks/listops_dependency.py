@@ -1,0 +1,91 @@
+"""ListOps by dependency depth: how many results must follow from one another to give the answer.
+
+Csordas, Irie and Schmidhuber, "The Neural Data Router", their own ("big") ListOps: an operator with
+probability 0.3, 2 to 5 arguments, at most 50 tokens; training on dependency depths 2 to 6, equally many of
+each, validation on 7, tests on 8 and 9 and, as a control, on those of training (`iid`).
+
+A digit has dependency depth 1. MIN and MAX have one more than the first argument that is their result, MED
+one more than the deeper of those it is computed from, SM one more than its deepest argument: a tree of many
+levels can have a shallow answer. All trees of a split have as many levels as their dependencies may be deep;
+one that has too few becomes an argument, though never the last, of a new operator, until it has enough.
+
+As published, tokens are counted with one too many for each operator, so that none has more than 49.
+
+Departures: the published trees cannot be drawn again bit for bit, so ours are other draws from the same law;
+the control is drawn first and kept out of training, where the released code lets its trees come up.
+"""
+
+from collections.abc import Hashable
+from functools import lru_cache
+from typing import Literal
+
+import pyarrow as pa
+from pydantic import Field
+
+from trainables.data.protocol import SplitInfo
+from trainables.settings import Settings
+from trainables.tasks._listops_dependency import COUNTED_MAX, DepthLaw, balanced
+from trainables.tasks._listops_splits import (
+    decode,  # noqa: F401 every task has one
+    listops_shape,
+    table_of,
+)
+from trainables.tasks._listops_trees import Trees
+from trainables.types import TaskShape
+
+VERSION = 1
+LENGTH_MAX = COUNTED_MAX - 1
+LAWS = {"train": DepthLaw(2, 6), "valid": DepthLaw(7, 7), "iid": DepthLaw(2, 6), "deeper": DepthLaw(8, 9)}
+
+
+class Config(Settings):
+    """The defaults are the published task."""
+
+    name: Literal["listops_dependency"] = "listops_dependency"
+    train_examples: int = Field(default=1_000_000, ge=1, le=2_000_000)
+    """Training trees."""
+    test_examples: int = Field(default=1_000, ge=1, le=20_000)
+    """Trees of the valid split and of each test split."""
+    data_seed: int = Field(default=0, ge=0)
+    """Another seed, other trees. Trials with different training seeds share one data set."""
+
+
+def shape(config: Config) -> TaskShape:  # noqa: ARG001 the same for all settings
+    """Ten classes over 18 words."""
+    return listops_shape(LENGTH_MAX)
+
+
+def splits(config: Config) -> tuple[SplitInfo, ...]:
+    """train, valid, iid, deeper."""
+    roles: dict[str, Literal["train", "valid"]] = {"train": "train", "valid": "valid"}
+    return tuple(
+        SplitInfo(name, roles.get(name, "test"), shortest(law), LENGTH_MAX, _examples(config, name))
+        for name, law in LAWS.items()
+    )
+
+
+def shortest(law: DepthLaw) -> int:
+    """Tokens of a chain of operators on two arguments, one of them a digit."""
+    return 3 * (law.shallowest - 1) + 1
+
+
+def build(config: Config, split: str) -> pa.Table:
+    """Columns `tokens` (uint8) and `label`. Raises `ValueError` for a split that `splits` does not list."""
+    if split not in LAWS:
+        raise ValueError(f"listops_dependency has no split {split!r}. Known: {', '.join(LAWS)}")
+    if split == "iid":
+        return table_of(_control(config.test_examples, config.data_seed))
+    seen: set[Hashable] = set()
+    if split == "train":
+        seen |= set(_control(config.test_examples, config.data_seed).rows())
+    return table_of(balanced(LAWS[split], _examples(config, split), config.data_seed, split, seen))
+
+
+def _examples(config: Config, split: str) -> int:
+    return config.train_examples if split == "train" else config.test_examples
+
+
+@lru_cache(maxsize=1)
+def _control(wanted: int, data_seed: int) -> Trees:
+    """Trees of the split iid, which training must know too."""
+    return balanced(LAWS["iid"], wanted, data_seed, "iid", set())
