@@ -61,7 +61,10 @@ def checked(raw: Mapping[str, Any]) -> System | list[Problem]:
         return problems
     train = configs["train"]
     assert isinstance(train, TrainConfig)
-    asked = shape(configs["task"])
+    try:
+        asked = shape(configs["task"])
+    except ValueError as error:  # a vocabulary that is not where the task reads it
+        return [Problem("task", str(error))]
     if (why := misfit(configs["model"], asked)) is not None:
         return [Problem("model", why)]
     settings = {root: config.model_dump(mode="json") for root, config in configs.items()}

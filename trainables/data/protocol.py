@@ -57,4 +57,7 @@ class TaskModule(Protocol):
         """
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """One input as a person would write it."""
+        """One input as a person would write it.
+
+        A task that reads its words from files is given its settings too: `decode(tokens, config)`.
+        """

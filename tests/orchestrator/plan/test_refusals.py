@@ -79,3 +79,11 @@ def test_setting_a_value_copies_what_it_changes_and_nothing_else() -> None:
     assert settings["model"]["halt"] == {"unit": "token"}
     assert changed["model"]["halt"] == {"unit": "sequence"}
     assert changed["train"] is settings["train"]
+
+
+def test_a_vocabulary_that_is_not_there_is_a_fault_of_the_task() -> None:
+    asked = spec(baseline={**baseline(), "task": {"name": "wmt14"}})
+    with pytest.raises(
+        PlanError, match=r"baseline\.task: folder must name a folder that holds train\.en, .*dict"
+    ):
+        plan(asked)

@@ -1,0 +1,170 @@
+"""CFQ is read from a folder, its vocabulary with it; specs can be planned without."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.oracles import cfq_solver as oracle
+from trainables.data.store import open_split
+from trainables.tasks import cfq as task
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A copy of the solver's files that may be spoilt."""
+    return Path(shutil.copytree(oracle.FOLDER / "one", tmp_path / "some folder"))
+
+
+def config(folder: Path | None = None, **settings: object) -> task.Config:
+    return task.Config(folder=None if folder is None else str(folder), **settings)
+
+
+def queries(built: task.Config, split: str) -> list[str]:
+    words = task._vocabulary(built, "tgt")
+    return [" ".join(words.words(row)) for row in task.build(built, split)["answer"].to_pylist()]
+
+
+def test_words_are_numbered_by_how_common_they_are(folder: Path) -> None:
+    (folder / "MCD1" / "train.src").write_text("b a\nc b\na d\n")
+    assert task._vocabulary(config(folder), "src").entries == ("<pad>", "</s>", "<unk>", "a", "b", "c", "d")
+
+
+def test_vocabulary_files_come_before_counting(folder: Path) -> None:
+    (folder / "MCD1" / "vocab.src").write_text("film 3\nDid\n")
+    built = config(folder)
+    assert task.shape(built).vocabulary_size == 5
+    text = task.decode(task.build(built, "train")["tokens"][0].as_py(), built)
+    assert text.startswith("Did <unk> <unk> <unk> film <unk>")
+    before = task.source_digest(built)
+    (folder / "MCD1" / "vocab.src").write_text("Did\nfilm 3\n")
+    assert task.source_digest(built) != before
+
+
+def test_a_spec_can_be_planned_without_files(tmp_path: Path) -> None:
+    sizes = {"source_vocabulary_size": 90, "target_vocabulary_size": 110}
+    for where in (None, tmp_path / "nowhere"):
+        shape = task.shape(config(where, **sizes))
+        assert (shape.vocabulary_size, shape.num_classes) == (90, 110)
+        assert (shape.length_max, shape.answer_length_max) == (65, 257)
+    assert [info.name for info in task.splits(config())] == ["train", "valid", "test"]
+
+
+def test_sizes_must_hold_the_words_of_the_files(folder: Path) -> None:
+    needed = task.shape(config(folder)).vocabulary_size
+    assert len(task.build(config(folder, source_vocabulary_size=needed + 5), "valid")) == 9
+    with pytest.raises(
+        ValueError, match=rf"source_vocabulary_size must be at least {needed} to hold all words"
+    ):
+        task.build(config(folder, source_vocabulary_size=needed - 1), "valid")
+    with pytest.raises(ValueError, match=r"target_vocabulary_size must be at least \d+ to hold .*, got 3"):
+        task.build(config(folder, target_vocabulary_size=3), "valid")
+
+
+def test_without_a_folder_it_is_told_what_belongs_into_one(tmp_path: Path) -> None:
+    message = (
+        r"folder must name a folder that holds MCD1/ with train\.src, train\.tgt, .*, got none; set it, "
+        "or give source_vocabulary_size and target_vocabulary_size to plan without"
+    )
+    sizes = {"source_vocabulary_size": 90, "target_vocabulary_size": 110}
+    with pytest.raises(ValueError, match=message):
+        task.shape(config())
+    with pytest.raises(ValueError, match=message):
+        open_split(config(**sizes), "train", tmp_path / "data")
+    assert not (tmp_path / "data").exists()
+
+
+def test_missing_files_are_named(folder: Path, tmp_path: Path) -> None:
+    (folder / "MCD2" / "dev.tgt").unlink()
+    (folder / "MCD2" / "test.src").unlink()
+    message = r"folder must hold MCD2/ with .*, got .*some folder without dev\.tgt, test\.src there; put the"
+    with pytest.raises(ValueError, match=message):
+        task.shape(config(folder, division="MCD2"))
+    with pytest.raises(ValueError, match=message):
+        open_split(config(folder, division="MCD2"), "train", tmp_path / "data")
+    assert len(open_split(config(folder, division="MCD3"), "train", tmp_path / "data")) == 60
+
+
+def test_divisions_and_files_are_data_of_their_own(folder: Path, tmp_path: Path) -> None:
+    opened = {
+        open_split(config(folder, division=name), "test", tmp_path).content_hash
+        for name in ("MCD1", "MCD2", "MCD3")
+    }
+    file = folder / "MCD1" / "test.tgt"
+    file.write_text(file.read_text().replace("film.film", "film.editor", 1))
+    opened.add(open_split(config(folder), "test", tmp_path).content_hash)
+    assert len(opened) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "line", "message"),
+    [
+        ("dev.src", 3, "", r"dev\.src, line 3: expected 1 to 64 words \(question_words_max\), got 0"),
+        ("dev.tgt", 9, "a " * 257, r"dev\.tgt, line 9: expected 1 to 256 words \(query_words_max\), got 257"),
+        ("dev.tgt", 9, "a\nb", r"dev\.src and dev\.tgt must have as many lines, .* got 9 and 10"),
+    ],
+)
+def test_a_malformed_line_is_told(name: str, number: int, line: str, message: str, folder: Path) -> None:
+    file = folder / "MCD1" / name
+    lines = file.read_text().splitlines()
+    lines[number - 1] = line
+    file.write_text("\n".join(lines) + "\n")
+    with pytest.raises(ValueError, match=message):
+        task.build(config(folder), "valid")
+
+
+def test_empty_files_hold_no_questions(folder: Path) -> None:
+    for side in ("src", "tgt"):
+        (folder / "MCD1" / f"test.{side}").write_text("")
+    with pytest.raises(ValueError, match=r"test\.src must hold a question a line, got an empty file"):
+        task.build(config(folder), "test")
+
+
+def test_shorter_queries_have_shorter_vocabularies_and_limits(folder: Path) -> None:
+    """All files of MCD1 by an independent rule: the two clauses of M0 that share an object are one."""
+    lines = [
+        ("Did M0 direct and write ?x0", "SELECT count ( * ) WHERE { M0 a.b ?x0 . M0 a.a ?x0 . ?x0 a film }"),
+        ("Who directs M0", "SELECT DISTINCT ?x0 WHERE { M0 film.film.directed_by ?x0 }"),
+    ]
+    for division in ("MCD1", "MCD2"):
+        for part in ("train", "dev", "test"):
+            for side, text in zip(("src", "tgt"), zip(*lines, strict=True), strict=True):
+                (folder / division / f"{part}.{side}").write_text("\n".join(text) + "\n")
+    built = config(folder, simplify=True, query_words_max=16)
+    assert queries(built, "train") == [
+        "SELECT count ( * ) WHERE { ?x0 a film . M0 a.a a.b ?x0 }",
+        "SELECT DISTINCT ?x0 WHERE { M0 film.film.directed_by ?x0 }",
+    ]
+    assert queries(config(folder), "train") == [query for _, query in lines]
+    with pytest.raises(ValueError, match=r"line 1: expected 1 to 15 words \(query_words_max\), got 19"):
+        task.build(config(folder, query_words_max=15), "train")
+    turned = config(folder, simplify=True, division="MCD2")
+    assert queries(turned, "valid")[1] == "SELECT DISTINCT ?x0 WHERE { ?x0 film.director.film M0 }"
+    assert task.shape(built).num_classes == task.shape(config(folder)).num_classes
+
+
+def test_queries_that_are_shorter_already_are_refused(folder: Path) -> None:
+    file = folder / "MCD1" / "train.tgt"
+    lines = file.read_text().splitlines()
+    lines[6] = "SELECT count ( * ) WHERE { M0 M1 a.b ?x0 }"
+    file.write_text("\n".join(lines) + "\n")
+    with pytest.raises(
+        ValueError, match=r"train\.tgt, line 7: expected clauses of a subject.*leave simplify out"
+    ):
+        task.shape(config(folder, simplify=True))
+
+
+def test_exact_match_counts_whole_queries() -> None:
+    asked = [[3, 4], [3], [1, 4], [5, 6]]
+    assert task.score(config(), [[3, 4], [3, 3], [1, 4], (5, 6)], asked) == {"exact_match": 0.5}
+    assert task.score(config(), [[], [4], [1], []], asked) == {"exact_match": 0.0}
+
+
+def test_content_is_pinned() -> None:
+    """If this fails, what is read became something else: raise VERSION, so that no old copy is used."""
+    rows = task.build(task.Config(**oracle.SMALL), "train").slice(0, 1).to_pydict()
+    expected = {
+        "tokens": [[3, 13, 7, 4, 6, 5, 7, 12, 1]],
+        "answer": [[7, 10, 4, 6, 5, 8, 12, 19, 14, 3, 2, 3, 9, 11, 2, 19, 14, 20, 13]],
+    }
+    assert (task.VERSION, rows) == (1, expected)

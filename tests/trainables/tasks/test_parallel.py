@@ -1,0 +1,137 @@
+"""Parallel text is read pair by pair; what does not pair is told with file and line."""
+
+import re
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainables.tasks._parallel import (
+    Rows,
+    Vocabulary,
+    files_digest,
+    missing,
+    read_lines,
+    read_pairs,
+    read_words,
+)
+
+MARKS = ("<pad>", "<unk>")
+
+
+def files(folder: Path, source: bytes, target: bytes) -> tuple[Path, Path]:
+    paths = folder / "some text.en", folder / "some text.de"
+    for path, content in zip(paths, (source, target), strict=True):
+        path.write_bytes(content)
+    return paths
+
+
+def test_lines_pair_by_number_whatever_the_spaces(tmp_path: Path) -> None:
+    """The last line need not end; a carriage return is space, and no other character ends a line."""
+    pairs = read_pairs(*files(tmp_path, "a  b \r\n\nü\u2028c d".encode(), b"x\ny y\n\tz\n"))
+    assert list(pairs) == [(1, ["a", "b"], ["x"]), (2, [], ["y", "y"]), (3, ["ü", "c", "d"], ["z"])]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "counts"),
+    [(b"a\nb\nc\n", b"a\n", (3, 1)), (b"", b"a\nb\n", (0, 2)), (b"a", b"a\n\n", (1, 2))],
+)
+def test_unequal_line_counts_are_both_told(
+    source: bytes, target: bytes, counts: tuple[int, int], tmp_path: Path
+) -> None:
+    one, other = files(tmp_path, source, target)
+    message = (
+        rf"{re.escape(str(one))} and some text.de must have as many lines, since their numbers pair them, "
+        rf"got {counts[0]} and {counts[1]}"
+    )
+    with pytest.raises(ValueError, match=message):
+        list(read_pairs(one, other))
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_bytes_that_are_no_text_are_told_with_their_line(side: int, tmp_path: Path) -> None:
+    contents = [b"a\nb\n", b"a\nb\n"]
+    contents[side] = b"a\n\xff\n"
+    paths = files(tmp_path, *contents)
+    with pytest.raises(ValueError, match=rf"{paths[side].name}, line 2: expected UTF-8 text, got b'\\xff"):
+        list(read_pairs(*paths))
+    with pytest.raises(ValueError, match="line 2: expected UTF-8 text"):
+        list(read_lines(paths[side]))
+
+
+def test_marks_come_first_and_are_no_words() -> None:
+    vocabulary = Vocabulary(MARKS, ["b", "a"])
+    assert len(vocabulary) == 4
+    assert list(vocabulary.ids(["a", "b", "c", "<pad>", "<unk>"])) == [3, 2, 1, 1, 1]
+    assert vocabulary.words([0, 1, 2, 3]) == ["<pad>", "<unk>", "b", "a"]
+
+
+def test_a_vocabulary_file_keeps_its_order(tmp_path: Path) -> None:
+    file = tmp_path / "dict.txt"
+    file.write_bytes("the 9\n@@ 8\n7\nn\u00a0b 1\n".encode())
+    assert read_words(file, MARKS).entries == (*MARKS, "the", "@@", "7", "n\u00a0b")
+
+
+@pytest.mark.parametrize("line", ["", " 3", "a 3 #fairseq:overwrite", "a b", "<pad> 1", "a  3"])
+def test_a_malformed_vocabulary_is_told_with_its_line(line: str, tmp_path: Path) -> None:
+    file = tmp_path / "dict.txt"
+    file.write_text(f"the 9\n{line}\nb 2\n")
+    with pytest.raises(
+        ValueError, match=r"dict\.txt, line 2: expected a word or a word and its count, without <pad> <unk>"
+    ) as caught:
+        read_words(file, MARKS)
+    assert repr(line + "\n") in str(caught.value)
+
+
+def test_a_word_that_occurs_twice_is_told_with_both_lines(tmp_path: Path) -> None:
+    file = tmp_path / "dict.txt"
+    file.write_text("the 9\na 8\nthe 7\n")
+    with pytest.raises(ValueError, match="line 3: expected each word once, got 'the' of line 1 again"):
+        read_words(file, MARKS)
+
+
+@given(st.lists(st.lists(st.integers(0, 255), max_size=5), min_size=1, max_size=9))
+def test_rows_are_what_was_appended(examples: list[list[int]]) -> None:
+    rows = Rows(256)
+    for example in examples:
+        rows.append(iter(example))
+    assert len(rows) == len(examples)
+    assert rows.column().to_pylist() == examples
+
+
+@pytest.mark.parametrize(
+    ("size", "kind"), [(256, "uint8"), (257, "uint16"), (65536, "uint16"), (65537, "uint32")]
+)
+def test_ids_take_no_more_room_than_they_need(size: int, kind: str) -> None:
+    rows = Rows(size)
+    rows.append([0, size - 1])
+    values = np.asarray(rows.column().values)
+    assert (values.dtype, values.tolist()) == (kind, [0, size - 1])
+
+
+def test_memory_is_that_of_the_ids_and_not_that_of_the_text(tmp_path: Path) -> None:
+    words = [f"quite-a-long-word-{number}" for number in range(200)]
+    text = ("\n".join(" ".join(words[start : start + 20]) for start in range(180)) + "\n").encode() * 40
+    source, target = files(tmp_path, text, text)
+    vocabulary = Vocabulary(MARKS, words)
+    tracemalloc.start()
+    rows = Rows(len(vocabulary))
+    for _, english, _ in read_pairs(source, target):
+        rows.append(vocabulary.ids(english))
+    column = rows.column()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    ids = 20 * len(column)
+    assert len(text) > 20 * ids
+    assert peak < 3 * ids, "flat arrays that grow, one line of text, and what Arrow allocates elsewhere"
+
+
+def test_digests_tell_contents_and_their_order(tmp_path: Path) -> None:
+    one, other = files(tmp_path, b"a", b"b")
+    digests = {files_digest(order) for order in ([one, other], [other, one], [one])}
+    other.write_bytes(b"c")
+    assert len(digests | {files_digest([one, other])}) == 4
+    assert missing([one, tmp_path / "x", other, tmp_path]) == f"x, {tmp_path.name}"

@@ -1,0 +1,101 @@
+"""Shorter queries say the same, and are those of the published scripts, worked out by hand."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainables.tasks._sparql import FILTER, INVERSES, NotAQuery, simplified
+
+HEAD = "SELECT DISTINCT ?x0 WHERE {"
+
+
+@pytest.mark.parametrize(
+    ("clauses", "shorter"),
+    [
+        ("?x0 a people.person", "?x0 a people.person"),
+        # Objects of the same subject and relation.
+        ("?x0 film.actor.film M2 . ?x0 film.actor.film M1", "?x0 film.actor.film M1 M2"),
+        # Subjects of the same relation and objects.
+        ("M2 p ?x0 . M1 p ?x0 . M3 p ?x1", "M1 M2 p ?x0 . M3 p ?x1"),
+        # Relations of the same subjects and objects, written in any order.
+        ("M1 q ?x0 . M1 p ?x0", "M1 p q ?x0"),
+        # All three at once: every one of two subjects and relations with every one of two objects.
+        (
+            " . ".join(f"{s} {r} {o}" for s, r, o in itertools.product(("M0", "M1"), "qp", ("M3", "M2"))),
+            "M0 M1 p q M2 M3",
+        ),
+        # Objects in another order are other objects to the published scripts.
+        ("M0 p M2 . M0 p M3 . M1 p M3 . M1 p M2", "M0 p M2 M3 . M1 p M2 M3"),
+        # Filters stay as they are and are sorted among the rest.
+        (
+            "M0 p ?x1 . ?x0 p ?x1 . FILTER ( ?x0 != ?x1 ) . ?x0 a b",
+            "?x0 a b . FILTER ( ?x0 != ?x1 ) . M0 ?x0 p ?x1",
+        ),
+        ("M0 p M1 .", "M0 p M1"),
+    ],
+)
+def test_what_clauses_share_is_written_once(clauses: str, shorter: str) -> None:
+    written = " ".join(simplified(f"{HEAD} {clauses} }}".split(), invert=False))
+    sorted_subjects = shorter.replace("M0 ?x0 p", "?x0 M0 p")
+    expected = sorted(sorted_subjects.split(" . "))
+    assert written == f"{HEAD} {' . '.join(expected)} }}"
+
+
+def test_some_relations_are_turned_if_asked_for() -> None:
+    query = f"{HEAD} M1 film.film.directed_by ?x0 . ?x0 film.director.film M2 . ?x0 a x }}".split()
+    assert simplified(query, invert=False) == (
+        f"{HEAD} ?x0 a x . ?x0 film.director.film M2 . M1 film.film.directed_by ?x0 }}".split()
+    )
+    assert simplified(query, invert=True) == f"{HEAD} ?x0 a x . ?x0 film.director.film M1 M2 }}".split()
+
+
+def test_ten_relations_have_an_inverse_that_is_none_of_them() -> None:
+    assert len(INVERSES) == 10
+    assert not set(INVERSES) & set(INVERSES.values())
+    assert all(not relation.startswith("ns:") for relation in (*INVERSES, *INVERSES.values()))
+
+
+NAMES, RELATIONS = ("M0", "M1", "?x0", "?x1"), ("p.a", "p.b", "p.c")
+triples = st.lists(
+    st.tuples(st.sampled_from(NAMES), st.sampled_from(RELATIONS), st.sampled_from(NAMES)),
+    min_size=1,
+    max_size=12,
+    unique=True,
+)
+
+
+@given(triples, st.booleans())
+def test_shorter_queries_say_the_same(clauses: list[tuple[str, str, str]], filtered: bool) -> None:
+    """Every combination of the lists of a clause is one clause of the query, and there are no others."""
+    filters = ["FILTER ( ?x0 != M0 )"] if filtered else []
+    body = " . ".join([*(" ".join(clause) for clause in clauses), *filters])
+    shorter = simplified(f"{HEAD} {body} }}".split(), invert=False)
+    text = " ".join(shorter).removeprefix(HEAD + " ").removesuffix(" }").split(" . ")
+    assert [clause for clause in text if clause.startswith(FILTER)] == filters
+    said = []
+    for clause in text:
+        if not clause.startswith(FILTER):
+            words = clause.split()
+            between = [word for word in words if word in RELATIONS]
+            start = words.index(between[0])
+            assert words[start : start + len(between)] == between
+            said += itertools.product(words[:start], between, words[start + len(between) :])
+    assert sorted(said) == sorted(clauses)
+    assert len(shorter) <= len(f"{HEAD} {body} }}".split())
+
+
+@pytest.mark.parametrize(
+    ("query", "fault"),
+    [
+        ("SELECT ?x0", "a query with its clauses between"),
+        ("SELECT ?x0 { M0 p M1", "a query with its clauses between"),
+        ("SELECT ?x0 { }", "clauses with one . between each two"),
+        ("SELECT ?x0 { M0 p M1 . . M0 p M2 }", "clauses with one . between each two"),
+        ("SELECT ?x0 { M0 p M1 M2 }", "clauses of a subject, a relation and an object, not 'M0 p M1 M2'"),
+    ],
+)
+def test_what_is_no_query_is_told(query: str, fault: str) -> None:
+    with pytest.raises(NotAQuery, match=fault):
+        simplified(query.split(), invert=False)

@@ -1,0 +1,85 @@
+"""Transduction: what is written, which strings there are, and what cannot be asked for."""
+
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+
+from tests.oracles import transduction_solver as oracle
+from trainables.data.split import content_hash
+from trainables.tasks import transduction as task
+
+
+def build(split: str, **settings: object) -> pa.Table:
+    return task.build(task.Config(**oracle.SMALL | settings), split)
+
+
+@pytest.mark.parametrize("function", ["copy", "reverse", "sort"])
+def test_answers_are_those_of_the_function(function: str) -> None:
+    rows = build("length-9", function=function).to_pydict()
+    assert [oracle.solved(function, task.decode(row)) for row in rows["tokens"]] == rows["answer"]
+
+
+def test_functions_are_compared_on_the_same_strings() -> None:
+    assert build("train", function="copy")["tokens"] == build("train", function="sort")["tokens"]
+
+
+def test_all_lengths_are_as_frequent() -> None:
+    """20,000 of ten lengths, where the shortest run out of strings: five deviations, odds 10^-6 a length."""
+    table = task.build(task.Config(), "train")
+    counts = Counter(len(row) for row in table["tokens"].to_pylist())
+    assert set(counts) == set(range(3, 13))
+    assert counts[3] + counts[4] < 512 + 4096
+    longer = [counts[length] for length in range(5, 13)]
+    mean = sum(longer) / len(longer)
+    assert all(abs(count - mean) < 5 * mean**0.5 for count in longer)
+
+
+def test_symbols_have_their_marks_and_order() -> None:
+    assert task.decode([0, 1, 2, 9]) == "<pad> <end> s0 s7"
+    shape = task.shape(task.Config())
+    assert (shape.vocabulary_size, shape.length_max, shape.answer_length_max) == (10, 12, 13)
+
+
+def test_the_shortest_strings_may_be_drawn_to_the_last_but_half() -> None:
+    """Strings that run out do not stop the others: 4 + 16 + 64 of which half are asked for."""
+    table = build("train", length_min=1, length_max=3, test_lengths=[5], train_examples=10, valid_examples=7)
+    assert len(table) == 10
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"length_min": 7}, "length_min must be at most length_max, got 7 and 6"),
+        ({"test_lengths": [9, 6]}, r"test_lengths must differ and exceed length_max=6, .*, got \[9, 6\]"),
+        ({"test_lengths": [9, 9]}, r"test_lengths must differ and exceed length_max=6, .*, got \[9, 9\]"),
+        (
+            {"train_examples": 9999},
+            "2 times as many strings as examples, got 5456 of 4 symbols and lengths 2 to",
+        ),
+    ],
+)
+def test_what_cannot_be_made_is_refused(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        task.Config(**oracle.SMALL | settings)
+
+
+def test_longer_strings_must_exist_too() -> None:
+    settings = {"symbols": 2, "length_max": 13, "length_min": 13, "test_lengths": [14]}
+    task.Config(**settings, train_examples=1, valid_examples=1, test_examples=4000)
+    with pytest.raises(ValueError, match="got 8192 of 2 symbols and lengths 13 to 13 for 4097 examples"):
+        task.Config(**settings, train_examples=1, valid_examples=1, test_examples=4095)
+
+
+def test_content_is_pinned() -> None:
+    """If this fails, the generator changed: raise VERSION, so that no old copy is taken for the new data."""
+    found = {name: content_hash(build(name)) for name in ("train", "valid", "near-iid", "length-7")}
+    assert (task.VERSION, found) == (
+        1,
+        {
+            "train": "710d9bb1bf7b61cc963fbbd33baf4188",
+            "valid": "77f8fceb2b57b339ce7b2f9212c438cb",
+            "near-iid": "991f4385a726e2ad028ba37c1cc3eaae",
+            "length-7": "9c67b50c367cb7f29c455b2f79e55bf5",
+        },
+    )

@@ -1,0 +1,221 @@
+"""Compositional Freebase Questions: from an English question to its SPARQL query.
+
+Keysers et al. 2020, "Measuring Compositional Generalization". In the splits MCD1, MCD2 and MCD3 the parts of
+questions occur as often in training as in the test, but not in the same compounds. Read from files; queries
+written shorter as in Tan et al., "Sparse Universal Transformer", sec. 4.2, if asked for.
+
+    <folder>/MCD1/train.src   questions, one a line, words and marks separated by spaces
+                  train.tgt   their queries, line by line
+                  dev.src  dev.tgt  test.src  test.tgt
+                  vocab.src  vocab.tgt   optional: the words in the order of their ids, one a line
+    <folder>/MCD2/..., <folder>/MCD3/...   each needed only for its own `division`
+
+Without vocabulary files, words are those of the training files, commonest first, equals by code point. Every
+question ends with `</s>`, as in fairseq, with which the published systems were trained.
+
+Departures: which vocabulary the published systems had is not stated; here questions and queries have one
+each.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+from pydantic import Field
+
+from trainables.data.protocol import SplitInfo
+from trainables.settings import Settings
+from trainables.tasks._parallel import (
+    END,
+    PADDING,
+    UNKNOWN,
+    Rows,
+    Vocabulary,
+    files_digest,
+    missing,
+    read_lines,
+    read_pairs,
+    read_words,
+)
+from trainables.tasks._sparql import NotAQuery, simplified
+from trainables.types import TaskShape
+
+VERSION = 1
+SOURCE_MARKS, TARGET_MARKS = (PADDING, END, UNKNOWN), (END, UNKNOWN)
+PARTS = {"train": "train", "valid": "dev", "test": "test"}
+"""Files that each split is read from."""
+INVERTED = ("MCD2", "MCD3")
+"""Divisions in whose shorter queries some relations are turned round."""
+
+
+class Config(Settings):
+    """The defaults are the first published split, queries as they are."""
+
+    name: Literal["cfq"] = "cfq"
+    folder: str | None = None
+    """Folder that holds the folders MCD1, MCD2 and MCD3. Needed for training; a spec can be planned without
+    if both vocabulary sizes are given."""
+    division: Literal["MCD1", "MCD2", "MCD3"] = "MCD1"
+    """Which of the published divisions into training, validation and test."""
+    simplify: bool = False
+    """Write what the clauses of a query share only once, as the published systems were trained. The files
+    then hold queries as they are, but for `ns:` at the beginning of words."""
+    source_vocabulary_size: int | None = Field(default=None, ge=len(SOURCE_MARKS) + 1)
+    """Ids of question words, 3 marks included; must hold all words of the files. If not given, as many as
+    they need."""
+    target_vocabulary_size: int | None = Field(default=None, ge=len(TARGET_MARKS) + 1)
+    """The same for query words, 2 marks included."""
+    question_words_max: int = Field(default=64, ge=1)
+    """No question of the files has more words."""
+    query_words_max: int = Field(default=256, ge=1)
+    """No query of the files has more words, after it was shortened."""
+
+
+def shape(config: Config) -> TaskShape:
+    """A query word after word. Reads the vocabulary unless its sizes are given; raises `ValueError`."""
+    sizes = config.source_vocabulary_size, config.target_vocabulary_size
+    return TaskShape(
+        head="sequence",
+        vocabulary_size=sizes[0] or len(_vocabulary(config, "src")),
+        num_classes=sizes[1] or len(_vocabulary(config, "tgt")),
+        pad_id=SOURCE_MARKS.index(PADDING),
+        length_max=config.question_words_max + 1,
+        end_id=TARGET_MARKS.index(END),
+        answer_length_max=config.query_words_max + 1,
+    )
+
+
+def splits(config: Config) -> tuple[SplitInfo, ...]:
+    """train, valid and test."""
+    lengths = 2, config.question_words_max + 1
+    return (
+        SplitInfo("train", "train", *lengths, None),
+        SplitInfo("valid", "valid", *lengths, None),
+        SplitInfo("test", "test", *lengths, None),
+    )
+
+
+def build(config: Config, split: str) -> pa.Table:
+    """Columns `tokens` and `answer`. Raises `ValueError` for an unknown split or a bad file."""
+    if split not in PARTS:
+        raise ValueError(f"cfq has no split {split!r}. Known: {', '.join(PARTS)}")
+    files = _files(config)
+    words = _vocabulary(config, "src"), _vocabulary(config, "tgt")
+    _must_fit("source_vocabulary_size", config.source_vocabulary_size, words[0])
+    _must_fit("target_vocabulary_size", config.target_vocabulary_size, words[1])
+    questions, queries = (Rows(len(vocabulary)) for vocabulary in words)
+    source, target = (files[f"{PARTS[split]}.{side}"] for side in ("src", "tgt"))
+    for number, question, query in read_pairs(source, target):
+        answer = _written(config, query, target, number)
+        _must_be_short("question_words_max", config.question_words_max, question, source, number)
+        _must_be_short("query_words_max", config.query_words_max, answer, target, number)
+        questions.append([*words[0].ids(question), SOURCE_MARKS.index(END)])
+        queries.append(words[1].ids(answer))
+    if not len(questions):
+        raise ValueError(f"{source} must hold a question a line, got an empty file; put the questions there")
+    return pa.table({"tokens": questions.column(), "answer": queries.column()})
+
+
+def source_digest(config: Config) -> str:
+    """The files of the division, by content. Raises `ValueError` for what is not there."""
+    return files_digest(_files(config).values())
+
+
+def decode(tokens: Sequence[int], config: Config) -> str:
+    """E.g. `Who wrote M1 and wrote a film </s>`."""
+    return " ".join(_vocabulary(config, "src").words(tokens))
+
+
+def score(
+    config: Config,  # noqa: ARG001 the same for all settings
+    hypotheses: Sequence[Sequence[int]],
+    references: Sequence[Sequence[int]],
+) -> Mapping[str, float]:
+    """`exact_match`: share of queries that are written word for word. Ids are without the end.
+
+    A word that the vocabulary lacks is never written right.
+    """
+    unknown = TARGET_MARKS.index(UNKNOWN)
+    hits = (
+        list(written) == list(asked) and unknown not in asked
+        for written, asked in zip(hypotheses, references, strict=True)
+    )
+    return {"exact_match": sum(hits) / len(references)}
+
+
+def _files(config: Config) -> dict[str, Path]:
+    """All files of the division by name, vocabularies only where they are. Raises `ValueError`."""
+    if config.folder is None:
+        raise ValueError(
+            f"folder must name a folder that holds {config.division}/ with {_layout()}, got none; set it, or "
+            "give source_vocabulary_size and target_vocabulary_size to plan without the files"
+        )
+    folder = Path(config.folder) / config.division
+    names = [f"{part}.{side}" for part in PARTS.values() for side in ("src", "tgt")]
+    needed = {name: folder / name for name in names}
+    if lacking := missing(needed.values()):
+        raise ValueError(
+            f"folder must hold {config.division}/ with {_layout()}, got {config.folder} without {lacking} "
+            f"there; put the questions (.src) and queries (.tgt) there, one a line, words separated by spaces"
+        )
+    optional = {f"vocab.{side}": folder / f"vocab.{side}" for side in ("src", "tgt")}
+    return needed | {name: file for name, file in optional.items() if file.is_file()}
+
+
+def _layout() -> str:
+    return ", ".join(f"{part}.src, {part}.tgt" for part in PARTS.values())
+
+
+def _vocabulary(config: Config, side: Literal["src", "tgt"]) -> Vocabulary:
+    """The words of questions or queries. Raises `ValueError`."""
+    files = _files(config)
+    file = files.get(f"vocab.{side}", files[f"train.{side}"])
+    shorten = config.simplify and side == "tgt"
+    state = file.stat()
+    return _read_vocabulary(config, side, file, shorten, (state.st_mtime_ns, state.st_size))
+
+
+@lru_cache(maxsize=4)
+def _read_vocabulary(
+    config: Config,
+    side: str,
+    file: Path,
+    shorten: bool,
+    state: tuple[int, int],  # noqa: ARG001 part of the key
+) -> Vocabulary:
+    marks = SOURCE_MARKS if side == "src" else TARGET_MARKS
+    if file.name.startswith("vocab"):
+        return read_words(file, marks)
+    counts: Counter[str] = Counter()
+    for number, line in read_lines(file):
+        counts.update(_written(config, line.split(), file, number) if shorten else line.split())
+    return Vocabulary(marks, sorted(counts, key=lambda word: (-counts[word], word)))
+
+
+def _written(config: Config, query: list[str], file: Path, number: int) -> list[str]:
+    """The query as it is to be learnt."""
+    if not config.simplify:
+        return query
+    try:
+        return simplified(query, invert=config.division in INVERTED)
+    except NotAQuery as fault:
+        raise ValueError(
+            f"{file}, line {number}: expected {fault}, got {' '.join(query)[:200]!r}; leave simplify out for "
+            "queries that are already shorter"
+        ) from None
+
+
+def _must_fit(field: str, size: int | None, words: Vocabulary) -> None:
+    if size is not None and size < len(words):
+        raise ValueError(f"{field} must be at least {len(words)} to hold all words and marks, got {size}")
+
+
+def _must_be_short(field: str, limit: int, words: Sequence[str], file: Path, number: int) -> None:
+    if not 0 < len(words) <= limit:
+        raise ValueError(
+            f"{file}, line {number}: expected 1 to {limit} words ({field}), got {len(words)}; correct it or "
+            f"set another {field}"
+        )

@@ -1,0 +1,162 @@
+"""Transduction: write a short string again, backwards, or sorted.
+
+Generated stand-in for translation: answers of their own length, written token by token, that a small
+encoder-decoder learns in minutes. Ours, not from a paper; tests of strings longer than any in training ask
+what those of CFQ do: does what was learnt hold beyond the training data?
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+from functools import lru_cache
+from itertools import count
+from typing import Annotated, Literal, Self
+
+import numpy as np
+import pyarrow as pa
+from pydantic import BeforeValidator, Field, PositiveInt, model_validator
+
+from trainables.data.draws import below
+from trainables.data.protocol import SplitInfo
+from trainables.data.unique import first_unseen
+from trainables.settings import Settings
+from trainables.streams import numpy_stream
+from trainables.types import TaskShape
+
+VERSION = 1
+PADDING, END = "<pad>", "<end>"
+MARKS = (PADDING, END)
+"""Ids 0 and 1; the symbols follow, in the order in which strings are sorted."""
+SYMBOLS_MAX = 256 - len(MARKS)
+SPARE = 2
+"""As many times the strings that are asked for must exist, so that drawing new ones does not take forever."""
+String = tuple[int, ...]
+FUNCTIONS: dict[str, Callable[[String], String]] = {
+    "copy": lambda string: string,
+    "reverse": lambda string: string[::-1],
+    "sort": lambda string: tuple(sorted(string)),
+}
+
+
+def _as_tuple(value: object) -> object:
+    """YAML and JSON know only lists."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+class Config(Settings):
+    """Answers are functions of strings of independent symbols."""
+
+    name: Literal["transduction"] = "transduction"
+    function: Literal["copy", "reverse", "sort"] = "reverse"
+    """What is to be written."""
+    symbols: int = Field(default=8, ge=2, le=SYMBOLS_MAX)
+    """Different symbols."""
+    length_min: PositiveInt = 3
+    """Length of the shortest strings."""
+    length_max: PositiveInt = 12
+    """Length of the longest strings in training; all lengths between the two are as frequent."""
+    test_lengths: Annotated[tuple[PositiveInt, ...], BeforeValidator(_as_tuple)] = (16, 24)
+    """Lengths beyond, each a test split `length-<n>`."""
+    train_examples: PositiveInt = 20_000
+    """Training strings, all different."""
+    valid_examples: PositiveInt = 1_000
+    """Validation strings, new ones."""
+    test_examples: PositiveInt = 1_000
+    """Strings of each test split, new ones."""
+    data_seed: int = Field(default=0, ge=0)
+    """Another seed, other strings. Trials with different training seeds share one data set."""
+
+    @model_validator(mode="after")
+    def _can_be_made(self) -> Self:
+        if self.length_min > self.length_max:
+            raise ValueError(
+                f"length_min must be at most length_max, got {self.length_min} and {self.length_max}"
+            )
+        short = [length for length in self.test_lengths if length <= self.length_max]
+        if short or len(set(self.test_lengths)) < len(self.test_lengths):
+            raise ValueError(
+                f"test_lengths must differ and exceed length_max={self.length_max}, so that no string is "
+                f"trained on, got {list(self.test_lengths)}"
+            )
+        pool = self.train_examples + self.valid_examples + self.test_examples
+        _must_exist(self.symbols, self.length_min, self.length_max, pool)
+        for length in self.test_lengths:
+            _must_exist(self.symbols, length, length, self.test_examples)
+        return self
+
+
+def _must_exist(symbols: int, shortest: int, longest: int, examples: int) -> None:
+    there = sum(symbols**length for length in range(shortest, longest + 1))
+    if there < SPARE * examples:
+        raise ValueError(
+            f"there must be {SPARE} times as many strings as examples, got {there} of {symbols} symbols and "
+            f"lengths {shortest} to {longest} for {examples} examples; use more symbols, longer strings or "
+            "fewer examples"
+        )
+
+
+def shape(config: Config) -> TaskShape:
+    """Symbols in and out have the same ids."""
+    size = len(MARKS) + config.symbols
+    return TaskShape(
+        head="sequence",
+        vocabulary_size=size,
+        num_classes=size,
+        pad_id=MARKS.index(PADDING),
+        length_max=config.length_max,
+        end_id=MARKS.index(END),
+        answer_length_max=config.length_max + 1,
+        shared_vocabulary=True,
+    )
+
+
+def splits(config: Config) -> tuple[SplitInfo, ...]:
+    """train, valid, near-iid with lengths as in training, and for each of `test_lengths` e.g. length-16."""
+    lengths = config.length_min, config.length_max
+    longer = (SplitInfo(f"length-{n}", "test", n, n, config.test_examples) for n in config.test_lengths)
+    return (
+        SplitInfo("train", "train", *lengths, config.train_examples),
+        SplitInfo("valid", "valid", *lengths, config.valid_examples),
+        SplitInfo("near-iid", "test", *lengths, config.test_examples),
+        *longer,
+    )
+
+
+def build(config: Config, split: str) -> pa.Table:
+    """Columns `tokens` and `answer` (uint8). Raises `ValueError` for an unknown split."""
+    known = [info.name for info in splits(config)]
+    if split not in known:
+        raise ValueError(f"transduction has no split {split!r}. Known: {', '.join(known)}")
+    strings = _strings(config, split)
+    kind = pa.large_list(pa.uint8())
+    answers = [FUNCTIONS[config.function](string) for string in strings]
+    return pa.table({"tokens": pa.array(strings, type=kind), "answer": pa.array(answers, type=kind)})
+
+
+def decode(tokens: Sequence[int]) -> str:
+    """E.g. `s3 s1 s1`."""
+    return " ".join(MARKS[token] if token < len(MARKS) else f"s{token - len(MARKS)}" for token in tokens)
+
+
+@lru_cache(maxsize=8)
+def _strings(config: Config, split: str) -> tuple[String, ...]:
+    """The strings of a split, none of which another has. They are the same for every function."""
+    infos = {info.name: info for info in splits(config)}
+    info = infos[split]
+    before = list(infos)[: list(infos).index(split)]
+    seen: set[Hashable] = set().union(
+        *(_strings(config, name) for name in before if infos[name].length_max == info.length_max)
+    )
+    assert info.examples is not None, "every split has a number of examples"
+    streams = (numpy_stream(config.data_seed, "transduction", split, turn) for turn in count())
+    kept: list[String] = []
+    while missing := info.examples - len(kept):
+        drawn = _draw(next(streams), config.symbols, info, info.examples)
+        kept += [drawn[index] for index in first_unseen(drawn, seen, missing)]
+    return tuple(kept)
+
+
+def _draw(stream: np.random.Generator, symbols: int, info: SplitInfo, n: int) -> list[String]:
+    """`n` strings, each length from shortest to longest as probable."""
+    lengths = info.length_min + below(stream, n, info.length_max - info.length_min + 1)
+    drawn = len(MARKS) + below(stream, int(lengths.sum()), symbols)
+    parts = np.split(drawn, np.cumsum(lengths)[:-1])
+    return [tuple(part.tolist()) for part in parts]

@@ -1,0 +1,187 @@
+"""WMT 2014 English to German: translation of news, read from files.
+
+Bojar et al. 2014, "Findings of the 2014 Workshop on Statistical Machine Translation"; preprocessed as in Liu
+et al. 2020, "Very Deep Transformers for Neural Machine Translation", with one vocabulary for both languages,
+and measured as in Tan et al., "Sparse Universal Transformer", sec. 4.1.
+
+    <folder>/train.en  train.de   sentences, one a line: tokens of Moses, cut by BPE, with `@@` at the end of
+                                  all pieces of a token but the last
+             valid.en  valid.de  test.en  test.de
+             dict.txt             the pieces of both languages in the order of their ids, one a line, with
+                                  their counts: fairseq's dict.en.txt, which is the same as its dict.de.txt
+
+Every sentence ends with `</s>`, as in fairseq, and what the vocabulary lacks is `<unk>`.
+
+Metrics, in points: `bleu` on tokens, compounds split at hyphens, not smoothed; `sacrebleu`, with its own
+tokens and smoothing, on detokenised text.
+
+Departures: the reference of `sacrebleu` is the detokenised test file and not the untouched original, since
+tokens can be put together again only nearly as they were.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+from pydantic import Field
+
+from trainables.data.protocol import SplitInfo
+from trainables.settings import Settings
+from trainables.tasks._parallel import (
+    END,
+    PADDING,
+    UNKNOWN,
+    Rows,
+    Vocabulary,
+    files_digest,
+    missing,
+    read_pairs,
+    read_words,
+)
+from trainables.types import TaskShape
+
+VERSION = 1
+MARKS = (PADDING, END, UNKNOWN)
+SPLITS = ("train", "valid", "test")
+DICTIONARY = "dict.txt"
+NEVER_WRITTEN = "<<unk>>"
+"""What a reference has for a word that the vocabulary lacks: no translation may get it right by chance."""
+UNBOUNDED = 10**9
+_HYPHEN = re.compile(r"(\S)-(\S)")
+
+
+class Config(Settings):
+    """The defaults are the published task."""
+
+    name: Literal["wmt14"] = "wmt14"
+    folder: str | None = None
+    """Folder that holds the sentences and the vocabulary. Needed for training; a spec can be planned without
+    if the vocabulary size is given."""
+    vocabulary_size: int | None = Field(default=None, ge=len(MARKS) + 1)
+    """Ids of pieces, 3 marks included; must hold the whole vocabulary. If not given, as many as it needs."""
+    pieces_max: int = Field(default=250, ge=1)
+    """Training pairs with more pieces on a side are left out, as in fairseq's preparation of these data, and
+    so are pairs with none on a side."""
+
+
+def shape(config: Config) -> TaskShape:
+    """A sentence piece after piece. Reads the vocabulary unless its size is given; raises `ValueError`."""
+    size = config.vocabulary_size or len(_vocabulary(config))
+    return TaskShape(
+        head="sequence",
+        vocabulary_size=size,
+        num_classes=size,
+        pad_id=MARKS.index(PADDING),
+        length_max=config.pieces_max + 1,
+        end_id=MARKS.index(END),
+        answer_length_max=config.pieces_max + 1,
+        shared_vocabulary=True,
+    )
+
+
+def splits(config: Config) -> tuple[SplitInfo, ...]:
+    """train, valid and test (newstest2014)."""
+    return (
+        SplitInfo("train", "train", 2, config.pieces_max + 1, None),
+        SplitInfo("valid", "valid", 2, UNBOUNDED, None),
+        SplitInfo("test", "test", 2, UNBOUNDED, None),
+    )
+
+
+def build(config: Config, split: str) -> pa.Table:
+    """Columns `tokens` and `answer`. Raises `ValueError` for an unknown split or a bad file."""
+    if split not in SPLITS:
+        raise ValueError(f"wmt14 has no split {split!r}. Known: {', '.join(SPLITS)}")
+    files, vocabulary = _files(config), _vocabulary(config)
+    if config.vocabulary_size is not None and config.vocabulary_size < len(vocabulary):
+        raise ValueError(
+            f"vocabulary_size must be at least {len(vocabulary)} to hold {DICTIONARY} and the marks, got "
+            f"{config.vocabulary_size}"
+        )
+    sources, targets = Rows(len(vocabulary)), Rows(len(vocabulary))
+    source, target = files[f"{split}.en"], files[f"{split}.de"]
+    for number, english, german in read_pairs(source, target):
+        if split == "train" and not _fits(config, english, german):
+            continue
+        if not english or not german:
+            raise ValueError(
+                f"{source if not english else target}, line {number}: expected a sentence, got an empty line"
+            )
+        sources.append([*vocabulary.ids(english), MARKS.index(END)])
+        targets.append(vocabulary.ids(german))
+    if not len(sources):
+        raise ValueError(
+            f"{source} and {target.name} must hold sentences of 1 to {config.pieces_max} pieces, got none"
+        )
+    return pa.table({"tokens": sources.column(), "answer": targets.column()})
+
+
+def _fits(config: Config, *sides: Sequence[str]) -> bool:
+    return all(0 < len(side) <= config.pieces_max for side in sides)
+
+
+def source_digest(config: Config) -> str:
+    """The files, by content. Raises `ValueError` for what is not there."""
+    return files_digest(_files(config).values())
+
+
+def decode(tokens: Sequence[int], config: Config) -> str:
+    """E.g. `Gut@@ ach : Increased safety for pedestrians </s>`."""
+    return " ".join(_vocabulary(config).words(tokens))
+
+
+def score(
+    config: Config, hypotheses: Sequence[Sequence[int]], references: Sequence[Sequence[int]]
+) -> Mapping[str, float]:
+    """`bleu` and `sacrebleu`, from 0 to 100. Ids are without the end."""
+    # Half a second of imports that only a finished split is worth.
+    from sacrebleu.metrics.bleu import BLEU
+    from sacremoses import MosesDetokenizer
+
+    vocabulary = _vocabulary(config)
+    written = [_tokens(vocabulary, row, UNKNOWN) for row in hypotheses]
+    asked = [_tokens(vocabulary, row, NEVER_WRITTEN) for row in references]
+    split = BLEU(tokenize="none", smooth_method="none", force=True)
+    whole, put_together = BLEU(), MosesDetokenizer(lang="de").detokenize
+    return {
+        "bleu": split.corpus_score([*map(compounds_split, written)], [[*map(compounds_split, asked)]]).score,
+        "sacrebleu": whole.corpus_score(
+            [put_together(text.split()) for text in written],
+            [[put_together(text.split()) for text in asked]],
+        ).score,
+    }
+
+
+def compounds_split(text: str) -> str:
+    """Hyphens inside words as tokens of their own, as in fairseq's and tensor2tensor's scripts for En-De."""
+    return _HYPHEN.sub(r"\1 ##AT##-##AT## \2", text)
+
+
+def _tokens(vocabulary: Vocabulary, pieces: Sequence[int], unknown: str) -> str:
+    """A sentence in tokens of Moses: the pieces put together."""
+    words = (unknown if word == UNKNOWN else word for word in vocabulary.words(pieces))
+    return (" ".join(words) + " ").replace("@@ ", "").strip()
+
+
+def _files(config: Config) -> dict[str, Path]:
+    """All files by name. Raises `ValueError`."""
+    names = [*(f"{split}.{language}" for split in SPLITS for language in ("en", "de")), DICTIONARY]
+    if config.folder is None:
+        raise ValueError(
+            f"folder must name a folder that holds {', '.join(names)}, got none; set it, or give "
+            "vocabulary_size to plan without the files"
+        )
+    files = {name: Path(config.folder) / name for name in names}
+    if lacking := missing(files.values()):
+        raise ValueError(
+            f"folder must hold {', '.join(names)}, got {config.folder} without {lacking}; put the sentences "
+            f"there, one a line, tokenised and cut by BPE, and fairseq's joined dictionary as {DICTIONARY}"
+        )
+    return files
+
+
+def _vocabulary(config: Config) -> Vocabulary:
+    """The pieces of both languages. Raises `ValueError`."""
+    return read_words(_files(config)[DICTIONARY], MARKS)
