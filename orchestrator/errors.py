@@ -5,6 +5,7 @@ HaltsweepError
 │   ├── SpecError         one or many faults of a spec file, all reported at once
 │   └── PlanError         faults that only the planner can see (models, spaces, arms)
 ├── StoreError            exit code 1: the ledger, the tracking store or the disk failed
+├── ExecutorError         exit code 1: what is to run the trials could not be started
 └── LeaseLost             exit code 1: somebody else took over the sweep; what we held back is not written
 """
 
@@ -56,6 +57,10 @@ class SpecError(FaultyInput):
 
 class PlanError(FaultyInput):
     """The spec is well-formed but asks for something that cannot be, or cannot be believed."""
+
+
+class ExecutorError(HaltsweepError):
+    """Nothing runs the trials; what was measured is kept, and a later try continues from there."""
 
 
 class StoreError(HaltsweepError):

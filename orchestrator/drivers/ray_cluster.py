@@ -14,7 +14,7 @@ import psutil
 import ray
 
 from orchestrator.drivers.slots import require_room, slots
-from orchestrator.errors import InputError
+from orchestrator.errors import ExecutorError, InputError
 from orchestrator.plan.types import Resources
 
 REREAD_S = 2.0
@@ -22,6 +22,8 @@ REREAD_S = 2.0
 OBJECT_STORE_BYTES = 100 << 20
 """Nothing large passes through Ray."""
 PREFIX = "haltsweep-ray-"
+STARTS = 3
+QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
 
 
 @contextmanager
@@ -30,7 +32,7 @@ def cluster(address: str | None, num_cpus: int | None) -> Iterator[Path]:
 
     To be entered inside `ray_environment`. `address` None starts a Ray that ends with this process, and
     `num_cpus` None gives it all CPUs that this process may use.
-    Raises InputError if there is no cluster at `address`.
+    Raises InputError if there is no cluster at `address`, ExecutorError if none can be started here.
     """
     _sweep_up()
     scratch = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=_short_folder()))
@@ -63,23 +65,41 @@ def slot_counter(wanted: Resources, *, elastic: bool) -> Callable[[], int]:
 
 
 def _connect(address: str | None, num_cpus: int | None, scratch: Path) -> None:
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address is None:
-        ray.init(
-            num_cpus=num_cpus,
-            include_dashboard=False,
-            object_store_memory=OBJECT_STORE_BYTES,
-            _temp_dir=str(scratch / "r"),
-            **quiet,
-        )
+        _start(num_cpus, scratch)
         return
     try:
-        ray.init(address=address, **quiet)
+        ray.init(address=address, **QUIET)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise InputError(
             f"--address must be that of a running Ray cluster, got {address!r}: {error}; "
             "see `ray status`, set RAY_AUTH_MODE=token if it has tokens, or leave it out to use this machine"
         ) from error
+
+
+def _start(num_cpus: int | None, scratch: Path) -> None:
+    """A Ray on this machine. Ray gives its processes 30 s to come up, which a busy machine may exceed."""
+    before = set(psutil.Process().children())
+    for attempt in range(STARTS):
+        try:
+            ray.init(
+                num_cpus=num_cpus,
+                include_dashboard=False,
+                object_store_memory=OBJECT_STORE_BYTES,
+                _temp_dir=str(scratch / f"r{attempt}"),
+                **QUIET,
+            )
+        except Exception as error:  # that is what Ray raises, without a class of its own
+            fault = error
+            ray.shutdown()
+            for process in set(psutil.Process().children()) - before:
+                process.kill()
+        else:
+            return
+    raise ExecutorError(
+        f"Ray must start on this machine, and did not in {STARTS} tries: {fault}; "
+        "resume the sweep when the machine is less busy, or with `--driver inline`, which needs no Ray"
+    ) from fault
 
 
 def _nodes() -> list[dict[str, float]]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.errors import Fault, InputError, LeaseLost, PlanError, SpecError, StoreError
+from orchestrator.errors import ExecutorError, Fault, InputError, LeaseLost, PlanError, SpecError, StoreError
 
 
 @pytest.mark.parametrize(
@@ -27,4 +27,4 @@ def test_all_faults_are_told() -> None:
 
 def test_exit_codes() -> None:
     assert [SpecError.exit_code, PlanError.exit_code, InputError.exit_code] == [2, 2, 2]
-    assert [StoreError.exit_code, LeaseLost.exit_code] == [1, 1]
+    assert [StoreError.exit_code, ExecutorError.exit_code, LeaseLost.exit_code] == [1, 1, 1]

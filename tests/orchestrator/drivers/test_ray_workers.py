@@ -1,5 +1,7 @@
 """Workers of the Ray driver: used again while they are clean, with the threads that were asked for."""
 
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -7,7 +9,7 @@ import pytest
 from orchestrator.drivers.jobs import Orders
 from orchestrator.drivers.ray_settings import ray_environment
 from orchestrator.drivers.session import Session
-from orchestrator.errors import InputError
+from orchestrator.errors import ExecutorError, InputError
 from orchestrator.ledger.events import EventKind
 from orchestrator.plan.types import Resources
 from tests.support.logs import MemoryLog, record
@@ -94,3 +96,39 @@ def test_an_address_where_no_ray_is(monkeypatch):
         ray_cluster.cluster("127.0.0.1:1", None),
     ):
         pass
+
+
+def half_started(failures):
+    """A stand-in for `ray.init` that leaves a process behind when it fails; and what it was called with."""
+    calls, left = [], []
+
+    def start(**options):
+        calls.append(options)
+        if len(calls) <= failures:
+            left.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]))
+            raise Exception("The current node timed out during startup.")  # noqa: TRY002 - as Ray does
+
+    return start, calls, left
+
+
+def test_a_ray_that_did_not_come_up_is_started_again(monkeypatch):
+    from orchestrator.drivers import ray_cluster
+
+    start, calls, left = half_started(failures=1)
+    monkeypatch.setattr(ray_cluster.ray, "init", start)
+    with ray_cluster.cluster(None, 1):
+        assert len(calls) == 2
+    assert calls[0]["_temp_dir"] != calls[1]["_temp_dir"]
+    assert [process.wait(10) for process in left] == [-9]
+
+
+def test_a_ray_that_never_comes_up_is_one_clear_error(monkeypatch):
+    from orchestrator.drivers import ray_cluster
+
+    start, calls, left = half_started(failures=99)
+    monkeypatch.setattr(ray_cluster.ray, "init", start)
+    told = r"Ray must start .* did not in 3 tries: The current node timed out .*; resume the sweep when"
+    with pytest.raises(ExecutorError, match=told), ray_cluster.cluster(None, 1):
+        pass
+    assert len(calls) == ray_cluster.STARTS
+    assert [process.wait(10) for process in left] == [-9] * ray_cluster.STARTS
