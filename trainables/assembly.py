@@ -56,7 +56,10 @@ def build_model(
     module = catalog.load("models", vars(config)["name"])
     head = head_module(shape)
     with torch.device("meta"):
-        model: nn.Module = head.Model(module.Encoder(config), config, shape)
+        parts = [module.Encoder(config)]
+        if shape.head == "sequence":
+            parts.append(module.Decoder(config))
+        model: nn.Module = head.Model(*parts, config, shape)
     if torch.device(device).type == "meta":
         return model
     # What `to_empty` does, but it asks a meta tensor for its like, which takes PyTorch a second of imports.
@@ -67,6 +70,28 @@ def build_model(
 
 def misfit(config: Settings, shape: TaskShape) -> str | None:
     """Why a model with these settings cannot do the task, as `must ..., got ...`; None where it can."""
+    return _cannot_write(config, shape) or _sees_answers(config, shape)
+
+
+def _cannot_write(config: Settings, shape: TaskShape) -> str | None:
+    given = vars(config)["name"]
+    if shape.head != "sequence":
+        if not getattr(config, "tied_output", False):
+            return None
+        return (
+            f"must do a task of written answers to have tied_output, got {given} with tied_output=True for "
+            f"the head {shape.head!r}; drop model.tied_output"
+        )
+    if hasattr(catalog.load("models", given), "Decoder"):
+        return None
+    able = [name for name in catalog.names("models") if hasattr(catalog.load("models", name), "Decoder")]
+    return (
+        f"must have a decoder for a task whose answers are written token by token, got {given} that has "
+        f"none; models that have one: {', '.join(able) or 'none'}"
+    )
+
+
+def _sees_answers(config: Settings, shape: TaskShape) -> str | None:
     if not shape.causal or getattr(config, "causal", False):
         return None
     able = [name for name in catalog.names("models") if "causal" in _fields(name)]

@@ -3,7 +3,9 @@
 A model file states its own costs in three functions: `depth_range(config, length)`, the least and greatest
 number of layers a sequence of `length` tokens can make it run; `forward_flops(config, length, layers)`; and
 `saved_bytes(config, rows, length)`, what its forward pass keeps for the backward pass when no unit halts
-early.
+early. A model with a decoder adds `decoder_flops(config, length, memory_length, layers)` and
+`decoder_saved_bytes(config, rows, length, memory_length)` for answers of `length` tokens, and where its
+encoder returns more states than there are tokens `memory_length(config, length)`.
 """
 
 from types import ModuleType
@@ -12,6 +14,7 @@ from torch import nn
 
 from trainables import catalog
 from trainables.assembly import build_model, head_module
+from trainables.data.synthetic import answer_length
 from trainables.heads._parts import num_logits
 from trainables.layers.work import FLOAT_BYTES, linear_flops
 from trainables.settings import ModelSettings, Settings
@@ -59,15 +62,30 @@ def depth_range(config: Settings, length: int) -> tuple[int, int]:
 def flops(config: Settings, shape: TaskShape, length: int, layers: int) -> float:
     """Forward FLOPs of one input of `length` tokens when `layers` layers are run on all of it.
 
-    A pair is taken to have two sentences of equal length; a task of positions to ask at all of them.
+    A pair is taken to have two sentences of equal length; a task of positions to ask at all of them; an
+    answer to be as long as `answer_length` has it, and to take as many layers as its input.
     """
     assert isinstance(config, ModelSettings)
     rows, tokens = _rows(shape, length)
     encoder: float = rows * _model(config).forward_flops(config, tokens, layers)
+    if shape.head == "sequence":
+        return encoder + _answer_flops(config, shape, length, layers)
     asked = length if shape.head == "positions" else 1
     features = head_module(shape).FEATURES * config.width
     readout = linear_flops(asked, features, config.width)
     return encoder + readout + linear_flops(asked, config.width, num_logits(shape.num_classes))
+
+
+def _answer_flops(config: ModelSettings, shape: TaskShape, length: int, layers: int) -> float:
+    tokens = answer_length(shape, length)
+    decoder: float = _model(config).decoder_flops(config, tokens, _memory_length(config, length), layers)
+    inner = 0.0 if getattr(config, "tied_output", False) else linear_flops(tokens, config.width, config.width)
+    return decoder + inner + linear_flops(tokens, config.width, shape.num_classes)
+
+
+def _memory_length(config: Settings, length: int) -> int:
+    found: int = getattr(_model(config), "memory_length", lambda _, length: length)(config, length)
+    return found
 
 
 def peak_memory_bytes(config: Settings, shape: TaskShape, batch_size: int, length: int) -> int:
@@ -82,7 +100,18 @@ def peak_memory_bytes(config: Settings, shape: TaskShape, batch_size: int, lengt
     embedded = 3 * FLOAT_BYTES * batch_size * length * config.width
     rows, tokens = _rows(shape, length)
     saved: float = _model(config).saved_bytes(config, rows * batch_size, tokens)
+    if shape.head == "sequence":
+        saved += _answer_bytes(config, shape, batch_size, length)
     return round(copies + embedded + saved)
+
+
+def _answer_bytes(config: ModelSettings, shape: TaskShape, batch_size: int, length: int) -> float:
+    """What decoder and readout keep: logits and their logarithms beside three widths a token."""
+    tokens = answer_length(shape, length)
+    memory = _memory_length(config, length)
+    decoder: float = _model(config).decoder_saved_bytes(config, batch_size, tokens, memory)
+    readout = (6 * config.width + 2 * shape.num_classes) * tokens * batch_size
+    return decoder + FLOAT_BYTES * readout
 
 
 def _rows(shape: TaskShape, length: int) -> tuple[int, int]:

@@ -18,3 +18,12 @@ class ModelSettings(Settings):
     """Size of a token's state."""
     dropout: float = Field(default=0.1, ge=0, lt=1)
     """Share of elements dropped after embedding, attention and inside feed-forwards."""
+
+
+class AnswerSettings(ModelSettings):
+    """What a model has that can write answers token by token."""
+
+    tied_output: bool = False
+    """Answer tokens are told apart by their embeddings, as in translation, and not by a readout of their own:
+    their logits are products of the decoder's states with the embeddings. Only for tasks of written
+    answers."""

@@ -107,5 +107,8 @@ class Output:
     counts: Float[Tensor, " N"]
     """Predictions asked of each sample (1 for one class a sample)."""
     encoded: Encoded
+    uniform: Float[Tensor, " N"] | None = None
+    """What the main loss would be were all classes equally right, in nats: what label smoothing mixes in.
+    None in heads that cannot be smoothed."""
     shares: Mapping[str, Float[Tensor, " N"]] = field(default_factory=dict)
     """Further quantities of each sample, by name; reported as means over samples."""

@@ -96,3 +96,26 @@ def test_a_model_that_fits_its_task_is_not_a_misfit() -> None:
     config = model_config({"name": "universal"})
     assert misfit(config, SHAPE) is None
     assert misfit(config, CAUSAL_SHAPE) is not None
+
+
+WRITTEN = TaskShape("sequence", 18, 10, pad_id=16, length_max=100, end_id=9, answer_length_max=5)
+
+
+@pytest.mark.parametrize("name", catalog.names("models"))
+def test_a_task_whose_answers_are_written_needs_a_decoder(name: str) -> None:
+    if hasattr(catalog.load("models", name), "Decoder"):
+        build_model({"name": name}, WRITTEN, seed=0, device="meta")
+        return
+    with pytest.raises(
+        ValueError, match=f"model must have a decoder for a task .*, got {name} .*: .*transformer, universal"
+    ):
+        build_model({"name": name}, WRITTEN, seed=0, device="meta")
+
+
+def test_a_tied_output_needs_written_answers() -> None:
+    raw = {"name": "transformer", "tied_output": True}
+    with pytest.raises(
+        ValueError, match=r"got transformer with tied_output=True for the head 'classify'; dr"
+    ):
+        build_model(raw, SHAPE, seed=0, device="meta")
+    build_model(raw, WRITTEN, seed=0, device="meta")

@@ -1,5 +1,7 @@
 """Batches of random tokens, for proofs and prices that need no data set."""
 
+import math
+
 import torch
 from jaxtyping import Int
 from torch import Tensor
@@ -15,8 +17,8 @@ def synthetic_batch(shape: TaskShape, n: int, length: int, seed: int) -> Batch:
     """`n` inputs of random tokens and labels on the CPU, padded to `length` tokens.
 
     The first is full; the others have between half and all of `length` tokens, so that padding is exercised.
-    A pair has its separator in the middle; a task of positions asks at every one; written answers are as long
-    as their input but never longer than a training answer may be.
+    A pair has its separator in the middle; a task of positions asks at every one; a written answer is as long
+    as `answer_length` has it.
     """
     least = 1 if shape.separator_id is None else LEAST_PAIR
     assert n > 0, f"a batch must hold at least one row, got {n=}"
@@ -34,6 +36,16 @@ def synthetic_batch(shape: TaskShape, n: int, length: int, seed: int) -> Batch:
     return Batch(words.masked_fill(~mask, shape.pad_id), mask, labels)
 
 
+def answer_length(shape: TaskShape, length: int) -> int:
+    """Tokens of the answer, its end included, to an input of `length` tokens: longest to longest.
+
+    At least a token and its end, where training has such answers.
+    """
+    longest = shape.answer_length_max
+    assert longest is not None, "only written answers have a length"
+    return min(longest, max(2, math.ceil(longest * length / shape.length_max)))
+
+
 def _labels(
     shape: TaskShape, lengths: Int[Tensor, " N"], length: int, stream: torch.Generator
 ) -> Int[Tensor, "N ..."]:
@@ -47,12 +59,11 @@ def _labels(
 
 
 def _written(shape: TaskShape, lengths: Int[Tensor, " N"], stream: torch.Generator) -> Int[Tensor, "N T"]:
-    """Answers of `lengths` tokens, or fewer where training answers are shorter, their ends included."""
+    """Answers to inputs of `lengths` tokens."""
     assert shape.end_id is not None
-    assert shape.answer_length_max is not None
     taken = {shape.end_id, shape.pad_id} if shape.shared_vocabulary else {shape.end_id}
     allowed = torch.tensor(sorted({*range(shape.num_classes)} - taken))
-    last = (lengths.clamp(max=shape.answer_length_max) - 1)[:, None]
+    last = torch.tensor([answer_length(shape, length) - 1 for length in lengths.tolist()])[:, None]
     columns = torch.arange(int(last.max()) + 1)
     drawn = torch.randint(0, len(allowed), (len(last), len(columns)), generator=stream)
     labels = torch.where(columns == last, shape.end_id, allowed[drawn])

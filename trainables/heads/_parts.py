@@ -5,6 +5,8 @@ published runs: embeddings start at N(0, 0.02^2), unscaled, without positions, d
 readout is Linear, ReLU, Linear; two classes share one logit.
 """
 
+from dataclasses import dataclass
+
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -53,12 +55,26 @@ def num_logits(num_classes: int) -> int:
     return 1 if num_classes == 2 else num_classes
 
 
-def judge(
-    logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]
-) -> tuple[Float[Tensor, " N"], Int[Tensor, " N"]]:
-    """Cross-entropy in nats and the most probable class of each sample."""
+@dataclass(frozen=True)
+class Judged:
+    """What logits are worth."""
+
+    loss: Float[Tensor, " N"]
+    """Cross-entropy in nats."""
+    guess: Int[Tensor, " N"]
+    """The most probable class."""
+    uniform: Float[Tensor, " N"]
+    """Cross-entropy against all classes alike, in nats."""
+
+
+def judge(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> Judged:
+    """Each prediction by itself. A single column is the logit of class 1 of two."""
     if logits.shape[1] == 1:
         logit = logits[:, 0]
         loss = F.binary_cross_entropy_with_logits(logit, labels.to(logit.dtype), reduction="none")
-        return loss, (logit > 0).to(labels.dtype)
-    return F.cross_entropy(logits, labels, reduction="none"), logits.argmax(1)
+        mean, right = logit / 2, logit * labels
+        return Judged(loss, (logit > 0).to(labels.dtype), loss + right - mean)
+    loss = F.cross_entropy(logits, labels, reduction="none")
+    right = logits.gather(1, labels[:, None]).squeeze(1)
+    # loss + right is the logarithm of the sum, which need not be taken again.
+    return Judged(loss, logits.argmax(1), loss + right - logits.mean(1))

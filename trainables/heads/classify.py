@@ -21,6 +21,6 @@ class Model(TokenModel):
         """Loss and hits of each sample."""
         encoded = self.encoder(self.embed(batch.tokens), batch.mask)
         logits = self.readout(encoded.pooled)
-        loss, guess = judge(logits.to(sum_dtype(logits.dtype)), batch.labels)
-        hits = (guess == batch.labels).to(loss.dtype)
-        return Output(loss=loss, hits=hits, counts=hits.new_ones(hits.shape), encoded=encoded)
+        judged = judge(logits.to(sum_dtype(logits.dtype)), batch.labels)
+        hits = (judged.guess == batch.labels).to(judged.loss.dtype)
+        return Output(judged.loss, hits, hits.new_ones(hits.shape), encoded, judged.uniform)

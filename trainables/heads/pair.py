@@ -31,9 +31,9 @@ class Model(TokenModel):
         tokens, mask = sentences(batch.tokens, batch.mask, self.separator_id)
         encoded = self.encoder(self.embed(tokens), mask)
         logits = self.readout(compare(encoded.pooled))
-        loss, guess = judge(logits.to(sum_dtype(logits.dtype)), batch.labels)
-        hits = (guess == batch.labels).to(loss.dtype)
-        return Output(loss=loss, hits=hits, counts=hits.new_ones(hits.shape), encoded=_per_pair(encoded))
+        judged = judge(logits.to(sum_dtype(logits.dtype)), batch.labels)
+        hits = (judged.guess == batch.labels).to(judged.loss.dtype)
+        return Output(judged.loss, hits, hits.new_ones(hits.shape), _per_pair(encoded), judged.uniform)
 
 
 def sentences(

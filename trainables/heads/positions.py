@@ -38,17 +38,18 @@ class Model(TokenModel):
         chosen = asked.flatten().nonzero().squeeze(1)
         labels = batch.labels.flatten().index_select(0, chosen)
         logits = self.readout(take(states.flatten(0, 1), chosen))
-        loss, guess = judge(logits.to(sum_dtype(logits.dtype)), labels)
-        losses, hits = (
+        judged = judge(logits.to(sum_dtype(logits.dtype)), labels)
+        losses, uniform, hits = (
             put(values, chosen, asked.numel()).view(asked.shape)
-            for values in (loss, (guess == labels).to(loss.dtype))
+            for values in (judged.loss, judged.uniform, (judged.guess == labels).to(judged.loss.dtype))
         )
-        counts = asked.sum(1).to(loss.dtype)
+        counts = asked.sum(1).to(losses.dtype)
         return Output(
             loss=losses.sum(1) / counts,
             hits=hits.sum(1),
             counts=counts,
             encoded=encoded,
+            uniform=uniform.sum(1) / counts,
             shares={"accuracy_last": _last(hits, asked), "accuracy_whole": (hits.sum(1) == counts).to(hits)},
         )
 

@@ -204,7 +204,5 @@ class Memory:
             return replace(self, slots=slots)
         stays = torch.zeros_like(packing.counts, dtype=torch.bool)
         stays[picked.rows] = True
-        stays_token = stays.index_select(0, packing.row)
-        tokens, _, packed = packing.select(stays_token)
-        seen = KeysValues(take(self.seen.keys, tokens), take(self.seen.values, tokens), packed)
-        return Memory(seen, (stays_token.cumsum(0) - 1).index_select(0, slots))
+        renumber = stays.index_select(0, packing.row).cumsum(0) - 1
+        return Memory(self.seen.select_rows(picked.rows), renumber.index_select(0, slots))

@@ -21,13 +21,20 @@ class KeysValues:
     packing: Packing
 
     def select_rows(self, rows: Int[Tensor, " R"]) -> "KeysValues":
-        """Only some of the rows, all of which must be of one length."""
+        """Only some of the rows, in their order; whole rows stay or leave, whatever their lengths."""
         packing = self.packing
-        assert packing.dense, "rows of different lengths are selected with their tokens"
-        shape = (packing.num_rows, packing.width, *self.keys.shape[1:])
-        keys, values = (take(x.reshape(shape), rows).flatten(0, 1) for x in (self.keys, self.values))
-        counts = packing.counts.index_select(0, rows)
-        return KeysValues(keys, values, Packing.of_lengths(counts, packing.width))
+        if rows.shape[0] == packing.num_rows:
+            return self
+        if packing.dense:
+            # Known from shapes alone: nothing waits for the device.
+            shape = (packing.num_rows, packing.width, *self.keys.shape[1:])
+            keys, values = (take(x.reshape(shape), rows).flatten(0, 1) for x in (self.keys, self.values))
+            counts = packing.counts.index_select(0, rows)
+            return KeysValues(keys, values, Packing.of_lengths(counts, packing.width))
+        stays = torch.zeros_like(packing.counts, dtype=torch.bool)
+        stays[rows] = True
+        tokens, _, packed = packing.select(stays.index_select(0, packing.row))
+        return KeysValues(take(self.keys, tokens), take(self.values, tokens), packed)
 
 
 @dataclass(frozen=True)
@@ -49,7 +56,8 @@ class Tokens(Placed):
     """How many tokens of its row each may look at, from the first up to itself; None: all of them. It belongs
     to a token, so that nothing but looking at one's own row can ever be causal."""
     recalled: KeysValues | None = None
-    """What the tokens of each row look at beside their own row: memory of the past."""
+    """What the tokens of each row look at beside their own row: memory of the past, or an input that is
+    answered."""
 
     @classmethod
     def of(cls, packing: Packing, head_width: int, dtype: torch.dtype, *, causal: bool = False) -> "Tokens":

@@ -3,8 +3,13 @@
 Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dynamic Halt, Eq. 1-4 and App. A.
 Pre-norm blocks without a final norm, as in the published runs; reads the mean over START, tokens and END.
 The causal form, as in the published flip-flop runs, has neither START nor END.
+
+The decoder is ours, after Vaswani et al., Attention Is All You Need, s. 3.1: as many causal blocks of the
+same kind, each with cross-attention to the encoded input, and a norm at the end, which tied embeddings need
+to read from pre-norm blocks. Positions turn self-attention alone.
 """
 
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -14,18 +19,22 @@ from torch import Tensor, nn
 
 from trainables.layers.block import Block, CausalSettings
 from trainables.layers.boundaries import NUM_BOUNDARIES, Pooling, boundaries, check_pooling, pool
+from trainables.layers.linear import LayerNorm
 from trainables.layers.tokens import KeysValues, Tokens
-from trainables.layers.work import block_flops, block_saved_bytes
+from trainables.layers.work import block_flops, block_saved_bytes, offer_flops
+from trainables.models._answers import packed, recalling_flops, recalling_saved_bytes, written
+from trainables.models._universal import Thought
+from trainables.settings import AnswerSettings
 from trainables.types import Encoded
 
 
-class Config(CausalSettings):
+class Config(CausalSettings, AnswerSettings):
     """Settings of the Transformer."""
 
     name: Literal["transformer"] = "transformer"
     """The model's name."""
     layers: int = Field(default=4, ge=1)
-    """Number of blocks."""
+    """Number of blocks, in the decoder too."""
     pooling: Pooling = "mean"
     """What represents a sequence: the state at END or START, or the mean over all. Without START and END, in
     the causal form, the last token's state or the mean."""
@@ -64,6 +73,37 @@ class Encoder(nn.Module):
         )
 
 
+class Decoder(nn.Module):
+    """Runs every block once on an answer."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.blocks = nn.ModuleList(Block(config, recalls=True) for _ in range(config.layers))
+        self.final_norm = LayerNorm(config.width)
+
+    def forward(
+        self,
+        y: Float[Tensor, "N T D"],
+        y_mask: Bool[Tensor, "N T"],
+        memory: Float[Tensor, "N P D"],
+        memory_mask: Bool[Tensor, "N P"],
+    ) -> Encoded:
+        """States of right-padded answers `y`, each of what is before it and of all of `memory`."""
+        states, packing = packed(y, y_mask)
+        source, source_packing = packed(memory, memory_mask)
+        tokens = Tokens.of(packing, self.config.size_of_head, states.dtype, causal=True)
+        for block in self.blocks:
+            assert isinstance(block, Block)
+            assert block.recall is not None
+            here = replace(tokens, recalled=block.recall.offer(source, source_packing))
+            seen = KeysValues(*block.keys_values(states, tokens.key_rotation), packing)
+            states = block(states, here, seen)
+        depth = states.new_full((packing.num_rows,), self.config.layers)
+        thought = Thought(self.final_norm(states), depth, torch.zeros_like(depth), depth)
+        return written(thought, packing, y, self.config.layers)
+
+
 def depth_range(config: Config, length: int) -> tuple[int, int]:  # noqa: ARG001 the same for all lengths
     """Least and greatest number of layers run on a sequence."""
     return config.layers, config.layers
@@ -77,6 +117,22 @@ def forward_flops(config: Config, length: int, layers: int) -> float:
 def saved_bytes(config: Config, rows: int, length: int) -> float:
     """What a forward pass on `rows` sequences of `length` tokens keeps for the backward pass."""
     return config.layers * block_saved_bytes(config, None, rows, _positions(config, length))
+
+
+def memory_length(config: Config, length: int) -> int:
+    """States that a decoder sees of an input of `length` tokens."""
+    return _positions(config, length)
+
+
+def decoder_flops(config: Config, length: int, memory_length: int, layers: int) -> float:
+    """Decoder FLOPs of an answer of `length` tokens on which `layers` layers are run."""
+    block = recalling_flops(config, None, length, memory_length)
+    return layers * (block + offer_flops(config, memory_length))
+
+
+def decoder_saved_bytes(config: Config, rows: int, length: int, memory_length: int) -> float:
+    """What the decoder keeps for the backward pass of `rows` answers of `length` tokens."""
+    return config.layers * recalling_saved_bytes(config, None, rows, length, memory_length)
 
 
 def _positions(config: Config, length: int) -> int:

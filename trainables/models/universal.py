@@ -27,8 +27,13 @@ In the causal form (App. A, flip-flop) there are no START and END, tokens see no
 halt becomes one for each position: its features are means over the positions so far, in which a position that
 has halted stands still, while keys and values still come from the states. As no position knows how long its
 sequence will be, `max_layers` alone bounds its layers.
+
+The decoder is ours: the causal form over the answer, its one block with cross-attention to the encoded input
+in every layer, and a norm at the end. Halting is that of the causal form, so that no token's depth depends on
+what is written after it. Keys and values of the input are made once.
 """
 
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -38,8 +43,10 @@ from torch import Tensor, nn
 
 from trainables.layers.block import Block
 from trainables.layers.boundaries import NUM_BOUNDARIES, Pooling, boundaries, check_pooling, pool
+from trainables.layers.linear import LayerNorm
 from trainables.layers.tokens import Tokens
-from trainables.layers.work import block_flops, block_saved_bytes
+from trainables.layers.work import block_flops, block_saved_bytes, offer_flops
+from trainables.models._answers import packed, recalling_flops, recalling_saved_bytes, written
 from trainables.models._universal import (
     UniversalSettings,
     halting_flops,
@@ -48,10 +55,11 @@ from trainables.models._universal import (
     recurrent_depth_range,
     think,
 )
+from trainables.settings import AnswerSettings
 from trainables.types import Encoded
 
 
-class Config(UniversalSettings):
+class Config(UniversalSettings, AnswerSettings):
     """Settings of the universal family."""
 
     name: Literal["universal"] = "universal"
@@ -91,6 +99,33 @@ class Encoder(nn.Module):
         )
 
 
+class Decoder(nn.Module):
+    """Repeats one block on an answer until every token has halted."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config.model_copy(update={"causal": True})
+        self.block = Block(config, config.size_of_gate, recalls=True)
+        self.halt = halting_function(config)
+        self.final_norm = LayerNorm(config.width)
+
+    def forward(
+        self,
+        y: Float[Tensor, "N T D"],
+        y_mask: Bool[Tensor, "N T"],
+        memory: Float[Tensor, "N P D"],
+        memory_mask: Bool[Tensor, "N P"],
+    ) -> Encoded:
+        """States of right-padded answers `y`, each of what is before it and of all of `memory`."""
+        states, packing = packed(y, y_mask)
+        assert self.block.recall is not None
+        recalled = self.block.recall.offer(*packed(memory, memory_mask))
+        tokens = Tokens.of(packing, self.config.size_of_head, states.dtype, causal=True)
+        thought = think(self.config, self.block, self.halt, states, replace(tokens, recalled=recalled))
+        thought = replace(thought, states=self.final_norm(thought.states))
+        return written(thought, packing, y, self.config.max_layers)
+
+
 def depth_range(config: Config, length: int) -> tuple[int, int]:  # noqa: ARG001 the same for all lengths
     """Least and greatest number of layers run on a sequence, a step that is undone included."""
     return recurrent_depth_range(config)
@@ -108,6 +143,25 @@ def saved_bytes(config: Config, rows: int, length: int) -> float:
     tokens = _positions(config, length)
     layer = block_saved_bytes(config, config.size_of_gate, rows, tokens)
     return config.max_layers * (layer + halting_saved_bytes(config, rows, tokens))
+
+
+def memory_length(config: Config, length: int) -> int:
+    """States that a decoder sees of an input of `length` tokens."""
+    return _positions(config, length)
+
+
+def decoder_flops(config: Config, length: int, memory_length: int, layers: int) -> float:
+    """Decoder FLOPs of an answer of `length` tokens on which `layers` layers are run."""
+    work = layers * recalling_flops(config, config.size_of_gate, length, memory_length)
+    halting = halting_flops(config.model_copy(update={"causal": True}), length, layers)
+    return offer_flops(config, memory_length) + work + halting
+
+
+def decoder_saved_bytes(config: Config, rows: int, length: int, memory_length: int) -> float:
+    """What the decoder keeps for the backward pass of `rows` answers of `length` tokens."""
+    layer = recalling_saved_bytes(config, config.size_of_gate, rows, length, memory_length)
+    halting = halting_saved_bytes(config.model_copy(update={"causal": True}), rows, length)
+    return config.max_layers * (layer + halting)
 
 
 def _positions(config: Config, length: int) -> int:

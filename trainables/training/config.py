@@ -57,6 +57,10 @@ class TrainConfig(Settings):
     """Weight of the mean auxiliary cost in the training loss, in models that have one. The default is that of
     CRvNN's halt penalty."""
 
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of the training loss that takes all classes for equally right (Szegedy et al. 2016). What is
+    reported as loss is never smoothed."""
+
     report_every: PositiveInt = 500
     """Steps between two measurements, each with a validation; the rungs of early stopping. The last step is
     always measured."""

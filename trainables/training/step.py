@@ -68,10 +68,15 @@ class Learner:
 def objective(output: Output, config: TrainConfig) -> Float[Tensor, ""]:
     """What is minimised: the mean main loss plus the weighted means of ponder cost and auxiliary cost.
 
-    Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dynamic Halt, Eq. 8; the weight is
-    applied and the mean over the batch taken as in the released code, while training only.
+    Of the main loss, `label_smoothing` is taken against all classes alike. Ray Chowdhury and Caragea,
+    Investigating Recurrent Transformers with Dynamic Halt, Eq. 8; the weight is applied and the mean over the
+    batch taken as in the released code, while training only.
     """
-    total = output.loss.mean() + config.ponder_weight * output.encoded.ponder.mean()
+    main, smoothing = output.loss.mean(), config.label_smoothing
+    if smoothing:
+        assert output.uniform is not None, "a head that is to be smoothed must say what all classes cost"
+        main = (1 - smoothing) * main + smoothing * output.uniform.mean()
+    total = main + config.ponder_weight * output.encoded.ponder.mean()
     weight, auxiliary = config.auxiliary_weight, output.encoded.auxiliary
     return total if auxiliary is None else total + weight * auxiliary.mean()
 

@@ -1,0 +1,109 @@
+"""Answers written token by token, against a loop over their tokens."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from trainables import costs
+from trainables.assembly import build_model
+from trainables.data.synthetic import synthetic_batch
+from trainables.training.config import train_config
+from trainables.training.step import objective
+from trainables.types import NOT_ASKED, Batch, TaskShape
+
+SHAPE = TaskShape("sequence", 9, 7, pad_id=8, length_max=9, end_id=6, answer_length_max=8)
+SHARED = TaskShape(
+    "sequence", 9, 9, pad_id=8, length_max=9, end_id=6, answer_length_max=8, shared_vocabulary=True
+)
+RAW = {"name": "universal", "width": 8, "heads": 2, "max_layers": 3, "dropout": 0.0, "attention_dropout": 0.0}
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+def test_each_token_is_predicted_from_the_input_and_what_is_before_it(shared: bool, causal: bool) -> None:
+    """Token by token and row by row, with and without START and END around the input."""
+    model = build_model(RAW | {"causal": causal, "pooling": "end"}, SHARED if shared else SHAPE, seed=1)
+    model = model.double().eval()
+    batch = synthetic_batch(model.shape, 4, 9, seed=3)
+    output = model(batch)
+    answers = model.embedding() if shared else model.answer.embedding()
+    for row in range(4):
+        tokens = batch.tokens[row][batch.mask[row]]
+        encoded = model.encoder(F.embedding(tokens, model.embedding())[None], torch.ones(1, len(tokens)) > 0)
+        assert encoded.states.shape[1] == len(tokens) + (0 if causal else 2)
+        everything = torch.ones(encoded.states.shape[:2], dtype=torch.bool)
+        losses, uniform, hits, read = [], [], [], [6]
+        for label in batch.labels[row][batch.labels[row] != NOT_ASKED].tolist():
+            y = answers[torch.tensor([read])]
+            written = model.decoder(y, torch.ones(1, len(read)) > 0, encoded.states, everything)
+            log_p = model.logits(written.states[:, -1])[0].log_softmax(0)
+            losses.append(-log_p[label])
+            uniform.append(-log_p.mean())
+            hits.append(int(log_p.argmax() == label))
+            read.append(label)
+        torch.testing.assert_close(output.loss[row], torch.stack(losses).mean())
+        torch.testing.assert_close(output.uniform[row], torch.stack(uniform).mean())
+        assert output.hits[row] == sum(hits)
+        assert output.counts[row] == len(hits)
+        assert output.shares["accuracy_whole"][row] == all(hits)
+        torch.testing.assert_close(output.encoded.ponder[row], (encoded.ponder + written.ponder)[0])
+        torch.testing.assert_close(output.shares["depth_encoder"][row], encoded.depth[0])
+        torch.testing.assert_close(output.shares["depth_decoder"][row], written.depth[0])
+
+
+def test_embeddings_are_tied_where_words_are_the_same() -> None:
+    apart = costs.parameters_by_group(build_model(RAW, SHAPE, 0, "meta"))
+    shared = costs.parameters_by_group(build_model(RAW, SHARED, 0, "meta"))
+    tied = costs.parameters_by_group(build_model(RAW | {"tied_output": True}, SHARED, 0, "meta"))
+    assert apart["embedding"] == 9 * 8 + 7 * 8
+    assert shared["embedding"] == tied["embedding"] == 9 * 8
+    assert shared["readout"] == (8 * 8 + 8) + (8 * 9 + 9)
+    assert "readout" not in tied
+    assert "other" not in apart
+
+
+def test_parameters_by_hand() -> None:
+    width, heads, size, inner = 8, 2, 4, 16
+    attention, norm = 4 * width * heads * size, 2 * width
+    feedforward = width * inner + inner + inner * width + width
+    halt = (2 * width * width + width) + (width + 1)
+    encoder = attention + 2 * feedforward + 2 * norm + halt + 2 * width
+    decoder = 2 * attention + 2 * feedforward + 4 * norm + halt + norm
+    words = 9 * width + 7 * width + (width * width + width) + (width * 7 + 7)
+    model = build_model(RAW, SHAPE, 0, "meta")
+    assert costs.parameters(model) == encoder + decoder + words
+    transformer = build_model({"name": "transformer", "layers": 3, "width": 8, "heads": 2}, SHAPE, 0, "meta")
+    block = 2 * attention + feedforward + 4 * norm
+    assert sum(p.numel() for p in transformer.decoder.parameters()) == 3 * block + norm
+
+
+def test_a_tied_output_reads_the_embeddings() -> None:
+    model = build_model(RAW | {"tied_output": True}, SHAPE, 0)
+    states = torch.randn(3, 8, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(model.logits(states), states @ model.answer.embedding().T)
+
+
+def test_smoothing_mixes_in_that_all_tokens_are_alike() -> None:
+    """As PyTorch's own, over the tokens of each answer."""
+    model = build_model(RAW, SHAPE, 0).eval()
+    batch = synthetic_batch(SHAPE, 1, 9, seed=0)
+    output = model(batch)
+    smoothed = objective(output, train_config({"steps": 1, "label_smoothing": 0.1, "ponder_weight": 0.0}))
+    encoded, mask = model.encode(batch.tokens, batch.mask)
+    states = model.decoder(
+        model.answer(model.begun(batch.labels)), batch.labels != NOT_ASKED, encoded.states, mask
+    ).states
+    expected = F.cross_entropy(model.logits(states[0]), batch.labels[0], label_smoothing=0.1)
+    torch.testing.assert_close(smoothed, expected)
+    plain = objective(output, train_config({"steps": 1, "ponder_weight": 0.0}))
+    torch.testing.assert_close(plain, output.loss.mean())
+
+
+def test_labels_of_shorter_answers_are_not_read() -> None:
+    model = build_model(RAW, SHAPE, 0)
+    labels = torch.tensor([[1, 2, 6], [3, 6, NOT_ASKED]])
+    assert model.begun(labels).tolist() == [[6, 1, 2], [6, 3, 6]]
+    longer = torch.nn.functional.pad(labels, (0, 2), value=NOT_ASKED)
+    tokens = torch.tensor([[1, 2], [3, 4]])
+    outputs = [model.eval()(Batch(tokens, tokens < 9, each)) for each in (labels, longer)]
+    torch.testing.assert_close(outputs[0].loss, outputs[1].loss)

@@ -1,0 +1,142 @@
+"""An answer of any length, written token by token by a decoder that sees the whole encoded input.
+
+Source: encoder and decoder as in Vaswani et al., Attention Is All You Need, s. 3, with the recurrent layers
+and the dynamic halting of Tan et al., Sparse Universal Transformer. In training the decoder reads the right
+answer, one token late and begun by the end token. Input and answer share embeddings where the task has one
+vocabulary for both.
+
+Departure: the loss of a sample is the mean over its tokens, its end included, so that samples weigh the same;
+the runs of the second source sum over the tokens of a batch.
+"""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from trainables.heads._parts import EMBEDDING_STD, judge
+from trainables.layers.dropout import KeyedDropout
+from trainables.layers.linear import Linear, Vector
+from trainables.layers.packing import put, take
+from trainables.layers.precision import sum_dtype
+from trainables.layers.tokens import batch_places
+from trainables.settings import ModelSettings
+from trainables.types import NOT_ASKED, Batch, Encoded, Output, TaskShape
+
+FEATURES = 1
+"""Widths of the decoder that the readout reads."""
+
+
+class Embedding(nn.Module):
+    """What the decoder reads: answer tokens, with dropout."""
+
+    def __init__(self, table: Vector, dropout: float) -> None:
+        super().__init__()
+        self.embedding = table
+        self.dropout = KeyedDropout(dropout)
+
+    def forward(self, tokens: Int[Tensor, "N T"]) -> Float[Tensor, "N T D"]:
+        """The vectors of `tokens`."""
+        x: Tensor = self.dropout(F.embedding(tokens, self.embedding()), batch_places(tokens))
+        return x
+
+
+class Readout(nn.Module):
+    """Linear, ReLU, Linear to one logit an answer token."""
+
+    def __init__(self, width: int, num_classes: int) -> None:
+        super().__init__()
+        self.inner = Linear(width, width)
+        self.outer = Linear(width, num_classes)
+
+    def forward(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "M C"]:
+        """Logits."""
+        logits: Tensor = self.outer(F.relu(self.inner(x)))
+        return logits
+
+
+class Model(nn.Module):
+    """An encoder of inputs, a decoder of answers, and the words of both."""
+
+    def __init__(
+        self, encoder: nn.Module, decoder: nn.Module, config: ModelSettings, shape: TaskShape
+    ) -> None:
+        super().__init__()
+        assert shape.end_id is not None, "a task of written answers must say what ends them"
+        self.shape = shape
+        self.end_id = shape.end_id
+        self.embedding = Vector(shape.vocabulary_size, config.width, std=EMBEDDING_STD)
+        self.embedding_dropout = KeyedDropout(config.dropout)
+        self.encoder = encoder
+        table = self.embedding
+        if not shape.shared_vocabulary:
+            table = Vector(shape.num_classes, config.width, std=EMBEDDING_STD)
+        self.answer = Embedding(table, config.dropout)
+        self.decoder = decoder
+        tied = getattr(config, "tied_output", False)
+        self.readout = None if tied else Readout(config.width, shape.num_classes)
+
+    def forward(self, batch: Batch) -> Output:
+        """Loss and hits of each answer when its right beginning is known."""
+        encoded, memory_mask = self.encode(batch.tokens, batch.mask)
+        asked = batch.labels != NOT_ASKED
+        written: Encoded = self.decoder(
+            self.answer(self.begun(batch.labels)), asked, encoded.states, memory_mask
+        )
+        chosen = asked.flatten().nonzero().squeeze(1)
+        labels = batch.labels.flatten().index_select(0, chosen)
+        logits = self.logits(take(written.states.flatten(0, 1), chosen))
+        judged = judge(logits.to(sum_dtype(logits.dtype)), labels)
+        losses, uniform, hits = (
+            put(values, chosen, asked.numel()).view(asked.shape)
+            for values in (judged.loss, judged.uniform, (judged.guess == labels).to(judged.loss.dtype))
+        )
+        counts = asked.sum(1).to(losses.dtype)
+        return Output(
+            loss=losses.sum(1) / counts,
+            hits=hits.sum(1),
+            counts=counts,
+            encoded=_together(encoded, written),
+            uniform=uniform.sum(1) / counts,
+            shares={
+                "accuracy_whole": (hits.sum(1) == counts).to(hits),
+                "depth_encoder": encoded.depth,
+                "depth_decoder": written.depth,
+            },
+        )
+
+    def encode(
+        self, tokens: Int[Tensor, "N S"], mask: Bool[Tensor, "N S"]
+    ) -> tuple[Encoded, Bool[Tensor, "N P"]]:
+        """What the decoder looks at, and where that is not padding; added START and END count."""
+        x = self.embedding_dropout(F.embedding(tokens, self.embedding()), batch_places(tokens))
+        encoded: Encoded = self.encoder(x, mask)
+        positions = encoded.states.shape[1]
+        lengths = mask.sum(1) + (positions - tokens.shape[1])
+        return encoded, torch.arange(positions, device=tokens.device) < lengths[:, None]
+
+    def begun(self, labels: Int[Tensor, "N T"]) -> Int[Tensor, "N T"]:
+        """What the decoder reads where it is to write `labels`: the end token, then labels one place late."""
+        before = F.pad(labels[:, :-1], (1, 0), value=self.end_id)
+        return before.masked_fill(before == NOT_ASKED, self.end_id)
+
+    def logits(self, states: Float[Tensor, "M D"]) -> Float[Tensor, "M C"]:
+        """How probable each answer token is next."""
+        if self.readout is None:
+            return F.linear(states, self.answer.embedding())
+        logits: Tensor = self.readout(states)
+        return logits
+
+
+def _together(encoded: Encoded, written: Encoded) -> Encoded:
+    """The decoder's states; depths and costs of encoder and decoder added up."""
+    parts = [each.auxiliary for each in (encoded, written) if each.auxiliary is not None]
+    return Encoded(
+        states=written.states,
+        pooled=written.pooled,
+        depth=encoded.depth + written.depth,
+        ponder=encoded.ponder + written.ponder,
+        computed=encoded.computed + written.computed,
+        bound=encoded.bound + written.bound,
+        auxiliary=sum(parts[1:], parts[0]) if parts else None,
+    )

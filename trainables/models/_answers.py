@@ -1,0 +1,43 @@
+"""What decoders have in common: how answers and inputs are packed, what comes out, and what it costs."""
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from trainables.layers.block import BlockSettings
+from trainables.layers.boundaries import NoBoundaries, pool
+from trainables.layers.packing import Packing
+from trainables.layers.work import block_flops, block_saved_bytes, recall_flops, recall_saved_bytes
+from trainables.models._universal import Thought
+from trainables.types import Encoded
+
+
+def packed(x: Float[Tensor, "N T D"], mask: Bool[Tensor, "N T"]) -> tuple[Float[Tensor, "M D"], Packing]:
+    """The real vectors of right-padded rows; longer padding changes nothing."""
+    lengths = mask.sum(1)
+    packing = Packing.of_lengths(lengths, int(lengths.max()))
+    return packing.unpad(x[:, : packing.width]), packing
+
+
+def written(thought: Thought, packing: Packing, y: Float[Tensor, "N T D"], bound: int) -> Encoded:
+    """What a decoder that can run at most `bound` layers returns for answers `y` that ended as `thought`."""
+    return Encoded(
+        states=NoBoundaries().padded(thought.states, packing, y),
+        pooled=pool(thought.states, packing, "end"),
+        depth=thought.depth,
+        ponder=thought.ponder,
+        computed=thought.computed,
+        bound=thought.depth.new_full(thought.depth.shape, bound),
+    )
+
+
+def recalling_flops(config: BlockSettings, gate_width: int | None, length: int, memory_length: int) -> float:
+    """One block on an answer of `length` tokens that looks at `memory_length` states, already offered."""
+    return block_flops(config, gate_width, length) + recall_flops(config, length, memory_length)
+
+
+def recalling_saved_bytes(
+    config: BlockSettings, gate_width: int | None, rows: int, length: int, memory_length: int
+) -> float:
+    """What one block on `rows` answers keeps for the backward pass."""
+    block = block_saved_bytes(config, gate_width, rows, length)
+    return block + recall_saved_bytes(config, rows, length, memory_length)
