@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import typer
 
-from orchestrator.cli import catalogue, check, doctor, launch, status, track, ui
+from orchestrator.cli import catalogue, check, data, doctor, launch, status, track, ui
 from orchestrator.cli.console import complain
 from orchestrator.errors import HaltsweepError
 
@@ -36,6 +36,7 @@ app.command(rich_help_panel=AFTER)(ui.ui)
 app.command(rich_help_panel=CATALOGUE)(catalogue.models)
 app.command(rich_help_panel=CATALOGUE)(catalogue.tasks)
 app.command(rich_help_panel=CATALOGUE)(catalogue.spaces)
+app.add_typer(data.app, name="data", rich_help_panel=CATALOGUE)
 
 
 def run(arguments: Sequence[str] | None = None) -> None:

@@ -1,38 +1,68 @@
 """Builds the data of a sweep before its workers start, so that they do not all wait for one of them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import InputError
 from orchestrator.identity import canonical
 from orchestrator.plan.types import Plan
 
+if TYPE_CHECKING:
+    from trainables.data.progress import Watcher
+    from trainables.data.protocol import SplitInfo
+    from trainables.data.split import Split
+    from trainables.settings import Settings
+
 OnData = Callable[[str, str, int, int], None]
 """Called with task, split, splits ready and splits in all: before each is opened, and once at the end."""
 
 
-def build_datasets(plan: Plan, data_dir: Path, on_data: OnData | None = None) -> None:
+def build_datasets(
+    plan: Plan, data_dir: Path, on_data: OnData | None = None, watcher: "Watcher | None" = None
+) -> None:
     """Every split that the arms of `plan` train on, validate with or are confirmed on.
 
     A search over settings of the task makes more data, which the trial that needs it first builds.
     Raises InputError for data that cannot be made or read as asked.
     """
-    from trainables.data.store import open_split
-    from trainables.tasks import splits, task_config, task_name
+    from trainables.data.progress import Watcher, watched_by
+    from trainables.tasks import task_name
 
-    tasks = {canonical(arm.settings["task"]): arm.settings["task"] for arm in plan.arms}
     confirmed = plan.confirm.splits if plan.confirm is not None else ()
-    wanted = []
-    for raw in tasks.values():
-        config = task_config(raw)
-        stored = [info for info in splits(config) if not info.streamed]
-        wanted += [(config, each.name) for each in stored if each.role != "test" or each.name in confirmed]
-    for ready, (config, name) in enumerate(wanted):
-        if on_data is not None:
-            on_data(task_name(config), name, ready, len(wanted))
-        try:
-            open_split(config, name, data_dir)
-        except ValueError as error:
-            raise InputError(f"the split {name} of {task_name(config)} cannot be made: {error}") from error
+    raw_tasks = (arm.settings["task"] for arm in plan.arms)
+    wanted = [
+        (config, info.name)
+        for config, infos in needed(raw_tasks, confirmed)
+        for info in infos
+        if not info.streamed
+    ]
+    with watched_by(watcher or Watcher()):
+        for ready, (config, name) in enumerate(wanted):
+            if on_data is not None:
+                on_data(task_name(config), name, ready, len(wanted))
+            made(config, name, data_dir)
     if on_data is not None and wanted:
         on_data(task_name(wanted[-1][0]), wanted[-1][1], len(wanted), len(wanted))
+
+
+def needed(
+    raw_tasks: Iterable[Mapping[str, Any]], confirmed: Sequence[str]
+) -> "Iterator[tuple[Settings, list[SplitInfo]]]":
+    """Each different task with the splits that a sweep reads of it, those not stored among them."""
+    from trainables.tasks import splits, task_config
+
+    for raw in {canonical(raw): raw for raw in raw_tasks}.values():
+        config = task_config(raw)
+        yield config, [info for info in splits(config) if info.role != "test" or info.name in confirmed]
+
+
+def made(config: "Settings", split: str, data_dir: Path) -> "Split":
+    """The split, built first if it is not there. Raises InputError, DataError for the disk."""
+    from trainables.data.store import open_split
+    from trainables.tasks import task_name
+
+    try:
+        return open_split(config, split, data_dir)
+    except ValueError as error:
+        raise InputError(f"the split {split} of {task_name(config)} cannot be made: {error}") from error

@@ -8,6 +8,7 @@ from pathlib import Path
 import typer
 
 from orchestrator.cli.main import app
+from tests.support.commands import every_command
 
 FROZEN = Path(__file__).parents[1] / "golden" / "commands.txt"
 
@@ -15,7 +16,7 @@ FROZEN = Path(__file__).parents[1] / "golden" / "commands.txt"
 def surface():
     """One block a command: its arguments in order, its options by name, with defaults."""
     blocks = []
-    for name, command in sorted(typer.main.get_command(app).commands.items()):
+    for name, command in sorted(every_command(typer.main.get_command(app)).items()):
         arguments = [each for each in command.params if each.param_type_name == "argument"]
         options = [each for each in command.params if each.param_type_name == "option"]
         blocks.append("\n".join([name, *map(_argument, arguments), *sorted(map(_option, options))]))

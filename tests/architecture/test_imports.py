@@ -20,10 +20,10 @@ ONLY_IN = {
     "optuna": ["orchestrator/conductor/samplers.py"],
     "sqlalchemy": ["orchestrator/ledger/*.py"],
     "typer": ["orchestrator/cli/*.py"],
-    "matplotlib": ["orchestrator/report/*.py"],
+    "matplotlib": ["orchestrator/report/*.py", "orchestrator/cli/data_figure.py"],
     "pytest": ["orchestrator/pytest_plugin.py"],
 }
-CALLED_ELSE = {"pyyaml": "yaml"}
+CALLED_ELSE = {"pyyaml": "yaml", "scikit_learn": "sklearn"}
 PARTS_OF_PYDANTIC = ("annotated_types", "pydantic_core")
 HEAVY = {"torch", "ray", "mlflow", "optuna"}
 ALL_HEAVY = HEAVY | {"sqlalchemy", "pyarrow", "numpy", "scipy", "pandas", "matplotlib"}

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 COMMAND = Path(sys.executable).with_name("haltsweep")
 PATIENCE_S = 500.0
@@ -100,6 +101,15 @@ class Shell:
             finally:
                 if process.poll() is None:
                     os.killpg(process.pid, signal.SIGKILL)
+
+
+def every_command(group: Any, before: str = "") -> dict[str, Any]:
+    """The commands of a group and of the groups in it, by full name, e.g. `data build`."""
+    found: dict[str, Any] = {}
+    for name, command in group.commands.items():
+        inner = hasattr(command, "commands")
+        found |= every_command(command, f"{before}{name} ") if inner else {f"{before}{name}": command}
+    return found
 
 
 def answer(process: "subprocess.Popen[str]") -> Answer:

@@ -51,6 +51,11 @@ class Split:
         return {label: count for label, count in enumerate(counts.tolist()) if count}
 
     @property
+    def answer_lengths(self) -> np.ndarray | None:
+        """Tokens of each answer without its end (int64), where answers are written; None elsewhere."""
+        return np.diff(self._bounds) if self._kind == "answer" else None
+
+    @property
     def majority_rate(self) -> float:
         """Share of the commonest label, or whole answer: the accuracy of always giving it."""
         if self._kind == "answer":

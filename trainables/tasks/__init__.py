@@ -44,6 +44,17 @@ def splits(config: Settings) -> tuple[SplitInfo, ...]:
     return task_module(task_name(config)).splits(config)
 
 
+def label_names(config: Settings) -> tuple[str, ...]:
+    """What each class, or each token of an answer, is called; its number where the task does not say.
+
+    A task that knows better has a function `label_names(config)`.
+    """
+    names: Callable[[Settings], tuple[str, ...]] | None = getattr(
+        task_module(task_name(config)), "label_names", None
+    )
+    return tuple(map(str, range(shape(config).num_classes))) if names is None else names(config)
+
+
 def source_digest(module: TaskModule, config: Settings) -> str | None:
     """Hash of the files that the task reads, None for one that is generated.
 

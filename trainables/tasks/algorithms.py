@@ -110,6 +110,11 @@ def shape(config: Config) -> TaskShape:
     )
 
 
+def label_names(config: Config) -> tuple[str, ...]:
+    """The end of an answer and its symbols: ids of answers come first."""
+    return WORDS[: shape(config).num_classes]
+
+
 def splits(config: Config) -> tuple[SplitInfo, ...]:
     """train (never stored), valid, and for each of `test_lengths` e.g. length-30."""
     short = _input_lengths(config, 1, _length_max(config))

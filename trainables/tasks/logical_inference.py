@@ -75,6 +75,12 @@ def shape(config: Config) -> TaskShape:  # noqa: ARG001 the same for all setting
     )
 
 
+def label_names(config: Config) -> tuple[str, ...]:  # noqa: ARG001 the same for all settings
+    """The signs of the published files, in words."""
+    words = ("independent", "equivalent", "entails", "is entailed", "negation", "alternation", "cover")
+    return tuple(f"{sign} {word}" for sign, word in zip(RELATIONS, words, strict=True))
+
+
 def splits(config: Config) -> tuple[SplitInfo, ...]:
     """train, valid, held-out where a pattern is, operators-0 .. operators-12 (12 or more)."""
     pool = 3, 2 * longest(TRAIN_OPERATORS_MAX) + 1

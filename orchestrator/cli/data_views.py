@@ -1,0 +1,171 @@
+"""Data sets in words: tables and small histograms for terminals, plain values for scripts."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from orchestrator.cli.subjects import Subject
+from trainables.data.facts import Example, Facts, examples, of_batch, of_split
+from trainables.data.inventory import Found
+from trainables.data.order import batch_indices
+from trainables.data.protocol import SplitInfo
+from trainables.data.split import Split
+from trainables.tasks import stream
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+SEED = 0
+"""Whose order examples are taken from, and whose batch is drawn."""
+DRAWN = 512
+"""Samples of the batch that stands for a streamed split."""
+BLOCKS = " ▁▂▃▄▅▆▇█"
+COLUMNS = 40
+LABELS_SHOWN = 12
+TEXT_SHOWN = 400
+"""Characters of an example on a terminal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A split as it is shown."""
+
+    subject: Subject
+    info: SplitInfo
+    facts: Facts
+    examples: tuple[Example, ...]
+    content_hash: str
+    """Empty for a streamed split."""
+
+    @property
+    def title(self) -> str:
+        """`listops/train`."""
+        return f"{self.subject.name}/{self.info.name}"
+
+
+def shown(subject: Subject, info: SplitInfo, split: Split | None, wanted: int) -> Shown:
+    """What is shown of a split; None stands for one that is drawn anew for every batch."""
+    if split is None:
+        batch = stream(subject.config, DRAWN, SEED, subject.steps - 1)
+        rows = tuple(examples(batch, subject.config))[:wanted]
+        return Shown(subject, info, of_batch(batch, subject.config), rows, "")
+    facts = of_split(split, subject.config, info.role, subject.batch_size)
+    rows = ()
+    if wanted:
+        chosen = batch_indices(len(split), min(wanted, len(split)), SEED, 0)
+        rows = tuple(examples(split.batch(chosen), subject.config))
+    return Shown(subject, info, facts, rows, split.content_hash)
+
+
+def as_plain(each: Shown) -> dict[str, Any]:
+    """For scripts."""
+    lengths, facts = each.facts.lengths, each.facts
+    values, counts = np.unique(lengths, return_counts=True)
+    return {
+        "task": each.subject.config.model_dump(mode="json"),
+        "split": each.info.name,
+        "role": each.info.role,
+        "streamed": each.info.streamed,
+        "content_hash": each.content_hash or None,
+        "examples": len(lengths),
+        "tokens": int(lengths.sum()),
+        "lengths": dict(zip(map(str, values.tolist()), counts.tolist(), strict=True)),
+        "labels": facts.labels,
+        "floor": facts.floor,
+        "padding": {"batch_size": _batch_size(each)} | facts.padding,
+        "shown": [asdict(example) for example in each.examples],
+    }
+
+
+def _batch_size(each: Shown) -> int:
+    return DRAWN if each.info.streamed else each.subject.batch_size
+
+
+def render(found: Sequence[Shown]) -> "Iterator[RenderableType]":
+    """A table of all splits, then histograms and examples of each."""
+    from rich.text import Text
+
+    yield _table(found)
+    for each in found:
+        yield Text(f"\n{_heading(each)}", style="bold")
+        lengths = each.facts.lengths
+        yield Text(f"lengths {lengths.min()} {sparkline(lengths)} {lengths.max()}")
+        if each.facts.answer_lengths is not None:
+            answers = each.facts.answer_lengths
+            yield Text(f"answers {answers.min()} {sparkline(answers)} {answers.max()}")
+        yield Text(f"labels  {label_words(each.facts.labels)}")
+        for example in each.examples:
+            yield Text(f"{cut(example.text)}\n  = {cut(example.answer)}")
+
+
+def _heading(each: Shown) -> str:
+    if each.info.streamed:
+        return f"{each.title}, a batch of {DRAWN} drawn for step {each.subject.steps - 1:,} of seed {SEED}"
+    return each.title
+
+
+def _table(found: Sequence[Shown]) -> "RenderableType":
+    from rich.table import Table
+
+    sizes = " or ".join(map(str, sorted({each.subject.batch_size for each in found})))
+    table = Table(caption=f"padding in batches of {sizes}; splits that are not trained on are read sorted")
+    for header in ("split", "role"):
+        table.add_column(header, no_wrap=True)
+    for header in ("examples", "tokens", "shortest", "median", "mean", "longest", "floor", "padding"):
+        table.add_column(header, justify="right", no_wrap=True)
+    for each in found:
+        table.add_row(*_cells(each))
+    return table
+
+
+def _cells(each: Shown) -> Iterator[str]:
+    lengths, facts = each.facts.lengths, each.facts
+    yield each.title
+    yield each.info.role
+    yield "endless" if each.info.streamed else f"{len(lengths):,}"
+    yield "endless" if each.info.streamed else f"{lengths.sum():,}"
+    yield str(lengths.min())
+    yield f"{np.median(lengths):g}"
+    yield f"{lengths.mean():.1f}"
+    yield str(lengths.max())
+    yield f"{facts.floor:.1%}"
+    yield ", ".join(f"{order} {share:.1%}" for order, share in facts.padding.items())
+
+
+def sparkline(values: np.ndarray) -> str:
+    """A histogram of whole numbers in one line; what occurs at all is seen."""
+    low, high = int(values.min()), int(values.max())
+    columns = min(COLUMNS, high - low + 1)
+    counts, _ = np.histogram(values, bins=columns, range=(low, high + 1))
+    heights = np.ceil(counts / counts.max() * (len(BLOCKS) - 1)).astype(int)
+    return "".join(BLOCKS[height] for height in heights)
+
+
+def label_words(labels: Mapping[str, int]) -> str:
+    """Shares in the order of classes; the commonest ones where there are many."""
+    total = sum(labels.values())
+    chosen = list(labels.items())
+    if len(chosen) > LABELS_SHOWN:
+        chosen = sorted(chosen, key=lambda item: -item[1])[:LABELS_SHOWN]
+    words = [f"{name}: {count / total:.1%}" for name, count in chosen]
+    more = len(labels) - len(chosen)
+    return ", ".join(words) + (f", and {more:,} more" if more else "")
+
+
+def cut(text: str) -> str:
+    """At most `TEXT_SHOWN` characters of it."""
+    left = len(text) - TEXT_SHOWN
+    return text if left <= 0 else f"{text[:TEXT_SHOWN]} ... and {left:,} characters more"
+
+
+def line_of(found: Found, *, removed: bool) -> str:
+    """One line of `haltsweep data verify`."""
+    verdict = f"{found.verdict}, removed" if removed else found.verdict
+    return f"{verdict}: {found.path}: " + (found.reason or f"{found.size:,} bytes, {found.content_hash}")
+
+
+def found_as_plain(found: Found, *, removed: bool) -> dict[str, Any]:
+    """The same for scripts."""
+    return asdict(found) | {"path": str(found.path), "removed": removed}

@@ -1,0 +1,369 @@
+"""`haltsweep data build`, `show` and `verify`, as people use and misuse them."""
+
+import errno
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from matplotlib import image
+
+from orchestrator.cli import building, console
+from orchestrator.cli.building import Bars
+from orchestrator.cli.data_views import LABELS_SHOWN, TEXT_SHOWN, cut, label_words, sparkline
+from orchestrator.cli.subjects import STEPS_UNKNOWN, subjects
+from orchestrator.errors import InputError
+from tests.support.commands import TINY
+from tests.support.logs import Clock
+from trainables.data import store
+from trainables.data.progress import tell, tell_waiting
+
+SMALL = ("trees=400", "near_iid_examples=20", "valid_examples=20", "test_examples=10", "length_ranges=[]")
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(autouse=True)
+def spec(tmp_path):
+    (tmp_path / "tiny.yaml").write_text(TINY)
+
+
+def files(folder):
+    return {path.name for path in folder.rglob("*") if path.is_file()}
+
+
+class TestBuild:
+    def test_a_task_with_its_settings(self, haltsweep, tmp_path):
+        told = haltsweep("data", "build", "listops", *SMALL, "--split", "valid", "--split", "near-iid")
+        assert (told.code, told.err) == (0, "")
+        line = r"listops/{0}: built in \S+ s: 20 examples, [\d,]+ bytes, \w{{32}}, data/listops/.*{0}.arrow"
+        lines = told.out.splitlines()
+        assert [
+            bool(re.fullmatch(line.format(name), text))
+            for name, text in zip(("valid", "near-iid"), lines, strict=True)
+        ] == [True, True]
+        again = haltsweep("data", "build", "listops", *SMALL, "--split", "valid")
+        assert again.out == re.sub(r"built in \S+ s", "already there", lines[0]) + "\n"
+
+    def test_a_spec_stands_for_what_launch_would_build(self, haltsweep, tmp_path):
+        told = haltsweep("data", "build", "tiny.yaml", "--data", "d")
+        assert [text.partition(":")[0] for text in told.out.splitlines()] == [
+            "listops/train",
+            "listops/valid",
+            "listops/near-iid",
+        ]
+        assert "already there" not in told.out
+        again = haltsweep("data", "build", "tiny.yaml", "--profile", "short", "--data", "d")
+        assert again.out.count("already there") == 3
+
+    def test_what_is_streamed_is_left_out_or_refused(self, haltsweep):
+        few = ("test_examples=5", "valid_examples=5", "test_lengths=[30]")
+        assert haltsweep("data", "build", "algorithms", *few).out.count("built in") == 2
+        told = haltsweep("data", "build", "algorithms", *few, "--split", "train")
+        assert told.code == 2
+        assert (
+            "the split train of algorithms is drawn anew for every batch, so it cannot be built" in told.err
+        )
+
+    @pytest.mark.parametrize(
+        ("arguments", "told"),
+        [
+            (("lstops",), "no task named 'lstops'. Did you mean 'listops'? Known: "),
+            (("lstops",), "; or name a spec file"),
+            (("nowhere.yaml",), "a spec must be there to be read, and nowhere.yaml is not"),
+            (("listops", "tres=1"), "task.tres: no field task.tres. Did you mean 'trees'?"),
+            (("listops", "trees=x"), "task.trees: must be a valid integer, got the text 'x'"),
+            (("listops", "trees"), "an override must be key=value, got 'trees'"),
+            (("listops", "trees.x=1"), "override 'trees.x=1': trees.x is nowhere: trees is not there"),
+            (("listops", "--profile", "small"), "--profile goes with a spec, got the task 'listops'"),
+            (("listops", "--split", "tain"), "listops has no split 'tain'. Known: train, valid, near-iid"),
+            (("tiny.yaml", "--profile", "shrt"), "Did you mean 'short'?"),
+            (("tiny.yaml", "baseline.task.tres=1"), "no field task.tres"),
+            (("listops", "--data", "tiny.yaml"), "the datasets must be kept in a folder"),
+            (
+                ("logical_inference", "folder=nowhere"),
+                "the split train of logical_inference cannot be made: folder must hold the files train0 .. ",
+            ),
+        ],
+    )
+    def test_bad_input_is_told_before_anything_is_written(self, haltsweep, tmp_path, arguments, told):
+        answer = haltsweep("data", "build", *arguments)
+        assert (answer.code, answer.out) == (2, "")
+        assert told in answer.err
+        assert files(tmp_path) == {"tiny.yaml"}
+
+    def test_a_malformed_file_leaves_nothing_half_built(self, haltsweep, tmp_path):
+        folder = tmp_path / "originals"
+        folder.mkdir()
+        for part in ("train", "test"):
+            for number in range(13):
+                (folder / f"{part}{number}").write_text("=\ta\ta\n")
+        (folder / "train3").write_text("=\ta\ta\n=\ta\n")
+        told = haltsweep("data", "build", "logical_inference", "folder=originals")
+        assert told.code == 2
+        assert "originals/train3, line 2: expected a relation" in told.err
+        assert {name for name in files(tmp_path / "data") if not name.endswith(".lock")} == set()
+
+    def test_a_full_disk_is_told_and_leaves_nothing(self, haltsweep, tmp_path, monkeypatch):
+        def full(_):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", full)
+            told = haltsweep("data", "build", "listops", *SMALL)
+        assert (told.code, told.out) == (1, "")
+        assert "free space that can be written, got No space left on device" in told.err
+        assert files(tmp_path / "data") == {"train.lock"}
+        assert haltsweep("data", "build", "listops", *SMALL).code == 0
+
+    def test_a_folder_that_cannot_be_written_is_told(self, haltsweep, tmp_path, monkeypatch):
+        def refused(*_, **__):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+        monkeypatch.setattr(Path, "mkdir", refused)  # a superuser may write everywhere
+        told = haltsweep("data", "build", "listops", *SMALL, "--data", "locked")
+        assert told.code == 1
+        assert re.search(r"got Permission denied for locked/listops/.*choose another data_dir", told.err)
+
+    def test_an_interrupt_leaves_nothing_half_built(self, haltsweep, tmp_path, monkeypatch):
+        def interrupted(_):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(os, "fsync", interrupted)
+        told = haltsweep("data", "build", "listops", *SMALL)
+        assert (told.code, told.out, told.err) == (130, "", "")
+        assert files(tmp_path / "data") == {"train.lock"}
+
+
+LARGER = ("trees=30000", "--split", "train")
+COMMAND = [sys.executable, "-m", "orchestrator.cli.main", "data", "build", "listops", *LARGER, "--data"]
+
+
+def started(folder):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [*COMMAND, folder],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+
+
+def answered(process):
+    out, err = process.communicate(timeout=500)
+    assert process.returncode == 0, err
+    return out.split()[-2].rstrip(",")
+
+
+@pytest.mark.slow
+def test_two_processes_at_once_and_killed_ones_end_with_one_good_copy(tmp_path, haltsweep):
+    """Killed after so much of the time that a build takes, three times; then two build at once."""
+    begin = time.monotonic()
+    straight = answered(started(tmp_path / "straight"))
+    took = time.monotonic() - begin
+    for share in (0.8, 0.9, 1.0):
+        process = started(tmp_path / "d")
+        time.sleep(took * share)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    processes = [started(tmp_path / "d") for _ in range(2)]
+    assert [answered(process) for process in processes] == [straight, straight]
+    assert files(tmp_path / "d") == {"train.arrow", "train.json", "train.lock"}
+    verified = json.loads(haltsweep("data", "verify", str(tmp_path / "d"), "--json").out)
+    assert [(each["verdict"], each["content_hash"]) for each in verified] == [("whole", straight)]
+
+
+@pytest.mark.slow
+def test_who_waits_for_another_builder_says_so(tmp_path):
+    with started(tmp_path / "first") as process:
+        answered(process)
+    home = next((tmp_path / "first/listops").iterdir())
+    lock = tmp_path / "d/listops" / home.name / "train.lock"
+    lock.parent.mkdir(parents=True)
+    with store._locked(lock):
+        process = started(tmp_path / "d")
+        assert process.stderr.readline().startswith(f"waiting for process {os.getpid()} on ")
+    answered(process)
+
+
+class TestShow:
+    def test_examples_with_answers_lengths_labels_floor_and_padding(self, haltsweep):
+        told = haltsweep("data", "show", "listops", *SMALL, "--split", "train", "--examples", "3")
+        assert (told.code, told.err) == (0, "")
+        assert re.search(
+            r"│ listops/train │ train │ +\d+ │ .* │ +\d\d\.\d% │ random [\d.]+%, bucketed [\d.]+% │", told.out
+        )
+        assert re.search(r"^lengths \d+ [▁▂▃▄▅▆▇█ ]+ \d+$", told.out, re.MULTILINE)
+        assert re.search(r"^labels  0: [\d.]+%, 1: ", told.out, re.MULTILINE)
+        assert len(re.findall(r"^(\d|\[(MIN|MAX|MED|SM) .*\])\n  = \d$", told.out, re.MULTILINE)) == 3
+
+    def test_answers_of_positions_stand_behind_their_tokens(self, haltsweep):
+        few = ("problem=copy", "test_examples=5", "valid_examples=5", "test_lengths=[20]")
+        told = haltsweep("data", "show", "algorithms", *few, "--split", "length-20", "--examples", "1")
+        (text, bits) = re.search(r"^((?:[01] ){20})>->([01]) #->", told.out, re.MULTILINE).groups()
+        assert text.split()[0] == bits
+        assert f"  = {text}#\n" in told.out
+
+    def test_labels_have_the_names_that_the_task_knows(self, haltsweep):
+        told = haltsweep("data", "show", "logical_inference", "pairs=10000", "--split", "operators-3")
+        assert "labels  # independent: " in told.out
+        assert re.search(
+            r"<sep> .*\n  = [#=<>^|v] (independent|equivalent|entails|is entailed|neg|alt|cov)", told.out
+        )
+
+    def test_a_streamed_split_shows_a_batch(self, haltsweep):
+        told = haltsweep("data", "show", "algorithms", "--split", "train")
+        assert f"algorithms/train, a batch of 512 drawn for step {STEPS_UNKNOWN - 1:,} of seed 0" in told.out
+        assert re.search(r"│ algorithms/train │ train │ +endless │ endless │ .* │ drawn [\d.]+% │", told.out)
+
+    def test_json_has_it_all(self, haltsweep):
+        told = haltsweep("data", "show", "tiny.yaml", "--json", "--examples", "1")
+        found = json.loads(told.out)
+        assert [each["split"] for each in found] == ["train", "valid", "near-iid"]
+        train = found[0]
+        assert train["examples"] == sum(train["lengths"].values()) == sum(train["labels"].values())
+        assert train["tokens"] == sum(int(length) * count for length, count in train["lengths"].items())
+        assert train["floor"] == max(train["labels"].values()) / train["examples"]
+        assert set(train["padding"]) == {"batch_size", "random", "bucketed"}
+        assert train["padding"]["batch_size"] == 8
+        assert 0 <= train["padding"]["bucketed"] < train["padding"]["random"] < 1
+        assert set(found[1]["padding"]) == {"batch_size", "sorted"}
+        assert [set(example) for example in train["shown"]] == [{"text", "answer", "length"}]
+
+    def test_the_figure_is_an_image(self, haltsweep, tmp_path):
+        told = haltsweep("data", "show", "listops", *SMALL, "--figure", "f.png", "--split", "train")
+        assert told.err == "figure: f.png\n"
+        assert image.imread(tmp_path / "f.png").shape[1] == 1350
+
+    @pytest.mark.parametrize("place", ["f.pdf", "no/such/folder/f.png"])
+    def test_a_figure_that_cannot_be_is_refused_first(self, haltsweep, tmp_path, place):
+        told = haltsweep("data", "show", "listops", *SMALL, "--figure", place)
+        assert (told.code, told.out) == (2, "")
+        assert f"--figure must be a .png file in a folder that is there, got {place}" in told.err
+        assert files(tmp_path) == {"tiny.yaml"}
+
+
+class TestVerify:
+    @pytest.fixture
+    def built(self, haltsweep, tmp_path):
+        haltsweep("data", "build", "listops", *SMALL, "--split", "valid", "--split", "near-iid")
+        return {path.stem: path for path in tmp_path.rglob("*.arrow")}
+
+    def test_whole_data(self, haltsweep, built):
+        told = haltsweep("data", "verify")
+        assert told.code == 0
+        assert told.out.splitlines()[-1] == "data: 2 whole"
+        assert re.search(r"^whole: data/.*valid\.arrow: [\d,]+ bytes, [0-9a-f]{32}$", told.out, re.MULTILINE)
+
+    def test_damage_is_told_and_removed_when_asked(self, haltsweep, built):
+        content = bytearray(built["valid"].read_bytes())
+        content[len(content) // 2] ^= 1
+        built["valid"].write_bytes(content)
+        built["near-iid"].with_suffix(".json").unlink()
+        told = haltsweep("data", "verify", "data")
+        assert told.code == 1
+        assert "damaged: " in told.out
+        assert told.out.splitlines()[-1] == "data: 1 damaged, 1 unsealed"
+        found = json.loads(haltsweep("data", "verify", "--json").out)
+        assert {(each["verdict"], each["removed"]) for each in found} == {
+            ("damaged", False),
+            ("unsealed", False),
+        }
+        told = haltsweep("data", "verify", "--remove")
+        assert told.code == 0
+        assert "damaged, removed: " in told.out
+        assert haltsweep("data", "verify").out == "data: no data\n"
+        assert haltsweep("data", "build", "listops", *SMALL, "--split", "valid").out.count("built in") == 1
+
+    def test_what_is_not_ours_is_no_fault(self, haltsweep, built, tmp_path):
+        (tmp_path / "data/notes.txt").write_text("mine")
+        told = haltsweep("data", "verify", "--remove")
+        assert told.code == 0
+        assert told.out.splitlines()[-1] == "data: 1 unknown, 2 whole"
+        assert (tmp_path / "data/notes.txt").exists()
+
+    def test_a_folder_that_is_not_there_is_refused(self, haltsweep):
+        told = haltsweep("data", "verify", "nowhere")
+        assert told.code == 2
+        assert "the datasets must be in a folder, and nowhere is not there" in told.err
+
+
+class TestBars:
+    def test_nothing_is_told_of_short_work_and_little_of_long(self, capsys):
+        console.err.cache_clear()
+        clock = Clock()
+        with Bars(clock=clock) as bars, bars.part("listops/train"):
+            for done in range(1, 41):
+                clock.now += 0.5
+                tell("trees", done * 1000, 40_000)
+        told = capsys.readouterr()
+        assert told.out == ""
+        assert told.err == "listops/train: 10% of 40,000 trees\nlistops/train: 60% of 40,000 trees\n"
+
+    def test_who_is_waited_for_is_told(self, capsys):
+        console.err.cache_clear()
+        with Bars() as bars, bars.part("listops/train"):
+            assert tell_waiting("waiting for process 1 on here")
+        assert capsys.readouterr().err == "waiting for process 1 on here\n"
+
+    def test_a_terminal_has_a_bar(self, monkeypatch, tmp_path):
+        from rich.console import Console
+
+        with (tmp_path / "screen").open("w+") as file:
+            terminal = Console(file=file, force_terminal=True, width=120, legacy_windows=False)
+            monkeypatch.setattr(building, "err", lambda: terminal)
+            with Bars() as bars, bars.part("listops/[train]"):
+                tell("trees", 1, 4)
+                bars._bars.refresh()
+        screen = re.sub(r"\x1b.*?[mlKhA]", "", (tmp_path / "screen").read_text())
+        assert re.search(r"listops/\[train\]: trees .* 25%", screen)
+
+
+def test_help_loads_nothing_heavy():
+    code = (
+        "import sys; from orchestrator.cli.main import run\n"
+        "try: run(['data', '--help'])\n"
+        "except SystemExit: pass\n"
+        "print({'torch', 'ray', 'mlflow', 'optuna', 'pyarrow', 'numpy'} & set(sys.modules), file=sys.stderr)"
+    )
+    told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert told.stderr == "set()\n"
+    assert "verify" in told.stdout
+
+
+def test_a_spec_may_be_called_like_a_task(haltsweep, tmp_path):
+    """And a spec has no suffix that it must have."""
+    shutil.copy(tmp_path / "tiny.yaml", tmp_path / "listops")
+    assert [each.batch_size for each in subjects("listops", (), None)] == [32]
+    shutil.move(tmp_path / "listops", tmp_path / "study")
+    (found,) = subjects("study", (), None)
+    assert (found.name, found.batch_size, found.steps) == ("listops", 8, 4)
+    assert [info.name for info in found.splits] == ["train", "valid", "near-iid"]
+    (found,) = subjects("study", (), None, ["lra"])
+    assert [info.name for info in found.splits] == ["lra"]
+    with pytest.raises(InputError, match="listops has no split 'x'"):
+        subjects("study", (), None, ["x"])
+
+
+def test_small_histograms():
+    import numpy as np
+
+    assert sparkline(np.asarray([5])) == "█"
+    assert sparkline(np.asarray([1, 1, 1, 1, 1, 1, 1, 1, 3])) == "█ ▁"
+    assert len(sparkline(np.arange(1000))) == 40
+    assert label_words({"a": 3, "b": 1}) == "a: 75.0%, b: 25.0%"
+    many = {str(number): number + 1 for number in range(LABELS_SHOWN + 1000)}
+    assert label_words(many).startswith("1011: 0.2%")
+    assert label_words(many).endswith(", and 1,000 more")
+
+
+def test_long_examples_are_cut():
+    assert cut("x" * TEXT_SHOWN) == "x" * TEXT_SHOWN
+    assert cut("x" * (TEXT_SHOWN + 1234)).endswith("x ... and 1,234 characters more")

@@ -1,0 +1,106 @@
+"""What can be told of a split once it is there: lengths, labels, floor, padding, and examples as text."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from trainables.data.order import Bucketed, batch_indices, evaluation_batches, padding_share
+from trainables.data.protocol import Role
+from trainables.data.split import Split
+from trainables.settings import Settings
+from trainables.tasks import label_names, shape, task_module, task_name
+from trainables.types import NOT_ASKED, Batch
+
+POOL_BATCHES = 32
+POOLS = 32
+"""Padding is measured on at most so many pools of batches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """A split in numbers."""
+
+    lengths: np.ndarray
+    """Tokens of each example, int64."""
+    labels: dict[str, int]
+    """How often each label, or each token of an answer, is right; by name, in the order of classes."""
+    answer_lengths: np.ndarray | None
+    """Tokens of each answer without its end (int64), of tasks whose answers are written."""
+    floor: float
+    """Accuracy of always giving the commonest label, or answer."""
+    padding: dict[str, float]
+    """Share of padding in each order that the split is read in; of a drawn batch, as drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """An input with what is right, as a person would write them."""
+
+    text: str
+    """Tokens at which something is asked are followed by `->` and what it is."""
+    answer: str
+    length: int
+    """Tokens of the input."""
+
+
+def of_split(split: Split, config: Settings, role: Role, batch_size: int) -> Facts:
+    """The facts of a stored split, read in batches of `batch_size`."""
+    names = label_names(config)
+    labels = {names[label]: count for label, count in split.label_histogram.items()}
+    padding = {
+        name: padding_share(split.lengths, batches)
+        for name, batches in _orders(split.lengths, role, batch_size).items()
+    }
+    return Facts(split.lengths, labels, split.answer_lengths, split.majority_rate, padding)
+
+
+def of_batch(batch: Batch, config: Settings) -> Facts:
+    """The facts of one batch of a streamed split."""
+    lengths = batch.mask.sum(1).numpy()
+    asked = batch.labels[batch.labels != NOT_ASKED].flatten().numpy()
+    counts = np.bincount(asked)
+    names = label_names(config)
+    labels = {names[label]: int(counts[label]) for label in np.flatnonzero(counts).tolist()}
+    return Facts(
+        lengths, labels, None, counts.max() / counts.sum(), {"drawn": 1 - batch.mask.double().mean().item()}
+    )
+
+
+def _orders(lengths: np.ndarray, role: Role, batch_size: int) -> dict[str, list[np.ndarray]]:
+    """Whole pools of batches, about a pass over the data: what a split of this role is read in."""
+    if role != "train":
+        return {"sorted": list(evaluation_batches(lengths, batch_size))}
+    pools = min(POOLS, -(-len(lengths) // (batch_size * POOL_BATCHES)))
+
+    def read(indices: Callable[[int], np.ndarray]) -> list[np.ndarray]:
+        return [indices(step) for step in range(pools * POOL_BATCHES)]
+
+    return {
+        "random": read(lambda step: batch_indices(len(lengths), batch_size, 0, step)),
+        "bucketed": read(Bucketed(lengths, batch_size, 0, POOL_BATCHES).batch_indices),
+    }
+
+
+def examples(batch: Batch, config: Settings) -> Iterator[Example]:
+    """Every row of `batch` as text."""
+    names, head = label_names(config), shape(config).head
+    decode = task_module(task_name(config)).decode
+    for row, length, labels in zip(
+        batch.tokens.tolist(), batch.mask.sum(1).tolist(), batch.labels.tolist(), strict=True
+    ):
+        tokens = row[:length]
+        if head == "positions":
+            text = " ".join(
+                decode([token]) if label == NOT_ASKED else f"{decode([token])}->{names[label]}"
+                for token, label in zip(tokens, labels, strict=False)
+            )
+        else:
+            text = decode(tokens)
+        yield Example(text, _answer(labels, names, shape(config).end_id), length)
+
+
+def _answer(labels: int | list[int], names: tuple[str, ...], end_id: int | None) -> str:
+    if isinstance(labels, int):
+        return names[labels]
+    return " ".join(names[label] for label in labels if label not in (NOT_ASKED, end_id))
