@@ -34,7 +34,7 @@ TIMED_STEPS = 3
 def price(arm: Resolved, bench: Bench, trials: Mapping[str, int] | None, *, calibrate: bool) -> ArmPrice:
     """The price of `arm` with so many trials a phase. Raises InputError if a step cannot be timed here."""
     structure, system = bench.structure(arm.system), arm.system
-    step = BACKWARD * system.train.batch_size
+    step = BACKWARD * _rows(system)
     return ArmPrice(
         arm=arm.draft.name,
         trials=dict(sorted((trials or {}).items())),
@@ -55,7 +55,13 @@ def by_arm(trials: Iterable[PlannedTrial]) -> dict[str, Counter[str]]:
 
 
 def _peak_memory(system: System) -> int:
-    return peak_memory_bytes(system.model, system.shape, system.train.batch_size, system.shape.length_max)
+    return peak_memory_bytes(system.model, system.shape, _rows(system), system.shape.length_max)
+
+
+def _rows(system: System) -> int:
+    """Samples a step where all are as long as training samples may be."""
+    shape = system.shape
+    return system.train.batch_rows(max(shape.length_max, shape.answer_length_max or 0))
 
 
 def _checkpoint(system: System, structure: Structure) -> int:
@@ -68,7 +74,7 @@ def _checkpoint(system: System, structure: Structure) -> int:
 def _seconds_per_step(system: System) -> float:
     """Seconds of a training step on full-length inputs, on the device that trials would use."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    batch_size = system.train.batch_size
+    batch_size = _rows(system)
     try:
         with cpu_threads(system.train.threads):
             learner = Learner(build_model(system.model, system.shape, SEED, device), system.train, seed=SEED)

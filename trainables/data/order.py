@@ -61,6 +61,49 @@ class Bucketed:
         return np.asarray(batches[np.argsort(keys, kind="stable")])
 
 
+class TokenBatches:
+    """Batches of similar length that hold, padding counted, at most `tokens_max` tokens, or one example.
+
+    For every epoch all examples are put in a random order, sorted by length (ties keep their random order)
+    and cut into batches, which are shuffled. Where to cut depends on the lengths alone, so that every epoch
+    has as many batches and a step still tells its epoch. Every epoch reads every example once.
+    """
+
+    def __init__(self, lengths: np.ndarray, tokens_max: int, seed: int) -> None:
+        assert min(len(lengths), tokens_max) > 0, f"must be positive, got {len(lengths)=}, {tokens_max=}"
+        self._lengths = lengths
+        self._cuts = _cuts(np.sort(lengths), tokens_max)
+        self._seed = seed
+        self._made: tuple[int, np.ndarray, np.ndarray] | None = None  # the epoch last read
+
+    def __len__(self) -> int:
+        """Batches of an epoch."""
+        return len(self._cuts) - 1
+
+    def batch_indices(self, step: int) -> np.ndarray:
+        """Indices (int64) of the examples of the 0-based `step`."""
+        epoch, place = divmod(step, len(self))
+        if self._made is None or self._made[0] != epoch:
+            order = _shuffled(len(self._lengths), self._seed, epoch)
+            keys = numpy_stream(self._seed, "order", "batches", epoch).bit_generator.random_raw(len(self))
+            by_length = order[np.argsort(self._lengths[order], kind="stable")]
+            self._made = epoch, by_length, np.argsort(keys, kind="stable")
+        _, by_length, batches = self._made
+        start, stop = self._cuts[batches[place] : batches[place] + 2]
+        indices: np.ndarray = by_length[start:stop]
+        return indices
+
+
+def _cuts(ascending: np.ndarray, tokens_max: int) -> np.ndarray:
+    """Where each batch of `TokenBatches` begins, and at the end where the last one stops."""
+    cuts = [0]
+    while (start := cuts[-1]) < len(ascending):
+        most = ascending[start : start + max(1, tokens_max // int(ascending[start]))]
+        padded = np.arange(1, len(most) + 1) * most  # tokens of a batch that ends here
+        cuts.append(start + max(1, int(np.count_nonzero(padded <= tokens_max))))
+    return np.asarray(cuts)
+
+
 def evaluation_batches(
     lengths: np.ndarray, batch_size: int, tokens_max: int | None = None
 ) -> Iterator[np.ndarray]:

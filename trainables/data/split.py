@@ -45,6 +45,11 @@ class Split:
         return np.diff(self._offsets).astype(np.int64)
 
     @cached_property
+    def sizes(self) -> np.ndarray:
+        """Tokens of each example, or of its answer with the end if these are more (int64)."""
+        return np.maximum(self.lengths, np.diff(self._bounds) + 1) if self._kind == "answer" else self.lengths
+
+    @cached_property
     def label_histogram(self) -> dict[int, int]:
         """How often each label that occurs is the answer, or each token stands in one, ends not counted."""
         counts = np.bincount(self._answers[self._answers != NOT_ASKED])

@@ -25,6 +25,9 @@ class TrainConfig(Settings):
     """Optimiser steps in all."""
     batch_size: PositiveInt = 32
     """Samples a step. Every batch is full: one may begin in one pass over the data and end in the next."""
+    batch_tokens: PositiveInt | None = None
+    """Tokens a step in place of samples: as many samples of like length as fit with their padding, where the
+    longer of input and answer counts, but at least one. Needs order `bucketed`."""
     order: Literal["random", "bucketed"] = "random"
     """`bucketed` puts samples of like length together (less padding) and shuffles the batches."""
 
@@ -88,6 +91,10 @@ class TrainConfig(Settings):
                 f"warmup_steps must be 0 with schedule 'constant', got {self.warmup_steps}: "
                 "choose schedule 'warmup' (then constant), 'rsqrt', 'linear' or 'cosine'"
             )
+        if self.batch_tokens is not None and self.order != "bucketed":
+            raise ValueError(
+                f"batch_tokens needs order 'bucketed', got {self.order!r}: set it or give batch_size instead"
+            )
         if self.warmup_steps > self.steps:
             raise ValueError(
                 f"warmup_steps must be at most steps, got warmup_steps={self.warmup_steps} and "
@@ -99,6 +106,10 @@ class TrainConfig(Settings):
                 "drop it or change the schedule"
             )
         return self
+
+    def batch_rows(self, length: int) -> int:
+        """Samples a step where all have `length` tokens."""
+        return self.batch_size if self.batch_tokens is None else max(1, self.batch_tokens // length)
 
 
 def train_config(raw: Mapping[str, Any]) -> TrainConfig:

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from trainables.assembly import build_model
-from trainables.data.order import Bucketed, batch_indices, evaluation_batches
+from trainables.data.order import Bucketed, TokenBatches, batch_indices, evaluation_batches
 from trainables.data.split import Split
 from trainables.data.store import open_split
 from trainables.protocol import Job
@@ -65,6 +65,8 @@ class Sources:
     @cached_property
     def _order(self) -> Callable[[int], np.ndarray]:
         size, seed = self._config.batch_size, self._job.seed
+        if self._config.batch_tokens is not None:
+            return TokenBatches(self._train.sizes, self._config.batch_tokens, seed).batch_indices
         if self._config.order == "bucketed":
             return Bucketed(self._train.lengths, size, seed).batch_indices
         examples = len(self._train)  # not `self`: what refers to itself is freed late

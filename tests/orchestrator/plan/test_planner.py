@@ -171,6 +171,16 @@ def test_a_batch_too_slow_to_time_is_extrapolated(monkeypatch: pytest.MonkeyPatc
     assert plan(asked, calibrate=True).prices[0].seconds_per_step == pytest.approx(52.0)
 
 
+def test_batches_of_tokens_are_priced_as_so_many_long_samples() -> None:
+    """Strings of at most 12 symbols, whose answers have an end besides."""
+    task = {"name": "transduction", "length_max": 12}
+    prices = []
+    for train in ({"batch_size": 4}, {"batch_tokens": 4 * 13 + 12, "order": "bucketed"}):
+        asked = spec(baseline={**baseline(), "task": task, "train": {"steps": 5, **train}})
+        prices.append(plan(asked).prices[0])
+    assert prices[0] == prices[1]
+
+
 def test_calibration_adds_seconds_and_nothing_else() -> None:
     asked = one_arm({"model.gate": False}, baseline={**baseline(), "train": {"steps": 5, "batch_size": 20}})
     timed, plain = plan(asked, calibrate=True), plan(asked)

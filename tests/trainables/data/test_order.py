@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainables.data import order
-from trainables.data.order import Bucketed, batch_indices, evaluation_batches, padding_share
+from trainables.data.order import Bucketed, TokenBatches, batch_indices, evaluation_batches, padding_share
 
 sizes = st.integers(1, 40)
 seeds = st.integers(0, 2**40)
@@ -87,6 +87,56 @@ def test_batches_of_a_pool_are_shuffled() -> None:
 def test_pools_must_be_positive() -> None:
     with pytest.raises(AssertionError, match="must be positive, got batch_size=4, pool_batches=0"):
         Bucketed(np.ones(3), 4, 0, pool_batches=0)
+
+
+def tokens_of(batch: np.ndarray, lengths: np.ndarray) -> int:
+    return len(batch) * int(lengths[batch].max())
+
+
+@given(lengths_, st.integers(1, 500), seeds, st.integers(0, 3))
+def test_batches_of_tokens_hold_as_many_examples_as_fit(
+    lengths: np.ndarray, tokens_max: int, seed: int, epoch: int
+) -> None:
+    order = TokenBatches(lengths, tokens_max, seed)
+    steps = range(epoch * len(order), (epoch + 1) * len(order))
+    batches = [order.batch_indices(step) for step in steps]
+    assert sorted(np.concatenate(batches).tolist()) == list(range(len(lengths)))
+    assert all(len(batch) == 1 or tokens_of(batch, lengths) <= tokens_max for batch in batches)
+    batches.sort(key=lambda batch: (int(lengths[batch].max()), int(lengths[batch].min())))
+    for batch, longer in pairwise(batches):
+        assert lengths[batch].max() <= lengths[longer].min()
+        assert (len(batch) + 1) * lengths[longer].min() > tokens_max, "one more would have fitted"
+
+
+def test_a_step_of_tokens_depends_on_nothing_before_it() -> None:
+    lengths = np.arange(1, 90) % 17 + 1
+    steps = [5, 100, 5, 0, 31, 100]
+    one, fresh = TokenBatches(lengths, 60, 3), TokenBatches(lengths, 60, 3)
+    read = [one.batch_indices(step).tolist() for step in steps]
+    assert (read[0], read[1]) == (read[2], read[5])
+    assert [fresh.batch_indices(step).tolist() for step in reversed(steps)] == read[::-1]
+    other = TokenBatches(lengths, 60, 4)
+    assert [other.batch_indices(step).tolist() for step in steps] != read
+
+
+def test_batches_of_tokens_are_shuffled_and_made_anew_in_every_epoch() -> None:
+    """Odds of failing: two random orders of ten examples of one length or of ten batches are the same."""
+    order = TokenBatches(np.repeat([1, 2], [20, 20]), 8, 0)
+    assert len(order) == 3 + 5
+    epochs = [[order.batch_indices(epoch * 8 + place) for place in range(8)] for epoch in range(2)]
+    assert [len(batch) for batch in epochs[0]] != sorted(len(batch) for batch in epochs[0])[::-1]
+    batches = [{frozenset(batch.tolist()) for batch in epoch} for epoch in epochs]
+    assert not batches[0] & batches[1]
+
+
+def test_order_of_tokens_is_pinned() -> None:
+    order = TokenBatches(np.asarray([3, 1, 2, 2, 5, 1, 9]), 6, 0)
+    assert [order.batch_indices(step).tolist() for step in range(5)] == [[2, 0], [6], [4], [1, 5, 3], [2, 0]]
+
+
+def test_tokens_must_be_positive() -> None:
+    with pytest.raises(AssertionError, match=r"must be positive, got len\(lengths\)=3, tokens_max=0"):
+        TokenBatches(np.ones(3), 0, 0)
 
 
 @given(lengths_, st.integers(1, 8), st.none() | st.integers(1, 400))

@@ -188,6 +188,12 @@ def test_answers_have_an_end_and_padding_of_their_own(examples: list[Asking], da
 
 
 @given(asking_rows)
+def test_an_example_takes_the_room_of_its_longer_side(examples: list[Asking]) -> None:
+    split = Split(answer_table(examples), PAD, "", END)
+    assert split.sizes.tolist() == [max(len(tokens), len(answer) + 1) for tokens, answer in examples]
+
+
+@given(asking_rows)
 def test_floor_of_answers_is_that_of_the_commonest_whole_one(examples: list[Asking]) -> None:
     split = Split(answer_table(examples), PAD, "")
     answers = [answer for _, answer in examples]

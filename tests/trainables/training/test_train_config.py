@@ -49,12 +49,22 @@ def test_settings_survive_json() -> None:
             {"schedule": "rsqrt", "warmup_steps": 11},
             "warmup_steps must be at most steps, got warmup_steps=11 and steps=10",
         ),
+        (
+            {"batch_tokens": 100},
+            "batch_tokens needs order 'bucketed', got 'random': set it or give batch_size",
+        ),
         ({"onecycle_beta1": True}, "onecycle_beta1 needs schedule 'linear', got 'constant'"),
     ],
 )
 def test_wrong_settings_are_refused(wrong: dict[str, object], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         train_config({"steps": 10, **wrong})
+
+
+def test_tokens_are_so_many_rows() -> None:
+    config = train_config({"steps": 1, "batch_tokens": 100, "order": "bucketed", "batch_size": 7})
+    assert [config.batch_rows(length) for length in (1, 30, 100, 101)] == [100, 3, 1, 1]
+    assert train_config({"steps": 1, "batch_size": 7}).batch_rows(30) == 7
 
 
 def test_every_field_says_what_it_is() -> None:

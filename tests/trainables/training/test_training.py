@@ -129,6 +129,20 @@ def test_bucketed_batches_hold_less_padding(job: Any) -> None:
     assert shares[1] > shares[0]
 
 
+def test_batches_of_tokens_have_room_for_input_and_answer(tmp_path: Path) -> None:
+    """Answers are one longer than inputs: their end."""
+    from tests.oracles.transduction_solver import SMALL
+
+    train = {"steps": 1, "batch_tokens": 42, "order": "bucketed"}
+    one = Job({"task": SMALL, "model": GUT, "train": train}, seed=1, data_dir=tmp_path)
+    sources = Sources(one, train_config(train), torch.device("cpu"))
+    batches = [sources.train_batch(step) for step in range(30)]
+    rooms = [batch.labels.numel() for batch in batches]
+    assert all(room <= 42 for room in rooms)
+    assert all(batch.labels.shape[1] > batch.tokens.shape[1] for batch in batches)
+    assert {len(batch.tokens) for batch in batches} >= {6, 7}
+
+
 def test_valid_examples_are_the_same_for_every_seed(job: Any) -> None:
     def labels(seed: int, limit: int | None) -> list[list[int]]:
         one = job(seed=seed, valid_examples=limit, eval_batch_size=7)
