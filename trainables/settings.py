@@ -18,6 +18,8 @@ class ModelSettings(Settings):
     """Size of a token's state."""
     dropout: float = Field(default=0.1, ge=0, lt=1)
     """Share of elements dropped after embedding, attention and inside feed-forwards."""
+    readout_dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Share of elements dropped of what the readout reads, and again inside it."""
 
 
 class AnswerSettings(ModelSettings):

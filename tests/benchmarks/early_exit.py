@@ -14,6 +14,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -198,12 +199,18 @@ def check(options: argparse.Namespace) -> None:
     torch.testing.assert_close(ours.encoded.ponder, ponder, rtol=1e-3, atol=1e-3)
 
 
-def table(rows: list[dict[str, float]]) -> str:
+def table(rows: list[dict[str, Any]]) -> str:
     """Markdown."""
     heads = list(rows[0])
     lines = ["| " + " | ".join(heads) + " |", "|" + " --- |" * len(heads)]
-    lines += ["| " + " | ".join(f"{row[head]:.4g}" for head in heads) + " |" for row in rows]
+    lines += ["| " + " | ".join(_cell(row[head]) for head in heads) + " |" for row in rows]
     return "\n".join(lines)
+
+
+def _cell(value: float | str) -> str:
+    if isinstance(value, str):
+        return value
+    return str(value) if isinstance(value, int) else f"{value:.4g}"
 
 
 def main() -> None:

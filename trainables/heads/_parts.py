@@ -2,11 +2,13 @@
 
 Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dynamic Halt, App. A, and their
 published runs: embeddings start at N(0, 0.02^2), unscaled, without positions, dropout right after them; the
-readout is Linear, ReLU, Linear; two classes share one logit.
+readout is Linear, ReLU, Linear; two classes share one logit. Dropout around the first Linear is that of their
+other paper, On the Design Space Between Transformers and Recursive Neural Nets, and off elsewhere.
 """
 
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -21,16 +23,20 @@ EMBEDDING_STD = 0.02
 
 
 class Readout(nn.Module):
-    """Linear, ReLU, Linear to one logit a class, or a single one for two classes."""
+    """Drop, Linear, ReLU, Drop, Linear."""
 
-    def __init__(self, inputs: int, width: int, num_classes: int) -> None:
+    def __init__(self, inputs: int, width: int, logits: int, dropout: float) -> None:
         super().__init__()
         self.inner = Linear(inputs, width)
-        self.outer = Linear(width, num_logits(num_classes))
+        self.outer = Linear(width, logits)
+        self.inner_dropout = KeyedDropout(dropout)
+        self.outer_dropout = KeyedDropout(dropout)
 
     def forward(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "N C"]:
         """Logits."""
-        logits: Tensor = self.outer(F.relu(self.inner(x)))
+        place = torch.arange(x.shape[0], device=x.device)
+        hidden = F.relu(self.inner(self.inner_dropout(x, place)))
+        logits: Tensor = self.outer(self.outer_dropout(hidden, place))
         return logits
 
 
@@ -42,7 +48,8 @@ class TokenModel(nn.Module):
         self.embedding = Vector(shape.vocabulary_size, config.width, std=EMBEDDING_STD)
         self.embedding_dropout = KeyedDropout(config.dropout)
         self.encoder = encoder
-        self.readout = Readout(features * config.width, config.width, shape.num_classes)
+        logits = num_logits(shape.num_classes)
+        self.readout = Readout(features * config.width, config.width, logits, config.readout_dropout)
 
     def embed(self, tokens: Int[Tensor, "N S"]) -> Float[Tensor, "N S D"]:
         """What the encoder reads."""

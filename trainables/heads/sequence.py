@@ -14,9 +14,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from trainables.heads._parts import EMBEDDING_STD, judge
+from trainables.heads._parts import EMBEDDING_STD, Readout, judge
 from trainables.layers.dropout import KeyedDropout
-from trainables.layers.linear import Linear, Vector
+from trainables.layers.linear import Vector
 from trainables.layers.packing import put, take
 from trainables.layers.precision import sum_dtype
 from trainables.layers.tokens import batch_places
@@ -41,20 +41,6 @@ class Embedding(nn.Module):
         return x
 
 
-class Readout(nn.Module):
-    """Linear, ReLU, Linear to one logit an answer token."""
-
-    def __init__(self, width: int, num_classes: int) -> None:
-        super().__init__()
-        self.inner = Linear(width, width)
-        self.outer = Linear(width, num_classes)
-
-    def forward(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "M C"]:
-        """Logits."""
-        logits: Tensor = self.outer(F.relu(self.inner(x)))
-        return logits
-
-
 class Model(nn.Module):
     """An encoder of inputs, a decoder of answers, and the words of both."""
 
@@ -74,7 +60,9 @@ class Model(nn.Module):
         self.answer = Embedding(table, config.dropout)
         self.decoder = decoder
         tied = getattr(config, "tied_output", False)
-        self.readout = None if tied else Readout(config.width, shape.num_classes)
+        self.readout = None
+        if not tied:
+            self.readout = Readout(config.width, config.width, shape.num_classes, config.readout_dropout)
 
     def forward(self, batch: Batch) -> Output:
         """Loss and hits of each answer when its right beginning is known."""

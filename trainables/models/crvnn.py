@@ -8,6 +8,8 @@ Published systems as settings (what is not named is the default, which is that o
     CRvNN                              {}
     CRvNN as first published           transition_features: 64, shared_norm: true,
                                        halt: {threshold: 0.01, penalty: true}
+      its dropouts on ListOps          dropout: 0.3, cell_dropout: 0.1, readout_dropout: 0.2
+      its dropouts on logical inference  readout_dropout: 0.3
     with the retriever of Eq. 13       retriever: product
     - modulation                       modulated: false
     - transition features              transition_features: null
@@ -23,6 +25,10 @@ many steps as it has tokens; the released code lets a row run one more if a long
 shapes balanced trees by the padded length. The halt penalty, -log of the last token's share of all that
 exists, is the auxiliary cost of rows that ran out of steps; `train.auxiliary_weight` is its weight, 0.01 as
 published. The representation is the state of the last token.
+
+Published are three dropouts: of inputs (embeddings, `dropout`), hidden (inside the cell, `cell_dropout`) and
+of outputs (`readout_dropout`). In the LSTM cell the hidden one falls on the logits of the gates. Departure:
+the readout is that of all models here, with a ReLU where the second source has a GELU.
 """
 
 from math import ceil, log2
@@ -74,8 +80,12 @@ class Config(ModelSettings):
     """What composes: the gated recursive cell, or a tree LSTM."""
     cell_width: int | None = Field(default=None, ge=1)
     """Inner size of the gated recursive cell; four times the width if not given."""
+    dropout: float = Field(default=0.1, ge=0, lt=1)
+    """Share of elements of embeddings dropped: the input dropout."""
     cell_dropout: float = Field(default=0.1, ge=0, lt=1)
-    """Share of elements dropped inside the cell."""
+    """Share of elements dropped inside the cell: the hidden dropout."""
+    readout_dropout: float = Field(default=0.1, ge=0, lt=1)
+    """Share of elements dropped of what the readout reads, and again inside it: the output dropout."""
     activation: Activation = "gelu"
     """Of the gated recursive cell."""
     shared_norm: bool = False

@@ -61,6 +61,8 @@ class Config(ModelSettings):
     """Inner size of the feed-forward; twice the width if not given."""
     attention_dropout: float = Field(default=0.1, ge=0, lt=1)
     """Share of elements of keys dropped."""
+    readout_dropout: float = Field(default=0.1, ge=0, lt=1)
+    """Share of elements dropped of what the readout reads, and again inside it, as in the second source."""
     geometric: bool = True
     """The nearest match wins; else a softmax over content and positions, relative or absolute by a gate."""
     direction: bool = True

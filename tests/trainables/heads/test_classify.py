@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from trainables.assembly import build_model
-from trainables.heads._parts import judge
+from trainables.heads._parts import Readout, judge
 from trainables.layers.dropout import set_dropout_context
 from trainables.types import Batch, TaskShape
 
@@ -79,3 +79,24 @@ def test_dropout_follows_the_embedding() -> None:
     set_dropout_context(model, seed=0, step=0)
     model(batch([0, 1, 2]))
     assert 0.7 < (seen[0] == 0).double().mean() < 1
+
+
+def test_readout_drops_what_it_reads_and_what_is_inside() -> None:
+    """With unit weights a one comes out as 0 where either dropout took it, as 4 where neither did."""
+    readout = Readout(64, 64, logits=64, dropout=0.5)
+    for linear in (readout.inner, readout.outer):
+        torch.nn.init.eye_(linear.weight)
+        torch.nn.init.zeros_(linear.bias)
+    set_dropout_context(readout, seed=1, step=2)
+    trained = readout(torch.ones(32, 64))
+    assert set(trained.unique().tolist()) == {0.0, 4.0}
+    # 2048 draws at odds of a quarter: six standard deviations are 0.057.
+    assert (trained > 0).float().mean().item() == pytest.approx(0.25, abs=0.06)
+    assert len({tuple(row) for row in trained.tolist()}) == 32
+    assert readout.eval()(torch.ones(2, 64)).unique().tolist() == [1.0]
+
+
+@pytest.mark.parametrize(("model", "rate"), [("transformer", 0.0), ("crvnn", 0.1), ("ndr", 0.1)])
+def test_readouts_have_their_published_dropout(model: str, rate: float) -> None:
+    readout = build_model({"name": model}, shape(3), seed=0, device="meta").readout
+    assert (readout.inner_dropout.rate, readout.outer_dropout.rate) == (rate, rate)

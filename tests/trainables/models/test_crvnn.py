@@ -30,7 +30,8 @@ def encode(score: float | None = None, **changes: Any) -> Encoded:
 def test_defaults_are_the_published_network() -> None:
     found = Config()
     assert (found.width, found.size_of_cell, found.window) == (128, 512, 5)
-    assert (found.dropout, found.cell_dropout, found.activation, found.cell) == (0.1, 0.1, "gelu", "grc")
+    assert (found.dropout, found.cell_dropout, found.readout_dropout) == (0.1, 0.1, 0.1)
+    assert (found.activation, found.cell) == ("gelu", "grc")
     assert (found.retriever, found.modulated, found.transition_features) == ("additive", True, None)
     assert found.halt is not None
     assert found.halt.model_dump() == {"threshold": 0.1, "penalty": False}

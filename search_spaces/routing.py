@@ -1,0 +1,31 @@
+"""The Neural Data Router: steps in training and in tests, and how often a copy gate is shut by chance.
+
+Sources: Csordas, Irie and Schmidhuber, "The Neural Data Router", with their released settings for ListOps
+(20 steps in training, 24 in tests, a gate dropout of 0.05); Ray Chowdhury and Caragea, "On the Design Space
+Between Transformers and Recursive Neural Nets", tables 2 and 3 (24 and 48 steps in tests on ListOps after 20,
+15 and 30 on logical inference after 15). Steps in tests cost nothing in training; `posthoc` varies them too.
+"""
+
+from search_spaces.dimensions import Choice, Constraint, Dimension, Float, Int, Space, When
+
+_TABLES = "On the Design Space Between Transformers and Recursive Neural Nets, tables 2 and 3"
+_RELEASED = "The Neural Data Router, released settings for ListOps"
+_GATED = (When("model.gate", (True,)),)
+_LIMITS = (Constraint("model.layers", "<=", "model.test_layers"),)
+
+published = Space(
+    (
+        Dimension("model.layers", Choice((15, 20)), source=_TABLES),
+        Dimension("model.test_layers", Choice((15, 24, 30, 48)), source=_TABLES),
+        Dimension("model.gate_dropout", Choice((0.05,)), _GATED, _RELEASED),
+    ),
+    _LIMITS,
+)
+wide = Space(
+    (
+        Dimension("model.layers", Int(4, 32), source="a few steps to twice the published"),
+        Dimension("model.test_layers", Int(4, 64), source="up to a third more than the published"),
+        Dimension("model.gate_dropout", Float(0.0, 0.2), _GATED, "none to four times the published"),
+    ),
+    _LIMITS,
+)

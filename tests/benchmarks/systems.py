@@ -1,0 +1,229 @@
+"""Every system at equal width, batch and length: training step, inference, memory, FLOPs, what halting saves.
+
+    python -m tests.benchmarks.systems [--quick] [--only gut crvnn] [--width 128] [--batch 32] ...
+
+Systems are found by file name; what the table below does not set is a model's default. Beside each, in the
+same run and in turns with it, stands a yardstick of the same width and depth: layers of PyTorch's own encoder
+on padded tensors, one layer again and again for systems with shared weights, as often as the slowest sequence
+of the batch needs it; for the gated universal transformer its published algorithm, written straight down,
+which breaks when the whole batch has halted. On a CPU the clock counts processor time. "Speed-up" is the
+yardstick's step over ours; "saved" is the step without early exit over the step with it.
+"""
+
+import argparse
+import os
+import platform
+from collections.abc import Callable
+from math import ceil
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
+
+from tests.benchmarks.early_exit import SHIFT, SPREAD, Straightforward, ours, table, timed, training_step
+from tests.support.tensor_memory import peak_bytes
+from trainables import catalog, costs
+from trainables.assembly import build_model, model_config
+from trainables.layers.dropout import set_dropout_context
+from trainables.types import Batch, TaskShape
+
+SHAPE = TaskShape(head="classify", vocabulary_size=18, num_classes=10, pad_id=16, length_max=100)
+SYSTEMS: dict[str, dict[str, Any]] = {
+    "gut": {"name": "universal", "max_layers": 10},
+    "ut": {
+        "name": "universal",
+        "max_layers": 10,
+        "gate": False,
+        "halt": {"unit": "token", "transition": False},
+        "pooling": "mean",
+    },
+    "gutlb": {"name": "gutlb", "max_layers": 5},
+    "ndr": {"name": "ndr", "layers": 10, "test_layers": 10},
+}
+"""Systems whose settings are not their model's defaults, or of which a model is more than one."""
+QUICK = {"width": 32, "batch": 8, "length": 32, "repeats": 3}
+UNSHARED = ("transformer", "tlb")
+MEBI, GIGA = 1 << 20, 1e9
+
+
+def systems() -> dict[str, dict[str, Any]]:
+    """Label to settings; every model file at least once."""
+    known = {raw["name"] for raw in SYSTEMS.values()}
+    return SYSTEMS | {name: {"name": name} for name in catalog.names("models") if name not in known}
+
+
+def settings(raw: dict[str, Any], options: argparse.Namespace, **more: Any) -> dict[str, Any]:
+    """All settings of a system: equal sizes, and attention weights that all stay, for the fused kernel."""
+    fields = catalog.load("models", raw["name"]).Config.model_fields
+    equal = {"width": options.width, "heads": options.heads, "attention_dropout": 0.0}
+    return {name: value for name, value in equal.items() if name in fields} | raw | more
+
+
+def build(raw: dict[str, Any], device: str = "cpu") -> nn.Module:
+    """A system under a classifier, its halting livelier than at initialisation."""
+    model = build_model(raw, SHAPE, seed=0, device=device)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("halt.outer.weight"):
+                parameter.mul_(SPREAD)
+            if name.endswith("halt.outer.bias"):
+                parameter.add_(SHIFT)
+    return model
+
+
+def batches(options: argparse.Namespace) -> Batch:
+    """Sequences of a tenth of the length to all of it, evenly."""
+    stream = torch.Generator().manual_seed(1)
+    lengths = torch.randint(
+        max(1, options.length // 10), options.length + 1, (options.batch,), generator=stream
+    )
+    lengths[0] = options.length
+    tokens = torch.randint(0, 15, (options.batch, options.length), generator=stream)
+    mask = torch.arange(options.length) < lengths[:, None]
+    labels = torch.randint(0, 10, (options.batch,), generator=stream)
+    return Batch(
+        *(part.to(options.device) for part in (tokens.masked_fill(~mask, SHAPE.pad_id), mask, labels))
+    )
+
+
+class Plain(nn.Module):
+    """PyTorch's own encoder layers, between an embedding and the same readout."""
+
+    def __init__(self, options: argparse.Namespace, depth: int, *, shared: bool) -> None:
+        super().__init__()
+        width = options.width
+        self.depth = depth
+        self.embedding = nn.Embedding(SHAPE.vocabulary_size, width)
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(
+                width, options.heads, 2 * width, 0.1, "gelu", batch_first=True, norm_first=True
+            )
+            for _ in range(1 if shared else depth)
+        )
+        for layer in self.layers:
+            layer.self_attn.dropout = 0.0
+        self.readout = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, SHAPE.num_classes))
+
+    def forward(self, batch: Batch) -> Tensor:
+        x, mask = F.dropout(self.embedding(batch.tokens), 0.1, self.training), batch.mask
+        for number in range(self.depth):
+            x = self.layers[number % len(self.layers)](x, src_key_padding_mask=~mask)
+        mean = (x * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+        return F.cross_entropy(self.readout(mean), batch.labels, reduction="none")
+
+
+def yardstick(raw: dict[str, Any], options: argparse.Namespace, depth: int) -> nn.Module:
+    """What one would write in PyTorch in an afternoon."""
+    if raw["name"] == "universal" and raw.get("gate", True):
+        return Straightforward(build(settings(raw, options, early_exit="batch"), options.device))
+    return Plain(options, depth, shared=raw["name"] not in UNSHARED).to(options.device)
+
+
+def objective(model: nn.Module, batch: Batch) -> Callable[[], Tensor]:
+    """What a training step of a system or a yardstick minimises."""
+    if isinstance(model, Plain):
+        return lambda: model(batch)
+    if isinstance(model, Straightforward):
+        return lambda: sum(model(batch))
+    return lambda: ours(model, batch)
+
+
+def counted_flops(step: Callable[[], None]) -> float:
+    """Forward and backward FLOPs as PyTorch counts them."""
+    with FlopCounterMode(display=False) as counter:
+        step()
+    return float(counter.get_total_flops())
+
+
+def inference(model: nn.Module, batch: Batch) -> Callable[[], None]:
+    """One forward pass that keeps nothing; leaves the model as it was."""
+
+    def run() -> None:
+        training = model.training
+        with torch.inference_mode():
+            model.eval()(batch)
+        model.train(training)
+
+    return run
+
+
+def measure(label: str, raw: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
+    """One row of the table."""
+    batch, full = batches(options), settings(raw, options)
+    model = build(full, options.device)
+    set_dropout_context(model, seed=0, step=0)
+    encoded = model(batch).encoded
+    halts = "early_exit" in full or _early_exit(full) is not None
+    plain = yardstick(raw, options, ceil(float(encoded.computed.max())))
+    steps = {
+        "ours": training_step(model, objective(model, batch)),
+        "plain": training_step(plain, objective(plain, batch)),
+        "inference": inference(model, batch),
+        "plain inference": inference(plain, batch),
+    }
+    if halts:
+        slow = build(settings(raw, options, early_exit="none"), options.device)
+        steps["none"] = training_step(slow, objective(slow, batch))
+    peak = peak_bytes(steps["ours"], *model.parameters())
+    flops = counted_flops(steps["ours"])
+    seconds = timed(steps, options)
+    tokens = int(batch.mask.sum())
+    estimate = costs.peak_memory_bytes(model_config(full), SHAPE, options.batch, options.length)
+    return {
+        "system": label,
+        "parameters": costs.parameters(model),
+        "kept": float(encoded.depth.mean()),
+        "run, most": float(encoded.computed.max()),
+        "step ms": 1e3 * seconds["ours"],
+        "tokens/s": tokens / seconds["ours"],
+        "speed-up": seconds["plain"] / seconds["ours"],
+        "saved": seconds["none"] / seconds["ours"] if halts else 1.0,
+        "inference ms": 1e3 * seconds["inference"],
+        "inference tokens/s": tokens / seconds["inference"],
+        "inference speed-up": seconds["plain inference"] / seconds["inference"],
+        "peak MiB": peak / MEBI,
+        "planned MiB": estimate / MEBI,
+        "GFLOP": flops / GIGA,
+        "GFLOP/s": flops / GIGA / seconds["ours"],
+        "plain GFLOP/s": counted_flops(steps["plain"]) / GIGA / seconds["plain"],
+    }
+
+
+def _early_exit(raw: dict[str, Any]) -> str | None:
+    """How the system saves work, None if nothing in it halts."""
+    config = model_config(raw)
+    return None if getattr(config, "halt", None) is None else getattr(config, "early_exit", None)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Options of this script."""
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    found.add_argument("--quick", action="store_true", help="small sizes, three rounds, under a minute")
+    found.add_argument("--only", nargs="+", choices=sorted(systems()))
+    for name, default in {"width": 128, "heads": 4, "batch": 32, "length": 100, "threads": 1}.items():
+        found.add_argument(f"--{name}", type=int, default=default)
+    found.add_argument("--warm-up", type=int, default=1)
+    found.add_argument("--repeats", type=int, default=7)
+    found.set_defaults(device="cpu")
+    return found
+
+
+def main() -> None:
+    options = parser().parse_args()
+    if options.quick:
+        vars(options).update(QUICK)
+    torch.set_num_threads(options.threads)
+    chosen = {label: raw for label, raw in systems().items() if label in (options.only or systems())}
+    rows = [measure(label, raw, options) for label, raw in chosen.items()]
+    about = vars(options) | {
+        "processor": platform.processor() or platform.machine(),
+        "torch": torch.__version__,
+        "load": os.getloadavg()[0],
+    }
+    print(f"{about}\n\n{table(rows)}")
+
+
+if __name__ == "__main__":
+    main()

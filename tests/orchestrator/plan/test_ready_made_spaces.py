@@ -1,0 +1,44 @@
+"""Every ready-made space fits the models it was made for."""
+
+import pytest
+
+from orchestrator.plan.planner import plan
+from search_spaces import catalog
+from tests.orchestrator.plan.small import BASELINE, SEARCH, spec
+
+MODELS = {
+    "crvnn": {"name": "crvnn", "width": 16},
+    "gutlb": {"name": "gutlb", "width": 16, "heads": 2},
+    "ndr": {"name": "ndr", "width": 16, "heads": 2, "layers": 6},
+    "tlb": {"name": "tlb", "width": 16, "heads": 2},
+    "transformer": {"name": "transformer", "width": 16, "heads": 2},
+    "universal": {"name": "universal", "width": 16, "heads": 2},
+}
+MADE_FOR = {
+    "chunking": ("tlb", "gutlb"),
+    "composing": ("crvnn",),
+    "depth": ("universal", "gutlb"),
+    "halting": ("universal", "gutlb"),
+    "optimiser": ("transformer",),
+    "routing": ("ndr",),
+}
+"""Space to models; one that is not here is tried on none, which fails."""
+PAIRS = [(name, model) for name in catalog.names() for model in MADE_FOR.get(name, ("nothing",))]
+
+
+@pytest.mark.parametrize("variant", ["", ".wide"])
+@pytest.mark.parametrize(("name", "model"), PAIRS)
+def test_every_dimension_can_be_searched(name: str, model: str, variant: str) -> None:
+    assert model in MODELS, f"name a model that the space {name!r} was made for"
+    task = {"name": "listops", "train_length_max": 100}
+    schedule = {"schedule": "cosine"} if name == "optimiser" else {}
+    baseline = {"task": task, "model": MODELS[model], "train": BASELINE["train"] | schedule}
+    search = {**SEARCH, "spaces": [name + variant], "also": {}, "stopper": None}
+    found = plan(spec(baseline=baseline, search=search))
+    assert found.baseline.space.paths == catalog.load(name + variant).paths
+
+
+def test_halting_is_searched_in_chunks_as_elsewhere() -> None:
+    search = {**SEARCH, "spaces": ["chunking", "halting"], "also": {}, "stopper": None}
+    found = plan(spec(baseline={**BASELINE, "model": MODELS["gutlb"]}, search=search))
+    assert set(catalog.load("halting").paths) < set(found.baseline.space.paths)
