@@ -51,7 +51,7 @@ def shown(subject: Subject, info: SplitInfo, split: Split | None, wanted: int) -
         batch = stream(subject.config, DRAWN, SEED, subject.steps - 1)
         rows = tuple(examples(batch, subject.config))[:wanted]
         return Shown(subject, info, of_batch(batch, subject.config), rows, "")
-    facts = of_split(split, subject.config, info.role, subject.batch_size)
+    facts = of_split(split, subject.config, info.role, subject.batch_size, subject.batch_tokens)
     rows = ()
     if wanted:
         chosen = batch_indices(len(split), min(wanted, len(split)), SEED, 0)

@@ -129,11 +129,13 @@ def _run(plan: "Plan", folder: SweepFolder, start: "Callable[[Watch], Finish]") 
     """Run with a live view, then report; the exit code says how it went."""
     from orchestrator.cli.progress import View
     from orchestrator.drivers.launch import Watch
+    from trainables.data.progress import Watcher
     from trainables.data.store import DataError
 
     try:
         with View(plan) as view:
-            finish = start(Watch(view.show, view.show_data, view.show_interrupt))
+            building = Watcher(view.show_build, complain)
+            finish = start(Watch(view.show, view.show_data, building, view.show_interrupt))
     except DataError as error:
         raise StoreError(f"{error}; then `{command('resume', folder)}`") from error
     _tell(folder, finish)

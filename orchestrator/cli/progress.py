@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from orchestrator.cli.building import PLAIN_EVERY_S, SHOWN_AFTER_S, share
 from orchestrator.cli.console import complain, out, say
 from orchestrator.conductor.messages import Progress
 from orchestrator.plan.types import Plan
@@ -16,9 +17,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from orchestrator.drivers.launch import Snapshot
-
-PLAIN_EVERY_S = 10.0
-"""Least time between two lines in a log."""
 
 
 def progress_of(plan: Plan, records: Sequence[Record], *, held: bool) -> tuple[Progress, ...]:
@@ -110,7 +108,8 @@ class View:
         self._began = clock()
         self._first: int | None = None
         self._told_at = -PLAIN_EVERY_S
-        self._told = ""
+        self._told = self._data = ""
+        self._data_since = self._began
         self._live: Live | None = None
 
     def __enter__(self) -> Self:
@@ -143,15 +142,25 @@ class View:
     def show_data(self, task: str, split: str, ready: int, total: int) -> None:
         """Which data are being built."""
         done = ready == total
-        text = (
-            f"data: {total} splits of {task} ready"
-            if done
-            else f"data: {task}/{split} ({ready + 1} of {total})"
-        )
+        self._data = f"data: {task}/{split} ({ready + 1} of {total})"
+        self._data_since, self._told_at = self._clock(), -PLAIN_EVERY_S
+        if done:
+            self._data = f"data: {total} splits of {task} ready"
+        if self._live is not None:
+            self._draw(self._data)
+        elif done:
+            say(self._data)
+
+    def show_build(self, what: str, done: int, total: int) -> None:
+        """How far the split is that is being built; in a log only if that takes long."""
+        text = f"{self._data}: {share(done, total)} of {total:,} {what}"
+        now = self._clock()
         if self._live is not None:
             self._draw(text)
-        elif done:
-            say(text)
+        elif (
+            done < total and now - self._data_since >= SHOWN_AFTER_S and now - self._told_at >= PLAIN_EVERY_S
+        ):
+            self._say(text, now)
 
     def show_interrupt(self) -> None:
         """The first Ctrl-C was heard."""

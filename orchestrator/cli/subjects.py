@@ -33,6 +33,8 @@ class Subject:
     batch_size: int
     steps: int
     """Optimiser steps of a training."""
+    batch_tokens: int | None = None
+    """Tokens of a batch, where batches are measured in these."""
 
     @property
     def name(self) -> str:
@@ -100,7 +102,7 @@ def _of_spec(path: Path, overrides: Sequence[str], profile: str | None, *, tests
         train = arm.system.train
         ((config, infos),) = needed([arm.system.settings["task"]], confirmed)
         chosen = splits(config) if tests else tuple(infos)
-        found.setdefault(config, Subject(config, chosen, train.batch_size, train.steps))
+        found.setdefault(config, Subject(config, chosen, train.batch_size, train.steps, train.batch_tokens))
     return list(found.values())
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.errors import InputError
 from orchestrator.identity import canonical
 from orchestrator.plan.types import Plan
+from trainables.data.progress import Watcher, watched_by
 
 if TYPE_CHECKING:
-    from trainables.data.progress import Watcher
     from trainables.data.protocol import SplitInfo
     from trainables.data.split import Split
     from trainables.settings import Settings
@@ -19,14 +19,13 @@ OnData = Callable[[str, str, int, int], None]
 
 
 def build_datasets(
-    plan: Plan, data_dir: Path, on_data: OnData | None = None, watcher: "Watcher | None" = None
+    plan: Plan, data_dir: Path, on_data: OnData | None = None, watcher: Watcher | None = None
 ) -> None:
     """Every split that the arms of `plan` train on, validate with or are confirmed on.
 
     A search over settings of the task makes more data, which the trial that needs it first builds.
     Raises InputError for data that cannot be made or read as asked.
     """
-    from trainables.data.progress import Watcher, watched_by
     from trainables.tasks import task_name
 
     confirmed = plan.confirm.splits if plan.confirm is not None else ()

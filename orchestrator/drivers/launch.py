@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from orchestrator.conductor.messages import Progress
@@ -29,6 +29,7 @@ from orchestrator.provenance import provenance
 from orchestrator.tracking.background import start_follower
 from orchestrator.tracking.mlflow_runs import check_uri
 from orchestrator.trials import OutcomeKind
+from trainables.data.progress import Watcher
 
 Driver = Literal["ray", "inline"]
 VIEW_S = 0.2
@@ -77,6 +78,8 @@ class Watch:
 
     on_change: Callable[[Snapshot], None] = lambda _: None
     on_data: OnData = lambda *_: None
+    building: Watcher = field(default_factory=Watcher)
+    """How far the split is that is being built, and who is waited for."""
     on_interrupt: Callable[[], None] = lambda: None
     """The first Ctrl-C has come: the sweep drains."""
 
@@ -150,7 +153,7 @@ def _session(
     with _opened(plan, folder, setup, origin) as run:
         try:
             if setup.workload == DEFAULT_WORKLOAD and not run.recorder.finished:
-                build_datasets(plan, setup.data_dir, means.watch.on_data)
+                build_datasets(plan, setup.data_dir, means.watch.on_data, means.watch.building)
             with interrupts(means.watch.on_interrupt) as stop:
                 run.drive(means, stop)
             run.interrupted = stop.is_set() and not run.recorder.finished

@@ -7,8 +7,10 @@ solve      text of an input (what `decode` returns) -> label, or for a task of p
            the end; written without looking at the task
 """
 
+import hashlib
 import importlib
 import inspect
+import json
 import math
 import subprocess
 import sys
@@ -115,6 +117,36 @@ def test_same_settings_same_bytes(name: str) -> None:
         check=True,
     )
     assert answer.stdout.split() == [split.content_hash for split in reversed(small(name).values())]
+
+
+HASHES = Path(__file__).parents[1] / "golden" / "data_hashes.json"
+DRAWN = ((0, 0), (1, 1000))
+"""Seeds and steps of streamed batches whose bytes are recorded."""
+
+
+def recorded(name: str) -> dict[str, object]:
+    """What tells whether the small version of a task is still the same, byte for byte."""
+    config = tasks.task_config(oracle(name).SMALL)
+    found = {info.name: split.content_hash for info, split in small(name).items()}
+    for info in tasks.splits(config):
+        for seed, step in DRAWN if info.streamed else ():
+            batch = tasks.stream(config, 16, seed, step)
+            digest = hashlib.blake2b(digest_size=16)
+            for part in (batch.tokens, batch.mask.long(), batch.labels):
+                digest.update(f"{tuple(part.shape)}".encode() + part.numpy().astype("<i8").tobytes())
+            found[f"{info.name}, seed {seed}, step {step}"] = digest.hexdigest()
+    return {"version": tasks.task_module(name).VERSION, "hashes": found}
+
+
+@each_task
+def test_bytes_are_those_recorded(name: str) -> None:
+    """Whatever the machine and the versions of Python, NumPy and PyArrow.
+
+    If this fails without a change on purpose, a library changed what a generator makes. After one on purpose:
+    raise the task's VERSION, so that no old copy is taken for the new data; then, as for a new task,
+    `python -m tests.contracts.test_tasks`, and read the diff.
+    """
+    assert json.loads(HASHES.read_text()).get(name) == recorded(name)
 
 
 @each_task
@@ -225,3 +257,7 @@ def test_a_model_trains_on_it_from_beginning_to_end(name: str, tmp_path: Path) -
         assert 0 <= metrics[f"{split}/accuracy"] <= 1
         assert 0 < metrics[f"{split}/floor"] <= 1
         assert math.isfinite(metrics[f"{split}/loss"])
+
+
+if __name__ == "__main__":
+    HASHES.write_text(json.dumps({name: recorded(name) for name in TASKS}, indent=2) + "\n")

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainables.data.order import Bucketed, batch_indices, evaluation_batches, padding_share
+from trainables.data.order import Bucketed, TokenBatches, batch_indices, evaluation_batches, padding_share
 from trainables.data.protocol import Role
 from trainables.data.split import Split
 from trainables.settings import Settings
-from trainables.tasks import label_names, shape, task_module, task_name
+from trainables.tasks import decode, label_names, shape
 from trainables.types import NOT_ASKED, Batch
 
 POOL_BATCHES = 32
@@ -44,14 +44,17 @@ class Example:
     """Tokens of the input."""
 
 
-def of_split(split: Split, config: Settings, role: Role, batch_size: int) -> Facts:
-    """The facts of a stored split, read in batches of `batch_size`."""
+def of_split(
+    split: Split, config: Settings, role: Role, batch_size: int, batch_tokens: int | None = None
+) -> Facts:
+    """The facts of a stored split, read in batches of `batch_size`, or of `batch_tokens` where these are given."""
+    orders = _orders(split.lengths, role, batch_size)
+    if role == "train" and batch_tokens is not None:
+        order = TokenBatches(split.sizes, batch_tokens, 0)
+        orders = {"by tokens": [order.batch_indices(step) for step in range(len(order))]}
     names = label_names(config)
     labels = {names[label]: count for label, count in split.label_histogram.items()}
-    padding = {
-        name: padding_share(split.lengths, batches)
-        for name, batches in _orders(split.lengths, role, batch_size).items()
-    }
+    padding = {name: padding_share(split.lengths, batches) for name, batches in orders.items()}
     return Facts(split.lengths, labels, split.answer_lengths, split.majority_rate, padding)
 
 
@@ -85,18 +88,17 @@ def _orders(lengths: np.ndarray, role: Role, batch_size: int) -> dict[str, list[
 def examples(batch: Batch, config: Settings) -> Iterator[Example]:
     """Every row of `batch` as text."""
     names, head = label_names(config), shape(config).head
-    decode = task_module(task_name(config)).decode
     for row, length, labels in zip(
         batch.tokens.tolist(), batch.mask.sum(1).tolist(), batch.labels.tolist(), strict=True
     ):
         tokens = row[:length]
         if head == "positions":
             text = " ".join(
-                decode([token]) if label == NOT_ASKED else f"{decode([token])}->{names[label]}"
+                decode(config, [token]) + ("" if label == NOT_ASKED else f"->{names[label]}")
                 for token, label in zip(tokens, labels, strict=False)
             )
         else:
-            text = decode(tokens)
+            text = decode(config, tokens)
         yield Example(text, _answer(labels, names, shape(config).end_id), length)
 
 

@@ -63,7 +63,7 @@ def open_split(config: Settings, split: str, data_dir: Path) -> Split:
                 if fault:
                     LOG.warning("%s is damaged (%s); building it again", path, fault)
                 if table is None:
-                    _write(module.build(config, split), path, address(config))
+                    _write(_built(config, split), path, address(config))
                     table, fault = open_sealed(path)
                     assert table is not None, f"what was just written must be readable: {path}: {fault}"
     except OSError as error:
@@ -73,6 +73,16 @@ def open_split(config: Settings, split: str, data_dir: Path) -> Split:
         ) from error
     shape = module.shape(config)
     return Split(table, shape.pad_id, _hash_of(table), shape.end_id)
+
+
+def _built(config: Settings, split: str) -> pa.Table:
+    """What the task makes. Raises `ValueError`, for a source that the system refuses to read as well."""
+    try:
+        return task_module(task_name(config)).build(config, split)
+    except OSError as error:
+        raise ValueError(
+            f"the files that {task_name(config)} reads must be readable, got {error}; correct that"
+        ) from error
 
 
 def split_path(config: Settings, split: str, data_dir: Path) -> Path:

@@ -1,6 +1,7 @@
 """One file a task; the file name is the name in a spec. Private helpers begin with an underscore."""
 
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from pydantic import BaseModel
@@ -53,6 +54,14 @@ def label_names(config: Settings) -> tuple[str, ...]:
         task_module(task_name(config)), "label_names", None
     )
     return tuple(map(str, range(shape(config).num_classes))) if names is None else names(config)
+
+
+def decode(config: Settings, tokens: Sequence[int]) -> str:
+    """One input as a person would write it."""
+    module = task_module(task_name(config))
+    own_words = "config" in inspect.signature(module.decode).parameters
+    written: Callable[..., str] = module.decode
+    return written(tokens, config) if own_words else written(tokens)
 
 
 def source_digest(module: TaskModule, config: Settings) -> str | None:

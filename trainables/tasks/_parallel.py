@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from trainables.data.progress import COUNTED_AT_ONCE, tell
+
 PADDING, END, UNKNOWN = "<pad>", "</s>", "<unk>"
 """Marks: ids without a word. A text that holds one of these literally has an unknown word there."""
 _TYPES = (("B", 1 << 8), ("H", 1 << 16), ("I", 1 << 32))
@@ -82,8 +84,11 @@ def read_pairs(source: Path, target: Path) -> Iterator[tuple[int, list[str], lis
 
     Raises `ValueError` for bytes that are no text and, having read all that pairs, for unequal line counts.
     """
+    size = source.stat().st_size + target.stat().st_size
     with source.open("rb") as sources, target.open("rb") as targets:
         for number, (one, other) in enumerate(zip_longest(sources, targets), start=1):
+            if number % COUNTED_AT_ONCE == 0:
+                tell("bytes", sources.tell() + targets.tell(), size)
             if one is None or other is None:
                 longer = number + sum(1 for _ in (targets if one is None else sources))
                 counts = (number - 1, longer) if one is None else (longer, number - 1)

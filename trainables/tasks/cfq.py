@@ -88,6 +88,11 @@ def shape(config: Config) -> TaskShape:
     )
 
 
+def label_names(config: Config) -> tuple[str, ...]:
+    """The words of queries."""
+    return _vocabulary(config, "tgt").entries
+
+
 def splits(config: Config) -> tuple[SplitInfo, ...]:
     """train, valid and test."""
     lengths = 2, config.question_words_max + 1

@@ -108,6 +108,11 @@ def shape(config: Config) -> TaskShape:
     )
 
 
+def label_names(config: Config) -> tuple[str, ...]:
+    """As in inputs."""
+    return tuple(decode([token]) for token in range(shape(config).num_classes))
+
+
 def splits(config: Config) -> tuple[SplitInfo, ...]:
     """train, valid, near-iid with lengths as in training, and for each of `test_lengths` e.g. length-16."""
     lengths = config.length_min, config.length_max

@@ -81,6 +81,11 @@ def shape(config: Config) -> TaskShape:
     )
 
 
+def label_names(config: Config) -> tuple[str, ...]:
+    """The pieces of both languages."""
+    return _vocabulary(config).entries
+
+
 def splits(config: Config) -> tuple[SplitInfo, ...]:
     """train, valid and test (newstest2014)."""
     return (

@@ -218,6 +218,15 @@ class TestShow:
             r"<sep> .*\n  = [#=<>^|v] (independent|equivalent|entails|is entailed|neg|alt|cov)", told.out
         )
 
+    def test_written_answers_are_words_with_lengths_of_their_own(self, haltsweep, tmp_path):
+        few = ("train_examples=60", "valid_examples=10", "test_examples=10", "--figure", "f.png")
+        told = haltsweep("data", "show", "transduction", *few, "--split", "train", "--examples", "1")
+        (text, answer) = re.search(r"^(s\d.*)\n  = (s\d.*)$", told.out, re.MULTILINE).groups()
+        assert text.split() == answer.split()[::-1]
+        assert re.search(r"^answers 3 [▁▂▃▄▅▆▇█ ]+ 12$", told.out, re.MULTILINE)
+        assert "labels  s0: " in told.out
+        assert (tmp_path / "f.png").exists()
+
     def test_a_streamed_split_shows_a_batch(self, haltsweep):
         told = haltsweep("data", "show", "algorithms", "--split", "train")
         assert f"algorithms/train, a batch of 512 drawn for step {STEPS_UNKNOWN - 1:,} of seed 0" in told.out

@@ -189,6 +189,25 @@ class TestPlainView:
             view.show_data("listops", "valid", 2, 2)
         assert said == ["data: 2 splits of listops ready"]
 
+    def test_long_builds_are_told_now_and_then(self, said):
+        clock = Clock()
+        with View(make_plan(1), clock=clock) as view:
+            for ready in range(2):
+                view.show_data("listops", "train", ready, 2)
+                for done in range(1, 16):
+                    clock.now += 1
+                    view.show_build("trees", done * 1000, 15_000)
+            view.show_data("listops", "train", 2, 2)
+            view.show(snapshot(0))
+        assert said == [
+            "[2s] data: listops/train (1 of 2): 13% of 15,000 trees",
+            "[12s] data: listops/train (1 of 2): 80% of 15,000 trees",
+            "[17s] data: listops/train (2 of 2): 13% of 15,000 trees",
+            "[27s] data: listops/train (2 of 2): 80% of 15,000 trees",
+            "data: 2 splits of listops ready",
+            "[0s] 0/10 done, 1 running, 0 pruned, 0 failed",
+        ]
+
 
 class TestLiveView:
     @pytest.fixture
@@ -222,6 +241,9 @@ class TestLiveView:
             view.show_data("listops", "valid", 1, 3)
             view._live.refresh()
             assert "data: listops/valid (2 of 3)" in screen()
+            view.show_build("trees", 1000, 4000)
+            view._live.refresh()
+            assert "data: listops/valid (2 of 3): 25% of 4,000 trees" in screen()
 
 
 def test_the_first_interrupt_is_answered(capsys, monkeypatch):

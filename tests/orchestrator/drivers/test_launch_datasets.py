@@ -8,6 +8,7 @@ from orchestrator.drivers.datasets import build_datasets
 from orchestrator.errors import InputError
 from orchestrator.plan.types import ConfirmPlan
 from tests.support.plans import make_arm, make_plan
+from trainables.data.progress import Watcher
 from trainables.data.store import split_path
 from trainables.tasks import task_config
 
@@ -36,6 +37,14 @@ def test_arms_of_one_task_share_its_data(tmp_path):
         ("listops", "valid", 1, 2),
         ("listops", "valid", 2, 2),
     ]
+
+
+def test_whoever_watches_hears_how_far_a_build_is(tmp_path):
+    told = []
+    build_datasets(
+        plan_on({**SMALL, "data_seed": 5}), tmp_path, watcher=Watcher(lambda *each: told.append(each))
+    )
+    assert told == [("trees", 400, 400)]
 
 
 def test_every_task_and_confirmed_split_is_built(tmp_path):

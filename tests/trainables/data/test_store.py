@@ -158,6 +158,17 @@ def test_a_data_dir_that_cannot_be_is_one_clear_error(tmp_path: Path) -> None:
         open_split(CONFIG, "valid", tmp_path / "file")
 
 
+def test_a_source_that_cannot_be_read_is_no_fault_of_the_data_dir(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), "originals")
+
+    monkeypatch.setattr(listops, "build", refused)
+    with pytest.raises(ValueError, match=r"files that listops reads must be readable, got .*'originals'"):
+        open_split(CONFIG, "valid", tmp_path)
+
+
 def test_an_unknown_split_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         ValueError, match=r"listops has no split 'test'\. Known: train, valid, near-iid, length-20"
