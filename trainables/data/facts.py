@@ -47,7 +47,7 @@ class Example:
 def of_split(
     split: Split, config: Settings, role: Role, batch_size: int, batch_tokens: int | None = None
 ) -> Facts:
-    """The facts of a stored split, read in batches of `batch_size`, or of `batch_tokens` where these are given."""
+    """The facts of a stored split, read in batches of so many examples, or tokens where these are given."""
     orders = _orders(split.lengths, role, batch_size)
     if role == "train" and batch_tokens is not None:
         order = TokenBatches(split.sizes, batch_tokens, 0)

@@ -246,6 +246,13 @@ class TestShow:
         assert set(found[1]["padding"]) == {"batch_size", "sorted"}
         assert [set(example) for example in train["shown"]] == [{"text", "answer", "length"}]
 
+    def test_batches_of_so_many_tokens(self, haltsweep):
+        told = haltsweep(
+            *("data", "show", "tiny.yaml", "--split", "train", "--json"),
+            *("baseline.train.batch_tokens=64", "baseline.train.order=bucketed"),
+        )
+        assert set(json.loads(told.out)[0]["padding"]) == {"batch_size", "by tokens"}
+
     def test_the_figure_is_an_image(self, haltsweep, tmp_path):
         told = haltsweep("data", "show", "listops", *SMALL, "--figure", "f.png", "--split", "train")
         assert told.err == "figure: f.png\n"
