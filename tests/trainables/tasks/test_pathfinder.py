@@ -1,0 +1,311 @@
+"""Pathfinder: what is drawn, how often, and the published images read from files."""
+
+import logging
+import os
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from pydantic import ValidationError
+
+from tests.oracles.pathfinder_solver import along, contours_of, gap
+from trainables.data.split import Split, content_hash
+from trainables.data.store import open_split, split_path
+from trainables.tasks import _paddles, pathfinder
+from trainables.tasks._contours import DISTRACTOR_PADDLES, drawings, paddles, render
+from trainables.tasks._images import PAD, PIXELS
+
+
+def built(name: str, **settings: object) -> Split:
+    table = pathfinder.build(pathfinder.Config(**settings), name)
+    return Split(table, PAD, content_hash(table))
+
+
+def test_the_ring_and_its_directions() -> None:
+    """Sixteen places three pixels away; straight on is the likeliest, backwards and sideways never chosen."""
+    assert len(_paddles.RING) == 16
+    assert np.abs(np.hypot(*_paddles.RING.T) - 3).max() < 0.5
+    weights = paddles().weights[_paddles.DEGREES :]
+    assert weights.argmax(1).tolist() == list(range(16))
+    angle = np.arctan2(*_paddles.RING.T)
+    turn = np.cos(angle[:, None] - angle)
+    np.testing.assert_allclose(weights / 2**20, np.where(turn > 0, turn, 0) ** 2, atol=1e-6)
+
+
+def test_no_sine_is_near_a_rounding_boundary() -> None:
+    """So that libraries which disagree in the last bits give the same tables: 10^-16 against 10^-4."""
+    scaled = np.sin(np.deg2rad(np.arange(360))) * 2**20
+    assert np.abs(np.abs(scaled - np.floor(scaled)) - 0.5).min() > 1e-4
+
+
+def test_a_paddle_is_two_pixels_long_and_thin() -> None:
+    """Its light is that of a line of 2 pixels, smoothed: 3 to 4 pixels in sum, wherever it points."""
+    light = paddles().image.astype(int).sum((1, 2)) / 255
+    assert paddles().image.max((1, 2)).tolist() == [255] * len(light)
+    assert 2 < light.min() < light.max() < 4.5
+    assert np.abs(np.hypot(*paddles().line.T) / 2 - 2).max() < 0.4
+
+
+@pytest.mark.parametrize("length", [6, 9, 14])
+def test_images_show_the_contours_and_nothing_else(length: int) -> None:
+    drawn = next(drawings(length, 0, "test"))
+    drawn = drawn.take(np.arange(12))
+    for number, (image, (targets, distractors)) in enumerate(
+        zip(render(drawn), contours_of(drawn), strict=True)
+    ):
+        assert [len(contour) for contour in targets] == [length, length]
+        assert {len(contour) for contour in distractors} == {length // 3}
+        assert len(distractors) <= DISTRACTOR_PADDLES // (length // 3)
+        lit = np.argwhere(image > 0)
+        dashes = [dash for contour in (*targets, *distractors) for dash in contour]
+        points = np.asarray([point for dash in dashes for point in along(dash)])
+        other = drawn.marked[number] if drawn.labels[number] else 1 - drawn.marked[number]
+        markers = np.asarray([targets[drawn.marked[number]][0][0], targets[other][-1][1]])
+        near_line = np.sqrt(((lit[:, None] - points) ** 2).sum(-1)).min(1) <= 1.3
+        near_marker = np.sqrt(((lit[:, None] - markers) ** 2).sum(-1)).min(1) <= 2.1
+        assert (near_line | near_marker).all()
+        middles = np.asarray([along(dash)[2] for dash in dashes])
+        seen = np.sqrt(((middles[:, None] - np.argwhere(image >= 95)) ** 2).sum(-1)).min(1)
+        assert seen.max() <= 0.8
+
+
+def test_brightness_is_that_of_the_contrasts() -> None:
+    """2 x 0.75 for the long contours, 2 for the short ones, 1 for markers, on a scale that ends at 2."""
+    drawn = next(drawings(9, 0, "test"))
+    drawn = drawn.take(np.arange(10))
+    for image, (targets, distractors) in zip(render(drawn), contours_of(drawn), strict=True):
+        for contours, grey in ((targets, 191), (distractors, 255)):
+            for contour in contours:
+                ends = [
+                    tuple(map(int, np.floor(np.asarray(point) + 0.5)))
+                    for dash in contour
+                    for point in along(dash)
+                ]
+                assert max(image[end] for end in ends) == grey
+
+
+def test_contours_begin_as_published() -> None:
+    """The first in the middle 4 x 4 pixels, the second 7 pixels away."""
+    tails = next(drawings(6, 0, "train")).tails.astype(int)
+    assert set(tails[:, 0].flatten().tolist()) == {14, 15, 16, 17}
+    away = np.hypot(*(tails[:, 1] - tails[:, 0]).T)
+    assert np.abs(away - 7).max() < 0.75
+
+
+def test_labels_are_balanced_and_independent_of_what_is_marked() -> None:
+    """2,450 images: a half within five standard errors of 0.0101, odds below 10^-6."""
+    drawn = next(drawings(6, 0, "train"))
+    assert len(drawn) == 2450
+    for share in (drawn.labels.mean(), drawn.marked.mean(), (drawn.labels == drawn.marked).mean()):
+        assert share == pytest.approx(0.5, abs=5 * 0.5 / np.sqrt(len(drawn)))
+
+
+def test_brightness_does_not_give_the_label_away() -> None:
+    """Light in all of an image, by label: equal within five standard errors."""
+    drawn = next(drawings(6, 0, "train"))
+    light = render(drawn).reshape(len(drawn), -1).sum(1)
+    one, other = (light[drawn.labels == label] for label in (0, 1))
+    error = np.sqrt(one.var() / len(one) + other.var() / len(other))
+    assert abs(one.mean() - other.mean()) < 5 * error
+
+
+def test_most_short_contours_find_a_place() -> None:
+    shares = [
+        (next(drawings(length, 0, "test")).distractors[:, :, 0, 2] >= 0).mean() for length in (6, 9, 14)
+    ]
+    assert shares[0] > 0.99
+    assert shares[1] > 0.97
+    assert shares[2] > 0.8
+
+
+def test_default_sizes_are_those_published() -> None:
+    infos = pathfinder.splits(pathfinder.Config())
+    assert [(info.name, info.examples) for info in infos] == [
+        ("train", 160_000),
+        ("valid", 20_000),
+        ("test", 20_000),
+    ]
+    assert {(info.length_min, info.length_max) for info in infos} == {(1024, 1024)}
+
+
+def test_content_is_pinned() -> None:
+    """If this fails, the generator changed: raise VERSION, so that no old copy is taken for the new data."""
+    found = {
+        length: built("valid", contour_length=length, valid_examples=20).content_hash for length in (6, 9, 14)
+    }
+    assert (pathfinder.VERSION, found) == (
+        1,
+        {
+            6: "3d71b0fa5d4a42cc5cf42893dec5bb63",
+            9: "4371d58c0d0e2b3a4ccc4c4ba20cab41",
+            14: "2385e0f4627ae9036ff39fd1ba730bc0",
+        },
+    )
+
+
+IMAGES = 23
+
+
+@pytest.fixture
+def originals(tmp_path: Path) -> Path:
+    """A folder in the published format, in two parts; image 7 is an empty file."""
+    folder = tmp_path / "pathfinder32"
+    place = folder / "curv_contour_length_14"
+    (place / "metadata").mkdir(parents=True)
+    for part, numbers in ((2, range(10)), (10, range(10, IMAGES))):
+        (place / f"imgs/{part}").mkdir(parents=True)
+        lines = []
+        for number in numbers:
+            file = place / f"imgs/{part}/sample_{number}.png"
+            pixels = np.full((32, 32), number, dtype=np.uint8)
+            pixels[0, 0] = 255 * (number % 2)
+            Image.fromarray(pixels).save(file)
+            lines.append(f"imgs/{part} sample_{number}.png {number} {number % 2} 1.0 14 4 2 0.5 1 1\n")
+        (place / f"metadata/{part}.npy").write_text("".join(lines))
+    (place / "imgs/2/sample_7.png").write_bytes(b"")
+    return folder
+
+
+def test_published_images_are_read(originals: Path, caplog: pytest.LogCaptureFixture) -> None:
+    found = {}
+    with caplog.at_level(logging.WARNING):
+        for name in ("train", "valid", "test"):
+            part = built(name, folder=str(originals))
+            batch = part.batch(np.arange(len(part)))
+            found[name] = batch.tokens[:, 1].tolist()
+            assert batch.labels.tolist() == [number % 2 for number in found[name]]
+            assert batch.tokens[:, 0].tolist() == [255 * (number % 2) for number in found[name]]
+            assert batch.tokens.shape[1] == PIXELS
+    assert "1 of 23 images are empty files and left out" in caplog.text
+    assert {name: len(part) for name, part in found.items()} == {"train": 16, "valid": 3, "test": 3}
+    assert sorted(number for part in found.values() for number in part) == [
+        number for number in range(IMAGES) if number != 7
+    ]
+    assert found["train"] != sorted(found["train"])
+    again = built("test", folder=str(originals), data_seed=1).batch(np.arange(3)).tokens[:, 1].tolist()
+    assert again != found["test"]
+
+
+def test_other_images_are_other_data(originals: Path, tmp_path: Path) -> None:
+    config = pathfinder.Config(folder=str(originals))
+    before = pathfinder.source_digest(config)
+    assert pathfinder.source_digest(config) == before
+    file = originals / "curv_contour_length_14/imgs/10/sample_12.png"
+    state = file.stat()
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(bytes(content))
+    os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns + 1))
+    assert pathfinder.source_digest(config) != before
+    assert pathfinder.source_digest(pathfinder.Config()) is None
+
+
+def test_what_is_missing_is_said(originals: Path, tmp_path: Path) -> None:
+    message = r"folder must hold curv_baseline/metadata/<k>\.npy and .*, got .* put the published images"
+    with pytest.raises(ValueError, match=message):
+        open_split(pathfinder.Config(folder=str(originals), contour_length=6), "train", tmp_path / "data")
+    assert not (tmp_path / "data").exists()
+    place = originals / "curv_contour_length_14"
+    (place / "imgs/2/sample_3.png").unlink()
+    with pytest.raises(ValueError, match=r"sample_3\.png must be a file that can be read, got No such file"):
+        open_split(pathfinder.Config(folder=str(originals)), "train", tmp_path / "data")
+    with pytest.raises(
+        ValueError, match=r"imgs/2/sample_3\.png is listed in .* and must be there; put it there"
+    ):
+        pathfinder.build(pathfinder.Config(folder=str(originals)), "train")
+    for file in (place / "metadata").iterdir():
+        file.unlink()
+    with pytest.raises(
+        ValueError, match=r"metadata must hold the files <k>\.npy that list the images, got none"
+    ):
+        pathfinder.build(pathfinder.Config(folder=str(originals)), "train")
+
+
+class Payload:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, ("touch payload-ran",)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"imgs/2 sample_4.png 4 2 1.0",
+        b"imgs/2 sample_4.png 4",
+        b"",
+        b"imgs/2 sample_4.exe 4 1",
+        b"../../etc sample_4.png 4 1",
+        b"/etc sample_4.png 4 1",
+        pickle.dumps(Payload()).replace(b"\n", b""),
+    ],
+)
+def test_a_malformed_line_is_shown_with_its_number(
+    originals: Path, line: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = originals / "curv_contour_length_14/metadata/2.npy"
+    lines = file.read_bytes().splitlines()
+    lines[4] = line
+    file.write_bytes(b"\n".join(lines))
+    config = pathfinder.Config(folder=str(originals))
+    with pytest.raises(ValueError, match=r"2\.npy, line 5: expected folder, file \(\.png\), number, label"):
+        pathfinder.build(config, "train")
+    with pytest.raises(ValueError, match=r"2\.npy, line 5: expected"):
+        open_split(config, "train", tmp_path / "data")
+    assert not (tmp_path / "data").exists()
+    assert not (tmp_path / "payload-ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"GIF89a no image", r"sample_1\.png: expected a PNG image, got cannot identify"),
+        (
+            None,
+            r"sample_1\.png: expected a grey PNG image \(mode L\) of 32 x 32 pixels, got mode RGB",
+        ),
+        (b"\x89PNG\r\n\x1a\n", r"sample_1\.png: expected a PNG image, got"),
+    ],
+)
+def test_what_is_no_such_image_is_refused(
+    originals: Path, tmp_path: Path, content: bytes | None, message: str
+) -> None:
+    for file in originals.glob("*/imgs/*/sample_1?.png"):
+        if content is None:
+            Image.new("RGB", (16, 32)).save(file)
+        else:
+            file.write_bytes(content)
+    config = pathfinder.Config(folder=str(originals))
+    message = message.replace(r"sample_1\.png", r"sample_1\d\.png")
+    with pytest.raises(ValueError, match=message):
+        open_split(config, "train", tmp_path / "data")
+    assert not split_path(config, "train", tmp_path / "data").exists()
+
+
+def test_a_truncated_image_is_refused(originals: Path) -> None:
+    for file in originals.glob("*/imgs/*/*.png"):
+        file.write_bytes(file.read_bytes()[:60])
+    with pytest.raises(ValueError, match=r"\.png"):
+        pathfinder.build(pathfinder.Config(folder=str(originals)), "train")
+
+
+def test_too_few_images_are_refused(originals: Path) -> None:
+    for part in (2, 10):
+        file = originals / f"curv_contour_length_14/metadata/{part}.npy"
+        file.write_text("".join(file.read_text().splitlines(keepends=True)[:1]))
+    with pytest.raises(ValueError, match="must list at least three images that are not empty, got 2"):
+        pathfinder.build(pathfinder.Config(folder=str(originals)), "train")
+
+
+def test_sizes_do_not_go_with_a_folder() -> None:
+    with pytest.raises(ValidationError, match=r"generated images, got folder and valid_examples=3; drop one"):
+        pathfinder.Config(folder="somewhere", valid_examples=3)
+    infos = pathfinder.splits(pathfinder.Config(folder="somewhere"))
+    assert {info.examples for info in infos} == {None}
+
+
+def test_paths_that_touch_would_be_noticed() -> None:
+    """The ruler of the solver itself."""
+    one, other = [((0.0, 0.0), (0.0, 2.0))], [((1.0, 1.0), (3.0, 1.0))]
+    assert gap(one, other) == 1.0

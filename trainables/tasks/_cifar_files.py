@@ -1,0 +1,159 @@
+"""CIFAR-10 in either published form: pickled batches for Python, or the binary version.
+
+    <folder>/data_batch_1 .. data_batch_5, test_batch             (cifar-10-batches-py)
+    <folder>/data_batch_1.bin .. data_batch_5.bin, test_batch.bin (cifar-10-batches-bin)
+
+A pickle is a program. Ours runs nothing: it knows dictionaries, lists, numbers, byte strings and, rebuilt by
+hand, arrays of bytes; whatever else a file asks for is refused before it is looked up.
+"""
+
+import io
+import math
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trainables.data.files import unreadable
+
+CLASSES = 10
+COLOURS = 3
+PIXELS = 1024
+RECORD = 1 + COLOURS * PIXELS
+TRAIN, TEST = tuple(f"data_batch_{number}" for number in range(1, 6)), ("test_batch",)
+
+
+class Refused(ValueError):
+    """What a pickle may not ask for."""
+
+
+class _ByteType:
+    """Stands for the type of the array: a byte, whatever else is said of it."""
+
+    __slots__ = ()
+
+    def __setstate__(self, state: object) -> None:
+        """Byte order and the like, which bytes do not have."""
+
+
+class _ByteArray:
+    """Stands for an array until its state is read."""
+
+    __slots__ = ("values",)
+
+    def __init__(self) -> None:
+        self.values: np.ndarray = np.zeros(0, dtype=np.uint8)
+
+    def __setstate__(self, state: object) -> None:
+        match state:
+            case (_, tuple(sizes), _ByteType(), by_column, bytes(content)) if (
+                all(type(size) is int and size >= 0 for size in sizes)
+                and not by_column
+                and math.prod(sizes) == len(content)
+            ):
+                self.values = np.frombuffer(content, dtype=np.uint8).reshape(sizes)
+            case _:
+                raise Refused("an array that does not hold as many bytes as it says, row by row")
+
+
+class _Unpickler(pickle.Unpickler):
+    """Admits the four names that a pickled array of bytes consists of, each as a function of our own."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """The stand-in of an admitted name. Raises `Refused` for any other."""
+        admitted: dict[tuple[str, str], Callable[..., Any]] = {
+            ("numpy", "ndarray"): _no_call,
+            ("numpy", "dtype"): _byte_type,
+            ("numpy.core.multiarray", "_reconstruct"): _byte_array,
+            ("numpy._core.multiarray", "_reconstruct"): _byte_array,
+            ("_codecs", "encode"): _latin,
+        }
+        if (module, name) not in admitted:
+            raise Refused(f"the name {module}.{name}, which nothing in a batch needs")
+        stand_in = admitted[module, name]
+        # A function of this call's own: a pickle could set attributes of one that others use too.
+        return lambda *given: stand_in(*given)  # noqa: PLW0108
+
+
+def _no_call(*_: object) -> None:
+    raise Refused("an array made in another way than batches do")
+
+
+def _byte_type(code: object = None, *_: object) -> _ByteType:
+    if code not in ("u1", b"u1"):
+        raise Refused(f"an array of {code!r} where there are only bytes")
+    return _ByteType()
+
+
+def _byte_array(*_: object) -> _ByteArray:
+    return _ByteArray()
+
+
+def _latin(text: object, encoding: object) -> bytes:
+    if not isinstance(text, str) or encoding != "latin1":
+        raise Refused("text in an encoding of its own")
+    return text.encode("latin1")
+
+
+def names(folder: Path) -> dict[str, tuple[str, ...]]:
+    """The files of the splits `train` and `test` in the form that is there. Raises `ValueError`."""
+    forms = [{"train": TRAIN, "test": TEST}]
+    forms.append({split: tuple(f"{name}.bin" for name in each) for split, each in forms[0].items()})
+    lacking = [
+        [name for each in form.values() for name in each if not (folder / name).is_file()] for form in forms
+    ]
+    for form, missing in zip(forms, lacking, strict=True):
+        if not missing:
+            return form
+    fewest = min(lacking, key=len)
+    raise ValueError(
+        f"folder must hold {TRAIN[0]} .. {TRAIN[-1]} and {TEST[0]} (CIFAR-10 for Python) or the same with "
+        f".bin (the binary version), got {folder} without {', '.join(fewest)}; put them there"
+    )
+
+
+def read(file: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Images (uint8, N x 3072, red, green, blue) and labels (int16). Raises `ValueError`, file and fault."""
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise unreadable(file, error) from error
+    return _binary(file, content) if file.suffix == ".bin" else _pickled(file, content)
+
+
+def _binary(file: Path, content: bytes) -> tuple[np.ndarray, np.ndarray]:
+    if not content or len(content) % RECORD:
+        raise ValueError(
+            f"{file}: expected records of {RECORD} bytes, a label and 3 x 1024 colours, got {len(content)} "
+            f"bytes, which end in the middle of one; fetch the file again"
+        )
+    records = np.frombuffer(content, dtype=np.uint8).reshape(-1, RECORD)
+    bad = np.flatnonzero(records[:, 0] >= CLASSES)
+    if len(bad):
+        raise ValueError(
+            f"{file}, byte {int(bad[0]) * RECORD}: expected a label from 0 to 9, got {records[bad[0], 0]}"
+        )
+    return records[:, 1:], records[:, 0].astype(np.int16)
+
+
+def _pickled(file: Path, content: bytes) -> tuple[np.ndarray, np.ndarray]:
+    expected = f"{file}: expected a pickled CIFAR-10 batch (a dictionary of b'data' and b'labels')"
+    try:
+        batch = _Unpickler(io.BytesIO(content), encoding="bytes").load()
+    except Exception as error:  # a damaged pickle can raise nearly anything
+        raise ValueError(f"{expected}, got {type(error).__name__}: {error}; fetch the file again") from error
+    if not isinstance(batch, dict) or not {b"data", b"labels"} <= batch.keys():
+        raise ValueError(f"{expected}, got {type(batch).__name__} without them; fetch the file again")
+    data, labels = batch[b"data"], batch[b"labels"]
+    if not isinstance(data, _ByteArray) or data.values.shape[1:] != (RECORD - 1,) or not len(data.values):
+        raise ValueError(
+            f"{expected} whose data are rows of {RECORD - 1} bytes, got others; fetch the file again"
+        )
+    if not isinstance(labels, list) or len(labels) != len(data.values):
+        raise ValueError(f"{expected} with a label for each of its {len(data.values)} images, got others")
+    for number, label in enumerate(labels):
+        if type(label) is not int or not 0 <= label < CLASSES:
+            raise ValueError(f"{expected}, image {number}: a label from 0 to 9, got {label!r}")
+    return data.values, np.asarray(labels, dtype=np.int16)

@@ -1,0 +1,271 @@
+"""Contours of the pathfinder images, many images at a time: grown paddle by paddle, kept apart, drawn.
+
+What is occupied is one 64-bit number a row of an image, so that asking whether a paddle fits is a shift and
+an AND. The laws and their source are said in `pathfinder`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from functools import cache
+from itertools import count
+
+import numpy as np
+
+from trainables.data.draws import below, uniform
+from trainables.streams import numpy_stream
+from trainables.tasks._images import SIDE
+from trainables.tasks._paddles import DEGREES, REACH, RING, SIZE, Tables, circle, disc, tables
+
+PADDING = 1
+"""Pixels at the edge of an image that stay free."""
+SEED_DISTANCE = 7
+"""Pixels between the beginnings of the two long contours. The first keeps twice that from each edge."""
+DISTRACTOR_PADDLES = 20
+"""Of all short contours together, rounded down to whole ones."""
+DISTRACTOR_ATTEMPTS = 5
+"""Beginnings tried for each short contour; then it is left out."""
+TARGET_GREY, DISTRACTOR_GREY, MARKER_GREY = 191, 255, 128
+"""Contrasts 2 x 0.75, 2 and 1, on a scale that ends at 2."""
+MARKER_RADIUS_HALVES = 3
+ROUND = 8192
+"""Pairs of contours begun at once; part of what makes the data what it is."""
+EDGE = 4
+"""Rows and columns around the image, always occupied."""
+_ALL = np.uint64(2**64 - 1)
+_INSIDE = np.uint64(((1 << (SIDE - 2 * PADDING)) - 1) << (EDGE + PADDING))
+_ROWS = np.arange(-REACH, REACH + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Drawings:
+    """N images and what is drawn in them. A paddle is row, column and direction of its anchor (`Tables`)."""
+
+    labels: np.ndarray
+    """int16: whether the marked ends are those of one contour."""
+    targets: np.ndarray
+    """int16, N x 2 x L x 3: the two long contours, paddle by paddle."""
+    tails: np.ndarray
+    """int16, N x 2 x 2: where they begin."""
+    marked: np.ndarray
+    """int16: the one whose beginning is marked."""
+    distractors: np.ndarray
+    """int16, N x D x l x 3: the short contours; -1 where one found no place."""
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, chosen: np.ndarray) -> "Drawings":
+        """The images at `chosen`, in that order."""
+        return Drawings(**{field.name: getattr(self, field.name)[chosen] for field in fields(self)})
+
+
+@dataclass(slots=True)
+class _Contours:
+    """One growing contour in each of N images."""
+
+    pivot: np.ndarray
+    """int64, N x 2."""
+    direction: np.ndarray
+    """int64."""
+    last: np.ndarray
+    """uint64, N x rows: the last paddle with its margin, which the next one may touch."""
+
+    @classmethod
+    def begun(cls, tail: np.ndarray, direction: np.ndarray) -> "_Contours":
+        """Of a first paddle (N x 2, N)."""
+        return cls(tail + paddles().pivot[direction], direction, _band(tail, direction))
+
+    def take(self, chosen: np.ndarray) -> "_Contours":
+        """Those at `chosen`."""
+        return _Contours(self.pivot[chosen], self.direction[chosen], self.last[chosen])
+
+    def move(self, chosen: np.ndarray, head: np.ndarray) -> None:
+        """Give those at `chosen` the next paddle, of all that `head` (N x 3) holds."""
+        self.pivot[chosen] += paddles().step[self.direction[chosen]]
+        self.direction[chosen] = head[chosen, 2]
+        self.last[chosen] = _band(head[chosen, :2], head[chosen, 2])
+
+
+@cache
+def paddles() -> Tables:
+    """The tables, made once."""
+    return tables()
+
+
+def drawings(contour_length: int, data_seed: int, split: str) -> Iterator[Drawings]:
+    """Endless images of contours of so many paddles, a round at a time."""
+    for turn in count():
+        stream = numpy_stream(data_seed, "pathfinder", contour_length, split, turn)
+        targets, tails, occupied = _pairs(stream, contour_length)
+        n = len(targets)
+        short = contour_length // 3
+        distractors = [_distractor(stream, occupied, short) for _ in range(DISTRACTOR_PADDLES // short)]
+        yield Drawings(
+            labels=below(stream, n, 2).astype(np.int16),
+            targets=targets,
+            tails=tails,
+            marked=below(stream, n, 2).astype(np.int16),
+            distractors=np.stack(distractors, axis=1),
+        )
+
+
+def render(drawn: Drawings) -> np.ndarray:
+    """The images, uint8, N x SIDE x SIDE."""
+    wide = SIDE + 2 * EDGE
+    images = np.zeros((len(drawn), wide, wide), dtype=np.uint8)
+    for contour in range(2):
+        for paddle in np.moveaxis(drawn.targets[:, contour], 1, 0):
+            _brighten(images, paddle, TARGET_GREY)
+    for contours in np.moveaxis(drawn.distractors, 1, 0):
+        there = np.flatnonzero(contours[:, 0, 2] >= 0)
+        for paddle in np.moveaxis(contours[there], 1, 0):
+            _brighten(images, paddle, DISTRACTOR_GREY, there)
+    every = np.arange(len(drawn))
+    other = np.where(drawn.labels == 1, drawn.marked, 1 - drawn.marked)
+    stamp = disc(MARKER_RADIUS_HALVES)[None]
+    for place in (drawn.tails[every, drawn.marked], drawn.targets[every, other, -1, :2]):
+        _lighten(images, every, place, stamp, MARKER_GREY)
+    return images[:, EDGE:-EDGE, EDGE:-EDGE]
+
+
+def _brighten(images: np.ndarray, paddle: np.ndarray, grey: int, which: np.ndarray | None = None) -> None:
+    """Draw one paddle (N x 3) into each image, or into those at `which`."""
+    chosen = np.arange(len(images)) if which is None else which
+    _lighten(images, chosen, paddle[:, :2], paddles().image[paddle[:, 2]], grey)
+
+
+def _lighten(images: np.ndarray, chosen: np.ndarray, place: np.ndarray, stamp: np.ndarray, grey: int) -> None:
+    rows = place[:, 0, None, None] + EDGE + _ROWS[:, None]
+    columns = place[:, 1, None, None] + EDGE + _ROWS
+    here = chosen[:, None, None], rows, columns
+    images[here] = np.maximum(images[here], (stamp.astype(np.uint16) * grey // 255).astype(np.uint8))
+
+
+def _pairs(stream: np.random.Generator, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Two contours of `length` paddles an image, their beginnings, and all that they occupy."""
+    settled = _empty(ROUND)
+    span = SIDE - 4 * SEED_DISTANCE
+    first = 2 * SEED_DISTANCE + np.stack([below(stream, ROUND, span), below(stream, ROUND, span)], axis=1)
+    around = np.asarray([circle(degree, SEED_DISTANCE) for degree in range(DEGREES)])
+    tails = np.stack([first, first + around[below(stream, ROUND, DEGREES)]], axis=1)
+    placed = np.zeros((ROUND, 2, length, 3), dtype=np.int16)
+    growing: list[_Contours] = []
+    alive = np.ones(ROUND, dtype=bool)
+    for contour in range(2):
+        direction = below(stream, ROUND, DEGREES)
+        placed[:, contour, 0] = np.column_stack([tails[:, contour], direction])
+        occupied = settled if contour == 0 else settled | growing[0].last
+        alive &= ~_conflict(occupied, tails[:, contour], direction, np.arange(ROUND))
+        growing.append(_Contours.begun(tails[:, contour], direction))
+    image = np.arange(ROUND)
+    for paddle in range(1, length):
+        for contour in range(2):
+            kept = np.flatnonzero(alive)
+            image, settled, growing = image[kept], settled[kept], [each.take(kept) for each in growing]
+            alive, head = _extend(stream, settled | growing[1 - contour].last, growing[contour])
+            kept = np.flatnonzero(alive)
+            settled[kept] |= growing[contour].last[kept]
+            placed[image[kept], contour, paddle] = head[kept]
+            growing[contour].move(kept, head)
+    occupied = settled | growing[0].last | growing[1].last
+    kept = np.flatnonzero(alive)
+    return placed[image[kept]], tails[image[kept]].astype(np.int16), occupied[kept]
+
+
+def _distractor(stream: np.random.Generator, occupied: np.ndarray, length: int) -> np.ndarray:
+    """A short contour in each image, int16, N x `length` x 3, added to `occupied`; -1 where none fits."""
+    placed = np.full((len(occupied), length, 3), -1, dtype=np.int16)
+    for _ in range(DISTRACTOR_ATTEMPTS):
+        missing = np.flatnonzero(placed[:, 0, 2] < 0)
+        tried, added = _attempt(stream, occupied[missing], length)
+        success = tried[:, -1, 2] >= 0
+        placed[missing[success]] = tried[success]
+        occupied[missing[success]] |= added[success]
+    return placed
+
+
+def _attempt(stream: np.random.Generator, occupied: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """One attempt an image: the paddles, the last of them -1 if it failed, and what they occupy."""
+    placed = np.full((len(occupied), length, 3), -1, dtype=np.int16)
+    direction = below(stream, len(occupied), DEGREES)
+    tail, here = _free_place(stream, occupied, direction)
+    growing = _Contours.begun(tail[here], direction[here])
+    placed[here, 0] = np.column_stack([tail[here], direction[here]])
+    own = np.zeros_like(occupied)
+    for paddle in range(1, length):
+        alive, head = _extend(stream, occupied[here] | own[here], growing)
+        kept = np.flatnonzero(alive)
+        here, head, growing = here[kept], head[kept], growing.take(kept)
+        own[here] |= growing.last
+        growing.move(np.arange(len(here)), head)
+        placed[here, paddle] = head
+    own[here] |= growing.last
+    return placed, own
+
+
+def _empty(n: int) -> np.ndarray:
+    """What is occupied in images without contours: all but the inside (uint64, N x rows)."""
+    rows = np.full(SIDE + 2 * EDGE, _ALL)
+    rows[EDGE + PADDING : -(EDGE + PADDING)] = ~_INSIDE
+    return np.tile(rows, (n, 1))
+
+
+def _extend(
+    stream: np.random.Generator, occupied: np.ndarray, contours: _Contours
+) -> tuple[np.ndarray, np.ndarray]:
+    """Whether each contour can have another paddle, and that paddle (int64, N x 3)."""
+    n, ring = len(occupied), len(RING)
+    heads = (contours.pivot + paddles().step[contours.direction])[:, None] + RING
+    weights = paddles().weights[contours.direction]
+    inside = ((heads >= PADDING) & (heads < SIDE - PADDING)).all(axis=2)
+    image, way = np.nonzero(inside & (weights > 0))
+    blocked = _conflict(occupied, heads[image, way], DEGREES + way, image)
+    allowed = np.zeros((n, ring), dtype=bool)
+    allowed[image, way] = ~blocked
+    chances = np.cumsum(weights * allowed, axis=1)
+    drawn = (uniform(stream, n) * chances[:, -1]).astype(np.int64)
+    chosen = np.minimum((chances <= drawn[:, None]).sum(axis=1), ring - 1)
+    return chances[:, -1] > 0, np.column_stack([heads[np.arange(n), chosen], DEGREES + chosen])
+
+
+def _conflict(
+    occupied: np.ndarray, place: np.ndarray, direction: np.ndarray, image: np.ndarray
+) -> np.ndarray:
+    """Whether paddles anchored at `place` (M x 2) would cover what is occupied in `image` (M)."""
+    shift = (place[:, 1] + EDGE - REACH).astype(np.uint64)
+    found = np.zeros(len(place), dtype=bool)
+    for row in range(1, SIZE - 1):  # ink never reaches the edge of a stamp
+        here = occupied[image, place[:, 0] + (EDGE - REACH + row)]
+        found |= ((here >> shift) & paddles().ink[direction, row]) != 0
+    return found
+
+
+def _band(place: np.ndarray, direction: np.ndarray) -> np.ndarray:
+    """What paddles and their margins occupy (uint64, N x rows)."""
+    rows = np.zeros((len(place), SIDE + 2 * EDGE), dtype=np.uint64)
+    shift = (place[:, 1] + EDGE - REACH).astype(np.uint64)
+    here = np.arange(len(place))[:, None], place[:, 0, None] + EDGE + _ROWS
+    rows[here] = paddles().band[direction] << shift[:, None]
+    return rows
+
+
+def _free_place(
+    stream: np.random.Generator, occupied: np.ndarray, direction: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Where a first paddle can begin, any such pixel alike (int64, N x 2), and the images that have one."""
+    blocked = np.zeros((len(occupied), SIDE), dtype=np.uint64)
+    for row in range(SIZE):
+        shifted = occupied[:, EDGE - REACH + row : EDGE - REACH + row + SIDE]
+        ink = paddles().ink[direction, row]
+        for column in range(SIZE):
+            covers = ((ink >> np.uint64(column)) & np.uint64(1)).astype(bool)
+            # Bit c of a blocked row stands for column c of the image.
+            blocked[covers] |= shifted[covers] >> np.uint64(EDGE - REACH + column)
+    columns = np.arange(SIDE, dtype=np.uint64)
+    free = ((blocked[:, :, None] >> columns) & np.uint64(1) == 0).reshape(len(occupied), SIDE * SIDE)
+    number = np.cumsum(free, axis=1, dtype=np.int16)
+    wanted = (uniform(stream, len(free)) * number[:, -1]).astype(np.int16)
+    chosen = (number <= wanted[:, None]).sum(axis=1)
+    return np.column_stack(np.divmod(np.minimum(chosen, SIDE * SIDE - 1), SIDE)), np.flatnonzero(
+        number[:, -1]
+    )

@@ -1,0 +1,33 @@
+"""What all tasks on images share: a picture is its grey levels, row by row."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from trainables.types import TaskShape
+
+SIDE = 32
+PIXELS = SIDE * SIDE
+LEVELS = 256
+PAD = LEVELS
+"""Grey levels are their own ids. In the released code of the papers padding has the id of black."""
+
+
+def image_shape(num_classes: int) -> TaskShape:
+    """Classes of pictures of 32 x 32 pixels with 256 grey levels."""
+    return TaskShape(
+        head="classify", vocabulary_size=LEVELS + 1, num_classes=num_classes, pad_id=PAD, length_max=PIXELS
+    )
+
+
+def image_table(images: np.ndarray, labels: np.ndarray) -> pa.Table:
+    """Columns `tokens` (from uint8, N x PIXELS or any shape of as many) and `label`."""
+    offsets = np.arange(len(labels) + 1, dtype=np.int64) * PIXELS
+    tokens = pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(images.reshape(-1)))
+    return pa.table({"tokens": tokens, "label": pa.array(labels.astype(np.int16))})
+
+
+def decode(tokens: Sequence[int]) -> str:
+    """Grey levels, one row of the picture after the other."""
+    return " ".join(map(str, tokens))

@@ -1,0 +1,131 @@
+"""The published pathfinder images, read from their folder.
+
+<folder>/curv_baseline/             contours of 6 paddles
+<folder>/curv_contour_length_9/     of 9
+<folder>/curv_contour_length_14/    of 14; in each
+    metadata/<k>.npy                text, a line an image: folder, file, number, label, parameters
+    imgs/<k>/sample_<n>.png         the images, 32 x 32, grey
+"""
+
+import logging
+import os
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from trainables.data.files import unreadable
+from trainables.data.progress import counted
+from trainables.tasks._images import PIXELS, SIDE
+
+LOG = logging.getLogger(__name__)
+FOLDERS = {6: "curv_baseline", 9: "curv_contour_length_9", 14: "curv_contour_length_14"}
+_FIELDS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """An image that the metadata name."""
+
+    path: str
+    """Below the folder of its contour length."""
+    label: int
+
+
+def root(folder: str | Path, contour_length: int) -> Path:
+    """The folder of images of that contour length. Raises `ValueError` if it lacks its metadata."""
+    found = Path(folder) / FOLDERS[contour_length]
+    if not (found / "metadata").is_dir():
+        raise ValueError(
+            f"folder must hold {found.name}/metadata/<k>.npy and {found.name}/imgs/<k>/sample_<n>.png, got "
+            f"{folder} without {found.name}/metadata; put the published images (pathfinder32) there, or "
+            "leave folder out to generate images"
+        )
+    return found
+
+
+def metadata(place: Path) -> list[Path]:
+    """The files that list the images, by number. Raises `ValueError` if there are none."""
+    found = [file for file in (place / "metadata").glob("*.npy") if file.stem.isdecimal()]
+    if not found:
+        raise ValueError(
+            f"{place / 'metadata'} must hold the files <k>.npy that list the images, got none; put them there"
+        )
+    return sorted(found, key=lambda file: int(file.stem))
+
+
+def listed(place: Path) -> list[Listed]:
+    """All images, in the order of the metadata. Raises `ValueError` with file, line and fault."""
+    return [each for file in metadata(place) for each in _lines(file)]
+
+
+def present(place: Path, images: list[Listed]) -> list[Listed]:
+    """The images that are not empty files; how many are is logged. Raises `ValueError` for one not there."""
+    sizes: dict[str, dict[str, int]] = {}
+    kept = []
+    for image in images:
+        folder, _, name = image.path.rpartition("/")
+        if folder not in sizes:
+            sizes[folder] = _sizes(place / folder)
+        if name not in sizes[folder]:
+            raise ValueError(
+                f"{place / image.path} is listed in {place / 'metadata'} and must be there; put it there"
+            )
+        if sizes[folder][name]:
+            kept.append(image)
+    if len(kept) < len(images):
+        LOG.warning(
+            "%s: %d of %d images are empty files and left out", place, len(images) - len(kept), len(images)
+        )
+    return kept
+
+
+def read(place: Path, images: list[Listed]) -> np.ndarray:
+    """Grey levels (uint8, N x PIXELS). Raises `ValueError` with file and fault."""
+    from PIL import Image, UnidentifiedImageError
+
+    pixels = np.empty((len(images), PIXELS), dtype=np.uint8)
+    for row, image in enumerate(counted(images, "images", len(images))):
+        file = place / image.path
+        try:
+            with Image.open(file, formats=["PNG"]) as opened:
+                if opened.size != (SIDE, SIDE) or opened.mode != "L":
+                    raise ValueError(
+                        f"{file}: expected a grey PNG image (mode L) of 32 x 32 pixels, got mode "
+                        f"{opened.mode} and {opened.size[0]} x {opened.size[1]}"
+                    )
+                pixels[row] = np.asarray(opened).reshape(-1)
+        except (UnidentifiedImageError, SyntaxError) as error:
+            raise ValueError(f"{file}: expected a PNG image, got {error}") from error
+        except OSError as error:
+            raise unreadable(file, error) from error
+    return pixels
+
+
+def _lines(file: Path) -> list[Listed]:
+    found = []
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise unreadable(file, error) from error
+    for number, line in enumerate(content.splitlines(), start=1):
+        fields = line.decode("utf-8", "replace").split(" ")
+        path = PurePosixPath(*fields[:2])
+        inside = not path.is_absolute() and ".." not in path.parts and "\0" not in str(path)
+        if len(fields) < _FIELDS or fields[3] not in ("0", "1") or path.suffix != ".png" or not inside:
+            shown = line[:200].decode("utf-8", "replace")
+            raise ValueError(
+                f"{file}, line {number}: expected folder, file (.png), number, label (0 or 1) and "
+                f"parameters, separated by single spaces, got {shown!r}"
+            )
+        found.append(Listed(str(path), int(fields[3])))
+    return found
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    """Bytes of each file of a folder."""
+    try:
+        with os.scandir(folder) as entries:
+            return {entry.name: entry.stat().st_size for entry in entries}
+    except OSError as error:
+        raise unreadable(folder, error) from error

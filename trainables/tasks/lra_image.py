@@ -1,0 +1,102 @@
+"""Image of Long Range Arena: what does a small picture show, read grey pixel by pixel?
+
+Tay et al. 2021, "Long Range Arena", on CIFAR-10 (Krizhevsky 2009): 32 x 32 pixels in rows, top down. Read
+from the files that `_cifar_files` lists. The last tenth of the training pictures, in the order of the files,
+is validated with: 45,000, 5,000 and 10,000 pictures.
+
+Grey is 0.2989 red + 0.5870 green + 0.1140 blue, on the way of TensorFlow: as a share of 255, times 255.5,
+truncated; here in whole numbers.
+
+Departure: padding has an id of its own. The published runs give it that of black, whose embedding then never
+learns; no picture is padded, so nothing else depends on it.
+"""
+
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from trainables.data.files import content_digest
+from trainables.data.progress import tell
+from trainables.data.protocol import SplitInfo
+from trainables.settings import Settings
+from trainables.tasks import _cifar_files as files
+from trainables.tasks._images import (
+    PIXELS,
+    decode,  # noqa: F401 every task has one
+    image_shape,
+    image_table,
+)
+from trainables.types import TaskShape
+
+VERSION = 1
+WEIGHTS = (2989, 5870, 1140)
+"""Of red, green and blue, in ten-thousandths."""
+SPLITS = ("train", "valid", "test")
+
+
+class Config(Settings):
+    """The published task."""
+
+    name: Literal["lra_image"] = "lra_image"
+    folder: str | None = None
+    """Folder of CIFAR-10, as pickled batches or in the binary version. Needed for training; a spec can be
+    planned without."""
+
+
+def shape(config: Config) -> TaskShape:  # noqa: ARG001 the same for all settings
+    """Ten classes of 1,024 grey levels."""
+    return image_shape(files.CLASSES)
+
+
+def splits(config: Config) -> tuple[SplitInfo, ...]:  # noqa: ARG001 the same for all settings
+    """train, valid and test."""
+    return (
+        SplitInfo("train", "train", PIXELS, PIXELS, None),
+        SplitInfo("valid", "valid", PIXELS, PIXELS, None),
+        SplitInfo("test", "test", PIXELS, PIXELS, None),
+    )
+
+
+def build(config: Config, split: str) -> pa.Table:
+    """Columns `tokens` (uint8) and `label`. Raises `ValueError` for an unknown split or a bad file."""
+    if split not in SPLITS:
+        raise ValueError(f"lra_image has no split {split!r}. Known: {', '.join(SPLITS)}")
+    folder, names = _names(config)
+    chosen = names["test" if split == "test" else "train"]
+    images, labels = [], []
+    for number, name in enumerate(chosen):
+        tell("files", number, len(chosen))
+        colours, answers = files.read(folder / name)
+        images.append(grey(colours))
+        labels.append(answers)
+    pixels, answers = np.concatenate(images), np.concatenate(labels)
+    if split == "test":
+        return image_table(pixels, answers)
+    cut = len(pixels) * 9 // 10
+    part = slice(cut) if split == "train" else slice(cut, None)
+    return image_table(pixels[part], answers[part])
+
+
+def source_digest(config: Config) -> str:
+    """The files, by content. Raises `ValueError` for what is not there."""
+    folder, names = _names(config)
+    return content_digest(folder, [name for each in names.values() for name in each])
+
+
+def grey(colours: np.ndarray) -> np.ndarray:
+    """Grey levels (uint8, N x PIXELS) of N x 3 PIXELS red, green and blue ones."""
+    planes = colours.reshape(len(colours), len(WEIGHTS), -1)
+    total = sum(planes[:, colour].astype(np.int64) * weight for colour, weight in enumerate(WEIGHTS))
+    return np.asarray(total * 511 // (2 * 255 * 10_000)).astype(np.uint8)
+
+
+def _names(config: Config) -> tuple[Path, dict[str, tuple[str, ...]]]:
+    if config.folder is None:
+        raise ValueError(
+            f"folder must name a folder that holds {files.TRAIN[0]} .. {files.TRAIN[-1]} and {files.TEST[0]} "
+            "(CIFAR-10 for Python) or the same with .bin (the binary version), got none; set it"
+        )
+    folder = Path(config.folder)
+    return folder, files.names(folder)

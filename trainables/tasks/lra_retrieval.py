@@ -1,0 +1,142 @@
+"""Retrieval of Long Range Arena: does one paper, read byte by byte, cite the other?
+
+Tay et al. 2021, "Long Range Arena", on the ACL Anthology Network of Radev et al. 2013. Read from files:
+
+    <folder>/new_aan_pairs.train.tsv   a pair a line, five columns with tabs between them:
+    <folder>/new_aan_pairs.eval.tsv    label (0.0 or 1.0), name and name of the papers, text and text
+    <folder>/new_aan_pairs.test.tsv
+
+Quotation marks are letters like any other, as in Long Range Arena. The runs of Ray Chowdhury and Caragea let
+them hold columns and lines together, which joins some pairs into one. Pairs in which a text is empty are left
+out.
+"""
+
+import logging
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+from pydantic import Field
+
+from trainables.data.files import content_digest, unreadable
+from trainables.data.progress import tell
+from trainables.data.protocol import SplitInfo
+from trainables.settings import Settings
+from trainables.tasks._bytes import (
+    IDS,
+    PAD,
+    SEPARATOR,
+    decode,  # noqa: F401 every task has one
+    ids,
+)
+from trainables.tasks._parallel import Rows
+from trainables.types import TaskShape
+
+LOG = logging.getLogger(__name__)
+VERSION = 1
+FILES = {
+    name: f"new_aan_pairs.{part}.tsv"
+    for name, part in zip(("train", "valid", "test"), ("train", "eval", "test"), strict=True)
+}
+LABELS = {b"0": 0, b"0.0": 0, b"1": 1, b"1.0": 1}
+COLUMNS = 5
+TOLD_EVERY = 1000
+
+
+class Config(Settings):
+    """The defaults are the task of Ray Chowdhury and Caragea."""
+
+    name: Literal["lra_retrieval"] = "lra_retrieval"
+    folder: str | None = None
+    """Folder that holds the three files. Needed for training; a spec can be planned without."""
+    length_max: int = Field(default=4096, ge=1, le=65536)
+    """Bytes that are read of each text; Tay et al. read 4000."""
+
+
+def shape(config: Config) -> TaskShape:
+    """Two classes of pairs of byte strings."""
+    return TaskShape(
+        head="pair",
+        vocabulary_size=IDS + 1,
+        num_classes=2,
+        pad_id=PAD,
+        length_max=2 * config.length_max + 1,
+        separator_id=SEPARATOR,
+    )
+
+
+def splits(config: Config) -> tuple[SplitInfo, ...]:
+    """train, valid and test."""
+    lengths = 3, 2 * config.length_max + 1
+    return (
+        SplitInfo("train", "train", *lengths, None),
+        SplitInfo("valid", "valid", *lengths, None),
+        SplitInfo("test", "test", *lengths, None),
+    )
+
+
+def build(config: Config, split: str) -> pa.Table:
+    """Columns `tokens` (uint16) and `label`. Raises `ValueError` for an unknown split or a bad file."""
+    if split not in FILES:
+        raise ValueError(f"lra_retrieval has no split {split!r}. Known: {', '.join(FILES)}")
+    file = _folder(config) / FILES[split]
+    rows, labels, empty = Rows(IDS + 1), array("h"), 0
+    for label, first, second in _pairs(file):
+        if not first or not second:
+            empty += 1
+            continue
+        pair = ids(first[: config.length_max])
+        pair.append(SEPARATOR)
+        pair.extend(ids(second[: config.length_max]))
+        rows.append(pair)
+        labels.append(label)
+    if empty:
+        LOG.warning(
+            "%s: %d of %d pairs have an empty text and are left out", file, empty, empty + len(labels)
+        )
+    if not labels:
+        raise ValueError(f"{file} must hold a pair a line, got none; put the pairs there")
+    return pa.table({"tokens": rows.column(), "label": pa.array(np.frombuffer(labels, dtype=np.int16))})
+
+
+def source_digest(config: Config) -> str:
+    """The three files, by content. Raises `ValueError` for what is not there."""
+    return content_digest(_folder(config), FILES.values())
+
+
+def _folder(config: Config) -> Path:
+    """The folder of pairs. Raises `ValueError` if it is not whole."""
+    layout = f"{', '.join(FILES.values())} (the published AAN pairs)"
+    if config.folder is None:
+        raise ValueError(f"folder must name a folder that holds {layout}, got none; set it")
+    folder = Path(config.folder)
+    lacking = [name for name in FILES.values() if not (folder / name).is_file()]
+    if lacking:
+        raise ValueError(
+            f"folder must hold {layout}, got {folder} without {', '.join(lacking)}; put them there"
+        )
+    return folder
+
+
+def _pairs(file: Path) -> Iterator[tuple[int, bytes, bytes]]:
+    """Label and texts of each line, which are never all in memory. Raises `ValueError` with file and line."""
+    try:
+        with file.open("rb") as lines:
+            size, done = file.stat().st_size, 0
+            for number, line in enumerate(lines, start=1):
+                columns = line.rstrip(b"\r\n").split(b"\t")
+                if len(columns) != COLUMNS or columns[0] not in LABELS:
+                    shown = line[:200].decode("utf-8", "backslashreplace")
+                    raise ValueError(
+                        f"{file}, line {number}: expected a label (0.0 or 1.0), two names and two texts, "
+                        f"with tabs between the five, got {len(columns)} columns in {shown!r}"
+                    )
+                done += len(line)
+                if number % TOLD_EVERY == 0:
+                    tell("bytes", done, size)
+                yield LABELS[columns[0]], columns[3], columns[4]
+    except OSError as error:
+        raise unreadable(file, error) from error

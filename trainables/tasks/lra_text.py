@@ -1,0 +1,171 @@
+"""Text of Long Range Arena: is a film review, read byte by byte, a good one?
+
+Tay et al. 2021, "Long Range Arena", on the reviews of Maas et al. 2011, "Learning Word Vectors for Sentiment
+Analysis" (IMDB). Read from files:
+
+    <folder>/train/pos/*.txt   a review a file; folder is the published aclImdb
+    <folder>/train/neg/*.txt
+    <folder>/test/pos/*.txt
+    <folder>/test/neg/*.txt
+
+Departure: validation is with a part of the training reviews. Long Range Arena and the runs of Ray Chowdhury
+and Caragea validate, and so choose weights, on the test reviews: `validate_on: test` does as they did.
+"""
+
+import os
+from pathlib import Path
+from typing import Literal, Self
+
+import numpy as np
+import pyarrow as pa
+from pydantic import Field, model_validator
+
+from trainables.data.files import content_digest, unreadable
+from trainables.data.progress import counted
+from trainables.data.protocol import SplitInfo
+from trainables.settings import Settings
+from trainables.streams import numpy_stream
+from trainables.tasks._bytes import (
+    IDS,
+    PAD,
+    decode,  # noqa: F401 every task has one
+    ids,
+)
+from trainables.tasks._parallel import Rows
+from trainables.types import TaskShape
+
+VERSION = 1
+OPINIONS = ("neg", "pos")
+"""Labels are positions in this list."""
+VALID_EXAMPLES = 2_500
+
+
+class Config(Settings):
+    """The defaults are the published task, but for what it is validated with."""
+
+    name: Literal["lra_text"] = "lra_text"
+    folder: str | None = None
+    """The folder aclImdb, which holds train and test. Needed for training; a spec can be planned without."""
+    length_max: int = Field(default=4096, ge=1, le=65536)
+    """Bytes that are read of a review. Ray Chowdhury and Caragea read 4096, Tay et al. 1000, and 4000 in
+    their Temporal Latent Bottleneck."""
+    validate_on: Literal["train", "test"] = "train"
+    """Validate with training reviews that are then not trained on, or, as published, with the test split."""
+    valid_examples: int | None = Field(default=None, ge=1, le=12_500)
+    """Training reviews to validate with; if not given 2,500."""
+    data_seed: int = Field(default=0, ge=0)
+    """Another seed, other reviews to validate with."""
+
+    @model_validator(mode="after")
+    def _some_are_held_out(self) -> Self:
+        if self.validate_on == "test" and self.valid_examples is not None:
+            raise ValueError(
+                "valid_examples says how many training reviews to validate with, got "
+                f"valid_examples={self.valid_examples} and validate_on='test'; drop one"
+            )
+        return self
+
+
+def shape(config: Config) -> TaskShape:
+    """Two classes of byte strings."""
+    return TaskShape(
+        head="classify",
+        vocabulary_size=IDS,
+        num_classes=len(OPINIONS),
+        pad_id=PAD,
+        length_max=config.length_max,
+    )
+
+
+def splits(config: Config) -> tuple[SplitInfo, ...]:
+    """train, valid and test."""
+    lengths = 1, config.length_max
+    return (
+        SplitInfo("train", "train", *lengths, None),
+        SplitInfo("valid", "valid", *lengths, None),
+        SplitInfo("test", "test", *lengths, None),
+    )
+
+
+def build(config: Config, split: str) -> pa.Table:
+    """Columns `tokens` (uint16) and `label`. Raises `ValueError` for an unknown split or a bad folder."""
+    known = [info.name for info in splits(config)]
+    if split not in known:
+        raise ValueError(f"lra_text has no split {split!r}. Known: {', '.join(known)}")
+    folder = _folder(config)
+    reviews = _chosen(config, folder, split)
+    rows = Rows(IDS)
+    for review in counted(reviews, "reviews", len(reviews)):
+        rows.append(ids(_read(folder / review, config.length_max)))
+    labels = [OPINIONS.index(review.split("/")[1]) for review in reviews]
+    return pa.table({"tokens": rows.column(), "label": pa.array(np.asarray(labels, dtype=np.int16))})
+
+
+def source_digest(config: Config) -> str:
+    """All reviews, by content. Raises `ValueError` for what is not there."""
+    folder = _folder(config)
+    return content_digest(folder, [*_reviews(folder, "train"), *_reviews(folder, "test")])
+
+
+def _folder(config: Config) -> Path:
+    """The folder of reviews. Raises `ValueError` if it is not whole."""
+    needed = [f"{part}/{opinion}" for part in ("train", "test") for opinion in OPINIONS]
+    layout = f"{', '.join(needed)} with a review in each .txt file (the published aclImdb)"
+    if config.folder is None:
+        raise ValueError(f"folder must name a folder that holds {layout}, got none; set it")
+    folder = Path(config.folder)
+    lacking = [place for place in needed if not (folder / place).is_dir()]
+    if lacking:
+        raise ValueError(
+            f"folder must hold {layout}, got {folder} without {', '.join(lacking)}; put the reviews there"
+        )
+    return folder
+
+
+def _chosen(config: Config, folder: Path, split: str) -> list[str]:
+    """The reviews of a split."""
+    if split == "test" or (split == "valid" and config.validate_on == "test"):
+        return _reviews(folder, "test")
+    reviews = _reviews(folder, "train")
+    if config.validate_on == "test":
+        return reviews
+    held_out = config.valid_examples or VALID_EXAMPLES
+    if held_out >= len(reviews):
+        raise ValueError(
+            f"valid_examples must leave reviews to train on, got {held_out} and {len(reviews)} reviews in "
+            f"{folder / 'train'}; lower it"
+        )
+    keys = numpy_stream(config.data_seed, "lra_text", "valid").bit_generator.random_raw(len(reviews))
+    order = np.argsort(keys, kind="stable")
+    part = order[:held_out] if split == "valid" else order[held_out:]
+    return [reviews[number] for number in np.sort(part).tolist()]
+
+
+def _reviews(folder: Path, part: str) -> list[str]:
+    """All reviews of a part, below `folder`, by opinion and name."""
+    found: list[str] = []
+    for opinion in OPINIONS:
+        place = f"{part}/{opinion}"
+        try:
+            with os.scandir(folder / place) as entries:
+                names = sorted(entry.name for entry in entries if entry.name.endswith(".txt"))
+        except OSError as error:
+            raise unreadable(folder / place, error) from error
+        if not names:
+            raise ValueError(
+                f"{folder / place} must hold a review in each .txt file, got none; put them there"
+            )
+        found += [f"{place}/{name}" for name in names]
+    return found
+
+
+def _read(file: Path, most: int) -> bytes:
+    """The first bytes of a review."""
+    try:
+        with file.open("rb") as opened:
+            text = opened.read(most)
+    except OSError as error:
+        raise unreadable(file, error) from error
+    if not text:
+        raise ValueError(f"{file}: expected a review, got an empty file; put the review there")
+    return text

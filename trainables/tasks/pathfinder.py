@@ -1,0 +1,136 @@
+"""Pathfinder of Long Range Arena: are the two marked points the ends of one dashed contour?
+
+Task and images: Linsley et al. 2018, "Learning long-range spatial dependencies with horizontal gated
+recurrent units", and Kim et al. 2020, "Disentangling neural mechanisms for perceptual grouping"; as sequences
+of 1,024 pixels with the parameters of Tay et al. 2021, "Long Range Arena": contours of 14 paddles of 2
+pixels, a margin of 1, padding 1, seeds 7 apart, continuity 1, short contours of 14 // 3 paddles, 20 // 4 of
+them, contrasts 2 and 0.75 x 2, markers of radius 1.5. Contours of 6 and 9 paddles are its easier forms.
+
+Two long contours begin near the middle and grow in turn: a paddle's head lies on a circle around the point
+where the last one stopped, with a chance that falls as the squared cosine of the turn, and where nothing is
+in the way. A pair that comes to a dead end is left. Then come the short contours. The beginning of one
+long contour is marked, and the end of the same one (label 1) or of the other.
+
+Departures from the published generator, beside the draws: nothing depends on image libraries, whose
+versions differ, or on the last bits of trigonometry; lines are made smaller with a tent in place of a
+Lanczos window; pixels are occupied or free, where the original weighs shades; a paddle keeps its margin to
+the last paddle of other contours too, which the original leaves out of its books; places are rounded to the
+nearest pixel; grey levels have one scale, where the original stretches each image by itself. There are no
+single paddles, which the script that runs that generator turns off. Splits are draws from streams of their
+own: that an image should come up in two of them is as good as impossible.
+"""
+
+from typing import Literal, Self
+
+import numpy as np
+import pyarrow as pa
+from pydantic import Field, model_validator
+
+from trainables.data.files import content_digest
+from trainables.data.progress import tell
+from trainables.data.protocol import SplitInfo
+from trainables.settings import Settings
+from trainables.streams import numpy_stream
+from trainables.tasks import _pathfinder_files as files
+from trainables.tasks._contours import drawings, render
+from trainables.tasks._images import (
+    PIXELS,
+    decode,  # noqa: F401 every task has one
+    image_shape,
+    image_table,
+)
+from trainables.types import TaskShape
+
+VERSION = 1
+SIZES = {"train": 160_000, "valid": 20_000, "test": 20_000}
+"""As published: 80, 10 and 10% of 200,000."""
+
+
+class Config(Settings):
+    """The defaults are the published task, its hard form."""
+
+    name: Literal["pathfinder"] = "pathfinder"
+    contour_length: Literal[6, 9, 14] = 14
+    """Paddles of each long contour."""
+    train_examples: int | None = Field(default=None, ge=1, le=1_000_000)
+    """Training images; if not given 160,000, or 80% of those in `folder`."""
+    valid_examples: int | None = Field(default=None, ge=1, le=1_000_000)
+    """Images of the valid split; if not given 20,000, or 10% of those in `folder`."""
+    test_examples: int | None = Field(default=None, ge=1, le=1_000_000)
+    """Images of the test split; if not given 20,000, or 10% of those in `folder`."""
+    folder: str | None = None
+    """Folder of the published images (pathfinder32), which holds curv_baseline, curv_contour_length_9 and
+    curv_contour_length_14, to be read instead of generated."""
+    data_seed: int = Field(default=0, ge=0)
+    """Another seed, other images, or from a folder another division."""
+
+    @model_validator(mode="after")
+    def _sizes_are_for_what_is_generated(self) -> Self:
+        given = {name: getattr(self, f"{name}_examples") for name in SIZES}
+        if self.folder is not None and any(size is not None for size in given.values()):
+            told = ", ".join(f"{name}_examples={size}" for name, size in given.items() if size is not None)
+            raise ValueError(f"numbers of examples are for generated images, got folder and {told}; drop one")
+        return self
+
+
+def shape(config: Config) -> TaskShape:  # noqa: ARG001 the same for all settings
+    """Two classes of 1,024 grey levels."""
+    return image_shape(2)
+
+
+def splits(config: Config) -> tuple[SplitInfo, ...]:
+    """train, valid, test: all of one law."""
+    return (
+        SplitInfo("train", "train", PIXELS, PIXELS, _examples(config, "train")),
+        SplitInfo("valid", "valid", PIXELS, PIXELS, _examples(config, "valid")),
+        SplitInfo("test", "test", PIXELS, PIXELS, _examples(config, "test")),
+    )
+
+
+def build(config: Config, split: str) -> pa.Table:
+    """Columns `tokens` (uint8) and `label`. Raises `ValueError` for an unknown split or a bad folder."""
+    if split not in SIZES:
+        raise ValueError(f"pathfinder has no split {split!r}. Known: {', '.join(SIZES)}")
+    if config.folder is not None:
+        return _read(config, config.folder, split)
+    wanted = _examples(config, split) or 0
+    images = np.empty((wanted, PIXELS), dtype=np.uint8)
+    labels = np.empty(wanted, dtype=np.int16)
+    done = 0
+    for drawn in drawings(config.contour_length, config.data_seed, split):
+        new = drawn.take(np.arange(min(len(drawn), wanted - done)))
+        images[done : done + len(new)] = render(new).reshape(-1, PIXELS)
+        labels[done : done + len(new)] = new.labels
+        done += len(new)
+        tell("images", done, wanted)
+        if done == wanted:
+            break
+    return image_table(images, labels)
+
+
+def source_digest(config: Config) -> str | None:
+    """The images and their list, by content; None where they are generated. Raises `ValueError`."""
+    if config.folder is None:
+        return None
+    place = files.root(config.folder, config.contour_length)
+    lists = [f"metadata/{file.name}" for file in files.metadata(place)]
+    return content_digest(place, [*lists, *(image.path for image in files.listed(place))])
+
+
+def _examples(config: Config, split: str) -> int | None:
+    asked: int | None = getattr(config, f"{split}_examples")
+    return SIZES[split] if asked is None and config.folder is None else asked
+
+
+def _read(config: Config, folder: str, split: str) -> pa.Table:
+    """A tenth of the images, rounded up, for test, as many for valid, and what is left for train."""
+    place = files.root(folder, config.contour_length)
+    images = files.present(place, files.listed(place))
+    keys = numpy_stream(config.data_seed, "pathfinder", "order").bit_generator.random_raw(len(images))
+    tenth = -(-len(images) // 10)
+    cuts = {"test": (0, tenth), "valid": (tenth, 2 * tenth), "train": (2 * tenth, len(images))}
+    order = np.argsort(keys, kind="stable")[slice(*cuts[split])].tolist()
+    if not order:
+        raise ValueError(f"{place} must list at least three images that are not empty, got {len(images)}")
+    chosen = [images[number] for number in order]
+    return image_table(files.read(place, chosen), np.asarray([image.label for image in chosen]))
