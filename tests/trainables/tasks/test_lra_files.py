@@ -1,0 +1,382 @@
+"""Text, retrieval and image of Long Range Arena: the published files, and what is said of others."""
+
+import logging
+import os
+import pickle
+import shutil
+import time
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from tests.oracles import lra_image_solver, lra_retrieval_solver, lra_text_solver
+from trainables.data import files
+from trainables.data.split import Split, content_hash
+from trainables.data.store import open_split, split_path
+from trainables.tasks import lra_image, lra_retrieval, lra_text, task_config, task_module
+from trainables.tasks._cifar_files import read
+
+
+def built(split: str, **settings: Any) -> Split:
+    module, config = task_module(settings["name"]), task_config(settings)
+    table = module.build(config, split)
+    return Split(table, module.shape(config).pad_id, content_hash(table))
+
+
+def texts(split: Split, module: Any) -> list[str]:
+    batch = split.batch(np.arange(len(split)))
+    return [module.decode(row[mask].tolist()) for row, mask in zip(batch.tokens, batch.mask, strict=True)]
+
+
+@pytest.fixture
+def reviews(tmp_path: Path) -> Path:
+    return Path(lra_text_solver.written(tmp_path / "aclImdb", 3))
+
+
+@pytest.fixture
+def papers(tmp_path: Path) -> Path:
+    return Path(lra_retrieval_solver.written(tmp_path / "tsv data", 3))
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    return Path(lra_image_solver.written(tmp_path / "cifar-10-batches-py", 3, "python 2"))
+
+
+def test_reviews_are_their_bytes(reviews: Path) -> None:
+    (reviews / "test/neg/0_2.txt").write_bytes(bytes(range(256)))
+    test = built("test", name="lra_text", folder=str(reviews))
+    row = test.batch(np.asarray([0]))
+    assert row.tokens[0, row.mask[0]].tolist() == list(range(1, 257))
+    assert row.labels.tolist() == [0]
+    assert lra_text.shape(lra_text.Config()).vocabulary_size == 257
+    train = built("train", name="lra_text", folder=str(reviews), valid_examples=4, length_max=30)
+    assert train.lengths.max() == 30
+    assert (len(train), len(test)) == (36, 20)
+    assert train.label_histogram.keys() == {0, 1}
+
+
+def test_reviews_to_validate_with_are_not_trained_on(reviews: Path) -> None:
+    parts = {
+        name: set(texts(built(name, name="lra_text", folder=str(reviews), valid_examples=9), lra_text))
+        for name in ("train", "valid", "test")
+    }
+    assert {name: len(part) for name, part in parts.items()} == {"train": 31, "valid": 9, "test": 20}
+    assert not parts["train"] & parts["valid"]
+    assert all(" train " in text for text in parts["train"] | parts["valid"])
+
+
+def test_validation_can_be_that_of_the_papers(reviews: Path) -> None:
+    settings = {"name": "lra_text", "folder": str(reviews), "validate_on": "test"}
+    assert len(built("train", **settings)) == 40
+    assert built("valid", **settings).content_hash == built("test", **settings).content_hash
+    with pytest.raises(ValidationError, match=r"got valid_examples=5 and validate_on='test'; drop one"):
+        task_config(settings | {"valid_examples": 5})
+
+
+def test_pairs_are_two_texts_of_bytes(papers: Path) -> None:
+    line = b'1.0\tA\tB\t"one\xff\ttwo"and more\n'
+    (papers / "new_aan_pairs.eval.tsv").write_bytes(line + b"0\tA\tB\tx\ty\r\n")
+    valid = built("valid", name="lra_retrieval", folder=str(papers), length_max=5)
+    assert texts(valid, lra_retrieval) == [r'"one\xff <sep> two"a', "x <sep> y"]
+    assert valid.batch(np.arange(2)).labels.tolist() == [1, 0]
+    assert valid.batch(np.asarray([0])).tokens[0].tolist().count(257) == 1
+    shape = lra_retrieval.shape(lra_retrieval.Config())
+    assert (shape.length_max, shape.separator_id, shape.vocabulary_size) == (8193, 257, 258)
+
+
+def test_pairs_without_a_text_are_left_out_and_counted(
+    papers: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = papers / "new_aan_pairs.test.tsv"
+    file.write_bytes(b"1.0\tA\tB\t\tx\n" + file.read_bytes() + b"0.0\tA\tB\tx\t\n")
+    with caplog.at_level(logging.WARNING):
+        assert len(built("test", name="lra_retrieval", folder=str(papers))) == 10
+    assert "new_aan_pairs.test.tsv: 2 of 12 pairs have an empty text and are left out" in caplog.text
+
+
+def test_pictures_are_grey_and_divided_by_order(pictures: Path) -> None:
+    """40 training pictures: 36 and 4. Grey by the formula in floats, with TensorFlow's scale."""
+    batches = lra_image_solver.batches(3)
+    colours, labels = (
+        np.concatenate([batches[f"data_batch_{number}"][part] for number in range(1, 6)]) for part in (0, 1)
+    )
+    red, green, blue = np.moveaxis(colours.reshape(40, 3, 1024) / 255, 1, 0)
+    grey = np.floor((0.2989 * red + 0.5870 * green + 0.1140 * blue) * 255.5 + 1e-9).astype(int)
+    for name, part in (("train", slice(36)), ("valid", slice(36, 40))):
+        batch = (split := built(name, name="lra_image", folder=str(pictures))).batch(np.arange(len(split)))
+        assert batch.tokens.tolist() == grey[part].tolist()
+        assert batch.labels.tolist() == labels[part].tolist()
+    assert lra_image.grey(np.full((1, 3072), 255, dtype=np.uint8)).tolist() == [[255] * 1024]
+    assert lra_image.shape(lra_image.Config()).pad_id == 256
+
+
+@pytest.mark.parametrize("form", ["binary", "python 3"])
+def test_both_published_forms_hold_the_same(pictures: Path, tmp_path: Path, form: str) -> None:
+    other = lra_image_solver.written(tmp_path / "other", 3, form)
+    for name in ("train", "valid", "test"):
+        one, two = (built(name, name="lra_image", folder=str(folder)) for folder in (pictures, other))
+        assert one.content_hash == two.content_hash
+
+
+class Payload:
+    """Runs a command when it is unpickled by anybody less careful."""
+
+    def __init__(self, call: Any, *given: Any) -> None:
+        self.call, self.given = call, given
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        return self.call, self.given
+
+
+def test_the_payload_would_run() -> None:
+    assert pickle.loads(pickle.dumps(Payload(os.getenv, "HOME"))) == os.environ["HOME"]
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize(
+    "payload",
+    [
+        Payload(os.system, "touch payload-ran"),
+        Payload(eval, "open('payload-ran', 'w')"),
+        Payload(np.load, "payload-ran"),
+        Payload(np.ndarray, (1 << 40,)),
+        {b"data": Payload(os.system, "touch payload-ran"), b"labels": []},
+    ],
+    ids=["system", "eval", "load", "ndarray", "inside"],
+)
+def test_a_hostile_pickle_is_refused_and_not_run(
+    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, payload: object, protocol: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (pictures / "data_batch_2").write_bytes(pickle.dumps(payload, protocol))
+    config = lra_image.Config(folder=str(pictures))
+    with pytest.raises(ValueError, match=r"data_batch_2: expected a pickled CIFAR-10 batch .* got Refused: "):
+        open_split(config, "train", tmp_path / "data")
+    assert not (tmp_path / "payload-ran").exists()
+    assert not split_path(config, "train", tmp_path / "data").exists()
+
+
+def array(kind: bytes = b"u1", state: bytes = b"(K\x01K\x01K\x02\x86ctype\n\x89C\x02abt") -> bytes:
+    """A batch whose data are rebuilt from these opcodes."""
+    start = b"cnumpy.core.multiarray\n_reconstruct\n)R"
+    dtype = b"cnumpy\ndtype\nC" + bytes([len(kind)]) + kind + b"\x85R"
+    return b"\x80\x03}C\x04data" + start + state.replace(b"ctype\n", dtype) + b"bsC\x06labels]s."
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (b"", r"got EOFError"),
+        (b"\x80\x02}(", r"got \w+Error"),
+        (pickle.dumps([1, 2]), r"got list without them"),
+        (pickle.dumps({b"data": b"", b"labels": [1]}), r"whose data are rows of 3072 bytes, got others"),
+        (array(b"O"), r"got Refused: an array of b'O' where there are only bytes"),
+        (
+            array(state=b"(K\x01K\x01K\x09\x86ctype\n\x89C\x02abt"),
+            r"got Refused: an array that does not hold",
+        ),
+        (
+            array(state=b"(K\x01K\x01K\x02\x86ctype\n\x88C\x02abt"),
+            r"got Refused: an array that does not hold",
+        ),
+        (array(), r"whose data are rows of 3072 bytes, got others"),
+        (
+            b"\x80\x02c_codecs\nencode\nX\x01\x00\x00\x00aX\x03\x00\x00\x00zip\x86R.",
+            r"Refused: text in an encoding",
+        ),
+        (b"\x80\x02cnumpy\nndarray\nK\x05\x85R.", r"Refused: an array made in another way"),
+        (b"\x80\x02cos\nsystem\n.", r"Refused: the name os\.system, which nothing in a batch needs"),
+        (b"\x80\x02cnumpy\ndtype\n}X\x0b\x00\x00\x00__globals__}sb.", r"got \w+"),
+    ],
+)
+def test_what_is_no_batch_is_refused(tmp_path: Path, content: bytes, fault: str) -> None:
+    file = tmp_path / "data_batch_1"
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match=rf"data_batch_1: expected a pickled CIFAR-10 batch.*{fault}"):
+        read(file)
+
+
+@pytest.mark.parametrize(
+    ("labels", "fault"),
+    [
+        ([0] * 7, "with a label for each of its 8 images, got others"),
+        ([0, 1, 10, 0, 0, 0, 0, 0], "image 2: a label from 0 to 9, got 10"),
+        ([True] * 8, "image 0: a label from 0 to 9, got True"),
+    ],
+)
+def test_labels_are_checked(tmp_path: Path, labels: list[int], fault: str) -> None:
+    file = tmp_path / "test_batch"
+    colours = np.zeros((8, 3072), dtype=np.uint8)
+    file.write_bytes(pickle.dumps({b"data": colours, b"labels": labels}, protocol=2))
+    with pytest.raises(ValueError, match=fault):
+        read(file)
+
+
+def test_a_bad_record_is_found_by_its_byte(tmp_path: Path) -> None:
+    file = tmp_path / "data_batch_1.bin"
+    records = np.zeros((3, 3073), dtype=np.uint8)
+    records[2, 0] = 11
+    file.write_bytes(records.tobytes())
+    with pytest.raises(
+        ValueError, match=r"data_batch_1\.bin, byte 6146: expected a label from 0 to 9, got 11"
+    ):
+        read(file)
+    file.write_bytes(records.tobytes()[:-1])
+    with pytest.raises(
+        ValueError, match=r"records of 3073 bytes, .*, got 9218 bytes, which end in the middle"
+    ):
+        read(file)
+
+
+MISSING = {
+    "lra_text": r"folder must name a folder that holds train/neg, .* \.txt file .* got none; set it",
+    "lra_retrieval": r"folder must name a folder that holds new_aan_pairs\.train\.tsv, .* got none; set it",
+    "lra_image": r"folder must name a folder that holds data_batch_1 \.\. data_batch_5 .* got none; set it",
+}
+
+
+@pytest.mark.parametrize("name", MISSING)
+def test_without_a_folder_the_task_is_known_but_not_built(name: str, tmp_path: Path) -> None:
+    config = task_config({"name": name})
+    assert [info.name for info in task_module(name).splits(config)] == ["train", "valid", "test"]
+    for attempt in (
+        lambda: task_module(name).build(config, "train"),
+        lambda: open_split(config, "train", tmp_path / "data"),
+    ):
+        with pytest.raises(ValueError, match=MISSING[name]):
+            attempt()
+    assert not (tmp_path / "data").exists()
+
+
+def test_what_a_folder_lacks_is_said(reviews: Path, papers: Path, pictures: Path, tmp_path: Path) -> None:
+    shutil.rmtree(reviews / "test/pos")
+    (papers / "new_aan_pairs.eval.tsv").unlink()
+    (pictures / "data_batch_3").unlink()
+    for name, folder, message in (
+        ("lra_text", reviews, r"\(the published aclImdb\), got .* without test/pos; put the reviews there"),
+        (
+            "lra_retrieval",
+            papers,
+            r"\(the published AAN pairs\), got .* without new_aan_pairs\.eval\.tsv; put",
+        ),
+        ("lra_image", pictures, r"or the same with \.bin .*, got .* without data_batch_3; put them there"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            open_split(task_config({"name": name, "folder": str(folder)}), "train", tmp_path / "data")
+    assert not (tmp_path / "data").exists()
+
+
+def test_empty_reviews_are_refused(reviews: Path) -> None:
+    (reviews / "test/pos/3_7.txt").write_bytes(b"")
+    with pytest.raises(
+        ValueError, match=r"3_7\.txt: expected a review, got an empty file; put the review there"
+    ):
+        built("test", name="lra_text", folder=str(reviews))
+    with pytest.raises(
+        ValueError, match=r"valid_examples must leave reviews to train on, got 2500 and 40 reviews"
+    ):
+        built("train", name="lra_text", folder=str(reviews))
+    for file in (reviews / "train/pos").iterdir():
+        file.unlink()
+    with pytest.raises(
+        ValueError, match=r"train/pos must hold a review in each \.txt file, got none; put them"
+    ):
+        built("train", name="lra_text", folder=str(reviews), valid_examples=2)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"1.0\tA\tB\tx",
+        b"1.0\tA\tB\tx\ty\tz",
+        b"2.0\tA\tB\tx\ty",
+        b"",
+        b"True\tA\tB\tx\ty",
+        b"A\tB\tx\ty\t1.0",
+    ],
+)
+def test_a_malformed_pair_is_shown_with_its_line(papers: Path, line: bytes, tmp_path: Path) -> None:
+    file = papers / "new_aan_pairs.train.tsv"
+    lines = file.read_bytes().splitlines()
+    lines[6] = line
+    file.write_bytes(b"\n".join(lines))
+    config = lra_retrieval.Config(folder=str(papers))
+    with pytest.raises(ValueError, match=r"train\.tsv, line 7: expected a label \(0\.0 or 1\.0\), two names"):
+        open_split(config, "train", tmp_path / "data")
+    assert not split_path(config, "train", tmp_path / "data").exists()
+    (papers / "new_aan_pairs.test.tsv").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"test\.tsv must hold a pair a line, got none; put the pairs there"):
+        lra_retrieval.build(config, "test")
+
+
+def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
+    (tmp_path / "new_aan_pairs.train.tsv").mkdir()
+    with pytest.raises(ValueError, match=r"data_batch_1 must be a file that can be read, got No such file"):
+        read(tmp_path / "data_batch_1")
+    with pytest.raises(
+        ValueError, match=r"train\.tsv must be a file that can be read, got Is a directory; put it"
+    ):
+        files.content_digest(tmp_path, ["new_aan_pairs.train.tsv"])
+    with pytest.raises(
+        ValueError, match=r"new_aan_pairs\.train\.tsv must be a file that can be read, got Is a"
+    ):
+        next(lra_retrieval._pairs(tmp_path / "new_aan_pairs.train.tsv"))
+    with pytest.raises(ValueError, match=r"must be a file that can be read"):
+        lra_text._read(tmp_path, 10)
+    with pytest.raises(ValueError, match=r"train/neg must be a file that can be read, got No such file"):
+        lra_text._reviews(tmp_path, "train")
+
+
+def test_a_digest_is_of_content_and_asked_again_reads_nothing(
+    reviews: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = lra_text.Config(folder=str(reviews))
+    before = lra_text.source_digest(config)
+    read_once = files._read
+    calls = []
+    monkeypatch.setattr(files, "_read", lambda *given: (calls.append(given), read_once(*given))[1])
+    assert lra_text.source_digest(config) == before
+    assert not calls
+    file = reviews / "test/pos/3_7.txt"
+    content = file.read_bytes()
+    time.sleep(0.01)
+    file.write_bytes(content[::-1])
+    changed = lra_text.source_digest(config)
+    assert (changed != before, len(calls)) == (True, 1)
+    time.sleep(0.01)
+    file.write_bytes(content)
+    assert lra_text.source_digest(config) == before, "of content, not of times"
+    file.rename(file.with_name("another_7.txt"))
+    assert lra_text.source_digest(config) != before
+
+
+def test_few_digests_are_remembered(tmp_path: Path) -> None:
+    for number in range(files.KEPT + 5):
+        (tmp_path / "file").write_text("x" * number)
+        files.content_digest(tmp_path, ["file"])
+    assert len(files._remembered) <= files.KEPT
+
+
+def test_large_files_are_read_line_by_line(papers: Path) -> None:
+    """Of 32 MB in long lines, only what is kept of each is ever in memory, and the rows twice at most."""
+    file = papers / "new_aan_pairs.train.tsv"
+    with file.open("wb") as lines:
+        for number in range(400):
+            lines.write(b"1.0\tA\tB\t%d %s\t%s\n" % (number, b"x" * 40_000, b"y" * 40_000))
+    config = lra_retrieval.Config(folder=str(papers), length_max=1000)
+    tracemalloc.start()
+    table = lra_retrieval.build(config, "train")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (len(table), table["tokens"].nbytes) == (400, pytest.approx(400 * 2001 * 2, rel=0.01))
+    assert peak < 2.5 * 400 * 2001 * 2 + 1_000_000
+
+
+def test_texts_are_read_as_a_person_would() -> None:
+    assert lra_text.decode([ord(letter) + 1 for letter in "fine"]) == "fine"
+    assert lra_text.decode([0xC3 + 1, 0xA4 + 1]) == "ä"
