@@ -3,13 +3,16 @@
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from orchestrator.cli.console import complain, emit_json, out, say
 from orchestrator.cli.options import Json, Overrides, Profile, SpecPath
 from orchestrator.errors import InputError
+
+if TYPE_CHECKING:
+    from orchestrator.plan.types import Plan
 
 
 def check(files: Annotated[list[Path], typer.Argument(help="Spec files.")]) -> None:
@@ -66,6 +69,17 @@ def plan(
 
     for part in render(made):
         out().print(part)
+    _tell_missing_files(made)
+
+
+def _tell_missing_files(made: "Plan") -> None:
+    """What a launch here would refuse. A plan needs no data, and may be made where there are none."""
+    from orchestrator.drivers.datasets import require_files
+
+    try:
+        require_files(made)
+    except InputError as error:
+        complain(f"launch will not start here: {error}")
 
 
 def schema() -> None:

@@ -45,6 +45,17 @@ def build_datasets(
         on_data(task_name(wanted[-1][0]), wanted[-1][1], len(wanted), len(wanted))
 
 
+def require_files(plan: Plan) -> None:
+    """Raises InputError if files that the data of `plan` are read from are not there. Reads none of them."""
+    from trainables.tasks import require_files, task_name
+
+    for config, _ in needed((arm.settings["task"] for arm in plan.arms), ()):
+        try:
+            require_files(config)
+        except ValueError as error:
+            raise InputError(f"the data of {task_name(config)} cannot be read: {error}") from error
+
+
 def needed(
     raw_tasks: Iterable[Mapping[str, Any]], confirmed: Sequence[str]
 ) -> "Iterator[tuple[Settings, list[SplitInfo]]]":

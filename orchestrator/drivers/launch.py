@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from orchestrator.conductor.messages import Progress
 from orchestrator.conductor.recorder import Recorder
-from orchestrator.drivers.datasets import OnData, build_datasets
+from orchestrator.drivers.datasets import OnData, build_datasets, require_files
 from orchestrator.drivers.heartbeat import Heartbeat
 from orchestrator.drivers.inline import run_inline
 from orchestrator.drivers.launch_folder import DEFAULT_WORKLOAD, Setup, launched_plan, publish, read_setup
@@ -101,6 +101,8 @@ def run_sweep(
     InputError for what cannot be run, StoreError if the ledger fails, LeaseLost if somebody else took over.
     """
     _check(setup, folder)
+    if setup.workload == DEFAULT_WORKLOAD:
+        require_files(plan)
     if driver == "ray" and address is None:
         require_room([this_machine(num_cpus)], plan.resources)
     origin = provenance().to_json()

@@ -208,6 +208,19 @@ def test_labels_are_what_an_independent_solver_finds(name: str) -> None:
 
 
 @each_task
+def test_what_reads_files_can_tell_whether_they_are_there(name: str) -> None:
+    """Without reading them: a task with nothing to read has neither function."""
+    module, config = tasks.task_module(name), tasks.task_config(oracle(name).SMALL)
+    assert hasattr(module, "require_files") == hasattr(module, "source_digest")
+    tasks.require_files(config)
+    if "folder" in module.Config.model_fields:
+        nowhere = module.Config(folder="/nowhere/at all")
+        for ask in (tasks.require_files, module.source_digest):
+            with pytest.raises(ValueError, match=r"folder must hold .* put "):
+                ask(nowhere)
+
+
+@each_task
 def test_an_unknown_split_is_refused(name: str) -> None:
     module = tasks.task_module(name)
     with pytest.raises(ValueError, match=f"{name} has no split 'trian'. Known: .*train"):

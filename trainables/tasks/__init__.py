@@ -74,6 +74,17 @@ def source_digest(module: TaskModule, config: Settings) -> str | None:
     return None if digest is None else digest(config)
 
 
+def require_files(config: Settings) -> None:
+    """Raises `ValueError` if files that the task reads are not there, saying what to put where.
+
+    Reads none of them. Every task with a `source_digest` has a function `require_files(config)`.
+    """
+    module = task_module(task_name(config))
+    check: Callable[[Settings], None] | None = getattr(module, "require_files", None)
+    if check is not None:
+        check(config)
+
+
 def stream(config: Settings, batch_size: int, seed: int, step: int) -> Batch:
     """The training batch of a step, of a task whose train split is streamed."""
     draw: Callable[[Settings, int, int, int], Batch] = vars(task_module(task_name(config)))["stream"]

@@ -124,6 +124,11 @@ def build(config: Config, split: str) -> pa.Table:
     return pa.table({"tokens": questions.column(), "answer": queries.column()})
 
 
+def require_files(config: Config) -> None:
+    """Raises `ValueError` if the files are not there; reads none of them."""
+    _files(config)
+
+
 def source_digest(config: Config) -> str:
     """The files of the division, by content. Raises `ValueError` for what is not there."""
     return files_digest(_files(config).values())

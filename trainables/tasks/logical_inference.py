@@ -120,6 +120,13 @@ def build(config: Config, split: str) -> pa.Table:
     return _table(pool.take(np.flatnonzero(chosen)))
 
 
+def require_files(config: Config) -> None:
+    """Raises `ValueError` if the files are not there; reads none of them."""
+    if config.folder is not None:
+        files(Path(config.folder), "train")
+        files(Path(config.folder), "test")
+
+
 def source_digest(config: Config) -> str | None:
     """What the data is read from, by content; None where it is generated. Raises `ValueError`."""
     if config.folder is None:

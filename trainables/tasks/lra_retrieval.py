@@ -102,6 +102,11 @@ def build(config: Config, split: str) -> pa.Table:
     return pa.table({"tokens": rows.column(), "label": pa.array(np.frombuffer(labels, dtype=np.int16))})
 
 
+def require_files(config: Config) -> None:
+    """Raises `ValueError` if the files are not there; reads none of them."""
+    _folder(config)
+
+
 def source_digest(config: Config) -> str:
     """The three files, by content. Raises `ValueError` for what is not there."""
     return content_digest(_folder(config), FILES.values())

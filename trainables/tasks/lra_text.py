@@ -101,6 +101,11 @@ def build(config: Config, split: str) -> pa.Table:
     return pa.table({"tokens": rows.column(), "label": pa.array(np.asarray(labels, dtype=np.int16))})
 
 
+def require_files(config: Config) -> None:
+    """Raises `ValueError` if the files are not there; reads none of them."""
+    _folder(config)
+
+
 def source_digest(config: Config) -> str:
     """All reviews, by content. Raises `ValueError` for what is not there."""
     folder = _folder(config)

@@ -108,6 +108,12 @@ def build(config: Config, split: str) -> pa.Table:
     return image_table(images, labels)
 
 
+def require_files(config: Config) -> None:
+    """Raises `ValueError` if the files are not there; reads none of them."""
+    if config.folder is not None:
+        files.metadata(files.root(config.folder, config.contour_length))
+
+
 def source_digest(config: Config) -> str | None:
     """The images and their list, by content; None where they are generated. Raises `ValueError`."""
     if config.folder is None:

@@ -127,6 +127,11 @@ def _fits(config: Config, *sides: Sequence[str]) -> bool:
     return all(0 < len(side) <= config.pieces_max for side in sides)
 
 
+def require_files(config: Config) -> None:
+    """Raises `ValueError` if the files are not there; reads none of them."""
+    _files(config)
+
+
 def source_digest(config: Config) -> str:
     """The files, by content. Raises `ValueError` for what is not there."""
     return files_digest(_files(config).values())

@@ -109,3 +109,17 @@ def test_a_calibrated_plan_tells_times(haltsweep, spec):
     assert all(price["seconds_per_step"] > 0 for price in found["prices"])
     plain = json.loads(haltsweep("plan", spec(), "--profile", "short", "--json").out)
     assert all(price["seconds_per_step"] is None for price in plain["prices"])
+
+
+def test_a_plan_needs_no_data_but_tells_what_a_launch_would(haltsweep, spec, tmp_path):
+    task = TINY[TINY.index("  task:") : TINY.index("  model:")]
+    name = spec(a=(task, "  task: {name: lra_text, folder: aclImdb}\n"), b=("near-iid", "test"))
+    told = haltsweep("plan", name)
+    assert told.code == 0
+    assert "8 trials" in told.out
+    missing = "the data of lra_text cannot be read: folder must hold train/neg"
+    assert f"launch will not start here: {missing}" in told.err.replace("\n", " ")
+    assert haltsweep("check", name).code == 0
+    refused = haltsweep("launch", name)
+    assert (refused.code, missing in refused.err.replace("\n", " ")) == (2, True)
+    assert [each.name for each in tmp_path.iterdir()] == [name]

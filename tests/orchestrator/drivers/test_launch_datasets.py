@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.drivers.datasets import build_datasets
+from orchestrator.drivers.datasets import build_datasets, require_files
 from orchestrator.errors import InputError
 from orchestrator.plan.types import ConfirmPlan
 from tests.support.plans import make_arm, make_plan
@@ -67,3 +67,13 @@ def test_data_that_cannot_be_read_is_a_fault_of_what_was_asked(tmp_path):
     )
     with pytest.raises(InputError, match=message):
         build_datasets(plan_on(task), tmp_path)
+
+
+def test_files_that_are_not_there_are_told_before_any_is_read(tmp_path, monkeypatch):
+    message = r"the data of lra_text cannot be read: folder must hold train/neg, .* put the reviews there"
+    with pytest.raises(InputError, match=message):
+        require_files(plan_on(SMALL, {"name": "lra_text", "folder": str(tmp_path / "nowhere")}))
+    monkeypatch.setattr("trainables.data.files.content_digest", lambda *_: pytest.fail("must not be read"))
+    for part in ("train/pos", "train/neg", "test/pos", "test/neg"):
+        (tmp_path / "reviews" / part).mkdir(parents=True)
+    require_files(plan_on(SMALL, {"name": "lra_text", "folder": str(tmp_path / "reviews")}))

@@ -145,6 +145,17 @@ def test_what_cannot_be_imported_is_refused_before_anything_is_made(folder, setu
     assert not folder.root.exists()
 
 
+def test_files_that_are_not_there_are_refused_before_anything_is_made(folder, tmp_path):
+    arm = make_arm("one")
+    task = {"name": "lra_image", "folder": str(tmp_path / "nowhere")}
+    plan = make_plan([replace(arm, settings={**arm.settings, "task": task})], seeds=(7,))
+    with pytest.raises(
+        InputError, match=r"the data of lra_image cannot be read: folder must hold data_batch_1"
+    ):
+        run_sweep(plan, folder, Setup(tmp_path / "data"), SPEC, driver="inline")
+    assert not any(tmp_path.iterdir())
+
+
 def test_a_file_store_for_mlflow_ends_before_a_trial_begins(folder, setup):
     with pytest.raises(InputError, match="is a file store"):
         run_sweep(small(), folder, replace(setup, tracking_uri="mlruns"), SPEC, driver="inline")
