@@ -145,12 +145,15 @@ def decode(tokens: Sequence[int], config: Config) -> str:
 def score(
     config: Config, hypotheses: Sequence[Sequence[int]], references: Sequence[Sequence[int]]
 ) -> Mapping[str, float]:
-    """`bleu` and `sacrebleu`, from 0 to 100. Ids are without the end."""
+    """`bleu` and `sacrebleu`, from 0 to 100. Ids are without the end.
+
+    Where the files are not, as a spec may be planned, numbers stand for pieces.
+    """
     # Half a second of imports that only a finished split is worth.
     from sacrebleu.metrics.bleu import BLEU
     from sacremoses import MosesDetokenizer
 
-    vocabulary = _vocabulary(config)
+    vocabulary = _pieces(config)
     written = [_tokens(vocabulary, row, UNKNOWN) for row in hypotheses]
     asked = [_tokens(vocabulary, row, NEVER_WRITTEN) for row in references]
     split = BLEU(tokenize="none", smooth_method="none", force=True)
@@ -195,3 +198,11 @@ def _files(config: Config) -> dict[str, Path]:
 def _vocabulary(config: Config) -> Vocabulary:
     """The pieces of both languages. Raises `ValueError`."""
     return read_words(_files(config)[DICTIONARY], MARKS)
+
+
+def _pieces(config: Config) -> Vocabulary:
+    """The vocabulary, or as many numbers where there are no files but a size."""
+    size, folder = config.vocabulary_size, config.folder
+    if size is None or (folder is not None and (Path(folder) / DICTIONARY).is_file()):
+        return _vocabulary(config)
+    return Vocabulary(MARKS, map(str, range(size - len(MARKS))))

@@ -199,3 +199,13 @@ def test_words_in_no_order_have_no_points(folder: Path, words: dict[str, int]) -
     """Words without a pair of them in order: a smoothed measure would give some points."""
     found = scored(folder, words, ["sinkt Die , der . nicht", ""], ASKED)
     assert found["bleu"] == 0 < found["sacrebleu"]
+
+
+def test_measures_can_be_named_without_files(tmp_path: Path) -> None:
+    """A spec that searches for BLEU can be planned where the files are not."""
+    text = [[3, 4, 5, 6, 7]]
+    for where in (None, tmp_path / "nowhere"):
+        found = task.score(config(where, vocabulary_size=9), text, text)
+        assert found == pytest.approx({"bleu": 100, "sacrebleu": 100})
+    with pytest.raises(ValueError, match="folder must name a folder"):
+        task.score(config(), text, text)
