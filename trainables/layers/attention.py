@@ -152,7 +152,7 @@ def _math(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, drop: WeightDrop
     weights = scores.softmax(-1)
     if drop is not None:
         keep = drop.keep(q.shape[1], k.shape[2])
-        weights = torch.where(keep, weights / drop.dropout.keep_share(), 0)
+        weights = weights / drop.dropout.keep_share() * keep
     out: Tensor = weights.to(v.dtype) @ v
     return out.transpose(1, 2)
 

@@ -62,9 +62,11 @@ class KeyedDropout(nn.Module):
     ) -> Bool[Tensor, "*K"]:
         """Which elements are kept, over `place` and `element` broadcast, the last axis cut to `columns`.
 
-        Every element of the last axis stands for two columns: a 32-bit hash holds two 16-bit draws.
+        Every element of the last axis stands for two columns: a 32-bit hash holds two 16-bit draws. Only one
+        hash is taken at full size; places come scattered already.
         """
-        word = _scatter(place, key & 0x7FFFFFFF) ^ _scatter(element, key >> 32)
+        salted = (element.to(torch.int32) * _ODD_32 + (key & 0x7FFFFFFF)) ^ (key >> 32)
+        word = place.to(torch.int32) ^ salted
         _mix(word)
         keep: Tensor = word.view(torch.int16)[..., :columns] >= self._levels - MASK_LEVELS // 2
         return keep
@@ -75,23 +77,27 @@ class KeyedDropout(nn.Module):
             return x
         pairs = torch.arange((x.shape[-1] + 1) // 2, device=x.device)
         keep = self.mask(self.draw(), place[..., None], pairs, x.shape[-1])
-        return torch.where(keep, x / self.keep_share(), 0)
+        # A product: on a CPU, choosing by a random mask takes three times as long.
+        return x / self.keep_share() * keep
 
 
-def _scatter(value: Tensor, salt: int) -> Tensor:
-    """32-bit hash of integers, spread over all bits."""
-    word = (value.to(torch.int32) + (salt & 0x3FFFFFFF)) * _ODD_32
+def scattered(number: Int[Tensor, "*M"]) -> Int[Tensor, "*M"]:
+    """A 32-bit word for each number below 2^32, spread over all bits; no two are alike."""
+    word = number.to(torch.int32) * _ODD_32
     _mix(word)
-    return word ^ (salt >> 2)
+    return word
 
 
 def _mix(word: Tensor) -> None:
     """Avalanche of 32-bit words in place: two rounds of xor-shift and odd multiplication."""
-    word ^= (word >> 16) & 0xFFFF
+    high = word >> 16
+    word ^= high.bitwise_and_(0xFFFF)
     word *= _MIX_A
-    word ^= (word >> 15) & 0x1FFFF
+    torch.bitwise_right_shift(word, 15, out=high)
+    word ^= high.bitwise_and_(0x1FFFF)
     word *= _MIX_B
-    word ^= (word >> 16) & 0xFFFF
+    torch.bitwise_right_shift(word, 16, out=high)
+    word ^= high.bitwise_and_(0xFFFF)
 
 
 def set_dropout_context(model: nn.Module, seed: int, step: int, part: int = 0) -> None:

@@ -11,7 +11,7 @@ exists, and L is its mirror image. For j > i there are two forms:
 The adjacent position is retrieved with e_j itself; the text below Eq. 13 would have it at zero.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -21,30 +21,47 @@ from torch.nn import functional as F
 Retriever = Literal["additive", "product"]
 
 
+class _Additive(torch.autograd.Function):
+    """The additive form as a minimum: R_ij = min(e_j, max(0, 1 - sum_{i<k<j} e_k)).
+
+    A weight before the sum reaches one is felt by its own e_j; the first that no longer fits is felt, against
+    it, by every e_k in its sum, which are just those before; the ones behind are zero. So the gradient undoes
+    no running sums, and keeps no numbers but two masks.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, exist: Tensor) -> Tensor:
+        all_pairs = exist.new_ones(exist.shape[-1], exist.shape[-1])
+        upper = all_pairs.triu(1)
+        wide = exist[:, None] * upper
+        # Sums of whole rows, not differences of one running sum: sums of exactly one must stay exactly one.
+        before = (F.pad(exist[:, :-1], (1, 0))[:, None] * all_pairs.triu(2)).cumsum(-1)
+        rest = 1 - before
+        over = wide > rest
+        ctx.save_for_backward(over.logical_not() & upper.bool(), over & (rest >= 0))
+        return torch.minimum(wide, rest.clamp_(min=0))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        whole, first = ctx.saved_tensors
+        (grad,) = grads
+        there = (grad * first).sum(-1, keepdim=True)
+        return ((grad - there) * whole).sum(-2)
+
+
 def neighbours(
     exist: Float[Tensor, "B T"], retriever: Retriever
 ) -> tuple[Float[Tensor, "B T T"], Float[Tensor, "B T T"]]:
     """L and R of right-padded rows; padding exists with probability zero."""
     retrieve = _additive if retriever == "additive" else _product
-    left = retrieve(_to_the_right(exist.flip(-1))).flip(-1, -2)
-    return left, retrieve(_to_the_right(exist))
+    return retrieve(exist.flip(-1)).flip(-1, -2), retrieve(exist)
 
 
-def _to_the_right(exist: Tensor) -> Tensor:
-    """e_j for j > i, else zero."""
-    return exist[:, None].expand(-1, exist.shape[-1], -1).triu(1)
+def _additive(exist: Tensor) -> Tensor:
+    weights: Tensor = _Additive.apply(exist)  # type: ignore[no-untyped-call]
+    return weights
 
 
-def _additive(wide: Tensor) -> Tensor:
-    # Sums of whole rows, not differences of one running sum: sums of exactly one must stay exactly one.
-    upto = wide.cumsum(-1)
-    return torch.where(upto > 1, (1 - _shift(upto, 0.0)).clamp(min=0), wide)
-
-
-def _product(wide: Tensor) -> Tensor:
-    return wide * _shift((1 - wide).cumprod(-1), 1.0)
-
-
-def _shift(x: Tensor, first: float) -> Tensor:
-    """What stands one column to the left."""
-    return F.pad(x[..., :-1], (1, 0), value=first)
+def _product(exist: Tensor) -> Tensor:
+    wide = exist[:, None].expand(-1, exist.shape[-1], -1).triu(1)
+    return wide * F.pad((1 - wide).cumprod(-1)[..., :-1], (1, 0), value=1.0)

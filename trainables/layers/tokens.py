@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from trainables.layers.dropout import scattered
 from trainables.layers.packing import Packing, take
 from trainables.layers.positions import Rotation, rotations
 
@@ -43,7 +44,7 @@ class Placed:
 
     packing: Packing
     place: Int[Tensor, " M"]
-    """`row * ROW_STRIDE + position` in the full batch; stays with a token when others leave."""
+    """A word for row and position in the full batch; stays with a token when others leave."""
 
 
 @dataclass(frozen=True)
@@ -82,10 +83,10 @@ class Tokens(Placed):
 def packed_places(packing: Packing, rows: Int[Tensor, " B"] | None = None) -> Int[Tensor, " M"]:
     """Place of every packed token of a full batch, or of only some `rows` of one."""
     row = packing.row if rows is None else rows.index_select(0, packing.row)
-    return row * ROW_STRIDE + packing.column
+    return scattered(row * ROW_STRIDE + packing.column)
 
 
 def batch_places(padded: Int[Tensor, "N S"]) -> Int[Tensor, "N S"]:
     """Place of every entry of a padded batch, before START and END are added."""
     rows, columns = (torch.arange(size, device=padded.device) for size in padded.shape)
-    return rows[:, None] * ROW_STRIDE + columns
+    return scattered(rows[:, None] * ROW_STRIDE + columns)

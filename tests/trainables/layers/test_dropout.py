@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from trainables.layers.dropout import KeyedDropout, set_dropout_context
+from trainables.layers.tokens import batch_places
 
 
 class Two(nn.Module):
@@ -51,11 +52,18 @@ def test_each_part_of_the_name_gives_another_mask() -> None:
         assert not torch.equal(other, base)
 
 
+def test_no_two_places_are_alike() -> None:
+    assert batch_places(torch.zeros(300, 300, dtype=torch.int64)).unique().numel() == 300 * 300
+
+
+@pytest.mark.parametrize("places", ["numbers", "words"])
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
-def test_masks_look_like_independent_coins(rate: float) -> None:
+def test_masks_look_like_independent_coins(rate: float, places: str) -> None:
     """Six standard deviations: fails by chance for fewer than one seed in 10^7; seeds are fixed."""
     tokens, columns = 4000, 33
-    keep = kept(begun(rate).first, tokens, columns).double()
+    words = batch_places(torch.zeros(40, 100, dtype=torch.int64)).flatten()
+    place = words if places == "words" else torch.arange(tokens)
+    keep = (begun(rate).first(torch.ones(tokens, columns), place) != 0).double()
     deviation = (rate * (1 - rate)) ** 0.5
     assert abs(keep.mean() - (1 - rate)) < 6 * deviation / (tokens * columns) ** 0.5
     assert (keep.mean(0) - (1 - rate)).abs().max() < 6 * deviation / tokens**0.5

@@ -29,6 +29,16 @@ def test_the_two_forms_share_out_what_is_left_differently() -> None:
 
 
 @BOTH
+@pytest.mark.parametrize("length", [1, 2, 7])
+def test_gradients_are_those_of_finite_differences(retriever: Retriever, length: int) -> None:
+    """The additive form writes its own."""
+    stream = torch.Generator().manual_seed(length)
+    exist = torch.rand(3, length, generator=stream, dtype=torch.float64) * 0.8
+    exist.requires_grad_()
+    assert torch.autograd.gradcheck(lambda each: neighbours(each, retriever), (exist,))
+
+
+@BOTH
 @given(row=st.lists(st.floats(0, 1, width=32), min_size=1, max_size=7), padding=st.integers(0, 3))
 def test_rows_are_shares_of_one_on_one_side_and_mirror_images(
     retriever: Retriever, row: list[float], padding: int
