@@ -1,0 +1,139 @@
+"""Does reading keep up with training? Tokens a second of the loader and of the step that eats them.
+
+    python -m tests.benchmarks.loader [--only listops-o flipflop] [--small]
+
+For the baseline of every spec in `experiments`, as published and in its small profile: the training split in
+random and in bucketed order (index, gather, pad, on one thread), the share of padding, and the training step
+of the spec's own model on its own batches, on the GPU if there is one. Reading and training take turns; on a
+CPU the clock counts processor time. Padding is no token. Data sets are cut to 20,000 examples, which changes
+nothing about the speed of reading them.
+"""
+
+import argparse
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+
+import torch
+
+from orchestrator.plan.faults import Faults
+from orchestrator.plan.resolve import resolve
+from orchestrator.plan.settings import System
+from orchestrator.spec.load import profile_names, read_spec
+from trainables.assembly import build_model
+from trainables.data.order import Bucketed, TokenBatches, batch_indices, padding_share
+from trainables.data.store import open_split
+from trainables.tasks import splits, stream, task_config, task_name
+from trainables.training.step import Learner, one_step
+from trainables.types import Batch
+
+EXAMPLES = 20_000
+SIZES = ("train_examples", "trees", "pairs")
+BATCHES = 64
+STEPS = 3
+SEED = 0
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+
+
+def systems(only: list[str], *, small: bool) -> Iterator[tuple[str, System]]:
+    """The baseline of each spec, as published and small."""
+    for path in sorted(EXPERIMENTS.glob("*.yaml")):
+        if only and path.stem not in only:
+            continue
+        for profile in [name for name in (None, *profile_names(path)) if name in (None, "small")]:
+            if small and profile is None:
+                continue
+            source = read_spec(path, (), profile)
+            faults = Faults(source)
+            system = resolve(source.spec, faults)[0].system
+            faults.raise_if_any()
+            yield f"{path.stem}{' (small)' if profile else ''}", system
+
+
+def orders(system: System, data_dir: Path) -> dict[str, tuple[Callable[[int], Batch], float | None]]:
+    """How the batch of a step is made, and the share of padding, for each order."""
+    train, size = system.train, system.train.batch_size
+    if next(info for info in splits(system.task) if info.role == "train").streamed:
+        return {"streamed": (lambda step: stream(system.task, size, SEED, step), None)}
+    settings = system.task.model_dump(mode="json")
+    cut = {name: min(settings[name] or EXAMPLES, EXAMPLES) for name in SIZES if name in settings}
+    split = open_split(task_config(settings | cut), "train", data_dir)
+    found = {
+        "random": lambda step: batch_indices(len(split), size, SEED, step),
+        "bucketed": Bucketed(split.lengths, size, SEED).batch_indices,
+    }
+    if train.batch_tokens is not None:
+        found = {"by tokens": TokenBatches(split.sizes, train.batch_tokens, SEED).batch_indices}
+    return {
+        name: (
+            lambda step, indices=indices: split.batch(indices(step)),
+            padding_share(split.lengths, [indices(step) for step in range(BATCHES)]),
+        )
+        for name, indices in found.items()
+    }
+
+
+def spent(work: Callable[[], object], device: torch.device) -> float:
+    """Seconds of the device that does the work."""
+    clock = time.process_time if device.type == "cpu" else time.perf_counter
+    begin = clock()
+    work()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return clock() - begin
+
+
+def measure(label: str, system: System, data_dir: Path, device: torch.device) -> Iterator[str]:
+    """One row of the table for each order."""
+    model = build_model(system.model, system.shape, SEED, device)
+    learner = Learner(model, system.train, seed=SEED)
+    for order, (make, padding) in orders(system, data_dir).items():
+        make(0)
+        one_step(learner, make(0).to(device), 0)
+        read, trained = [], []
+        for step in range(1, STEPS + 1):
+            batch = make(step)
+            tokens = int(batch.mask.sum())
+            moved = batch.to(device)
+            trained.append(
+                tokens / spent(lambda batch=moved, step=step: one_step(learner, batch, step), device)
+            )
+            for number in range(step * BATCHES, (step + 1) * BATCHES):
+                begin = time.process_time()
+                batch = make(number)
+                read.append(int(batch.mask.sum()) / (time.process_time() - begin))
+        rate, demand = median(read), median(trained)
+        share = "-" if padding is None else f"{padding:.1%}"
+        model_name = vars(system.model)["name"]
+        yield (
+            f"| {label} | {task_name(system.task)} | {model_name} | {system.train.batch_size} | {order} "
+            f"| {share} | {rate:,.0f} | {demand:,.0f} | {rate / demand:,.0f} |"
+        )
+
+
+def main() -> None:
+    """Print one Markdown table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--only", nargs="*", default=[], help="these specs")
+    parser.add_argument("--small", action="store_true", help="small profiles alone")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    name = torch.cuda.get_device_name() if device.type == "cuda" else platform.processor() or "cpu"
+    load = f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+    print(f"trained on {name}; {load}; torch {torch.__version__}\n")
+    titles = ("spec", "task", "model", "batch", "order", "padding", "loader tokens/s", "training tokens/s")
+    print(f"| {' | '.join(titles)} | loader/training |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder:
+        for label, system in systems(options.only, small=options.small):
+            for row in measure(label, system, Path(folder), device):
+                print(row, flush=True)
+
+
+if __name__ == "__main__":
+    main()

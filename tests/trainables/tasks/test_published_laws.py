@@ -1,0 +1,130 @@
+"""Laws of the published data across splits and tasks, each with its odds of failing by chance."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from scipy.stats import chisquare
+
+from trainables.streams import numpy_stream
+from trainables.tasks import algorithms, flipflop, listops
+from trainables.tasks._formula_pairs import RELATIONS, concatenate, generated, holding
+from trainables.tasks._formulas import VARIABLES, A
+from trainables.tasks._listops_splits import SplitLaw, generate
+from trainables.tasks._listops_trees import CLOSE, MIN, OPERATORS, Trees
+
+ODDS = 1e-6
+TREES = 300
+
+
+def arities(trees: Trees) -> np.ndarray:
+    """Arguments of every operator, counted token by token."""
+    counts: list[int] = []
+    for row in trees.rows():
+        open_: list[int] = []
+        for symbol in row:
+            if symbol == CLOSE:
+                counts.append(open_.pop())
+            if open_ and symbol != CLOSE:
+                open_[-1] += 1
+            if MIN <= symbol < CLOSE:
+                open_.append(0)
+    return np.asarray(counts)
+
+
+@pytest.mark.parametrize(
+    ("split", "bounds", "arguments", "nested"),
+    [
+        ("length-200-300", (201, 299), 5, 19),
+        ("length-900-1000", (901, 999), 5, 19),
+        ("arguments-10", (100, 1000), 10, 8),
+        ("arguments-15", (100, 1000), 15, 8),
+        ("lra", (501, 1999), 10, 9),
+    ],
+)
+def test_listops_tests_have_the_published_bounds(
+    split: str, bounds: tuple[int, int], arguments: int, nested: int
+) -> None:
+    """Every number of arguments comes up: the rarest is a twentieth of thousands of operators."""
+    law: SplitLaw = listops._test_laws(listops.Config())[split]
+    trees = generate(SplitLaw(law.law, law.lengths, TREES), 0, ("published", split), set())
+    assert law.lengths == bounds
+    assert law.examples == 2_000
+    assert bounds[0] <= trees.lengths.min() <= trees.lengths.max() <= bounds[1]
+    assert trees.nesting().max() <= nested
+    assert set(arities(trees).tolist()) == set(range(2, arguments + 1))
+
+
+@pytest.mark.parametrize("split", ["length-500-600", "arguments-10", "lra"])
+def test_operators_and_digits_of_long_trees_are_equally_common(split: str) -> None:
+    """Chi-square of each; given the tree's form, symbols are independent."""
+    law = listops._test_laws(listops.Config())[split]
+    trees = generate(SplitLaw(law.law, law.lengths, TREES), 1, ("published", split), set())
+    counts = np.bincount(trees.tokens, minlength=CLOSE + 1)
+    assert chisquare(counts[:10]).pvalue > ODDS
+    assert chisquare(counts[list(OPERATORS)]).pvalue > ODDS
+
+
+@pytest.mark.parametrize("pattern", ["A", "B", "C"])
+def test_relations_are_as_common_where_a_pattern_is_held_out(pattern: str) -> None:
+    """Always `#` is right for half of the pairs with a pattern and without: 48% to 58%, as published (53.4%
+    to 53.9%); six standard errors of the smaller part, 6,500 pairs, are 3.7%.
+    """
+    pool = concatenate(list(generated(500_000, 0)[0][:7]))
+    held_out = holding(pool, pattern)
+    for part in (held_out, ~held_out):
+        counts = np.bincount(pool.labels[part], minlength=len(RELATIONS))
+        assert counts.argmax() == RELATIONS.index("#")
+        assert counts.max() / counts.sum() == pytest.approx(0.536, abs=0.05)
+
+
+def test_pairs_are_made_of_four_variables_each_four_as_often() -> None:
+    """Chi-square over the fifteen fours, of pairs long enough to have all four in them."""
+    buckets = generated(100_000, 3)[0]
+    found: dict[frozenset[int], int] = {
+        frozenset(four): 0 for four in combinations(range(A, A + VARIABLES), 4)
+    }
+    for row in concatenate(list(buckets[8:])).rows():
+        names = frozenset(token for token in row if A <= token < A + VARIABLES)
+        assert len(names) <= 4
+        if len(names) == 4:
+            found[names] += 1
+    assert min(found.values()) > 100
+    assert chisquare(list(found.values())).pvalue > ODDS
+
+
+@pytest.mark.parametrize("ignore", [0.1, 0.8, 0.98])
+def test_the_last_write_is_as_far_away_as_the_law_says(ignore: float) -> None:
+    """Each instruction between the first and the last is w with probability (1 - p) / 2, so the distance is
+    geometric, cut off by the first instruction, which is w; chi-square over distances that are expected.
+    """
+    strings, length = 3_000, 512
+    part = flipflop._Part(length, ignore, strings)
+    instructions = flipflop._draw(numpy_stream(4, "published"), part, strings)[:, 0::2]
+    last = length // 2 - 1
+    distances = last - (last - 1 - np.argmax(instructions[:, -2::-1] == flipflop.WRITE, axis=1))
+    q = (1 - ignore) / 2
+    chances = q * (1 - q) ** np.arange(last - 1)
+    expected = strings * np.append(chances, 1 - chances.sum())
+    counts = np.bincount(distances - 1, minlength=last)
+    # Distances are counted together, from near to far, until some sixty are expected.
+    cuts = np.unique(np.searchsorted(np.cumsum(expected), np.arange(0, strings, 60)))
+    assert chisquare(np.add.reduceat(counts, cuts), np.add.reduceat(expected, cuts)).pvalue > ODDS
+
+
+def test_the_first_factor_has_one_digit_or_two_as_often() -> None:
+    """4,000 queries: a half within six standard errors."""
+    problem, dice = algorithms.PROBLEMS["multiplication"], algorithms.Dice(numpy_stream(5, "published"))
+    lengths = np.asarray([problem.query(dice, 6).index("x") for _ in range(4_000)])
+    assert set(lengths.tolist()) == {1, 2}
+    assert (lengths == 1).mean() == pytest.approx(0.5, abs=6 * 0.5 / np.sqrt(4_000))
+
+
+@pytest.mark.parametrize(("problem", "digit"), [("parity", "1"), ("unique_set", "7")])
+def test_answers_depend_on_all_symbols_alike(problem: str, digit: str) -> None:
+    """Parity of uniform bits is even half of the time; every symbol comes first as often: six deviations."""
+    chosen, dice = algorithms.PROBLEMS[problem], algorithms.Dice(numpy_stream(6, "published"))
+    first = np.asarray([chosen.answer(chosen.query(dice, 9))[0] for _ in range(4_000)])
+    share = 1 / len(chosen.symbols)
+    error = np.sqrt(share * (1 - share) / 4_000)
+    assert (first == digit).mean() == pytest.approx(share, abs=6 * error)
