@@ -35,6 +35,13 @@ HALTS: dict[str, dict[str, Any] | None] = {
 }
 CAUSAL = {"causal": True, "chunk": {"size": 4, "even": False}}
 WHOLE = {"boundaries": True, "readout": "end", "memory": {"slots": 4, "slot_positions": True}}
+SPARSE: dict[str, Any] = {
+    "attention": {"experts": 3, "active": 2, "heads": 2, "head_width": 3, "window": 2},
+    "feedforward": {"experts": 4, "active": 2, "width": 5},
+}
+DENSE = {"experts": 1, "active": 1}
+OWN: dict[str, dict[str, Any]] = {"sut": SPARSE}
+"""Sizes of models whose fields mean something else elsewhere."""
 ARMS: dict[str, dict[str, dict[str, Any]]] = {
     "crvnn": {
         "halting": {"halt": {"threshold": 0.3}},
@@ -53,6 +60,14 @@ ARMS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "tlb": {"whole": WHOLE, "count": {"chunk": {"by": "count", "count": 3}}, "causal": CAUSAL},
     "gutlb": {"whole": WHOLE, "causal": CAUSAL | {"halt": {"threshold": 0.9}}},
+    "sut": {
+        "switch": {"balance": "switch", "halt": {"threshold": 0.6}},
+        "single-heads": {"attention": SPARSE["attention"] | {"experts": 6, "heads": 1}},
+        "dense": {"attention": DENSE | {"heads": 2, "head_width": 3}, "feedforward": DENSE | {"width": 10}},
+        "pre-norm": {"norm": "pre", "absolute_positions": False, "balance": "none"},
+        "nobody": {"halt": None},
+        "causal": {"causal": True},
+    },
     "ndr": {
         "relative": {"geometric": False},
         "ungated": {"gate": False},
@@ -67,6 +82,7 @@ def variants(name: str) -> dict[str, dict[str, Any]]:
     """Small settings of a model: one for each way to halt, or just one, and its arms."""
     config = catalog.load("models", name).Config
     base = {"name": name} | {field: value for field, value in SMALL.items() if field in config.model_fields}
+    base |= OWN.get(name, {})
     arms = {f"{name}-{label}": base | arm for label, arm in ARMS.get(name, {}).items()}
     if not issubclass(config, UniversalSettings):
         return {name: base} | arms
@@ -90,6 +106,8 @@ def build(raw: dict[str, Any], **more: Any) -> nn.Module:
     model = build_model(raw | more, SHAPE, SEED).double()
     for name, parameter in model.named_parameters():
         if name.endswith("halt.outer.weight"):
+            if not parameter.any():
+                parameter.data[-1].uniform_(0, 0.2, generator=torch.Generator().manual_seed(SEED))
             parameter.data.mul_(8.0)
         if name.endswith("halt.outer.bias"):
             parameter.data.add_(0.5)

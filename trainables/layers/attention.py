@@ -33,6 +33,7 @@ GAPS = (
     "flash-attn cannot leave out tokens that halted under a causal mask;"
     " choose auto or sdpa, or early_exit: batch"
 )
+BIASED = "flash-attn cannot add to logits what relative positions find; choose auto, sdpa or math"
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,7 @@ def attend_packed(
     keys: Packing,
     *,
     reach: Int[Tensor, " M"] | None = None,
+    bias: Float[Tensor, "B H T K"] | None = None,
     drop: WeightDropout | None = None,
     backend: Backend = "auto",
 ) -> Float[Tensor, "M H E"]:
@@ -95,9 +97,10 @@ def attend_packed(
 
     With `reach`, a query looks at the first so many keys of its row. Then `queries` must be some of the
     tokens in `keys`, in order, each reaching up to itself; only where they are all of them can `flash` run.
+    `bias` is added to the logits, in their padded form; `flash` cannot do that.
     """
     whole = reach is None or q.shape[0] == k.shape[0]
-    kernel = choose(backend, q, dropping=drop is not None, whole=whole)
+    kernel = choose(backend, q, dropping=drop is not None, biased=bias is not None, whole=whole)
     if kernel == "flash":
         return _flash(q, k, v, (queries, keys), drop, causal=reach is not None)
     mask: Tensor | None = None
@@ -108,23 +111,25 @@ def attend_packed(
     elif not keys.dense:
         mask = keys.mask[:, None, None]
     run = _math if kernel == "math" else _sdpa
-    return queries.unpad(run(queries.pad(q), keys.pad(k), keys.pad(v), mask, drop))
+    return queries.unpad(run(queries.pad(q), keys.pad(k), keys.pad(v), mask, drop, bias=bias))
 
 
-def choose(backend: Backend, q: Tensor, *, dropping: bool, whole: bool = True) -> Kernel:
+def choose(
+    backend: Backend, q: Tensor, *, dropping: bool, biased: bool = False, whole: bool = True
+) -> Kernel:
     """The kernel that `backend` means for tensors like `q`. Raises ValueError if it cannot run.
 
-    `whole`: no query is missing whose place flash-attn would have to know.
+    `biased`: logits are added to. `whole`: no query is missing whose place flash-attn would have to know.
     """
     if backend == "math":
         return "math"
     if backend in ("auto", "flash"):
-        fault = flash_fault(q.device, q.dtype) if whole else GAPS
+        fault = BIASED if biased else flash_fault(q.device, q.dtype) if whole else GAPS
         if fault is None:
             return "flash"
         if backend == "flash":
             raise ValueError(f"attention backend 'flash' cannot run: {fault}")
-    return "math" if dropping and not q.is_cuda else "sdpa"
+    return "math" if (dropping or biased) and not q.is_cuda else "sdpa"
 
 
 @cache
@@ -144,9 +149,19 @@ def flash_fault(device: torch.device, dtype: torch.dtype) -> str | None:
     return None
 
 
-def _math(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, drop: WeightDropout | None) -> Tensor:
+def _math(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    drop: WeightDropout | None,
+    *,
+    bias: Tensor | None = None,
+) -> Tensor:
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
     scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
+    if bias is not None:
+        scores = scores + bias
     if mask is not None:
         scores = scores.masked_fill(~mask, float("-inf"))
     weights = scores.softmax(-1)
@@ -157,7 +172,17 @@ def _math(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, drop: WeightDrop
     return out.transpose(1, 2)
 
 
-def _sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, drop: WeightDropout | None) -> Tensor:
+def _sdpa(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    drop: WeightDropout | None,
+    *,
+    bias: Tensor | None = None,
+) -> Tensor:
+    if bias is not None:
+        mask = bias if mask is None else bias.masked_fill(~mask, float("-inf"))
     with _kernel_stream(drop):
         out = F.scaled_dot_product_attention(
             q.transpose(1, 2),

@@ -13,7 +13,9 @@ As printed, the test of step l uses a_{l-1}, known only inside that step. Two re
 
 They differ by at most (1 - threshold) |h_l - h_{l-1}|. The sums begin at state `origin`: 0 (the embeddings,
 as in the published runs) or 1 (as an earlier version of the paper prints). A unit that keeps K steps costs
-sum_{j<K} a_j (j + 1) + (1 - C_K) K layers, the mass that is left over included.
+sum_{j<K} a_j (j + delay) + (1 - C_K) K layers, the mass that is left over included. To halt on state j then
+costs the layers that made it and the `delay` more until that is decided: 1 in the published runs, 0 where a
+decision comes before the next layer (Tan et al., Sparse Universal Transformer, Eq. 4).
 """
 
 from dataclasses import dataclass, replace
@@ -36,7 +38,7 @@ class Halting:
     survival: Float[Tensor, " U"]
     """1 - C: the probability that no kept state so far was the last."""
     spent: Float[Tensor, " U"]
-    """sum a_j (j + 1) over the kept steps."""
+    """sum a_j (j + delay) over the kept steps."""
     kept: Int[Tensor, " U"]
     """K: steps kept."""
     computed: Int[Tensor, " U"]
@@ -44,13 +46,15 @@ class Halting:
     cap: Int[Tensor, " U"]
     """Most steps a unit may keep."""
     active: Bool[Tensor, " U"]
+    delay: int = 1
+    """Layers from a state to the decision to halt on it."""
 
     @classmethod
-    def begin(cls, cap: Int[Tensor, " U"], dtype: torch.dtype) -> "Halting":
+    def begin(cls, cap: Int[Tensor, " U"], dtype: torch.dtype, delay: int = 1) -> "Halting":
         """All units active, nothing spent."""
         one = torch.ones(cap.shape, dtype=sum_dtype(dtype), device=cap.device)
         none = torch.zeros_like(cap)
-        return cls(one, torch.zeros_like(one), none, none, cap, cap > 0)
+        return cls(one, torch.zeros_like(one), none, none, cap, cap > 0, delay)
 
     def select(self, units: Int[Tensor, " K"]) -> "Halting":
         """The books of some units."""
@@ -61,6 +65,7 @@ class Halting:
             self.computed.index_select(0, units),
             self.cap.index_select(0, units),
             self.active.index_select(0, units),
+            self.delay,
         )
 
     def count_run(self) -> "Halting":
@@ -108,10 +113,11 @@ def keep(halting: Halting, decision: Decision) -> Halting:
     """The books after the step that `decision` is about."""
     keeps = decision.keeps
     kept = halting.kept + keeps
+    cost = halting.kept + halting.delay
     return replace(
         halting,
         survival=torch.where(keeps, decision.survival, halting.survival),
-        spent=torch.where(keeps, halting.spent + decision.weight * kept, halting.spent),
+        spent=torch.where(keeps, halting.spent + decision.weight * cost, halting.spent),
         kept=kept,
         active=halting.active & ~decision.crossed & (kept < halting.cap),
     )

@@ -50,6 +50,17 @@ class XavierLinear(nn.Linear, Initialised):
                 self.bias.normal_(self.bias_mean, TINY_BIAS_STD, generator=stream("bias"))
 
 
+class ZeroLinear(nn.Linear, Initialised):
+    """Weights all zero, no bias: at first it says nothing."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs, bias=False)
+
+    def initialise(self, stream: Stream) -> None:  # noqa: ARG002 nothing random here
+        """Draws nothing."""
+        nn.init.zeros_(self.weight)
+
+
 class LayerNorm(nn.LayerNorm, Initialised):
     """Weights one, biases zero."""
 

@@ -7,7 +7,7 @@ exit needs: a unit's numbers never depend on who else is in the batch.
 from dataclasses import dataclass, field, replace
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from trainables.layers.halting import Decision, Halting, keep
@@ -55,6 +55,7 @@ class Thoughts:
         *,
         per_token: bool,
         running: bool,
+        delay: int = 1,
     ) -> "Thoughts":
         """All units of a full batch; `row_cap` is the most steps the units of a row may keep.
 
@@ -62,7 +63,7 @@ class Thoughts:
         """
         packing = tokens.packing
         cap = row_cap.index_select(0, packing.row) if per_token else row_cap
-        books = Halting.begin(cap, states.dtype)
+        books = Halting.begin(cap, states.dtype, delay)
         mixed = torch.zeros_like(states, dtype=books.survival.dtype)
         source = torch.arange(states.shape[0], device=states.device)
         origin = torch.arange(cap.shape[0], device=states.device)
@@ -143,6 +144,19 @@ class Thoughts:
         return self.behind + self.tokens.packing.running_sum(gone)
 
 
+Notes = tuple[Shaped[Tensor, "M ..."], ...]
+"""What a layer tells of each of its tokens beside their next states."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """The notes of one step."""
+
+    notes: Notes
+    weight: Float[Tensor, " M"]
+    """How much each token counts: the probability that it thinks on, 0 if it did not keep the step."""
+
+
 @dataclass(frozen=True)
 class Result:
     """How every unit of the full batch ended."""
@@ -151,6 +165,8 @@ class Result:
     ponder: Float[Tensor, " U"]
     kept: Int[Tensor, " U"]
     computed: Int[Tensor, " U"]
+    told: list["Told"] = field(default_factory=list)
+    """What was told on the way, step by step."""
 
 
 @dataclass

@@ -67,6 +67,16 @@ class Tokens(Placed):
         query, key = rotations(packing.column, packing.width, head_width, dtype)
         return cls(packing, place, query, key, packing.column + 1 if causal else None)
 
+    @classmethod
+    def unturned(cls, packing: Packing, dtype: torch.dtype, *, causal: bool = False) -> "Tokens":
+        """All tokens of a full batch, of a model that turns neither queries nor keys."""
+        return cls.of(packing, 0, dtype, causal=causal)
+
+    @property
+    def column(self) -> Int[Tensor, " M"]:
+        """Position of each token in its row of the full batch."""
+        return self.place % ROW_STRIDE
+
     def select(self, tokens: Int[Tensor, " K"], rows: Int[Tensor, " R"], packing: Packing) -> "Tokens":
         """Only `tokens`, which are all in `rows`, packed anew by `packing`."""
         return replace(

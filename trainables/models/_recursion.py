@@ -4,27 +4,44 @@ One step: look, propose the next states, decide who halts, keep or undo. If halt
 states and an undone step would be thrown away, the decision comes first and the step is never run.
 """
 
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from trainables.layers.block import Block
 from trainables.layers.halting import Decision, Rule, decide
 from trainables.layers.packing import take
-from trainables.layers.thinking import Harvest, Memory, Result, Selection, Thoughts
+from trainables.layers.positions import Rotation
+from trainables.layers.thinking import Harvest, Memory, Notes, Result, Selection, Thoughts, Told
 from trainables.layers.tokens import KeysValues, Tokens
 
 EarlyExit = Literal["compact", "batch", "none"]
+
+
+@runtime_checkable
+class Repeated(Protocol):
+    """A layer whose keys and values are made apart from its queries."""
+
+    def keys_values(
+        self, x: Float[Tensor, "M D"], rotation: Rotation
+    ) -> tuple[Float[Tensor, "M H E"], Float[Tensor, "M H E"]]:
+        """What tokens with states `x` show to others."""
+        raise NotImplementedError
+
+    def __call__(
+        self, x: Float[Tensor, "M D"], tokens: Tokens, seen: KeysValues
+    ) -> Float[Tensor, "M D"] | tuple[Float[Tensor, "M D"], Notes]:
+        """The next states, and what else there is to tell."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Recursion:
     """What is repeated, and when it ends."""
 
-    block: Block
+    block: Repeated
     halt: nn.Module
     """Halting probabilities from features `U F`, one a unit."""
     max_layers: int
@@ -37,24 +54,42 @@ class Recursion:
     transition: bool
     sees_mixture: bool
     early_exit: EarlyExit
+    length_bounds: bool = True
+    """A unit keeps at most as many layers as its row has tokens, plus one; never in a causal row, which does
+    not know its length yet."""
+    delay: int = 1
+    """Layers that deciding on a state costs beyond those that made it."""
 
     def run(self, states: Float[Tensor, "M D"], tokens: Tokens) -> Result:
-        """Repeat the block on all tokens of a batch until each unit has halted.
-
-        A unit keeps at most as many layers as its row has tokens, plus one; in a causal row, which does not
-        know its length yet, only `max_layers` bounds it.
-        """
+        """Repeat the block on all tokens of a batch until each unit has halted."""
         cap = torch.full_like(tokens.packing.counts, self.max_layers)
-        if tokens.reach is None:
+        if self.length_bounds and tokens.reach is None:
             cap = torch.minimum(cap, tokens.packing.counts + 1)
-        live = Thoughts.begin(states, tokens, cap, per_token=self.per_token, running=self.running)
+        live = Thoughts.begin(
+            states, tokens, cap, per_token=self.per_token, running=self.running, delay=self.delay
+        )
         run = _Run(self, live, least_cap=int(cap.min()))
         for number in range(1, self.max_layers + 1):
             run.step(number)
             if run.over:
                 break
         run.harvest.add(run.live)
-        return run.harvest.gather()
+        return replace(run.harvest.gather(), told=run.told)
+
+
+@dataclass(frozen=True)
+class _Proposal:
+    """What a step would make of the tokens."""
+
+    states: Float[Tensor, "M D"]
+    summary: Float[Tensor, "U D"]
+    notes: Notes
+
+    def select(self, picked: Selection) -> "_Proposal":
+        """Of some units."""
+        states = take(self.states, picked.tokens)
+        summary = states if self.summary is self.states else take(self.summary, picked.units)
+        return _Proposal(states, summary, tuple(take(note, picked.tokens) for note in self.notes))
 
 
 @dataclass
@@ -65,6 +100,7 @@ class _Run:
     live: Thoughts
     least_cap: int
     harvest: Harvest = field(default_factory=Harvest)
+    told: list[Told] = field(default_factory=list)
     memory: Memory | None = None
     over: bool = False
 
@@ -79,25 +115,29 @@ class _Run:
                 return
             if picked is not None:
                 decision = decision.select(picked.units)
-                proposed = None if proposed is None else _select(proposed, picked)
-        states, summary = self._propose() if proposed is None else proposed
+                proposed = None if proposed is None else proposed.select(picked)
+        made = self._propose() if proposed is None else proposed
+        if made.notes:
+            weight = self.live.at_tokens(decision.survival * decision.keeps).squeeze(1)
+            self.told.append(Told(made.notes, weight))
         all_keep = self.plan.early_exit == "compact"
-        self.live = self.live.step(states, summary, decision, all_keep=all_keep)
+        self.live = self.live.step(made.states, made.summary, decision, all_keep=all_keep)
         if number < self.plan.max_layers and (not undo or number >= self.least_cap):
             self._leave(self.live.books.active, stale=not undo)
 
-    def _propose(self) -> tuple[Tensor, Tensor]:
-        """The next states and their summary."""
-        states = self.plan.block(self.live.states, self.live.tokens, self._look())
+    def _propose(self) -> _Proposal:
+        """What the next step makes of all that think."""
+        made = self.plan.block(self.live.states, self.live.tokens, self._look())
+        states, notes = made if isinstance(made, tuple) else (made, ())
         self.live = self.live.counted()
-        return states, self.live.summarise(states)
+        return _Proposal(states, self.live.summarise(states), notes)
 
-    def _decide(self, number: int, proposed: tuple[Tensor, Tensor] | None) -> Decision:
+    def _decide(self, number: int, proposed: _Proposal | None) -> Decision:
         books, features = self.live.books, self.live.summary
         if number <= self.plan.origin:
             p = torch.zeros_like(books.survival)
         else:
-            p = self.plan.halt(features if proposed is None else torch.cat((features, proposed[1]), -1))
+            p = self.plan.halt(features if proposed is None else torch.cat((features, proposed.summary), -1))
         return decide(books, p, self.plan.threshold, self.plan.rule)
 
     def _look(self) -> KeysValues:
@@ -149,9 +189,3 @@ class _Run:
             self.memory = self.memory.write(slots, *self._keys_values(gone))
         assert self.memory is not None
         self.memory = self.memory.select(staying)
-
-
-def _select(proposed: tuple[Tensor, Tensor], picked: Selection) -> tuple[Tensor, Tensor]:
-    before, summary = proposed
-    states = take(before, picked.tokens)
-    return states, states if summary is before else take(summary, picked.units)

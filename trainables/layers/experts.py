@@ -1,0 +1,226 @@
+"""Sparse mixtures of experts: a router picks k of E experts for each token, and no other expert is run.
+
+Source: Tan et al., Sparse Universal Transformer, s. 3.1, with the router of their released code:
+
+    g(. | x) = softmax(W_b Drop(tanh(W_a x + b_a)))          y = sum over the k likeliest e of gate_e * f_e(x)
+
+where gates are the k probabilities divided by their sum. Tokens are sorted by expert, so that each expert is
+one matrix product on the tokens that chose it, and one that nobody chose is not called at all.
+
+Legend: M tokens, E experts, k experts a token, P = M k pairs of a token and its expert, sorted by expert.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from jaxtyping import Float, Int
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from trainables.layers.dropout import KeyedDropout
+from trainables.layers.linear import Initialised, Linear, Stream
+from trainables.layers.packing import put, take
+from trainables.layers.precision import sum_dtype
+from trainables.layers.tokens import Placed
+from trainables.settings import Settings
+
+GATE_EPSILON = 1e-6
+"""Added to the sum that gates are divided by."""
+
+
+class MixtureSettings(Settings):
+    """How many experts there are, and how many of them a token needs."""
+
+    experts: int = Field(default=24, ge=1)
+    """E: experts there are."""
+    active: int = Field(default=4, ge=1)
+    """k: experts that each token is sent to."""
+
+    @model_validator(mode="after")
+    def _enough(self) -> "MixtureSettings":
+        if self.active > self.experts:
+            raise ValueError(
+                f"active must be at most experts, got active={self.active} and experts={self.experts};"
+                " lower active or add experts"
+            )
+        return self
+
+
+class FeedforwardSettings(MixtureSettings):
+    """Mixture of feed-forwards: the published (E, k, D)."""
+
+    width: int = Field(default=512, ge=1)
+    """D: inner size of one expert."""
+
+
+class ExpertLinear(Initialised):
+    """E linear maps of one shape. Weights start even in +-1/inputs, biases in +-1/sqrt(inputs)."""
+
+    def __init__(self, experts: int, inputs: int, outputs: int, *, bias: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(experts, outputs, inputs))
+        self.bias = nn.Parameter(torch.empty(experts, outputs)) if bias else None
+
+    def initialise(self, stream: Stream) -> None:
+        """Weights, then biases."""
+        inputs = self.weight.shape[2]
+        with torch.no_grad():
+            self.weight.uniform_(-1 / inputs, 1 / inputs, generator=stream("weight"))
+            if self.bias is not None:
+                self.bias.uniform_(-(inputs**-0.5), inputs**-0.5, generator=stream("bias"))
+
+    def forward(self, x: Float[Tensor, "P I"], counts: list[int]) -> Float[Tensor, "P O"]:
+        """Rows of `x`, of which the first `counts[0]` belong to expert 0, the next to expert 1, and so on."""
+        # One `unbind` for all: indexing would give every expert a gradient of the size of all weights.
+        weights = self.weight.unbind()
+        biases = [None] * len(weights) if self.bias is None else list(self.bias.unbind())
+        shares = zip(torch.split(x, counts), weights, biases, strict=True)
+        return torch.cat([F.linear(part, weight, bias) for part, weight, bias in shares if part.shape[0]])
+
+
+@dataclass(frozen=True)
+class Routing:
+    """Which experts M tokens chose."""
+
+    log_probabilities: Float[Tensor, "M E"]
+    """log g(e | x) of all experts, in 32 bits or more."""
+    chosen: Int[Tensor, "M k"]
+    gates: Float[Tensor, "M k"]
+
+    @property
+    def active(self) -> int:
+        """k."""
+        return self.chosen.shape[1]
+
+    @cached_property
+    def counts(self) -> list[int]:
+        """Pairs of each expert."""
+        experts = self.log_probabilities.shape[1]
+        counts: list[int] = torch.bincount(self.chosen.flatten(), minlength=experts).tolist()
+        return counts
+
+    @cached_property
+    def order(self) -> Int[Tensor, " P"]:
+        """Pairs, counted token by token, in the order of their experts."""
+        return self.chosen.flatten().argsort(stable=True)
+
+    def dispatch(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "P D"]:
+        """Each token once for each of its experts."""
+        wide = x[:, None].expand(-1, self.active, -1)
+        return self.sort(wide)
+
+    def sort(self, x: Float[Tensor, "M k D"]) -> Float[Tensor, "P D"]:
+        """What tokens have for each of their experts."""
+        return take(x.reshape(-1, x.shape[-1]), self.order)
+
+    def collect(self, y: Float[Tensor, "P D"]) -> Float[Tensor, "M k D"]:
+        """What experts made, back with the tokens."""
+        return put(y, self.order, y.shape[0]).view(*self.chosen.shape, -1)
+
+    def mix(self, y: Float[Tensor, "P D"]) -> Float[Tensor, "M D"]:
+        """What experts made, weighted by the gates."""
+        return torch.einsum("mk,mkd->md", self.gates.to(y.dtype), self.collect(y))
+
+    def places(self, place: Int[Tensor, " M"]) -> Int[Tensor, "M k"]:
+        """A place for each pair, for dropout."""
+        slots = torch.arange(self.active, device=place.device)
+        return place[:, None] * self.active + slots
+
+
+class Router(nn.Module):
+    """Probabilities of experts, by a layer of tanh; nothing at all where there is only one expert."""
+
+    def __init__(self, width: int, mixture: MixtureSettings, dropout: float) -> None:
+        super().__init__()
+        chooses = mixture.experts > 1
+        self.inner = Linear(width, width) if chooses else None
+        self.outer = Linear(width, mixture.experts, bias=False) if chooses else None
+        self.dropout = KeyedDropout(dropout)
+        self.active = mixture.active
+
+    def forward(self, x: Float[Tensor, "M D"], placed: Placed) -> Routing:
+        """The `active` likeliest experts of each token."""
+        exact = sum_dtype(x.dtype)
+        if self.inner is None or self.outer is None:
+            sure = torch.zeros(x.shape[0], 1, dtype=exact, device=x.device)
+            return Routing(sure, torch.zeros_like(sure, dtype=torch.int64), torch.ones_like(sure))
+        logits = self.outer(self.dropout(self.inner(x).tanh(), placed.place))
+        log_probabilities = logits.to(exact).log_softmax(-1)
+        likeliest, chosen = log_probabilities.exp().topk(self.active, dim=1)
+        gates = likeliest / (likeliest.sum(1, keepdim=True) + GATE_EPSILON)
+        return Routing(log_probabilities, chosen, gates)
+
+
+class ExpertFeedForward(nn.Module):
+    """Of each expert, W2 Drop(GELU(W1 x + b1)) + b2."""
+
+    def __init__(
+        self, width: int, mixture: FeedforwardSettings, dropout: float, gating_dropout: float
+    ) -> None:
+        super().__init__()
+        self.router = Router(width, mixture, gating_dropout)
+        self.inner = ExpertLinear(mixture.experts, width, mixture.width, bias=True)
+        self.outer = ExpertLinear(mixture.experts, mixture.width, width, bias=True)
+        self.inner_dropout = KeyedDropout(dropout)
+
+    def forward(self, x: Float[Tensor, "M D"], placed: Placed) -> tuple[Float[Tensor, "M D"], Routing]:
+        """Each token by the experts it chose, and which these are."""
+        routing: Routing = self.router(x, placed)
+        inner = F.gelu(self.inner(routing.dispatch(x), routing.counts))
+        if self.inner_dropout.active:
+            places = routing.places(placed.place).flatten().index_select(0, routing.order)
+            inner = self.inner_dropout(inner, places)
+        return routing.mix(self.outer(inner, routing.counts)), routing
+
+
+@dataclass(frozen=True)
+class Use:
+    """How M tokens used one mixture in one layer."""
+
+    log_probabilities: Float[Tensor, "M E"]
+    chosen: Int[Tensor, "M k"]
+    weight: Float[Tensor, " M"]
+    """What each token counts: the probability that it thinks on, 0 if it has halted."""
+
+
+def mutual_information_loss(uses: list[Use]) -> Float[Tensor, ""]:
+    """H(e | x) - H(e) = -I(e; x), between 0 and -log E, over all tokens x of all layers of one mixture.
+
+    Source: Tan et al., Sparse Universal Transformer, Eq. 1: minimised, although the text says maximised and
+    the released code loses the sign of H(e). As in that code, a token counts by the probability that it
+    still thinks.
+    """
+    total = torch.stack([use.weight.sum() for use in uses]).sum()
+    marginal = torch.stack([use.weight @ use.log_probabilities.exp() for use in uses]).sum(0) / total
+    conditional = torch.stack([use.weight @ _entropy(use.log_probabilities) for use in uses]).sum() / total
+    loss: Tensor = conditional - torch.special.entr(marginal).sum()
+    return loss
+
+
+def switch_loss(uses: list[Use]) -> Float[Tensor, ""]:
+    """E sum_e f_e P_e: shares of choices times mean probabilities, over the tokens that think in all layers.
+
+    Source: Fedus et al., Switch Transformers, Eq. 4, over the k choices of a token: 1 where use is even, up
+    to E where all goes to one expert.
+    """
+    experts = uses[0].log_probabilities.shape[1]
+    thinking = [(use.weight > 0).to(use.weight.dtype) for use in uses]
+    probability = torch.stack(
+        [each @ use.log_probabilities.exp() for each, use in zip(thinking, uses, strict=True)]
+    ).sum(0)
+    choices = torch.stack(
+        [_counted(use.chosen, each, experts) for each, use in zip(thinking, uses, strict=True)]
+    ).sum(0)
+    return experts * (choices / choices.sum() * probability / probability.sum()).sum()
+
+
+def _counted(chosen: Tensor, weight: Tensor, experts: int) -> Float[Tensor, " E"]:
+    numbers = torch.arange(experts, device=chosen.device)
+    hits = (chosen[..., None] == numbers).sum(1).to(weight.dtype)
+    return weight @ hits
+
+
+def _entropy(log_probabilities: Float[Tensor, "M E"]) -> Float[Tensor, " M"]:
+    return -(log_probabilities.exp() * log_probabilities).sum(1)

@@ -1,0 +1,146 @@
+"""Mixture of multi-head attention (MoMHA): experts ask and experts answer, keys and values are shared.
+
+Source: Tan et al., Sparse Universal Transformer, s. 3.1, as in their released code. Each of the k experts
+that a token chose asks with H queries of its own; all experts look at the same H keys and values of a token;
+what the heads of an expert gather goes through that expert's output map, and gates weigh the results.
+
+    logit_ij = (q_i . k_j + q_i . r_{clip(j - i, -W, W)}) / sqrt(head width)
+
+with 2 W + 1 vectors r for each head, zero at first, shared by all experts. Attention to another sequence has
+no positions. With one head an expert is what Zhang et al., Mixture of Attention Heads, have.
+"""
+
+import torch
+from jaxtyping import Float, Int
+from pydantic import Field
+from torch import Tensor, nn
+
+from trainables.layers.attention import Backend, WeightDropout, attend_packed
+from trainables.layers.dropout import KeyedDropout
+from trainables.layers.experts import ExpertLinear, MixtureSettings, Router, Routing
+from trainables.layers.linear import Constant, XavierLinear
+from trainables.layers.packing import Packing
+from trainables.layers.tokens import KeysValues, Placed, Tokens
+
+KEY_GAIN = 0.5**0.5
+
+
+class AttentionSettings(MixtureSettings):
+    """Mixture of multi-head attention: the published (E, k, H, D, W)."""
+
+    heads: int = Field(default=4, ge=1)
+    """H: heads of one expert; 1 is the mixture of attention heads (MoA)."""
+    head_width: int = Field(default=64, ge=1)
+    """D: size of one head."""
+    window: int = Field(default=64, ge=0)
+    """W: offsets told apart to either side; all that is farther counts as W away."""
+
+
+class ExpertAttention(nn.Module):
+    """H heads for each of the experts that a token chose; to all of a row, in no order."""
+
+    def __init__(
+        self,
+        width: int,
+        mixture: AttentionSettings,
+        dropout: float,
+        gating_dropout: float,
+        kernel: Backend,
+    ) -> None:
+        super().__init__()
+        inner = mixture.heads * mixture.head_width
+        self.router = Router(width, mixture, gating_dropout)
+        self.query = ExpertLinear(mixture.experts, width, inner, bias=False)
+        self.key = XavierLinear(width, inner, bias=False, gain=KEY_GAIN)
+        self.value = XavierLinear(width, inner, bias=False, gain=KEY_GAIN)
+        self.output = ExpertLinear(mixture.experts, inner, width, bias=False)
+        self.weight_dropout = KeyedDropout(dropout)
+        self.heads = mixture.heads
+        self.kernel: Backend = kernel
+
+    def offer(self, z: Float[Tensor, "M D"]) -> tuple[Float[Tensor, "M H E"], Float[Tensor, "M H E"]]:
+        """Keys and values of tokens with states `z`."""
+        return self._split(self.key(z)), self._split(self.value(z))
+
+    def forward(
+        self, z: Float[Tensor, "M D"], placed: Placed, seen: KeysValues
+    ) -> tuple[Float[Tensor, "M D"], Routing]:
+        """What each of the tokens gathers from its row of `seen`, and which experts did it."""
+        routing: Routing = self.router(z, placed)
+        asking = routing.collect(self.query(routing.dispatch(z), routing.counts))
+        queries = self._split(asking.flatten(0, 1)).to(seen.values.dtype)
+        pairs = _pairs(placed.packing, routing.active)
+        places = pairs.pad(routing.places(placed.place).flatten())
+        gathered = attend_packed(
+            queries,
+            seen.keys,
+            seen.values,
+            pairs,
+            seen.packing,
+            reach=self._reach(placed, routing.active),
+            bias=self._bias(queries, placed, pairs, seen.packing),
+            drop=self._drop(places),
+            backend=self.kernel,
+        )
+        answers = routing.sort(gathered.reshape(*asking.shape))
+        return routing.mix(self.output(answers, routing.counts)), routing
+
+    def _reach(self, placed: Placed, active: int) -> Int[Tensor, " P"] | None:  # noqa: ARG002 all is seen
+        return None
+
+    def _bias(
+        self,
+        queries: Float[Tensor, "P H E"],  # noqa: ARG002 no positions
+        placed: Placed,  # noqa: ARG002
+        pairs: Packing,  # noqa: ARG002
+        keys: Packing,  # noqa: ARG002
+    ) -> Float[Tensor, "B H T K"] | None:
+        return None
+
+    def _drop(self, places: Int[Tensor, "B T"]) -> WeightDropout | None:
+        if not self.weight_dropout.active:
+            return None
+        return WeightDropout(self.weight_dropout, self.weight_dropout.draw(), places)
+
+    def _split(self, x: Tensor) -> Tensor:
+        return x.reshape(x.shape[0], self.heads, -1)
+
+
+class ExpertSelfAttention(ExpertAttention):
+    """The same to the tokens of one's own row, of which a query knows the offset up to `window`."""
+
+    def __init__(
+        self,
+        width: int,
+        mixture: AttentionSettings,
+        dropout: float,
+        gating_dropout: float,
+        kernel: Backend,
+    ) -> None:
+        super().__init__(width, mixture, dropout, gating_dropout, kernel)
+        self.offsets = Constant(mixture.heads, mixture.head_width, 2 * mixture.window + 1, value=0.0)
+        self.window = mixture.window
+
+    def _reach(self, placed: Placed, active: int) -> Int[Tensor, " P"] | None:
+        assert isinstance(placed, Tokens)
+        return None if placed.reach is None else placed.reach.repeat_interleave(active)
+
+    def _bias(
+        self, queries: Float[Tensor, "P H E"], placed: Placed, pairs: Packing, keys: Packing
+    ) -> Float[Tensor, "B H T K"]:
+        """What queries find in the offset to every key, in the padded form."""
+        assert isinstance(placed, Tokens)
+        scaled = pairs.pad(queries * queries.shape[-1] ** -0.5).transpose(1, 2)
+        found = scaled @ self.offsets().to(scaled.dtype)
+        here = placed.packing.pad(placed.column).repeat_interleave(pairs.width // placed.packing.width, 1)
+        there = torch.arange(keys.width, device=here.device)
+        offset = (there - here[..., None]).clamp(-self.window, self.window) + self.window
+        bias: Tensor = found.gather(-1, offset[:, None].expand(-1, self.heads, -1, -1))
+        return bias
+
+
+def _pairs(packing: Packing, active: int) -> Packing:
+    """How tokens lie in rows once each stands for `active` queries."""
+    if active == 1:
+        return packing
+    return Packing(packing.row.repeat_interleave(active), packing.counts * active, packing.width * active)

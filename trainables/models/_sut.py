@@ -1,0 +1,292 @@
+"""The layer that the Sparse Universal Transformer repeats, how tokens halt, and what both cost."""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from trainables.layers.attention import Backend
+from trainables.layers.boundaries import Pooling, check_pooling
+from trainables.layers.dropout import KeyedDropout
+from trainables.layers.experts import (
+    ExpertFeedForward,
+    FeedforwardSettings,
+    Routing,
+    Use,
+    mutual_information_loss,
+    switch_loss,
+)
+from trainables.layers.linear import LayerNorm, Linear, ZeroLinear
+from trainables.layers.momha import AttentionSettings, ExpertAttention, ExpertSelfAttention
+from trainables.layers.packing import Packing
+from trainables.layers.positions import Rotation, sinusoids
+from trainables.layers.precision import sum_dtype
+from trainables.layers.thinking import Notes, Told
+from trainables.layers.tokens import KeysValues, Tokens
+from trainables.layers.work import FLOAT_BYTES, linear_flops
+from trainables.models._recursion import EarlyExit, Recursion
+from trainables.models._universal import Thought
+from trainables.settings import ModelSettings, Settings
+
+
+class HaltSettings(Settings):
+    """Stick-breaking halting of each token for itself."""
+
+    threshold: float = Field(default=0.999, gt=0, le=1)
+    """A token halts when its halting probabilities sum to this (alpha_thresh)."""
+
+
+class SparseSettings(ModelSettings):
+    """Settings of one layer, encoder's or decoder's, and of its repetition."""
+
+    dropout: float = Field(default=0.2, ge=0, lt=1)
+    """Share of elements dropped after embedding and attention, and inside and after feed-forwards."""
+    attention_dropout: float = Field(default=0.2, ge=0, lt=1)
+    """Share of attention weights dropped."""
+    gating_dropout: float = Field(default=0.2, ge=0, lt=1)
+    """Share of elements dropped inside routers."""
+    max_layers: int = Field(default=6, ge=1)
+    """L: upper bound on layers; the number of layers where nothing halts."""
+    attention: AttentionSettings = AttentionSettings()
+    """Experts of all attention."""
+    feedforward: FeedforwardSettings = FeedforwardSettings()
+    """Experts of the feed-forward."""
+    halt: HaltSettings | None = HaltSettings()
+    """How thinking ends early; null runs all layers, removes the halting function, and takes keys and values
+    from the states."""
+    balance: Literal["mutual-information", "switch", "none"] = "mutual-information"
+    """The auxiliary cost that spreads tokens over experts, summed over mixtures."""
+    norm: Literal["post", "pre"] = "post"
+    """Layer norms after each residual sum, or before each part."""
+    absolute_positions: bool = True
+    """Add sinusoids to what is read; relative positions alone otherwise."""
+    kernel: Backend = "auto"
+    """Attention kernel: auto, sdpa or math; flash never, because of relative positions."""
+    early_exit: EarlyExit = "compact"
+    """How halting saves work, results being equal: halted tokens are sent to no expert (compact), the loop
+    ends when all have halted (batch), or all layers are run (none). Without effect when nothing halts."""
+    causal: bool = False
+    """No token sees a later one: for predicting what comes next. There are no START and END then. A decoder
+    always is."""
+    pooling: Pooling = "end"
+    """What represents a sequence: the state at END or START, or the mean over all. Without START and END, in
+    the causal form, the last token's state or the mean."""
+
+    @model_validator(mode="after")
+    def _can_be_run(self) -> "SparseSettings":
+        check_pooling("pooling", self.pooling, causal=self.causal)
+        if self.kernel == "flash":
+            raise ValueError(
+                "kernel must be auto, sdpa or math, got 'flash', which cannot do relative positions;"
+                " leave it at auto"
+            )
+        return self
+
+
+class HaltingGate(nn.Module):
+    """Of two logits, W2 GELU(W1 h + b1), the second says halt. They begin equal: one half for everyone."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.inner = Linear(width, width)
+        self.outer = ZeroLinear(width, 2)
+
+    def forward(self, h: Float[Tensor, "M D"]) -> Float[Tensor, " M"]:
+        """The probability of halting on each state, if that has not been done before."""
+        logits: Tensor = self.outer(F.gelu(self.inner(h)))
+        return logits.to(sum_dtype(logits.dtype)).softmax(-1)[:, 1]
+
+
+class Layer(nn.Module):
+    """Attention, in a decoder attention to the source too, and feed-forward, all of them mixtures."""
+
+    def __init__(self, config: SparseSettings, *, recalls: bool = False) -> None:
+        super().__init__()
+        sizes, rates = config.attention, (config.attention_dropout, config.gating_dropout)
+        self.attention = ExpertSelfAttention(config.width, sizes, *rates, config.kernel)
+        self.attention_norm = LayerNorm(config.width)
+        self.attention_dropout = KeyedDropout(config.dropout)
+        self.recall = ExpertAttention(config.width, sizes, *rates, config.kernel) if recalls else None
+        self.recall_norm = LayerNorm(config.width) if recalls else None
+        self.recall_dropout = KeyedDropout(config.dropout)
+        self.feedforward = ExpertFeedForward(
+            config.width, config.feedforward, config.dropout, config.gating_dropout
+        )
+        self.feedforward_norm = LayerNorm(config.width)
+        self.feedforward_dropout = KeyedDropout(config.dropout)
+        self.norm_first = config.norm == "pre"
+
+    def keys_values(
+        self,
+        x: Float[Tensor, "M D"],
+        rotation: Rotation,  # noqa: ARG002 positions are relative
+    ) -> tuple[Float[Tensor, "M H E"], Float[Tensor, "M H E"]]:
+        """What tokens with states `x` show to others."""
+        return self.attention.offer(self.attention_norm(x) if self.norm_first else x)
+
+    def forward(
+        self, x: Float[Tensor, "M D"], tokens: Tokens, seen: KeysValues
+    ) -> tuple[Float[Tensor, "M D"], Notes]:
+        """The next states; what routers said and chose, mixture by mixture."""
+        z, first = self.attention(self._before(x, self.attention_norm), tokens, seen)
+        x = self._after(x, self.attention_dropout(z, tokens.place), self.attention_norm)
+        routings = [first]
+        if self.recall is not None:
+            assert self.recall_norm is not None
+            assert tokens.recalled is not None
+            z, routing = self.recall(self._before(x, self.recall_norm), tokens, tokens.recalled)
+            x = self._after(x, self.recall_dropout(z, tokens.place), self.recall_norm)
+            routings.append(routing)
+        z, last = self.feedforward(self._before(x, self.feedforward_norm), tokens)
+        x = self._after(x, self.feedforward_dropout(z, tokens.place), self.feedforward_norm)
+        return x, _notes([*routings, last])
+
+    def _before(self, x: Tensor, norm: nn.Module) -> Tensor:
+        return norm(x) if self.norm_first else x
+
+    def _after(self, x: Tensor, made: Tensor, norm: nn.Module) -> Tensor:
+        return x + made if self.norm_first else norm(x + made)
+
+
+def _notes(routings: list[Routing]) -> Notes:
+    return tuple(note for routing in routings for note in (routing.log_probabilities, routing.chosen))
+
+
+def halting_gate(config: SparseSettings) -> HaltingGate | None:
+    """Of all layers, if any halts."""
+    return None if config.halt is None else HaltingGate(config.width)
+
+
+def begin(config: SparseSettings, x: Float[Tensor, "M D"], packing: Packing) -> Float[Tensor, "M D"]:
+    """States before the first layer, of tokens that are already scaled."""
+    if not config.absolute_positions:
+        return x
+    return x + sinusoids(packing.width, x).index_select(0, packing.column)
+
+
+def think(
+    config: SparseSettings,
+    layer: Layer,
+    halt: HaltingGate | None,
+    states: Float[Tensor, "M D"],
+    tokens: Tokens,
+) -> tuple[Thought, Float[Tensor, ""] | None]:
+    """Repeat `layer` until every token has halted; how they ended, and what use of experts costs."""
+    if halt is None or config.halt is None:
+        return _think_to_the_end(config, layer, states, tokens)
+    recursion = Recursion(
+        layer,
+        halt,
+        max_layers=config.max_layers,
+        threshold=config.halt.threshold,
+        rule="undo",
+        origin=1,
+        per_token=True,
+        running=False,
+        transition=False,
+        sees_mixture=True,
+        early_exit=config.early_exit,
+        length_bounds=False,
+        delay=0,
+    )
+    result = recursion.run(states, tokens)
+    kept, computed = (count.to(result.ponder.dtype) for count in (result.kept, result.computed))
+    means = tokens.packing.mean(torch.stack((kept, result.ponder, computed), 1))
+    depth, ponder, run = means.unbind(1)
+    return Thought(result.states, depth.detach(), ponder, run.detach()), _balance(config, result.told)
+
+
+def _think_to_the_end(
+    config: SparseSettings, layer: Layer, states: Tensor, tokens: Tokens
+) -> tuple[Thought, Float[Tensor, ""] | None]:
+    told = []
+    for _ in range(config.max_layers):
+        seen = KeysValues(*layer.keys_values(states, tokens.key_rotation), tokens.packing)
+        states, notes = layer(states, tokens, seen)
+        told.append(Told(notes, torch.ones_like(notes[0][:, 0])))
+    depth = states.new_full((tokens.packing.num_rows,), config.max_layers)
+    return Thought(states, depth, torch.zeros_like(depth), depth), _balance(config, told)
+
+
+def _balance(config: SparseSettings, told: list[Told]) -> Float[Tensor, ""] | None:
+    """The auxiliary cost, summed over mixtures; None where there is none, or nothing to choose."""
+    if config.balance == "none":
+        return None
+    cost = switch_loss if config.balance == "switch" else mutual_information_loss
+    uses = zip(*(_uses(step) for step in told), strict=True)
+    losses = [cost(list(layers)) for layers in uses if layers[0].log_probabilities.shape[1] > 1]
+    return torch.stack(losses).sum() if losses else None
+
+
+def _uses(told: Told) -> list[Use]:
+    """Mixture by mixture."""
+    pairs = zip(told.notes[::2], told.notes[1::2], strict=True)
+    return [Use(probabilities, chosen, told.weight) for probabilities, chosen in pairs]
+
+
+def layer_flops(config: SparseSettings, tokens: int, sources: int | None = None) -> float:
+    """One layer on one sequence of `tokens` positions; a decoder's, where there are `sources`.
+
+    What the sources offer is made once, not once a layer, and not counted here.
+    """
+    sizes, experts = config.attention, config.feedforward
+    inner = sizes.heads * sizes.head_width
+    asked = sizes.active * tokens
+    asking = _router_flops(config, sizes.experts, tokens) + 2 * linear_flops(asked, config.width, inner)
+    own = asking + 2 * linear_flops(tokens, config.width, inner)
+    own += linear_flops(asked, inner, 2 * tokens + 2 * sizes.window + 1)
+    other = 0.0 if sources is None else asking + 2 * linear_flops(asked, inner, sources)
+    inside = 2 * linear_flops(experts.active * tokens, config.width, experts.width)
+    return own + other + _router_flops(config, experts.experts, tokens) + inside
+
+
+def offer_flops(config: SparseSettings, sources: int) -> float:
+    """Keys and values of `sources` vectors, for a decoder."""
+    return 2 * linear_flops(sources, config.width, config.attention.heads * config.attention.head_width)
+
+
+def _router_flops(config: SparseSettings, experts: int, tokens: int) -> float:
+    return linear_flops(tokens, config.width, config.width + experts) if experts > 1 else 0.0
+
+
+def halting_flops(config: SparseSettings, tokens: int, layers: int) -> float:
+    """All halting decisions on one sequence of `tokens` positions that all run `layers` layers."""
+    if config.halt is None:
+        return 0.0
+    # Nothing is decided on the embeddings; who stops before the bound has decided on the last state too.
+    decisions = layers - 1 + (layers < config.max_layers)
+    return decisions * linear_flops(tokens, config.width, config.width + 2)
+
+
+def sparse_depth_range(config: SparseSettings) -> tuple[int, int]:
+    """Least and greatest number of layers run on a token: the first is never skipped."""
+    halts = config.halt is not None and config.early_exit != "none"
+    return (1 if halts else config.max_layers), config.max_layers
+
+
+def layer_saved_bytes(config: SparseSettings, rows: int, tokens: int, sources: int | None = None) -> float:
+    """What one layer on `rows` sequences of `tokens` positions keeps for the backward pass.
+
+    A position keeps its states between parts and what their norms need (6 width); per mixture its router's
+    layer (2 width) and probabilities (3 E); per attention and chosen expert its copy, its queries, what they
+    gathered and its answers, sorted and not (3 width and 6 heads * head width); keys and values; attention
+    weights, three times, with the positions found; per chosen expert of the feed-forward its copy, two
+    copies of the hidden layer, and its answers (3 width and 2 D). One byte for each element of a dropout.
+    """
+    width, sizes, experts = config.width, config.attention, config.feedforward
+    inner, active = sizes.heads * sizes.head_width, sizes.active
+    attended = active * (3 * width + 6 * inner) + 2 * inner
+    fed = experts.active * (3 * width + 2 * experts.width)
+    routed = sum(2 * width + 3 * each for each in (sizes.experts, experts.experts) if each > 1)
+    weights = active * sizes.heads * (3 * tokens + 2 * sizes.window + 1)
+    floats = 6 * width + attended + fed + routed + weights
+    if sources is not None:
+        looks = active * sizes.heads * 3 * sources
+        floats += 2 * width + attended + looks + (2 * width + 3 * sizes.experts if sizes.experts > 1 else 0)
+    halting = 4 * width if config.halt is not None else 0
+    masks = (3 * width + experts.active * experts.width) if config.dropout else 0
+    masks += active * sizes.heads * (tokens + (sources or 0)) if config.attention_dropout else 0
+    return rows * tokens * (FLOAT_BYTES * (floats + halting) + masks)

@@ -1,0 +1,164 @@
+"""Sparse Universal Transformer (SUT): one shared layer of experts, repeated per token until that token halts.
+
+Source: Tan et al., Sparse Universal Transformer, s. 3, with their released code where the text is silent:
+mixtures in `layers.experts` and `layers.momha`, halting in `layers.halting` with sums from the first layer's
+state on. The gate is asked about a state before the next layer is run, so no layer is run in vain.
+
+Published systems as settings (what is not named is the default, which is the base model for translation):
+
+    SUT base                {}
+    SUT big                 attention: {experts: 48}, feedforward: {experts: 48}
+    SUT, logical inference  max_layers: 12, attention: {experts: 12, heads: 2, head_width: 32, window: 1},
+                            feedforward: {experts: 12, width: 128}
+    SUT, CFQ                attention: {experts: 1, active: 1, heads: 8, window: 1},
+                            feedforward: {experts: 1, active: 1, width: 1024}
+    - MIM loss              balance: switch
+    - MoMHA                 attention: {experts: 96, active: 16, heads: 1}    as many heads of as many weights
+    - ACT loss              train: {ponder_weight: 0}
+    - halting               halt: null
+    UT + SB halting         attention: {experts: 1, active: 1}, feedforward: {experts: 1, active: 1}, with the
+                            widths of all experts together
+
+The ponder cost of a token is its expected number of layers, the mass that is left over included; it differs
+from the released code's by the constant one. There the gate that halts a token is charged too, in place of
+what is left: less than (1 - threshold) layers apart. The auxiliary cost belongs to a batch, so every row has
+the same; in the released code both costs are divided by the number of tokens of a batch once more.
+
+Departures: tokens stand between START and END as in all encoders here, and the embedding that comes in is
+scaled by sqrt(width). Routers of a single expert are left out. Experts are never sampled in training, as in
+the released base model; windows are as set, where its code has 63.
+"""
+
+from dataclasses import replace
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from trainables.layers.boundaries import NUM_BOUNDARIES, NoBoundaries, boundaries, pool
+from trainables.layers.tokens import KeysValues, Tokens
+from trainables.models._sut import (
+    Layer,
+    SparseSettings,
+    begin,
+    halting_flops,
+    halting_gate,
+    layer_flops,
+    layer_saved_bytes,
+    offer_flops,
+    sparse_depth_range,
+    think,
+)
+from trainables.models._universal import Thought
+from trainables.types import Encoded
+
+
+class Config(SparseSettings):
+    """Settings of the Sparse Universal Transformer."""
+
+    name: Literal["sut"] = "sut"
+    """The model's name."""
+
+
+class Encoder(nn.Module):
+    """Repeats one sparse layer until every token has halted."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.boundaries = boundaries(config.width, present=not config.causal)
+        self.block = Layer(config)
+        self.halt = halting_gate(config)
+
+    def forward(self, x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"]) -> Encoded:
+        """Encode right-padded `x`."""
+        config = self.config
+        states, packing = self.boundaries(x * config.width**0.5, mask)
+        tokens = Tokens.unturned(packing, states.dtype, causal=config.causal)
+        thought, auxiliary = think(config, self.block, self.halt, begin(config, states, packing), tokens)
+        return _encoded(
+            config,
+            thought,
+            auxiliary,
+            self.boundaries.padded(thought.states, packing, x),
+            pool(thought.states, packing, config.pooling),
+        )
+
+
+class Decoder(nn.Module):
+    """The same with a causal view of what it has written, and a full view of what has been read."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.boundaries = NoBoundaries()
+        self.block = Layer(config, recalls=True)
+        self.halt = halting_gate(config)
+
+    def forward(
+        self,
+        y: Float[Tensor, "N T D"],
+        y_mask: Bool[Tensor, "N T"],
+        memory: Float[Tensor, "N P D"],
+        memory_mask: Bool[Tensor, "N P"],
+    ) -> Encoded:
+        """States of right-padded `y`, given the right-padded states of the source."""
+        config = self.config
+        states, packing = self.boundaries(y * config.width**0.5, y_mask)
+        tokens = replace(
+            Tokens.unturned(packing, states.dtype, causal=True), recalled=self._recalled(memory, memory_mask)
+        )
+        thought, auxiliary = think(config, self.block, self.halt, begin(config, states, packing), tokens)
+        return _encoded(
+            config,
+            thought,
+            auxiliary,
+            self.boundaries.padded(thought.states, packing, y),
+            pool(thought.states, packing, "end"),
+        )
+
+    def _recalled(self, memory: Tensor, memory_mask: Tensor) -> KeysValues:
+        assert self.block.recall is not None
+        sources, packing = NoBoundaries()(memory, memory_mask)
+        return KeysValues(*self.block.recall.offer(sources), packing)
+
+
+def _encoded(
+    config: Config, thought: Thought, auxiliary: Tensor | None, states: Tensor, pooled: Tensor
+) -> Encoded:
+    return Encoded(
+        states=states,
+        pooled=pooled,
+        depth=thought.depth,
+        ponder=thought.ponder,
+        computed=thought.computed,
+        bound=torch.full_like(thought.depth, config.max_layers),
+        auxiliary=None if auxiliary is None else auxiliary.expand(thought.depth.shape),
+    )
+
+
+def depth_range(config: Config, length: int) -> tuple[int, int]:  # noqa: ARG001 the same for all lengths
+    """Least and greatest mean number of layers run on the tokens of a sequence."""
+    return sparse_depth_range(config)
+
+
+def forward_flops(config: Config, length: int, layers: int) -> float:
+    """Encoder FLOPs of one sequence of `length` tokens on which `layers` layers are run."""
+    tokens = _positions(config, length)
+    return layers * layer_flops(config, tokens) + halting_flops(config, tokens, layers)
+
+
+def decoder_flops(config: Config, length: int, memory_length: int, layers: int) -> float:
+    """Decoder FLOPs of `length` tokens that all run `layers` layers, with a memory of `memory_length`."""
+    work = layers * layer_flops(config, length, memory_length) + halting_flops(config, length, layers)
+    return offer_flops(config, memory_length) + work
+
+
+def saved_bytes(config: Config, rows: int, length: int) -> float:
+    """What a forward pass on `rows` sequences of `length` tokens keeps when nothing halts early."""
+    return config.max_layers * layer_saved_bytes(config, rows, _positions(config, length))
+
+
+def _positions(config: Config, length: int) -> int:
+    return length if config.causal else length + NUM_BOUNDARIES
