@@ -13,6 +13,8 @@ from trainables.types import Batch, TaskShape
 
 LISTOPS = TaskShape(head="classify", vocabulary_size=18, num_classes=10, pad_id=16, length_max=100)
 TOKEN_UT = {"gate": False, "pooling": "mean", "halt": {"unit": "token", "transition": False}}
+HEADS = {"experts": 3, "active": 2, "heads": 2, "head_width": 8, "window": 2}
+ONE = {"experts": 1, "active": 1}
 ARMS: dict[str, dict[str, Any]] = {
     "transformer": {"name": "transformer", "layers": 3},
     "ut": {"name": "universal", **TOKEN_UT},
@@ -38,6 +40,11 @@ ARMS: dict[str, dict[str, Any]] = {
     "gutlb.no_global_halt": {"name": "gutlb", "halt": {"unit": "token"}, "chunk": {"size": 4}},
     "gutlb.one_chunk": {"name": "gutlb", "chunk": {"size": 9}, "memory": {"slots": 3}},
     "gutlb.causal": {"name": "gutlb", "causal": True, "chunk": {"size": 4}, "memory": {"slots": 3}},
+    "sut": {"name": "sut"},
+    "sut.no_momha": {"name": "sut", "attention": HEADS | {"experts": 6, "heads": 1}},
+    "sut.no_halt": {"name": "sut", "halt": None, "norm": "pre"},
+    "sut.dense": {"name": "sut", "attention": HEADS | ONE, "feedforward": ONE | {"width": 40}},
+    "sut.causal": {"name": "sut", "causal": True},
     "ndr": {"name": "ndr"},
     "ndr.no_gate": {"name": "ndr", "gate": False},
     "ndr.no_geometric": {"name": "ndr", "geometric": False},
@@ -132,6 +139,36 @@ def test_parameters_of_the_continuous_recursive_network_by_hand() -> None:
     assert first == expected | {"scorer": expected["scorer"] + more, "norm": 2 * width}
 
 
+def test_parameters_of_the_sparse_universal_transformer_by_hand() -> None:
+    """At the published sizes for translation: width 512, 24 experts of 4 heads of 64 and of 512."""
+    width, experts, inner, window, feedforward_width = 512, 24, 4 * 64, 64, 512
+    router = (width**2 + width) + width * experts
+    offsets = inner * (2 * window + 1)
+    expert = width * feedforward_width + feedforward_width + feedforward_width * width + width
+    expected = {
+        "attention": router + 2 * experts * width * inner + 2 * width * inner + offsets,
+        "feedforward": router + experts * expert,
+        "norm": 2 * 2 * width,
+        "halt": (width**2 + width) + 2 * width,
+        "readout": (width * width + width) + (width * 10 + 10),
+        "embedding": 18 * width,
+        "boundaries": 2 * width,
+    }
+    raw = {"name": "sut"}
+    assert costs.parameters_by_group(build_model(raw, LISTOPS, seed=0, device="meta")) == expected
+    assert sum(expected.values()) == 20_287_754
+    with torch.device("meta"):
+        config = model_config(raw)
+        decoder = catalog.load("models", "sut").Decoder(config)
+    own = {group: expected[group] for group in ("attention", "feedforward", "norm", "halt")}
+    recall = {"recall": expected["attention"] - offsets, "norm": 3 * 2 * width}
+    assert costs.parameters_by_group(decoder) == own | recall
+    # With the vocabulary of some 37,000 that is usual for this translation task: the published 66 million.
+    both = 2 * sum(own.values()) + recall["recall"] + 2 * width + 37_000 * width
+    assert round(both / 1e6) == 66
+    assert round((both - 2 * own["halt"]) / 1e6) == 65
+
+
 def test_groups_of_parameters_are_those_of_the_parts() -> None:
     part = published()
     model = build_model(ARMS["gut"], LISTOPS, seed=0, device="meta")
@@ -150,6 +187,14 @@ def small(arm: str, **more: Any) -> dict[str, Any]:
         sizes["cell_width"] = 40
     if ARMS[arm]["name"] == "ndr":
         sizes |= {"layers": 3, "test_layers": 4}
+    if ARMS[arm]["name"] == "sut":
+        sizes |= {
+            "max_layers": 4,
+            "attention": HEADS,
+            "feedforward": {"experts": 4, "active": 2, "width": 20},
+        }
+        sizes["kernel"] = more.get("attention", "auto")
+        sizes |= {field: value for field, value in ARMS[arm].items() if field in sizes}
     fields = catalog.load("models", ARMS[arm]["name"]).Config.model_fields
     return ARMS[arm] | {field: value for field, value in sizes.items() if field in fields}
 

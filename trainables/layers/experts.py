@@ -121,7 +121,7 @@ class Routing:
 
     def mix(self, y: Float[Tensor, "P D"]) -> Float[Tensor, "M D"]:
         """What experts made, weighted by the gates."""
-        return torch.einsum("mk,mkd->md", self.gates.to(y.dtype), self.collect(y))
+        return (self.gates[..., None].to(y.dtype) * self.collect(y)).sum(1)
 
     def places(self, place: Int[Tensor, " M"]) -> Int[Tensor, "M k"]:
         """A place for each pair, for dropout."""
@@ -192,9 +192,9 @@ def mutual_information_loss(uses: list[Use]) -> Float[Tensor, ""]:
     the released code loses the sign of H(e). As in that code, a token counts by the probability that it
     still thinks.
     """
-    total = torch.stack([use.weight.sum() for use in uses]).sum()
-    marginal = torch.stack([use.weight @ use.log_probabilities.exp() for use in uses]).sum(0) / total
-    conditional = torch.stack([use.weight @ _entropy(use.log_probabilities) for use in uses]).sum() / total
+    total = _sum([use.weight for use in uses])
+    marginal = _sum([use.weight[:, None] * use.log_probabilities.exp() for use in uses]) / total
+    conditional = _sum([use.weight * _entropy(use.log_probabilities) for use in uses]) / total
     loss: Tensor = conditional - torch.special.entr(marginal).sum()
     return loss
 
@@ -206,20 +206,19 @@ def switch_loss(uses: list[Use]) -> Float[Tensor, ""]:
     to E where all goes to one expert.
     """
     experts = uses[0].log_probabilities.shape[1]
-    thinking = [(use.weight > 0).to(use.weight.dtype) for use in uses]
-    probability = torch.stack(
-        [each @ use.log_probabilities.exp() for each, use in zip(thinking, uses, strict=True)]
-    ).sum(0)
-    choices = torch.stack(
-        [_counted(use.chosen, each, experts) for each, use in zip(thinking, uses, strict=True)]
-    ).sum(0)
+    numbers = torch.arange(experts, device=uses[0].chosen.device)
+    probability = _sum([_thinking(use) * use.log_probabilities.exp() for use in uses])
+    choices = _sum([_thinking(use) * (use.chosen[..., None] == numbers).sum(1) for use in uses])
     return experts * (choices / choices.sum() * probability / probability.sum()).sum()
 
 
-def _counted(chosen: Tensor, weight: Tensor, experts: int) -> Float[Tensor, " E"]:
-    numbers = torch.arange(experts, device=chosen.device)
-    hits = (chosen[..., None] == numbers).sum(1).to(weight.dtype)
-    return weight @ hits
+def _thinking(use: Use) -> Float[Tensor, "M 1"]:
+    return (use.weight > 0).to(use.weight.dtype)[:, None]
+
+
+def _sum(layers: list[Tensor]) -> Tensor:
+    """Over the tokens of all layers."""
+    return torch.stack([layer.sum(0) for layer in layers]).sum(0)
 
 
 def _entropy(log_probabilities: Float[Tensor, "M E"]) -> Float[Tensor, " M"]:

@@ -88,6 +88,30 @@ def test_flash_is_not_asked_to_leave_out_tokens_under_a_causal_mask(monkeypatch:
         choose("flash", q, dropping=False, whole=False)
 
 
+@pytest.mark.parametrize("backend", ["math", "sdpa"])
+def test_what_is_added_to_logits_is_added_by_every_kernel(backend: Backend) -> None:
+    q, k, v = tensors()
+    lengths = torch.tensor([2, 1, 3])
+    packing, keys = Packing.of_lengths(lengths, 3), Packing.of_lengths(torch.tensor([4, 1, 5]), 5)
+    bias = torch.randn(3, 2, 3, 5, generator=torch.Generator().manual_seed(4), dtype=q.dtype)
+    out = attend_packed(
+        packing.unpad(q), keys.unpad(k), keys.unpad(v), packing, keys, bias=bias, backend=backend
+    )
+    for number, (row, column) in enumerate(zip(packing.row.tolist(), packing.column.tolist(), strict=True)):
+        seen = int(keys.counts[row])
+        for head in range(2):
+            logits = k[row, :seen, head] @ q[row, column, head] / 2.0 + bias[row, head, column, :seen]
+            torch.testing.assert_close(out[number, head], logits.softmax(0) @ v[row, :seen, head])
+
+
+def test_flash_is_not_asked_to_add_to_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "flash_fault", lambda device, dtype: None)
+    q = tensors()[0]
+    assert choose("auto", q, dropping=False, biased=True) == "math"
+    with pytest.raises(ValueError, match=r"cannot add to logits .* choose auto, sdpa or math"):
+        choose("flash", q, dropping=False, biased=True)
+
+
 def drop(rate: float = 0.5) -> WeightDropout:
     dropout = KeyedDropout(rate)
     dropout.begin(1, "weights")

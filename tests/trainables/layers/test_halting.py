@@ -12,10 +12,10 @@ probabilities = st.lists(st.floats(0.01, 0.99), min_size=1, max_size=12)
 
 
 def play(
-    hats: list[float], threshold: float, rule: Rule, cap: int = 99
+    hats: list[float], threshold: float, rule: Rule, cap: int = 99, delay: int = 1
 ) -> tuple[Halting, list[float], list[bool]]:
     """One unit through `hats`: its books, and for each step the weight and whether it was kept."""
-    books = Halting.begin(torch.tensor([cap]), torch.float64)
+    books = Halting.begin(torch.tensor([cap]), torch.float64, delay)
     weights, kept = [], []
     for hat in hats:
         decision = decide(books, torch.tensor([hat], dtype=torch.float64), threshold, rule)
@@ -51,6 +51,17 @@ def test_ponder_is_the_expected_number_of_layers(hats: list[float], rule: Rule) 
     expected += (1 - sum(weights[:steps])) * steps
     assert books.ponder.item() == pytest.approx(expected)
     assert 0 <= books.ponder.item() <= steps
+
+
+@given(hats=probabilities, rule=st.sampled_from(["undo", "prefix"]))
+def test_without_delay_halting_on_a_state_costs_the_layers_that_made_it(
+    hats: list[float], rule: Rule
+) -> None:
+    books, weights, kept = play(hats, 0.9, rule, delay=0)
+    steps = sum(kept)
+    expected = sum(weight * j for j, weight in enumerate(weights[:steps]))
+    expected += (1 - sum(weights[:steps])) * steps
+    assert books.ponder.item() == pytest.approx(expected)
 
 
 def test_ten_even_chances_pass_the_published_threshold() -> None:

@@ -1,0 +1,193 @@
+"""Mixtures of experts against a loop over tokens, who is called, and what balance costs."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from trainables.assembly import initialise
+from trainables.layers import experts
+from trainables.layers.dropout import set_dropout_context
+from trainables.layers.experts import (
+    ExpertFeedForward,
+    ExpertLinear,
+    FeedforwardSettings,
+    Routing,
+    Use,
+    mutual_information_loss,
+    switch_loss,
+)
+from trainables.layers.packing import Packing
+from trainables.layers.tokens import Placed, packed_places
+
+WIDTH = 6
+
+
+def built(module: nn.Module) -> Any:
+    initialise(module, 3)
+    return module.double().eval()
+
+
+def feedforward(experts: int = 5, active: int = 2, inner: int = 3, dropout: float = 0.0) -> Any:
+    mixture = FeedforwardSettings(experts=experts, active=active, width=inner)
+    return built(ExpertFeedForward(WIDTH, mixture, dropout, 0.0))
+
+
+def tokens(number: int, seed: int = 0) -> tuple[Tensor, Placed]:
+    x = torch.randn(number, WIDTH, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    packing = Packing.of_lengths(torch.tensor([number]), number)
+    return x.requires_grad_(), Placed(packing, packed_places(packing))
+
+
+def looped(module: ExpertFeedForward, x: Tensor, routing: Routing) -> Tensor:
+    rows = []
+    for token, chosen, gates in zip(x, routing.chosen.tolist(), routing.gates, strict=True):
+        parts = []
+        for expert, gate in zip(chosen, gates, strict=True):
+            inner = F.gelu(module.inner.weight[expert] @ token + module.inner.bias[expert])
+            parts.append(gate * (module.outer.weight[expert] @ inner + module.outer.bias[expert]))
+        rows.append(torch.stack(parts).sum(0))
+    return torch.stack(rows)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    number=st.integers(1, 9),
+    sizes=st.sampled_from([(1, 1), (2, 1), (3, 3), (5, 2), (17, 4)]),
+    seed=st.integers(0, 99),
+)
+def test_sorted_experts_do_what_a_loop_does(number: int, sizes: tuple[int, int], seed: int) -> None:
+    module = feedforward(*sizes)
+    x, placed = tokens(number, seed)
+    ours, routing = module(x, placed)
+    slow = looped(module, x, routing)
+    torch.testing.assert_close(ours, slow)
+    used = [x, *module.inner.parameters(), *module.outer.parameters()]
+    gradients = [torch.autograd.grad(y.square().sum(), used, retain_graph=True) for y in (ours, slow)]
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("counts", [[4, 0, 3], [0, 0, 7], [7, 0, 0], [2, 3, 2]])
+def test_experts_without_tokens_are_not_called(counts: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    linear = F.linear
+
+    def counted(x: Tensor, *weights: Tensor) -> Tensor:
+        calls.append(x.shape[0])
+        return linear(x, *weights)
+
+    maps = built(ExpertLinear(3, WIDTH, 4, bias=True))
+    x, _ = tokens(7)
+    with monkeypatch.context() as patch:
+        patch.setattr(experts.F, "linear", counted)
+        y = maps(x, counts)
+    assert calls == [count for count in counts if count]
+    y.sum().backward()
+    for expert, count in enumerate(counts):
+        assert bool(maps.weight.grad[expert].any()) == (count > 0)
+
+
+def test_routers_take_the_likeliest_and_share_out_one() -> None:
+    module = feedforward(experts=5, active=3)
+    x, placed = tokens(8)
+    routing = module.router(x, placed)
+    likely = routing.log_probabilities.exp()
+    torch.testing.assert_close(likely.sum(1), torch.ones(8, dtype=torch.float64))
+    torch.testing.assert_close(routing.gates.sum(1), torch.ones(8, dtype=torch.float64), atol=3e-6, rtol=0)
+    for row, chosen in zip(likely.tolist(), routing.chosen.tolist(), strict=True):
+        assert sorted(chosen) == sorted(sorted(range(5), key=lambda e: -row[e])[:3])
+    assert sum(routing.counts) == 8 * 3
+
+
+def test_a_sole_expert_has_no_router() -> None:
+    module = feedforward(experts=1, active=1)
+    assert not list(module.router.parameters())
+    x, placed = tokens(4)
+    y, _ = module(x, placed)
+    inner = F.gelu(F.linear(x, module.inner.weight[0], module.inner.bias[0]))
+    torch.testing.assert_close(y, F.linear(inner, module.outer.weight[0], module.outer.bias[0]))
+
+
+def test_permuting_experts_changes_nothing() -> None:
+    module, other = feedforward(), feedforward()
+    order = torch.tensor([3, 0, 4, 1, 2])
+    for part in (other.inner.weight, other.inner.bias, other.outer.weight, other.outer.bias):
+        part.data = part.data[order]
+    other.router.outer.weight.data = other.router.outer.weight.data[order]
+    x, placed = tokens(9)
+    (ours, routing), (theirs, permuted) = module(x, placed), other(x, placed)
+    torch.testing.assert_close(ours, theirs)
+    assert torch.equal(order[permuted.chosen], routing.chosen)
+    uses = [[Use(r.log_probabilities, r.chosen, torch.ones(9).double())] for r in (routing, permuted)]
+    for cost in (mutual_information_loss, switch_loss):
+        torch.testing.assert_close(cost(uses[0]), cost(uses[1]))
+
+
+def test_dropout_belongs_to_a_token_and_its_expert() -> None:
+    """A token keeps its masks when others leave, and has others in each of its experts."""
+    module = feedforward(experts=3, active=3, inner=64, dropout=0.5).train()
+    x, placed = tokens(6)
+    set_dropout_context(module, 1, 0)
+    everyone, _ = module(x, placed)
+    set_dropout_context(module, 1, 0)
+    stay = torch.tensor([1, 2, 5])
+    alone, _ = module(x[stay], Placed(Packing.of_lengths(torch.tensor([3]), 3), placed.place[stay]))
+    torch.testing.assert_close(alone, everyone[stay])
+    routing = module.router(x, placed)
+    assert routing.places(placed.place).unique().numel() == 6 * 3
+
+
+def use(probabilities: list[list[float]], weight: list[float] | None = None, active: int = 1) -> Use:
+    table = torch.tensor(probabilities, dtype=torch.float64)
+    weights = torch.ones(len(table)).double() if weight is None else torch.tensor(weight).double()
+    return Use(table.log(), table.topk(active).indices, weights)
+
+
+def test_mutual_information_by_hand() -> None:
+    sure = [[1 - 3e-9, 1e-9, 1e-9, 1e-9], [1e-9, 1 - 3e-9, 1e-9, 1e-9]]
+    assert mutual_information_loss([use(sure)]).item() == pytest.approx(-math.log(2))
+    four = [[1 - 3e-9 if e == x else 1e-9 for e in range(4)] for x in range(4)]
+    assert mutual_information_loss([use(four)]).item() == pytest.approx(-math.log(4))
+    assert mutual_information_loss([use([[0.5, 0.3, 0.2]] * 5)]).item() == pytest.approx(0)
+    half = [[0.9, 0.1], [0.1, 0.9]]
+    entropy = -(0.9 * math.log(0.9) + 0.1 * math.log(0.1))
+    assert mutual_information_loss([use(half)]).item() == pytest.approx(entropy - math.log(2))
+
+
+def test_layers_count_together_and_halted_tokens_do_not_count() -> None:
+    first, second = [[0.9, 0.1], [0.6, 0.4]], [[0.2, 0.8], [0.3, 0.7]]
+    for cost in (mutual_information_loss, switch_loss):
+        torch.testing.assert_close(cost([use(first), use(second)]), cost([use(first + second)]))
+        left = cost([use(first), use(second, [1.0, 0.0])])
+        torch.testing.assert_close(left, cost([use(first), use(second[:1])]))
+
+
+def test_switch_loss_by_hand() -> None:
+    assert switch_loss([use([[0.5, 0.3, 0.2]] * 5)]).item() == pytest.approx(3 * 0.5)
+    turns = [[0.6, 0.2, 0.2], [0.2, 0.6, 0.2], [0.2, 0.2, 0.6]]
+    assert switch_loss([use(turns)]).item() == pytest.approx(1)
+    both = 4 * (0.5 * 0.4 + 0.5 * 0.3)
+    assert switch_loss([use([[0.4, 0.3, 0.2, 0.1]], active=2)]).item() == pytest.approx(both)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 999), experts=st.integers(2, 6), spread=st.floats(0.1, 20))
+def test_balance_costs_have_their_bounds(seed: int, experts: int, spread: float) -> None:
+    logits = torch.randn(7, experts, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    weight = torch.rand(7, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    table = (spread * logits).log_softmax(-1)
+    information = mutual_information_loss([Use(table, table.topk(1).indices, weight)]).item()
+    assert -math.log(experts) - 1e-9 <= information <= 1e-9
+    assert 0 < switch_loss([Use(table, table.topk(1).indices, weight)]).item() <= experts + 1e-9
+
+
+def test_more_active_experts_than_there_are_is_an_error() -> None:
+    with pytest.raises(ValidationError, match=r"active must be at most experts, got active=4 and experts=3"):
+        FeedforwardSettings(experts=3, active=4)
