@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from tests.contracts.test_models import ARMS, CASES, SEED, having
+from tests.contracts.test_models import ARMS, CASES, SEED, having, make_halting_differ
 from trainables import catalog, costs
 from trainables.assembly import build_model, model_config
 from trainables.data.synthetic import synthetic_batch
@@ -35,6 +35,7 @@ Answers = tuple[Tensor, Tensor, Tensor, Tensor]
 def build(raw: dict[str, Any], shape: TaskShape = SHAPE, **more: Any) -> nn.Module:
     """In float64 and with halting made livelier, so that depths differ."""
     model = build_model(raw | more, shape, SEED).double()
+    make_halting_differ(model)
     for name, parameter in model.named_parameters():
         if name.endswith("halt.outer.weight"):
             parameter.data.mul_(6.0)
@@ -56,7 +57,7 @@ def full(seed: int = 0) -> Answers:
 
 
 def test_there_are_decoders() -> None:
-    assert {raw["name"] for raw in WRITING.values()} >= {"transformer", "universal"}
+    assert {raw["name"] for raw in WRITING.values()} >= {"transformer", "universal", "sut"}
     assert ARMS.keys() & {raw["name"] for raw in WRITING.values()}
 
 
@@ -185,7 +186,7 @@ def test_early_exit_modes_agree(raw: dict[str, Any], step: int) -> None:
 @pytest.mark.parametrize("tied", [False, True])
 def test_flops_are_what_the_counter_counts(raw: dict[str, Any], tied: bool) -> None:
     shape = TIED if tied else SHAPE
-    raw = having(raw, attention="math", early_exit="none", tied_output=tied)
+    raw = having(raw, attention="math", kernel="math", early_exit="none", tied_output=tied)
     config = model_config(raw)
     model = build_model(config, shape, SEED).eval()
     given = synthetic_batch(shape, 1, 9, seed=0)

@@ -29,7 +29,7 @@ from trainables.layers.tokens import KeysValues, Tokens
 from trainables.layers.work import FLOAT_BYTES, linear_flops
 from trainables.models._recursion import EarlyExit, Recursion
 from trainables.models._universal import Thought
-from trainables.settings import ModelSettings, Settings
+from trainables.settings import AnswerSettings, Settings
 
 
 class HaltSettings(Settings):
@@ -39,7 +39,7 @@ class HaltSettings(Settings):
     """A token halts when its halting probabilities sum to this (alpha_thresh)."""
 
 
-class SparseSettings(ModelSettings):
+class SparseSettings(AnswerSettings):
     """Settings of one layer, encoder's or decoder's, and of its repetition."""
 
     dropout: float = Field(default=0.2, ge=0, lt=1)

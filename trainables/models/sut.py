@@ -36,8 +36,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from trainables.layers.boundaries import NUM_BOUNDARIES, NoBoundaries, boundaries, pool
+from trainables.layers.boundaries import NUM_BOUNDARIES, boundaries, pool
 from trainables.layers.tokens import KeysValues, Tokens
+from trainables.layers.work import FLOAT_BYTES
+from trainables.models._answers import packed, written
 from trainables.models._sut import (
     Layer,
     SparseSettings,
@@ -50,7 +52,6 @@ from trainables.models._sut import (
     sparse_depth_range,
     think,
 )
-from trainables.models._universal import Thought
 from trainables.types import Encoded
 
 
@@ -77,12 +78,14 @@ class Encoder(nn.Module):
         states, packing = self.boundaries(x * config.width**0.5, mask)
         tokens = Tokens.unturned(packing, states.dtype, causal=config.causal)
         thought, auxiliary = think(config, self.block, self.halt, begin(config, states, packing), tokens)
-        return _encoded(
-            config,
-            thought,
-            auxiliary,
-            self.boundaries.padded(thought.states, packing, x),
-            pool(thought.states, packing, config.pooling),
+        return Encoded(
+            states=self.boundaries.padded(thought.states, packing, x),
+            pooled=pool(thought.states, packing, config.pooling),
+            depth=thought.depth,
+            ponder=thought.ponder,
+            computed=thought.computed,
+            bound=torch.full_like(thought.depth, config.max_layers),
+            auxiliary=_of_each(auxiliary, thought.depth),
         )
 
 
@@ -92,7 +95,6 @@ class Decoder(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = config
-        self.boundaries = NoBoundaries()
         self.block = Layer(config, recalls=True)
         self.halt = halting_gate(config)
 
@@ -103,39 +105,25 @@ class Decoder(nn.Module):
         memory: Float[Tensor, "N P D"],
         memory_mask: Bool[Tensor, "N P"],
     ) -> Encoded:
-        """States of right-padded `y`, given the right-padded states of the source."""
+        """States of right-padded answers `y`, each of what is before it and of all of `memory`."""
         config = self.config
-        states, packing = self.boundaries(y * config.width**0.5, y_mask)
+        states, packing = packed(y * config.width**0.5, y_mask)
         tokens = replace(
             Tokens.unturned(packing, states.dtype, causal=True), recalled=self._recalled(memory, memory_mask)
         )
         thought, auxiliary = think(config, self.block, self.halt, begin(config, states, packing), tokens)
-        return _encoded(
-            config,
-            thought,
-            auxiliary,
-            self.boundaries.padded(thought.states, packing, y),
-            pool(thought.states, packing, "end"),
-        )
+        found = written(thought, packing, y, config.max_layers)
+        return replace(found, auxiliary=_of_each(auxiliary, found.depth))
 
     def _recalled(self, memory: Tensor, memory_mask: Tensor) -> KeysValues:
         assert self.block.recall is not None
-        sources, packing = NoBoundaries()(memory, memory_mask)
+        sources, packing = packed(memory, memory_mask)
         return KeysValues(*self.block.recall.offer(sources), packing)
 
 
-def _encoded(
-    config: Config, thought: Thought, auxiliary: Tensor | None, states: Tensor, pooled: Tensor
-) -> Encoded:
-    return Encoded(
-        states=states,
-        pooled=pooled,
-        depth=thought.depth,
-        ponder=thought.ponder,
-        computed=thought.computed,
-        bound=torch.full_like(thought.depth, config.max_layers),
-        auxiliary=None if auxiliary is None else auxiliary.expand(thought.depth.shape),
-    )
+def _of_each(cost: Float[Tensor, ""] | None, like: Float[Tensor, " N"]) -> Float[Tensor, " N"] | None:
+    """A cost of the whole batch, as one of each of its rows."""
+    return None if cost is None else cost.expand(like.shape)
 
 
 def depth_range(config: Config, length: int) -> tuple[int, int]:  # noqa: ARG001 the same for all lengths
@@ -149,8 +137,13 @@ def forward_flops(config: Config, length: int, layers: int) -> float:
     return layers * layer_flops(config, tokens) + halting_flops(config, tokens, layers)
 
 
+def memory_length(config: Config, length: int) -> int:
+    """States that a decoder sees of an input of `length` tokens."""
+    return _positions(config, length)
+
+
 def decoder_flops(config: Config, length: int, memory_length: int, layers: int) -> float:
-    """Decoder FLOPs of `length` tokens that all run `layers` layers, with a memory of `memory_length`."""
+    """Decoder FLOPs of an answer of `length` tokens on which `layers` layers are run."""
     work = layers * layer_flops(config, length, memory_length) + halting_flops(config, length, layers)
     return offer_flops(config, memory_length) + work
 
@@ -158,6 +151,12 @@ def decoder_flops(config: Config, length: int, memory_length: int, layers: int) 
 def saved_bytes(config: Config, rows: int, length: int) -> float:
     """What a forward pass on `rows` sequences of `length` tokens keeps when nothing halts early."""
     return config.max_layers * layer_saved_bytes(config, rows, _positions(config, length))
+
+
+def decoder_saved_bytes(config: Config, rows: int, length: int, memory_length: int) -> float:
+    """What the decoder keeps for the backward pass of `rows` answers of `length` tokens."""
+    offered = rows * memory_length * (config.width + 2 * config.attention.heads * config.attention.head_width)
+    return FLOAT_BYTES * offered + config.max_layers * layer_saved_bytes(config, rows, length, memory_length)
 
 
 def _positions(config: Config, length: int) -> int:
