@@ -19,16 +19,19 @@ def run_inline(
     *,
     data_dir: Path,
     checkpoint_seconds: float = 30.0,
+    silence_s: float | None = None,
     on_change: Callable[[], None] | None = None,
     stop: threading.Event | None = None,
 ) -> None:
     """Run until the sweep is finished or drained.
 
     Once `stop` is set, the running trial is saved at its next report and told stopped.
-    `on_change` is called after everything that is recorded.
+    `on_change` is called after everything that is recorded. A trial that reports nothing for `silence_s`
+    seconds has timed out, if it can be reached.
     """
     stop = stop or threading.Event()
-    run = _Run(recorder, Harness(workload, checkpoint_seconds), stop, on_change or (lambda: None))
+    harness = Harness(workload, checkpoint_seconds)
+    run = _Run(recorder, harness, stop, on_change or (lambda: None), silence_s)
     while not stop.is_set() and (attempt := recorder.ask()) is not None:
         run.changed()
         run.trial(attempt, data_dir)
@@ -43,13 +46,14 @@ class _Run:
     harness: Harness
     stop: threading.Event
     changed: Callable[[], None]
+    silence_s: float | None
 
     def trial(self, attempt: Attempt, data_dir: Path) -> None:
         """One attempt, from start to its end or stop."""
         self.harness.start(attempt.job(data_dir), attempt.checkpoints)
         verdict: Verdict = Continue()
         while isinstance(verdict, Continue):
-            reply = self.harness.advance()
+            reply = self.harness.advance(self.silence_s)
             if self.stop.is_set():
                 self.recorder.drain(INTERRUPTED)
             verdict = self.recorder.take(attempt.trial_id, attempt.token, reply)

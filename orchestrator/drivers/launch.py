@@ -16,6 +16,7 @@ from orchestrator.drivers.inline import run_inline
 from orchestrator.drivers.launch_folder import DEFAULT_WORKLOAD, Setup, launched_plan, publish, read_setup
 from orchestrator.drivers.ray_settings import ray_environment
 from orchestrator.drivers.signals import interrupts
+from orchestrator.drivers.silence import silence_limit
 from orchestrator.drivers.slots import require_room, this_machine
 from orchestrator.drivers.worker import load_workload
 from orchestrator.errors import StoreError
@@ -197,6 +198,7 @@ class _Run:
             self.setup.workload,
             data_dir=self.setup.data_dir,
             checkpoint_seconds=self.plan.resources.checkpoint_seconds,
+            silence_s=silence_limit(self.plan.resources),
             on_change=view.changed,
             stop=stop,
         )

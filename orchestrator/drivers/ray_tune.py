@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import ray
 from ray import tune
 from ray.tune.experiment import Trial as Run
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
@@ -28,6 +29,7 @@ from orchestrator.drivers.jobs import Orders
 from orchestrator.drivers.ray_cluster import cluster, slot_counter
 from orchestrator.drivers.ray_trainable import REPLIES, TOLD, TrialActor
 from orchestrator.drivers.session import Offer, Session
+from orchestrator.drivers.silence import silence_limit
 from orchestrator.plan.types import Resources
 from orchestrator.trials import OutcomeKind
 
@@ -43,6 +45,14 @@ class _Link:
     orders: Orders
     runs: dict[str, Run] = field(default_factory=dict)
     """Tune's runs that have not ended, by Tune's id."""
+
+    def end_silent(self) -> None:
+        """Kill the workers that must have been heard of; Tune then tells that they died."""
+        for run in [each for each in self.runs.values() if each.status == Run.RUNNING]:
+            self.session.began(run.trial_id)
+        for key in self.session.silent():
+            actor: Any = self.runs[key].temporary_state.ray_actor
+            ray.kill(actor)
 
     def collect_refused(self) -> None:
         """Refusing to be reset is the one end of a run that Tune tells nobody."""
@@ -85,6 +95,7 @@ def run_ray(
         )
         session.changed = on_change or session.changed
         session.check = check or session.check
+        session.silence_s = silence_limit(resources)
         run_session(session, orders, scratch)
 
 
@@ -195,6 +206,7 @@ class Hearing(FIFOScheduler):
         with link.session.remembered():
             link.session.tick()
             link.collect_refused()
+            link.end_silent()
             begun = any(each.status != Run.PENDING for each in link.runs.values())
             drained = link.session.recorder.draining and not begun
             if drained:

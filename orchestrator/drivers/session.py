@@ -5,6 +5,7 @@ refused it or died. Nothing is decided here: the recorder does that.
 """
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from enum import Enum, auto
 from orchestrator.conductor.messages import Reply, Stop
 from orchestrator.conductor.recorder import Attempt, Recorder
 from orchestrator.drivers.inline import INTERRUPTED
+from orchestrator.drivers.silence import told
 from orchestrator.trials import Outcome, OutcomeKind
 
 
@@ -39,11 +41,16 @@ class Session:
     """Called after everything that is recorded."""
     check: Callable[[], None] = lambda: None
     """Called often; raises if the session must end at once."""
+    silence_s: float | None = None
+    """A worker that reports nothing for so long is to be killed; None: it may be silent for ever."""
+    clock: Callable[[], float] = time.monotonic
     failure: Exception | None = None
     """What went wrong first: schedulers wrap what their hooks raise, or lose it."""
     _running: dict[str, Attempt] = field(default_factory=dict)
     _stopping: set[str] = field(default_factory=set)
     _again: deque[Attempt] = field(default_factory=deque)
+    _heard_at: dict[str, float] = field(default_factory=dict)
+    _silent: set[str] = field(default_factory=set)
 
     @property
     def running(self) -> tuple[str, ...]:
@@ -85,6 +92,7 @@ class Session:
     def heard(self, key: str, replies: Iterable[Reply]) -> Stop | None:
         """Record what a worker reported. A `Stop`: the worker must let go of the trial, once."""
         attempt = self._running[key]
+        self._heard_at[key] = self.clock()
         stop: Stop | None = None
         ended = False
         with self.recorder.together():
@@ -95,28 +103,50 @@ class Session:
                     stop = verdict
         self.changed()
         if ended:
-            del self._running[key]
+            del self._running[key], self._heard_at[key]
             self._stopping.discard(key)
         if ended or stop is None or key in self._stopping:
             return None
         self._stopping.add(key)
         return stop
 
+    def began(self, key: str) -> None:
+        """A worker has taken the run: from now on it must be heard of."""
+        if key in self._running:
+            self._heard_at.setdefault(key, self.clock())
+
+    def silent(self) -> list[str]:
+        """Runs that were heard of too long ago, each told once: their workers are to be killed."""
+        if self.silence_s is None:
+            return []
+        since = self.clock() - self.silence_s
+        found = [key for key, at in self._heard_at.items() if at < since and key not in self._silent]
+        self._silent.update(found)
+        return found
+
     def lost(self, key: str, reason: str) -> None:
-        """The worker of a run died."""
+        """The worker of a run died, or was killed because it was silent."""
         attempt = self._running.pop(key)
         self._stopping.discard(key)
-        self.recorder.lost(attempt.trial_id, reason)
+        self._heard_at.pop(key, None)
+        if key in self._silent:
+            assert self.silence_s is not None, "only where there is a limit is anybody too silent"
+            outcome = Outcome(OutcomeKind.TIMED_OUT, told(self.silence_s))
+            self.recorder.take(attempt.trial_id, attempt.token, Reply(ended=outcome))
+        else:
+            self.recorder.lost(attempt.trial_id, reason)
         self.changed()
 
     def refused(self, key: str) -> None:
         """A worker would not take the run: nothing has begun, another worker gets it."""
         self._again.append(self._running.pop(key))
+        self._heard_at.pop(key, None)
 
     def give_up(self) -> None:
         """While draining: no worker has begun, or will begin, what is left."""
         left = [*self._running.values(), *self._again]
         self._running.clear()
+        self._heard_at.clear()
         self._again.clear()
         for attempt in left:
             outcome = Outcome(OutcomeKind.STOPPED, self.recorder.draining)

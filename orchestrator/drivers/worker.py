@@ -14,6 +14,7 @@ from pathlib import Path
 
 from orchestrator.conductor.messages import Reply
 from orchestrator.drivers import worker_checkpoints as checkpoints
+from orchestrator.drivers.silence import heard_within
 from orchestrator.drivers.worker_outcomes import outcome_of
 from orchestrator.errors import InputError
 from orchestrator.trials import Outcome, OutcomeKind
@@ -68,13 +69,17 @@ class Harness:
         except Exception as error:  # an outcome, whatever it is
             self._failed(outcome_of(error))
 
-    def advance(self) -> Reply:
-        """One report. After a restore the first is the checkpoint's own, for the ledger may not have it."""
+    def advance(self, silence_s: float | None = None) -> Reply:
+        """One report. After a restore the first is the checkpoint's own, for the ledger may not have it.
+
+        After `silence_s` seconds without it the trial has timed out, if it can be reached.
+        """
         if self._failure is not None:
             return Reply(ended=self._failure)
         assert self._workload is not None, "start must come first"
         try:
-            measurement = self._again or self._workload.advance()
+            with heard_within(silence_s):
+                measurement = self._again or self._workload.advance()
         except Exception as error:  # an outcome, whatever it is
             return self._failed(outcome_of(error))
         if self._again is None and (flaw := self._flaw(measurement)) is not None:

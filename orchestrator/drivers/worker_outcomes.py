@@ -3,6 +3,7 @@
 import sys
 import traceback
 
+from orchestrator.drivers.silence import Silent
 from orchestrator.trials import Outcome, OutcomeKind
 from trainables.protocol import Diverged
 
@@ -19,6 +20,8 @@ def outcome_of(error: Exception) -> Outcome:
     """The end of the trial that raised `error`."""
     if isinstance(error, Diverged):
         return Outcome(OutcomeKind.DIVERGED, str(error))
+    if isinstance(error, Silent):
+        return Outcome(OutcomeKind.TIMED_OUT, str(error))
     text = f"{type(error).__name__}: {error}".strip()
     if is_out_of_memory(error):
         return Outcome(OutcomeKind.OUT_OF_MEMORY, text)

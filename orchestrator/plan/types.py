@@ -76,7 +76,7 @@ class Resources:
     cpus: float = 1.0
     gpus: float = 0.0
     minutes: float | None = None
-    """Limit of work on one trial; beyond it the trial has timed out."""
+    """Limit of work on one trial; beyond it, or after longer silence, the trial has timed out."""
     checkpoint_seconds: float = 30.0
     """Least time between two checkpoints of a running trial."""
     retries: int = 3

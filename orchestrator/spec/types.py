@@ -111,7 +111,7 @@ class Resources(Section):
     gpus: Gpus = 0.0
     """GPUs; several trials share one if it is a part like 0.25."""
     minutes: Positive | None = None
-    """Limit of work; beyond it the trial has timed out."""
+    """Limit of work; beyond it, or after longer silence, the trial has timed out."""
     checkpoint_seconds: Positive = 30.0
     """Least time between two checkpoints."""
     retries: Natural = 3

@@ -17,6 +17,7 @@ from orchestrator.drivers.inline import run_inline
 from orchestrator.drivers.jobs import Orders
 from orchestrator.drivers.ray_settings import ray_environment
 from orchestrator.drivers.session import Session
+from orchestrator.drivers.silence import silence_limit, told
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.lease import Holder
@@ -55,7 +56,15 @@ def inline(
     recorder: Recorder, plan: Plan, data_dir: Path, *, on_change: Callable[[], None], stop: threading.Event
 ) -> None:
     seconds = plan.resources.checkpoint_seconds
-    run_inline(recorder, PATH, data_dir=data_dir, checkpoint_seconds=seconds, on_change=on_change, stop=stop)
+    run_inline(
+        recorder,
+        PATH,
+        data_dir=data_dir,
+        checkpoint_seconds=seconds,
+        silence_s=silence_limit(plan.resources),
+        on_change=on_change,
+        stop=stop,
+    )
 
 
 def ray(
@@ -67,7 +76,8 @@ def ray(
     asked = plan.resources
     orders = Orders(PATH, asked.checkpoint_seconds, asked.cpus, asked.gpus, data_dir)
     with tempfile.TemporaryDirectory() as scratch:
-        run_session(Session(recorder, lambda: 1, stop, on_change), orders, Path(scratch))
+        session = Session(recorder, lambda: 1, stop, on_change, silence_s=silence_limit(asked))
+        run_session(session, orders, Path(scratch))
 
 
 DRIVERS: dict[str, Driver] = {"inline": inline, "ray": ray}
@@ -236,6 +246,18 @@ class TestDriver:
         sweep = Sweep(driver, plan, tmp_path / "sweep").run()
         assert [kind for kind, _ in sweep.endings().values()] == [OutcomeKind.TIMED_OUT]
         assert [each.payload["step"] for each in sweep.events(EventKind.MEASURED)] == [1, 2, 3]
+
+    def test_a_trial_that_hangs_has_timed_out_and_others_go_on(self, driver, tmp_path, monkeypatch):
+        monkeypatch.setattr("orchestrator.drivers.silence.GRACE_S", 0.0)
+        arms = [make_arm("stuck", fault="hang", fault_at=3, sleep_s=0.1), make_arm("sound")]
+        plan = make_plan(arms, trials_per_arm=1, seeds=(), resources=Resources(minutes=5 / 60))
+        sweep = Sweep(driver, plan, tmp_path / "sweep").run()
+        endings = {trial.arm: sweep.endings()[trial.trial_id] for trial in plan.trials}
+        assert endings["stuck"] == (OutcomeKind.TIMED_OUT, told(5))
+        assert endings["sound"][0] is OutcomeKind.FINISHED
+        stuck = next(trial.trial_id for trial in plan.trials if trial.arm == "stuck")
+        steps = [each.payload["step"] for each in sweep.events(EventKind.MEASURED) if each.trial_id == stuck]
+        assert steps == [1, 2], "what was reported is kept"
 
     @pytest.mark.parametrize("stop_after", [1, 2, 4, 9, 30])
     def test_a_stopped_sweep_is_continued_without_doing_work_twice(self, driver, tmp_path, stop_after):

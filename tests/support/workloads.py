@@ -1,7 +1,7 @@
 """A workload that trains nothing: a quadratic surface, and every way a trial can go wrong.
 
-Settings, all under `train`: `steps`; `fault` (diverge, nan, raise, raise-at-once, oom, kill or none) at step
-`fault_at`; `kills`, how often `kill` happens; `sleep_s` a step; `tally`, whether steps are counted in
+Settings, all under `train`: `steps`; `fault` (diverge, nan, raise, raise-at-once, oom, hang, kill or none) at
+step `fault_at`; `kills`, how often `kill` happens; `sleep_s` a step; `tally`, whether steps are counted in
 `steps.txt` of the data folder. `model.x` is what a search should find: the best is 0.3.
 """
 
@@ -78,6 +78,8 @@ class Synthetic:
                 raise Diverged(self._step, float("nan"))
             case "raise":
                 raise KeyError("a mistake of the workload")
+            case "hang":
+                time.sleep(1e6)
             case "oom":
                 raise MemoryError("no room for the batch")
             case "kill" if self._killed_before() < self._train.get("kills", 1):

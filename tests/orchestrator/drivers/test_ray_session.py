@@ -7,11 +7,12 @@ import pytest
 from orchestrator.conductor.messages import Reply, Stop
 from orchestrator.conductor.recorder import Attempt
 from orchestrator.drivers.session import Offer, Session
+from orchestrator.drivers.silence import told
 from orchestrator.ledger.events import EventKind
 from orchestrator.plan.types import Resources
 from orchestrator.trials import Outcome, OutcomeKind
 from tests.support.driving import DONE, measurement
-from tests.support.logs import MemoryLog, record
+from tests.support.logs import Clock, MemoryLog, record
 from tests.support.plans import make_arm, make_plan
 
 
@@ -199,3 +200,61 @@ def test_an_outcome_of_the_worker_ends_the_run(bench):
     bench.session.heard("a", [Reply(ended=Outcome(OutcomeKind.OUT_OF_MEMORY, "no room"))])
     assert bench.outcomes() == ["out_of_memory"]
     assert bench.session.running == ()
+
+
+class TestSilence:
+    """A worker that hangs, on a virtual clock."""
+
+    @pytest.fixture
+    def clock(self, bench):
+        clock = Clock()
+        bench.session.clock, bench.session.silence_s = clock, 60.0
+        return clock
+
+    def test_a_run_is_silent_once_it_was_not_heard_of_for_too_long(self, bench, clock):
+        attempt = bench.session.offer("a")
+        clock.now += 1000
+        assert bench.session.silent() == [], "no worker has taken it"
+        bench.session.began("a")
+        clock.now += 50
+        bench.session.began("a")
+        bench.session.heard("a", measured(attempt, 1))
+        clock.now += 59
+        assert bench.session.silent() == []
+        clock.now += 2
+        assert bench.session.silent() == ["a"]
+        assert bench.session.silent() == [], "its worker is killed once"
+
+    def test_a_silent_run_that_is_lost_has_timed_out(self, bench, clock):
+        attempt = bench.session.offer("a")
+        bench.session.began("a")
+        clock.now += 61
+        assert bench.session.silent() == ["a"]
+        bench.session.lost("a", "it was killed")
+        (ended,) = bench.log.of(EventKind.ENDED)
+        assert ended.payload["kind"] == "timed_out"
+        assert ended.payload["reason"] == told(60)
+        assert bench.session.offer("b").trial_id != attempt.trial_id
+        assert bench.session.running == ("b",)
+
+    def test_a_refused_run_is_waited_for_anew(self, bench, clock):
+        bench.session.offer("a")
+        bench.session.began("a")
+        bench.session.refused("a")
+        clock.now += 1000
+        assert bench.session.silent() == []
+
+    def test_ended_and_unknown_runs_are_never_silent(self, bench, clock):
+        attempt = bench.session.offer("a")
+        bench.session.began("a")
+        bench.session.heard("a", [Reply(measurement(attempt.trial, 1), ended=DONE)])
+        bench.session.began("a")
+        clock.now += 1000
+        assert bench.session.silent() == []
+
+    def test_without_a_limit_nobody_is_silent(self, bench, clock):
+        bench.session.silence_s = None
+        bench.session.offer("a")
+        bench.session.began("a")
+        clock.now += 1e9
+        assert bench.session.silent() == []

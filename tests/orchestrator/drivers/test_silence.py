@@ -1,0 +1,61 @@
+"""How long a trial may be silent, and the timer of this process, which leaves no trace."""
+
+import signal
+import threading
+import time
+
+import pytest
+
+from orchestrator.drivers.silence import GRACE_S, Silent, heard_within, silence_limit
+from orchestrator.drivers.worker_outcomes import outcome_of
+from orchestrator.plan.types import Resources
+from orchestrator.trials import OutcomeKind
+
+
+def test_the_limit_is_that_of_the_trial_and_a_grace():
+    assert silence_limit(Resources()) is None
+    assert silence_limit(Resources(minutes=2)) == 120 + GRACE_S
+
+
+def test_what_takes_too_long_is_ended():
+    began = time.monotonic()
+    with (
+        pytest.raises(
+            Silent, match=r"report within resources.minutes, got nothing for 0 s; unless it hangs, rai"
+        ),
+        heard_within(0.1),
+    ):
+        time.sleep(100)
+    assert time.monotonic() - began < 90
+    assert outcome_of(Silent("quiet")).kind is OutcomeKind.TIMED_OUT
+
+
+@pytest.mark.parametrize("limit", [None, 100.0])
+def test_what_ends_in_time_leaves_handlers_and_timers_as_they_were(limit):
+    rung = []
+    handler = signal.signal(signal.SIGALRM, lambda *_: rung.append(True))
+    left, interval = signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        with heard_within(limit):
+            assert not rung
+        until = time.monotonic() + 60
+        while not rung and time.monotonic() < until:
+            time.sleep(0.01)
+        assert rung == [True], "somebody else's alarm still rings"
+    finally:
+        signal.signal(signal.SIGALRM, handler)
+        signal.setitimer(signal.ITIMER_REAL, left, interval)
+
+
+def test_outside_the_main_thread_there_is_no_timer():
+    finished = []
+
+    def work():
+        with heard_within(0.01):
+            time.sleep(0.1)
+        finished.append(True)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert finished == [True]
