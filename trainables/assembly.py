@@ -5,7 +5,7 @@ therefore start with equal weights wherever they share a module, whatever else o
 """
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -53,7 +53,7 @@ def build_model(
     config = model_settings if isinstance(model_settings, Settings) else model_config(model_settings)
     if (why := misfit(config, shape)) is not None:
         raise ValueError(f"model {why}")
-    module = catalog.load("models", vars(config)["name"])
+    module = _file(config)
     head = head_module(shape)
     with torch.device("meta"):
         parts = [module.Encoder(config)]
@@ -69,8 +69,12 @@ def build_model(
 
 
 def misfit(config: Settings, shape: TaskShape) -> str | None:
-    """Why a model with these settings cannot do the task, as `must ..., got ...`; None where it can."""
-    return _cannot_write(config, shape) or _sees_answers(config, shape)
+    """Why a model with these settings cannot do the task, as `must ..., got ...`; None where it can.
+
+    What a model needs beyond the rest, it says itself: in `misfit(config, shape)` in its own file.
+    """
+    own: Callable[[Settings, TaskShape], str | None] = getattr(_file(config), "misfit", lambda *_: None)
+    return _cannot_write(config, shape) or _sees_answers(config, shape) or own(config, shape)
 
 
 def _cannot_write(config: Settings, shape: TaskShape) -> str | None:
@@ -94,12 +98,21 @@ def _cannot_write(config: Settings, shape: TaskShape) -> str | None:
 def _sees_answers(config: Settings, shape: TaskShape) -> str | None:
     if not shape.causal or getattr(config, "causal", False):
         return None
-    able = [name for name in catalog.names("models") if "causal" in _fields(name)]
+    able = [name for name in catalog.names("models") if _can_be_causal(name)]
     given = vars(config)["name"]
     remedy = (
         "set model.causal to true" if given in able else f"models that can be: {', '.join(able) or 'none'}"
     )
     return f"must be causal for a task whose answers stand in later tokens, got {given} that is not; {remedy}"
+
+
+def _can_be_causal(model: str) -> bool:
+    """By a field, or always: then its settings have a property of that name."""
+    return "causal" in _fields(model) or hasattr(catalog.load("models", model).Config, "causal")
+
+
+def _file(config: Settings) -> ModuleType:
+    return catalog.load("models", vars(config)["name"])
 
 
 def _fields(model: str) -> Mapping[str, Any]:

@@ -1,6 +1,6 @@
 """The values that flow between tasks, models, heads and the training loop."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -38,6 +38,9 @@ class TaskShape:
     shared_vocabulary: bool = False
     """Head `sequence`: whether ids mean the same in inputs and answers, so that embeddings may be tied."""
 
+    steps_max: int | None = None
+    """Greatest value of `Batch.steps` in any split; None where the task does not tell steps."""
+
     def __post_init__(self) -> None:
         written = self.head == "sequence"
         assert written == (self.end_id is not None) == (self.answer_length_max is not None), (
@@ -74,6 +77,17 @@ class Batch:
 
         steps = None if self.steps is None else moved(self.steps)
         return Batch(moved(self.tokens), moved(self.mask), moved(self.labels), steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Guide:
+    """What a head tells an encoder that asks for it; made of what is asked, never of the answers."""
+
+    steps: Int[Tensor, " N"] | None
+    """`Batch.steps`."""
+    uncertainty: Callable[[Float[Tensor, "N P D"]], Float[Tensor, " N"]]
+    """From final states to -log of the probability of the model's own most probable class, in nats, the mean
+    over the asked positions of each sample: the loss if its guesses were right. Low is confident."""
 
 
 @dataclass(frozen=True, slots=True)

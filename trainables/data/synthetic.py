@@ -18,7 +18,7 @@ def synthetic_batch(shape: TaskShape, n: int, length: int, seed: int) -> Batch:
 
     The first is full; the others have between half and all of `length` tokens, so that padding is exercised.
     A pair has its separator in the middle; a task of positions asks at every one; a written answer is as long
-    as `answer_length` has it.
+    as `answer_length` has it. A task that tells steps takes one a token, within its bound.
     """
     least = 1 if shape.separator_id is None else LEAST_PAIR
     assert n > 0, f"a batch must hold at least one row, got {n=}"
@@ -33,7 +33,8 @@ def synthetic_batch(shape: TaskShape, n: int, length: int, seed: int) -> Batch:
         words = torch.where(columns == (lengths // 2)[:, None], shape.separator_id, words)
     mask = columns < lengths[:, None]
     labels = _labels(shape, lengths, length, stream)
-    return Batch(words.masked_fill(~mask, shape.pad_id), mask, labels)
+    steps = None if shape.steps_max is None else lengths.clamp(max=shape.steps_max)
+    return Batch(words.masked_fill(~mask, shape.pad_id), mask, labels, steps)
 
 
 def answer_length(shape: TaskShape, length: int) -> int:

@@ -85,3 +85,10 @@ def judge(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> Judged:
     right = logits.gather(1, labels[:, None]).squeeze(1)
     # loss + right is the logarithm of the sum, which need not be taken again.
     return Judged(loss, logits.argmax(1), loss + right - logits.mean(1))
+
+
+def uncertainty(logits: Float[Tensor, "N C"]) -> Float[Tensor, " N"]:
+    """Cross-entropy in nats of each sample if its most probable class were the answer."""
+    if logits.shape[1] == 1:
+        return F.softplus(-logits[:, 0].abs())
+    return logits.logsumexp(1) - logits.amax(1)

@@ -36,6 +36,25 @@ class Rotation:
         return torch.stack((even * cos - odd * sin, odd * cos + even * sin), -1).flatten(-2)
 
 
+@dataclass(frozen=True)
+class NoRotation(Rotation):
+    """Leaves queries and keys as they are: attention without positions (NoPE)."""
+
+    @classmethod
+    def of(cls, tokens: int, dtype: torch.dtype) -> "NoRotation":
+        """For so many tokens."""
+        nothing = torch.empty(tokens, 0, dtype=dtype)
+        return cls(nothing, nothing)
+
+    def select(self, tokens: Int[Tensor, " K"]) -> "NoRotation":  # noqa: ARG002 the same for all
+        """Itself."""
+        return self
+
+    def __call__(self, x: Float[Tensor, "M H E"]) -> Float[Tensor, "M H E"]:
+        """`x`."""
+        return x
+
+
 def rotations(
     position: Int[Tensor, " M"], width: int, head_width: int, dtype: torch.dtype
 ) -> tuple[Rotation, Rotation]:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from trainables.layers.dropout import scattered
 from trainables.layers.packing import Packing, take
-from trainables.layers.positions import Rotation, rotations
+from trainables.layers.positions import NoRotation, Rotation, rotations
 
 ROW_STRIDE = 1 << 16
 
@@ -70,7 +70,8 @@ class Tokens(Placed):
     @classmethod
     def unturned(cls, packing: Packing, dtype: torch.dtype, *, causal: bool = False) -> "Tokens":
         """All tokens of a full batch, of a model that turns neither queries nor keys."""
-        return cls.of(packing, 0, dtype, causal=causal)
+        turn = NoRotation.of(packing.column.shape[0], dtype)
+        return cls(packing, packed_places(packing), turn, turn, packing.column + 1 if causal else None)
 
     @property
     def column(self) -> Int[Tensor, " M"]:

@@ -54,6 +54,8 @@ class Problem:
     interval: int
     """Training steps after which the curriculum goes on to the next n."""
     test_lengths: tuple[int, ...]
+    steps_per_length: int = 1
+    """Greatest T(n) / n."""
 
 
 def _sequence(alphabet: tuple[str, ...], dice: Dice, n: int) -> Words:
@@ -147,6 +149,7 @@ PROBLEMS: dict[Name, Problem] = {
         length_max=11,
         interval=500,
         test_lengths=(12, 14, 16),
+        steps_per_length=FACTOR_DIGITS_MAX,
     ),
     "unique_set": Problem(
         symbols=ALPHABET,

@@ -100,6 +100,7 @@ def _test_lengths(config: Config) -> tuple[int, ...]:
 
 def shape(config: Config) -> TaskShape:
     """A class for each symbol of an answer and one for its end."""
+    longest = max((_length_max(config), *_test_lengths(config)))
     return TaskShape(
         head="positions",
         vocabulary_size=len(WORDS),
@@ -107,6 +108,7 @@ def shape(config: Config) -> TaskShape:
         pad_id=IDS[PADDING],
         length_max=_input_lengths(config, 1, _length_max(config))[1],
         causal=config.form == "next_token",
+        steps_max=longest * _problem(config).steps_per_length + config.carry_step,
     )
 
 

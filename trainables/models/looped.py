@@ -1,0 +1,341 @@
+"""Looped Transformer: a causal block without positions, repeated as often as its problem takes.
+
+Source: Fan et al., Looped Transformers for Length Generalization, s. 4 and App. F. From embeddings e,
+
+    z_1 = M(e)        z_t = M(z_{t-1} + e), or M(z_{t-1}) without input injection
+
+where M is `layers` pre-norm decoder layers. In training T(n) comes with each sample, and only z_{T(n)} is
+read; samples that are done leave the batch. How often M is repeated in a test is `stop`.
+
+Published systems as settings of model and task (what is not named is the default, for parity):
+
+    FOP-Loop-Adaptive             heads: 64
+      -Batch, -Instance           and in tests stop: batch, stop: instance
+    FOP-Loop-Adaptive-WO          injection: false
+    FOP-Loop-Fixed                loops: 20
+    FOP                           recurrence: unshared, loops: 20, injection: false, final_norm: end
+    FOP-Pause                     FOP with task.pause_tokens: 20
+    NTP, NTP-Pause                FOP, FOP-Pause with task.form: next_token
+    NTP-Loop                      loops: 20, injection: false with task.form: next_token
+
+Not stated in the paper, and decided here: M ends in a layer norm, as a GPT-2 does, so that what is added to e
+is normed (`final_norm: end` has it once, before the readout); the feed-forward is four times as wide as a
+state; no dropout, since no sample is seen twice; there is no z_0 beside e; baselines are not injected;
+`max_loops` for T_max. Departures: attention has no biases and weights begin Xavier-uniform, as everywhere
+here; the GELU is exact; the readout has a hidden layer. Eq. 2 takes all test inputs of a length for its B;
+`stop: batch` takes those of a length in one batch, so that set `train.eval_batch_size` to all of them.
+
+One loop, that is `layers` layers, counts as one layer of depth.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from pydantic import Field, PositiveInt, model_validator
+from torch import Tensor, nn
+
+from trainables.layers.block import Block, BlockSettings
+from trainables.layers.boundaries import NoBoundaries, pool
+from trainables.layers.linear import LayerNorm
+from trainables.layers.packing import Packing, put, take
+from trainables.layers.tokens import KeysValues, Tokens
+from trainables.layers.work import FLOAT_BYTES, block_flops, block_saved_bytes
+from trainables.models._recursion import EarlyExit
+from trainables.types import Encoded, Guide, TaskShape
+
+FEEDFORWARD_RATIO = 4
+
+
+class Config(BlockSettings):
+    """Settings of the looped Transformer and of the baselines it is compared with."""
+
+    name: Literal["looped"] = "looped"
+    """The model's name."""
+    width: int = Field(default=256, ge=1)
+    """Size of a token's state."""
+    layers: int = Field(default=1, ge=1)
+    """Layers of the block that is repeated (block depth)."""
+    loops: Literal["task"] | PositiveInt = "task"
+    """How often the block is repeated: T(n) as the task tells for each sample, or so often for all."""
+    recurrence: Literal["shared", "unshared"] = "shared"
+    """One block, or one with weights of its own for each of a fixed number of loops."""
+    injection: bool = True
+    """Add the embeddings to what each loop begins with."""
+    final_norm: Literal["loop", "end"] = "loop"
+    """A layer norm at the end of each loop, or only after the last one."""
+    stop: Literal["oracle", "batch", "instance"] = "oracle"
+    """When an evaluation stops: after as many loops as in training, or after the one of `max_loops` whose
+    answers are the most confident, on average over inputs of a length in a batch, or for each alone."""
+    max_loops: int = Field(default=64, ge=1)
+    """Greatest T(n), and loops among which confidence chooses; where weights are not shared, there are no
+    more than in training."""
+    early_exit: EarlyExit = "compact"
+    """How T(n) saves work, results being equal: samples that are done leave the batch (compact), the loop
+    ends when all are (batch), or `max_loops` are run (none). Without effect on a fixed number of loops."""
+    feedforward_width: int | None = Field(default=None, ge=1)
+    """Inner size of the feed-forward; four times the width if not given."""
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Share of elements dropped after embedding, attention and inside feed-forwards."""
+    attention_dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Share of attention weights dropped."""
+
+    @model_validator(mode="after")
+    def _blocks_can_be_counted(self) -> "Config":
+        if self.recurrence == "unshared" and self.loops == "task":
+            raise ValueError(
+                "recurrence: unshared needs a number of loops to make blocks for, got loops='task';"
+                " set loops to a number or recurrence: shared"
+            )
+        return self
+
+    @property
+    def causal(self) -> bool:
+        """Always: no token sees a later one."""
+        return True
+
+    @property
+    def size_of_feedforward(self) -> int:
+        """`feedforward_width`, or its default."""
+        return FEEDFORWARD_RATIO * self.width if self.feedforward_width is None else self.feedforward_width
+
+    @property
+    def tried(self) -> int:
+        """Loops among which confidence chooses."""
+        return self.loops if self.recurrence == "unshared" and self.loops != "task" else self.max_loops
+
+
+class Body(nn.Module):
+    """M: decoder layers, and a norm after them where it is part of the loop."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.norm = LayerNorm(config.width) if config.final_norm == "loop" else None
+
+    def forward(self, x: Float[Tensor, "M D"], tokens: Tokens) -> Float[Tensor, "M D"]:
+        """States one loop on."""
+        for layer in self.layers:
+            assert isinstance(layer, Block)
+            seen = KeysValues(*layer.keys_values(x, tokens.key_rotation), tokens.packing)
+            x = layer(x, tokens, seen)
+        return x if self.norm is None else self.norm(x)
+
+
+@dataclass(frozen=True)
+class Live:
+    """What is still in the batch: M packed tokens in B rows."""
+
+    states: Float[Tensor, "M D"]
+    """z."""
+    inputs: Float[Tensor, "M D"]
+    """e."""
+    tokens: Tokens
+    source: Int[Tensor, " M"]
+    """Where each token was in the full batch."""
+    steps: Int[Tensor, " B"]
+    """Loops that each row takes."""
+
+    @classmethod
+    def begin(cls, inputs: Float[Tensor, "M D"], packing: Packing, steps: Int[Tensor, " B"]) -> "Live":
+        """The full batch before the first loop."""
+        tokens = Tokens.unturned(packing, inputs.dtype, causal=True)
+        source = torch.arange(inputs.shape[0], device=inputs.device)
+        return cls(inputs, inputs, tokens, source, steps)
+
+    def select(self, rows: Bool[Tensor, " B"]) -> "Live":
+        """Only some of the rows."""
+        packing = self.tokens.packing
+        tokens, kept, packed = packing.select(rows.index_select(0, packing.row))
+        return Live(
+            take(self.states, tokens),
+            take(self.inputs, tokens),
+            self.tokens.select(tokens, kept, packed),
+            self.source.index_select(0, tokens),
+            self.steps.index_select(0, kept),
+        )
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a batch of N rows with M packed tokens was looped."""
+
+    states: Float[Tensor, "M D"]
+    depth: Int[Tensor, " N"]
+    """Loops kept."""
+    computed: int | Int[Tensor, " N"]
+    """Loops run."""
+    bound: int
+
+
+class Encoder(nn.Module):
+    """Repeats the block on each row as often as that takes."""
+
+    guided = True
+    """A head that can tells where is asked and how many steps that takes."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        count = 1 if config.recurrence == "shared" or config.loops == "task" else config.loops
+        self.bodies = nn.ModuleList(Body(config) for _ in range(count))
+        self.boundaries = NoBoundaries()
+        self.final_norm = LayerNorm(config.width) if config.final_norm == "end" else None
+
+    def forward(
+        self, x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"], guide: Guide | None = None
+    ) -> Encoded:
+        """Encode right-padded `x`. Raises ValueError if `guide` lacks what loops or stopping need."""
+        inputs, packing = self.boundaries(x, mask)
+        if self.training or self.config.stop == "oracle":
+            ran = self._told(inputs, packing, guide)
+        else:
+            ran = self._most_confident(inputs, packing, x, guide)
+        depth = ran.depth.to(inputs.dtype)
+        return Encoded(
+            states=self.boundaries.padded(ran.states, packing, x),
+            pooled=pool(ran.states, packing, "end"),
+            depth=depth,
+            ponder=torch.zeros_like(depth),
+            computed=torch.zeros_like(depth) + ran.computed,
+            bound=torch.full_like(depth, ran.bound),
+        )
+
+    def _told(self, inputs: Float[Tensor, "M D"], packing: Packing, guide: Guide | None) -> Ran:
+        """Each row after the loops that are set, or that the task tells."""
+        fixed, mode = self.config.loops, self.config.early_exit
+        if fixed != "task":
+            steps, ends = torch.full_like(packing.counts, fixed), [fixed]
+            bound = fixed
+        else:
+            steps = _steps_of(guide)
+            ends = sorted(set(steps.tolist()))
+            bound = self.config.max_loops
+            if ends[0] < 1 or ends[-1] > bound:
+                raise ValueError(
+                    f"steps of a sample must be from 1 to max_loops, got {ends[0]} to {ends[-1]} and "
+                    f"max_loops={bound}; raise model.max_loops"
+                )
+        live, done, left = Live.begin(inputs, packing, steps), 0, []
+        for end in ends:
+            live, done = self._advance(live, done, end), end
+            last = end == ends[-1]
+            left.append(live if last and mode == "compact" else live.select(live.steps == end))
+            if mode == "compact" and not last:
+                live = live.select(live.steps != end)
+        if mode == "none":
+            self._advance(live, done, bound)
+        source = torch.cat([part.source for part in left])
+        states = put(torch.cat([part.states for part in left]), source, inputs.shape[0])
+        run = {"batch": ends[-1], "none": bound}
+        return Ran(self._normed(states), steps, run.get(mode, steps), bound)
+
+    def _advance(self, live: Live, done: int, until: int) -> Live:
+        """Loops number `done` + 1 to `until`."""
+        states = live.states
+        for number in range(done, until):
+            body = self.bodies[number if len(self.bodies) > 1 else 0]
+            injected = self.config.injection and number > 0
+            states = body(states + live.inputs if injected else states, live.tokens)
+        return replace(live, states=states)
+
+    def _most_confident(
+        self, inputs: Float[Tensor, "M D"], packing: Packing, x: Float[Tensor, "N S D"], guide: Guide | None
+    ) -> Ran:
+        """Each row after the loop that Eq. 2 chooses, the first of equals."""
+        if guide is None:
+            raise ValueError(
+                f"stop: {self.config.stop} needs a head that asks at positions, got none; set stop to oracle"
+            )
+        zero = torch.zeros_like(packing.counts)
+        live = Live.begin(inputs, packing, zero)
+        chosen, depth = inputs, zero
+        least = torch.full(zero.shape, torch.inf, device=x.device)
+        for number in range(1, self.config.tried + 1):
+            live = self._advance(live, number - 1, number)
+            states = self._normed(live.states)
+            found = guide.uncertainty(self.boundaries.padded(states, packing, x))
+            if self.config.stop == "batch":
+                found = mean_over_equals(found, packing.counts)
+            better = found < least
+            least, depth = torch.where(better, found, least), torch.where(better, number, depth)
+            chosen = torch.where(packing.spread(better)[:, None], states, chosen)
+        return Ran(chosen, depth, self.config.tried, self.config.tried)
+
+    def _normed(self, states: Float[Tensor, "M D"]) -> Float[Tensor, "M D"]:
+        return states if self.final_norm is None else self.final_norm(states)
+
+
+def _steps_of(guide: Guide | None) -> Int[Tensor, " N"]:
+    if guide is None or guide.steps is None:
+        raise ValueError(
+            "loops: task needs samples that come with the steps they take, got none; set loops to a number"
+        )
+    return guide.steps
+
+
+def mean_over_equals(values: Float[Tensor, " N"], keys: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
+    """Each value replaced by the mean over those with an equal key."""
+    group = torch.unique(keys, return_inverse=True)[1]
+    sums, sizes = (
+        torch.zeros_like(values).index_add(0, group, each) for each in (values, torch.ones_like(values))
+    )
+    return (sums / sizes).index_select(0, group)
+
+
+def misfit(config: Config, shape: TaskShape) -> str | None:
+    """Why these settings cannot do a task of this shape, as `must ..., got ...`; None where they can."""
+    if config.loops == "task" and shape.steps_max is None:
+        return (
+            "must have a fixed number of loops for a task that does not tell the steps of its samples, "
+            "got loops='task'; set model.loops to a number"
+        )
+    if config.loops == "task" and shape.steps_max is not None and shape.steps_max > config.max_loops:
+        return (
+            f"must be allowed the {shape.steps_max} loops that some sample takes, "
+            f"got max_loops={config.max_loops}; raise model.max_loops"
+        )
+    if config.stop != "oracle" and shape.head != "positions":
+        return (
+            f"must stop as in training where no positions are asked for, got stop={config.stop!r} "
+            f"for the head {shape.head!r}; set model.stop to oracle"
+        )
+    return None
+
+
+def depth_range(config: Config, length: int) -> tuple[int, int]:
+    """Least and greatest number of loops run on a sequence, in training and in evaluation.
+
+    Where the task tells T(n), it is taken to be no more than the tokens of the input, which holds for all
+    problems of the paper.
+    """
+    if config.loops != "task":
+        most = config.loops if config.stop == "oracle" else config.tried
+        return min(config.loops, most), max(config.loops, most)
+    if config.early_exit == "none" and config.stop == "oracle":
+        return config.max_loops, config.max_loops
+    alone = config.early_exit == "compact" and config.stop == "oracle"
+    return 1, min(config.max_loops, length) if alone else config.max_loops
+
+
+def forward_flops(config: Config, length: int, layers: int) -> float:
+    """Encoder FLOPs of one sequence of `length` tokens on which `layers` loops are run.
+
+    The readouts by which confidence chooses are not counted.
+    """
+    return layers * config.layers * block_flops(config, None, length)
+
+
+def saved_bytes(config: Config, rows: int, length: int) -> float:
+    """What a forward pass in training on `rows` sequences of `length` tokens keeps for the backward pass.
+
+    A loop keeps its layers, and its norm or the sum it begins with. T(n) is taken as in `depth_range`, the
+    same for all rows.
+    """
+    if config.loops != "task":
+        loops = config.loops
+    else:
+        loops = config.max_loops if config.early_exit == "none" else min(config.max_loops, length)
+    between = FLOAT_BYTES * config.width * (config.injection + (config.final_norm == "loop"))
+    return loops * (config.layers * block_saved_bytes(config, None, rows, length) + rows * length * between)
