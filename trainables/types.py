@@ -37,7 +37,6 @@ class TaskShape:
     """Head `sequence`: longest training answer in tokens, its end included."""
     shared_vocabulary: bool = False
     """Head `sequence`: whether ids mean the same in inputs and answers, so that embeddings may be tied."""
-
     steps_max: int | None = None
     """Greatest value of `Batch.steps` in any split; None where the task does not tell steps."""
 

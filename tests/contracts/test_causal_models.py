@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from tests.contracts.test_models import CASES, build
 from trainables import catalog
+from trainables.assembly import model_config
 from trainables.layers.dropout import set_dropout_context
 
 ROWS, LENGTH, WIDTH = 3, 9, 12
@@ -30,8 +31,14 @@ def told_the_length(raw: dict[str, Any]) -> bool:
     return raw.get("chunk", {}).get("by") == "count"
 
 
+def always_causal(raw: dict[str, Any]) -> bool:
+    return "causal" not in fields(raw) and getattr(model_config(raw), "causal", False)
+
+
 ARMS = {
-    label: causal(raw) for label, raw in CASES.items() if "causal" in fields(raw) and not raw.get("causal")
+    label: causal(raw)
+    for label, raw in CASES.items()
+    if always_causal(raw) or ("causal" in fields(raw) and not raw.get("causal"))
 }
 every_causal_model = pytest.mark.parametrize("raw", ARMS.values(), ids=ARMS)
 

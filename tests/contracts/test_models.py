@@ -23,6 +23,7 @@ SMALL: dict[str, Any] = {
     "max_layers": 6,
     "layers": 3,
     "test_layers": 4,
+    "loops": 4,
     "chunk": {"size": 4},
     "memory": {"slots": 3},
 }
@@ -72,6 +73,11 @@ ARMS: dict[str, dict[str, dict[str, Any]]] = {
         "relative": {"geometric": False},
         "ungated": {"gate": False},
         "unnormalised": {"normalise_rows": False, "direction": False, "pooling": "start"},
+    },
+    "looped": {
+        "minus-injection": {"injection": False},
+        "norm-at-the-end": {"final_norm": "end"},
+        "unshared": {"recurrence": "unshared", "loops": 2},
     },
 }
 """Arms that are built of other parts, model by model."""

@@ -49,6 +49,9 @@ ARMS: dict[str, dict[str, Any]] = {
     "ndr.no_gate": {"name": "ndr", "gate": False},
     "ndr.no_geometric": {"name": "ndr", "geometric": False},
     "ndr.no_direction": {"name": "ndr", "direction": False},
+    "looped": {"name": "looped", "layers": 2, "loops": 5},
+    "looped.minus_injection": {"name": "looped", "loops": 5, "injection": False, "final_norm": "end"},
+    "looped.unshared": {"name": "looped", "layers": 2, "loops": 3, "recurrence": "unshared"},
 }
 
 

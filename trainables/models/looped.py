@@ -16,14 +16,15 @@ Published systems as settings of model and task (what is not named is the defaul
     FOP                           recurrence: unshared, loops: 20, injection: false, final_norm: end
     FOP-Pause                     FOP with task.pause_tokens: 20
     NTP, NTP-Pause                FOP, FOP-Pause with task.form: next_token
-    NTP-Loop                      loops: 20, injection: false with task.form: next_token
+    NTP-Loop                      loops: 20 with task.form: next_token
 
 Not stated in the paper, and decided here: M ends in a layer norm, as a GPT-2 does, so that what is added to e
 is normed (`final_norm: end` has it once, before the readout); the feed-forward is four times as wide as a
-state; no dropout, since no sample is seen twice; there is no z_0 beside e; baselines are not injected;
-`max_loops` for T_max. Departures: attention has no biases and weights begin Xavier-uniform, as everywhere
-here; the GELU is exact; the readout has a hidden layer. Eq. 2 takes all test inputs of a length for its B;
-`stop: batch` takes those of a length in one batch, so that set `train.eval_batch_size` to all of them.
+state; no dropout, since no sample is seen twice; the first loop gets e alone; looped baselines add e to each
+loop as well, stacks do not; T_max is `max_loops`. Departures: attention has no biases and weights begin
+Xavier-uniform, as everywhere here; the GELU is exact; the readout has a hidden layer. Eq. 2 takes all test
+inputs of a length for its B; `stop: batch` takes those of a length in one batch, so that its choice depends
+on how a split is cut: set `train.eval_batch_size` to all of them for the published rule.
 
 One loop, that is `layers` layers, counts as one layer of depth.
 """

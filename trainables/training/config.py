@@ -12,6 +12,7 @@ Precision = Literal["fp32", "bf16", "fp16"]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
+Decay = Annotated[float, Field(gt=0, lt=1)]
 
 
 class TrainConfig(Settings):
@@ -37,12 +38,15 @@ class TrainConfig(Settings):
     """Peak learning rate, except for `rsqrt`, where the peak is lr / sqrt(warmup_steps)."""
     schedule: Schedule = "constant"
     """`warmup`: linear rise, then constant. `rsqrt`: linear rise, then lr / sqrt(step). `linear`: one cycle,
-    up from lr / 25 and down to lr / 250000. `cosine`: linear rise, then half a cosine down to 0."""
+    up from lr / 25 and down to lr / 250000. `cosine`: linear rise, `hold_steps`, half a cosine down to 0."""
     halve_after: NonNegativeInt | None = None
     """Validations without a better valid/accuracy that are let pass; one more halves the learning rate, and
     the count begins anew. On top of any schedule; null never halves."""
     warmup_steps: NonNegativeInt = 0
     """Steps of the rise; not more than `steps`."""
+    hold_steps: NonNegativeInt = 0
+    """`cosine` only: steps at the peak between rise and fall. The published looped Transformers fall once
+    their curriculum has reached its end."""
     onecycle_beta1: bool = False
     """`linear` only: beta1 goes 0.95, 0.85, 0.95 against the learning rate, whatever `betas` says. PyTorch's
     OneCycleLR does so unless told otherwise, and so did the published FlipFlop and Pathfinder runs."""
@@ -63,6 +67,9 @@ class TrainConfig(Settings):
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of the training loss that takes all classes for equally right (Szegedy et al. 2016). What is
     reported as loss is never smoothed."""
+    ema: Decay | None = None
+    """Decay a step of a moving average of the weights, from the initial ones on. Validation, selection and
+    tests read the average, training never does; null keeps none."""
 
     report_every: PositiveInt = 500
     """Steps between two measurements, each with a validation; the rungs of early stopping. The last step is
@@ -99,6 +106,16 @@ class TrainConfig(Settings):
             raise ValueError(
                 f"warmup_steps must be at most steps, got warmup_steps={self.warmup_steps} and "
                 f"steps={self.steps}: shorten the warm-up or train for longer"
+            )
+        if self.hold_steps and self.schedule != "cosine":
+            raise ValueError(
+                f"hold_steps needs schedule 'cosine', got hold_steps={self.hold_steps} and "
+                f"schedule={self.schedule!r}: drop it or change the schedule"
+            )
+        if self.warmup_steps + self.hold_steps > self.steps:
+            raise ValueError(
+                f"warmup_steps and hold_steps must together be at most steps, got {self.warmup_steps}, "
+                f"{self.hold_steps} and steps={self.steps}: shorten them or train for longer"
             )
         if self.onecycle_beta1 and self.schedule != "linear":
             raise ValueError(

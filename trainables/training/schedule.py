@@ -27,7 +27,8 @@ def learning_rate(config: TrainConfig, step: int) -> float:
         return base * rise / math.sqrt(max(step + 1, warmup))
     if config.schedule == "cosine":
         # A warm-up as long as the training leaves no step to fall in.
-        fallen = max(0, step - warmup) / max(1, config.steps - warmup)
+        turn = warmup + config.hold_steps
+        fallen = max(0, step - turn) / max(1, config.steps - turn)
         return base * rise * 0.5 * (1 + math.cos(math.pi * fallen))
     return base * rise
 

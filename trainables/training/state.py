@@ -1,7 +1,7 @@
 """The complete state of a training, in memory and in a folder.
 
 Everything random is a function of (seed, step) and so is the position in the data; what is left to save is
-the weights, the optimiser's moments, the best weights so far and a handful of numbers.
+the weights, their moving average, the optimiser's moments, the best weights so far and a handful of numbers.
 """
 
 from collections.abc import Mapping
@@ -26,6 +26,7 @@ from trainables.training.step import Learner
 FORMAT = 1
 """Raised whenever older checkpoints can no longer be read."""
 MODEL, BEST, OPTIMIZER, STATE = "model.safetensors", "best.safetensors", "optimizer.safetensors", "state.json"
+AVERAGE = "average.safetensors"
 
 
 @dataclass(slots=True)
@@ -63,6 +64,11 @@ class State:
     best: dict[str, Tensor] | None = None
     """Copy of the best weights; None before the first validation, or where the last ones are reported."""
 
+    @property
+    def selected(self) -> dict[str, Tensor] | None:
+        """What is reported of a finished training; None for its last weights as they are."""
+        return self.learner.average if self.best is None else self.best
+
     def save(self, folder: Path) -> None:
         """Write everything into `folder`."""
         write_tensors(folder / MODEL, weights(self.learner.model))
@@ -70,6 +76,8 @@ class State:
             write_tensors(folder / OPTIMIZER, _moments(self.learner))
         if self.best is not None:
             write_tensors(folder / BEST, self.best)
+        if self._follows:
+            write_tensors(folder / AVERAGE, self.learner.average or {})
         scalars = {
             "format": FORMAT,
             "identity": self.identity,
@@ -89,6 +97,13 @@ class State:
             _load_moments(self.learner, read_tensors(folder / OPTIMIZER))
         self.learner.scaler.load_state_dict(scalars["scaler"])
         self.best = _best(folder, self.learner.device)
+        if self._follows:
+            _load_average(self.learner, read_tensors(folder / AVERAGE))
+
+    @property
+    def _follows(self) -> bool:
+        """Whether the average is still needed: to be gone on with, or to be reported."""
+        return self.learner.average is not None and not (self.progress.finished and self.best is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +126,10 @@ def read_selected(folder: Path) -> Selected:
             f"{folder} must be the checkpoint of a finished training, got one at step {progress.step}: "
             "finish the training first"
         )
-    best = folder / BEST
-    if best.exists():
-        return Selected(read_tensors(best), progress.best_step, progress.step)
-    return Selected(read_tensors(folder / MODEL), progress.step, progress.step)
+    if (folder / BEST).exists():
+        return Selected(read_tensors(folder / BEST), progress.best_step, progress.step)
+    last = AVERAGE if (folder / AVERAGE).exists() else MODEL
+    return Selected(read_tensors(folder / last), progress.step, progress.step)
 
 
 def _scalars(folder: Path) -> dict[str, Any]:
@@ -155,6 +170,12 @@ def _load_moments(learner: Learner, tensors: Mapping[str, Tensor]) -> None:
         slot, name = key.split(":", 1)
         parameter = parameters[name]
         learner.optimizer.state[parameter][slot] = tensor.to(parameter.device, copy=True)
+
+
+def _load_average(learner: Learner, tensors: Mapping[str, Tensor]) -> None:
+    assert learner.average is not None
+    for name, tensor in learner.average.items():
+        tensor.copy_(tensors[name])
 
 
 def _must_match(saved: Mapping[str, Any], ours: Mapping[str, Any], folder: Path) -> None:

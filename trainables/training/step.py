@@ -7,7 +7,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from trainables.checkpoint import weights
 from trainables.layers.dropout import set_dropout_context
+from trainables.training.average import copied, follow
 from trainables.training.config import TrainConfig
 from trainables.training.optimizers import make_optimizer
 from trainables.training.schedule import beta1, learning_rate
@@ -56,6 +58,8 @@ class Learner:
             )
         self.rate_scale = 1.0
         """Factor of the scheduled learning rate, for who watches the validations."""
+        self.average = None if config.ema is None else copied(weights(model))
+        """What is measured in place of the weights, if a moving average is asked for."""
         self.optimizer = make_optimizer(model, config)
         self.scaler = torch.amp.GradScaler("cuda", enabled=config.precision == "fp16")
 
@@ -91,6 +95,8 @@ def one_step(learner: Learner, batch: Batch, step: int) -> StepResult:
     with cpu_threads(learner.config.threads):
         output = _backward(learner, batch, step)
         norm = _update(learner, step)
+        if learner.average is not None and learner.config.ema is not None:
+            follow(learner.average, learner.model, learner.config.ema)
     return StepResult(
         loss=output.loss.detach().mean(),
         ponder=output.encoded.ponder.detach().mean(),

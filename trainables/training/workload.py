@@ -1,16 +1,14 @@
 """Training and re-evaluating one trial, from one report to the next."""
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
 
 import torch
-from torch import Tensor
 
 from trainables.checkpoint import load_weights, weights
 from trainables.protocol import Diverged, Job, Measurement
+from trainables.training.average import copied, holding
 from trainables.training.config import train_config
 from trainables.training.evaluate import evaluate
 from trainables.training.interval import Interval
@@ -76,12 +74,14 @@ class Training:
     def _train(self) -> dict[str, float]:
         config, progress = self._config, self._state.progress
         until = min(config.steps, (progress.step // config.report_every + 1) * config.report_every)
-        metrics = self._steps(until) | self._measure(VALID)
-        self._choose(metrics["valid/accuracy"])
+        metrics = self._steps(until)
+        with holding(self._state.learner.model, self._state.learner.average):
+            metrics |= self._measure(VALID)
+            self._choose(metrics["valid/accuracy"])
         exhausted = config.patience is not None and progress.stale > config.patience
         progress.finished = progress.step == config.steps or exhausted
         if progress.finished and self._job.phase == "confirm":
-            with self._chosen_weights():
+            with holding(self._state.learner.model, self._state.selected):
                 metrics |= self._measure_tests()
             metrics["model/selected_step"] = float(self._selected_step)
         return metrics
@@ -124,7 +124,7 @@ class Training:
             return
         progress.best_accuracy, progress.best_step, progress.stale = accuracy, progress.step, 0
         if self._config.select == "best" and self._job.phase == "confirm":
-            self._state.best = _copied(weights(self._state.learner.model))
+            self._state.best = copied(weights(self._state.learner.model))
 
     def _halve_rate_if_stale(self) -> None:
         progress, patience = self._state.progress, self._config.halve_after
@@ -136,18 +136,6 @@ class Training:
     def _selected_step(self) -> int:
         progress = self._state.progress
         return progress.step if self._state.best is None else progress.best_step
-
-    @contextmanager
-    def _chosen_weights(self) -> Iterator[None]:
-        """The selected weights in the model, and afterwards the last ones again."""
-        model, best = self._state.learner.model, self._state.best
-        if best is None:
-            yield
-            return
-        last = _copied(weights(model))
-        load_weights(model, best, Path("best"))
-        yield
-        load_weights(model, last, Path("last"))
 
     def _load_source(self) -> None:
         if self._job.source is None:
@@ -162,7 +150,3 @@ class Training:
         metrics = self._measure(VALID) | self._measure_tests()
         self._state.progress.finished = True
         return metrics | {"model/selected_step": float(self._state.progress.best_step)}
-
-
-def _copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.clone() for name, tensor in tensors.items()}

@@ -48,6 +48,16 @@ def test_every_real_position_is_asked() -> None:
     assert set(batch.labels[batch.mask].tolist()) == {0, 1, 2}
 
 
+def test_steps_are_told_where_the_task_tells_them() -> None:
+    shape = TaskShape("positions", 6, 3, pad_id=0, length_max=99, steps_max=6)
+    batch = synthetic_batch(shape, 50, 9, seed=0)
+    assert batch.steps is not None
+    assert torch.equal(batch.steps, batch.mask.sum(1).clamp(max=6))
+    silent = synthetic_batch(TaskShape("positions", 6, 3, pad_id=0, length_max=99), 50, 9, seed=0)
+    assert silent.steps is None
+    assert torch.equal(silent.tokens, batch.tokens)
+
+
 def test_an_empty_batch_is_refused() -> None:
     with pytest.raises(AssertionError, match=r"at least 1 token\(s\), got length=0"):
         synthetic_batch(TaskShape("classify", 5, 2, 2, 100), 2, 0, seed=0)

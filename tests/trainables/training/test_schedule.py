@@ -51,6 +51,14 @@ def test_cosine_falls_to_zero(step: int, expected: float) -> None:
     assert learning_rate(config("cosine", warmup=175, lr=5e-4), step) == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("step", "expected"), [(0, 0.1), (9, 1.0), (30, 1.0), (49, 1.0), (50, 1.0), (75, 0.5), (99, 0.000986636)]
+)
+def test_cosine_can_wait_at_its_peak(step: int, expected: float) -> None:
+    chosen = config("cosine", warmup=10, steps=100, lr=1.0, hold_steps=40)
+    assert learning_rate(chosen, step) == pytest.approx(expected, rel=1e-5)
+
+
 @settings(deadline=None)
 @given(steps=st.integers(2, 60), warmup=st.integers(2, 60), lr=st.floats(1e-6, 10))
 def test_linear_is_pytorchs_one_cycle(steps: int, warmup: int, lr: float) -> None:

@@ -53,6 +53,12 @@ def test_settings_survive_json() -> None:
             {"batch_tokens": 100},
             "batch_tokens needs order 'bucketed', got 'random': set it or give batch_size",
         ),
+        ({"ema": 1.0}, "less than 1"),
+        ({"hold_steps": 3}, "hold_steps needs schedule 'cosine', got hold_steps=3 and schedule='constant'"),
+        (
+            {"schedule": "cosine", "warmup_steps": 6, "hold_steps": 5},
+            "warmup_steps and hold_steps must together be at most steps, got 6, 5 and steps=10",
+        ),
         ({"onecycle_beta1": True}, "onecycle_beta1 needs schedule 'linear', got 'constant'"),
     ],
 )

@@ -1,0 +1,261 @@
+"""The looped Transformer in use: loops that a task tells, what they save, what is refused, what it learns."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from trainables import costs, tasks
+from trainables.assembly import build_model, misfit, model_config
+from trainables.data.synthetic import synthetic_batch
+from trainables.layers.dropout import set_dropout_context
+from trainables.models.looped import Config
+from trainables.training.config import train_config
+from trainables.training.step import Learner, one_step
+from trainables.types import NOT_ASKED, Batch, TaskShape
+
+SHAPE = TaskShape("positions", 8, num_classes=4, pad_id=7, length_max=9, steps_max=6)
+PLAIN = TaskShape("classify", 8, num_classes=4, pad_id=7, length_max=9)
+SMALL = {"name": "looped", "width": 12, "heads": 3, "layers": 2, "max_loops": 6}
+
+
+def batch(steps: list[int], lengths: list[int] | None = None) -> Batch:
+    rows = len(steps)
+    given = synthetic_batch(SHAPE, rows, 9, seed=rows)
+    mask = given.mask if lengths is None else torch.arange(9) < torch.tensor(lengths)[:, None]
+    tokens, labels = given.tokens % 7, given.labels.clamp(min=0)
+    return Batch(
+        tokens.masked_fill(~mask, 7), mask, labels.masked_fill(~mask, NOT_ASKED), torch.tensor(steps)
+    )
+
+
+def build(shape: TaskShape = SHAPE, **changes: Any) -> nn.Module:
+    return build_model(SMALL | changes, shape, seed=3).double()
+
+
+def gradients(model: nn.Module, given: Batch, step: int) -> tuple[Any, dict[str, Tensor]]:
+    set_dropout_context(model.train(), 3, step)
+    output = model(given)
+    output.loss.sum().backward()
+    return output, {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+
+
+def test_defaults_are_those_published_for_parity_but_for_its_heads() -> None:
+    found = Config()
+    assert (found.width, found.layers, found.heads, found.size_of_feedforward) == (256, 1, 8, 1024)
+    assert (found.loops, found.recurrence, found.injection, found.stop) == ("task", "shared", True, "oracle")
+    assert (found.dropout, found.attention_dropout, found.causal) == (0.0, 0.0, True)
+    assert Config(heads=64).size_of_head == 4
+
+
+@settings(max_examples=5, deadline=None)
+@given(
+    rows=st.lists(st.tuples(st.integers(1, 6), st.integers(1, 9)), min_size=1, max_size=5),
+    seed=st.integers(0, 99),
+    more=st.sampled_from([{}, {"injection": False}, {"final_norm": "end"}]),
+)
+def test_early_exit_modes_agree(rows: list[tuple[int, int]], seed: int, more: dict[str, Any]) -> None:
+    steps, lengths = map(list, zip(*rows, strict=True))
+    given_batch, rates = batch(steps, lengths), {"dropout": 0.2, "attention_dropout": 0.1}
+    expected, gradient = gradients(build(early_exit="none", **rates, **more), given_batch, seed)
+    for mode, run in (("compact", steps), ("batch", [max(steps)] * len(steps))):
+        output, found = gradients(build(early_exit=mode, **rates, **more), given_batch, seed)
+        torch.testing.assert_close(output.loss, expected.loss)
+        torch.testing.assert_close(output.encoded.states, expected.encoded.states)
+        assert output.encoded.computed.tolist() == run
+        assert found.keys() == gradient.keys()
+        for name in gradient:
+            torch.testing.assert_close(found[name], gradient[name])
+    encoded = expected.encoded
+    assert encoded.depth.tolist() == steps
+    assert encoded.computed.tolist() == encoded.bound.tolist() == [6.0] * len(steps)
+
+
+def test_compact_runs_no_loop_for_who_is_done() -> None:
+    model = build(attention="math", early_exit="compact").eval()
+    given = batch([1, 6, 3, 3], [9] * 4)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(given)
+    loops = model.encoder.config
+    expected = sum(costs.flops(loops, SHAPE, 9, steps) for steps in (1, 6, 3, 3))
+    assert counter.get_total_flops() == expected
+
+
+@pytest.mark.parametrize("stop", ["oracle", "instance", "batch"])
+def test_answers_are_not_told_and_padding_is_not_seen(stop: str) -> None:
+    """Other labels at the same places, other tokens in the padding, and none of it is noticed."""
+    model, given = build(stop=stop).eval(), batch([2, 5, 3], [9, 4, 9])
+    expected = model(given).encoded
+    swapped = torch.where(given.labels == NOT_ASKED, NOT_ASKED, (given.labels + 1) % 4)
+    other = Batch(given.tokens.masked_fill(~given.mask, 2), given.mask, swapped, given.steps)
+    found = model(other).encoded
+    assert torch.equal(found.depth, expected.depth)
+    torch.testing.assert_close(found.states, expected.states)
+
+
+def test_no_state_depends_on_a_later_token_while_looping_as_told() -> None:
+    model, given = build().eval(), batch([2, 5, 3], [9, 9, 9])
+    before = model(given).encoded.states
+    tokens = given.tokens.clone()
+    tokens[:, 5:] = (tokens[:, 5:] + 1) % 7
+    after = model(Batch(tokens, given.mask, given.labels, given.steps)).encoded.states
+    torch.testing.assert_close(after[:, :5], before[:, :5])
+    assert (after[:, 5:] != before[:, 5:]).all()
+
+
+def test_without_positions_the_order_of_what_came_before_is_not_known_to_one_layer() -> None:
+    model = build(layers=1, loops=1).eval()
+    x = torch.randn(1, 6, 12, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    mask, turned = torch.ones(1, 6, dtype=torch.bool), x[:, [3, 1, 4, 0, 2, 5]]
+    torch.testing.assert_close(model.encoder(x, mask).pooled, model.encoder(turned, mask).pooled)
+
+
+def test_confidence_rules_are_for_evaluation_and_run_all_loops() -> None:
+    model, given = build(stop="instance"), batch([2, 5, 3])
+    set_dropout_context(model, 3, 0)
+    assert model(given).encoded.depth.tolist() == [2, 5, 3]
+    encoded = model.eval()(given).encoded
+    assert encoded.computed.tolist() == encoded.bound.tolist() == [6.0] * 3
+    assert costs.depth_range(model.encoder.config, 9) == (1, 6)
+    fixed = build(stop="instance", loops=2).eval()(given).encoded
+    assert fixed.computed.tolist() == [6.0] * 3
+    unshared = build(stop="instance", loops=2, recurrence="unshared").eval()(given).encoded
+    assert unshared.computed.tolist() == unshared.bound.tolist() == [2.0] * 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "length", "expected"),
+    [
+        ({}, 4, (1, 4)),
+        ({}, 9, (1, 6)),
+        ({"early_exit": "batch"}, 4, (1, 6)),
+        ({"early_exit": "none"}, 4, (6, 6)),
+        ({"loops": 3}, 9, (3, 3)),
+        ({"loops": 3, "stop": "batch"}, 9, (3, 6)),
+        ({"loops": 3, "recurrence": "unshared", "stop": "batch"}, 9, (3, 3)),
+    ],
+)
+def test_depth_counts_loops(changes: dict[str, Any], length: int, expected: tuple[int, int]) -> None:
+    assert costs.depth_range(model_config(SMALL | changes), length) == expected
+
+
+def test_memory_of_told_loops_is_that_of_the_most_they_can_be() -> None:
+    """T(n) is at most the length: here 9 tokens, but no more than 6 loops."""
+    told, fixed = (
+        costs.peak_memory_bytes(model_config(SMALL | more), SHAPE, 8, 9) for more in ({}, {"loops": 6})
+    )
+    assert told == fixed
+    shorter = costs.peak_memory_bytes(model_config(SMALL), SHAPE, 8, 3)
+    assert shorter < costs.peak_memory_bytes(model_config(SMALL | {"early_exit": "none"}), SHAPE, 8, 3)
+
+
+def test_parameters_of_the_published_systems_by_hand() -> None:
+    """For parity: width 256, 64 heads of 4, feed-forward 1,024; 56 words, three classes."""
+    shape = tasks.shape(tasks.task_config({"name": "algorithms"}))
+    width, inner = 256, 1024
+    norm = 2 * width
+    layer = 4 * width**2 + (width * inner + inner) + (inner * width + width) + 2 * norm
+    rest = 56 * width + (width**2 + width) + (width * 3 + 3)
+    expected = {"looped": layer + norm + rest, "fop": 20 * layer + norm + rest}
+    assert expected == {"looped": 870_147, "fop": 15_856_131}
+    looped = build_model({"name": "looped", "heads": 64}, shape, 0, "meta")
+    fop = {"recurrence": "unshared", "loops": 20, "injection": False, "final_norm": "end"}
+    deep = build_model({"name": "looped", "heads": 64} | fop, shape, 0, "meta")
+    assert costs.parameters(looped) == expected["looped"]
+    assert costs.parameters(deep) == expected["fop"]
+    groups = costs.parameters_by_group(looped)
+    assert groups["attention"] == 4 * width**2
+    assert groups["norm"] == 3 * norm
+    assert "other" not in groups
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"recurrence": "unshared"}, "needs a number of loops to make blocks for, got loops='task'"),
+        ({"loops": 0}, "greater than 0"),
+        ({"loops": "twenty"}, "'task'"),
+        ({"loops": True}, "valid integer"),
+        ({"stop": "confidence"}, "'oracle', 'batch' or 'instance'"),
+        ({"max_loops": 0}, "greater than or equal to 1"),
+        ({"heads": 5}, "width must be a multiple of heads"),
+        ({"pooling": "mean"}, "Extra inputs are not permitted"),
+    ],
+)
+def test_impossible_settings_say_what_must_hold(changes: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValidationError, match=text):
+        model_config(SMALL | changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "shape", "text"),
+    [
+        (
+            {},
+            PLAIN,
+            "must have a fixed number of loops for a task that does not tell the steps .* got loops='task'",
+        ),
+        (
+            {"max_loops": 5},
+            SHAPE,
+            "must be allowed the 6 loops that some sample takes, got max_loops=5; raise",
+        ),
+        (
+            {"loops": 2, "stop": "batch"},
+            PLAIN,
+            "must stop as in training .* got stop='batch' for the head 'classify'",
+        ),
+    ],
+)
+def test_a_task_that_does_not_fit_is_refused_before_anything_runs(
+    changes: dict[str, Any], shape: TaskShape, text: str
+) -> None:
+    with pytest.raises(ValueError, match=f"model {text}"):
+        build_model(SMALL | changes, shape, 0, "meta")
+    assert misfit(model_config(SMALL | {"loops": 2}), shape) is None
+    assert misfit(model_config(SMALL), SHAPE) is None
+
+
+def test_what_a_batch_lacks_is_named() -> None:
+    model, given = build(), batch([2, 5, 3])
+    without = Batch(given.tokens, given.mask, given.labels)
+    with pytest.raises(ValueError, match="samples that come with the steps they take, got none"):
+        model(without)
+    with pytest.raises(ValueError, match="from 1 to max_loops, got 2 to 7 and max_loops=6; raise"):
+        model(Batch(given.tokens, given.mask, given.labels, torch.tensor([2, 7, 3])))
+    with pytest.raises(ValueError, match="from 1 to max_loops, got 0 to 3"):
+        model(Batch(given.tokens, given.mask, given.labels, torch.tensor([2, 0, 3])))
+    x = torch.zeros(3, 9, 12, dtype=torch.float64)
+    with pytest.raises(ValueError, match="stop: batch needs a head that asks at positions, got none"):
+        build(stop="batch").eval().encoder(x, given.mask)
+
+
+def test_the_published_problems_fit_the_default_bound() -> None:
+    for problem, most in (("parity", 40), ("addition", 30), ("multiplication", 32)):
+        shape = tasks.shape(tasks.task_config({"name": "algorithms", "problem": problem}))
+        assert shape.steps_max == most
+        assert misfit(Config(), shape) is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"loops": 2, "recurrence": "unshared", "injection": False, "final_norm": "end"},
+    ],
+)
+def test_a_batch_of_parities_is_learnt_by_heart(changes: dict[str, Any]) -> None:
+    task = tasks.task_config({"name": "algorithms", "length_max": 4, "interval": 0})
+    given = tasks.stream(task, 8, 0, 0)
+    model = build_model({"name": "looped", "width": 32, "heads": 8, **changes}, tasks.shape(task), 0)
+    train = train_config({"steps": 100, "lr": 0.005, "schedule": "cosine", "weight_decay": 0.0})
+    learner = Learner(model, train, seed=0)
+    first, *_, last = (one_step(learner, given, step) for step in range(100))
+    assert float(first.loss) > math.log(2)
+    assert int(last.hits) == int(last.counts)
