@@ -1,0 +1,24 @@
+"""Looped Transformers: heads and depth of the block, and how fast a curriculum makes queries longer.
+
+Source: Fan et al., "Looped Transformers for Length Generalization", Table 2, which gives the values that six
+problems ended with.
+"""
+
+from search_spaces.dimensions import Choice, Dimension, Int, Space
+
+_TABLE = "Looped Transformers for Length Generalization, table 2: all that occur"
+
+published = Space(
+    (
+        Dimension("model.heads", Choice((8, 16, 64)), source=_TABLE),
+        Dimension("model.layers", Int(1, 4), source=_TABLE),
+        Dimension("task.interval", Choice((500, 1000, 1600)), source=_TABLE),
+    )
+)
+wide = Space(
+    (
+        Dimension("model.heads", Choice((1, 2, 4, 8, 16, 32, 64)), source="powers of two up to published"),
+        Dimension("model.layers", Int(1, 8), source="twice as deep as published"),
+        Dimension("task.interval", Int(100, 3200, log=True), source="around the published values"),
+    )
+)
