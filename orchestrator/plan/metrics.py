@@ -11,6 +11,7 @@ from trainables.training.config import TrainConfig
 from trainables.training.evaluate import evaluate
 from trainables.training.interval import Interval
 from trainables.training.step import Learner, StepResult
+from trainables.training.writing import right_answers, scores
 from trainables.types import Batch, Output
 
 OF_INTERVAL = ("train/lr", "train/tokens_per_s")
@@ -21,6 +22,9 @@ VALID = "valid"
 def reported(system: System, batch: Batch, output: Output) -> tuple[str, ...]:
     """Every metric an objective can name, given what the system made of a batch."""
     found = evaluate(cast(Learner, _Replay(output, system.train)), [batch])
+    if system.shape.head == "sequence":
+        right = right_answers(batch)
+        found |= scores(system.task, right, right)
     return (*(f"{VALID}/{name}" for name in found), *_of_training(system.train))
 
 

@@ -10,8 +10,13 @@ from orchestrator.report.statistics import estimate, holm, sign_flip_p
 from orchestrator.report.types import ArmTally, Cell, Effect, Report
 from orchestrator.trials import OutcomeKind, Record
 
-REPORTED = ("accuracy", "accuracy_last", "accuracy_whole", "depth", "saved", "ponder", "loss")
-"""Quantities of a split that the report compares, most wanted first."""
+REPORTED = ("exact_match", "accuracy", "accuracy_last", "accuracy_whole", "depth", "saved", "ponder", "loss")
+"""Quantities of a split that the report compares, most wanted first, after those that only a task has."""
+UNREPORTED = (
+    *("floor", "exact_match_floor", "answer_length", "depth_encoder", "depth_decoder"),
+    *("depth_p10", "depth_p50", "depth_p90"),
+)
+"""Quantities that help to read others; what is in neither list is a task's own, such as BLEU."""
 SELECTION_SPLIT = "valid"
 SPEED = "train/tokens_per_s"
 """How fast training was between the last two measurements: where halting is to save time, this shows it."""
@@ -48,7 +53,9 @@ def _metrics(plan: Plan, confirmed: Sequence[Record]) -> tuple[str, ...]:
     """Metrics measured by any confirmed trial, accuracy of every split before depth of every split."""
     splits = (*(plan.confirm.splits if plan.confirm else ()), SELECTION_SPLIT)
     measured = {name for record in confirmed if record.last for name in record.last.metrics}
-    wanted = [*(f"{split}/{quantity}" for quantity in REPORTED for split in splits), SPEED]
+    found = {name.rpartition("/")[2] for name in measured if name.rpartition("/")[0] in splits}
+    own = sorted(found.difference(REPORTED, UNREPORTED))
+    wanted = [*(f"{split}/{quantity}" for quantity in (*own, *REPORTED) for split in splits), SPEED]
     return tuple(name for name in wanted if name in measured)
 
 
@@ -75,6 +82,7 @@ def _value(record: Record, metric: str, floors: Mapping[str, float]) -> float | 
             "accuracy": floors.get(split),
             "accuracy_last": floors.get(split),
             "accuracy_whole": 0.0,
+            "exact_match": 0.0,
         }.get(quantity)
     return None
 

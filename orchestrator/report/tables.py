@@ -7,13 +7,14 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.report.statistics import Estimate
-from orchestrator.report.summary import SELECTION_SPLIT
+from orchestrator.report.summary import REPORTED, SELECTION_SPLIT, SPEED
 from orchestrator.report.types import Effect, Report
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-POSTHOC_QUANTITIES = ("accuracy", "depth")
+POSTHOC_QUANTITIES = ("exact_match", "accuracy", "depth")
+"""Of all that are known; what only a task has is shown in any case."""
 FLOOR_ROW = "floor (most common label)"
 WHOLE_FROM = 100
 """Quantities of at least this are shown without decimals."""
@@ -35,8 +36,12 @@ def grids(report: Report) -> list[Grid]:
 
 
 def headline(report: Report) -> Grid:
-    """The one table for the screen: accuracy and depth of every arm, the floor beneath."""
-    accuracy = [metric for metric in report.metrics if metric.endswith("/accuracy")]
+    """The one table for the screen: accuracy and depth of every arm, the floor beneath.
+
+    Of answers that are written, the share that is right to the last token stands for accuracy.
+    """
+    written = [metric for metric in report.metrics if metric.endswith("/exact_match")]
+    accuracy = written or [metric for metric in report.metrics if metric.endswith("/accuracy")]
     tested = [metric for metric in accuracy if _split(metric) != SELECTION_SPLIT]
     shown = tested or accuracy
     depth = [metric for metric in report.metrics if metric.endswith("/depth")][:1]
@@ -52,7 +57,7 @@ def headline(report: Report) -> Grid:
     floor = (
         FLOOR_ROW,
         "",
-        *(_number(report.floors.get(_split(metric))) for metric in shown),
+        *("" if written else _number(report.floors.get(_split(metric))) for metric in shown),
         *("" for _ in depth),
         "",
     )
@@ -110,7 +115,8 @@ def _posthoc(report: Report) -> list[Grid]:
     settings = list(dict.fromkeys((cell.arm, cell.setting) for cell in report.posthoc))
     if not settings:
         return []
-    metrics = [metric for metric in report.metrics if metric.rpartition("/")[2] in POSTHOC_QUANTITIES]
+    hidden = {*REPORTED, SPEED.rpartition("/")[2]}.difference(POSTHOC_QUANTITIES)
+    metrics = [metric for metric in report.metrics if metric.rpartition("/")[2] not in hidden]
     rows = [
         (arm, setting, *(found.get((arm, setting, metric), "-") for metric in metrics))
         for arm, setting in settings

@@ -56,6 +56,10 @@ class TaskModule(Protocol):
         generator output, since NumPy promises only that to be the same in every version.
         """
 
+    # A task of written answers may have `score(config, hypotheses, references) -> Mapping[str, float]`, of
+    # sequences of answer tokens without their ends: what its field measures, e.g. BLEU. Names and number of
+    # its values never change, and all are finite.
+
     def decode(self, tokens: Sequence[int]) -> str:
         """One input as a person would write it.
 

@@ -184,7 +184,7 @@ class Block(nn.Module):
         attended = x + self.attention(self.attention_norm(x), tokens, seen)
         if self.recall is not None:
             assert tokens.recalled is not None
-            attended = attended + self.recall(attended, tokens, tokens.recalled)
+            attended = attended + self.recall(attended, tokens.recalling, tokens.recalled)
         z = self.feedforward_norm(attended)
         proposed: Tensor = attended + self.feedforward(z, tokens)
         if self.gate is None:

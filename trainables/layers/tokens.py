@@ -59,6 +59,13 @@ class Tokens(Placed):
     recalled: KeysValues | None = None
     """What the tokens of each row look at beside their own row: memory of the past, or an input that is
     answered."""
+    recallers: Packing | None = None
+    """How the tokens lie in the rows of `recalled`, where several of their own rows share one."""
+
+    @property
+    def recalling(self) -> Placed:
+        """The tokens as those who look at `recalled`."""
+        return self if self.recallers is None else Placed(self.recallers, self.place)
 
     @classmethod
     def of(cls, packing: Packing, head_width: int, dtype: torch.dtype, *, causal: bool = False) -> "Tokens":

@@ -23,6 +23,7 @@ from trainables.layers.linear import LayerNorm
 from trainables.layers.tokens import KeysValues, Tokens
 from trainables.layers.work import block_flops, block_saved_bytes, offer_flops
 from trainables.models._answers import packed, recalling_flops, recalling_saved_bytes, written
+from trainables.models._past import Past
 from trainables.models._universal import Thought
 from trainables.settings import AnswerSettings
 from trainables.types import Encoded
@@ -102,6 +103,23 @@ class Decoder(nn.Module):
         depth = states.new_full((packing.num_rows,), self.config.layers)
         thought = Thought(self.final_norm(states), depth, torch.zeros_like(depth), depth)
         return written(thought, packing, y, self.config.layers)
+
+    def begin(
+        self, memory: Float[Tensor, "N P D"], memory_mask: Bool[Tensor, "N P"], width: int, length_max: int
+    ) -> Past:
+        """Ready to write `width` answers of at most `length_max` tokens to each input, token by token."""
+        blocks = [block for block in self.blocks if isinstance(block, Block)]
+        return Past.begin(blocks, len(blocks), (memory, memory_mask), width, length_max)
+
+    def extend(self, y: Float[Tensor, "R D"], past: Past) -> tuple[Float[Tensor, "R D"], Past]:
+        """The state of one more token in each answer, as `forward` gives it."""
+        states, layers = y, list(past.layers)
+        tokens = past.tokens(self.config.size_of_head, y)
+        for number, block in enumerate(self.blocks):
+            assert isinstance(block, Block)
+            layers[number] = layers[number].with_token(*block.keys_values(states, tokens.key_rotation))
+            states = block(states, replace(tokens, recalled=past.recalled[number]), layers[number].seen)
+        return self.final_norm(states), replace(past, layers=tuple(layers), length=past.length + 1)
 
 
 def depth_range(config: Config, length: int) -> tuple[int, int]:  # noqa: ARG001 the same for all lengths

@@ -47,6 +47,8 @@ from trainables.layers.linear import LayerNorm
 from trainables.layers.tokens import Tokens
 from trainables.layers.work import block_flops, block_saved_bytes, offer_flops
 from trainables.models._answers import packed, recalling_flops, recalling_saved_bytes, written
+from trainables.models._past import Past
+from trainables.models._stepwise import think_on
 from trainables.models._universal import (
     UniversalSettings,
     halting_flops,
@@ -124,6 +126,17 @@ class Decoder(nn.Module):
         thought = think(self.config, self.block, self.halt, states, replace(tokens, recalled=recalled))
         thought = replace(thought, states=self.final_norm(thought.states))
         return written(thought, packing, y, self.config.max_layers)
+
+    def begin(
+        self, memory: Float[Tensor, "N P D"], memory_mask: Bool[Tensor, "N P"], width: int, length_max: int
+    ) -> Past:
+        """Ready to write `width` answers of at most `length_max` tokens to each input, token by token."""
+        return Past.begin([self.block], self.config.max_layers, (memory, memory_mask), width, length_max)
+
+    def extend(self, y: Float[Tensor, "R D"], past: Past) -> tuple[Float[Tensor, "R D"], Past]:
+        """The state of one more token in each answer, as `forward` gives it."""
+        states, past = think_on(self.config, self.block, self.halt, y, past)
+        return self.final_norm(states), past
 
 
 def depth_range(config: Config, length: int) -> tuple[int, int]:  # noqa: ARG001 the same for all lengths

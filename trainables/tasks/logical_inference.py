@@ -8,6 +8,9 @@ Halt". Splits A, B and C, which hold out a pattern: Shen et al. 2019, "Ordered M
 The commonest relation, `#`, holds for half of the pairs: always answering it scores 51, 52, 51, 51, 51 and
 48% on 7 to 12 operators, the published figures of some systems.
 
+In the form of a sequence (Tan et al., Sparse Universal Transformer) the input is the same, both
+sentences with the separator between them, and the answer is written: the one token of its label.
+
 Departures: the published pairs cannot be drawn again bit for bit, so ours are other draws from the same law,
 unless `folder` names the original files.
 """
@@ -40,6 +43,8 @@ from trainables.types import TaskShape
 VERSION = 1
 VOCABULARY = (*WORDS, "<sep>", "<pad>")
 """Token ids are positions in this list."""
+ANSWERS = (*RELATIONS, "<end>")
+"""Of the form `sequence`: ids of answer tokens are positions in this list."""
 PAD = VOCABULARY.index("<pad>")
 TRAIN_OPERATORS_MAX = 6
 VALID_EVERY = 10
@@ -59,12 +64,25 @@ class Config(Settings):
     B: `( and ( not <anything> ) )`. C: the same after `and` or `or`."""
     folder: str | None = None
     """Folder of the original files train0 .. train12 and test0 .. test12, to be read instead of generated."""
+    form: Literal["pair", "sequence"] = "pair"
+    """A pair of sentences to be classified, or one sequence with the separator in its midst, to which the
+    label is written as an answer."""
     data_seed: int = Field(default=0, ge=0)
     """Another seed, other pairs. Trials with different training seeds share one data set."""
 
 
-def shape(config: Config) -> TaskShape:  # noqa: ARG001 the same for all settings
-    """Seven classes of pairs over 11 words."""
+def shape(config: Config) -> TaskShape:
+    """Seven classes of pairs over 11 words, or seven answers and their end."""
+    if config.form == "sequence":
+        return TaskShape(
+            head="sequence",
+            vocabulary_size=len(VOCABULARY),
+            num_classes=len(ANSWERS),
+            pad_id=PAD,
+            length_max=2 * longest(TRAIN_OPERATORS_MAX) + 1,
+            end_id=ANSWERS.index("<end>"),
+            answer_length_max=2,
+        )
     return TaskShape(
         head="pair",
         vocabulary_size=len(VOCABULARY),
@@ -103,21 +121,28 @@ def _length_range(bucket: int) -> tuple[int, int]:
 
 
 def build(config: Config, split: str) -> pa.Table:
-    """Columns `tokens` (uint8) and `label`. Raises `ValueError` for an unknown split or a bad folder."""
+    """Columns `tokens` (uint8) and `label` or `answer`.
+
+    Raises `ValueError` for an unknown split or a bad folder.
+    """
     known = [info.name for info in splits(config)]
     if split not in known:
         raise ValueError(f"logical_inference has no split {split!r}. Known: {', '.join(known)}")
+    return _table(_pairs(config, split), config.form)
+
+
+def _pairs(config: Config, split: str) -> Pairs:
     if split.startswith("operators-"):
-        return _table(_parts(config, "test")[int(split.removeprefix("operators-"))])
+        return _parts(config, "test")[int(split.removeprefix("operators-"))]
     pool = concatenate(list(_parts(config, "train")[: TRAIN_OPERATORS_MAX + 1]))
     if config.held_out is not None:
         held_out = holding(pool, config.held_out)
         if split == HELD_OUT:
-            return _table(pool.take(np.flatnonzero(held_out)))
+            return pool.take(np.flatnonzero(held_out))
         pool = pool.take(np.flatnonzero(~held_out))
     numbers = np.arange(1, len(pool) + 1)
     chosen = (numbers % VALID_EVERY == 0) == (split == "valid")
-    return _table(pool.take(np.flatnonzero(chosen)))
+    return pool.take(np.flatnonzero(chosen))
 
 
 def require_files(config: Config) -> None:
@@ -149,6 +174,12 @@ def _parts(config: Config, part: Literal["train", "test"]) -> tuple[Pairs, ...]:
     return generated(config.pairs, config.data_seed)[part == "test"]
 
 
-def _table(pairs: Pairs) -> pa.Table:
+def _table(pairs: Pairs, form: str) -> pa.Table:
     tokens = pa.LargeListArray.from_arrays(pa.array(pairs.offsets), pa.array(pairs.tokens))
-    return pa.table({"tokens": tokens, "label": pa.array(pairs.labels)})
+    labels = pa.array(pairs.labels)
+    if form == "pair":
+        return pa.table({"tokens": tokens, "label": labels})
+    one_each = pa.array(np.arange(len(pairs) + 1))
+    return pa.table(
+        {"tokens": tokens, "answer": pa.LargeListArray.from_arrays(one_each, labels.cast(pa.uint8()))}
+    )

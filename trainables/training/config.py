@@ -86,6 +86,18 @@ class TrainConfig(Settings):
     eval_tokens: PositiveInt = 65536
     """At most so many tokens, padding included, a batch when measuring: bounds the memory of long splits."""
 
+    beam_size: PositiveInt = 1
+    """Hypotheses of a written answer that are followed side by side; 1 is greedy decoding. Like the other
+    three fields of decoding it changes no weights, so a trained checkpoint can be read again with others."""
+    length_penalty: NonNegative = 0.0
+    """Answers are compared by log-probability / length^length_penalty, their end counted: more favours longer
+    ones. Greedy decoding has nothing to compare."""
+    decode_length_max: PositiveInt | None = None
+    """Most tokens of a written answer, its end included; null: twice the longest training answer."""
+    decode_examples: PositiveInt | None = 256
+    """At most so many validation samples are decoded for each measurement, the same for every trial; null
+    decodes all. Test splits are decoded in full."""
+
     precision: Precision = "fp32"
     """Autocast type. `fp16` scales the loss and needs a CUDA device."""
     threads: PositiveInt = 1

@@ -1,6 +1,6 @@
 """Measuring a model on one split."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import torch
@@ -22,8 +22,9 @@ def evaluate(learner: Learner, batches: Iterable[Batch]) -> dict[str, float]:
 
     `loss`, `ponder` and `depth` are means over samples, `accuracy` is over predictions, `saved` is the share
     of layer-steps not run of those that no halting would cost, `floor` is the accuracy of always answering
-    the split's commonest label; what else a head tells of a sample (`Output.shares`) is averaged over
-    samples. How the split is cut into batches does not matter but for rounding.
+    the split's commonest label, or whatever a head has in its place; what else a head tells of a sample
+    (`Output.shares`) is averaged over samples. How the split is cut into batches does not matter but for
+    rounding.
     """
     names: tuple[str, ...] = ()
     rows: list[Tensor] = []
@@ -34,12 +35,13 @@ def evaluate(learner: Learner, batches: Iterable[Batch]) -> dict[str, float]:
             output = learner.model(batch)
             names = tuple(output.shares)
             rows.append(_rows(output))
-            labels.append(batch.labels.flatten())
+            labels.append(batch.labels)
     learner.model.train()
     # One transfer for the whole split: nothing in the loop waits for the device.
-    table, answers = torch.cat(rows, dim=1).cpu().numpy(), torch.cat(labels).cpu().numpy()
+    table = torch.cat(rows, dim=1).cpu().numpy()
     shares = {name: float(row.mean()) for name, row in zip(names, table[NUM_COMMON:], strict=True)}
-    return _quantities(table[:NUM_COMMON], answers) | shares
+    floor: Callable[[list[Tensor]], float] = getattr(learner.model, "floor", _floor)
+    return _quantities(table[:NUM_COMMON]) | {"floor": floor(labels)} | shares
 
 
 def _rows(output: Output) -> Tensor:
@@ -57,7 +59,7 @@ def _rows(output: Output) -> Tensor:
     return torch.stack([column.double() for column in columns])
 
 
-def _quantities(rows: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+def _quantities(rows: np.ndarray) -> dict[str, float]:
     loss, hits, counts, ponder, depth, computed, bound = rows
     return {
         "loss": float(loss.mean()),
@@ -66,10 +68,10 @@ def _quantities(rows: np.ndarray, labels: np.ndarray) -> dict[str, float]:
         "depth": float(depth.mean()),
         **{f"depth_p{p}": float(np.percentile(depth, p)) for p in PERCENTILES},
         "saved": float(1 - computed.sum() / bound.sum()),
-        "floor": _floor(labels),
     }
 
 
-def _floor(labels: np.ndarray) -> float:
-    asked = labels[labels != NOT_ASKED]
+def _floor(labels: list[Tensor]) -> float:
+    flat = torch.cat([each.flatten() for each in labels]).cpu().numpy()
+    asked = flat[flat != NOT_ASKED]
     return float(np.unique(asked, return_counts=True)[1].max() / len(asked))

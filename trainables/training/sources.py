@@ -12,6 +12,7 @@ from trainables.data.order import Bucketed, TokenBatches, batch_indices, evaluat
 from trainables.data.split import Split
 from trainables.data.store import open_split
 from trainables.protocol import Job
+from trainables.settings import Settings
 from trainables.streams import numpy_stream
 from trainables.tasks import shape as task_shape
 from trainables.tasks import splits, stream, task_config
@@ -58,6 +59,24 @@ class Sources:
         for part in evaluation_batches(lengths, config.eval_batch_size, config.eval_tokens):
             yield examples.batch(chosen[part]).to(self._device)
 
+    def to_write(self, split: str) -> Iterator[Batch]:
+        """The samples of `split` that are decoded, once each; of validation no more than are asked for."""
+        examples, chosen = self._measured(split)
+        config = self._config
+        if split == VALID:
+            chosen = _some(chosen, config.decode_examples)
+        # Each input is there as often as it has hypotheses.
+        size, tokens = (
+            max(1, most // config.beam_size) for most in (config.eval_batch_size, config.eval_tokens)
+        )
+        for part in evaluation_batches(examples.lengths[chosen], size, tokens):
+            yield examples.batch(chosen[part]).to(self._device)
+
+    @property
+    def task(self) -> Settings:
+        """Settings of the task."""
+        return self._task
+
     @cached_property
     def _train(self) -> Split:
         return self._open("train")
@@ -78,9 +97,14 @@ class Sources:
     def _measured(self, split: str) -> tuple[Split, np.ndarray]:
         """The split and which of its samples are measured."""
         examples = self._open(split)
-        limit = self._config.valid_examples
-        if split != VALID or limit is None or limit >= len(examples):
-            return examples, np.arange(len(examples))
-        # Sorting raw output is the same in every NumPy version, which `Generator.choice` does not promise.
-        keys = numpy_stream(VALID_SEED, VALID).bit_generator.random_raw(len(examples))
-        return examples, np.sort(np.argsort(keys, kind="stable")[:limit])
+        everything = np.arange(len(examples))
+        return examples, _some(everything, self._config.valid_examples) if split == VALID else everything
+
+
+def _some(indices: np.ndarray, limit: int | None) -> np.ndarray:
+    """At most `limit` of `indices`, the same ones in every trial."""
+    if limit is None or limit >= len(indices):
+        return indices
+    # Sorting raw output is the same in every NumPy version, which `Generator.choice` does not promise.
+    keys = numpy_stream(VALID_SEED, VALID).bit_generator.random_raw(len(indices))
+    return np.sort(indices[np.argsort(keys, kind="stable")[:limit]])

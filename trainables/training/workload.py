@@ -7,6 +7,7 @@ from time import perf_counter
 import torch
 
 from trainables.checkpoint import load_weights, weights
+from trainables.heads.sequence import Model
 from trainables.protocol import Diverged, Job, Measurement
 from trainables.training.average import copied, holding
 from trainables.training.config import train_config
@@ -16,6 +17,7 @@ from trainables.training.schedule import learning_rate
 from trainables.training.sources import VALID, Sources
 from trainables.training.state import Progress, State, read_selected
 from trainables.training.step import Learner, one_step
+from trainables.training.writing import measure_writing
 
 MIN_IMPROVEMENT = 1e-4
 """Valid accuracy must grow by more than this to be better (released code of Ray Chowdhury and Caragea)."""
@@ -103,7 +105,10 @@ class Training:
 
     def _measure(self, split: str) -> dict[str, float]:
         """Quantities of `split` under the present weights."""
-        found = evaluate(self._state.learner, self._sources.batches(split))
+        learner, sources = self._state.learner, self._sources
+        found = evaluate(learner, sources.batches(split))
+        if isinstance(learner.model, Model):
+            found |= measure_writing(learner, sources.to_write(split), sources.task)
         metrics = {f"{split}/{name}": value for name, value in found.items()}
         if not torch.isfinite(torch.tensor(list(metrics.values()))).all():
             raise Diverged(self._state.progress.step, found["loss"])

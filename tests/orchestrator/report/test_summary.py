@@ -147,6 +147,30 @@ def test_failures_count_in_the_accuracy_of_last_and_of_all_answers() -> None:
     assert cells["other", "iid/depth"].estimate.n == 2
 
 
+def test_written_answers_are_told_by_exact_match_and_by_what_only_the_task_measures() -> None:
+    more = {"iid/exact_match": 0.4, "iid/bleu": 27.0, "iid/answer_length": 9.0, "iid/exact_match_floor": 0.1}
+    records = []
+    for each in (record(name, seed, 0.5) for name in ("baseline", "other") for seed in (1, 2, 3)):
+        assert each.last is not None
+        metrics = {**each.last.metrics, **more}
+        records.append(replace(each, last=replace(each.last, metrics=metrics)))
+    overrides = {"train.beam_size": 4}
+    reread = replace(records[0], trial_id="again", phase="posthoc", overrides=overrides)
+    records[-1] = replace(records[-1], outcome=OutcomeKind.DIVERGED)
+    found = summarise(replace(plan(), posthoc=(overrides,)), [*records, reread])
+    assert found.metrics[:3] == ("iid/bleu", "iid/exact_match", "iid/accuracy")
+    assert not any("answer_length" in metric or "floor" in metric for metric in found.metrics)
+    cells = {(cell.arm, cell.metric): cell for cell in found.cells}
+    assert cells["other", "iid/exact_match"].estimate.mean == pytest.approx((0.4 + 0.4 + 0.0) / 3)
+    assert cells["other", "iid/bleu"].estimate.n == 2
+    shown = headline(found)
+    assert "iid/exact_match" in shown.headers
+    assert "iid/accuracy" not in shown.headers
+    (again,) = [grid for grid in grids(found) if grid.title.startswith("confirmed checkpoints")]
+    assert {"iid/bleu", "iid/exact_match", "iid/depth"} < set(again.headers)
+    assert "iid/loss" not in again.headers
+
+
 def test_headline_shows_the_floor() -> None:
     grid = headline(report())
     assert grid.headers == ("arm", "n", "iid/accuracy", "iid/depth", "difference in iid/accuracy")

@@ -11,6 +11,7 @@ from tests.oracles import logical_inference_solver as oracle
 from trainables import tasks
 from trainables.data.split import Split, content_hash
 from trainables.data.store import open_split, split_path
+from trainables.protocol import Job
 from trainables.tasks import logical_inference as task
 from trainables.tasks._formula_pairs import (
     RELATIONS,
@@ -21,6 +22,7 @@ from trainables.tasks._formula_pairs import (
     holding,
     relate,
 )
+from trainables.training import Training
 
 PUBLISHED_TRAIN = [30, 2319, 12451, 23252, 30373, 34152, 32952, 26671, 18962, 12634, 8181, 4894, 4831]
 PUBLISHED_TEST = [6, 410, 2198, 4104, 5361, 6027, 5816, 4707, 3347, 2230, 1444, 864, 853]
@@ -231,3 +233,48 @@ def test_labels_are_spread_over_the_buckets() -> None:
     """No relation is confined to one part: each of the seven in every small test bucket from 4 operators."""
     for number in range(4, 9):
         assert set(Counter(build(f"operators-{number}", pairs=100_000).label_histogram)) == set(range(7))
+
+
+SMALL_SEQUENCE = oracle.SMALL | {"form": "sequence"}
+
+
+@pytest.mark.parametrize("split", ["valid", "held-out", "operators-3"])
+def test_the_answer_of_a_sequence_is_the_label_of_the_pair(split: str) -> None:
+    """And what the independent solver says of the same text."""
+    pair, sequence = (tasks.task_config(raw) for raw in (oracle.SMALL, SMALL_SEQUENCE))
+    labels, answers = task.build(pair, split), task.build(sequence, split)
+    assert labels["tokens"] == answers["tokens"]
+    assert answers["answer"].to_pylist() == [[label] for label in labels["label"].to_pylist()]
+    assert str(answers.schema.field("answer").type) == "large_list<item: uint8>"
+    for tokens, answer in list(zip(answers["tokens"], answers["answer"], strict=True))[:20]:
+        assert [oracle.solve(task.decode(tokens.as_py()))] == answer.as_py()
+
+
+def test_the_shape_of_a_sequence_has_an_end_beside_the_labels() -> None:
+    shape = tasks.shape(tasks.task_config(SMALL_SEQUENCE))
+    assert (shape.head, shape.num_classes, shape.end_id, shape.answer_length_max) == ("sequence", 8, 7, 2)
+    assert (shape.separator_id, shape.shared_vocabulary) == (None, False)
+    assert task.ANSWERS[:7] == RELATIONS
+
+
+def test_a_sequence_is_measured_by_what_is_written(tmp_path: Path) -> None:
+    """Two steps of a tiny model, validated and tested: decoded answers beside those under teacher forcing."""
+    model = {"name": "universal", "width": 8, "heads": 2, "max_layers": 2}
+    train = {"steps": 2, "batch_size": 3, "report_every": 2, "valid_examples": 20, "decode_examples": 9}
+    metrics = {}
+    for beam_size in (1, 3):
+        settings = {"task": SMALL_SEQUENCE, "model": model, "train": train | {"beam_size": beam_size}}
+        job = Job(settings, seed=1, phase="confirm", splits=("operators-1",), data_dir=tmp_path)
+        training = Training(job)
+        metrics[beam_size] = training.advance().metrics
+        assert training.finished
+    small, wide = metrics[1], metrics[3]
+    assert small["valid/accuracy_whole"] * 20 == pytest.approx(round(small["valid/accuracy_whole"] * 20))
+    assert small["valid/exact_match"] * 9 == pytest.approx(round(small["valid/exact_match"] * 9))
+    # Greedily decoded answers are right where all tokens are under teacher forcing.
+    assert small["operators-1/exact_match"] == pytest.approx(small["operators-1/accuracy_whole"])
+    assert 0 < small["operators-1/exact_match_floor"] < 1
+    # The best rule by places: the end is always second.
+    assert small["operators-1/floor"] == pytest.approx((1 + small["operators-1/exact_match_floor"]) / 2)
+    assert wide["operators-1/loss"] == small["operators-1/loss"]
+    assert wide.keys() == small.keys()

@@ -1,0 +1,130 @@
+"""Decoding with real models: caches, batches and teacher forcing tell the same story."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.contracts.test_decoders import LENGTH, SHAPE, WRITING, build, every_decoder, full
+from trainables import catalog
+from trainables.assembly import model_config
+from trainables.data.synthetic import synthetic_batch
+from trainables.decoding.answers import answers
+from trainables.decoding.writers import Anew, Cached, writer
+from trainables.training.config import TrainConfig, train_config
+from trainables.types import NOT_ASKED, Batch
+
+CACHING = {
+    label: raw
+    for label, raw in WRITING.items()
+    if hasattr(catalog.load("models", raw["name"]).Decoder, "extend")
+}
+
+
+def settings(**more: Any) -> TrainConfig:
+    return train_config({"steps": 1, "decode_length_max": 9} | more)
+
+
+def undecided(raw: dict[str, Any]) -> Any:
+    """A model whose answers depend on the input and do not end at once."""
+    model = build(raw).eval()
+    model.embedding.weight.data.mul_(50.0)
+    model.answer.embedding.weight.data.mul_(50.0)
+    for name, parameter in model.named_parameters():
+        if name.endswith(("attention.value.weight", "recall.attention.output.weight")):
+            parameter.data.mul_(3.0)
+    model.readout.outer.weight.data.mul_(10.0)
+    model.readout.outer.bias.data[SHAPE.end_id] += 2.0
+    return model
+
+
+@pytest.mark.parametrize("raw", CACHING.values(), ids=CACHING)
+def test_a_token_at_a_time_gives_the_states_of_the_whole(raw: dict[str, Any]) -> None:
+    """With hypotheses that change places and inputs that leave on the way."""
+    decoder = build(raw).eval().decoder
+    y, _, memory, memory_mask = full()
+    source = torch.tensor([0, 0, 1, 1, 2, 2])
+    written = torch.cat((y, full(seed=1)[0]))[[0, 3, 1, 4, 2, 5]]
+    past = decoder.begin(memory, memory_mask, width=2, length_max=LENGTH + 5)
+    with torch.no_grad():
+        for t in range(LENGTH):
+            states, past = decoder.extend(written[:, t], past)
+            everything = torch.ones(written.shape[0], t + 1, dtype=torch.bool)
+            whole = decoder(written[:, : t + 1], everything, memory[source], memory_mask[source])
+            torch.testing.assert_close(states, whole.pooled)
+            if t == 2:
+                rows = torch.tensor([1, 0, 3, 3, 4, 4])
+                past, written = past.reorder(rows), written[rows]
+            if t == 4:
+                past, stay = past.keep(torch.tensor([0, 2])), torch.tensor([0, 1, 4, 5])
+                written, source = written[stay], source[stay]
+
+
+@every_decoder
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_decoding_from_a_cache_is_decoding_anew(
+    raw: dict[str, Any], beam_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, batch = undecided(raw), synthetic_batch(SHAPE, 4, 9, seed=5)
+    config = settings(beam_size=beam_size, length_penalty=1.0, decode_length_max=5)
+    fast = answers(model, batch, config)
+    assert len({tuple(answer) for answer in fast}) > 1, "answers that are all alike would prove little"
+    parts = (batch.tokens, batch.mask, batch.labels)
+    alone = [answers(model, Batch(*(each[row : row + 1] for each in parts)), config)[0] for row in range(4)]
+    assert alone == fast
+    monkeypatch.setattr(
+        "trainables.decoding.answers.writer",
+        lambda model, memory, mask, width, _: Anew(model, memory, mask, width),
+    )
+    assert answers(model, batch, config) == fast
+
+
+@pytest.mark.parametrize("name", ["transformer", "universal"])
+def test_what_greedy_decoding_writes_is_what_teacher_forcing_would_have_said(name: str) -> None:
+    raw = {"name": name, "width": 12, "heads": 2}
+    model, batch = undecided(raw), synthetic_batch(SHAPE, 8, 9, seed=4)
+    found = answers(model, batch, settings())
+    assert {len(answer) for answer in found} != {8}
+    labels = torch.full((8, 9), NOT_ASKED)
+    for row, answer in enumerate(found):
+        labels[row, : len(answer) + 1] = torch.tensor([*answer, SHAPE.end_id])
+    forced = model(Batch(batch.tokens, batch.mask, labels)).shares["accuracy_whole"]
+    ended = torch.tensor([len(answer) < 8 for answer in found])
+    assert forced[ended].all()
+
+
+def test_length_is_limited_by_twice_the_longest_training_answer() -> None:
+    model, batch = (
+        undecided({"name": "transformer", "width": 12, "heads": 2}),
+        synthetic_batch(SHAPE, 2, 9, 4),
+    )
+    model.readout.outer.bias.data[SHAPE.end_id] = -1e9
+    assert [len(each) for each in answers(model, batch, train_config({"steps": 1}))] == [15, 15]
+    assert [len(each) for each in answers(model, batch, settings(decode_length_max=3))] == [2, 2]
+    assert [len(each) for each in answers(model, batch, settings(decode_length_max=1))] == [0, 0]
+    assert [len(each) for each in answers(model, batch, settings(beam_size=4, decode_length_max=3))] == [2, 2]
+
+
+def test_a_decoder_without_a_cache_writes_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = {"name": "transformer", "width": 12, "heads": 2}
+    model, memory = undecided(raw), full()[2:]
+    assert isinstance(writer(model, *memory, 1, 5), Cached)
+    monkeypatch.delattr(catalog.load("models", "transformer").Decoder, "extend")
+    assert isinstance(writer(model, *memory, 1, 5), Anew)
+    assert model_config(raw) == model.encoder.config
+
+
+def test_beams_find_answers_at_least_as_probable_as_greedy_decoding() -> None:
+    """On the whole; a single input may fare worse."""
+    model, batch = undecided({"name": "universal", "width": 12, "heads": 2}), synthetic_batch(SHAPE, 20, 9, 4)
+
+    def log_probability(found: list[list[int]]) -> Tensor:
+        labels = torch.full((20, 9), NOT_ASKED)
+        for row, answer in enumerate(found):
+            labels[row, : len(answer) + 1] = torch.tensor([*answer, SHAPE.end_id])
+        output = model(Batch(batch.tokens, batch.mask, labels))
+        return -(output.loss * output.counts).sum().detach()
+
+    greedy, wide = (log_probability(answers(model, batch, settings(beam_size=size))) for size in (1, 8))
+    assert wide > greedy

@@ -1,0 +1,152 @@
+"""Greedy decoding and beam search against enumeration of every answer."""
+
+from itertools import product
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from trainables.decoding.search import beam_search, greedy
+
+END = 0
+CPU = torch.device("cpu")
+
+
+class Table:
+    """Log-probabilities that depend on the input and on all that was written, from random numbers."""
+
+    def __init__(self, inputs: list[int], classes: int, width: int = 1, flat: bool = False) -> None:
+        self.classes, self.width, self.flat = classes, width, flat
+        self.rows: list[tuple[int, ...]] = [(number,) for number in inputs for _ in range(width)]
+        self.work: list[int] = []
+
+    def next(self, tokens: Tensor) -> Tensor:
+        self.work.append(len(self.rows))
+        self.rows = [(*row, token) for row, token in zip(self.rows, tokens.tolist(), strict=True)]
+        return torch.stack([self.log_p(row) for row in self.rows])
+
+    def log_p(self, row: tuple[int, ...]) -> Tensor:
+        if self.flat:
+            return torch.zeros(self.classes).log_softmax(0)
+        stream = torch.Generator().manual_seed(hash(row) % 2**40)
+        return (2 * torch.randn(self.classes, generator=stream, dtype=torch.float64)).log_softmax(0)
+
+    def reorder(self, rows: Tensor) -> None:
+        for place, row in enumerate(rows.tolist()):
+            assert row // self.width == place // self.width, "a hypothesis stays with its input"
+        self.rows = [self.rows[row] for row in rows.tolist()]
+
+    def keep(self, inputs: Tensor) -> None:
+        self.rows = [
+            self.rows[number * self.width + each] for number in inputs.tolist() for each in range(self.width)
+        ]
+
+    def score(self, number: int, answer: list[int]) -> float:
+        """Log-probability of a whole answer, its end included."""
+        total, row = 0.0, (number, END)
+        for token in [*answer, END]:
+            total += float(self.log_p(row)[token])
+            row = (*row, token)
+        return total
+
+
+def every_answer(classes: int, length_max: int) -> list[list[int]]:
+    words = range(1, classes)
+    return [list(answer) for length in range(length_max) for answer in product(words, repeat=length)]
+
+
+def search(inputs: list[int], classes: int, length_max: int, beam: int, penalty: float) -> list[list[int]]:
+    table = Table(inputs, classes, beam)
+    return beam_search(table, len(inputs), END, length_max, CPU, beam_size=beam, length_penalty=penalty)
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(0, 10**6), st.integers(2, 3), st.integers(1, 4), st.sampled_from([0.0, 0.4, 1.0]))
+def test_a_beam_of_all_answers_finds_the_best(
+    seed: int, classes: int, length_max: int, penalty: float
+) -> None:
+    answers = every_answer(classes, length_max)
+    inputs = [seed, seed + 1]
+    found = search(inputs, classes, length_max, len(answers), penalty)
+    for number, answer in zip(inputs, found, strict=True):
+        table = Table([number], classes)
+        best = max(answers, key=lambda each: table.score(number, each) / (len(each) + 1) ** penalty)
+        assert answer == best
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.lists(st.integers(0, 10**6), min_size=1, max_size=6), st.integers(2, 9), st.integers(1, 7))
+def test_greedy_takes_the_most_probable_token_each_time(
+    inputs: list[int], classes: int, length_max: int
+) -> None:
+    table = Table(inputs, classes)
+    found = greedy(table, len(inputs), END, length_max, CPU)
+    for number, answer in zip(inputs, found, strict=True):
+        expected: list[int] = []
+        while len(expected) < length_max - 1:
+            token = int(table.log_p((number, END, *expected)).argmax())
+            if token == END:
+                break
+            expected.append(token)
+        assert answer == expected
+    assert search(inputs, classes, length_max, 1, 0.7) == found
+    # Whoever has ended costs nothing any more.
+    lengths = [min(len(answer) + 1, length_max - 1) for answer in found]
+    assert sum(table.work) == sum(lengths)
+
+
+def beam_by_hand(table: Table, number: int, length_max: int, beam: int, penalty: float) -> list[int]:
+    """One input alone, with lists and sorting."""
+    live: list[tuple[float, list[int]]] = [(0.0, [])]
+    finished: list[tuple[float, list[int]]] = []
+    for length in range(1, length_max + 1):
+        continued = [
+            (score + float(log_p), [*answer, token])
+            for score, answer in live
+            for token, log_p in enumerate(table.log_p((number, END, *answer)))
+            if token == END or length < length_max
+        ]
+        ranked = sorted(continued, key=lambda each: -each[0])
+        finished += [
+            (score / length**penalty, answer[:-1]) for score, answer in ranked[:beam] if answer[-1] == END
+        ]
+        live = [each for each in ranked if each[1][-1] != END][:beam]
+        if len(finished) >= beam or not live:
+            break
+    return max(finished, key=lambda each: each[0])[1]
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.lists(st.integers(0, 10**6), min_size=1, max_size=4),
+    st.integers(2, 6),
+    st.integers(1, 6),
+    st.integers(1, 5),
+    st.sampled_from([0.0, 0.4, 1.5]),
+)
+def test_a_batch_is_searched_like_each_input_alone(
+    inputs: list[int], classes: int, length_max: int, beam: int, penalty: float
+) -> None:
+    found = search(inputs, classes, length_max, beam, penalty)
+    table = Table(inputs, classes)
+    assert found == [beam_by_hand(table, number, length_max, beam, penalty) for number in inputs]
+
+
+@pytest.mark.parametrize("beam", [1, 2, 3])
+def test_ties_go_to_the_first_token(beam: int) -> None:
+    """Every token is as probable as the end, which has the lowest id: the empty answer ends first."""
+    table = Table([1, 2], 4, beam, flat=True)
+    assert beam_search(table, 2, END, 5, CPU, beam_size=beam, length_penalty=0.0) == [[], []]
+    last = Table([1], 3, beam, flat=True)
+    expected = [0, 0, 0] if beam < 3 else [0, 0]
+    assert beam_search(last, 1, 2, 4, CPU, beam_size=beam, length_penalty=9.0) == [expected]
+
+
+def test_a_higher_penalty_never_gives_shorter_answers() -> None:
+    lengths = [
+        sum(map(len, search(list(range(40)), 4, 6, 4, penalty))) for penalty in (0.0, 0.5, 1.0, 2.0, 4.0)
+    ]
+    assert lengths == sorted(lengths)
+    assert lengths[0] < lengths[-1]

@@ -1,0 +1,89 @@
+"""What is measured of written answers: by hand, and by a task's own score."""
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from orchestrator.plan.bench import Bench
+from orchestrator.plan.settings import System, checked
+from trainables import tasks
+from trainables.assembly import build_model
+from trainables.data.synthetic import synthetic_batch
+from trainables.heads.sequence import commonest_tokens
+from trainables.settings import Settings
+from trainables.training import writing
+from trainables.training.config import train_config
+from trainables.training.evaluate import evaluate
+from trainables.training.step import Learner
+from trainables.training.writing import measure_writing, right_answers, scores
+from trainables.types import NOT_ASKED, TaskShape
+
+RAW = {"name": "logical_inference", "form": "sequence"}
+TASK = tasks.task_config(RAW)
+SHAPE = TaskShape("sequence", 9, 7, pad_id=8, length_max=9, end_id=6, answer_length_max=8)
+MODEL = {"name": "transformer", "width": 8, "heads": 2, "layers": 1}
+UNIVERSAL = {"name": "universal", "width": 8, "heads": 2, "max_layers": 2}
+
+
+def test_scores_by_hand() -> None:
+    found = scores(TASK, [[1], [2, 3], [], [4]], [[1], [2], [], [1]])
+    assert found == {"exact_match": 0.5, "exact_match_floor": 0.5, "answer_length": 1.0}
+
+
+def score(config: Settings, hypotheses: Sequence[Any], references: Sequence[Any]) -> dict[str, float]:
+    assert config == TASK
+    return {"longer": sum(len(a) > len(b) for a, b in zip(hypotheses, references, strict=True))}
+
+
+@pytest.fixture
+def scoring(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("scoring")
+    module.__dict__.update(vars(tasks.task_module("logical_inference")) | {"score": score})
+    monkeypatch.setattr(writing, "task_module", lambda _: module)
+
+
+@pytest.mark.usefixtures("scoring")
+def test_a_task_adds_scores_of_its_own() -> None:
+    assert scores(TASK, [[1], [2, 3]], [[1], [2]])["longer"] == 1.0
+
+
+def test_right_answers_have_no_ends() -> None:
+    batch = synthetic_batch(SHAPE, 5, 9, seed=0)
+    for row, answer in zip(batch.labels, right_answers(batch), strict=True):
+        assert row.tolist()[: len(answer) + 1] == [*answer, 6]
+        assert set(row.tolist()[len(answer) + 1 :]) <= {NOT_ASKED}
+
+
+def test_greedy_answers_are_right_where_all_tokens_were_under_teacher_forcing() -> None:
+    learner = Learner(build_model(MODEL, SHAPE, seed=1), train_config({"steps": 1}), seed=1)
+    batches = [synthetic_batch(SHAPE, 6, 9, seed=0), synthetic_batch(SHAPE, 3, 4, seed=1)]
+    # Taught nothing, it is right by chance alone: ask for what it says.
+    batches[0].labels[:, 0] = 6
+    batches[0].labels[:, 1:] = NOT_ASKED
+    learner.model.readout.outer.bias.data[6] = 9.0
+    found = measure_writing(learner, batches, TASK)
+    assert found["exact_match"] == evaluate(learner, batches)["accuracy_whole"] == pytest.approx(6 / 9)
+    assert learner.model.training
+
+
+def test_floor_by_tokens_is_that_of_the_best_constant_answer_at_each_place() -> None:
+    labels = [torch.tensor([[1, 2, 6], [1, 6, -1]]), torch.tensor([[3, 6], [1, 6]])]
+    # First place 1 (3 of 4), second the end (3 of 4), third the end (1 of 1).
+    assert commonest_tokens(labels) == 7 / 9
+    learner = Learner(build_model(MODEL, SHAPE, seed=1), train_config({"steps": 1}), seed=1)
+    batch = synthetic_batch(SHAPE, 9, 9, seed=0)
+    assert evaluate(learner, [batch])["floor"] == commonest_tokens([batch.labels])
+
+
+@pytest.mark.usefixtures("scoring")
+@pytest.mark.parametrize("model", [MODEL, UNIVERSAL], ids=["transformer", "universal"])
+def test_the_planner_knows_the_metrics_and_proves_the_system(model: dict[str, Any]) -> None:
+    system = checked({"task": RAW, "model": model, "train": {"steps": 1}})
+    assert isinstance(system, System)
+    known = Bench().metrics(system)
+    assert {"valid/exact_match", "valid/accuracy", "valid/accuracy_whole", "valid/longer"} < set(known)
+    assert Bench().gradient(system).norm > 0
+    assert Bench().structure(system).flops_max > 0

@@ -1,0 +1,40 @@
+"""From inputs to written answers, with what a spec says about how they are written."""
+
+import torch
+
+from trainables.decoding.search import beam_search, greedy
+from trainables.decoding.writers import writer
+from trainables.heads.sequence import Model
+from trainables.training.config import TrainConfig
+from trainables.types import Batch, TaskShape
+
+LENGTH_MARGIN = 2
+"""Answers may become so many times as long as the longest training answer, if nothing else is said."""
+
+
+def length_max(config: TrainConfig, shape: TaskShape) -> int:
+    """Most tokens of an answer, its end included."""
+    if config.decode_length_max is not None:
+        return config.decode_length_max
+    assert shape.answer_length_max is not None
+    return LENGTH_MARGIN * shape.answer_length_max
+
+
+@torch.inference_mode()
+def answers(model: Model, batch: Batch, config: TrainConfig) -> list[list[int]]:
+    """What the model, in evaluation mode, answers to the inputs of `batch`, without ends; labels unread."""
+    most = length_max(config, model.shape)
+    encoded, memory_mask = model.encode(batch.tokens, batch.mask)
+    pen = writer(model, encoded.states, memory_mask, config.beam_size, most)
+    num_inputs, device = batch.tokens.shape[0], batch.tokens.device
+    if config.beam_size == 1:
+        return greedy(pen, num_inputs, model.end_id, most, device)
+    return beam_search(
+        pen,
+        num_inputs,
+        model.end_id,
+        most,
+        device,
+        beam_size=config.beam_size,
+        length_penalty=config.length_penalty,
+    )

@@ -1,0 +1,168 @@
+"""Greedy decoding and beam search over many inputs at once.
+
+Beam search as in the published translation runs of Tan et al., Sparse Universal Transformer, which used
+fairseq (their length penalty of 0.4 is one of its kind): the `beam_size` best unfinished hypotheses are
+extended; one that ends is finished if it is among the `beam_size` best of a step; an input is done when so
+many have finished. Of the finished ones the best has the highest log-probability / length^length_penalty, the
+end token counted, so that 0 is no penalty, and more of it favours longer answers. At `length_max` every
+hypothesis is made to end.
+
+Scores that are as far from the best one, in 32 bits, are ordered by hypothesis, then by token; of equal
+answers the one that ended first is given. So results are the same on every run.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from trainables.decoding.writers import Writer
+
+NEVER = float("-inf")
+
+
+def greedy(
+    writer: Writer, num_inputs: int, end_id: int, length_max: int, device: torch.device
+) -> list[list[int]]:
+    """The most probable next token, again and again: an answer to each input, without its end.
+
+    An answer has at most `length_max` tokens, its end included. `writer` holds one hypothesis an input; what
+    has ended leaves it.
+    """
+    answers: list[list[int]] = [[] for _ in range(num_inputs)]
+    live = list(range(num_inputs))
+    tokens = torch.full((num_inputs,), end_id, device=device)
+    for _ in range(length_max - 1):
+        _, tokens = _best(writer.next(tokens), 1)
+        tokens = tokens[:, 0]
+        written = tokens.tolist()
+        going = [place for place, token in enumerate(written) if token != end_id]
+        for place in going:
+            answers[live[place]].append(written[place])
+        if not going:
+            break
+        if len(going) < len(live):
+            live = [live[place] for place in going]
+            staying = torch.tensor(going, device=device)
+            writer.keep(staying)
+            tokens = tokens.index_select(0, staying)
+    return answers
+
+
+def beam_search(
+    writer: Writer,
+    num_inputs: int,
+    end_id: int,
+    length_max: int,
+    device: torch.device,
+    *,
+    beam_size: int,
+    length_penalty: float,
+) -> list[list[int]]:
+    """The best of the answers that were found to each input, without its end.
+
+    `writer` holds `beam_size` hypotheses an input. Limits are those of `greedy`, which beam size 1 equals.
+    """
+    beam = _Beam(num_inputs, beam_size, end_id, device)
+    for length in range(1, length_max + 1):
+        log_p = writer.next(beam.last)
+        parents = beam.extend(log_p, length, length_penalty, must_end=length == length_max)
+        if parents is None:
+            break
+        writer.reorder(parents)
+        staying = beam.leave()
+        if not beam.live:
+            break
+        if staying is not None:
+            writer.keep(staying)
+    return [answer for _, answer in beam.best]
+
+
+@dataclass
+class _Beam:
+    """The hypotheses of all inputs that are not done."""
+
+    num_inputs: int
+    size: int
+    end_id: int
+    device: torch.device
+    best: list[tuple[float, list[int]]] = field(init=False)
+    """Score and tokens of the best finished answer to each input."""
+
+    def __post_init__(self) -> None:
+        self.best = [(NEVER, [])] * self.num_inputs
+        self.live = list(range(self.num_inputs))
+        self.finished = [0] * self.num_inputs
+        rows = self.num_inputs * self.size
+        self.tokens = torch.full((rows, 1), self.end_id, device=self.device)
+        # All hypotheses of an input begin equal: only the first of them counts.
+        self.scores = torch.full((self.num_inputs, self.size), NEVER, device=self.device, dtype=torch.float64)
+        self.scores[:, 0] = 0
+
+    @property
+    def last(self) -> Int[Tensor, " R"]:
+        """The newest token of each hypothesis."""
+        return self.tokens[:, -1]
+
+    def extend(
+        self, log_p: Float[Tensor, "R C"], length: int, penalty: float, *, must_end: bool
+    ) -> Int[Tensor, " R"] | None:
+        """Take the best continuations, of answers that then have `length` tokens; whom each continues.
+
+        None if every answer has ended.
+        """
+        classes = log_p.shape[1]
+        inputs = len(self.live)
+        total = self.scores[..., None] + log_p.view(inputs, self.size, classes)
+        if must_end:
+            others = torch.arange(classes, device=log_p.device) != self.end_id
+            total = total.masked_fill(others, NEVER)
+        values, places = _best(total.flatten(1), min(2 * self.size, self.size * classes))
+        parent, token = places // classes, places % classes
+        ends = token == self.end_id
+        self._finish(values, parent, ends, float(length) ** penalty)
+        if must_end:
+            return None
+        # The first `size` that go on, in the order of their scores.
+        order = ends.to(torch.int8).argsort(dim=1, stable=True)[:, : self.size]
+        self.scores, parent, token = (each.gather(1, order) for each in (values, parent, token))
+        rows = (torch.arange(inputs, device=parent.device)[:, None] * self.size + parent).flatten()
+        self.tokens = torch.cat((self.tokens.index_select(0, rows), token.flatten()[:, None]), 1)
+        return rows
+
+    def _finish(self, values: Tensor, parent: Tensor, ends: Tensor, divisor: float) -> None:
+        """Note the answers that end among the best; `values` are their log-probabilities."""
+        counted = ends[:, : self.size] & (values[:, : self.size] > NEVER)
+        for row, rank in counted.nonzero().tolist():
+            number = self.live[row]
+            self.finished[number] += 1
+            score = float(values[row, rank]) / divisor
+            if score > self.best[number][0]:
+                hypothesis = row * self.size + int(parent[row, rank])
+                self.best[number] = score, self.tokens[hypothesis, 1:].tolist()
+
+    def leave(self) -> Int[Tensor, " K"] | None:
+        """Let go of inputs that are done; where the others were, or None if all go on."""
+        going = [place for place, number in enumerate(self.live) if self.finished[number] < self.size]
+        if len(going) == len(self.live):
+            return None
+        inputs = torch.tensor(going, device=self.device, dtype=torch.int64)
+        shape = (len(self.live), self.size, self.tokens.shape[1])
+        self.tokens = self.tokens.view(shape).index_select(0, inputs).flatten(0, 1)
+        self.scores = self.scores.index_select(0, inputs)
+        self.live = [self.live[place] for place in going]
+        return inputs
+
+
+def _best(scores: Float[Tensor, "N K"], count: int) -> tuple[Float[Tensor, "N c"], Int[Tensor, "N c"]]:
+    """The `count` highest scores of each row, in order, and where they are; of equal ones the first."""
+    # 32 bits of each score and its place make a key. As no two keys are equal, every kernel gives the same
+    # order. Near the best score 32 bits of the distance to it tell more than 32 bits of the score.
+    distance = scores - scores.amax(1, keepdim=True)
+    bits = distance.to(torch.float32).view(torch.int32)
+    rank = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits).to(torch.int64)
+    place = torch.arange(scores.shape[1], device=scores.device)
+    keys = (rank << 31) | (0x7FFFFFFF - place)
+    places = keys.topk(count, dim=1).indices
+    return scores.gather(1, places), places

@@ -1,0 +1,107 @@
+"""What comes next in answers that are being written: from a cache where a decoder has one, else all anew.
+
+A writer holds N inputs with `width` hypotheses each, side by side, all of the same length: R = N * `width`
+rows.
+"""
+
+from typing import Any, Protocol, cast
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from trainables.heads.sequence import Model
+from trainables.layers.precision import sum_dtype
+
+
+class Writer(Protocol):
+    """Hypotheses, and what may come next in each."""
+
+    def next(self, tokens: Int[Tensor, " R"]) -> Float[Tensor, "R C"]:
+        """Write one token in each row; log-probabilities of those that may follow."""
+
+    def reorder(self, rows: Int[Tensor, " R"]) -> None:
+        """Let each row continue what the row at `rows`, one of the same input, has written."""
+
+    def keep(self, inputs: Int[Tensor, " K"]) -> None:
+        """Only some inputs go on, in their order, with all their hypotheses."""
+
+
+class Cached:
+    """For decoders with `begin(memory, memory_mask, width, length_max)` and `extend(y, past)`."""
+
+    def __init__(
+        self,
+        model: Model,
+        memory: Float[Tensor, "N P D"],
+        memory_mask: Bool[Tensor, "N P"],
+        width: int,
+        length_max: int,
+    ) -> None:
+        self._model = model
+        self._decoder = cast(Any, model.decoder)
+        self._past = self._decoder.begin(memory, memory_mask, width, length_max)
+
+    def next(self, tokens: Int[Tensor, " R"]) -> Float[Tensor, "R C"]:
+        """One token's work."""
+        states, self._past = self._decoder.extend(self._model.answer(tokens[:, None])[:, 0], self._past)
+        return _log_probabilities(self._model, states)
+
+    def reorder(self, rows: Int[Tensor, " R"]) -> None:
+        """Rows of the cache are copied."""
+        self._past = self._past.reorder(rows)
+
+    def keep(self, inputs: Int[Tensor, " K"]) -> None:
+        """The rest of the cache is let go."""
+        self._past = self._past.keep(inputs)
+
+
+class Anew:
+    """For every decoder: runs it on all that has been written, for each token again."""
+
+    def __init__(
+        self, model: Model, memory: Float[Tensor, "N P D"], memory_mask: Bool[Tensor, "N P"], width: int
+    ) -> None:
+        self._model = model
+        self._memory = memory.repeat_interleave(width, 0)
+        self._memory_mask = memory_mask.repeat_interleave(width, 0)
+        self._width = width
+        self._written = torch.empty((self._memory.shape[0], 0), dtype=torch.int64, device=memory.device)
+
+    def next(self, tokens: Int[Tensor, " R"]) -> Float[Tensor, "R C"]:
+        """The work of all tokens so far."""
+        self._written = torch.cat((self._written, tokens[:, None]), 1)
+        everything = torch.ones_like(self._written, dtype=torch.bool)
+        y = self._model.answer(self._written)
+        encoded = self._model.decoder(y, everything, self._memory, self._memory_mask)
+        return _log_probabilities(self._model, encoded.pooled)
+
+    def reorder(self, rows: Int[Tensor, " R"]) -> None:
+        """Inputs stay where they are."""
+        self._written = self._written.index_select(0, rows)
+
+    def keep(self, inputs: Int[Tensor, " K"]) -> None:
+        """Inputs and what was written to them."""
+        across = torch.arange(self._width, device=inputs.device)
+        rows = (inputs[:, None] * self._width + across).flatten()
+        self._written, self._memory, self._memory_mask = (
+            each.index_select(0, rows) for each in (self._written, self._memory, self._memory_mask)
+        )
+
+
+def writer(
+    model: Model,
+    memory: Float[Tensor, "N P D"],
+    memory_mask: Bool[Tensor, "N P"],
+    width: int,
+    length_max: int,
+) -> Writer:
+    """The faster one of those that `model` can have."""
+    if hasattr(model.decoder, "extend"):
+        return Cached(model, memory, memory_mask, width, length_max)
+    return Anew(model, memory, memory_mask, width)
+
+
+def _log_probabilities(model: Model, states: Float[Tensor, "R D"]) -> Float[Tensor, "R C"]:
+    logits = model.logits(states)
+    return logits.to(sum_dtype(logits.dtype)).log_softmax(-1)

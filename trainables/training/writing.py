@@ -1,0 +1,58 @@
+"""Measuring what a model writes when nobody tells it the right beginning."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import cast
+
+import torch
+
+from trainables.decoding.answers import answers
+from trainables.heads.sequence import Model
+from trainables.settings import Settings
+from trainables.tasks import task_module, task_name
+from trainables.training.step import Learner
+from trainables.training.threads import cpu_threads
+from trainables.types import NOT_ASKED, Batch
+
+Answers = Sequence[Sequence[int]]
+Score = Callable[[Settings, Answers, Answers], Mapping[str, float]]
+
+
+@torch.inference_mode()
+def measure_writing(learner: Learner, batches: Iterable[Batch], task: Settings) -> dict[str, float]:
+    """What `scores` makes of the answers to all inputs in `batches`."""
+    hypotheses: list[list[int]] = []
+    references: list[list[int]] = []
+    model = cast(Model, learner.model)
+    model.eval()
+    with cpu_threads(learner.config.threads), learner.autocast():
+        for batch in batches:
+            hypotheses += answers(model, batch, learner.config)
+            references += right_answers(batch)
+    model.train()
+    return scores(task, hypotheses, references)
+
+
+def right_answers(batch: Batch) -> list[list[int]]:
+    """The answers in the labels of `batch`, without their ends."""
+    rows = batch.labels.tolist()
+    return [[token for token in row if token != NOT_ASKED][:-1] for row in rows]
+
+
+def scores(task: Settings, hypotheses: Answers, references: Answers) -> dict[str, float]:
+    """How good `hypotheses` are, one for each of `references`; both without ends.
+
+    `exact_match` is the share that is right to the last token, `exact_match_floor` what always giving the
+    commonest right answer would score, `answer_length` the mean number of tokens. A task's own
+    `score(config, hypotheses, references)` adds what else is usual there, e.g. BLEU.
+    """
+    pairs = [(tuple(ours), tuple(right)) for ours, right in zip(hypotheses, references, strict=True)]
+    commonest = max(Counter(right for _, right in pairs).values())
+    own: Score | None = getattr(task_module(task_name(task)), "score", None)
+    more = {} if own is None else own(task, hypotheses, references)
+    return {
+        "exact_match": sum(ours == right for ours, right in pairs) / len(pairs),
+        "exact_match_floor": commonest / len(pairs),
+        "answer_length": sum(len(ours) for ours, _ in pairs) / len(pairs),
+        **{name: float(value) for name, value in more.items()},
+    }
