@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.contracts.test_decoders import LENGTH, SHAPE, WRITING, build, every_decoder, full
+from tests.contracts.test_decoders import LENGTH, SHAPE, WRITING, build, full
 from trainables import catalog
 from trainables.assembly import model_config
 from trainables.data.synthetic import synthetic_batch
@@ -20,6 +20,7 @@ CACHING = {
     for label, raw in WRITING.items()
     if hasattr(catalog.load("models", raw["name"]).Decoder, "extend")
 }
+every_cache = pytest.mark.parametrize("raw", CACHING.values(), ids=CACHING)
 
 
 def settings(**more: Any) -> TrainConfig:
@@ -39,7 +40,7 @@ def undecided(raw: dict[str, Any]) -> Any:
     return model
 
 
-@pytest.mark.parametrize("raw", CACHING.values(), ids=CACHING)
+@every_cache
 def test_a_token_at_a_time_gives_the_states_of_the_whole(raw: dict[str, Any]) -> None:
     """With hypotheses that change places and inputs that leave on the way."""
     decoder = build(raw).eval().decoder
@@ -61,7 +62,7 @@ def test_a_token_at_a_time_gives_the_states_of_the_whole(raw: dict[str, Any]) ->
                 written, source = written[stay], source[stay]
 
 
-@every_decoder
+@every_cache
 @pytest.mark.parametrize("beam_size", [1, 3])
 def test_decoding_from_a_cache_is_decoding_anew(
     raw: dict[str, Any], beam_size: int, monkeypatch: pytest.MonkeyPatch
