@@ -46,7 +46,7 @@ class _Additive(torch.autograd.Function):
         whole, first = ctx.saved_tensors
         (grad,) = grads
         there = (grad * first).sum(-1, keepdim=True)
-        return ((grad - there) * whole).sum(-2)
+        return torch.sum((grad - there) * whole, -2)
 
 
 def neighbours(
