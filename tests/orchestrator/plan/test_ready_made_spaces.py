@@ -10,6 +10,12 @@ MODELS = {
     "crvnn": {"name": "crvnn", "width": 16},
     "gutlb": {"name": "gutlb", "width": 16, "heads": 2},
     "ndr": {"name": "ndr", "width": 16, "heads": 2, "layers": 6},
+    "sut": {
+        "name": "sut",
+        "width": 16,
+        "attention": {"heads": 1, "head_width": 4},
+        "feedforward": {"width": 8},
+    },
     "tlb": {"name": "tlb", "width": 16, "heads": 2},
     "transformer": {"name": "transformer", "width": 16, "heads": 2},
     "universal": {"name": "universal", "width": 16, "heads": 2},
@@ -18,7 +24,8 @@ MADE_FOR = {
     "chunking": ("tlb", "gutlb"),
     "composing": ("crvnn",),
     "depth": ("universal", "gutlb"),
-    "halting": ("universal", "gutlb"),
+    "experts": ("sut",),
+    "halting": ("universal", "gutlb", "sut"),
     "optimiser": ("transformer",),
     "routing": ("ndr",),
 }

@@ -1,0 +1,36 @@
+"""Sparse mixtures: how many experts there are, how many a token needs, and how far positions reach.
+
+Source: Tan et al., "Sparse Universal Transformer", section 4, and the scripts of its released code: 24 or 48
+experts for translation, 12 for logical inference, 4 of them active in all; windows of 64 and 1. The number of
+active experts sets what a token costs, the number of all experts only the memory.
+"""
+
+from search_spaces.dimensions import Choice, Constraint, Dimension, Int, Space
+
+_EXPERTS = "Sparse Universal Transformer, section 4 and its scripts: logic, translation (base and big)"
+_WINDOW = "Sparse Universal Transformer, section 4: logic and translation"
+_LIMITS = (
+    Constraint("model.attention.active", "<=", "model.attention.experts"),
+    Constraint("model.feedforward.active", "<=", "model.feedforward.experts"),
+)
+
+published = Space(
+    (
+        Dimension("model.attention.experts", Choice((12, 24, 48)), source=_EXPERTS),
+        Dimension("model.feedforward.experts", Choice((12, 24, 48)), source=_EXPERTS),
+        Dimension("model.attention.active", Choice((4,)), source=_EXPERTS),
+        Dimension("model.feedforward.active", Choice((4,)), source=_EXPERTS),
+        Dimension("model.attention.window", Choice((1, 64)), source=_WINDOW),
+    ),
+    _LIMITS,
+)
+wide = Space(
+    (
+        Dimension("model.attention.experts", Int(1, 64, log=True), source="one, which is dense, to big"),
+        Dimension("model.feedforward.experts", Int(1, 64, log=True), source="one, which is dense, to big"),
+        Dimension("model.attention.active", Int(1, 8), source="to twice the published number"),
+        Dimension("model.feedforward.active", Int(1, 8), source="to twice the published number"),
+        Dimension("model.attention.window", Int(0, 64), source="no positions to the published window"),
+    ),
+    _LIMITS,
+)

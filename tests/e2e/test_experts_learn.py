@@ -1,0 +1,82 @@
+"""The Sparse Universal Transformer fits logical inference, and halts earlier when told to after training."""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trainables.assembly import build_model
+from trainables.data.split import Split, content_hash
+from trainables.tasks import logical_inference
+from trainables.training.config import train_config
+from trainables.training.evaluate import evaluate
+from trainables.training.step import Learner, one_step
+from trainables.types import Batch
+
+CONFIG = logical_inference.Config.model_validate({"pairs": 10_000})
+SHAPE = logical_inference.shape(CONFIG)
+SUT: dict[str, Any] = {
+    "name": "sut",
+    "width": 32,
+    "dropout": 0.0,
+    "attention_dropout": 0.0,
+    "gating_dropout": 0.0,
+    "attention": {"experts": 4, "active": 2, "heads": 2, "head_width": 8, "window": 1},
+    "feedforward": {"experts": 4, "active": 2, "width": 32},
+}
+SYSTEMS: dict[str, dict[str, Any]] = {
+    "sut": {},
+    "sut.switch": {"balance": "switch"},
+    "sut.no_halting": {"halt": None},
+}
+
+
+@cache
+def pairs() -> Split:
+    table = logical_inference.build(CONFIG, "train")
+    return Split(table, SHAPE.pad_id, content_hash(table))
+
+
+def learner(raw: dict[str, Any], **train: Any) -> Learner:
+    settings = {"steps": 1000, "lr": 3e-3, "weight_decay": 0.0, "auxiliary_weight": 0.01}
+    return Learner(build_model(SUT | raw, SHAPE, seed=1), train_config(settings | train), seed=1)
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_small_batch_is_learnt_by_heart(system: str) -> None:
+    examples, steps = 16, 100
+    batch = pairs().batch(np.arange(examples))
+    student = learner(SYSTEMS[system] | {"max_layers": 4}, batch_size=examples)
+    for step in range(steps):
+        result = one_step(student, batch, step)
+        if result.hits == examples:
+            break
+    assert result.hits == examples, f"{int(result.hits)} of {examples} after {steps} steps"
+
+
+def reread(student: Learner, threshold: float, batch: Batch) -> dict[str, float]:
+    """The trained weights under another threshold."""
+    other = learner({"halt": {"threshold": threshold}})
+    other.model.load_state_dict(student.model.state_dict())
+    return evaluate(other, [batch])
+
+
+@pytest.mark.slow
+def test_a_lower_threshold_after_training_saves_steps() -> None:
+    """Down to one half it costs next to nothing: halting was paid for in training."""
+    examples, steps = 32, 80
+    batch = pairs().batch(np.arange(examples))
+    student = learner({}, batch_size=examples, ponder_weight=0.002)
+    for step in range(steps):
+        one_step(student, batch, step)
+    thresholds = [number / 10 for number in range(1, 10)]
+    swept = [reread(student, threshold, batch) for threshold in (*thresholds, 0.999)]
+    saved = [each["saved"] for each in swept]
+    assert saved == sorted(saved, reverse=True)
+    assert saved[0] > saved[-1] + 0.2
+    trained = swept[-1]["accuracy"]
+    assert trained > 0.9
+    for threshold, each in zip(thresholds, swept, strict=False):
+        if threshold >= 0.5:
+            assert each["accuracy"] > trained - 0.05
