@@ -33,6 +33,8 @@ from trainables.types import TaskShape
 VERSION = 1
 WEIGHTS = (2989, 5870, 1140)
 """Of red, green and blue, in ten-thousandths."""
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+"""What the pictures show, in the order of the labels."""
 SPLITS = ("train", "valid", "test")
 
 
@@ -47,7 +49,12 @@ class Config(Settings):
 
 def shape(config: Config) -> TaskShape:  # noqa: ARG001 the same for all settings
     """Ten classes of 1,024 grey levels."""
-    return image_shape(files.CLASSES)
+    return image_shape(len(CLASSES))
+
+
+def label_names(config: Config) -> tuple[str, ...]:  # noqa: ARG001 the same for all settings
+    """What the pictures show."""
+    return CLASSES
 
 
 def splits(config: Config) -> tuple[SplitInfo, ...]:  # noqa: ARG001 the same for all settings

@@ -68,6 +68,11 @@ def shape(config: Config) -> TaskShape:
     )
 
 
+def label_names(config: Config) -> tuple[str, ...]:  # noqa: ARG001 the same for all settings
+    """Whether one paper cites the other."""
+    return ("apart", "together")
+
+
 def splits(config: Config) -> tuple[SplitInfo, ...]:
     """train, valid and test."""
     lengths = 3, 2 * config.length_max + 1

@@ -77,6 +77,11 @@ def shape(config: Config) -> TaskShape:
     )
 
 
+def label_names(config: Config) -> tuple[str, ...]:  # noqa: ARG001 the same for all settings
+    """What the folders of the reviews are called."""
+    return OPINIONS
+
+
 def splits(config: Config) -> tuple[SplitInfo, ...]:
     """train, valid and test."""
     lengths = 1, config.length_max

@@ -78,6 +78,11 @@ def shape(config: Config) -> TaskShape:  # noqa: ARG001 the same for all setting
     return image_shape(2)
 
 
+def label_names(config: Config) -> tuple[str, ...]:  # noqa: ARG001 the same for all settings
+    """Whether the marked ends belong to one contour."""
+    return ("apart", "together")
+
+
 def splits(config: Config) -> tuple[SplitInfo, ...]:
     """train, valid, test: all of one law."""
     return (

@@ -17,7 +17,7 @@ from tests.oracles import lra_image_solver, lra_retrieval_solver, lra_text_solve
 from trainables.data import files
 from trainables.data.split import Split, content_hash
 from trainables.data.store import open_split, split_path
-from trainables.tasks import lra_image, lra_retrieval, lra_text, task_config, task_module
+from trainables.tasks import label_names, lra_image, lra_retrieval, lra_text, task_config, task_module
 from trainables.tasks._cifar_files import read
 
 
@@ -380,3 +380,10 @@ def test_large_files_are_read_line_by_line(papers: Path) -> None:
 def test_texts_are_read_as_a_person_would() -> None:
     assert lra_text.decode([ord(letter) + 1 for letter in "fine"]) == "fine"
     assert lra_text.decode([0xC3 + 1, 0xA4 + 1]) == "ä"
+
+
+@pytest.mark.parametrize("name", [*MISSING, "pathfinder"])
+def test_every_class_has_a_name(name: str) -> None:
+    config = task_config({"name": name})
+    assert len(set(label_names(config))) == task_module(name).shape(config).num_classes
+    assert not any(each.isdecimal() for each in label_names(config))
