@@ -75,7 +75,10 @@ def as_plain(each: Shown) -> dict[str, Any]:
         "labels": facts.labels,
         "floor": facts.floor,
         "padding": {"batch_size": _batch_size(each)} | facts.padding,
-        "shown": [asdict(example) for example in each.examples],
+        "shown": [
+            {"text": example.text, "answer": example.answer, "length": example.length}
+            for example in each.examples
+        ],
     }
 
 
@@ -97,7 +100,7 @@ def render(found: Sequence[Shown]) -> "Iterator[RenderableType]":
             yield Text(f"answers {answers.min()} {sparkline(answers)} {answers.max()}")
         yield Text(f"labels  {label_words(each.facts.labels)}")
         for example in each.examples:
-            yield Text(f"{cut(example.text)}\n  = {cut(example.answer)}")
+            yield Text(f"{example.picture or cut(example.text)}\n  = {cut(example.answer)}")
 
 
 def _heading(each: Shown) -> str:

@@ -9,7 +9,7 @@ from trainables.data.order import Bucketed, TokenBatches, batch_indices, evaluat
 from trainables.data.protocol import Role
 from trainables.data.split import Split
 from trainables.settings import Settings
-from trainables.tasks import decode, label_names, shape
+from trainables.tasks import decode, label_names, picture, shape
 from trainables.types import NOT_ASKED, Batch
 
 POOL_BATCHES = 32
@@ -42,6 +42,8 @@ class Example:
     answer: str
     length: int
     """Tokens of the input."""
+    picture: str = ""
+    """The input as a drawing of several lines, of tasks of pictures."""
 
 
 def of_split(
@@ -99,7 +101,8 @@ def examples(batch: Batch, config: Settings) -> Iterator[Example]:
             )
         else:
             text = decode(config, tokens)
-        yield Example(text, _answer(labels, names, shape(config).end_id), length)
+        answer = _answer(labels, names, shape(config).end_id)
+        yield Example(text, answer, length, picture(config, tokens))
 
 
 def _answer(labels: int | list[int], names: tuple[str, ...], end_id: int | None) -> str:

@@ -64,6 +64,15 @@ def decode(config: Settings, tokens: Sequence[int]) -> str:
     return written(tokens, config) if own_words else written(tokens)
 
 
+def picture(config: Settings, tokens: Sequence[int]) -> str:
+    """One input as a drawing of several lines; empty for tasks that are no pictures.
+
+    A task of pictures has a function `picture(tokens)`.
+    """
+    drawn: Callable[[Sequence[int]], str] | None = getattr(task_module(task_name(config)), "picture", None)
+    return "" if drawn is None else drawn(tokens)
+
+
 def source_digest(module: TaskModule, config: Settings) -> str | None:
     """Hash of the files that the task reads, None for one that is generated.
 

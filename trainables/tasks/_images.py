@@ -10,6 +10,7 @@ from trainables.types import TaskShape
 SIDE = 32
 PIXELS = SIDE * SIDE
 LEVELS = 256
+SHADES = " .:-=+*#%@"
 PAD = LEVELS
 """Grey levels are their own ids. In the released code of the papers padding has the id of black."""
 
@@ -26,6 +27,12 @@ def image_table(images: np.ndarray, labels: np.ndarray) -> pa.Table:
     offsets = np.arange(len(labels) + 1, dtype=np.int64) * PIXELS
     tokens = pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(images.reshape(-1)))
     return pa.table({"tokens": tokens, "label": pa.array(labels.astype(np.int16))})
+
+
+def picture(tokens: Sequence[int]) -> str:
+    """The same for the eye: a line a row, two characters a pixel, the more ink the brighter."""
+    inks = [SHADES[token * len(SHADES) // LEVELS] * 2 for token in tokens]
+    return "\n".join("".join(inks[start : start + SIDE]) for start in range(0, len(inks), SIDE))
 
 
 def decode(tokens: Sequence[int]) -> str:

@@ -22,6 +22,7 @@ VERSION = 1
 SIDE = 8
 LEVELS = 17
 """Grey levels 0 .. 16 are their own token ids."""
+SHADES = " .:-=+*#%@"
 PAD = LEVELS
 CLASSES = 10
 IMAGES = 1797
@@ -74,6 +75,12 @@ def build(config: Config, split: str) -> pa.Table:
     offsets = np.arange(len(chosen) + 1, dtype=np.int64) * SIDE * SIDE
     tokens = pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(pixels[chosen].reshape(-1)))
     return pa.table({"tokens": tokens, "label": pa.array(labels[chosen])})
+
+
+def picture(tokens: Sequence[int]) -> str:
+    """The same for the eye: a line a row, two characters a pixel, the more ink the darker."""
+    inks = [SHADES[token * len(SHADES) // LEVELS] * 2 for token in tokens]
+    return "\n".join("".join(inks[start : start + SIDE]) for start in range(0, len(inks), SIDE))
 
 
 def decode(tokens: Sequence[int]) -> str:

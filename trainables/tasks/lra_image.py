@@ -27,6 +27,7 @@ from trainables.tasks._images import (
     decode,  # noqa: F401 every task has one
     image_shape,
     image_table,
+    picture,  # noqa: F401 for who looks at examples
 )
 from trainables.types import TaskShape
 

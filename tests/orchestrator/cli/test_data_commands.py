@@ -227,6 +227,11 @@ class TestShow:
         assert "labels  s0: " in told.out
         assert (tmp_path / "f.png").exists()
 
+    def test_pictures_are_drawn(self, haltsweep):
+        told = haltsweep("data", "show", "digits", "--split", "valid", "--examples", "1")
+        (drawn,) = re.findall(r"((?:^[ .:=+*#%@-]{16}\n){8})  = \d$", told.out, re.MULTILINE)
+        assert {line[0::2] == line[1::2] for line in drawn.splitlines()} == {True}
+
     def test_a_streamed_split_shows_a_batch(self, haltsweep):
         told = haltsweep("data", "show", "algorithms", "--split", "train")
         assert f"algorithms/train, a batch of 512 drawn for step {STEPS_UNKNOWN - 1:,} of seed 0" in told.out
