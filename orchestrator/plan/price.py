@@ -67,7 +67,11 @@ def _rows(system: System) -> int:
 def _checkpoint(system: System, structure: Structure) -> int:
     """Weights, the optimiser's moments, and what is kept of best weights so far, slow and average ones."""
     train = system.train
-    kept = (train.select == "best") + (train.optimizer == "ranger") + (train.ema is not None)
+    kept = (
+        train.average_best * (train.select == "best")
+        + (train.optimizer == "ranger")
+        + (train.ema is not None)
+    )
     copies = 1 + ADAM_MOMENTS + kept
     return copies * BYTES * structure.parameters
 

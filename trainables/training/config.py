@@ -76,6 +76,9 @@ class TrainConfig(Settings):
     always measured."""
     select: Literal["best", "last"] = "best"
     """Weights the test splits are read with: those of the best valid/accuracy, or the last."""
+    average_best: PositiveInt = 1
+    """Of how many of the best validations the mean of the weights is taken in the end; only where `select` is
+    `best`."""
     patience: NonNegativeInt | None = None
     """Validations without a better valid/accuracy that are let pass; one more ends the training. Null: none
     does."""
@@ -113,6 +116,11 @@ class TrainConfig(Settings):
         if self.batch_tokens is not None and self.order != "bucketed":
             raise ValueError(
                 f"batch_tokens needs order 'bucketed', got {self.order!r}: set it or give batch_size instead"
+            )
+        if self.average_best > 1 and self.select != "best":
+            raise ValueError(
+                f"average_best needs select 'best', got average_best={self.average_best} and "
+                f"select={self.select!r}: drop it or change what is selected"
             )
         if self.warmup_steps > self.steps:
             raise ValueError(

@@ -5,7 +5,7 @@ the weights, their moving average, the optimiser's moments, the best weights so 
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from trainables.checkpoint import (
     write_json,
     write_tensors,
 )
+from trainables.training.shelf import Kept, read_shelf, write_shelf
 from trainables.training.step import Learner
 
 FORMAT = 1
@@ -62,7 +63,10 @@ class State:
     """Settings and seed, JSON values: a checkpoint continues only under the same ones."""
     progress: Progress
     best: dict[str, Tensor] | None = None
-    """Copy of the best weights; None before the first validation, or where the last ones are reported."""
+    """Copy of the best weights, or the mean of several; None before there are any, or where the last ones are
+    reported."""
+    shelf: list[Kept] = field(default_factory=list)
+    """The best weights so far, where the mean of several is selected at the end."""
 
     @property
     def selected(self) -> dict[str, Tensor] | None:
@@ -83,6 +87,7 @@ class State:
             "identity": self.identity,
             "progress": asdict(self.progress),
             "scaler": self.learner.scaler.state_dict(),
+            "shelf": write_shelf(self.shelf, folder),
         }
         write_json(folder / STATE, scalars)
 
@@ -97,6 +102,7 @@ class State:
             _load_moments(self.learner, read_tensors(folder / OPTIMIZER))
         self.learner.scaler.load_state_dict(scalars["scaler"])
         self.best = _best(folder, self.learner.device)
+        self.shelf = read_shelf(scalars.get("shelf", ()), folder, self.learner.device)
         if self._follows:
             _load_average(self.learner, read_tensors(folder / AVERAGE))
 

@@ -1,6 +1,7 @@
 """Training and re-evaluating one trial, from one report to the next."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
@@ -14,6 +15,7 @@ from trainables.training.config import train_config
 from trainables.training.evaluate import evaluate
 from trainables.training.interval import Interval
 from trainables.training.schedule import learning_rate
+from trainables.training.shelf import Kept, mean, ranked
 from trainables.training.sources import VALID, Sources
 from trainables.training.state import Progress, State, read_selected
 from trainables.training.step import Learner, one_step
@@ -83,6 +85,7 @@ class Training:
         exhausted = config.patience is not None and progress.stale > config.patience
         progress.finished = progress.step == config.steps or exhausted
         if progress.finished and self._job.phase == "confirm":
+            self._average_best()
             with holding(self._state.learner.model, self._state.selected):
                 metrics |= self._measure_tests()
             metrics["model/selected_step"] = float(self._selected_step)
@@ -121,15 +124,36 @@ class Training:
         return metrics
 
     def _choose(self, accuracy: float) -> None:
-        """Remember the weights if they are the best so far."""
+        """Remember the weights if they are the best so far, or among the best that are averaged."""
         progress = self._state.progress
+        if self._config.average_best > 1 and self._job.phase == "confirm":
+            self._shelve(Kept(accuracy, progress.step, weights(self._state.learner.model)))
         if progress.best_accuracy is not None and accuracy <= progress.best_accuracy + MIN_IMPROVEMENT:
             progress.stale += 1
             self._halve_rate_if_stale()
             return
         progress.best_accuracy, progress.best_step, progress.stale = accuracy, progress.step, 0
-        if self._config.select == "best" and self._job.phase == "confirm":
+        if self._keeps_one:
             self._state.best = copied(weights(self._state.learner.model))
+
+    @property
+    def _keeps_one(self) -> bool:
+        config = self._config
+        return config.select == "best" and config.average_best == 1 and self._job.phase == "confirm"
+
+    def _shelve(self, new: Kept) -> None:
+        """Keep a copy of the weights while they are among the best."""
+        state = self._state
+        state.shelf = ranked([*state.shelf, new], self._config.average_best)
+        if new in state.shelf:
+            state.shelf[-1] = replace(new, weights=copied(new.weights))
+
+    def _average_best(self) -> None:
+        """Select the mean of the best weights, if several were kept."""
+        state = self._state
+        if state.shelf:
+            state.best, state.progress.best_step = mean(state.shelf), state.shelf[-1].step
+            state.shelf = []
 
     def _halve_rate_if_stale(self) -> None:
         progress, patience = self._state.progress, self._config.halve_after
