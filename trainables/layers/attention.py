@@ -1,8 +1,8 @@
 """The one seam to attention kernels; layout (batch, tokens, heads, head width) on every side of it.
 
 `math` is the explicit product, `sdpa` PyTorch's fused kernels, `flash` flash-attn's variable-length kernel on
-tokens without padding. `auto` takes `flash` where it can run (installed, CUDA, 16-bit tensors) and `sdpa`
-elsewhere.
+tokens without padding: that of version 2, or of its successor `flash_attn.cute`, which cannot drop weights.
+`auto` takes `flash` where it can run (installed, CUDA, 16-bit tensors) and `sdpa` elsewhere.
 
 Dropout of attention weights: on a CPU the keyed masks of `layers.dropout`, through `math`. On CUDA the fused
 kernels draw their own masks from a generator seeded with the same key: deterministic, but a function of the
@@ -12,7 +12,7 @@ exactly.
 
 import importlib
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -34,6 +34,10 @@ GAPS = (
     " choose auto or sdpa, or early_exit: batch"
 )
 BIASED = "flash-attn cannot add to logits what relative positions find; choose auto, sdpa or math"
+NO_DROPOUT = (
+    "flash_attn.cute cannot drop attention weights; set attention_dropout: 0, install flash-attn 2,"
+    " or choose auto or sdpa"
+)
 
 
 @dataclass(frozen=True)
@@ -125,6 +129,8 @@ def choose(
         return "math"
     if backend in ("auto", "flash"):
         fault = BIASED if biased else flash_fault(q.device, q.dtype) if whole else GAPS
+        if fault is None and dropping and not _kernel().drops:
+            fault = NO_DROPOUT
         if fault is None:
             return "flash"
         if backend == "flash":
@@ -204,9 +210,9 @@ def _flash(
     causal: bool = False,
 ) -> Tensor:
     queries, keys = packings
-    kernel = importlib.import_module("flash_attn").flash_attn_varlen_func
+    kernel = _kernel()
     with _kernel_stream(drop):
-        out: Tensor = kernel(
+        out: Tensor | tuple[Tensor, ...] = kernel.run(
             q,
             k,
             v,
@@ -214,10 +220,28 @@ def _flash(
             cu_seqlens_k=keys.starts.to(torch.int32),
             max_seqlen_q=queries.width,
             max_seqlen_k=keys.width,
-            dropout_p=0.0 if drop is None else drop.rate,
             causal=causal,
+            **({} if drop is None else {"dropout_p": drop.rate}),
         )
-    return out
+    # The newer package gives the logarithms of the sums too.
+    return out if isinstance(out, Tensor) else out[0]
+
+
+@dataclass(frozen=True)
+class _Kernel:
+    """flash-attn's kernel for rows of different lengths."""
+
+    run: Callable[..., Tensor | tuple[Tensor, ...]]
+    drops: bool
+    """Whether it can drop weights."""
+
+
+def _kernel() -> _Kernel:
+    """Version 2 has it at its top; `flash_attn.cute`, which can be installed without it, below."""
+    run = getattr(importlib.import_module("flash_attn"), "flash_attn_varlen_func", None)
+    if run is not None:
+        return _Kernel(run, drops=True)
+    return _Kernel(importlib.import_module("flash_attn.cute").flash_attn_varlen_func, drops=False)
 
 
 @contextmanager

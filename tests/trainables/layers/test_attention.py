@@ -203,6 +203,28 @@ def test_flash_gets_tokens_without_padding(monkeypatch: pytest.MonkeyPatch) -> N
     torch.testing.assert_close(attend(q, k, v, backend="flash"), attend(q, k, v, backend="math"))
 
 
+def cute(q: Tensor, k: Tensor, v: Tensor, **named: Any) -> tuple[Tensor, Tensor]:
+    """What the kernel of `flash_attn.cute` takes and gives: no dropout, and sums beside the outputs."""
+    assert "dropout_p" not in named
+    return varlen(q, k, v, **named), q[..., 0]
+
+
+def test_the_newer_flash_package_is_found_below_the_older_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Installed by itself it has nothing at the top of `flash_attn`."""
+    below = ModuleType("flash_attn.cute")
+    below.flash_attn_varlen_func = cute  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "flash_attn", ModuleType("flash_attn"))
+    monkeypatch.setitem(sys.modules, "flash_attn.cute", below)
+    monkeypatch.setattr(attention, "flash_fault", lambda device, dtype: None)
+    (q, k, v), (queries, keys) = tensors(), packings()
+    packed = attend_packed(queries.unpad(q), keys.unpad(k), keys.unpad(v), queries, keys, backend="flash")
+    torch.testing.assert_close(packed, torch.stack(by_loops(q, k, v)))
+    assert choose("auto", q, dropping=False) == "flash"
+    assert choose("auto", q, dropping=True) == "math"
+    with pytest.raises(ValueError, match=r"flash_attn.cute cannot drop .* set attention_dropout: 0, install"):
+        choose("flash", q, dropping=True)
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("backend", ["auto", "sdpa"])

@@ -1,0 +1,111 @@
+"""Whatever the shapes, thresholds and arms: leaving a batch early changes nothing but the work."""
+
+from typing import Any
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.contracts.test_models import SHAPE, assert_same, batch, train
+from trainables.assembly import build_model
+
+AT_ONCE = 1e-6
+"""A threshold that the first halting probability reaches."""
+lengths = st.lists(st.integers(1, 8), min_size=1, max_size=5)
+thresholds = st.sampled_from((AT_ONCE, 0.3, 0.6, 0.9, 0.999, 1.0))
+
+
+@st.composite
+def universal(draw: st.DrawFn) -> dict[str, Any]:
+    """Any arm of the universal family, alone or in chunks."""
+    halt = {
+        "unit": draw(st.sampled_from(("sequence", "token"))),
+        "transition": draw(st.booleans()),
+        "threshold": draw(thresholds),
+        "origin": draw(st.sampled_from((0, 1))),
+        "rule": draw(st.sampled_from(("undo", "prefix"))),
+    }
+    raw = {
+        "name": draw(st.sampled_from(("universal", "gutlb"))),
+        "width": 4,
+        "heads": draw(st.sampled_from((1, 2))),
+        "max_layers": draw(st.integers(1, 4)),
+        "gate": draw(st.booleans()),
+        "kv": draw(st.sampled_from(("auto", "states", "mixture"))),
+        "causal": draw(st.booleans()),
+        "halt": halt,
+    }
+    if raw["name"] == "gutlb":
+        raw |= {"chunk": {"size": draw(st.integers(1, 9))}, "memory": {"slots": draw(st.integers(1, 3))}}
+    elif raw["causal"]:
+        raw |= {"pooling": draw(st.sampled_from(("mean", "end")))}
+    return raw
+
+
+@st.composite
+def composing(draw: st.DrawFn) -> dict[str, Any]:
+    """Any latent arm of the continuous recursive network that halts."""
+    return {
+        "name": "crvnn",
+        "width": 4,
+        "cell_width": 5,
+        "retriever": draw(st.sampled_from(("additive", "product"))),
+        "window": draw(st.sampled_from((1, 3, 5))),
+        "modulated": draw(st.booleans()),
+        "halt": {
+            "threshold": draw(st.sampled_from((AT_ONCE, 0.1, 0.5, 0.9))),
+            "penalty": draw(st.booleans()),
+        },
+    }
+
+
+def check(raw: dict[str, Any], sizes: list[int], seed: int, liveliness: float) -> None:
+    results = {}
+    for mode in ("none", "batch", "compact"):
+        model = build_model(raw | {"early_exit": mode}, SHAPE, seed).double()
+        for name, parameter in model.named_parameters():
+            if name.endswith(("halt.outer.weight", "scorer.outer.weight")):
+                parameter.data.mul_(liveliness)
+        results[mode] = train(model, batch(sizes), step=seed)
+    output, gradients = results["none"]
+    for mode in ("batch", "compact"):
+        other, other_gradients = results[mode]
+        torch.testing.assert_close(other.loss, output.loss)
+        assert_same(other.encoded, output.encoded, without=("computed",))
+        assert (other.encoded.computed <= output.encoded.computed + 1e-9).all()
+        # Where nothing was run on anything, a parameter has no gradient instead of a zero one.
+        for name, gradient in gradients.items():
+            torch.testing.assert_close(other_gradients.get(name, torch.zeros_like(gradient)), gradient)
+        assert other_gradients.keys() <= gradients.keys()
+
+
+@settings(max_examples=12)
+@given(raw=universal(), sizes=lengths, seed=st.integers(0, 99), liveliness=st.sampled_from((1.0, 20.0)))
+def test_recursion_over_depth(raw: dict[str, Any], sizes: list[int], seed: int, liveliness: float) -> None:
+    check(raw, sizes, seed, liveliness)
+
+
+@settings(max_examples=6)
+@given(raw=composing(), sizes=lengths, seed=st.integers(0, 99), liveliness=st.sampled_from((1.0, 20.0)))
+def test_composition(raw: dict[str, Any], sizes: list[int], seed: int, liveliness: float) -> None:
+    check(raw, sizes, seed, liveliness)
+
+
+@given(sizes=lengths, token=st.booleans(), causal=st.booleans())
+@settings(max_examples=10)
+def test_a_threshold_reached_at_once_undoes_the_first_step(
+    sizes: list[int], token: bool, causal: bool
+) -> None:
+    """No layer is kept: what comes out are the embeddings, in every row however short."""
+    halt = {"unit": "token" if token else "sequence", "threshold": AT_ONCE}
+    raw = {"name": "universal", "width": 4, "heads": 1, "max_layers": 3, "causal": causal, "halt": halt}
+    model = build_model(raw, SHAPE, 1).double().eval()
+    given_batch = batch(sizes)
+    encoded = model(given_batch).encoded
+    assert encoded.depth.tolist() == [0.0] * len(sizes)
+    assert encoded.computed.tolist() == [1.0] * len(sizes)
+    assert encoded.ponder.tolist() == [0.0] * len(sizes)
+    embeddings = torch.nn.functional.embedding(given_batch.tokens, model.embedding())
+    first = 0 if causal else 1
+    for row, size in enumerate(sizes):
+        torch.testing.assert_close(encoded.states[row, first : first + size], embeddings[row, :size])
