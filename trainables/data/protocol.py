@@ -53,7 +53,8 @@ class TaskModule(Protocol):
 
         Deterministic from `config` alone, independent of which other splits were built; no example of the
         train split occurs in a test split. Randomness comes from `trainables.streams`, through raw
-        generator output, since NumPy promises only that to be the same in every version.
+        generator output, since NumPy promises only that to be the same in every version. What takes seconds
+        tells how far it is (`trainables.data.progress`).
         """
 
     # A task of written answers may have `score(config, hypotheses, references) -> Mapping[str, float]`, of

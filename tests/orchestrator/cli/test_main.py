@@ -25,7 +25,7 @@ def test_help_lists_every_command(haltsweep):
     assert set(COMMANDS) == ISSUED
     for name in {name.split()[0] for name in COMMANDS}:
         assert re.search(rf"^│ {name} +[A-Z]", told.out, re.MULTILINE)
-    assert "Exit codes: 0 done, 1 some trial failed, 2 bad input, 130 interrupted." in told.out
+    assert "Exit codes: 0 done, 1 something failed, 2 bad input, 130 interrupted." in told.out
 
 
 def test_without_a_command_help_is_shown(haltsweep):
