@@ -113,6 +113,16 @@ def test_addition_needs_one_loop_more_than_digits() -> None:
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
+def test_a_shape_knows_the_most_steps_of_any_split(problem: Any) -> None:
+    config = task.Config(problem=problem, carry_step=problem == "addition", test_examples=60)
+    longest = max(config.test_lengths or PROBLEMS[problem].test_lengths)
+    steps = task.build(config, f"length-{longest}")["steps"].to_pylist()
+    assert max(steps) == task.shape(config).steps_max
+    trained = task.Config(problem=problem, length_max=70, test_lengths=[])
+    assert task.shape(trained).steps_max == 70 * (2 if problem == "multiplication" else 1)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
 @pytest.mark.parametrize("pause_tokens", [0, 2])
 def test_forms_ask_the_same_of_the_same_queries(problem: str, pause_tokens: int) -> None:
     full, plain = drawn(problem=problem, pause_tokens=pause_tokens), drawn(problem=problem)
