@@ -205,32 +205,40 @@ class Encoder(nn.Module):
 
     def _told(self, inputs: Float[Tensor, "M D"], packing: Packing, guide: Guide | None) -> Ran:
         """Each row after the loops that are set, or that the task tells."""
-        fixed, mode = self.config.loops, self.config.early_exit
-        if fixed != "task":
-            steps, ends = torch.full_like(packing.counts, fixed), [fixed]
-            bound = fixed
-        else:
-            steps = _steps_of(guide)
-            ends = sorted(set(steps.tolist()))
-            bound = self.config.max_loops
-            if ends[0] < 1 or ends[-1] > bound:
-                raise ValueError(
-                    f"steps of a sample must be from 1 to max_loops, got {ends[0]} to {ends[-1]} and "
-                    f"max_loops={bound}; raise model.max_loops"
-                )
+        steps, ends, bound = self._counted(packing, guide)
+        compact = self.config.early_exit == "compact" or len(ends) == 1
         live, done, left = Live.begin(inputs, packing, steps), 0, []
         for end in ends:
             live, done = self._advance(live, done, end), end
-            last = end == ends[-1]
-            left.append(live if last and mode == "compact" else live.select(live.steps == end))
-            if mode == "compact" and not last:
-                live = live.select(live.steps != end)
-        if mode == "none":
+            if compact and end == ends[-1]:
+                left.append(live)
+                break
+            left.append(live.select(live.steps == end))
+            live = live.select(live.steps != end) if compact else live
+        if self.config.early_exit == "none":
             self._advance(live, done, bound)
         source = torch.cat([part.source for part in left])
         states = put(torch.cat([part.states for part in left]), source, inputs.shape[0])
-        run = {"batch": ends[-1], "none": bound}
-        return Ran(self._normed(states), steps, run.get(mode, steps), bound)
+        run = {"batch": done, "none": bound}.get(self.config.early_exit, steps)
+        return Ran(self._normed(states), steps, run, bound)
+
+    def _counted(self, packing: Packing, guide: Guide | None) -> tuple[Int[Tensor, " N"], list[int], int]:
+        """Loops of each row, those at which some row ends, and the most there could be."""
+        fixed, most = self.config.loops, self.config.max_loops
+        if fixed != "task":
+            return torch.full_like(packing.counts, fixed), [fixed], fixed
+        if guide is None or guide.steps is None:
+            raise ValueError(
+                "loops: task needs samples that come with the steps they take, got none; "
+                "set loops to a number"
+            )
+        ends = sorted(set(guide.steps.tolist()))
+        if ends[0] < 1 or ends[-1] > most:
+            raise ValueError(
+                f"steps of a sample must be from 1 to max_loops, got {ends[0]} to {ends[-1]} and "
+                f"max_loops={most}; raise model.max_loops"
+            )
+        return guide.steps, ends, most
 
     def _advance(self, live: Live, done: int, until: int) -> Live:
         """Loops number `done` + 1 to `until`."""
@@ -259,21 +267,14 @@ class Encoder(nn.Module):
             found = guide.uncertainty(self.boundaries.padded(states, packing, x))
             if self.config.stop == "batch":
                 found = mean_over_equals(found, packing.counts)
-            better = found < least
+            # Where the first is not a number, that is what comes out: a divergence is not hidden.
+            better = (found < least) | (depth == 0)
             least, depth = torch.where(better, found, least), torch.where(better, number, depth)
             chosen = torch.where(packing.spread(better)[:, None], states, chosen)
         return Ran(chosen, depth, self.config.tried, self.config.tried)
 
     def _normed(self, states: Float[Tensor, "M D"]) -> Float[Tensor, "M D"]:
         return states if self.final_norm is None else self.final_norm(states)
-
-
-def _steps_of(guide: Guide | None) -> Int[Tensor, " N"]:
-    if guide is None or guide.steps is None:
-        raise ValueError(
-            "loops: task needs samples that come with the steps they take, got none; set loops to a number"
-        )
-    return guide.steps
 
 
 def mean_over_equals(values: Float[Tensor, " N"], keys: Int[Tensor, " N"]) -> Float[Tensor, " N"]:

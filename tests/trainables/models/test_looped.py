@@ -129,6 +129,12 @@ def test_confidence_rules_are_for_evaluation_and_run_all_loops() -> None:
     assert unshared.computed.tolist() == unshared.bound.tolist() == [2.0] * 3
 
 
+def test_confidence_does_not_hide_that_a_training_diverged() -> None:
+    model = build(stop="instance").eval()
+    model.embedding.weight.data.fill_(math.nan)
+    assert model(batch([2, 5, 3])).loss.isnan().all()
+
+
 @pytest.mark.parametrize(
     ("changes", "length", "expected"),
     [
