@@ -40,7 +40,13 @@ SYSTEMS: dict[str, dict[str, Any]] = {
         "pooling": "mean",
     },
     "gutlb": {"name": "gutlb", "max_layers": 5},
+    "looped": {"name": "looped", "loops": 6},
     "ndr": {"name": "ndr", "layers": 10, "test_layers": 10},
+    "sut": {
+        "name": "sut",
+        "attention": {"experts": 8, "active": 2, "heads": 2, "head_width": 32, "window": 16},
+        "feedforward": {"experts": 8, "active": 2, "width": 64},
+    },
 }
 """Systems whose settings are not their model's defaults, or of which a model is more than one."""
 QUICK = {"width": 32, "batch": 8, "length": 32, "repeats": 3}
@@ -52,6 +58,11 @@ def systems() -> dict[str, dict[str, Any]]:
     """Label to settings; every model file at least once."""
     known = {raw["name"] for raw in SYSTEMS.values()}
     return SYSTEMS | {name: {"name": name} for name in catalog.names("models") if name not in known}
+
+
+def chosen(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """The systems that were asked for."""
+    return {label: raw for label, raw in systems().items() if label in (options.only or systems())}
 
 
 def settings(raw: dict[str, Any], options: argparse.Namespace, **more: Any) -> dict[str, Any]:
@@ -155,7 +166,7 @@ def measure(label: str, raw: dict[str, Any], options: argparse.Namespace) -> dic
     model = build(full, options.device)
     set_dropout_context(model, seed=0, step=0)
     encoded = model(batch).encoded
-    halts = "early_exit" in full or _early_exit(full) is not None
+    halts = early_exit(full) is not None
     plain = yardstick(raw, options, ceil(float(encoded.computed.max())))
     steps = {
         "ours": training_step(model, objective(model, batch)),
@@ -191,7 +202,7 @@ def measure(label: str, raw: dict[str, Any], options: argparse.Namespace) -> dic
     }
 
 
-def _early_exit(raw: dict[str, Any]) -> str | None:
+def early_exit(raw: dict[str, Any]) -> str | None:
     """How the system saves work, None if nothing in it halts."""
     config = model_config(raw)
     return None if getattr(config, "halt", None) is None else getattr(config, "early_exit", None)
@@ -215,8 +226,7 @@ def main() -> None:
     if options.quick:
         vars(options).update(QUICK)
     torch.set_num_threads(options.threads)
-    chosen = {label: raw for label, raw in systems().items() if label in (options.only or systems())}
-    rows = [measure(label, raw, options) for label, raw in chosen.items()]
+    rows = [measure(label, raw, options) for label, raw in chosen(options).items()]
     about = vars(options) | {
         "processor": platform.processor() or platform.machine(),
         "torch": torch.__version__,

@@ -1,0 +1,124 @@
+"""On CUDA every model computes what it computes on the CPU, in every way to halt and to save work."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.contracts.test_models import CASES, EXITS, SEED, SHAPE, assert_same, batch, build, having, train
+from tests.gpu.devices import needs_cuda, on_devices
+from trainables import costs
+from trainables.assembly import build_model, model_config
+from trainables.data.synthetic import synthetic_batch
+from trainables.layers.dropout import set_dropout_context
+from trainables.training.config import train_config
+from trainables.training.step import Learner, one_step
+from trainables.types import Batch, Encoded, Output
+
+EXACT = {"dropout": 0.2, "attention_dropout": 0.1, "attention": "math", "kernel": "math"}
+"""Dropout with masks that are the same on every device, in attention too."""
+PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16}
+WIDE = {"width": 128, "heads": 4, "feedforward_width": 256, "layers": 6, "test_layers": 6, "max_layers": 6}
+GPU_MEMORY_FACTOR = 1.5
+"""What a step may take on CUDA of what was estimated: kernels have workspaces, sums have temporary parts."""
+
+
+def moved(given: Batch, device: str) -> Batch:
+    return given.to(torch.device(device))
+
+
+def on_cpu(output: Output, gradients: dict[str, Tensor]) -> tuple[Tensor, Encoded, dict[str, Tensor]]:
+    def back(tensor: Tensor | None) -> Any:
+        return None if tensor is None else tensor.detach().cpu()
+
+    encoded = Encoded(**{name: back(getattr(output.encoded, name)) for name in Encoded.__dataclass_fields__})
+    return output.loss.detach().cpu(), encoded, {name: grad.cpu() for name, grad in gradients.items()}
+
+
+def trained(model: nn.Module, given: Batch, device: str) -> tuple[Tensor, Encoded, dict[str, Tensor]]:
+    return on_cpu(*train(model.to(device), moved(given, device)))
+
+
+@on_devices(CASES, rehearse=["universal-token", "crvnn-halting"])
+def test_a_training_pass_equals_that_of_the_cpu(case: dict[str, Any], device: str) -> None:
+    raw, given = having(case, **EXACT), batch([5, 1, 9, 3])
+    loss, encoded, gradients = trained(build(raw), given, "cpu")
+    other_loss, other_encoded, other_gradients = trained(build(raw), given, device)
+    torch.testing.assert_close(other_loss, loss)
+    assert_same(other_encoded, encoded)
+    assert other_gradients.keys() == gradients.keys()
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(other_gradients[name], gradient, rtol=1e-6, atol=1e-8)
+
+
+@on_devices(EXITS)
+def test_early_exit_modes_agree(case: dict[str, Any], device: str) -> None:
+    given = batch([5, 1, 9, 3, 8])
+    loss, encoded, gradients = trained(build(having(case, **EXACT, early_exit="none")), given, device)
+    for mode in ("batch", "compact"):
+        raw = having(case, **EXACT, early_exit=mode)
+        other_loss, other_encoded, other_gradients = trained(build(raw), given, device)
+        torch.testing.assert_close(other_loss, loss)
+        assert_same(other_encoded, encoded, without=("computed",))
+        for name, gradient in gradients.items():
+            torch.testing.assert_close(other_gradients[name], gradient, rtol=1e-6, atol=1e-8)
+
+
+@on_devices(CASES)
+def test_padding_and_company_change_nothing(case: dict[str, Any], device: str) -> None:
+    """Rows of 1 to 9 tokens, without padding inside and with more of it outside."""
+    model = build(case).eval().to(device)
+    together = model(moved(batch([5, 1, 9, 3]), device)).encoded
+    wider = model(moved(batch([5, 1, 9, 3], width=14), device)).encoded
+    assert_same(wider, together, without=("states",))
+    tokens, mask = (part.to(device) for part in (batch([5, 1, 9, 3]).tokens, batch([5, 1, 9, 3]).mask))
+    x = nn.functional.embedding(tokens, model.embedding())
+    for row, length in enumerate((5, 1, 9, 3)):
+        alone = model.encoder(x[row : row + 1, :length], mask[row : row + 1, :length])
+        torch.testing.assert_close(alone.pooled, together.pooled[row : row + 1])
+        torch.testing.assert_close(alone.depth, together.depth[row : row + 1])
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@on_devices(CASES)
+def test_sums_of_halting_stay_in_32_bits(case: dict[str, Any], device: str, precision: str) -> None:
+    model = build_model(case, SHAPE, SEED, device=device).eval()
+    given = moved(batch([5, 1, 9, 3]), device)
+    with torch.autocast(device, dtype=PRECISIONS[precision]):
+        output = model(given)
+    assert output.loss.dtype == output.encoded.ponder.dtype == torch.float32
+    if output.encoded.auxiliary is not None:
+        assert output.encoded.auxiliary.dtype == torch.float32
+    torch.testing.assert_close(output.loss, model(given).loss, rtol=0.1, atol=0.1)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+@on_devices(CASES, rehearse=["transformer"])
+def test_steps_of_training_lower_the_loss(case: dict[str, Any], device: str, precision: str) -> None:
+    if (device, precision) == ("cpu", "fp16"):
+        return
+    settings = train_config({"steps": 20, "lr": 3e-3, "precision": precision})
+    learner = Learner(build_model(having(case, dropout=0.0), SHAPE, SEED, device=device), settings, seed=SEED)
+    given = moved(synthetic_batch(SHAPE, n=8, length=9, seed=SEED), device)
+    losses = [float(one_step(learner, given, step).loss) for step in range(20)]
+    assert all(loss < float("inf") for loss in losses)
+    assert min(losses[-3:]) < losses[0]
+
+
+@pytest.mark.gpu
+@needs_cuda
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_memory_stays_near_the_estimate(case: dict[str, Any]) -> None:
+    raw = having(case, **WIDE, attention_dropout=0.0)
+    rows, length = 32, 100
+    estimate = costs.peak_memory_bytes(model_config(raw), SHAPE, rows, length)
+    learner = Learner(build_model(raw, SHAPE, SEED, device="cuda"), train_config({"steps": 2}), seed=SEED)
+    given = moved(synthetic_batch(SHAPE, n=rows, length=length, seed=SEED), "cuda")
+    set_dropout_context(learner.model, SEED, 0)
+    one_step(learner, given, 0)
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    one_step(learner, given, 1)
+    torch.cuda.synchronize()
+    assert torch.cuda.max_memory_allocated() < GPU_MEMORY_FACTOR * estimate

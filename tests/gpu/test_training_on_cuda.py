@@ -1,0 +1,50 @@
+"""A training on CUDA that was interrupted goes on as if it had not been."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gpu.devices import needs_cuda
+from trainables.protocol import Job, Measurement
+from trainables.training import NONDETERMINISTIC, Training
+
+TASK = {
+    "name": "listops",
+    "trees": 400,
+    "near_iid_examples": 40,
+    "valid_examples": 40,
+    "depth_max": 4,
+    "arguments_max": 4,
+    "train_length_max": 30,
+}
+GUT = {"name": "universal", "width": 16, "heads": 2, "max_layers": 4, "attention": "math"}
+pytestmark = [pytest.mark.gpu, needs_cuda]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_a_resumed_training_ends_where_an_undisturbed_one_does(precision: str, tmp_path: Path) -> None:
+    """Up to the order in which CUDA sums, which it leaves open."""
+    train = {"steps": 6, "batch_size": 8, "lr": 0.01, "report_every": 2, "precision": precision}
+    job = Job({"task": TASK, "model": GUT, "train": train}, seed=1, data_dir=tmp_path / "data")
+    expected = measurements(Training(job))
+    before, folder = Training(job), tmp_path / "checkpoint"
+    before.advance()
+    folder.mkdir()
+    before.save(folder)
+    after = Training(job)
+    after.restore(folder)
+    for found, other in zip(measurements(after), expected[1:], strict=True):
+        assert found.step == other.step
+        assert comparable(found) == pytest.approx(comparable(other), rel=0.05, abs=0.05)
+
+
+def measurements(training: Training) -> list[Measurement]:
+    found = []
+    while not training.finished:
+        found.append(training.advance())
+    return found
+
+
+def comparable(measurement: Measurement) -> dict[str, Any]:
+    return {name: value for name, value in measurement.metrics.items() if name not in NONDETERMINISTIC}
