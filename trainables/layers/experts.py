@@ -12,6 +12,7 @@ Legend: M tokens, E experts, k experts a token, P = M k pairs of a token and its
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -19,9 +20,8 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from trainables.layers.dropout import KeyedDropout
+from trainables.layers.dropout import KeyedDropout, scattered
 from trainables.layers.linear import Initialised, Linear, Stream
-from trainables.layers.packing import put, take
 from trainables.layers.precision import sum_dtype
 from trainables.layers.tokens import Placed
 from trainables.settings import Settings
@@ -80,6 +80,36 @@ class ExpertLinear(Initialised):
         return torch.cat([F.linear(part, weight, bias) for part, weight, bias in shares if part.shape[0]])
 
 
+class _Permute(torch.autograd.Function):
+    """Rows of `x` in `order`, which `back` undoes; both ways one copy, where indexing would add."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, order: Tensor, back: Tensor) -> Tensor:
+        ctx.save_for_backward(back)
+        return x.index_select(0, order)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        (back,) = ctx.saved_tensors
+        return grads[0].index_select(0, back), None, None
+
+
+class _Dispatch(torch.autograd.Function):
+    """Each row of `x` `copies` times, in `order`, which `back` undoes."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, order: Tensor, back: Tensor, copies: int) -> Tensor:
+        ctx.save_for_backward(back)
+        ctx.copies = copies
+        return x.index_select(0, order.div(copies, rounding_mode="floor"))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        (back,) = ctx.saved_tensors
+        grad = grads[0].index_select(0, back)
+        return grad.view(-1, ctx.copies, grad.shape[-1]).sum(1), None, None, None
+
+
 @dataclass(frozen=True)
 class Routing:
     """Which experts M tokens chose."""
@@ -106,18 +136,25 @@ class Routing:
         """Pairs, counted token by token, in the order of their experts."""
         return self.chosen.flatten().argsort(stable=True)
 
+    @cached_property
+    def back(self) -> Int[Tensor, " P"]:
+        """Where `order` puts each pair."""
+        return self.order.argsort()
+
     def dispatch(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "P D"]:
         """Each token once for each of its experts."""
-        wide = x[:, None].expand(-1, self.active, -1)
-        return self.sort(wide)
+        copies: Tensor = _Dispatch.apply(x, self.order, self.back, self.active)  # type: ignore[no-untyped-call]
+        return copies
 
     def sort(self, x: Float[Tensor, "M k D"]) -> Float[Tensor, "P D"]:
         """What tokens have for each of their experts."""
-        return take(x.reshape(-1, x.shape[-1]), self.order)
+        ordered: Tensor = _Permute.apply(x.flatten(0, 1), self.order, self.back)  # type: ignore[no-untyped-call]
+        return ordered
 
     def collect(self, y: Float[Tensor, "P D"]) -> Float[Tensor, "M k D"]:
         """What experts made, back with the tokens."""
-        return put(y, self.order, y.shape[0]).view(*self.chosen.shape, -1)
+        pairs: Tensor = _Permute.apply(y, self.back, self.order)  # type: ignore[no-untyped-call]
+        return pairs.view(*self.chosen.shape, -1)
 
     def mix(self, y: Float[Tensor, "P D"]) -> Float[Tensor, "M D"]:
         """What experts made, weighted by the gates."""
@@ -125,8 +162,9 @@ class Routing:
 
     def places(self, place: Int[Tensor, " M"]) -> Int[Tensor, "M k"]:
         """A place for each pair, for dropout."""
-        slots = torch.arange(self.active, device=place.device)
-        return place[:, None] * self.active + slots
+        # Numbers from the far end, which no place was made from.
+        slots = scattered(-1 - torch.arange(self.active, device=place.device))
+        return scattered(place.to(torch.int32)[:, None] ^ slots)
 
 
 class Router(nn.Module):

@@ -130,9 +130,10 @@ class ExpertSelfAttention(ExpertAttention):
     ) -> Float[Tensor, "B H T K"]:
         """What queries find in the offset to every key, in the padded form."""
         assert isinstance(placed, Tokens)
+        assert placed.position is not None
         scaled = pairs.pad(queries * queries.shape[-1] ** -0.5).transpose(1, 2)
         found = scaled @ self.offsets().to(scaled.dtype)
-        here = placed.packing.pad(placed.column).repeat_interleave(pairs.width // placed.packing.width, 1)
+        here = placed.packing.pad(placed.position).repeat_interleave(pairs.width // placed.packing.width, 1)
         there = torch.arange(keys.width, device=here.device)
         offset = (there - here[..., None]).clamp(-self.window, self.window) + self.window
         bias: Tensor = found.gather(-1, offset[:, None].expand(-1, self.heads, -1, -1))

@@ -61,6 +61,8 @@ class Tokens(Placed):
     answered."""
     recallers: Packing | None = None
     """How the tokens lie in the rows of `recalled`, where several of their own rows share one."""
+    position: Int[Tensor, " M"] | None = None
+    """Where each is in its row of the full batch, if queries are not turned by it."""
 
     @property
     def recalling(self) -> Placed:
@@ -78,12 +80,8 @@ class Tokens(Placed):
     def unturned(cls, packing: Packing, dtype: torch.dtype, *, causal: bool = False) -> "Tokens":
         """All tokens of a full batch, of a model that turns neither queries nor keys."""
         turn = NoRotation.of(packing.column.shape[0], dtype)
-        return cls(packing, packed_places(packing), turn, turn, packing.column + 1 if causal else None)
-
-    @property
-    def column(self) -> Int[Tensor, " M"]:
-        """Position of each token in its row of the full batch."""
-        return self.place % ROW_STRIDE
+        reach = packing.column + 1 if causal else None
+        return cls(packing, packed_places(packing), turn, turn, reach, position=packing.column)
 
     def select(self, tokens: Int[Tensor, " K"], rows: Int[Tensor, " R"], packing: Packing) -> "Tokens":
         """Only `tokens`, which are all in `rows`, packed anew by `packing`."""
@@ -95,6 +93,7 @@ class Tokens(Placed):
             key_rotation=self.key_rotation.select(tokens),
             reach=None if self.reach is None else self.reach.index_select(0, tokens),
             recalled=None if self.recalled is None else self.recalled.select_rows(rows),
+            position=None if self.position is None else self.position.index_select(0, tokens),
         )
 
 
