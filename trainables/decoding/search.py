@@ -2,10 +2,13 @@
 
 Beam search as in the published translation runs of Tan et al., Sparse Universal Transformer, which used
 fairseq (their length penalty of 0.4 is one of its kind): the `beam_size` best unfinished hypotheses are
-extended; one that ends is finished if it is among the `beam_size` best of a step; an input is done when so
-many have finished. Of the finished ones the best has the highest log-probability / length^length_penalty, the
-end token counted, so that 0 is no penalty, and more of it favours longer answers. At `length_max` every
-hypothesis is made to end.
+extended; one that ends is finished if it is among the `beam_size` best of a step. Of the finished ones the
+best has the highest log-probability / length^length_penalty, the end token counted, so that 0 is no penalty,
+and more of it favours longer answers. At `length_max` every hypothesis is made to end.
+
+Departure: an input is done when `beam_size` hypotheses have finished and none that goes on scores better, as
+far as it is written, than the best of them. fairseq stops at the first half of that, which where words are
+few lets bad short answers end a search whose best hypothesis is still being written.
 
 Scores that are as far from the best one, in 32 bits, are ordered by hypothesis, then by token; of equal
 answers the one that ended first is given. So results are the same on every run.
@@ -94,6 +97,8 @@ class _Beam:
         self.best = [(NEVER, [])] * self.num_inputs
         self.live = list(range(self.num_inputs))
         self.finished = [0] * self.num_inputs
+        self.hopes: list[float] = []
+        """Score of the best hypothesis that goes on, for each live input."""
         rows = self.num_inputs * self.size
         self.tokens = torch.full((rows, 1), self.end_id, device=self.device)
         # All hypotheses of an input begin equal: only the first of them counts.
@@ -121,12 +126,14 @@ class _Beam:
         values, places = _best(total.flatten(1), min(2 * self.size, self.size * classes))
         parent, token = places // classes, places % classes
         ends = token == self.end_id
-        self._finish(values, parent, ends, float(length) ** penalty)
+        divisor = float(length) ** penalty
+        self._finish(values, parent, ends, divisor)
         if must_end:
             return None
         # The first `size` that go on, in the order of their scores.
         order = ends.to(torch.int8).argsort(dim=1, stable=True)[:, : self.size]
         self.scores, parent, token = (each.gather(1, order) for each in (values, parent, token))
+        self.hopes = (self.scores[:, 0] / divisor).tolist()
         rows = (torch.arange(inputs, device=parent.device)[:, None] * self.size + parent).flatten()
         self.tokens = torch.cat((self.tokens.index_select(0, rows), token.flatten()[:, None]), 1)
         return rows
@@ -144,7 +151,11 @@ class _Beam:
 
     def leave(self) -> Int[Tensor, " K"] | None:
         """Let go of inputs that are done; where the others were, or None if all go on."""
-        going = [place for place, number in enumerate(self.live) if self.finished[number] < self.size]
+        going = [
+            place
+            for place, (number, hope) in enumerate(zip(self.live, self.hopes, strict=True))
+            if self.finished[number] < self.size or hope > self.best[number][0]
+        ]
         if len(going) == len(self.live):
             return None
         inputs = torch.tensor(going, device=self.device, dtype=torch.int64)

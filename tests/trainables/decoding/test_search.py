@@ -113,7 +113,8 @@ def beam_by_hand(table: Table, number: int, length_max: int, beam: int, penalty:
             (score / length**penalty, answer[:-1]) for score, answer in ranked[:beam] if answer[-1] == END
         ]
         live = [each for each in ranked if each[1][-1] != END][:beam]
-        if len(finished) >= beam or not live:
+        best = max((score for score, _ in finished), default=float("-inf"))
+        if not live or (len(finished) >= beam and live[0][0] / length**penalty <= best):
             break
     return max(finished, key=lambda each: each[0])[1]
 
@@ -132,6 +133,21 @@ def test_a_batch_is_searched_like_each_input_alone(
     found = search(inputs, classes, length_max, beam, penalty)
     table = Table(inputs, classes)
     assert found == [beam_by_hand(table, number, length_max, beam, penalty) for number in inputs]
+
+
+class Confident(Table):
+    """Writes 1, 2, 3 and the end, almost for sure; the end comes next in every place."""
+
+    def log_p(self, row: tuple[int, ...]) -> Tensor:
+        logits = torch.tensor([8.0, 0.0, 0.0, 0.0], dtype=torch.float64)
+        logits[len(row) - 1 if len(row) < 5 else END] = 16.0
+        return logits.log_softmax(0)
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.4])
+def test_bad_short_answers_do_not_end_the_search_for_a_good_long_one(penalty: float) -> None:
+    table = Confident([0], 4, 3)
+    assert beam_search(table, 1, END, 9, CPU, beam_size=3, length_penalty=penalty) == [[1, 2, 3]]
 
 
 @pytest.mark.parametrize("beam", [1, 2, 3])
