@@ -28,6 +28,10 @@ def check(found: Document) -> list[Fault]:
     return [found.fault(keys, message) for rule in _RULES for keys, message in rule(written)]
 
 
+READING = ("train.beam_size", "train.length_penalty", "train.decode_length_max")
+"""Fields of training that only tell how a trained model is read."""
+
+
 @dataclass(frozen=True)
 class _Written:
     """The parts of a spec, an empty one for each that is absent or has not its form."""
@@ -101,11 +105,9 @@ def _phases(written: _Written) -> Told:
     if written.mapping("posthoc") and written.at("confirm") is None:
         yield ("posthoc",), "needs confirm, whose checkpoints it reads again"
     for path in written.mapping("posthoc"):
-        if path.startswith("train."):
-            yield (
-                ("posthoc", path),
-                "must be a field of model or task: reading a checkpoint again trains nothing",
-            )
+        if path.startswith("train.") and path not in READING:
+            wanted = f"must be a field of model or task, or one of {', '.join(READING)}"
+            yield ("posthoc", path), f"{wanted}: reading a checkpoint again trains nothing"
 
 
 def _nesting(written: _Written) -> Told:

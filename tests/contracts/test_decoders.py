@@ -76,15 +76,14 @@ def test_outputs_have_their_shapes_and_bounds(raw: dict[str, Any]) -> None:
 
 
 @every_decoder
-@pytest.mark.parametrize("dropout", [0.0, 0.2])
-def test_no_output_depends_on_a_later_token(raw: dict[str, Any], dropout: float) -> None:
-    """Through attention, means, halting and experts; in training too, where dropout keeps its masks."""
-    model = build(having(raw, dropout=dropout, attention_dropout=dropout))
+def test_no_output_depends_on_a_later_token(raw: dict[str, Any]) -> None:
+    """Through attention, means, halting and experts; in training, where dropout keeps its masks."""
+    model = build(having(raw, dropout=0.2, attention_dropout=0.2))
     y, y_mask, memory, memory_mask = full()
-    for seen in (1, 4, 7):
+    for seen in (1, 5):
         outputs = []
         for later in (y[:, seen:], full(seed=1)[0][:, seen:] * 5):
-            set_dropout_context(model.train(dropout > 0), seed=2, step=0)
+            set_dropout_context(model.train(), seed=2, step=0)
             states = model.decoder(torch.cat((y[:, :seen], later), 1), y_mask, memory, memory_mask).states
             outputs.append(states[:, :seen])
         torch.testing.assert_close(outputs[0], outputs[1])
@@ -97,7 +96,7 @@ def test_the_beginning_of_an_answer_is_written_without_its_end(raw: dict[str, An
     y, y_mask, memory, memory_mask = full()
     whole = decoder(y, y_mask, memory, memory_mask)
     depth = torch.zeros(ROWS, dtype=whole.depth.dtype)
-    for seen in range(1, LENGTH + 1):
+    for seen in (1, 3, LENGTH):
         part = decoder(y[:, :seen], y_mask[:, :seen], memory, memory_mask)
         torch.testing.assert_close(part.states, whole.states[:, :seen])
         assert (part.depth * seen - depth > -1e-4).all()
@@ -169,10 +168,9 @@ def test_every_parameter_gets_a_gradient(raw: dict[str, Any], tied: bool) -> Non
 
 
 @every_halting_decoder
-@pytest.mark.parametrize("step", [0, 1])
-def test_early_exit_modes_agree(raw: dict[str, Any], step: int) -> None:
+def test_early_exit_modes_agree(raw: dict[str, Any]) -> None:
     results = {
-        mode: train(build(having(raw, early_exit=mode, dropout=0.2, attention_dropout=0.1)), step)
+        mode: train(build(having(raw, early_exit=mode, dropout=0.2, attention_dropout=0.1)), step=1)
         for mode in ("none", "batch", "compact")
     }
     value, gradients = results["none"]
@@ -183,8 +181,8 @@ def test_early_exit_modes_agree(raw: dict[str, Any], step: int) -> None:
 
 
 @every_decoder
-@pytest.mark.parametrize("tied", [False, True])
-def test_flops_are_what_the_counter_counts(raw: dict[str, Any], tied: bool) -> None:
+def test_flops_are_what_the_counter_counts(raw: dict[str, Any]) -> None:
+    tied = [*WRITING.values()].index(raw) % 2 == 1
     shape = TIED if tied else SHAPE
     raw = having(raw, attention="math", kernel="math", early_exit="none", tied_output=tied)
     config = model_config(raw)
