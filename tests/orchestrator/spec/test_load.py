@@ -53,6 +53,11 @@ def test_everything_arrives(whole: Path) -> None:
     )
 
 
+def test_how_answers_are_decoded_can_change_after_training(whole: Path) -> None:
+    spec = load_spec(whole, ["posthoc={train.beam_size: [1, 4]}"])
+    assert spec.posthoc == {"train.beam_size": (1, 4)}
+
+
 def test_splits_are_named_after_numbers_too(write: Write) -> None:
     name = "length-512-ignore-0.98"
     row = f"{{arm: baseline, metric: accuracy, values: {{{name}: 0.9}}, source: table 3}}"

@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -268,7 +269,13 @@ def test_a_sequence_is_measured_by_what_is_written(tmp_path: Path) -> None:
         training = Training(job)
         metrics[beam_size] = training.advance().metrics
         assert training.finished
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    training.save(folder)
+    greedily = {**settings, "train": train}
+    again = Training(replace(job, settings=greedily, phase="posthoc", source=folder)).advance().metrics
     small, wide = metrics[1], metrics[3]
+    assert again["operators-1/exact_match"] == small["operators-1/exact_match"]
     assert small["valid/accuracy_whole"] * 20 == pytest.approx(round(small["valid/accuracy_whole"] * 20))
     assert small["valid/exact_match"] * 9 == pytest.approx(round(small["valid/exact_match"] * 9))
     # Greedily decoded answers are right where all tokens are under teacher forcing.
