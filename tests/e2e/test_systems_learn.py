@@ -1,0 +1,125 @@
+"""Every system fits a small batch of each task it was made for, to the last answer."""
+
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trainables import catalog, tasks
+from trainables.assembly import build_model
+from trainables.data.split import Split, content_hash
+from trainables.training.config import train_config
+from trainables.training.step import Learner, one_step
+from trainables.types import Batch, TaskShape
+
+TASKS: dict[str, dict[str, Any]] = {
+    "listops": {
+        "trees": 2000,
+        "depth_max": 4,
+        "arguments_max": 3,
+        "near_iid_examples": 100,
+        "valid_examples": 50,
+    },
+    "flipflop": {"length": 64, "long_length": 66, "train_examples": 64},
+    "logical_inference": {"pairs": 10_000},
+    "algorithms": {"problem": "parity", "length_max": 8, "interval": 0},
+}
+ATTENTION = {"heads": 4, "attention_dropout": 0.0}
+CHUNKS = ATTENTION | {"chunk": {"size": 32}, "memory": {"slots": 4}}
+UT = {"gate": False, "halt": {"unit": "token", "transition": False}}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A system as settings of its model, and what it is to learn by heart."""
+
+    label: str
+    task: str
+    model: dict[str, Any] = field(default_factory=dict)
+    steps: int = 200
+    """Optimiser steps it may take; a few times as many as it needs."""
+
+
+SYSTEMS: dict[str, tuple[Case, ...]] = {
+    "crvnn": (
+        Case("crvnn", "listops", {"cell_width": 64}),
+        Case(
+            "crvnn.first-published",
+            "listops",
+            {"cell_width": 64, "transition_features": 8, "halt": {"threshold": 0.01, "penalty": True}},
+        ),
+    ),
+    "gutlb": (
+        Case("gutlb", "listops", CHUNKS | {"max_layers": 4}),
+        Case("gutlb.causal", "flipflop", CHUNKS | {"max_layers": 4, "causal": True}),
+    ),
+    "looped": (
+        Case("looped.parity", "algorithms", {"heads": 4}),
+        Case("looped.listops", "listops", {"heads": 4, "loops": 4}),
+    ),
+    "ndr": (Case("ndr", "listops", ATTENTION | {"layers": 4}),),
+    "sut": (
+        Case(
+            "sut",
+            "listops",
+            {
+                "max_layers": 4,
+                "attention": {"experts": 4, "active": 2, "heads": 2, "head_width": 8, "window": 1},
+                "feedforward": {"experts": 4, "active": 2, "width": 32},
+            },
+        ),
+    ),
+    "tlb": (
+        Case("tlb", "listops", CHUNKS),
+        Case("tlb.causal", "flipflop", CHUNKS | {"causal": True}),
+    ),
+    "transformer": (
+        Case("transformer", "listops", ATTENTION | {"layers": 2}),
+        Case("transformer.causal", "flipflop", ATTENTION | {"layers": 2, "causal": True}),
+        Case("transformer.pair", "logical_inference", ATTENTION | {"layers": 2}),
+    ),
+    "universal": (
+        Case("gut", "listops", ATTENTION | {"max_layers": 4}),
+        Case("gut.causal", "flipflop", ATTENTION | {"max_layers": 4, "causal": True, "pooling": "end"}),
+        Case("gut.pair", "logical_inference", ATTENTION | {"max_layers": 4}),
+        Case("ut", "listops", ATTENTION | UT | {"max_layers": 4, "pooling": "mean"}),
+        Case("ut.causal", "flipflop", ATTENTION | UT | {"max_layers": 4, "causal": True}),
+    ),
+}
+"""Model file to the systems that it is; a file that is not here fails the test below."""
+EXAMPLES = 8
+CASES = [pytest.param(name, case, id=case.label) for name, cases in SYSTEMS.items() for case in cases]
+
+
+@cache
+def small_batch(task: str) -> tuple[Batch, TaskShape]:
+    """The first training examples of a small form of the task."""
+    config = tasks.task_config({"name": task} | TASKS[task])
+    shape = tasks.shape(config)
+    if next(split.streamed for split in tasks.splits(config) if split.role == "train"):
+        return tasks.stream(config, EXAMPLES, seed=0, step=0), shape
+    table = tasks.task_module(task).build(config, "train")
+    return Split(table, shape.pad_id, content_hash(table)).batch(np.arange(EXAMPLES)), shape
+
+
+def test_every_model_has_a_task_to_learn() -> None:
+    assert sorted(SYSTEMS) == sorted(catalog.names("models")), "add the new model's systems to SYSTEMS"
+
+
+@pytest.mark.parametrize(("name", "case"), CASES)
+def test_a_small_batch_is_learnt_by_heart(name: str, case: Case) -> None:
+    batch, shape = small_batch(case.task)
+    config = catalog.load("models", name).Config
+    still = {each: 0.0 for each in config.model_fields if each.endswith("dropout")}
+    model = build_model({"name": name, "width": 32} | still | case.model, shape, seed=1)
+    settings = {"steps": case.steps, "lr": 5e-3, "weight_decay": 0.0, "ponder_weight": 0.01}
+    learner = Learner(model, train_config(settings), seed=1)
+    for step in range(case.steps):
+        result = one_step(learner, batch, step)
+        if result.hits == result.counts:
+            break
+    assert result.hits == result.counts, (
+        f"{int(result.hits)} of {int(result.counts)} after {case.steps} steps"
+    )
