@@ -23,7 +23,7 @@ ONLY_IN = {
     "matplotlib": ["orchestrator/report/*.py", "orchestrator/cli/data_figure.py"],
     "pytest": ["orchestrator/pytest_plugin.py"],
 }
-CALLED_ELSE = {"pyyaml": "yaml", "scikit_learn": "sklearn"}
+CALLED_ELSE = {"pillow": "PIL", "pyyaml": "yaml", "scikit_learn": "sklearn"}
 PARTS_OF_PYDANTIC = ("annotated_types", "pydantic_core")
 HEAVY = {"torch", "ray", "mlflow", "optuna"}
 ALL_HEAVY = HEAVY | {"sqlalchemy", "pyarrow", "numpy", "scipy", "pandas", "matplotlib"}

@@ -9,6 +9,7 @@ from tests.orchestrator.plan.small import BASELINE, SEARCH, spec
 MODELS = {
     "crvnn": {"name": "crvnn", "width": 16},
     "gutlb": {"name": "gutlb", "width": 16, "heads": 2},
+    "looped": {"name": "looped", "width": 128, "heads": 8},
     "ndr": {"name": "ndr", "width": 16, "heads": 2, "layers": 6},
     "sut": {
         "name": "sut",
@@ -26,10 +27,12 @@ MADE_FOR = {
     "depth": ("universal", "gutlb"),
     "experts": ("sut",),
     "halting": ("universal", "gutlb", "sut"),
+    "looping": ("looped",),
     "optimiser": ("transformer",),
     "routing": ("ndr",),
 }
 """Space to models; one that is not here is tried on none, which fails."""
+TASKS = {"looping": {"name": "algorithms", "problem": "copy", "length_max": 5, "test_lengths": [6]}}
 PAIRS = [(name, model) for name in catalog.names() for model in MADE_FOR.get(name, ("nothing",))]
 
 
@@ -37,11 +40,11 @@ PAIRS = [(name, model) for name in catalog.names() for model in MADE_FOR.get(nam
 @pytest.mark.parametrize(("name", "model"), PAIRS)
 def test_every_dimension_can_be_searched(name: str, model: str, variant: str) -> None:
     assert model in MODELS, f"name a model that the space {name!r} was made for"
-    task = {"name": "listops", "train_length_max": 100}
+    task = TASKS.get(name, {"name": "listops", "train_length_max": 100})
     schedule = {"schedule": "cosine"} if name == "optimiser" else {}
     baseline = {"task": task, "model": MODELS[model], "train": BASELINE["train"] | schedule}
     search = {**SEARCH, "spaces": [name + variant], "also": {}, "stopper": None}
-    found = plan(spec(baseline=baseline, search=search))
+    found = plan(spec(baseline=baseline, search=search, confirm={"seeds": [101, 102, 103]}))
     assert found.baseline.space.paths == catalog.load(name + variant).paths
 
 
