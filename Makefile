@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.haltsweep-ready
+PARALLEL := --numprocesses auto --dist loadfile
 
 .PHONY: demo test check format bench clean
 
@@ -10,9 +11,9 @@ demo: $(READY)  ## search and confirm five arms on ListOps, then show the ablati
 	$(BIN)/haltsweep launch experiments/quickstart.yaml --continue
 
 test: $(READY)  ## all tests, the fast ones first; then every spec: planned, proved, trained for one step
-	$(BIN)/python -m pytest -m "not slow" --numprocesses auto --dist loadfile
-	$(BIN)/python -m pytest -m slow
-	$(BIN)/python -m pytest --haltsweep experiments
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow"
+	$(BIN)/python -m pytest $(PARALLEL) -m slow
+	$(BIN)/python -m pytest $(PARALLEL) --haltsweep experiments
 
 check: $(READY)  ## what a reviewer need not look for
 	$(BIN)/ruff check .
