@@ -2,7 +2,8 @@
 
 `math` is the explicit product, `sdpa` PyTorch's fused kernels, `flash` flash-attn's variable-length kernel on
 tokens without padding: that of version 2, or of its successor `flash_attn.cute`, which cannot drop weights.
-`auto` takes `flash` where it can run (installed, CUDA, 16-bit tensors) and `sdpa` elsewhere.
+`auto` takes `flash` where it can run (installed, a GPU new enough, 16-bit tensors, heads of a width it takes)
+and `sdpa` elsewhere.
 
 Dropout of attention weights: on a CPU the keyed masks of `layers.dropout`, through `math`. On CUDA the fused
 kernels draw their own masks from a generator seeded with the same key: deterministic, but a function of the
@@ -34,10 +35,6 @@ GAPS = (
     " choose auto or sdpa, or early_exit: batch"
 )
 BIASED = "flash-attn cannot add to logits what relative positions find; choose auto, sdpa or math"
-NO_DROPOUT = (
-    "flash_attn.cute cannot drop attention weights; set attention_dropout: 0, install flash-attn 2,"
-    " or choose auto or sdpa"
-)
 
 
 @dataclass(frozen=True)
@@ -129,8 +126,7 @@ def choose(
         return "math"
     if backend in ("auto", "flash"):
         fault = BIASED if biased else flash_fault(q.device, q.dtype) if whole else GAPS
-        if fault is None and dropping and not _kernel().drops:
-            fault = NO_DROPOUT
+        fault = fault or _kernel().fault(q.shape[-1], _capability(q.device), dropping=dropping)
         if fault is None:
             return "flash"
         if backend == "flash":
@@ -229,19 +225,51 @@ def _flash(
 
 @dataclass(frozen=True)
 class _Kernel:
-    """flash-attn's kernel for rows of different lengths."""
+    """flash-attn's kernel for rows of different lengths, and what it and its gradient take."""
 
+    name: str
     run: Callable[..., Tensor | tuple[Tensor, ...]]
     drops: bool
     """Whether it can drop weights."""
+    capability: int
+    """First major compute capability of a GPU that it runs on."""
+    width_step: int
+    """Head widths must be multiples of it."""
+    width_max: int
+
+    def fault(self, width: int, capability: int | None, *, dropping: bool) -> str | None:
+        """Why it cannot run with heads of `width` on a GPU of `capability`, with what to do."""
+        if capability is not None and capability < self.capability:
+            needs = f"needs a GPU of compute capability {self.capability}.0 or more, got {capability}.x"
+        elif width % self.width_step or width > self.width_max:
+            steps = f" in steps of {self.width_step}" if self.width_step > 1 else ""
+            needs = f"takes heads up to {self.width_max} wide{steps}, got {width}"
+        elif dropping and not self.drops:
+            return (
+                f"{self.name} cannot drop attention weights; set attention_dropout: 0, install flash-attn 2,"
+                " or choose auto or sdpa"
+            )
+        else:
+            return None
+        return f"{self.name} {needs}; choose auto or sdpa"
 
 
 def _kernel() -> _Kernel:
-    """Version 2 has it at its top; `flash_attn.cute`, which can be installed without it, below."""
+    """Version 2 has it at its top; `flash_attn.cute`, which can be installed without it, below.
+
+    Limits are those that flash-attn 2.8 and flash-attn-4 4.0.0b36 state or assert; the latter's heads are
+    wider on some GPUs.
+    """
     run = getattr(importlib.import_module("flash_attn"), "flash_attn_varlen_func", None)
     if run is not None:
-        return _Kernel(run, drops=True)
-    return _Kernel(importlib.import_module("flash_attn.cute").flash_attn_varlen_func, drops=False)
+        return _Kernel("flash-attn 2", run, drops=True, capability=8, width_step=1, width_max=256)
+    run = importlib.import_module("flash_attn.cute").flash_attn_varlen_func
+    return _Kernel("flash_attn.cute", run, drops=False, capability=9, width_step=8, width_max=128)
+
+
+def _capability(device: torch.device) -> int | None:
+    """Major compute capability; None where there is no GPU."""
+    return torch.cuda.get_device_capability(device)[0] if device.type == "cuda" else None
 
 
 @contextmanager

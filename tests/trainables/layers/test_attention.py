@@ -1,5 +1,6 @@
 """The attention seam: every kernel equals the explicit product; a missing one says what to install."""
 
+import re
 import sys
 from types import ModuleType
 from typing import Any
@@ -14,12 +15,14 @@ from trainables.layers.dropout import KeyedDropout
 from trainables.layers.packing import Packing
 
 QUERIES, KEYS = (3, 1, 2), (4, 2, 5)
+WIDTH = 8
+ROOT = WIDTH**0.5
 
 
 def tensors(seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
     stream = torch.Generator().manual_seed(seed)
-    q = torch.randn(3, 3, 2, 4, generator=stream, dtype=torch.float64)
-    k, v = torch.randn(2, 3, 5, 2, 4, generator=stream, dtype=torch.float64)
+    q = torch.randn(3, 3, 2, WIDTH, generator=stream, dtype=torch.float64)
+    k, v = torch.randn(2, 3, 5, 2, WIDTH, generator=stream, dtype=torch.float64)
     return q.requires_grad_(), k.requires_grad_(), v.requires_grad_()
 
 
@@ -34,7 +37,7 @@ def by_loops(q: Tensor, k: Tensor, v: Tensor) -> list[Tensor]:
         for t in range(queries):
             heads = []
             for head in range(2):
-                logits = k[row, :keys, head] @ q[row, t, head] / 2.0
+                logits = k[row, :keys, head] @ q[row, t, head] / ROOT
                 heads.append(logits.softmax(0) @ v[row, :keys, head])
             out.append(torch.stack(heads))
     return out
@@ -73,14 +76,52 @@ def test_reach_ends_the_sight_of_each_query(backend: Backend) -> None:
     out = attend_packed(packed, keys.unpad(k), keys.unpad(v), queries, keys, reach=reach, backend=backend)
     for number, (row, seen) in enumerate(zip([0, 0, 1, 2], reach.tolist(), strict=True)):
         for head in range(2):
-            logits = k[row, :seen, head] @ packed[number, head] / 2.0
+            logits = k[row, :seen, head] @ packed[number, head] / ROOT
             torch.testing.assert_close(out[number, head], logits.softmax(0) @ v[row, :seen, head])
     (grad,) = torch.autograd.grad(out.sum(), k)
     assert grad.isfinite().all()
 
 
-def test_flash_is_not_asked_to_leave_out_tokens_under_a_causal_mask(monkeypatch: pytest.MonkeyPatch) -> None:
+def varlen(q: Tensor, k: Tensor, v: Tensor, **named: Any) -> Tensor:
+    """What flash-attn's kernel computes, from its documented arguments."""
+    starts_q, starts_k = named["cu_seqlens_q"].tolist(), named["cu_seqlens_k"].tolist()
+    assert named["cu_seqlens_q"].dtype == torch.int32
+    out = []
+    for row in range(len(starts_q) - 1):
+        one_q = q[starts_q[row] : starts_q[row + 1]]
+        one_k, one_v = (x[starts_k[row] : starts_k[row + 1]] for x in (k, v))
+        assert one_q.shape[0] <= named["max_seqlen_q"]
+        assert one_k.shape[0] <= named["max_seqlen_k"]
+        logits = torch.einsum("qhe,khe->hqk", one_q, one_k) / q.shape[-1] ** 0.5
+        if named["causal"]:
+            logits = logits.masked_fill(torch.ones_like(logits).triu(1).bool(), float("-inf"))
+        out.append(torch.einsum("hqk,khe->qhe", logits.softmax(-1), one_v))
+    return torch.cat(out)
+
+
+def cute(q: Tensor, k: Tensor, v: Tensor, **named: Any) -> tuple[Tensor, Tensor]:
+    """What the kernel of `flash_attn.cute` takes and gives: no dropout, and sums beside the outputs."""
+    assert "dropout_p" not in named
+    return varlen(q, k, v, **named), q[..., 0]
+
+
+def pretend_flash(
+    monkeypatch: pytest.MonkeyPatch, capability: int | None = None, *, newer: bool = False
+) -> None:
+    """As if flash-attn could run, on a GPU of that major compute capability. The newer package, installed by
+    itself, has nothing at the top of `flash_attn`."""
+    top, below = ModuleType("flash_attn"), ModuleType("flash_attn.cute")
+    below.flash_attn_varlen_func = cute  # type: ignore[attr-defined]
+    if not newer:
+        top.flash_attn_varlen_func = varlen  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "flash_attn", top)
+    monkeypatch.setitem(sys.modules, "flash_attn.cute", below)
     monkeypatch.setattr(attention, "flash_fault", lambda device, dtype: None)
+    monkeypatch.setattr(attention, "_capability", lambda device: capability)
+
+
+def test_flash_is_not_asked_to_leave_out_tokens_under_a_causal_mask(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_flash(monkeypatch)
     q = tensors()[0]
     assert choose("auto", q, dropping=False) == "flash"
     assert choose("auto", q, dropping=False, whole=False) == "sdpa"
@@ -100,12 +141,12 @@ def test_what_is_added_to_logits_is_added_by_every_kernel(backend: Backend) -> N
     for number, (row, column) in enumerate(zip(packing.row.tolist(), packing.column.tolist(), strict=True)):
         seen = int(keys.counts[row])
         for head in range(2):
-            logits = k[row, :seen, head] @ q[row, column, head] / 2.0 + bias[row, head, column, :seen]
+            logits = k[row, :seen, head] @ q[row, column, head] / ROOT + bias[row, head, column, :seen]
             torch.testing.assert_close(out[number, head], logits.softmax(0) @ v[row, :seen, head])
 
 
 def test_flash_is_not_asked_to_add_to_logits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "flash_fault", lambda device, dtype: None)
+    pretend_flash(monkeypatch)
     q = tensors()[0]
     assert choose("auto", q, dropping=False, biased=True) == "math"
     with pytest.raises(ValueError, match=r"cannot add to logits .* choose auto, sdpa or math"):
@@ -125,7 +166,7 @@ def test_dropped_weights_are_those_of_the_mask() -> None:
     assert 0.2 < keep.double().mean() < 0.8
     out = attend(q, k, v, drop=drop())
     for row, head, t in ((0, 0, 0), (2, 1, 1)):
-        weights = (k[row, :, head] @ q[row, t, head] / 2.0).softmax(0) * keep[row, head, t] * 2
+        weights = (k[row, :, head] @ q[row, t, head] / ROOT).softmax(0) * keep[row, head, t] * 2
         torch.testing.assert_close(out[row, t, head], weights @ v[row, :, head])
 
 
@@ -167,29 +208,9 @@ def test_flash_needs_16_bits_on_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     assert flash_fault(torch.device("cuda"), torch.bfloat16) is None
 
 
-def varlen(q: Tensor, k: Tensor, v: Tensor, **named: Any) -> Tensor:
-    """What flash-attn's kernel computes, from its documented arguments."""
-    starts_q, starts_k = named["cu_seqlens_q"].tolist(), named["cu_seqlens_k"].tolist()
-    assert named["cu_seqlens_q"].dtype == torch.int32
-    out = []
-    for row in range(len(starts_q) - 1):
-        one_q = q[starts_q[row] : starts_q[row + 1]]
-        one_k, one_v = (x[starts_k[row] : starts_k[row + 1]] for x in (k, v))
-        assert one_q.shape[0] <= named["max_seqlen_q"]
-        assert one_k.shape[0] <= named["max_seqlen_k"]
-        logits = torch.einsum("qhe,khe->hqk", one_q, one_k) / q.shape[-1] ** 0.5
-        if named["causal"]:
-            logits = logits.masked_fill(torch.ones_like(logits).triu(1).bool(), float("-inf"))
-        out.append(torch.einsum("hqk,khe->qhe", logits.softmax(-1), one_v))
-    return torch.cat(out)
-
-
 def test_flash_gets_tokens_without_padding(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel itself needs CUDA; what we hand it is checked against its contract."""
-    fake = ModuleType("flash_attn")
-    fake.flash_attn_varlen_func = varlen  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "flash_attn", fake)
-    monkeypatch.setattr(attention, "flash_fault", lambda device, dtype: None)
+    pretend_flash(monkeypatch)
     q, k, v = tensors()
     queries, keys = packings()
     expected = torch.stack(by_loops(q, k, v))
@@ -203,19 +224,8 @@ def test_flash_gets_tokens_without_padding(monkeypatch: pytest.MonkeyPatch) -> N
     torch.testing.assert_close(attend(q, k, v, backend="flash"), attend(q, k, v, backend="math"))
 
 
-def cute(q: Tensor, k: Tensor, v: Tensor, **named: Any) -> tuple[Tensor, Tensor]:
-    """What the kernel of `flash_attn.cute` takes and gives: no dropout, and sums beside the outputs."""
-    assert "dropout_p" not in named
-    return varlen(q, k, v, **named), q[..., 0]
-
-
 def test_the_newer_flash_package_is_found_below_the_older_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Installed by itself it has nothing at the top of `flash_attn`."""
-    below = ModuleType("flash_attn.cute")
-    below.flash_attn_varlen_func = cute  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "flash_attn", ModuleType("flash_attn"))
-    monkeypatch.setitem(sys.modules, "flash_attn.cute", below)
-    monkeypatch.setattr(attention, "flash_fault", lambda device, dtype: None)
+    pretend_flash(monkeypatch, newer=True)
     (q, k, v), (queries, keys) = tensors(), packings()
     packed = attend_packed(queries.unpad(q), keys.unpad(k), keys.unpad(v), queries, keys, backend="flash")
     torch.testing.assert_close(packed, torch.stack(by_loops(q, k, v)))
@@ -223,6 +233,59 @@ def test_the_newer_flash_package_is_found_below_the_older_name(monkeypatch: pyte
     assert choose("auto", q, dropping=True) == "math"
     with pytest.raises(ValueError, match=r"flash_attn.cute cannot drop .* set attention_dropout: 0, install"):
         choose("flash", q, dropping=True)
+
+
+@pytest.mark.parametrize(
+    ("newer", "capability", "width", "says"),
+    [
+        (
+            False,
+            7,
+            64,
+            "flash-attn 2 needs a GPU of compute capability 8.0 or more, got 7.x; choose auto or sdpa",
+        ),
+        (
+            False,
+            8,
+            264,
+            "flash-attn 2 takes heads up to 256 wide, got 264; choose auto or sdpa",
+        ),
+        (
+            True,
+            8,
+            64,
+            "flash_attn.cute needs a GPU of compute capability 9.0 or more, got 8.x; choose auto or sdpa",
+        ),
+        (
+            True,
+            9,
+            12,
+            "flash_attn.cute takes heads up to 128 wide in steps of 8, got 12; choose auto or sdpa",
+        ),
+        (
+            True,
+            10,
+            136,
+            "flash_attn.cute takes heads up to 128 wide in steps of 8, got 136; choose auto or sdpa",
+        ),
+    ],
+)
+def test_flash_is_asked_for_nothing_that_it_asserts_against(
+    monkeypatch: pytest.MonkeyPatch, newer: bool, capability: int, width: int, says: str
+) -> None:
+    pretend_flash(monkeypatch, capability, newer=newer)
+    q = torch.zeros(1, 1, 1, width)
+    assert choose("auto", q, dropping=False) == "sdpa"
+    with pytest.raises(ValueError, match=re.escape(f"attention backend 'flash' cannot run: {says}")):
+        choose("flash", q, dropping=False)
+
+
+@pytest.mark.parametrize(("newer", "capability", "width"), [(False, 8, 12), (False, 9, 256), (True, 9, 128)])
+def test_auto_is_flash_wherever_it_runs(
+    monkeypatch: pytest.MonkeyPatch, newer: bool, capability: int, width: int
+) -> None:
+    pretend_flash(monkeypatch, capability, newer=newer)
+    assert choose("auto", torch.zeros(1, 1, 1, width), dropping=False) == "flash"
 
 
 @pytest.mark.gpu
