@@ -29,6 +29,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
         "halt": {"unit": "token", "transition": False},
     },
     "GUT": {"name": "universal", "max_layers": 6},
+    "SUT": {"name": "sut"},
 }
 BEAMS = (1, 4)
 

@@ -8,13 +8,11 @@ from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
-from trainables.layers.block import Block
 from trainables.layers.packing import Packing
-from trainables.layers.positions import rotations
+from trainables.layers.positions import NoRotation, rotations
 from trainables.layers.tokens import KeysValues, Tokens
-from trainables.models._answers import packed
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,7 @@ class Layer:
         """One more token in each row."""
         return replace(self, keys=_longer(self.keys, keys), values=_longer(self.values, values))
 
-    def with_sums(self, before: Float[Tensor, "R D"], after: Float[Tensor, "R D"]) -> "Layer":
+    def with_sums(self, before: Float[Tensor, "R D"] | None, after: Float[Tensor, "R D"] | None) -> "Layer":
         """New sums."""
         return replace(self, before=before, after=after)
 
@@ -59,34 +57,28 @@ class Past:
     layers: tuple[Layer, ...]
     width: int
     length_max: int
+    """Most tokens that an answer can have."""
     length: int = 0
 
-    @classmethod
-    def begin(
-        cls,
-        blocks: list[Block],
-        num_layers: int,
-        memory: tuple[Float[Tensor, "N P D"], Bool[Tensor, "N P"]],
-        width: int,
-        length_max: int,
-    ) -> "Past":
-        """Nothing written yet, `width` times for each input; no answer grows beyond `length_max` tokens."""
-        states, packing = packed(*memory)
-        recalled = []
-        for block in blocks:
-            assert block.recall is not None
-            recalled.append(block.recall.offer(states, packing))
-        return cls(tuple(recalled), (Layer(),) * num_layers, width, length_max)
-
     def tokens(self, head_width: int, x: Float[Tensor, "R D"]) -> Tokens:
-        """The next token of each row."""
-        rows = torch.arange(x.shape[0], device=x.device)
+        """The next token of each row, whose queries and keys turn by where it is."""
+        position = torch.full(x.shape[:1], self.length, device=x.device)
         # Turned as in a row of full length: where it is centred must not change from token to token.
-        position = torch.full_like(rows, self.length)
         query, key = rotations(position, self.length_max, head_width, x.dtype)
-        recallers = _even(x.shape[0] // self.width, self.width, x)
+        return replace(self.unturned(x), query_rotation=query, key_rotation=key, position=None)
+
+    def unturned(self, x: Float[Tensor, "R D"]) -> Tokens:
+        """The next token of each row, of a model that turns neither queries nor keys."""
+        rows = torch.arange(x.shape[0], device=x.device)
+        turn = NoRotation.of(x.shape[0], x.dtype)
         return Tokens(
-            _even(x.shape[0], 1, x), rows, query, key, recalled=self.recalled[0], recallers=recallers
+            _even(x.shape[0], 1, x),
+            rows,
+            turn,
+            turn,
+            recalled=self.recalled[0],
+            recallers=_even(x.shape[0] // self.width, self.width, x),
+            position=torch.full_like(rows, self.length),
         )
 
     def reorder(self, rows: Int[Tensor, " R"]) -> "Past":
@@ -109,3 +101,20 @@ def _even(rows: int, length: int, like: Tensor) -> Packing:
     counts = torch.full((rows,), length, device=like.device)
     row = torch.arange(rows * length, device=like.device) // length
     return Packing(row, counts, length)
+
+
+class WritingDecoder(nn.Module):
+    """A decoder of `num_layers` layers that can `extend` what it has written by a token."""
+
+    num_layers: int
+
+    def recalled(self, memory: Float[Tensor, "N P D"], memory_mask: Bool[Tensor, "N P"]) -> list[KeysValues]:
+        """What tokens look at of the inputs, layer by layer, or once for layers with equal weights."""
+        raise NotImplementedError
+
+    def begin(
+        self, memory: Float[Tensor, "N P D"], memory_mask: Bool[Tensor, "N P"], width: int, length_max: int
+    ) -> Past:
+        """Ready to write `width` answers of at most `length_max` tokens to each input, token by token."""
+        recalled = tuple(self.recalled(memory, memory_mask))
+        return Past(recalled, (Layer(),) * self.num_layers, width, length_max)

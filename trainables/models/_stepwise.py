@@ -10,57 +10,67 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from trainables.layers.block import Block
-from trainables.layers.halting import Halting, decide, keep
+from trainables.layers.halting import Decision, Halting, decide, keep
+from trainables.layers.tokens import Tokens
 from trainables.models._past import Layer, Past
-from trainables.models._universal import HaltingProbability, UniversalSettings
+from trainables.models._recursion import Recursion, Repeated
 
 
 def think_on(
-    config: UniversalSettings,
-    block: Block,
-    halt: HaltingProbability | None,
-    y: Float[Tensor, "R D"],
-    past: Past,
+    block: Repeated, recursion: Recursion | None, y: Float[Tensor, "R D"], tokens: Tokens, past: Past
 ) -> tuple[Float[Tensor, "R D"], Past]:
-    """Final states of the new tokens `y`, and the past that includes them."""
-    tokens = past.tokens(config.size_of_head, y)
-    rounds = config.halt
+    """Final states of the new `tokens` with states `y`, and the past that includes them.
+
+    Without a `recursion` nothing halts: every layer of `past` is run.
+    """
     states, layers = y, list(past.layers)
-    if halt is None or rounds is None:
+    if recursion is None:
         for number, layer in enumerate(layers):
             layers[number] = layer.with_token(*block.keys_values(states, tokens.key_rotation))
-            states = block(states, tokens, layers[number].seen)
+            states = _next(block, states, tokens, layers[number])
         return states, replace(past, layers=tuple(layers), length=past.length + 1)
-    cap = torch.full(y.shape[:1], config.max_layers, device=y.device)
+    cap = torch.full(y.shape[:1], recursion.max_layers, device=y.device)
     books = Halting.begin(cap, y.dtype)
     mixed = torch.zeros_like(y, dtype=books.survival.dtype)
+    length = past.length + 1
     for number, before in enumerate(past.layers):
-        source = mixed + books.survival[:, None] * states if config.sees_mixture else states
+        source = mixed + books.survival[:, None] * states if recursion.sees_mixture else states
         layer = before.with_token(*block.keys_values(source, tokens.key_rotation))
+        sum_before, now = _summary(recursion, layer.before, states, length)
+        # What does not look at the next states is decided first: a layer that nobody keeps is not run.
+        decision = None if recursion.transition else _decide(recursion, books, number, now)
+        thinks = books.active if decision is None else decision.keeps
         proposed = states
-        if bool(books.active.any()):
-            proposed = torch.where(books.active[:, None], block(states, tokens, layer.seen), states)
-        layers[number], looks = _summaries(config, layer, states, proposed, past.length + 1)
-        if number < rounds.origin:
-            p = torch.zeros_like(books.survival)
-        else:
-            p = halt(torch.cat(looks, -1) if rounds.transition else looks[0])
-        decision = decide(books, p, rounds.threshold, rounds.rule)
+        if bool(thinks.any()):
+            proposed = torch.where(thinks[:, None], _next(block, states, tokens, layer), states)
+        sum_after, then = _summary(recursion, layer.after, proposed, length)
+        if decision is None:
+            decision = _decide(recursion, books, number, torch.cat((now, then), -1))
+        layers[number] = layer.with_sums(sum_before, sum_after)
         keeps = decision.keeps[:, None]
         mixed = torch.where(keeps, mixed + decision.weight[:, None] * states, mixed)
         states = torch.where(keeps, proposed, states)
         books = keep(books, decision)
     final = mixed + books.survival[:, None] * states
-    return final, replace(past, layers=tuple(layers), length=past.length + 1)
+    return final, replace(past, layers=tuple(layers), length=length)
 
 
-def _summaries(
-    config: UniversalSettings, layer: Layer, states: Tensor, proposed: Tensor, length: int
-) -> tuple[Layer, tuple[Tensor, Tensor]]:
-    """What halting looks at before and after a layer: the tokens themselves, or means over their rows."""
-    if not config.running:
-        return layer, (states, proposed)
-    before = states if layer.before is None else layer.before + states
-    after = proposed if layer.after is None else layer.after + proposed
-    return layer.with_sums(before, after), (before / length, after / length)
+def _next(block: Repeated, states: Tensor, tokens: Tokens, layer: Layer) -> Tensor:
+    """States one layer on; what else the layer tells is of no use once weights are learned."""
+    made = block(states, tokens, layer.seen)
+    return made[0] if isinstance(made, tuple) else made
+
+
+def _decide(recursion: Recursion, books: Halting, number: int, features: Float[Tensor, "R F"]) -> Decision:
+    p = torch.zeros_like(books.survival) if number < recursion.origin else recursion.halt(features)
+    return decide(books, p, recursion.threshold, recursion.rule)
+
+
+def _summary(
+    recursion: Recursion, total: Float[Tensor, "R D"] | None, states: Float[Tensor, "R D"], length: int
+) -> tuple[Float[Tensor, "R D"] | None, Float[Tensor, "R D"]]:
+    """What halting looks at, the tokens themselves or means over their rows, and sums that means need."""
+    if not recursion.running:
+        return None, states
+    total = states if total is None else total + states
+    return total, total / length

@@ -3,7 +3,7 @@
 from typing import Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -21,7 +21,6 @@ from trainables.layers.experts import (
 )
 from trainables.layers.linear import LayerNorm, Linear, ZeroLinear
 from trainables.layers.momha import AttentionSettings, ExpertAttention, ExpertSelfAttention
-from trainables.layers.packing import Packing
 from trainables.layers.positions import Rotation, sinusoids
 from trainables.layers.precision import sum_dtype
 from trainables.layers.thinking import Notes, Told
@@ -137,7 +136,7 @@ class Layer(nn.Module):
         if self.recall is not None:
             assert self.recall_norm is not None
             assert tokens.recalled is not None
-            z, routing = self.recall(self._before(x, self.recall_norm), tokens, tokens.recalled)
+            z, routing = self.recall(self._before(x, self.recall_norm), tokens.recalling, tokens.recalled)
             x = self._after(x, self.recall_dropout(z, tokens.place), self.recall_norm)
             routings.append(routing)
         z, last = self.feedforward(self._before(x, self.feedforward_norm), tokens)
@@ -160,11 +159,13 @@ def halting_gate(config: SparseSettings) -> HaltingGate | None:
     return None if config.halt is None else HaltingGate(config.width)
 
 
-def begin(config: SparseSettings, x: Float[Tensor, "M D"], packing: Packing) -> Float[Tensor, "M D"]:
-    """States before the first layer, of tokens that are already scaled."""
+def begin(
+    config: SparseSettings, x: Float[Tensor, "M D"], position: Int[Tensor, " M"], count: int
+) -> Float[Tensor, "M D"]:
+    """States before the first layer, of tokens that are already scaled, each at its `position` < `count`."""
     if not config.absolute_positions:
         return x
-    return x + sinusoids(packing.width, x).index_select(0, packing.column)
+    return x + sinusoids(count, x).index_select(0, position)
 
 
 def think(
@@ -175,9 +176,21 @@ def think(
     tokens: Tokens,
 ) -> tuple[Thought, Float[Tensor, ""] | None]:
     """Repeat `layer` until every token has halted; how they ended, and what use of experts costs."""
-    if halt is None or config.halt is None:
+    repeated = recursion(config, layer, halt)
+    if repeated is None:
         return _think_to_the_end(config, layer, states, tokens)
-    recursion = Recursion(
+    result = repeated.run(states, tokens)
+    kept, computed = (count.to(result.ponder.dtype) for count in (result.kept, result.computed))
+    means = tokens.packing.mean(torch.stack((kept, result.ponder, computed), 1))
+    depth, ponder, run = means.unbind(1)
+    return Thought(result.states, depth.detach(), ponder, run.detach()), _balance(config, result.told)
+
+
+def recursion(config: SparseSettings, layer: Layer, halt: HaltingGate | None) -> Recursion | None:
+    """What is repeated until every token has halted; None if nothing halts."""
+    if halt is None or config.halt is None:
+        return None
+    return Recursion(
         layer,
         halt,
         max_layers=config.max_layers,
@@ -192,11 +205,6 @@ def think(
         length_bounds=False,
         delay=0,
     )
-    result = recursion.run(states, tokens)
-    kept, computed = (count.to(result.ponder.dtype) for count in (result.kept, result.computed))
-    means = tokens.packing.mean(torch.stack((kept, result.ponder, computed), 1))
-    depth, ponder, run = means.unbind(1)
-    return Thought(result.states, depth.detach(), ponder, run.detach()), _balance(config, result.told)
 
 
 def _think_to_the_end(

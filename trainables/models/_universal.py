@@ -126,13 +126,14 @@ def think(
     tokens: Tokens,
 ) -> Thought:
     """Repeat `block` on all tokens until every unit has halted."""
-    if halt is None:
+    repeated = recursion(config, block, halt)
+    if repeated is None:
         for _ in range(config.max_layers):
             seen = KeysValues(*block.keys_values(states, tokens.key_rotation), tokens.packing)
             states = block(states, tokens, seen)
         depth = states.new_full((tokens.packing.num_rows,), config.max_layers)
         return Thought(states, depth, torch.zeros_like(depth), depth)
-    result = _recursion(config, block, halt).run(states, tokens)
+    result = repeated.run(states, tokens)
     kept, computed = (count.to(result.ponder.dtype) for count in (result.kept, result.computed))
     if not config.halts_per_token:
         return Thought(result.states, kept, result.ponder, computed)
@@ -140,8 +141,10 @@ def think(
     return Thought(result.states, depth.detach(), ponder, run.detach())
 
 
-def _recursion(config: UniversalSettings, block: Block, halt: HaltingProbability) -> Recursion:
-    assert config.halt is not None
+def recursion(config: UniversalSettings, block: Block, halt: HaltingProbability | None) -> Recursion | None:
+    """What is repeated until all have halted; None if nothing halts."""
+    if halt is None or config.halt is None:
+        return None
     return Recursion(
         block,
         halt,

@@ -40,6 +40,8 @@ from trainables.layers.boundaries import NUM_BOUNDARIES, boundaries, pool
 from trainables.layers.tokens import KeysValues, Tokens
 from trainables.layers.work import FLOAT_BYTES
 from trainables.models._answers import packed, written
+from trainables.models._past import Past, WritingDecoder
+from trainables.models._stepwise import think_on
 from trainables.models._sut import (
     Layer,
     SparseSettings,
@@ -49,6 +51,7 @@ from trainables.models._sut import (
     layer_flops,
     layer_saved_bytes,
     offer_flops,
+    recursion,
     sparse_depth_range,
     think,
 )
@@ -77,7 +80,8 @@ class Encoder(nn.Module):
         config = self.config
         states, packing = self.boundaries(x * config.width**0.5, mask)
         tokens = Tokens.unturned(packing, states.dtype, causal=config.causal)
-        thought, auxiliary = think(config, self.block, self.halt, begin(config, states, packing), tokens)
+        begun = begin(config, states, packing.column, packing.width)
+        thought, auxiliary = think(config, self.block, self.halt, begun, tokens)
         return Encoded(
             states=self.boundaries.padded(thought.states, packing, x),
             pooled=pool(thought.states, packing, config.pooling),
@@ -89,11 +93,12 @@ class Encoder(nn.Module):
         )
 
 
-class Decoder(nn.Module):
+class Decoder(WritingDecoder):
     """The same with a causal view of what it has written, and a full view of what has been read."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
+        self.num_layers = config.max_layers
         self.config = config
         self.block = Layer(config, recalls=True)
         self.halt = halting_gate(config)
@@ -109,16 +114,26 @@ class Decoder(nn.Module):
         config = self.config
         states, packing = packed(y * config.width**0.5, y_mask)
         tokens = replace(
-            Tokens.unturned(packing, states.dtype, causal=True), recalled=self._recalled(memory, memory_mask)
+            Tokens.unturned(packing, states.dtype, causal=True),
+            recalled=self.recalled(memory, memory_mask)[0],
         )
-        thought, auxiliary = think(config, self.block, self.halt, begin(config, states, packing), tokens)
+        begun = begin(config, states, packing.column, packing.width)
+        thought, auxiliary = think(config, self.block, self.halt, begun, tokens)
         found = written(thought, packing, y, config.max_layers)
         return replace(found, auxiliary=_of_each(auxiliary, found.depth))
 
-    def _recalled(self, memory: Tensor, memory_mask: Tensor) -> KeysValues:
+    def extend(self, y: Float[Tensor, "R D"], past: Past) -> tuple[Float[Tensor, "R D"], Past]:
+        """The state of one more token in each answer, as `forward` gives it."""
+        config, tokens = self.config, past.unturned(y)
+        assert tokens.position is not None
+        states = begin(config, y * config.width**0.5, tokens.position, past.length_max)
+        return think_on(self.block, recursion(config, self.block, self.halt), states, tokens, past)
+
+    def recalled(self, memory: Float[Tensor, "N P D"], memory_mask: Bool[Tensor, "N P"]) -> list[KeysValues]:
+        """What all layers look at of the inputs."""
         assert self.block.recall is not None
         sources, packing = packed(memory, memory_mask)
-        return KeysValues(*self.block.recall.offer(sources), packing)
+        return [KeysValues(*self.block.recall.offer(sources), packing)]
 
 
 def _of_each(cost: Float[Tensor, ""] | None, like: Float[Tensor, " N"]) -> Float[Tensor, " N"] | None:

@@ -23,7 +23,7 @@ from trainables.layers.linear import LayerNorm
 from trainables.layers.tokens import KeysValues, Tokens
 from trainables.layers.work import block_flops, block_saved_bytes, offer_flops
 from trainables.models._answers import packed, recalling_flops, recalling_saved_bytes, written
-from trainables.models._past import Past
+from trainables.models._past import Past, WritingDecoder
 from trainables.models._universal import Thought
 from trainables.settings import AnswerSettings
 from trainables.types import Encoded
@@ -74,11 +74,12 @@ class Encoder(nn.Module):
         )
 
 
-class Decoder(nn.Module):
+class Decoder(WritingDecoder):
     """Runs every block once on an answer."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
+        self.num_layers = config.layers
         self.config = config
         self.blocks = nn.ModuleList(Block(config, recalls=True) for _ in range(config.layers))
         self.final_norm = LayerNorm(config.width)
@@ -92,24 +93,14 @@ class Decoder(nn.Module):
     ) -> Encoded:
         """States of right-padded answers `y`, each of what is before it and of all of `memory`."""
         states, packing = packed(y, y_mask)
-        source, source_packing = packed(memory, memory_mask)
         tokens = Tokens.of(packing, self.config.size_of_head, states.dtype, causal=True)
-        for block in self.blocks:
+        for block, recalled in zip(self.blocks, self.recalled(memory, memory_mask), strict=True):
             assert isinstance(block, Block)
-            assert block.recall is not None
-            here = replace(tokens, recalled=block.recall.offer(source, source_packing))
             seen = KeysValues(*block.keys_values(states, tokens.key_rotation), packing)
-            states = block(states, here, seen)
+            states = block(states, replace(tokens, recalled=recalled), seen)
         depth = states.new_full((packing.num_rows,), self.config.layers)
         thought = Thought(self.final_norm(states), depth, torch.zeros_like(depth), depth)
         return written(thought, packing, y, self.config.layers)
-
-    def begin(
-        self, memory: Float[Tensor, "N P D"], memory_mask: Bool[Tensor, "N P"], width: int, length_max: int
-    ) -> Past:
-        """Ready to write `width` answers of at most `length_max` tokens to each input, token by token."""
-        blocks = [block for block in self.blocks if isinstance(block, Block)]
-        return Past.begin(blocks, len(blocks), (memory, memory_mask), width, length_max)
 
     def extend(self, y: Float[Tensor, "R D"], past: Past) -> tuple[Float[Tensor, "R D"], Past]:
         """The state of one more token in each answer, as `forward` gives it."""
@@ -120,6 +111,16 @@ class Decoder(nn.Module):
             layers[number] = layers[number].with_token(*block.keys_values(states, tokens.key_rotation))
             states = block(states, replace(tokens, recalled=past.recalled[number]), layers[number].seen)
         return self.final_norm(states), replace(past, layers=tuple(layers), length=past.length + 1)
+
+    def recalled(self, memory: Float[Tensor, "N P D"], memory_mask: Bool[Tensor, "N P"]) -> list[KeysValues]:
+        """What each block looks at of the inputs."""
+        states, packing = packed(memory, memory_mask)
+        recalled = []
+        for block in self.blocks:
+            assert isinstance(block, Block)
+            assert block.recall is not None
+            recalled.append(block.recall.offer(states, packing))
+        return recalled
 
 
 def depth_range(config: Config, length: int) -> tuple[int, int]:  # noqa: ARG001 the same for all lengths

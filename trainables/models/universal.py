@@ -44,10 +44,10 @@ from torch import Tensor, nn
 from trainables.layers.block import Block
 from trainables.layers.boundaries import NUM_BOUNDARIES, Pooling, boundaries, check_pooling, pool
 from trainables.layers.linear import LayerNorm
-from trainables.layers.tokens import Tokens
+from trainables.layers.tokens import KeysValues, Tokens
 from trainables.layers.work import block_flops, block_saved_bytes, offer_flops
 from trainables.models._answers import packed, recalling_flops, recalling_saved_bytes, written
-from trainables.models._past import Past
+from trainables.models._past import Past, WritingDecoder
 from trainables.models._stepwise import think_on
 from trainables.models._universal import (
     UniversalSettings,
@@ -55,6 +55,7 @@ from trainables.models._universal import (
     halting_function,
     halting_saved_bytes,
     recurrent_depth_range,
+    recursion,
     think,
 )
 from trainables.settings import AnswerSettings
@@ -101,11 +102,12 @@ class Encoder(nn.Module):
         )
 
 
-class Decoder(nn.Module):
+class Decoder(WritingDecoder):
     """Repeats one block on an answer until every token has halted."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
+        self.num_layers = config.max_layers
         self.config = config.model_copy(update={"causal": True})
         self.block = Block(config, config.size_of_gate, recalls=True)
         self.halt = halting_function(config)
@@ -120,23 +122,24 @@ class Decoder(nn.Module):
     ) -> Encoded:
         """States of right-padded answers `y`, each of what is before it and of all of `memory`."""
         states, packing = packed(y, y_mask)
-        assert self.block.recall is not None
-        recalled = self.block.recall.offer(*packed(memory, memory_mask))
-        tokens = Tokens.of(packing, self.config.size_of_head, states.dtype, causal=True)
-        thought = think(self.config, self.block, self.halt, states, replace(tokens, recalled=recalled))
+        tokens = replace(
+            Tokens.of(packing, self.config.size_of_head, states.dtype, causal=True),
+            recalled=self.recalled(memory, memory_mask)[0],
+        )
+        thought = think(self.config, self.block, self.halt, states, tokens)
         thought = replace(thought, states=self.final_norm(thought.states))
         return written(thought, packing, y, self.config.max_layers)
 
-    def begin(
-        self, memory: Float[Tensor, "N P D"], memory_mask: Bool[Tensor, "N P"], width: int, length_max: int
-    ) -> Past:
-        """Ready to write `width` answers of at most `length_max` tokens to each input, token by token."""
-        return Past.begin([self.block], self.config.max_layers, (memory, memory_mask), width, length_max)
-
     def extend(self, y: Float[Tensor, "R D"], past: Past) -> tuple[Float[Tensor, "R D"], Past]:
         """The state of one more token in each answer, as `forward` gives it."""
-        states, past = think_on(self.config, self.block, self.halt, y, past)
+        tokens = past.tokens(self.config.size_of_head, y)
+        states, past = think_on(self.block, recursion(self.config, self.block, self.halt), y, tokens, past)
         return self.final_norm(states), past
+
+    def recalled(self, memory: Float[Tensor, "N P D"], memory_mask: Bool[Tensor, "N P"]) -> list[KeysValues]:
+        """What all layers look at of the inputs."""
+        assert self.block.recall is not None
+        return [self.block.recall.offer(*packed(memory, memory_mask))]
 
 
 def depth_range(config: Config, length: int) -> tuple[int, int]:  # noqa: ARG001 the same for all lengths

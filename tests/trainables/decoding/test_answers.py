@@ -15,10 +15,12 @@ from trainables.decoding.writers import Anew, Cached, writer
 from trainables.training.config import TrainConfig, train_config
 from trainables.types import NOT_ASKED, Batch
 
+ALIKE = ("sut-switch", "sut-causal")
+"""What concerns only training, or the encoder."""
 CACHING = {
     label: raw
     for label, raw in WRITING.items()
-    if hasattr(catalog.load("models", raw["name"]).Decoder, "extend")
+    if hasattr(catalog.load("models", raw["name"]).Decoder, "extend") and label not in ALIKE
 }
 every_cache = pytest.mark.parametrize("raw", CACHING.values(), ids=CACHING)
 
@@ -35,6 +37,8 @@ def undecided(raw: dict[str, Any]) -> Any:
     for name, parameter in model.named_parameters():
         if name.endswith(("attention.value.weight", "recall.attention.output.weight")):
             parameter.data.mul_(3.0)
+        if name.endswith(("recall.value.weight", "recall.output.weight")):  # of experts, which begin small
+            parameter.data.mul_(6.0)
     model.readout.outer.weight.data.mul_(10.0)
     model.readout.outer.bias.data[SHAPE.end_id] += 2.0
     return model
@@ -44,6 +48,9 @@ def undecided(raw: dict[str, Any]) -> Any:
 def test_a_token_at_a_time_gives_the_states_of_the_whole(raw: dict[str, Any]) -> None:
     """With hypotheses that change places and inputs that leave on the way."""
     decoder = build(raw).eval().decoder
+    for name, parameter in decoder.named_parameters():
+        if name.endswith("offsets.weight"):  # which begin at zero
+            parameter.data.normal_(generator=torch.Generator().manual_seed(1))
     y, _, memory, memory_mask = full()
     source = torch.tensor([0, 0, 1, 1, 2, 2])
     written = torch.cat((y, full(seed=1)[0]))[[0, 3, 1, 4, 2, 5]]
@@ -63,7 +70,7 @@ def test_a_token_at_a_time_gives_the_states_of_the_whole(raw: dict[str, Any]) ->
 
 
 @every_cache
-@pytest.mark.parametrize("beam_size", [1, 3])
+@pytest.mark.parametrize("beam_size", [1, 4])
 def test_decoding_from_a_cache_is_decoding_anew(
     raw: dict[str, Any], beam_size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,6 +112,10 @@ def test_length_is_limited_by_twice_the_longest_training_answer() -> None:
     assert [len(each) for each in answers(model, batch, settings(decode_length_max=3))] == [2, 2]
     assert [len(each) for each in answers(model, batch, settings(decode_length_max=1))] == [0, 0]
     assert [len(each) for each in answers(model, batch, settings(beam_size=4, decode_length_max=3))] == [2, 2]
+
+
+def test_all_published_decoders_have_a_cache() -> None:
+    assert {raw["name"] for raw in CACHING.values()} >= {"transformer", "universal", "sut"}
 
 
 def test_a_decoder_without_a_cache_writes_anew(monkeypatch: pytest.MonkeyPatch) -> None:
