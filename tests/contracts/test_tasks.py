@@ -2,9 +2,10 @@
 
 SMALL      settings of a small version, every split built in a second or so
 RESEEDED   the same with other data
+VARIANTS   further forms, if there are any: by name, what is set otherwise
 solve      text of an input (what `decode` returns) -> label, or for a task of positions a label for each
            token, -1 where none is asked, or for a task of written answers the list of their tokens without
-           the end; written without looking at the task
+           the end; written without looking at the task. What a variant sets otherwise comes by keyword.
 """
 
 import hashlib
@@ -19,7 +20,7 @@ from functools import cache
 from itertools import combinations
 from pathlib import Path
 from types import ModuleType
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import pytest
@@ -32,12 +33,43 @@ from trainables.protocol import Job
 from trainables.training import Training
 from trainables.types import NOT_ASKED
 
-TASKS = catalog.names("tasks")
-each_task = pytest.mark.parametrize("name", TASKS)
+
+class Case(NamedTuple):
+    """A task in one of its forms."""
+
+    name: str
+    form: str
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """What the form sets otherwise than `SMALL`."""
+        return dict(variants(self.name)[self.form])
+
+    @property
+    def raw(self) -> dict[str, Any]:
+        return oracle(self.name).SMALL | self.changes
+
+    @property
+    def reseeded(self) -> dict[str, Any]:
+        return oracle(self.name).RESEEDED | self.changes
+
+    @property
+    def config(self) -> Any:
+        return tasks.task_config(self.raw)
+
+    def solve(self, text: str) -> Any:
+        return oracle(self.name).solve(text, **self.changes)
+
+    def __str__(self) -> str:
+        return f"{self.name}, {self.form}" if self.form else self.name
 
 
 def oracle(name: str) -> ModuleType:
     return importlib.import_module(f"tests.oracles.{name}_solver")
+
+
+def variants(name: str) -> dict[str, dict[str, object]]:
+    return {"": {}, **getattr(oracle(name), "VARIANTS", {})}
 
 
 def build(raw: dict[str, object], split: str) -> Split:
@@ -48,19 +80,21 @@ def build(raw: dict[str, object], split: str) -> Split:
 
 
 @cache
-def small(name: str) -> dict[SplitInfo, Split]:
+def small(case: Case) -> dict[SplitInfo, Split]:
     """Every split that is stored."""
-    raw = oracle(name).SMALL
-    infos = tasks.splits(tasks.task_config(raw))
-    return {info: build(raw, info.name) for info in infos if not info.streamed}
+    infos = tasks.splits(case.config)
+    return {info: build(case.raw, info.name) for info in infos if not info.streamed}
 
 
-def streamed(name: str) -> bool:
-    return any(info.streamed for info in tasks.splits(tasks.task_config(oracle(name).SMALL)))
+def streamed(case: Case) -> bool:
+    return any(info.streamed for info in tasks.splits(case.config))
 
 
-STREAMED = [name for name in TASKS if streamed(name)]
-each_streamed_task = pytest.mark.parametrize("name", STREAMED)
+TASKS = catalog.names("tasks")
+CASES = [Case(name, form) for name in TASKS for form in variants(name)]
+each_task = pytest.mark.parametrize("name", TASKS)
+each_case = pytest.mark.parametrize("case", CASES, ids=str)
+each_streamed_case = pytest.mark.parametrize("case", [case for case in CASES if streamed(case)], ids=str)
 
 
 def text(module: Any, config: Any, tokens: Sequence[int]) -> str:
@@ -80,17 +114,16 @@ def test_there_are_tasks() -> None:
     assert "listops" in TASKS
 
 
-@each_task
-def test_settings_are_named_after_the_file(name: str) -> None:
-    module = tasks.task_module(name)
-    assert get_args(module.Config.model_fields["name"].annotation) == (name,)
-    config = tasks.task_config(oracle(name).SMALL)
-    assert tasks.task_config(config.model_dump(mode="json")) == config
+@each_case
+def test_settings_are_named_after_the_file(case: Case) -> None:
+    module = tasks.task_module(case.name)
+    assert get_args(module.Config.model_fields["name"].annotation) == (case.name,)
+    assert tasks.task_config(case.config.model_dump(mode="json")) == case.config
 
 
-@each_task
-def test_splits_have_roles_and_names_of_their_own(name: str) -> None:
-    for raw in ({"name": name}, oracle(name).SMALL):
+@each_case
+def test_splits_have_roles_and_names_of_their_own(case: Case) -> None:
+    for raw in ({"name": case.name}, case.raw):
         infos = tasks.splits(tasks.task_config(raw))
         assert len({info.name for info in infos}) == len(infos)
         assert {info.role for info in infos} <= set(get_args(Role))
@@ -98,15 +131,18 @@ def test_splits_have_roles_and_names_of_their_own(name: str) -> None:
         assert [info.role for info in infos].count("valid") == 1
 
 
-@each_task
-def test_same_settings_same_bytes(name: str) -> None:
-    """In a fresh process too, whatever order its sets and dictionaries have."""
+def content(case: Case) -> list[str]:
+    """Hashes of all stored splits, each built anew, the last one first."""
+    infos = [info for info in tasks.splits(case.config) if not info.streamed]
+    return [build(case.raw, info.name).content_hash for info in reversed(infos)]
+
+
+@cache
+def content_elsewhere() -> dict[str, list[str]]:
+    """That of all tasks in a fresh process, where sets have another order."""
     code = (
-        "import importlib; from trainables import tasks; from trainables.data.split import content_hash;"
-        f"raw = importlib.import_module('tests.oracles.{name}_solver').SMALL;"
-        "config = tasks.task_config(raw); module = tasks.task_module(raw['name']);"
-        "infos = [info for info in reversed(module.splits(config)) if not info.streamed];"
-        "[print(content_hash(module.build(config, info.name))) for info in infos]"
+        "import json; from tests.contracts.test_tasks import CASES, content;"
+        "print(json.dumps({str(case): content(case) for case in reversed(CASES)}))"
     )
     answer = subprocess.run(
         [sys.executable, "-c", code],
@@ -116,7 +152,13 @@ def test_same_settings_same_bytes(name: str) -> None:
         text=True,
         check=True,
     )
-    assert answer.stdout.split() == [split.content_hash for split in reversed(small(name).values())]
+    found: dict[str, list[str]] = json.loads(answer.stdout)
+    return found
+
+
+@each_case
+def test_same_settings_same_bytes(case: Case) -> None:
+    assert content_elsewhere()[str(case)] == [split.content_hash for split in reversed(small(case).values())]
 
 
 HASHES = Path(__file__).parents[1] / "golden" / "data_hashes.json"
@@ -124,10 +166,10 @@ DRAWN = ((0, 0), (1, 1000))
 """Seeds and steps of streamed batches whose bytes are recorded."""
 
 
-def recorded(name: str) -> dict[str, object]:
+def recorded(case: Case) -> dict[str, object]:
     """What tells whether the small version of a task is still the same, byte for byte."""
-    config = tasks.task_config(oracle(name).SMALL)
-    found = {info.name: split.content_hash for info, split in small(name).items()}
+    config = case.config
+    found = {info.name: split.content_hash for info, split in small(case).items()}
     for info in tasks.splits(config):
         for seed, step in DRAWN if info.streamed else ():
             batch = tasks.stream(config, 16, seed, step)
@@ -135,54 +177,54 @@ def recorded(name: str) -> dict[str, object]:
             for part in (batch.tokens, batch.mask.long(), batch.labels):
                 digest.update(f"{tuple(part.shape)}".encode() + part.numpy().astype("<i8").tobytes())
             found[f"{info.name}, seed {seed}, step {step}"] = digest.hexdigest()
-    return {"version": tasks.task_module(name).VERSION, "hashes": found}
+    return {"version": tasks.task_module(case.name).VERSION, "hashes": found}
 
 
-@each_task
-def test_bytes_are_those_recorded(name: str) -> None:
+@each_case
+def test_bytes_are_those_recorded(case: Case) -> None:
     """Whatever the machine and the versions of Python, NumPy and PyArrow.
 
     If this fails without a change on purpose, a library changed what a generator makes. After one on purpose:
     raise the task's VERSION, so that no old copy is taken for the new data; then, as for a new task,
     `python -m tests.contracts.test_tasks`, and read the diff.
     """
-    assert json.loads(HASHES.read_text()).get(name) == recorded(name)
+    assert json.loads(HASHES.read_text()).get(str(case)) == recorded(case)
 
 
-@each_task
-def test_another_seed_gives_other_data(name: str) -> None:
-    for info, split in small(name).items():
-        assert build(oracle(name).RESEEDED, info.name).content_hash != split.content_hash
+@each_case
+def test_another_seed_gives_other_data(case: Case) -> None:
+    for info, split in small(case).items():
+        assert build(case.reseeded, info.name).content_hash != split.content_hash
 
 
-@each_task
-def test_no_example_occurs_twice(name: str) -> None:
+@each_case
+def test_no_example_occurs_twice(case: Case) -> None:
     """Neither in a split nor in two of them. Where training never ends, tests hold nothing as short."""
-    if streamed(name):
-        longest = max(info.length_max for info in small(name) if info.role != "test")
+    if streamed(case):
+        longest = max(info.length_max for info in small(case) if info.role != "test")
         assert all(
-            split.lengths.min() > longest for info, split in small(name).items() if info.role == "test"
+            split.lengths.min() > longest for info, split in small(case).items() if info.role == "test"
         )
         return
-    seen = {info.name: rows(split) for info, split in small(name).items()}
+    seen = {info.name: rows(split) for info, split in small(case).items()}
     for split, examples in seen.items():
         assert len(set(examples)) == len(examples), split
     for one, other in combinations(seen, 2):
         assert not set(seen[one]) & set(seen[other]), (one, other)
 
 
-@each_task
-def test_lengths_and_numbers_are_as_announced(name: str) -> None:
-    for info, split in small(name).items():
+@each_case
+def test_lengths_and_numbers_are_as_announced(case: Case) -> None:
+    for info, split in small(case).items():
         assert len(split) > 0
         assert info.examples in (None, len(split)), info
         assert info.length_min <= split.lengths.min() <= split.lengths.max() <= info.length_max, info
 
 
-@each_task
-def test_shape_agrees_with_the_data(name: str) -> None:
-    shape = tasks.shape(tasks.task_config(oracle(name).SMALL))
-    for info, split in small(name).items():
+@each_case
+def test_shape_agrees_with_the_data(case: Case) -> None:
+    shape = tasks.shape(case.config)
+    for info, split in small(case).items():
         ids = {token for row in rows(split) for token in row}
         assert ids <= set(range(shape.vocabulary_size)) - {shape.pad_id}, info
         assert set(split.label_histogram) <= set(range(shape.num_classes)) - {shape.end_id}, info
@@ -194,17 +236,17 @@ def test_shape_agrees_with_the_data(name: str) -> None:
                 assert split.batch(np.arange(len(split))).labels.shape[1] <= shape.answer_length_max
 
 
-@each_task
-def test_labels_are_what_an_independent_solver_finds(name: str) -> None:
-    module, config = tasks.task_module(name), tasks.task_config(oracle(name).SMALL)
-    for info, split in small(name).items():
+@each_case
+def test_labels_are_what_an_independent_solver_finds(case: Case) -> None:
+    module, config = tasks.task_module(case.name), case.config
+    for info, split in small(case).items():
         labels: list[Any] = split.batch(np.arange(len(split))).labels.tolist()
         head = module.shape(config).head
         if head == "positions":
             labels = [row[:length] for row, length in zip(labels, split.lengths.tolist(), strict=True)]
         if head == "sequence":
             labels = [[token for token in row if token != NOT_ASKED][:-1] for row in labels]
-        assert [oracle(name).solve(text(module, config, row)) for row in rows(split)] == labels, info
+        assert [case.solve(text(module, config, row)) for row in rows(split)] == labels, info
 
 
 @each_task
@@ -227,11 +269,11 @@ def test_an_unknown_split_is_refused(name: str) -> None:
         module.build(tasks.task_config(oracle(name).SMALL), "trian")
 
 
-@each_streamed_task
-def test_streamed_batches_are_a_function_of_seed_and_step(name: str) -> None:
-    config = tasks.task_config(oracle(name).SMALL)
+@each_streamed_case
+def test_streamed_batches_are_a_function_of_seed_and_step(case: Case) -> None:
+    config = case.config
     info = next(info for info in tasks.splits(config) if info.streamed)
-    module, shape = tasks.task_module(name), tasks.shape(config)
+    module, shape = tasks.task_module(case.name), tasks.shape(config)
     assert info.role == "train"
     batches = [
         tasks.stream(config, 6, seed, step) for seed, step in ((1, 0), (1, 10**6), (2, 10**6), (1, 10**6))
@@ -246,20 +288,19 @@ def test_streamed_batches_are_a_function_of_seed_and_step(name: str) -> None:
         for row, labels, length in zip(
             batch.tokens.tolist(), batch.labels.tolist(), lengths.tolist(), strict=True
         ):
-            assert oracle(name).solve(text(module, config, row[:length])) == labels[:length]
-    with pytest.raises(ValueError, match=rf"{name} has no split 'train'. Known: train \(streamed\)"):
+            assert case.solve(text(module, config, row[:length])) == labels[:length]
+    with pytest.raises(ValueError, match=rf"{case.name} has no split 'train'. Known: train \(streamed\)"):
         module.build(config, info.name)
 
 
-@each_task
-def test_a_model_trains_on_it_from_beginning_to_end(name: str, tmp_path: Path) -> None:
+@each_case
+def test_a_model_trains_on_it_from_beginning_to_end(case: Case, tmp_path: Path) -> None:
     """Two steps of a tiny model, validated, then measured on the first test split."""
-    raw = oracle(name).SMALL
-    config = tasks.task_config(raw)
+    config = case.config
     test = next(info.name for info in tasks.splits(config) if info.role == "test")
     model = {"name": "universal", "width": 8, "heads": 2, "max_layers": 2}
     settings = {
-        "task": raw,
+        "task": case.raw,
         "model": model | {"causal": tasks.shape(config).causal},
         "train": {"steps": 2, "batch_size": 3, "report_every": 2, "valid_examples": 5},
     }
@@ -273,4 +314,4 @@ def test_a_model_trains_on_it_from_beginning_to_end(name: str, tmp_path: Path) -
 
 
 if __name__ == "__main__":
-    HASHES.write_text(json.dumps({name: recorded(name) for name in TASKS}, indent=2) + "\n")
+    HASHES.write_text(json.dumps({str(case): recorded(case) for case in CASES}, indent=2) + "\n")

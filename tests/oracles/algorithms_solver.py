@@ -4,6 +4,8 @@ Parity, copy and addition by the looped programs of Fan et al., App. A, run for 
 of the model; the others digit by digit.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
 from tests.oracles.rasp import Sequence, has_seen, look, repeat, shift_right
@@ -17,21 +19,40 @@ SMALL = {
     "test_examples": 30,
 }
 RESEEDED = SMALL | {"data_seed": 1}
+VARIANTS = {
+    "parity": {"problem": "parity"},
+    "copy after pauses": {"problem": "copy", "pause_tokens": 3},
+    "binary sum": {"problem": "binary_sum"},
+    "multiplication, next token": {"problem": "multiplication", "form": "next_token"},
+    "unique set": {"problem": "unique_set"},
+    "next token after pauses": {"form": "next_token", "pause_tokens": 3},
+}
 CODES = {"0": 0, "1": 1, "+": 2, ">": 3, "#": 4, "<pause>": 5}
 PLUS, END_OF_QUERY, END = CODES["+"], CODES[">"], CODES["#"]
 
 
-def solve(text: str) -> list[int]:
-    """Labels of an addition in full-output form: 0 for the end, 1 and 2 for the digits, -1 where none is."""
+def solve(text: str, problem: str = "addition", form: str = "full", pause_tokens: int = 0) -> list[int]:
+    """Labels: 0 for the end, 1 for the symbol 0 and so on, -1 where none is."""
     words = text.split()
-    written = run("addition", words, addition_loops(words))
-    start = words.index(">")
-    labels = {"#": 0, "0": 1, "1": 2}
-    return [-1] * start + [labels[word] for word in written[start:]]
+    start = words.index(">") + pause_tokens
+    assert words[start - pause_tokens + 1 : start + 1] == ["<pause>"] * pause_tokens
+    written, given = answer(problem, words[: start - pause_tokens]), words[start + 1 :]
+    if form == "next_token":
+        assert given == written, "the true answer is read as it is written"
+        written = [*written, "#"]
+    else:
+        assert set(given) == {"#"}
+        written = [*written, *"#" * (1 + len(given) - len(written))]
+    return [-1] * start + [0 if word == "#" else 1 + int(word) for word in written]
 
 
-def addition_loops(words: list[str]) -> int:
-    return words.index("+") + 1
+def answer(problem: str, query: list[str]) -> list[str]:
+    """The words of the answer."""
+    if problem in SOLVERS:
+        return SOLVERS[problem](query)
+    loops = query.index("+") + 1 if problem == "addition" else len(query)
+    written = run(problem, [*query, ">", *"#" * (loops + 1)], loops)[len(query) :]
+    return written[: written.index("#")]
 
 
 def run(problem: str, words: list[str], loops: int) -> list[str]:
@@ -108,3 +129,10 @@ def multiplied(first: list[str], second: list[str]) -> list[str]:
 
 def first_occurrences(words: list[str]) -> list[str]:
     return [word for place, word in enumerate(words) if word not in words[:place]]
+
+
+SOLVERS: dict[str, Callable[[list[str]], list[str]]] = {
+    "binary_sum": counted,
+    "multiplication": lambda query: multiplied(query[: query.index("x")], query[query.index("x") + 1 :]),
+    "unique_set": first_occurrences,
+}

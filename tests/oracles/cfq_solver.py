@@ -41,28 +41,51 @@ def pair(verb: str, other: str, name: str, also: str) -> tuple[str, ...]:
 
 SMALL = {"name": "cfq", "folder": written(FOLDER / "one", 0), "query_words_max": 19}
 RESEEDED = SMALL | {"folder": written(FOLDER / "other", 1)}
+VARIANTS = {"MCD3": {"division": "MCD3"}, "shorter": {"simplify": True}}
 
 
 @cache
-def lines(part: str, side: str) -> list[list[str]]:
-    return [line.split() for line in (FOLDER / "one" / "MCD1" / f"{part}.{side}").read_text().splitlines()]
+def lines(division: str, part: str, side: str, simplify: bool) -> list[list[str]]:
+    text = (FOLDER / "one" / division / f"{part}.{side}").read_text()
+    return [shorter(line) if simplify and side == "tgt" else line.split() for line in text.splitlines()]
+
+
+def shorter(query: str) -> list[str]:
+    """Clauses are joined two by two, as long as two differ in objects, then in subjects, then relations."""
+    head, body = query.removesuffix(" }").split(" { ")
+    clauses = [tuple({word} for word in clause.split()) for clause in body.split(" . ")]
+    for place in (2, 0, 1):
+        joined: list[tuple[set[str], ...]] = []
+        for clause in clauses:
+            others = [n for n in range(3) if n != place]
+            for one in joined:
+                if all(one[n] == clause[n] for n in others):
+                    one[place].update(clause[place])
+                    break
+            else:
+                joined.append(clause)
+        clauses = joined
+    written = sorted(" ".join(word for part in clause for word in sorted(part)) for clause in clauses)
+    return f"{head} {{ {' . '.join(written)} }}".split()
 
 
 @cache
-def known(side: str) -> list[str]:
-    counts = Counter(word for line in lines("train", side) for word in line)
+def known(division: str, side: str, simplify: bool) -> list[str]:
+    counts = Counter(word for line in lines(division, "train", side, simplify) for word in line)
     return sorted(counts, key=lambda word: (-counts[word], word))
 
 
-def solve(text: str) -> list[int]:
+def solve(text: str, division: str = "MCD1", simplify: bool = False) -> list[int]:
     """The query of the question, each word as its number: 0 ends it, 1 is unknown."""
     asked = text.split()
     assert asked.pop() == "</s>"
-    words, answers = known("src"), known("tgt")
+    words, answers = (known(division, side, simplify) for side in ("src", "tgt"))
     (found,) = [
         query
         for part in SIZES
-        for question, query in zip(lines(part, "src"), lines(part, "tgt"), strict=True)
+        for question, query in zip(
+            *(lines(division, part, side, simplify) for side in ("src", "tgt")), strict=True
+        )
         if [word if word in words else "<unk>" for word in question] == asked
     ]
     return [2 + answers.index(word) if word in answers else 1 for word in found]

@@ -1,14 +1,26 @@
 """Formulas read as text and compared world by world: shares the definitions with the task, no code."""
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from itertools import product
 
 SMALL = {"name": "logical_inference", "pairs": 12_000, "held_out": "A"}
 RESEEDED = SMALL | {"data_seed": 1}
+VARIANTS = {
+    "sequence": {"form": "sequence"},
+    "nothing held out": {"held_out": None},
+    "sequence, C held out": {"form": "sequence", "held_out": "C"},
+}
 LABELS = ["independent", "equal", "inside", "around", "opposite", "apart", "covering"]
 
 
-def solve(text: str) -> int:
+def solve(text: str, form: str = "pair", held_out: str | None = "A") -> int | list[int]:
+    """The label, or an answer of one token; what is held out changes no answer."""
+    return [label(text)] if form == "sequence" else label(text)
+
+
+@cache
+def label(text: str) -> int:
     first, second = (holds_in(sentence) for sentence in text.split(" <sep> "))
     worlds = set(range(64))
     assert first not in (set(), worlds), f"must be contingent: {text}"

@@ -29,6 +29,7 @@ SMALL = {
     "test_examples": 20,
 }
 RESEEDED = SMALL | {"data_seed": 1}
+VARIANTS = {"easy": {"contour_length": 6}, "hard": {"contour_length": 14}}
 SIDE = 32
 EDGE = 4
 """No dash reaches further than this from its anchor."""
@@ -82,9 +83,8 @@ class Scene(NamedTuple):
     together: bool
 
 
-def solve(text: str) -> int:
-    image = np.asarray(text.split(), dtype=int).reshape(SIDE, SIDE)
-    return answer(image, SMALL["contour_length"])
+def solve(text: str, contour_length: int = 9) -> int:
+    return answer(np.asarray(text.split(), dtype=int).reshape(SIDE, SIDE), contour_length)
 
 
 def answer(image: np.ndarray, length: int) -> int:

@@ -12,13 +12,10 @@ SMALL = {
     "test_examples": 25,
 }
 RESEEDED = SMALL | {"data_seed": 1}
+VARIANTS = {"copy": {"function": "copy"}, "reverse": {"function": "reverse"}}
 
 
-def solve(text: str) -> list[int]:
-    return solved("sort", text)
-
-
-def solved(function: str, text: str) -> list[int]:
+def solve(text: str, function: str = "sort") -> list[int]:
     """The answer; symbol s0 is 2."""
     answer: list[int] = []
     for number in (int(word.removeprefix("s")) for word in text.split()):

@@ -1,7 +1,6 @@
 """Algorithmic problems: examples of the paper, looped programs as solvers, curriculum, forms, refusals."""
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,13 +18,6 @@ from trainables.training import Training
 from trainables.types import NOT_ASKED, Batch
 
 PROGRAMS = ("parity", "copy", "addition")
-SOLVERS: dict[str, Callable[[list[str]], list[str]]] = {
-    "binary_sum": oracle.counted,
-    "multiplication": lambda query: oracle.multiplied(
-        query[: query.index("x")], query[query.index("x") + 1 :]
-    ),
-    "unique_set": oracle.first_occurrences,
-}
 
 
 def samples(batch: Batch) -> list[tuple[list[str], list[str], int]]:
@@ -78,10 +70,10 @@ def test_looped_programs_give_the_targets_after_their_steps(problem: str, pause_
         assert oracle.run(problem, unpaused, steps)[unpaused.index(">") :] == asked
 
 
-@pytest.mark.parametrize("problem", SOLVERS)
+@pytest.mark.parametrize("problem", oracle.SOLVERS)
 def test_other_answers_digit_by_digit(problem: str) -> None:
     for words, asked, _ in drawn(problem=problem):
-        answer = SOLVERS[problem](words[: words.index(">")])
+        answer = oracle.SOLVERS[problem](words[: words.index(">")])
         assert asked == answer + ["#"] * (len(asked) - len(answer))
         assert asked[-1] == "#"
 

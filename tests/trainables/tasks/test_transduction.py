@@ -17,7 +17,7 @@ def build(split: str, **settings: object) -> pa.Table:
 @pytest.mark.parametrize("function", ["copy", "reverse", "sort"])
 def test_answers_are_those_of_the_function(function: str) -> None:
     rows = build("length-9", function=function).to_pydict()
-    assert [oracle.solved(function, task.decode(row)) for row in rows["tokens"]] == rows["answer"]
+    assert [oracle.solve(task.decode(row), function) for row in rows["tokens"]] == rows["answer"]
 
 
 def test_functions_are_compared_on_the_same_strings() -> None:
