@@ -68,6 +68,7 @@ ARMS: dict[str, dict[str, dict[str, Any]]] = {
         "pre-norm": {"norm": "pre", "absolute_positions": False, "balance": "none"},
         "nobody": {"halt": None},
         "causal": {"causal": True},
+        "sampled": {"attention": SPARSE["attention"] | {"sampled": 1}},
     },
     "ndr": {
         "relative": {"geometric": False},

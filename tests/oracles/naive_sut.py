@@ -5,8 +5,9 @@ looks at h_{l-1}, then the threshold is tested, then layer l is run. No batch, n
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,6 +27,15 @@ class Choice:
     chosen: list[int]
     weight: Tensor
     """Probability that the token thinks on."""
+
+
+@dataclass
+class Record:
+    """For one token in one layer: where its choices go, with what weight, and how they are drawn."""
+
+    choices: list[Choice]
+    weight: Tensor
+    numbers: Callable[[str], list[float]] | None
 
 
 @dataclass
@@ -76,21 +86,33 @@ class Naive:
     choices: list[Choice]
 
 
-def encode(p: Parameters, config: dict[str, Any], x: Tensor) -> Naive:
+Noise = Callable[[str, int, int], list[float]]
+"""In training: a number between 0 and 1 for each expert of a mixture, in a layer and at a token."""
+
+
+def encode(p: Parameters, config: dict[str, Any], x: Tensor, noise: Noise | None = None) -> Naive:
     """`x`: the n tokens of one sequence, without padding; `config`: full settings of the model."""
     scaled = [each * math.sqrt(len(each)) for each in x]
     if not config["causal"]:
         scaled = [p["boundaries.start.weight"], *scaled, p["boundaries.end.weight"]]
-    return _think(p, config, scaled)
+    return _think(p, config, scaled, noise=noise)
 
 
-def decode(p: Parameters, config: dict[str, Any], y: Tensor, memory: Tensor) -> Naive:
+def decode(
+    p: Parameters, config: dict[str, Any], y: Tensor, memory: Tensor, noise: Noise | None = None
+) -> Naive:
     """`y`, `memory`: what was written so far and the states of the source, without padding."""
     scaled = [each * math.sqrt(len(each)) for each in y]
-    return _think(p, config | {"causal": True, "pooling": "end"}, scaled, memory)
+    return _think(p, config | {"causal": True, "pooling": "end"}, scaled, memory, noise)
 
 
-def _think(p: Parameters, config: dict[str, Any], x: Vectors, memory: Tensor | None = None) -> Naive:
+def _think(
+    p: Parameters,
+    config: dict[str, Any],
+    x: Vectors,
+    memory: Tensor | None = None,
+    noise: Noise | None = None,
+) -> Naive:
     if config["absolute_positions"]:
         x = [each + _sinusoid(t, len(each)) for t, each in enumerate(x)]
     tokens = [Token(each) for each in x]
@@ -107,7 +129,8 @@ def _think(p: Parameters, config: dict[str, Any], x: Vectors, memory: Tensor | N
             if not token.halted:
                 visible = [each[: t + 1] if config["causal"] else each for each in shown]
                 weigh = token.survival() if halts else ZERO + 1
-                new[t] = _layer(p, config, token.last, t, visible, recalled, (choices, weigh))
+                record = Record(choices, weigh, noise and partial(noise, layer=step, token=t))
+                new[t] = _layer(p, config, token.last, t, visible, recalled, record)
         for t, state in new.items():
             tokens[t].states.append(state)
     states = [token.mixture() if halts else token.last for token in tokens]
@@ -126,7 +149,6 @@ def _consult(p: Parameters, token: Token, threshold: float) -> None:
         token.halted = True
 
 
-Record = tuple[list[Choice], Tensor]
 Seen = Sequence[Tensor]
 """Keys and values, one a row."""
 
@@ -164,12 +186,12 @@ def _layer(
     x = part("attention", h, lambda z: _attention(p, "block.attention", sizes, z, shown, t, record))
     if recalled is not None:
         x = part("recall", x, lambda z: _attention(p, "block.recall", sizes, z, recalled, None, record))
-    return part("feedforward", x, lambda z: _experts(p, config["feedforward"]["active"], z, record))
+    return part("feedforward", x, lambda z: _experts(p, config["feedforward"], z, record))
 
 
-def _experts(p: Parameters, active: int, x: Tensor, record: Record) -> Tensor:
+def _experts(p: Parameters, sizes: dict[str, Any], x: Tensor, record: Record) -> Tensor:
     at, out = "block.feedforward", torch.zeros_like(x)
-    for expert, gate in _route(p, at, active, x, record):
+    for expert, gate in _route(p, at, sizes, x, record):
         inner = gelu(p[f"{at}.inner.weight"][expert] @ x + p[f"{at}.inner.bias"][expert])
         out = out + gate * (p[f"{at}.outer.weight"][expert] @ inner + p[f"{at}.outer.bias"][expert])
     return out
@@ -187,7 +209,7 @@ def _attention(
     """`t`: the position of the query among the sources, None where there are no positions."""
     size, window, out = sizes["head_width"], sizes["window"], torch.zeros_like(x)
     keys, values = seen
-    for expert, gate in _route(p, at, sizes["active"], x, record):
+    for expert, gate in _route(p, at, sizes, x, record):
         query = p[f"{at}.query.weight"][expert] @ x
         gathered = []
         for head in range(sizes["heads"]):
@@ -202,15 +224,23 @@ def _attention(
     return out
 
 
-def _route(p: Parameters, at: str, active: int, x: Tensor, record: Record) -> list[tuple[int, Tensor]]:
-    """The `active` likeliest experts with their gates; a sole expert needs no router."""
+def _route(
+    p: Parameters, at: str, sizes: dict[str, Any], x: Tensor, record: Record
+) -> list[tuple[int, Tensor]]:
+    """The likeliest experts with their gates; a sole expert needs no router."""
     if f"{at}.router.outer.weight" not in p:
         return [(0, ZERO + 1)]
     inner = torch.tanh(p[f"{at}.router.inner.weight"] @ x + p[f"{at}.router.inner.bias"])
     likely = list(torch.softmax(p[f"{at}.router.outer.weight"] @ inner, 0))
-    chosen = sorted(range(len(likely)), key=lambda e: -float(likely[e].detach()))[:active]
-    choices, weight = record
-    choices.append(Choice(at, likely, chosen, weight))
+    chosen = sorted(range(len(likely)), key=lambda e: -float(likely[e].detach()))[: sizes["active"]]
+    if record.numbers is not None and sizes["sampled"]:
+        chosen = chosen[: sizes["active"] - sizes["sampled"]]
+        # A race: expert e needs an exponential time of rate p(e), so that e is first with probability p(e).
+        numbers = record.numbers(at)
+        times = {e: -math.log(numbers[e]) / float(q.detach()) for e, q in enumerate(likely)}
+        others = sorted(times.keys() - {*chosen}, key=times.__getitem__)
+        chosen = chosen + others[: sizes["sampled"]]
+    record.choices.append(Choice(at, likely, chosen, record.weight))
     total = sum(likely[e] for e in chosen) + 1e-6
     return [(e, likely[e] / total) for e in chosen]
 

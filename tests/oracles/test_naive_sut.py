@@ -1,5 +1,6 @@
 """The Sparse Universal Transformer, encoder and decoder, against its naive twin: values, costs, gradients."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ from tests.oracles import naive_sut
 from tests.oracles.test_naive_twins import LENGTHS, WIDTH, gradients, inputs, objective, stream
 from trainables import catalog
 from trainables.assembly import initialise, model_config
+from trainables.layers.dropout import KeyedNoise, scattered, set_dropout_context
+from trainables.layers.tokens import ROW_STRIDE
 from trainables.types import Encoded
 
 ATTENTION = {"experts": 3, "active": 2, "heads": 2, "head_width": 3, "window": 2}
@@ -41,16 +44,24 @@ ARMS: dict[str, dict[str, Any]] = {
     "sut.pre_norm": {"norm": "pre"},
     "sut.relative_positions_alone": {"absolute_positions": False, "pooling": "mean"},
     "sut.no_window": {"attention": ATTENTION | {"window": 0}, "pooling": "start"},
+    "sut.sampled": {
+        "attention": ATTENTION | {"sampled": 1},
+        "feedforward": FEEDFORWARD | {"active": 3, "sampled": 2},
+    },
     "sut.causal": {"causal": True},
     "sut.causal_no_halting": {"causal": True, "halt": None, "max_layers": 2},
 }
+SAMPLED = "sut.sampled"
+"""Runs in training, where experts are drawn, and without dropout."""
+STILL = {"dropout": 0.0, "attention_dropout": 0.0, "gating_dropout": 0.0}
+STEP = 4
 MODES = ("compact", "batch", "none")
 SOURCES = [3, 1, 4]
 """Lengths of what a decoder reads, for each of the sequences it writes."""
 
 
 def build(arm: str, part: str, **more: Any) -> tuple[nn.Module, dict[str, Any]]:
-    config = model_config(SIZES | ARMS[arm] | more)
+    config = model_config(SIZES | ARMS[arm] | (STILL if arm == SAMPLED else {}) | more)
     module = getattr(catalog.load("models", "sut"), part)(config).double()
     initialise(module, seed=5)
     for name, parameter in module.named_parameters():
@@ -62,7 +73,16 @@ def build(arm: str, part: str, **more: Any) -> tuple[nn.Module, dict[str, Any]]:
             parameter.data.add_(noise)
         if name.endswith("halt.inner.weight") or "router" in name:
             parameter.data.mul_(2.0)
-    return module.eval(), config.model_dump()
+    module.train(arm == SAMPLED)
+    return module, config.model_dump()
+
+
+def numbers(row: int, name: str, layer: int, token: int) -> list[float]:
+    """What experts are drawn by, read from the same stream."""
+    noise, place = KeyedNoise(), scattered(torch.tensor([row * ROW_STRIDE + token]))
+    noise.begin(0, "dropout", STEP, 0, f"{name}.router.noise")
+    noise.skip_to(layer - 1)
+    return noise(place, 9)[0].tolist()
 
 
 def memory() -> tuple[Tensor, Tensor]:
@@ -73,6 +93,7 @@ def memory() -> tuple[Tensor, Tensor]:
 def run(module: nn.Module, part: str) -> tuple[Encoded, Tensor]:
     """Of the whole batch, with padding; and the input whose gradient is compared."""
     x, mask = inputs()
+    set_dropout_context(module, 0, STEP)
     if part == "Encoder":
         return module(x, mask), x
     states, states_mask = memory()
@@ -82,12 +103,13 @@ def run(module: nn.Module, part: str) -> tuple[Encoded, Tensor]:
 def twins(module: nn.Module, part: str, config: dict[str, Any]) -> tuple[list[naive_sut.Naive], Tensor]:
     p, (x, _) = dict(module.named_parameters()), inputs()
     rows = [row[:length] for row, length in zip(x, LENGTHS, strict=True)]
+    noises = [partial(numbers, number) if module.training else None for number in range(len(rows))]
     if part == "Encoder":
-        return [naive_sut.encode(p, config, row) for row in rows], x
+        return [naive_sut.encode(p, config, *each) for each in zip(rows, noises, strict=True)], x
     states, _ = memory()
     sources = [row[:length] for row, length in zip(states, SOURCES, strict=True)]
-    both = zip(rows, sources, strict=True)
-    return [naive_sut.decode(p, config, row.detach(), source) for row, source in both], states
+    each = zip(rows, sources, noises, strict=True)
+    return [naive_sut.decode(p, config, row.detach(), *more) for row, *more in each], states
 
 
 def total(pooled: Tensor, states: list[Tensor], ponder: Tensor, auxiliary: Tensor | None) -> Tensor:
@@ -104,6 +126,7 @@ CASES = [(arm, "Encoder") for arm in ARMS] + [
         "sut.dense",
         "sut.switch_low_threshold",
         "sut.pre_norm",
+        SAMPLED,
     )
 ]
 

@@ -14,24 +14,18 @@ from torch import Tensor, nn
 from trainables.streams import derive
 
 MASK_LEVELS = 1 << 16
+HALF_WORDS = 1 << 31
 _ODD_32 = -1_640_531_527
 _MIX_A, _MIX_B = 0x7FEB352D, -2_073_254_261
 
 
-class KeyedDropout(nn.Module):
-    """Inverted dropout at rate `rate`, rounded to a multiple of 2^-16."""
+class Keyed(nn.Module):
+    """Whatever is random in a forward pass: each call has a key of its own."""
 
-    def __init__(self, rate: float) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.rate = rate
-        self._levels = round(rate * MASK_LEVELS)
         self._context: tuple[int, tuple[str | int, ...]] | None = None
         self._calls = 0
-
-    @property
-    def active(self) -> bool:
-        """Whether a call would drop anything."""
-        return self.training and self._levels > 0
 
     def begin(self, seed: int, *name: str | int) -> None:
         """Start the stream `name` of `seed`; the next call is number 0."""
@@ -53,6 +47,29 @@ class KeyedDropout(nn.Module):
         self._calls += 1
         return derive(seed, *name, self._calls - 1)
 
+
+class KeyedNoise(Keyed):
+    """Numbers even between 0 and 1, ends excluded."""
+
+    def forward(self, place: Int[Tensor, " M"], columns: int) -> Float[Tensor, "M C"]:
+        """So many in 64 bits for each token, by its place in the full batch."""
+        words = _words(self.draw(), place[:, None], torch.arange(columns, device=place.device))
+        return (words.to(torch.float64) + (HALF_WORDS + 0.5)) / (2 * HALF_WORDS)
+
+
+class KeyedDropout(Keyed):
+    """Inverted dropout at rate `rate`, rounded to a multiple of 2^-16."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+        self._levels = round(rate * MASK_LEVELS)
+
+    @property
+    def active(self) -> bool:
+        """Whether a call would drop anything."""
+        return self.training and self._levels > 0
+
     def keep_share(self) -> float:
         """Exact probability that an element is kept."""
         return 1 - self._levels / MASK_LEVELS
@@ -62,13 +79,11 @@ class KeyedDropout(nn.Module):
     ) -> Bool[Tensor, "*K"]:
         """Which elements are kept, over `place` and `element` broadcast, the last axis cut to `columns`.
 
-        Every element of the last axis stands for two columns: a 32-bit hash holds two 16-bit draws. Only one
-        hash is taken at full size; places come scattered already.
+        Every element of the last axis stands for two columns: a 32-bit hash holds two 16-bit draws. Places
+        come scattered already.
         """
-        salted = (element.to(torch.int32) * _ODD_32 + (key & 0x7FFFFFFF)) ^ (key >> 32)
-        word = place.to(torch.int32) ^ salted
-        _mix(word)
-        keep: Tensor = word.view(torch.int16)[..., :columns] >= self._levels - MASK_LEVELS // 2
+        words = _words(key, place, element).view(torch.int16)
+        keep: Tensor = words[..., :columns] >= self._levels - MASK_LEVELS // 2
         return keep
 
     def forward(self, x: Float[Tensor, "*M C"], place: Int[Tensor, "*M"]) -> Float[Tensor, "*M C"]:
@@ -88,6 +103,14 @@ def scattered(number: Int[Tensor, "*M"]) -> Int[Tensor, "*M"]:
     return word
 
 
+def _words(key: int, place: Int[Tensor, "*M"], element: Int[Tensor, "*C"]) -> Int[Tensor, "*K"]:
+    """A hash for each pair of a place and an element; only one is taken at full size."""
+    salted = (element.to(torch.int32) * _ODD_32 + (key & 0x7FFFFFFF)) ^ (key >> 32)
+    word = place.to(torch.int32) ^ salted
+    _mix(word)
+    return word
+
+
 def _mix(word: Tensor) -> None:
     """Avalanche of 32-bit words in place: two rounds of xor-shift and odd multiplication."""
     high = word >> 16
@@ -101,21 +124,21 @@ def _mix(word: Tensor) -> None:
 
 
 def set_dropout_context(model: nn.Module, seed: int, step: int, part: int = 0) -> None:
-    """Give every dropout of `model` its stream for one forward pass.
+    """Give all that is random in `model` its stream for one forward pass.
 
     To be called before each forward pass in training: `step` counts optimiser steps, `part` the forward
     passes within one (gradient accumulation). The same (seed, step, part) gives the same masks.
     """
     for name, module in model.named_modules():
-        if isinstance(module, KeyedDropout):
+        if isinstance(module, Keyed):
             module.begin(seed, "dropout", step, part, name)
 
 
 def skip_dropout_calls(model: nn.Module, call: int) -> None:
-    """Let the next call of every dropout of `model` be number `call`.
+    """Let the next call of all that is random in `model` be number `call`.
 
     For what is run a number of times that depends on who else is in the batch: masks must not.
     """
     for module in model.modules():
-        if isinstance(module, KeyedDropout):
+        if isinstance(module, Keyed):
             module.skip_to(call)

@@ -4,8 +4,10 @@ Source: Tan et al., Sparse Universal Transformer, s. 3.1, with the router of the
 
     g(. | x) = softmax(W_b Drop(tanh(W_a x + b_a)))          y = sum over the k likeliest e of gate_e * f_e(x)
 
-where gates are the k probabilities divided by their sum. Tokens are sorted by expert, so that each expert is
-one matrix product on the tokens that chose it, and one that nobody chose is not called at all.
+where gates are the k probabilities divided by their sum. In training the last of the k can be drawn by their
+probabilities instead, without replacement, as in the released script of the big model. Tokens are sorted by
+expert, so that each expert is one matrix product on the tokens that chose it, and one that nobody chose is
+not called at all.
 
 Legend: M tokens, E experts, k experts a token, P = M k pairs of a token and its expert, sorted by expert.
 """
@@ -20,7 +22,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from trainables.layers.dropout import KeyedDropout, scattered
+from trainables.layers.dropout import KeyedDropout, KeyedNoise, scattered
 from trainables.layers.linear import Initialised, Linear, Stream
 from trainables.layers.precision import sum_dtype
 from trainables.layers.tokens import Placed
@@ -37,6 +39,9 @@ class MixtureSettings(Settings):
     """E: experts there are."""
     active: int = Field(default=4, ge=1)
     """k: experts that each token is sent to."""
+    sampled: int = Field(default=0, ge=0)
+    """How many of these are drawn by chance in training, the likelier the more often, instead of being the
+    next likeliest."""
 
     @model_validator(mode="after")
     def _enough(self) -> "MixtureSettings":
@@ -44,6 +49,12 @@ class MixtureSettings(Settings):
             raise ValueError(
                 f"active must be at most experts, got active={self.active} and experts={self.experts};"
                 " lower active or add experts"
+            )
+        most = self.active if self.active < self.experts else 0
+        if self.sampled > most:
+            raise ValueError(
+                f"sampled must be at most active, and 0 where all experts are active, got"
+                f" sampled={self.sampled}, active={self.active} and experts={self.experts}; lower sampled"
             )
         return self
 
@@ -176,10 +187,12 @@ class Router(nn.Module):
         self.inner = Linear(width, width) if chooses else None
         self.outer = Linear(width, mixture.experts, bias=False) if chooses else None
         self.dropout = KeyedDropout(dropout)
+        self.noise = KeyedNoise()
         self.active = mixture.active
+        self.sampled = mixture.sampled
 
     def forward(self, x: Float[Tensor, "M D"], placed: Placed) -> Routing:
-        """The `active` likeliest experts of each token."""
+        """The `active` likeliest experts of each token, in training `sampled` of them drawn instead."""
         exact = sum_dtype(x.dtype)
         if self.inner is None or self.outer is None:
             sure = torch.zeros(x.shape[0], 1, dtype=exact, device=x.device)
@@ -187,8 +200,21 @@ class Router(nn.Module):
         logits = self.outer(self.dropout(self.inner(x).tanh(), placed.place))
         log_probabilities = logits.to(exact).log_softmax(-1)
         likeliest, chosen = log_probabilities.exp().topk(self.active, dim=1)
+        if self.training and self.sampled:
+            chosen = self._partly_drawn(log_probabilities.detach(), chosen, placed)
+            likeliest = log_probabilities.exp().gather(1, chosen)
         gates = likeliest / (likeliest.sum(1, keepdim=True) + GATE_EPSILON)
         return Routing(log_probabilities, chosen, gates)
+
+    def _partly_drawn(
+        self, log_probabilities: Float[Tensor, "M E"], likeliest: Int[Tensor, "M k"], placed: Placed
+    ) -> Int[Tensor, "M k"]:
+        """The last `sampled` of the `likeliest` replaced by others, drawn from all that are left."""
+        sure = likeliest[:, : self.active - self.sampled]
+        # The greatest of log-probabilities with Gumbel noise are drawn by their probabilities.
+        noise = -(-self.noise(placed.place, log_probabilities.shape[1]).log()).log()
+        left = (log_probabilities + noise).scatter(1, sure, float("-inf"))
+        return torch.cat((sure, left.topk(self.sampled, dim=1).indices), 1)
 
 
 class ExpertFeedForward(nn.Module):

@@ -7,7 +7,7 @@ state on. The gate is asked about a state before the next layer is run, so no la
 Published systems as settings (what is not named is the default, which is the base model for translation):
 
     SUT base                {}
-    SUT big                 attention: {experts: 48}, feedforward: {experts: 48}
+    SUT big                 attention: {experts: 48, sampled: 1}, feedforward: {experts: 48, sampled: 1}
     SUT, logical inference  max_layers: 12, attention: {experts: 12, heads: 2, head_width: 32, window: 1},
                             feedforward: {experts: 12, width: 128}
     SUT, CFQ                attention: {experts: 1, active: 1, heads: 8, window: 1},
@@ -24,9 +24,12 @@ from the released code's by the constant one. There the gate that halts a token 
 what is left: less than (1 - threshold) layers apart. The auxiliary cost belongs to a batch, so every row has
 the same; in the released code both costs are divided by the number of tokens of a batch once more.
 
+The paper does not speak of experts that are drawn by chance in training; the released script for the big
+model has them, the one for the base model has not.
+
 Departures: tokens stand between START and END as in all encoders here, and the embedding that comes in is
-scaled by sqrt(width). Routers of a single expert are left out. Experts are never sampled in training, as in
-the released base model; windows are as set, where its code has 63.
+scaled by sqrt(width). Routers of a single expert are left out; windows are as set, where the released code
+has 63.
 """
 
 from dataclasses import replace

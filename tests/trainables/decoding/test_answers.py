@@ -15,7 +15,7 @@ from trainables.decoding.writers import Anew, Cached, writer
 from trainables.training.config import TrainConfig, train_config
 from trainables.types import NOT_ASKED, Batch
 
-ALIKE = ("sut-switch", "sut-causal")
+ALIKE = ("sut-switch", "sut-sampled", "sut-causal")
 """What concerns only training, or the encoder."""
 CACHING = {
     label: raw

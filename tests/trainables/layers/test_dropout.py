@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from trainables.layers.dropout import KeyedDropout, set_dropout_context
+from trainables.layers.dropout import KeyedDropout, KeyedNoise, scattered, set_dropout_context
 from trainables.layers.tokens import batch_places
 
 
@@ -91,6 +91,21 @@ def test_evaluation_and_rate_zero_leave_everything() -> None:
     x, place = torch.randn(5, 3), torch.arange(5)
     assert torch.equal(KeyedDropout(0.5).eval()(x, place), x)
     assert torch.equal(KeyedDropout(0.0)(x, place), x)
+
+
+def test_noise_is_even_and_belongs_to_a_token_and_a_column() -> None:
+    """The greatest distance to even numbers is above 1.63 / sqrt(20000) once in a hundred seeds."""
+    noise, place = KeyedNoise(), scattered(torch.arange(4000))
+    noise.begin(1, "noise")
+    numbers = noise(place, 5)
+    assert 0 < float(numbers.min()) < float(numbers.max()) < 1
+    ideal = torch.linspace(0, 1, numbers.numel(), dtype=torch.float64)
+    assert (numbers.flatten().sort().values - ideal).abs().max() < 1.63 / 20000**0.5
+    correlations = torch.corrcoef(torch.cat((numbers, numbers.roll(1, 0)), 1).T)
+    assert (correlations - torch.eye(10)).abs().max() < 0.08  # five standard errors
+    assert not torch.equal(noise(place, 5), numbers)
+    noise.skip_to(0)
+    assert torch.equal(noise(place[7:9], 3), numbers[7:9, :3])
 
 
 def test_training_without_a_stream_is_an_error() -> None:

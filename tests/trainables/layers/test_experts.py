@@ -106,6 +106,32 @@ def test_routers_take_the_likeliest_and_share_out_one() -> None:
     assert sum(routing.counts) == 8 * 3
 
 
+def test_drawn_experts_come_as_often_as_they_are_likely() -> None:
+    """Of four by their probabilities without replacement: standard errors of shares are below 0.0056."""
+    number = 8000
+    mixture = FeedforwardSettings(experts=5, active=3, sampled=2, width=2)
+    module = built(ExpertFeedForward(WIDTH, mixture, 0.0, 0.0))
+    module.router.outer.weight.data.mul_(3.0)
+    x = tokens(1)[0].detach().expand(number, -1)
+    placed = tokens(number)[1]
+    before, _ = module(x, placed)
+    set_dropout_context(module.train(), 1, 0)
+    routing = module.router(x, placed)
+    p = routing.log_probabilities[0].exp().tolist()
+    best, *others = sorted(range(5), key=lambda e: -p[e])
+    assert (routing.chosen[:, 0] == best).all()
+    left = 1 - p[best]
+    for expert in others:
+        first = p[expert] / left
+        second = sum(p[e] / left * p[expert] / (left - p[e]) for e in others if e != expert)
+        shares = (routing.chosen == expert).double().mean(0)
+        assert shares.tolist() == pytest.approx([0, first, second], abs=0.028)
+    torch.testing.assert_close(routing.gates.sum(1), torch.ones(number).double(), atol=1e-5, rtol=0)
+    raw = routing.log_probabilities.exp().gather(1, routing.chosen)
+    torch.testing.assert_close(routing.gates, raw / (raw.sum(1, keepdim=True) + 1e-6))
+    assert torch.equal(module.eval()(x, placed)[0], before), "nothing is drawn in evaluation"
+
+
 def test_a_sole_expert_has_no_router() -> None:
     module = feedforward(experts=1, active=1)
     assert not list(module.router.parameters())
@@ -191,3 +217,9 @@ def test_balance_costs_have_their_bounds(seed: int, experts: int, spread: float)
 def test_more_active_experts_than_there_are_is_an_error() -> None:
     with pytest.raises(ValidationError, match=r"active must be at most experts, got active=4 and experts=3"):
         FeedforwardSettings(experts=3, active=4)
+
+
+@pytest.mark.parametrize(("experts", "active", "sampled"), [(5, 2, 3), (3, 3, 1), (1, 1, 1)])
+def test_more_draws_than_there_are_to_make_is_an_error(experts: int, active: int, sampled: int) -> None:
+    with pytest.raises(ValidationError, match=rf"sampled must be at most.*got sampled={sampled}, active="):
+        FeedforwardSettings(experts=experts, active=active, sampled=sampled)
