@@ -26,7 +26,7 @@ format: $(READY)
 	$(BIN)/ruff format .
 
 bench: $(READY)  ## every benchmark, one Markdown table each
-	for script in tests/benchmarks/[a-z]*.py; do $(BIN)/python $$script || exit 1; done
+	for script in tests/benchmarks/[a-z]*.py; do $(BIN)/python -m tests.benchmarks.$$(basename $$script .py) || exit 1; done
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

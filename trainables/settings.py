@@ -1,6 +1,6 @@
 """Base class of everything a spec can set under `task`, `model` and `train`."""
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class Settings(BaseModel):
@@ -29,3 +29,41 @@ class AnswerSettings(ModelSettings):
     """Answer tokens are told apart by their embeddings, as in translation, and not by a readout of their own:
     their logits are products of the decoder's states with the embeddings. Only for tasks of written
     answers."""
+
+
+class HeadSettings(ModelSettings):
+    """Sizes of a layer of dense attention and feed-forward; the defaults are those published for ListOps."""
+
+    heads: int = Field(default=8, ge=1)
+    """Attention heads."""
+    head_width: int | None = Field(default=None, ge=1)
+    """Size of one head; `width / heads` if not given. heads * head_width need not equal width."""
+    feedforward_width: int | None = Field(default=None, ge=1)
+    """Inner size of the feed-forward; twice the width if not given."""
+
+    @model_validator(mode="after")
+    def _heads_fit(self) -> "HeadSettings":
+        if self.head_width is None and self.width % self.heads:
+            raise ValueError(
+                f"width must be a multiple of heads when head_width is not given,"
+                f" got width={self.width} and heads={self.heads}; set head_width or change heads"
+            )
+        return self
+
+    @property
+    def size_of_head(self) -> int:
+        """`head_width`, or its default."""
+        return self.width // self.heads if self.head_width is None else self.head_width
+
+    @property
+    def size_of_feedforward(self) -> int:
+        """`feedforward_width`, or its default."""
+        return 2 * self.width if self.feedforward_width is None else self.feedforward_width
+
+
+class CausalSettings(ModelSettings):
+    """What a model has that also has a causal form."""
+
+    causal: bool = False
+    """No token sees a later one, in attention, means or halting: for predicting what comes next. There are no
+    START and END then. A decoder always is."""

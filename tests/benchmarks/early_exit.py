@@ -1,25 +1,21 @@
 """Time of a training step of GUT against its upper bound on layers, when inputs halt early.
 
-    python tests/benchmarks/early_exit.py [--json] [--device cuda] [--width 128] [--batch 64] ...
+    python -m tests.benchmarks.early_exit [--json] [--device cuda] [--width 128] [--batch 64] ...
 
 For each bound: the three early-exit modes, and beside them a straightforward implementation that works on
 padded tensors and breaks when the whole batch has halted. Halting is set so that sequences keep a few layers,
-a few all: the same weights and inputs in every column, so all columns compute the same result. Columns take
-turns, and on a CPU the clock counts processor time, so that a busy machine blurs the figures less.
+a few all: the same weights and inputs in every column, so all columns compute the same result. Figures are
+median seconds a step, on a CPU of processor time, so that a busy machine blurs them less.
 """
 
 import argparse
-import json
-import platform
-import statistics
-import time
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tests.benchmarks import _timing
 from trainables.assembly import build_model
 from trainables.layers.dropout import set_dropout_context
 from trainables.types import Batch, Encoded, TaskShape
@@ -131,26 +127,6 @@ def batches(options: argparse.Namespace) -> Batch:
     return Batch(*(part.to(options.device) for part in (tokens, mask, labels)))
 
 
-def timed(steps: dict[str, Callable[[], None]], options: argparse.Namespace) -> dict[str, float]:
-    """Median seconds of a call of each."""
-    clock = time.perf_counter if options.device == "cuda" else time.process_time
-    seconds: dict[str, list[float]] = {name: [] for name in steps}
-    for number in range(options.warm_up + options.repeats):
-        for name, step in steps.items():
-            _wait(options.device)
-            begin = clock()
-            step()
-            _wait(options.device)
-            if number >= options.warm_up:
-                seconds[name].append(clock() - begin)
-    return {name: statistics.median(each) for name, each in seconds.items()}
-
-
-def _wait(device: str) -> None:
-    if device == "cuda":
-        torch.cuda.synchronize()
-
-
 def measure(options: argparse.Namespace, bound: int) -> dict[str, float]:
     """One row of the table."""
     batch = batches(options)
@@ -160,11 +136,11 @@ def measure(options: argparse.Namespace, bound: int) -> dict[str, float]:
     }
     plain = Straightforward(build(options, bound, "batch"))
     steps["straightforward"] = training_step(plain, lambda: sum(plain(batch)))
-    seconds = timed(steps, options)
+    seconds = _timing.timed(steps, options)
     set_dropout_context(models["compact"], seed=0, step=0)
     encoded: Encoded = models["compact"](batch).encoded
     return {
-        "bound": float(bound),
+        "bound": bound,
         **seconds,
         "kept, mean": encoded.depth.mean().item(),
         "kept, max": encoded.depth.max().item(),
@@ -199,44 +175,15 @@ def check(options: argparse.Namespace) -> None:
     torch.testing.assert_close(ours.encoded.ponder, ponder, rtol=1e-3, atol=1e-3)
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    """Markdown."""
-    heads = list(rows[0])
-    lines = ["| " + " | ".join(heads) + " |", "|" + " --- |" * len(heads)]
-    lines += ["| " + " | ".join(_cell(row[head]) for head in heads) + " |" for row in rows]
-    return "\n".join(lines)
-
-
-def _cell(value: float | str) -> str:
-    if isinstance(value, str):
-        return value
-    return str(value) if isinstance(value, int) else f"{value:.4g}"
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = _timing.parser(__doc__, width=128, batch=32, repeats=5)
     parser.add_argument("--bounds", type=int, nargs="+", default=[10, 20, 30, 40])
-    parser.add_argument("--width", type=int, default=128)
-    parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--warm-up", type=int, default=1)
-    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     check(options)
-    rows = [measure(options, bound) for bound in options.bounds]
-    device = torch.cuda.get_device_name() if options.device == "cuda" else platform.processor() or "cpu"
-    about = {
-        **vars(options),
-        "device name": device,
-        "torch": torch.__version__,
-        "unit": "seconds a step, median",
-    }
-    print(
-        json.dumps({"about": about, "rows": rows}, indent=2) if options.json else f"{about}\n\n{table(rows)}"
-    )
+    _timing.tell([measure(options, bound) for bound in options.bounds], options)
 
 
 if __name__ == "__main__":

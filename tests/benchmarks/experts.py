@@ -1,6 +1,6 @@
 """Time of mixtures of experts against dense parts of equal active width, and against calling every expert.
 
-    python tests/benchmarks/experts.py [--json] [--device cuda] [--width 128] [--tokens 2048] ...
+    python -m tests.benchmarks.experts [--json] [--device cuda] [--width 128] [--tokens 2048] ...
 
 For each number of experts, at the same number of active ones: forward and backward through a mixture of
 feed-forwards; through all of its experts on all tokens, most of whose results are thrown away; and through
@@ -10,16 +10,13 @@ busy machine blurs the figures less. What counts are ratios to the dense part.
 """
 
 import argparse
-import json
-import platform
-import statistics
-import time
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tests.benchmarks import _timing
 from trainables.assembly import initialise
 from trainables.layers.experts import ExpertFeedForward, FeedforwardSettings
 from trainables.layers.packing import Packing
@@ -85,26 +82,6 @@ def run_layer(part: nn.Module, x: Tensor, tokens: Tokens) -> Tensor:
     return part(x, tokens, seen)[0]
 
 
-def timed(steps: dict[str, Callable[[], Tensor]], options: argparse.Namespace) -> dict[str, float]:
-    """Median seconds of forward and backward of each."""
-    clock = time.perf_counter if options.device == "cuda" else time.process_time
-    seconds: dict[str, list[float]] = {name: [] for name in steps}
-    for number in range(options.warm_up + options.repeats):
-        for name, step in steps.items():
-            _wait(options.device)
-            begin = clock()
-            step().square().mean().backward()
-            _wait(options.device)
-            if number >= options.warm_up:
-                seconds[name].append(clock() - begin)
-    return {name: statistics.median(each) for name, each in seconds.items()}
-
-
-def _wait(device: str) -> None:
-    if device == "cuda":
-        torch.cuda.synchronize()
-
-
 def measure(options: argparse.Namespace, experts: int) -> dict[str, float]:
     """One row of the table: dense seconds, all others as ratios to them."""
     x, tokens = batch(options)
@@ -114,18 +91,17 @@ def measure(options: argparse.Namespace, experts: int) -> dict[str, float]:
     thick, thin = layer(options, experts, active, 1), layer(options, 1, 1, active)
     naive = EveryExpert(every)
     torch.testing.assert_close(sparse(x, tokens)[0], naive(x, tokens), rtol=1e-3, atol=1e-4)
-    seconds = timed(
-        {
-            "dense": lambda: dense(x, tokens)[0],
-            "sparse": lambda: sparse(x, tokens)[0],
-            "every expert": lambda: naive(x, tokens),
-            "dense layer": lambda: run_layer(thin, x, tokens),
-            "sparse layer": lambda: run_layer(thick, x, tokens),
-        },
-        options,
-    )
+    made: dict[str, Callable[[], Tensor]] = {
+        "dense": lambda: dense(x, tokens)[0],
+        "sparse": lambda: sparse(x, tokens)[0],
+        "every expert": lambda: naive(x, tokens),
+        "dense layer": lambda: run_layer(thin, x, tokens),
+        "sparse layer": lambda: run_layer(thick, x, tokens),
+    }
+    steps = {name: lambda part=part: part().square().mean().backward() for name, part in made.items()}
+    seconds = _timing.timed(steps, options)
     return {
-        "experts": float(experts),
+        "experts": experts,
         "dense, s": seconds["dense"],
         "sparse": seconds["sparse"] / seconds["dense"],
         "every expert": seconds["every expert"] / seconds["dense"],
@@ -134,39 +110,14 @@ def measure(options: argparse.Namespace, experts: int) -> dict[str, float]:
     }
 
 
-def table(rows: list[dict[str, float]]) -> str:
-    """Markdown."""
-    heads = list(rows[0])
-    lines = ["| " + " | ".join(heads) + " |", "|" + " --- |" * len(heads)]
-    lines += ["| " + " | ".join(f"{row[head]:.3g}" for head in heads) + " |" for row in rows]
-    return "\n".join(lines)
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = _timing.parser(__doc__, active=4, width=256, inner=128, tokens=2048, repeats=7)
     parser.add_argument("--experts", type=int, nargs="+", default=[4, 12, 24, 48])
-    parser.add_argument("--active", type=int, default=4)
-    parser.add_argument("--width", type=int, default=256)
-    parser.add_argument("--inner", type=int, default=128)
-    parser.add_argument("--tokens", type=int, default=2048)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--warm-up", type=int, default=1)
-    parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    rows = [measure(options, experts) for experts in options.experts]
-    device = torch.cuda.get_device_name() if options.device == "cuda" else platform.processor() or "cpu"
-    about = {
-        **vars(options),
-        "device name": device,
-        "torch": torch.__version__,
-        "unit": "seconds forward and backward, median; the rest are ratios to dense",
-    }
-    print(
-        json.dumps({"about": about, "rows": rows}, indent=2) if options.json else f"{about}\n\n{table(rows)}"
-    )
+    _timing.tell([measure(options, experts) for experts in options.experts], options)
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from tests.benchmarks import systems
-from tests.benchmarks.early_exit import table, timed, training_step
+from tests.benchmarks import _timing, systems
+from tests.benchmarks.early_exit import training_step
 from tests.support.tensor_memory import peak_bytes
 from trainables import catalog, costs
 from trainables.assembly import model_config
@@ -64,7 +64,7 @@ def measure(label: str, raw: dict[str, Any], options: argparse.Namespace) -> dic
         fast = systems.build(full | {"attention": "flash"}, options.device)
         steps["flash"] = steps_of(fast, batch, options)
     peak = peak_bytes(steps["ours"], *model.parameters())
-    seconds, tokens = timed(steps, options), int(batch.mask.sum())
+    seconds, tokens = _timing.timed(steps, options), int(batch.mask.sum())
     estimate = costs.peak_memory_bytes(model_config(full), systems.SHAPE, options.batch, options.length)
     return {
         "system": label,
@@ -93,8 +93,7 @@ def main() -> None:
         return
     options.flash = flash_installed()
     rows = [measure(label, raw, options) for label, raw in systems.chosen(options).items()]
-    about = vars(options) | {"device name": torch.cuda.get_device_name(), "torch": torch.__version__}
-    print(f"{about}\n\n{table(rows)}")
+    _timing.tell(rows, options)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,6 @@ yardstick's step over ours; "saved" is the step without early exit over the step
 """
 
 import argparse
-import os
-import platform
 from collections.abc import Callable
 from math import ceil
 from typing import Any
@@ -22,7 +20,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from tests.benchmarks.early_exit import SHIFT, SPREAD, Straightforward, ours, table, timed, training_step
+from tests.benchmarks import _timing
+from tests.benchmarks.early_exit import SHIFT, SPREAD, Straightforward, ours, training_step
 from tests.support.tensor_memory import peak_bytes
 from trainables import catalog, costs
 from trainables.assembly import build_model, model_config
@@ -179,7 +178,7 @@ def measure(label: str, raw: dict[str, Any], options: argparse.Namespace) -> dic
         steps["none"] = training_step(slow, objective(slow, batch))
     peak = peak_bytes(steps["ours"], *model.parameters())
     flops = counted_flops(steps["ours"])
-    seconds = timed(steps, options)
+    seconds = _timing.timed(steps, options)
     tokens = int(batch.mask.sum())
     estimate = costs.peak_memory_bytes(model_config(full), SHAPE, options.batch, options.length)
     return {
@@ -210,13 +209,9 @@ def early_exit(raw: dict[str, Any]) -> str | None:
 
 def parser() -> argparse.ArgumentParser:
     """Options of this script."""
-    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    found = _timing.parser(__doc__, width=128, heads=4, batch=32, length=100, repeats=7)
     found.add_argument("--quick", action="store_true", help="small sizes, three rounds, under a minute")
     found.add_argument("--only", nargs="+", choices=sorted(systems()))
-    for name, default in {"width": 128, "heads": 4, "batch": 32, "length": 100, "threads": 1}.items():
-        found.add_argument(f"--{name}", type=int, default=default)
-    found.add_argument("--warm-up", type=int, default=1)
-    found.add_argument("--repeats", type=int, default=7)
     found.set_defaults(device="cpu")
     return found
 
@@ -226,13 +221,7 @@ def main() -> None:
     if options.quick:
         vars(options).update(QUICK)
     torch.set_num_threads(options.threads)
-    rows = [measure(label, raw, options) for label, raw in chosen(options).items()]
-    about = vars(options) | {
-        "processor": platform.processor() or platform.machine(),
-        "torch": torch.__version__,
-        "load": os.getloadavg()[0],
-    }
-    print(f"{about}\n\n{table(rows)}")
+    _timing.tell([measure(label, raw, options) for label, raw in chosen(options).items()], options)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from tests.oracles import naive_crvnn
 from tests.oracles.naive_universal import Naive
-from tests.oracles.test_naive_twins import WIDTH, gradients, objective, stream
+from tests.oracles.test_naive_twins import WIDTH, beyond_initial, gradients, objective, stream
 from trainables import catalog
 from trainables.assembly import initialise, model_config
 
@@ -40,15 +40,11 @@ def build(change: dict[str, Any], **more: Any) -> tuple[nn.Module, dict[str, Any
     config = model_config(SMALL | change | more)
     encoder = catalog.load("models", "crvnn").Encoder(config).double()
     initialise(encoder, seed=5)
-    for name, parameter in encoder.named_parameters():
-        # Beyond initial values: every parameter counts, and sequences finish at different depths.
-        if name.endswith(("norm.weight", "bias", "start.weight")):
-            parameter.data.add_(0.3 * torch.randn(parameter.shape, generator=stream(len(name))))
-        if name == "scorer.outer.weight":
-            parameter.data.mul_(4.0)
-        if name == "scorer.outer.bias":
-            parameter.data.add_(1.0)
-    return encoder.eval(), config.model_dump()
+    # Sequences finish at different depths.
+    beyond_initial(encoder, {"scorer.outer.weight": 4.0}, noisy=("norm.weight", "bias", "start.weight"))
+    if encoder.scorer is not None:
+        encoder.scorer.outer.bias.data.add_(1.0)
+    return encoder, config.model_dump()
 
 
 def inputs() -> tuple[Tensor, Tensor]:

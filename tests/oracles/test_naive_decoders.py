@@ -7,7 +7,15 @@ import torch
 from torch import Tensor, nn
 
 from tests.oracles import naive_decoder
-from tests.oracles.test_naive_twins import ODD_SIZES, TOKEN_UT, WIDTH, objective, resolved, stream
+from tests.oracles.test_naive_twins import (
+    ODD_SIZES,
+    TOKEN_UT,
+    WIDTH,
+    beyond_initial,
+    objective,
+    resolved,
+    stream,
+)
 from trainables import catalog
 from trainables.assembly import initialise, model_config
 
@@ -35,13 +43,8 @@ def build(arm: str, **more: Any) -> tuple[nn.Module, dict[str, Any]]:
     config = model_config(raw)
     decoder = catalog.load("models", raw["name"]).Decoder(config).double()
     initialise(decoder, seed=5)
-    for name, parameter in decoder.named_parameters():
-        # Beyond initial values: every parameter counts, and tokens halt at different depths.
-        if name.endswith(("norm.weight", "bias")):
-            parameter.data.add_(0.3 * torch.randn(parameter.shape, generator=stream(len(name))))
-        if name == "halt.outer.weight":
-            parameter.data.mul_(6.0)
-    return decoder.eval(), config.model_dump() | resolved(config)
+    # Tokens halt at different depths.
+    return beyond_initial(decoder, {"halt.outer.weight": 6.0}), config.model_dump() | resolved(config)
 
 
 def inputs() -> tuple[Tensor, Tensor, Tensor, Tensor]:

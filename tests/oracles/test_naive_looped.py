@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tests.oracles import naive_looped
-from tests.oracles.test_naive_twins import gradients, objective, stream
+from tests.oracles.test_naive_twins import beyond_initial, gradients, objective, stream
 from trainables import catalog
 from trainables.assembly import build_model, initialise, model_config
 from trainables.types import NOT_ASKED, Batch, Guide, TaskShape
@@ -30,14 +30,8 @@ LENGTHS, STEPS, WIDTH, PADDED = (5, 1, 3, 4), (4, 1, 2, 4), 10, 7
 SIZES = {"name": "looped", "width": WIDTH, "heads": 3, "head_width": 4, "feedforward_width": 7}
 
 
-def beyond_initial(module: nn.Module) -> nn.Module:
-    """Every parameter counts, and attention is no mean."""
-    for name, parameter in module.named_parameters():
-        if name.endswith(("norm.weight", "bias")):
-            parameter.data.add_(0.3 * torch.randn(parameter.shape, generator=stream(len(name))))
-        if name.endswith(("query.weight", "key.weight")):
-            parameter.data.mul_(2.0)
-    return module.eval()
+SHARPER = {"query.weight": 2.0, "key.weight": 2.0}
+"""Attention is no mean."""
 
 
 def inputs() -> tuple[Tensor, Tensor]:
@@ -55,7 +49,7 @@ def test_looping_equals_its_naive_twin(arm: str, early_exit: str) -> None:
     config = model_config(SIZES | {"early_exit": early_exit, "max_loops": 6} | ARMS[arm])
     encoder = catalog.load("models", "looped").Encoder(config).double()
     initialise(encoder, seed=5)
-    beyond_initial(encoder)
+    beyond_initial(encoder, SHARPER)
     raw = config.model_dump()
     loops = STEPS if raw["loops"] == "task" else [raw["loops"]] * len(LENGTHS)
     parameters = dict(encoder.named_parameters())
@@ -98,7 +92,7 @@ def asking(classes: int) -> tuple[TaskShape, Batch]:
 
 def thinker(shape: TaskShape, **settings: Any) -> nn.Module:
     """One whose confidence goes up and down."""
-    model = beyond_initial(build_model(SIZES | {"max_loops": 6} | settings, shape, seed=0).double())
+    model = beyond_initial(build_model(SIZES | {"max_loops": 6} | settings, shape, seed=0).double(), SHARPER)
     for name, parameter in model.named_parameters():
         if name.endswith(("embedding.weight", "query.weight")):
             parameter.data.mul_(10.0 if "embedding" in name else 4.0)

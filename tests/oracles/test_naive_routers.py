@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from tests.oracles import naive_ndr
-from tests.oracles.test_naive_twins import LENGTHS, WIDTH, check, gradients, inputs, objective, stream
+from tests.oracles.test_naive_twins import LENGTHS, WIDTH, beyond_initial, check, gradients, inputs, objective
 from trainables import catalog
 from trainables.assembly import initialise, model_config
 
@@ -27,15 +27,12 @@ def build(arm: str) -> tuple[nn.Module, dict[str, Any]]:
     config = model_config({"name": "ndr"} | SIZES | ARMS[arm])
     encoder = catalog.load("models", "ndr").Encoder(config).double()
     initialise(encoder, seed=5)
-    for name, parameter in encoder.named_parameters():
-        # Beyond initial values: every parameter counts, gates are open, matches are near and far.
-        if name.endswith(("norm.weight", "bias", "bias.weight", "scale.weight")):
-            parameter.data.add_(0.3 * torch.randn(parameter.shape, generator=stream(len(name))))
-        if name.endswith("gate.outer.bias"):
-            parameter.data.add_(2.5)
-        if name.endswith(("query.weight", "direction.weight", "relative.weight")):
-            parameter.data.mul_(3.0)
-    return encoder.eval(), config.model_dump()
+    # Matches are near and far, gates are open.
+    scaled = dict.fromkeys(("query.weight", "direction.weight", "relative.weight"), 3.0)
+    beyond_initial(encoder, scaled, noisy=("norm.weight", "bias", "bias.weight", "scale.weight"))
+    if config.gate:
+        encoder.layer.gate.outer.bias.data.add_(2.5)
+    return encoder, config.model_dump()
 
 
 @pytest.mark.parametrize("arm", ARMS)

@@ -88,13 +88,19 @@ def build(arm: str, **more: Any) -> tuple[nn.Module, dict[str, Any]]:
     config = model_config(raw)
     encoder = catalog.load("models", raw["name"]).Encoder(config).double()
     initialise(encoder, seed=5)
-    for name, parameter in encoder.named_parameters():
-        # Beyond initial values: every parameter counts, and units halt at different depths.
-        if name.endswith(("norm.weight", "bias")):
+    # Units halt at different depths.
+    return beyond_initial(encoder, {"halt.outer.weight": 6.0}), config.model_dump() | resolved(config)
+
+
+def beyond_initial(
+    module: nn.Module, scaled: dict[str, float], noisy: tuple[str, ...] = ("norm.weight", "bias")
+) -> nn.Module:
+    """Every parameter counts: some with noise, some multiplied."""
+    for name, parameter in module.named_parameters():
+        if name.endswith(noisy):
             parameter.data.add_(0.3 * torch.randn(parameter.shape, generator=stream(len(name))))
-        if name == "halt.outer.weight":
-            parameter.data.mul_(6.0)
-    return encoder.eval(), config.model_dump() | resolved(config)
+        parameter.data.mul_(next((by for end, by in scaled.items() if name.endswith(end)), 1.0))
+    return module.eval()
 
 
 def resolved(config: Any) -> dict[str, Any]:

@@ -7,17 +7,20 @@ other paper, On the Design Space Between Transformers and Recursive Neural Nets,
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from trainables.layers.dropout import KeyedDropout
 from trainables.layers.linear import Linear, Vector
+from trainables.layers.packing import put
+from trainables.layers.precision import sum_dtype
 from trainables.layers.tokens import batch_places
 from trainables.settings import ModelSettings
-from trainables.types import TaskShape
+from trainables.types import NOT_ASKED, Encoded, Output, TaskShape
 
 EMBEDDING_STD = 0.02
 
@@ -53,8 +56,13 @@ class TokenModel(nn.Module):
 
     def embed(self, tokens: Int[Tensor, "N S"]) -> Float[Tensor, "N S D"]:
         """What the encoder reads."""
-        x: Tensor = self.embedding_dropout(F.embedding(tokens, self.embedding()), batch_places(tokens))
-        return x
+        return embedded(tokens, self.embedding, self.embedding_dropout)
+
+
+def embedded(tokens: Int[Tensor, "N S"], table: Vector, dropout: KeyedDropout) -> Float[Tensor, "N S D"]:
+    """The vectors of `tokens`, with dropout."""
+    x: Tensor = dropout(F.embedding(tokens, table()), batch_places(tokens))
+    return x
 
 
 def num_logits(num_classes: int) -> int:
@@ -85,6 +93,54 @@ def judge(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> Judged:
     right = logits.gather(1, labels[:, None]).squeeze(1)
     # loss + right is the logarithm of the sum, which need not be taken again.
     return Judged(loss, logits.argmax(1), loss + right - logits.mean(1))
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Predictions asked at some places of N padded rows, K of them in all."""
+
+    mask: Bool[Tensor, "N S"]
+    """Where a prediction is asked."""
+
+    @classmethod
+    def by(cls, labels: Int[Tensor, "N S"]) -> "Asked":
+        """Wherever there is a label."""
+        return cls(labels != NOT_ASKED)
+
+    @cached_property
+    def places(self) -> Int[Tensor, " K"]:
+        """Where in the flattened rows."""
+        return self.mask.flatten().nonzero().squeeze(1)
+
+    @cached_property
+    def counts(self) -> Int[Tensor, " N"]:
+        """Predictions of each row."""
+        return self.mask.sum(1)
+
+    def rows(self, values: Float[Tensor, " K"]) -> Float[Tensor, "N S"]:
+        """A value of each prediction where it was asked, zero elsewhere."""
+        return put(values, self.places, self.mask.numel()).view(self.mask.shape)
+
+    def mean(self, values: Float[Tensor, " K"]) -> Float[Tensor, " N"]:
+        """Mean over the predictions of each row."""
+        return self.rows(values).sum(1) / self.counts
+
+    def output(
+        self, logits: Float[Tensor, "K C"], labels: Int[Tensor, "N S"], encoded: Encoded
+    ) -> tuple[Output, Float[Tensor, "N S"]]:
+        """Means over each row, and whether it is right as a whole; beside them, which predictions are."""
+        labels = labels.flatten().index_select(0, self.places)
+        judged = judge(logits.to(sum_dtype(logits.dtype)), labels)
+        hits = self.rows((judged.guess == labels).to(judged.loss.dtype))
+        output = Output(
+            loss=self.mean(judged.loss),
+            hits=hits.sum(1),
+            counts=self.counts.to(hits.dtype),
+            encoded=encoded,
+            uniform=self.mean(judged.uniform),
+            shares={"accuracy_whole": (hits.sum(1) == self.counts).to(hits)},
+        )
+        return output, hits
 
 
 def uncertainty(logits: Float[Tensor, "N C"]) -> Float[Tensor, " N"]:

@@ -8,15 +8,17 @@ Departure: the loss of a sample is the mean over its positions, so that samples 
 runs average over all positions of a batch.
 """
 
+from dataclasses import replace
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from trainables.heads._parts import TokenModel, judge, uncertainty
-from trainables.layers.packing import put, take
+from trainables.heads._parts import Asked, TokenModel, uncertainty
+from trainables.layers.packing import take
 from trainables.layers.precision import sum_dtype
 from trainables.settings import ModelSettings
-from trainables.types import NOT_ASKED, Batch, Guide, Output, TaskShape
+from trainables.types import Batch, Guide, Output, TaskShape
 
 FEATURES = 1
 """Widths of the encoder that the readout reads."""
@@ -30,44 +32,27 @@ class Model(TokenModel):
 
     def forward(self, batch: Batch) -> Output:
         """Loss, hits and number of asked positions of each sample; two stricter hits among the shares."""
-        asked = batch.labels != NOT_ASKED
-        chosen = asked.flatten().nonzero().squeeze(1)
+        asked = Asked.by(batch.labels)
         told = {"guide": self._guide(batch.steps, asked)} if getattr(self.encoder, "guided", False) else {}
         encoded = self.encoder(self.embed(batch.tokens), batch.mask, **told)
-        labels = batch.labels.flatten().index_select(0, chosen)
-        judged = judge(self._logits(encoded.states, asked.shape[1], chosen), labels)
-        losses, uniform, hits = (
-            put(values, chosen, asked.numel()).view(asked.shape)
-            for values in (judged.loss, judged.uniform, (judged.guess == labels).to(judged.loss.dtype))
-        )
-        counts = asked.sum(1).to(losses.dtype)
-        return Output(
-            loss=losses.sum(1) / counts,
-            hits=hits.sum(1),
-            counts=counts,
-            encoded=encoded,
-            uniform=uniform.sum(1) / counts,
-            shares={"accuracy_last": _last(hits, asked), "accuracy_whole": (hits.sum(1) == counts).to(hits)},
-        )
+        output, hits = asked.output(self._logits(encoded.states, asked), batch.labels, encoded)
+        return replace(output, shares={"accuracy_last": _last(hits, asked.mask), **output.shares})
 
-    def _guide(self, steps: Int[Tensor, " N"] | None, asked: Bool[Tensor, "N S"]) -> Guide:
+    def _guide(self, steps: Int[Tensor, " N"] | None, asked: Asked) -> Guide:
         """What an encoder may know. That no label comes in here keeps answers out of it."""
-        chosen = asked.flatten().nonzero().squeeze(1)
 
         def mean_uncertainty(states: Float[Tensor, "N P D"]) -> Float[Tensor, " N"]:
-            found = uncertainty(self._logits(states, asked.shape[1], chosen))
-            return put(found, chosen, asked.numel()).view(asked.shape).sum(1) / asked.sum(1)
+            return asked.mean(uncertainty(self._logits(states, asked)))
 
         return Guide(steps, mean_uncertainty)
 
-    def _logits(
-        self, states: Float[Tensor, "N P D"], columns: int, chosen: Int[Tensor, " K"]
-    ) -> Float[Tensor, "K C"]:
-        """Of the `chosen` places among those of all rows of `columns` tokens."""
+    def _logits(self, states: Float[Tensor, "N P D"], asked: Asked) -> Float[Tensor, "K C"]:
+        """At the places that are asked."""
         # An encoder that adds START and END puts one on each side.
+        columns = asked.mask.shape[1]
         before = (states.shape[1] - columns) // 2
         tokens = states[:, before : before + columns].flatten(0, 1)
-        logits: Tensor = self.readout(take(tokens, chosen))
+        logits: Tensor = self.readout(take(tokens, asked.places))
         return logits.to(sum_dtype(logits.dtype))
 
 

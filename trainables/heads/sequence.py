@@ -9,17 +9,17 @@ Departure: the loss of a sample is the mean over its tokens, its end included, s
 the runs of the second source sum over the tokens of a batch.
 """
 
+from dataclasses import replace
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from trainables.heads._parts import EMBEDDING_STD, Readout, judge
+from trainables.heads._parts import EMBEDDING_STD, Asked, Readout, embedded
 from trainables.layers.dropout import KeyedDropout
 from trainables.layers.linear import Vector
-from trainables.layers.packing import put, take
-from trainables.layers.precision import sum_dtype
-from trainables.layers.tokens import batch_places
+from trainables.layers.packing import take
 from trainables.settings import ModelSettings
 from trainables.types import NOT_ASKED, Batch, Encoded, Output, TaskShape
 
@@ -37,8 +37,7 @@ class Embedding(nn.Module):
 
     def forward(self, tokens: Int[Tensor, "N T"]) -> Float[Tensor, "N T D"]:
         """The vectors of `tokens`."""
-        x: Tensor = self.dropout(F.embedding(tokens, self.embedding()), batch_places(tokens))
-        return x
+        return embedded(tokens, self.embedding, self.dropout)
 
 
 def commonest_tokens(labels: list[Int[Tensor, "_ _"]]) -> float:
@@ -81,37 +80,20 @@ class Model(nn.Module):
     def forward(self, batch: Batch) -> Output:
         """Loss and hits of each answer when its right beginning is known."""
         encoded, memory_mask = self.encode(batch.tokens, batch.mask)
-        asked = batch.labels != NOT_ASKED
+        asked = Asked.by(batch.labels)
         written: Encoded = self.decoder(
-            self.answer(self.begun(batch.labels)), asked, encoded.states, memory_mask
+            self.answer(self.begun(batch.labels)), asked.mask, encoded.states, memory_mask
         )
-        chosen = asked.flatten().nonzero().squeeze(1)
-        labels = batch.labels.flatten().index_select(0, chosen)
-        logits = self.logits(take(written.states.flatten(0, 1), chosen))
-        judged = judge(logits.to(sum_dtype(logits.dtype)), labels)
-        losses, uniform, hits = (
-            put(values, chosen, asked.numel()).view(asked.shape)
-            for values in (judged.loss, judged.uniform, (judged.guess == labels).to(judged.loss.dtype))
-        )
-        counts = asked.sum(1).to(losses.dtype)
-        return Output(
-            loss=losses.sum(1) / counts,
-            hits=hits.sum(1),
-            counts=counts,
-            encoded=_together(encoded, written),
-            uniform=uniform.sum(1) / counts,
-            shares={
-                "accuracy_whole": (hits.sum(1) == counts).to(hits),
-                "depth_encoder": encoded.depth,
-                "depth_decoder": written.depth,
-            },
-        )
+        logits = self.logits(take(written.states.flatten(0, 1), asked.places))
+        output, _ = asked.output(logits, batch.labels, _together(encoded, written))
+        depths = {"depth_encoder": encoded.depth, "depth_decoder": written.depth}
+        return replace(output, shares={**output.shares, **depths})
 
     def encode(
         self, tokens: Int[Tensor, "N S"], mask: Bool[Tensor, "N S"]
     ) -> tuple[Encoded, Bool[Tensor, "N P"]]:
         """What the decoder looks at, and where that is not padding; added START and END count."""
-        x = self.embedding_dropout(F.embedding(tokens, self.embedding()), batch_places(tokens))
+        x = embedded(tokens, self.embedding, self.embedding_dropout)
         encoded: Encoded = self.encoder(x, mask)
         positions = encoded.states.shape[1]
         lengths = mask.sum(1) + (positions - tokens.shape[1])

@@ -16,54 +16,27 @@ from trainables.layers.linear import LayerNorm, Linear, XavierLinear
 from trainables.layers.packing import Packing
 from trainables.layers.positions import Rotation
 from trainables.layers.tokens import KeysValues, Placed, Tokens
-from trainables.settings import ModelSettings
+from trainables.settings import HeadSettings
 
 
-class BlockSettings(ModelSettings):
-    """Sizes and rates of a block; the defaults are those published for ListOps."""
+class BlockSettings(HeadSettings):
+    """Sizes and rates of a block."""
 
-    heads: int = Field(default=8, ge=1)
-    """Attention heads."""
     head_width: int | None = Field(default=None, ge=2)
     """Size of one head, even; `width / heads` if not given. heads * head_width need not equal width."""
-    feedforward_width: int | None = Field(default=None, ge=1)
-    """Inner size of the feed-forward; twice the width if not given."""
     attention_dropout: float = Field(default=0.1, ge=0, lt=1)
     """Share of attention weights dropped."""
     attention: Backend = "auto"
     """Attention kernel: auto, sdpa, flash (needs flash-attn, CUDA and 16-bit tensors) or math."""
 
     @model_validator(mode="after")
-    def _heads_fit(self) -> "BlockSettings":
-        if self.head_width is None and self.width % self.heads:
-            raise ValueError(
-                f"width must be a multiple of heads when head_width is not given,"
-                f" got width={self.width} and heads={self.heads}; set head_width or change heads"
-            )
+    def _pairs_can_turn(self) -> "BlockSettings":
         if self.size_of_head % 2:
             raise ValueError(
                 f"head_width must be even, because positions turn pairs of dimensions,"
                 f" got {self.size_of_head} (width={self.width}, heads={self.heads})"
             )
         return self
-
-    @property
-    def size_of_head(self) -> int:
-        """`head_width`, or its default."""
-        return self.width // self.heads if self.head_width is None else self.head_width
-
-    @property
-    def size_of_feedforward(self) -> int:
-        """`feedforward_width`, or its default."""
-        return 2 * self.width if self.feedforward_width is None else self.feedforward_width
-
-
-class CausalSettings(BlockSettings):
-    """Settings of models with a causal form."""
-
-    causal: bool = False
-    """No token sees a later one, in attention, means or halting: for predicting what comes next. There are no
-    START and END then."""
 
 
 class _Heads(nn.Module):

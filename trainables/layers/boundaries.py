@@ -8,10 +8,12 @@ from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
+from pydantic import model_validator
 from torch import Tensor, nn
 
 from trainables.layers.linear import Vector
 from trainables.layers.packing import Packing
+from trainables.settings import CausalSettings
 
 Pooling = Literal["mean", "end", "start"]
 NUM_BOUNDARIES = 2
@@ -82,6 +84,24 @@ def pool(x: Float[Tensor, "M D"], packing: Packing, how: Pooling) -> Float[Tenso
         return packing.mean(x)
     first, behind = packing.starts[:-1], packing.starts[1:]
     return x.index_select(0, first if how == "start" else behind - 1)
+
+
+class PooledSettings(CausalSettings):
+    """What a model has that makes one vector of the final states of a sequence."""
+
+    pooling: Pooling = "end"
+    """What represents a sequence: the state at END or START, or the mean over all. Without START and END, in
+    the causal form, the last token's state or the mean."""
+
+    @model_validator(mode="after")
+    def _pooling_sees_all(self) -> "PooledSettings":
+        check_pooling("pooling", self.pooling, causal=self.causal)
+        return self
+
+
+def positions(config: CausalSettings, length: int) -> int:
+    """States of a sequence of `length` tokens, those of START and END included where it has them."""
+    return length if config.causal else length + NUM_BOUNDARIES
 
 
 def check_pooling(field: str, how: str, *, causal: bool) -> None:

@@ -4,10 +4,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from trainables.layers.block import BlockSettings
-from trainables.layers.boundaries import NoBoundaries, pool
+from trainables.layers.boundaries import NoBoundaries
 from trainables.layers.packing import Packing
 from trainables.layers.work import block_flops, block_saved_bytes, recall_flops, recall_saved_bytes
-from trainables.models._universal import Thought
+from trainables.models._thought import Thought
 from trainables.types import Encoded
 
 
@@ -20,14 +20,7 @@ def packed(x: Float[Tensor, "N T D"], mask: Bool[Tensor, "N T"]) -> tuple[Float[
 
 def written(thought: Thought, packing: Packing, y: Float[Tensor, "N T D"], bound: int) -> Encoded:
     """What a decoder that can run at most `bound` layers returns for answers `y` that ended as `thought`."""
-    return Encoded(
-        states=NoBoundaries().padded(thought.states, packing, y),
-        pooled=pool(thought.states, packing, "end"),
-        depth=thought.depth,
-        ponder=thought.ponder,
-        computed=thought.computed,
-        bound=thought.depth.new_full(thought.depth.shape, bound),
-    )
+    return thought.encoded(NoBoundaries(), packing, y, pooling="end", bound=bound)
 
 
 def recalling_flops(config: BlockSettings, gate_width: int | None, length: int, memory_length: int) -> float:

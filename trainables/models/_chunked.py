@@ -13,20 +13,21 @@ from jaxtyping import Float, Int
 from pydantic import model_validator
 from torch import Tensor, nn
 
-from trainables.layers.block import CausalSettings
+from trainables.layers.block import BlockSettings
 from trainables.layers.boundaries import NUM_BOUNDARIES, boundaries, check_pooling, pool
 from trainables.layers.chunks import ChunkSettings, Cut
 from trainables.layers.memory import Memory, MemorySettings, update_flops, update_saved_bytes
 from trainables.layers.packing import Packing, put, take
 from trainables.layers.tokens import Tokens
-from trainables.models._universal import Thought
+from trainables.models._thought import Thought
+from trainables.settings import CausalSettings
 from trainables.types import Encoded
 
 Layers = Callable[[Float[Tensor, "M D"], Tokens, Float[Tensor, "B S D"], int], Thought]
 """What is done to one chunk: its states, its tokens, the memory of the rows it belongs to, its number."""
 
 
-class ChunkedSettings(CausalSettings):
+class ChunkedSettings(BlockSettings, CausalSettings):
     """How a model works through a sequence chunk by chunk, and what it carries over."""
 
     chunk: ChunkSettings = ChunkSettings()

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from trainables.layers.attention import Backend
-from trainables.layers.boundaries import Pooling, check_pooling
+from trainables.layers.boundaries import PooledSettings
 from trainables.layers.dropout import KeyedDropout
 from trainables.layers.experts import (
     ExpertFeedForward,
@@ -27,7 +27,7 @@ from trainables.layers.thinking import Notes, Told
 from trainables.layers.tokens import KeysValues, Tokens
 from trainables.layers.work import FLOAT_BYTES, linear_flops
 from trainables.models._recursion import EarlyExit, Recursion
-from trainables.models._universal import Thought
+from trainables.models._thought import Thought
 from trainables.settings import AnswerSettings, Settings
 
 
@@ -38,7 +38,7 @@ class HaltSettings(Settings):
     """A token halts when its halting probabilities sum to this (alpha_thresh)."""
 
 
-class SparseSettings(AnswerSettings):
+class SparseSettings(PooledSettings, AnswerSettings):
     """Settings of one layer, encoder's or decoder's, and of its repetition."""
 
     dropout: float = Field(default=0.2, ge=0, lt=1)
@@ -67,16 +67,9 @@ class SparseSettings(AnswerSettings):
     early_exit: EarlyExit = "compact"
     """How halting saves work, results being equal: halted tokens are sent to no expert (compact), the loop
     ends when all have halted (batch), or all layers are run (none). Without effect when nothing halts."""
-    causal: bool = False
-    """No token sees a later one: for predicting what comes next. There are no START and END then. A decoder
-    always is."""
-    pooling: Pooling = "end"
-    """What represents a sequence: the state at END or START, or the mean over all. Without START and END, in
-    the causal form, the last token's state or the mean."""
 
     @model_validator(mode="after")
     def _can_be_run(self) -> "SparseSettings":
-        check_pooling("pooling", self.pooling, causal=self.causal)
         if self.kernel == "flash":
             raise ValueError(
                 "kernel must be auto, sdpa or math, got 'flash', which cannot do relative positions;"
@@ -215,8 +208,7 @@ def _think_to_the_end(
         seen = KeysValues(*layer.keys_values(states, tokens.key_rotation), tokens.packing)
         states, notes = layer(states, tokens, seen)
         told.append(Told(notes, torch.ones_like(notes[0][:, 0])))
-    depth = states.new_full((tokens.packing.num_rows,), config.max_layers)
-    return Thought(states, depth, torch.zeros_like(depth), depth), _balance(config, told)
+    return Thought.of_all(states, tokens.packing, config.max_layers), _balance(config, told)
 
 
 def _balance(config: SparseSettings, told: list[Told]) -> Float[Tensor, ""] | None:

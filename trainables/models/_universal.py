@@ -1,6 +1,5 @@
 """Depth that recurs: settings, halting function and costs that all shared-block models have in common."""
 
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -9,14 +8,15 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from trainables.layers.block import Block, CausalSettings
+from trainables.layers.block import Block, BlockSettings
 from trainables.layers.halting import Rule
 from trainables.layers.linear import Linear
 from trainables.layers.precision import sum_dtype
 from trainables.layers.tokens import KeysValues, Tokens
 from trainables.layers.work import linear_flops
 from trainables.models._recursion import EarlyExit, Recursion
-from trainables.settings import Settings
+from trainables.models._thought import Thought
+from trainables.settings import CausalSettings, Settings
 
 
 class HaltSettings(Settings):
@@ -34,7 +34,7 @@ class HaltSettings(Settings):
     """The step that reaches the threshold is taken back (undo) or kept (prefix)."""
 
 
-class UniversalSettings(CausalSettings):
+class UniversalSettings(BlockSettings, CausalSettings):
     """One block shared by all layers, with or without a gate, and how its repetition ends."""
 
     max_layers: int = Field(default=10, ge=1)
@@ -101,17 +101,6 @@ class HaltingProbability(nn.Module):
         return logit.to(sum_dtype(logit.dtype)).sigmoid()
 
 
-@dataclass(frozen=True)
-class Thought:
-    """How M packed tokens in B rows ended."""
-
-    states: Float[Tensor, "M D"]
-    depth: Float[Tensor, " B"]
-    """Layers kept, the mean over tokens where they halt one by one. Detached, like `computed`."""
-    ponder: Float[Tensor, " B"]
-    computed: Float[Tensor, " B"]
-
-
 def halting_function(config: UniversalSettings) -> HaltingProbability | None:
     """Of all layers, if any halts."""
     halt = config.halt
@@ -131,8 +120,7 @@ def think(
         for _ in range(config.max_layers):
             seen = KeysValues(*block.keys_values(states, tokens.key_rotation), tokens.packing)
             states = block(states, tokens, seen)
-        depth = states.new_full((tokens.packing.num_rows,), config.max_layers)
-        return Thought(states, depth, torch.zeros_like(depth), depth)
+        return Thought.of_all(states, tokens.packing, config.max_layers)
     result = repeated.run(states, tokens)
     kept, computed = (count.to(result.ponder.dtype) for count in (result.kept, result.computed))
     if not config.halts_per_token:

@@ -33,8 +33,8 @@ from trainables.layers.work import (
     recall_saved_bytes,
 )
 from trainables.models._chunked import Chunked, ChunkedSettings, chunks_flops, chunks_saved_bytes
+from trainables.models._thought import Thought
 from trainables.models._universal import (
-    Thought,
     UniversalSettings,
     halting_flops,
     halting_function,

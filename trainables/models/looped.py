@@ -38,12 +38,13 @@ from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor, nn
 
 from trainables.layers.block import Block, BlockSettings
-from trainables.layers.boundaries import NoBoundaries, pool
+from trainables.layers.boundaries import NoBoundaries
 from trainables.layers.linear import LayerNorm
 from trainables.layers.packing import Packing, put, take
 from trainables.layers.tokens import KeysValues, Tokens
 from trainables.layers.work import FLOAT_BYTES, block_flops, block_saved_bytes
 from trainables.models._recursion import EarlyExit
+from trainables.models._thought import Thought
 from trainables.types import Encoded, Guide, TaskShape
 
 FEEDFORWARD_RATIO = 4
@@ -194,14 +195,9 @@ class Encoder(nn.Module):
         else:
             ran = self._most_confident(inputs, packing, x, guide)
         depth = ran.depth.to(inputs.dtype)
-        return Encoded(
-            states=self.boundaries.padded(ran.states, packing, x),
-            pooled=pool(ran.states, packing, "end"),
-            depth=depth,
-            ponder=torch.zeros_like(depth),
-            computed=torch.zeros_like(depth) + ran.computed,
-            bound=torch.full_like(depth, ran.bound),
-        )
+        nothing = torch.zeros_like(depth)
+        thought = Thought(ran.states, depth, ponder=nothing, computed=nothing + ran.computed)
+        return thought.encoded(self.boundaries, packing, x, pooling="end", bound=ran.bound)
 
     def _told(self, inputs: Float[Tensor, "M D"], packing: Packing, guide: Guide | None) -> Ran:
         """Each row after the loops that are set, or that the task tells."""

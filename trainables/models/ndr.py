@@ -25,18 +25,19 @@ from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from trainables.layers.boundaries import NUM_BOUNDARIES, Boundaries, pool
+from trainables.layers.boundaries import NUM_BOUNDARIES, Boundaries
 from trainables.layers.dropout import KeyedDropout
 from trainables.layers.geometric import GeometricAttention, RelativeAttention, RoutingAttention
 from trainables.layers.linear import LayerNorm, XavierLinear
 from trainables.layers.packing import Packing
 from trainables.layers.tokens import packed_places
 from trainables.layers.work import FLOAT_BYTES, linear_flops
-from trainables.settings import ModelSettings
+from trainables.models._thought import Thought
+from trainables.settings import HeadSettings
 from trainables.types import Encoded
 
 GATE_BIAS = -3.0
@@ -44,7 +45,7 @@ RELU_GAIN = 2**0.5
 TANH_GAIN = 5 / 3
 
 
-class Config(ModelSettings):
+class Config(HeadSettings):
     """Settings of the Neural Data Router."""
 
     name: Literal["ndr"] = "ndr"
@@ -55,10 +56,6 @@ class Config(ModelSettings):
     """Steps in every evaluation."""
     heads: int = Field(default=16, ge=1)
     """Attention heads."""
-    head_width: int | None = Field(default=None, ge=1)
-    """Size of one head; `width / heads` if not given. heads * head_width need not equal width."""
-    feedforward_width: int | None = Field(default=None, ge=1)
-    """Inner size of the feed-forward; twice the width if not given."""
     attention_dropout: float = Field(default=0.1, ge=0, lt=1)
     """Share of elements of keys dropped."""
     readout_dropout: float = Field(default=0.1, ge=0, lt=1)
@@ -75,25 +72,6 @@ class Config(ModelSettings):
     """Share of positions whose gate is shut, in training. Without effect when there is no gate."""
     pooling: Literal["end", "start"] = "end"
     """What represents a sequence: the state at END or START."""
-
-    @model_validator(mode="after")
-    def _heads_fit(self) -> "Config":
-        if self.head_width is None and self.width % self.heads:
-            raise ValueError(
-                f"width must be a multiple of heads when head_width is not given,"
-                f" got width={self.width} and heads={self.heads}; set head_width or change heads"
-            )
-        return self
-
-    @property
-    def size_of_head(self) -> int:
-        """`head_width`, or its default."""
-        return self.width // self.heads if self.head_width is None else self.head_width
-
-    @property
-    def size_of_feedforward(self) -> int:
-        """`feedforward_width`, or its default."""
-        return 2 * self.width if self.feedforward_width is None else self.feedforward_width
 
 
 class ReluFeedForward(nn.Module):
@@ -174,15 +152,8 @@ class Encoder(nn.Module):
         layers = self.config.layers if self.training else self.config.test_layers
         for _ in range(layers):
             states = self.layer(states, packing, place)
-        depth = torch.full((packing.num_rows,), layers, dtype=x.dtype, device=x.device)
-        return Encoded(
-            states=self.boundaries.padded(states, packing, x),
-            pooled=pool(states, packing, self.config.pooling),
-            depth=depth,
-            ponder=torch.zeros_like(depth),
-            computed=depth,
-            bound=depth,
-        )
+        thought = Thought.of_all(states, packing, layers)
+        return thought.encoded(self.boundaries, packing, x, pooling=self.config.pooling, bound=layers)
 
 
 def depth_range(config: Config, length: int) -> tuple[int, int]:  # noqa: ARG001 the same for all lengths

@@ -35,11 +35,10 @@ has 63.
 from dataclasses import replace
 from typing import Literal
 
-import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from trainables.layers.boundaries import NUM_BOUNDARIES, boundaries, pool
+from trainables.layers.boundaries import boundaries, positions
 from trainables.layers.tokens import KeysValues, Tokens
 from trainables.layers.work import FLOAT_BYTES
 from trainables.models._answers import packed, written
@@ -85,15 +84,9 @@ class Encoder(nn.Module):
         tokens = Tokens.unturned(packing, states.dtype, causal=config.causal)
         begun = begin(config, states, packing.column, packing.width)
         thought, auxiliary = think(config, self.block, self.halt, begun, tokens)
-        return Encoded(
-            states=self.boundaries.padded(thought.states, packing, x),
-            pooled=pool(thought.states, packing, config.pooling),
-            depth=thought.depth,
-            ponder=thought.ponder,
-            computed=thought.computed,
-            bound=torch.full_like(thought.depth, config.max_layers),
-            auxiliary=_of_each(auxiliary, thought.depth),
-        )
+        pooling, bound = config.pooling, config.max_layers
+        found = thought.encoded(self.boundaries, packing, x, pooling=pooling, bound=bound)
+        return replace(found, auxiliary=_of_each(auxiliary, found.depth))
 
 
 class Decoder(WritingDecoder):
@@ -144,6 +137,9 @@ def _of_each(cost: Float[Tensor, ""] | None, like: Float[Tensor, " N"]) -> Float
     return None if cost is None else cost.expand(like.shape)
 
 
+memory_length = positions
+
+
 def depth_range(config: Config, length: int) -> tuple[int, int]:  # noqa: ARG001 the same for all lengths
     """Least and greatest mean number of layers run on the tokens of a sequence."""
     return sparse_depth_range(config)
@@ -151,13 +147,8 @@ def depth_range(config: Config, length: int) -> tuple[int, int]:  # noqa: ARG001
 
 def forward_flops(config: Config, length: int, layers: int) -> float:
     """Encoder FLOPs of one sequence of `length` tokens on which `layers` layers are run."""
-    tokens = _positions(config, length)
+    tokens = positions(config, length)
     return layers * layer_flops(config, tokens) + halting_flops(config, tokens, layers)
-
-
-def memory_length(config: Config, length: int) -> int:
-    """States that a decoder sees of an input of `length` tokens."""
-    return _positions(config, length)
 
 
 def decoder_flops(config: Config, length: int, memory_length: int, layers: int) -> float:
@@ -168,14 +159,10 @@ def decoder_flops(config: Config, length: int, memory_length: int, layers: int) 
 
 def saved_bytes(config: Config, rows: int, length: int) -> float:
     """What a forward pass on `rows` sequences of `length` tokens keeps when nothing halts early."""
-    return config.max_layers * layer_saved_bytes(config, rows, _positions(config, length))
+    return config.max_layers * layer_saved_bytes(config, rows, positions(config, length))
 
 
 def decoder_saved_bytes(config: Config, rows: int, length: int, memory_length: int) -> float:
     """What the decoder keeps for the backward pass of `rows` answers of `length` tokens."""
     offered = rows * memory_length * (config.width + 2 * config.attention.heads * config.attention.head_width)
     return FLOAT_BYTES * offered + config.max_layers * layer_saved_bytes(config, rows, length, memory_length)
-
-
-def _positions(config: Config, length: int) -> int:
-    return length if config.causal else length + NUM_BOUNDARIES

@@ -17,7 +17,6 @@ configuration has chunks of 100). What follows from slots that all begin at zero
 from dataclasses import replace
 from typing import Literal
 
-import torch
 from jaxtyping import Bool, Float
 from pydantic import Field
 from torch import Tensor, nn
@@ -33,7 +32,7 @@ from trainables.layers.work import (
     recall_saved_bytes,
 )
 from trainables.models._chunked import Chunked, ChunkedSettings, chunks_flops, chunks_saved_bytes
-from trainables.models._universal import Thought
+from trainables.models._thought import Thought
 from trainables.types import Encoded
 
 
@@ -65,8 +64,7 @@ class Encoder(Chunked):
             here = replace(tokens, recalled=offered(block.recall, memory))
             seen = KeysValues(*block.keys_values(states, here.key_rotation), here.packing)
             states = block(states, here, seen)
-        depth = states.new_full((tokens.packing.num_rows,), self.config.layers)
-        return Thought(states, depth, torch.zeros_like(depth), depth)
+        return Thought.of_all(states, tokens.packing, self.config.layers)
 
 
 def depth_range(config: Config, length: int) -> tuple[int, int]:  # noqa: ARG001 the same for all lengths

@@ -12,24 +12,23 @@ to read from pre-norm blocks. Positions turn self-attention alone.
 from dataclasses import replace
 from typing import Literal
 
-import torch
 from jaxtyping import Bool, Float
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor, nn
 
-from trainables.layers.block import Block, CausalSettings
-from trainables.layers.boundaries import NUM_BOUNDARIES, Pooling, boundaries, check_pooling, pool
+from trainables.layers.block import Block, BlockSettings
+from trainables.layers.boundaries import PooledSettings, Pooling, boundaries, positions
 from trainables.layers.linear import LayerNorm
 from trainables.layers.tokens import KeysValues, Tokens
 from trainables.layers.work import block_flops, block_saved_bytes, offer_flops
 from trainables.models._answers import packed, recalling_flops, recalling_saved_bytes, written
 from trainables.models._past import Past, WritingDecoder
-from trainables.models._universal import Thought
+from trainables.models._thought import Thought
 from trainables.settings import AnswerSettings
 from trainables.types import Encoded
 
 
-class Config(CausalSettings, AnswerSettings):
+class Config(BlockSettings, PooledSettings, AnswerSettings):
     """Settings of the Transformer."""
 
     name: Literal["transformer"] = "transformer"
@@ -37,13 +36,7 @@ class Config(CausalSettings, AnswerSettings):
     layers: int = Field(default=4, ge=1)
     """Number of blocks, in the decoder too."""
     pooling: Pooling = "mean"
-    """What represents a sequence: the state at END or START, or the mean over all. Without START and END, in
-    the causal form, the last token's state or the mean."""
-
-    @model_validator(mode="after")
-    def _pooling_sees_all(self) -> "Config":
-        check_pooling("pooling", self.pooling, causal=self.causal)
-        return self
+    """What represents a sequence, as in the other models; here the mean over all, if not set."""
 
 
 class Encoder(nn.Module):
@@ -63,15 +56,9 @@ class Encoder(nn.Module):
             assert isinstance(block, Block)
             seen = KeysValues(*block.keys_values(states, tokens.key_rotation), packing)
             states = block(states, tokens, seen)
-        depth = states.new_full((packing.num_rows,), self.config.layers)
-        return Encoded(
-            states=self.boundaries.padded(states, packing, x),
-            pooled=pool(states, packing, self.config.pooling),
-            depth=depth,
-            ponder=torch.zeros_like(depth),
-            computed=depth,
-            bound=depth,
-        )
+        thought = Thought.of_all(states, packing, self.config.layers)
+        pooling, bound = self.config.pooling, self.config.layers
+        return thought.encoded(self.boundaries, packing, x, pooling=pooling, bound=bound)
 
 
 class Decoder(WritingDecoder):
@@ -98,8 +85,7 @@ class Decoder(WritingDecoder):
             assert isinstance(block, Block)
             seen = KeysValues(*block.keys_values(states, tokens.key_rotation), packing)
             states = block(states, replace(tokens, recalled=recalled), seen)
-        depth = states.new_full((packing.num_rows,), self.config.layers)
-        thought = Thought(self.final_norm(states), depth, torch.zeros_like(depth), depth)
+        thought = Thought.of_all(self.final_norm(states), packing, self.config.layers)
         return written(thought, packing, y, self.config.layers)
 
     def extend(self, y: Float[Tensor, "R D"], past: Past) -> tuple[Float[Tensor, "R D"], Past]:
@@ -123,6 +109,9 @@ class Decoder(WritingDecoder):
         return recalled
 
 
+memory_length = positions
+
+
 def depth_range(config: Config, length: int) -> tuple[int, int]:  # noqa: ARG001 the same for all lengths
     """Least and greatest number of layers run on a sequence."""
     return config.layers, config.layers
@@ -130,17 +119,12 @@ def depth_range(config: Config, length: int) -> tuple[int, int]:  # noqa: ARG001
 
 def forward_flops(config: Config, length: int, layers: int) -> float:
     """Encoder FLOPs of one sequence of `length` tokens on which `layers` layers are run."""
-    return layers * block_flops(config, None, _positions(config, length))
+    return layers * block_flops(config, None, positions(config, length))
 
 
 def saved_bytes(config: Config, rows: int, length: int) -> float:
     """What a forward pass on `rows` sequences of `length` tokens keeps for the backward pass."""
-    return config.layers * block_saved_bytes(config, None, rows, _positions(config, length))
-
-
-def memory_length(config: Config, length: int) -> int:
-    """States that a decoder sees of an input of `length` tokens."""
-    return _positions(config, length)
+    return config.layers * block_saved_bytes(config, None, rows, positions(config, length))
 
 
 def decoder_flops(config: Config, length: int, memory_length: int, layers: int) -> float:
@@ -152,7 +136,3 @@ def decoder_flops(config: Config, length: int, memory_length: int, layers: int) 
 def decoder_saved_bytes(config: Config, rows: int, length: int, memory_length: int) -> float:
     """What the decoder keeps for the backward pass of `rows` answers of `length` tokens."""
     return config.layers * recalling_saved_bytes(config, None, rows, length, memory_length)
-
-
-def _positions(config: Config, length: int) -> int:
-    return length if config.causal else length + NUM_BOUNDARIES

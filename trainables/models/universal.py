@@ -36,13 +36,11 @@ what is written after it. Keys and values of the input are made once.
 from dataclasses import replace
 from typing import Literal
 
-import torch
 from jaxtyping import Bool, Float
-from pydantic import model_validator
 from torch import Tensor, nn
 
 from trainables.layers.block import Block
-from trainables.layers.boundaries import NUM_BOUNDARIES, Pooling, boundaries, check_pooling, pool
+from trainables.layers.boundaries import PooledSettings, boundaries, positions
 from trainables.layers.linear import LayerNorm
 from trainables.layers.tokens import KeysValues, Tokens
 from trainables.layers.work import block_flops, block_saved_bytes, offer_flops
@@ -62,19 +60,11 @@ from trainables.settings import AnswerSettings
 from trainables.types import Encoded
 
 
-class Config(UniversalSettings, AnswerSettings):
+class Config(UniversalSettings, PooledSettings, AnswerSettings):
     """Settings of the universal family."""
 
     name: Literal["universal"] = "universal"
     """The model's name."""
-    pooling: Pooling = "end"
-    """What represents a sequence: the state at END or START, or the mean over all. Without START and END, in
-    the causal form, the last token's state or the mean."""
-
-    @model_validator(mode="after")
-    def _pooling_sees_all(self) -> "Config":
-        check_pooling("pooling", self.pooling, causal=self.causal)
-        return self
 
 
 class Encoder(nn.Module):
@@ -92,14 +82,8 @@ class Encoder(nn.Module):
         states, packing = self.boundaries(x, mask)
         tokens = Tokens.of(packing, self.config.size_of_head, states.dtype, causal=self.config.causal)
         thought = think(self.config, self.block, self.halt, states, tokens)
-        return Encoded(
-            states=self.boundaries.padded(thought.states, packing, x),
-            pooled=pool(thought.states, packing, self.config.pooling),
-            depth=thought.depth,
-            ponder=thought.ponder,
-            computed=thought.computed,
-            bound=torch.full_like(thought.depth, self.config.max_layers),
-        )
+        pooling, bound = self.config.pooling, self.config.max_layers
+        return thought.encoded(self.boundaries, packing, x, pooling=pooling, bound=bound)
 
 
 class Decoder(WritingDecoder):
@@ -142,6 +126,9 @@ class Decoder(WritingDecoder):
         return [self.block.recall.offer(*packed(memory, memory_mask))]
 
 
+memory_length = positions
+
+
 def depth_range(config: Config, length: int) -> tuple[int, int]:  # noqa: ARG001 the same for all lengths
     """Least and greatest number of layers run on a sequence, a step that is undone included."""
     return recurrent_depth_range(config)
@@ -149,21 +136,16 @@ def depth_range(config: Config, length: int) -> tuple[int, int]:  # noqa: ARG001
 
 def forward_flops(config: Config, length: int, layers: int) -> float:
     """Encoder FLOPs of one sequence of `length` tokens on which `layers` layers are run."""
-    tokens = _positions(config, length)
+    tokens = positions(config, length)
     work = layers * block_flops(config, config.size_of_gate, tokens)
     return work + halting_flops(config, tokens, layers)
 
 
 def saved_bytes(config: Config, rows: int, length: int) -> float:
     """What a forward pass on `rows` sequences of `length` tokens keeps when nothing halts early."""
-    tokens = _positions(config, length)
+    tokens = positions(config, length)
     layer = block_saved_bytes(config, config.size_of_gate, rows, tokens)
     return config.max_layers * (layer + halting_saved_bytes(config, rows, tokens))
-
-
-def memory_length(config: Config, length: int) -> int:
-    """States that a decoder sees of an input of `length` tokens."""
-    return _positions(config, length)
 
 
 def decoder_flops(config: Config, length: int, memory_length: int, layers: int) -> float:
@@ -178,7 +160,3 @@ def decoder_saved_bytes(config: Config, rows: int, length: int, memory_length: i
     layer = recalling_saved_bytes(config, config.size_of_gate, rows, length, memory_length)
     halting = halting_saved_bytes(config.model_copy(update={"causal": True}), rows, length)
     return config.max_layers * (layer + halting)
-
-
-def _positions(config: Config, length: int) -> int:
-    return length if config.causal else length + NUM_BOUNDARIES

@@ -3,7 +3,6 @@
 After a change of wording on purpose: `python -m tests.orchestrator.plan.test_golden_plans`, read the diff.
 """
 
-import os
 from pathlib import Path
 
 import pytest
@@ -11,10 +10,8 @@ import pytest
 from orchestrator.errors import PlanError
 from orchestrator.plan.planner import plan
 from orchestrator.spec.load import read_spec
+from tests.support.golden import GOLDEN, Messages
 from trainables import catalog
-
-FOLDER = Path(__file__).parents[2] / "golden" / "plans"
-NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
 def told(name: str) -> str:
@@ -29,18 +26,17 @@ def told(name: str) -> str:
     return f"{text}\n"
 
 
+MESSAGES = Messages(GOLDEN / "plans", told)
+
+
 def test_at_least_forty_specs_that_only_the_planner_refuses() -> None:
-    assert len(NAMES) >= 40
-    assert sorted(path.stem for path in FOLDER.glob("*.txt")) == NAMES
+    MESSAGES.check_complete(40)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_message(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(FOLDER)
-    assert told(name) == (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", MESSAGES.names)
+def test_message(name: str) -> None:
+    MESSAGES.check(name)
 
 
 if __name__ == "__main__":
-    os.chdir(FOLDER)
-    for each in NAMES:
-        Path(f"{each}.txt").write_text(told(each), encoding="utf-8")
+    MESSAGES.rewrite()

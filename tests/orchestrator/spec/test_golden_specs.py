@@ -1,18 +1,15 @@
 """Every bad spec in tests/golden/specs is told exactly what is wrong with it.
 
-After a change of wording on purpose: `python tests/orchestrator/spec/test_golden_specs.py`, read the diff.
+After a change of wording on purpose: `python -m tests.orchestrator.spec.test_golden_specs`, read the diff.
 """
 
-import os
 from pathlib import Path
 
 import pytest
 
 from orchestrator.errors import SpecError
 from orchestrator.spec.load import load_spec
-
-FOLDER = Path(__file__).parents[2] / "golden" / "specs"
-NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+from tests.support.golden import GOLDEN, Messages
 
 
 def told(name: str) -> str:
@@ -22,18 +19,17 @@ def told(name: str) -> str:
     return f"{caught.value}\n"
 
 
+MESSAGES = Messages(GOLDEN / "specs", told)
+
+
 def test_at_least_forty_bad_specs() -> None:
-    assert len(NAMES) >= 40
-    assert sorted(path.stem for path in FOLDER.glob("*.txt")) == NAMES
+    MESSAGES.check_complete(40)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_message(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(FOLDER)
-    assert told(name) == (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", MESSAGES.names)
+def test_message(name: str) -> None:
+    MESSAGES.check(name)
 
 
 if __name__ == "__main__":
-    os.chdir(FOLDER)
-    for each in NAMES:
-        Path(f"{each}.txt").write_text(told(each), encoding="utf-8")
+    MESSAGES.rewrite()

@@ -1,0 +1,47 @@
+"""How packed tokens ended, and what an encoder or decoder says of it."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from trainables.layers.boundaries import Boundaries, NoBoundaries, Pooling, pool
+from trainables.layers.packing import Packing
+from trainables.types import Encoded
+
+
+@dataclass(frozen=True)
+class Thought:
+    """How M packed tokens in B rows ended."""
+
+    states: Float[Tensor, "M D"]
+    depth: Float[Tensor, " B"]
+    """Layers kept, the mean over tokens where they halt one by one. Detached, like `computed`."""
+    ponder: Float[Tensor, " B"]
+    computed: Float[Tensor, " B"]
+
+    @classmethod
+    def of_all(cls, states: Float[Tensor, "M D"], packing: Packing, layers: int) -> "Thought":
+        """After `layers` layers on every token, none of which could be saved."""
+        depth = states.new_full((packing.num_rows,), layers)
+        return cls(states, depth, torch.zeros_like(depth), depth)
+
+    def encoded(
+        self,
+        boundaries: Boundaries | NoBoundaries,
+        packing: Packing,
+        x: Float[Tensor, "N S D"],
+        *,
+        pooling: Pooling,
+        bound: int,
+    ) -> Encoded:
+        """Of padded input `x`, that `boundaries` made `packing` of, when at most `bound` layers can run."""
+        return Encoded(
+            states=boundaries.padded(self.states, packing, x),
+            pooled=pool(self.states, packing, pooling),
+            depth=self.depth,
+            ponder=self.ponder,
+            computed=self.computed,
+            bound=torch.full_like(self.depth, bound),
+        )
