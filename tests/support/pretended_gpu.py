@@ -1,0 +1,124 @@
+"""A GPU that is not there: tensors on the CPU which say that they lie on CUDA.
+
+What goes wrong on a GPU alone is seen without one: an operation on tensors of two devices, and the places
+where the program waits for what the device has computed. Values and gradients are computed, by the CPU. What
+is not seen: kernels of CUDA, its random numbers, its memory, autocast.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
+
+T = TypeVar("T")
+GPU = torch.device("cuda", 0)
+CPU = torch.device("cpu")
+WAITING = frozenset(
+    {"__bool__", "__float__", "__index__", "__int__", "cpu", "equal", "item", "masked_select", "nonzero"}
+    | {"tolist", "unique", "unique_consecutive"}
+)
+"""Operations whose result the host needs, or whose shape depends on values."""
+CROSSING = frozenset({"copy_", "to", "__get__", "__set__"})
+"""Operations that may see both devices."""
+
+
+class OnGpu(Tensor):
+    """A tensor that lies on the pretended GPU."""
+
+
+class PretendedGpu(TorchFunctionMode):
+    """While it is entered, `OnGpu` tensors behave as on a device of their own.
+
+    Raises RuntimeError where an operation gets tensors of both devices, as CUDA does; a number on the CPU may
+    go anywhere.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: Counter[str] = Counter()
+        """How often the host waited for the device, by operation."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Sequence[type], args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func == Tensor.device.__get__:
+            return GPU if isinstance(args[0], OnGpu) else CPU
+        if func == Tensor.is_cuda.__get__:
+            return isinstance(args[0], OnGpu)
+        name = getattr(func, "__name__", str(func))
+        leaves = list(_leaves((args, kwargs)))
+        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        devices = [torch.device(leaf) for leaf in leaves if _is_device(leaf)]
+        there = any(isinstance(tensor, OnGpu) for tensor in tensors)
+        if there and name not in CROSSING:
+            _refuse_others(name, tensors)
+            self.waits[name] += _waits(name, args, kwargs)
+        if devices:
+            there = devices[0].type == "cuda"
+            args, kwargs = tree_map(lambda leaf: CPU if _is_device(leaf) else leaf, (args, kwargs))
+        with torch._C.DisableTorchFunctionSubclass():
+            return _placed(func(*args, **kwargs), there and name != "cpu")
+
+
+def on_gpu(x: T) -> T:
+    """A tensor, or a module with all of its parameters and buffers, on the pretended GPU."""
+    if isinstance(x, nn.Module):
+        for module in x.modules():
+            for name, parameter in list(module._parameters.items()):
+                if parameter is not None:
+                    data = parameter.detach().as_subclass(OnGpu)
+                    module._parameters[name] = nn.Parameter(data, requires_grad=parameter.requires_grad)
+            for name, buffer in list(module._buffers.items()):
+                module._buffers[name] = None if buffer is None else buffer.as_subclass(OnGpu)
+        return x
+    assert isinstance(x, Tensor), f"tensors and modules can be moved, got {type(x).__name__}"
+    return x.as_subclass(OnGpu)
+
+
+def back(x: Tensor) -> Tensor:
+    """A tensor without its history, on the CPU again."""
+    return x.detach().as_subclass(Tensor)
+
+
+def _leaves(part: Any) -> Iterator[Any]:
+    """What arguments hold; much quicker than PyTorch's own walk, which is felt at every operation."""
+    if isinstance(part, (list, tuple)):
+        for each in part:
+            yield from _leaves(each)
+    elif isinstance(part, dict):
+        yield from _leaves(list(part.values()))
+    else:
+        yield part
+
+
+def _is_device(leaf: object) -> bool:
+    return isinstance(leaf, torch.device) or (isinstance(leaf, str) and leaf.startswith(("cuda", "cpu")))
+
+
+def _refuse_others(name: str, tensors: list[Tensor]) -> None:
+    others = [tuple(tensor.shape) for tensor in tensors if tensor.dim() and not isinstance(tensor, OnGpu)]
+    if others:
+        raise RuntimeError(f"all tensors of {name} must be on one device, got some of {others} on the CPU")
+
+
+def _waits(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    if name in ("__getitem__", "__setitem__"):
+        return any(isinstance(leaf, Tensor) and leaf.dtype == torch.bool for leaf in _leaves(args[1]))
+    if name == "repeat_interleave":
+        return kwargs.get("output_size") is None
+    return name in WAITING
+
+
+def _placed(result: Any, there: bool) -> Any:
+    if isinstance(result, Tensor):
+        if isinstance(result, OnGpu) == there or type(result) is nn.Parameter:
+            return result
+        return result.as_subclass(OnGpu if there else Tensor)
+    if isinstance(result, (list, tuple)):
+        return tree_map(lambda leaf: _placed(leaf, there) if isinstance(leaf, Tensor) else leaf, result)
+    return result
