@@ -110,7 +110,8 @@ def _waits(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     if name in ("__getitem__", "__setitem__"):
         return any(isinstance(leaf, Tensor) and leaf.dtype == torch.bool for leaf in _leaves(args[1]))
     if name == "repeat_interleave":
-        return kwargs.get("output_size") is None
+        repeats = kwargs.get("repeats", args[-1])
+        return isinstance(repeats, Tensor) and kwargs.get("output_size") is None
     return name in WAITING
 
 

@@ -33,6 +33,7 @@ def test_waits_are_counted() -> None:
     with PretendedGpu() as gpu:
         x.relu().sum()
         torch.repeat_interleave(x, (x > 0).long(), output_size=1)
+        torch.repeat_interleave(x, 3)
         assert not +gpu.waits
         float(x.sum())
         x[x > 0]
