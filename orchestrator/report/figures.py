@@ -53,8 +53,8 @@ def _panel(axis: object, report: Report, metric: str) -> None:
         axis.errorbar(mean, row, xerr=whiskers, fmt="o", capsize=3, color=COLOURS[row % len(COLOURS)])
         if cell.published is not None:
             axis.plot(cell.published, row, marker="|", markersize=14, color="#555555")
-    if quantity == "accuracy" and split in report.floors:
-        axis.axvline(report.floors[split], linestyle=":", color="#555555", label="most common label")
+    if quantity == "accuracy" and metric in report.floors:
+        axis.axvline(report.floors[metric], linestyle=":", color="#555555", label="most common label")
     axis.set_title(split, fontsize="small")
     axis.grid(axis="x", alpha=0.3)
     axis.margins(y=0.15)

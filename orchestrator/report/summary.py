@@ -17,6 +17,8 @@ UNREPORTED = (
     *("depth_p10", "depth_p50", "depth_p90"),
 )
 """Quantities that help to read others; what is in neither list is a task's own, such as BLEU."""
+FLOORS = {"accuracy": "floor", "accuracy_last": "floor", "exact_match": "exact_match_floor"}
+"""Quantities that have a floor, and what it is measured as."""
 SELECTION_SPLIT = "valid"
 SPEED = "train/tokens_per_s"
 """How fast training was between the last two measurements: where halting is to save time, this shows it."""
@@ -62,28 +64,27 @@ def _metrics(plan: Plan, confirmed: Sequence[Record]) -> tuple[str, ...]:
 def _floors(confirmed: Sequence[Record]) -> dict[str, float]:
     floors: dict[str, float] = {}
     for record in confirmed:
-        for name, value in record.last.metrics.items() if record.last else ():
+        measured = record.last.metrics if record.last else {}
+        for name in measured:
             split, _, quantity = name.rpartition("/")
-            if quantity == "floor":
-                floors[split] = value
+            floor = measured.get(f"{split}/{FLOORS.get(quantity)}")
+            if floor is not None:
+                floors[name] = floor
     return dict(sorted(floors.items()))
 
 
 def _value(record: Record, metric: str, floors: Mapping[str, float]) -> float | None:
-    """The record's value; a failed trial is no better than always naming the most common label.
+    """The record's value; a failed trial is no better than always giving the commonest label or answer.
 
-    Of several answers that is taken to get the last one right as often as any, and never all of them.
+    Of several labels that is taken to get the last one right as often as any, and never all of them.
     """
-    split, _, quantity = metric.rpartition("/")
     if record.outcome is OutcomeKind.FINISHED and record.last is not None:
         return record.last.metrics.get(metric)
     if record.outcome is not None and record.outcome.failed:
-        return {
-            "accuracy": floors.get(split),
-            "accuracy_last": floors.get(split),
-            "accuracy_whole": 0.0,
-            "exact_match": 0.0,
-        }.get(quantity)
+        split, _, quantity = metric.rpartition("/")
+        if quantity == "accuracy_whole":
+            return floors.get(f"{split}/exact_match", 0.0)
+        return floors.get(metric)
     return None
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 POSTHOC_QUANTITIES = ("exact_match", "accuracy", "depth")
 """Of all that are known; what only a task has is shown in any case."""
 FLOOR_ROW = "floor (most common label)"
+WRITTEN_FLOOR_ROW = "floor (most common answer)"
 WHOLE_FROM = 100
 """Quantities of at least this are shown without decimals."""
 
@@ -55,9 +56,9 @@ def headline(report: Report) -> Grid:
         for arm in report.arms
     ]
     floor = (
-        FLOOR_ROW,
+        WRITTEN_FLOOR_ROW if written else FLOOR_ROW,
         "",
-        *("" if written else _number(report.floors.get(_split(metric))) for metric in shown),
+        *(_number(report.floors.get(metric)) for metric in shown),
         *("" for _ in depth),
         "",
     )
@@ -69,8 +70,9 @@ def headline(report: Report) -> Grid:
 def _results(report: Report, quantity: str) -> Grid:
     metrics = [metric for metric in report.metrics if metric.endswith(f"/{quantity}")]
     rows = [(arm, *(_mean(report, arm, metric) for metric in metrics)) for arm in report.arms]
-    if quantity == "accuracy":
-        rows.append((FLOOR_ROW, *(_number(report.floors.get(_split(metric))) for metric in metrics)))
+    if quantity in ("accuracy", "exact_match"):
+        name = FLOOR_ROW if quantity == "accuracy" else WRITTEN_FLOOR_ROW
+        rows.append((name, *(_number(report.floors.get(metric)) for metric in metrics)))
     published = [(arm, *(_published(report, arm, metric) for metric in metrics)) for arm in report.arms]
     rows += [(f"{arm}, published", *cells) for arm, *cells in published if any(cells)]
     return Grid(f"{quantity}: mean [95% interval] (n)", ("arm", *map(_split, metrics)), tuple(rows))
@@ -220,8 +222,7 @@ def as_csv(report: Report) -> str:
     )
     for cell in (*report.cells, *report.posthoc):
         effect = None if cell.setting else report.effect(cell.arm, cell.metric)
-        floor = report.floors.get(_split(cell.metric)) if cell.metric.endswith("/accuracy") else None
-        own = [cell.failed, floor, cell.published, cell.published_source]
+        own = [cell.failed, report.floors.get(cell.metric), cell.published, cell.published_source]
         paired = [*_fields(effect.estimate), effect.p, effect.p_holm] if effect else [None] * 6
         writer.writerow(
             [

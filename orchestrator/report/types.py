@@ -15,7 +15,7 @@ class Cell:
     """`<split>/<quantity>`."""
     estimate: Estimate
     failed: int
-    """Confirm trials that failed; in an accuracy they count at the split's floor."""
+    """Confirm trials that failed; in an accuracy, or exact match, they count at its floor."""
     record_ids: tuple[str, ...]
     published: float | None = None
     published_source: str = ""
@@ -67,7 +67,7 @@ class Report:
     effects: tuple[Effect, ...]
     tallies: tuple[ArmTally, ...]
     floors: Mapping[str, float]
-    """Majority rate by split."""
+    """By metric: what always giving the commonest label, or written answer, would score."""
     arms: tuple[str, ...]
     """The baseline first."""
     power: str

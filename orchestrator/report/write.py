@@ -15,7 +15,8 @@ INTERVALS = (
 )
 FAILURES = (
     "A confirm trial that failed (diverged, out of memory, timed out, crashed) counts at the floor in every "
-    "accuracy; in other quantities it is missing, so that their n is smaller."
+    "accuracy and exact match, where none is measured (accuracy_whole) at 0; in other quantities, those that "
+    "only a task has among them, it is missing, so that their n is smaller."
 )
 
 

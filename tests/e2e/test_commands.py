@@ -173,7 +173,7 @@ class TestLaunched:
         assert made.code == 0
         found = json.loads(made.out)
         assert found["arms"] == ["baseline", "minus-gate"]
-        assert "near-iid" in found["floors"]
+        assert "near-iid/accuracy" in found["floors"]
         assert all(set(cell["record_ids"]) <= planned_ids(sweep_of(shell)) for cell in found["cells"])
         assert all(cell["estimate"]["n"] == len(cell["record_ids"]) == 2 for cell in found["cells"])
         assert made.out == (sweep_of(shell).report / "report.json").read_text()

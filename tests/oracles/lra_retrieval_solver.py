@@ -30,8 +30,10 @@ def written(folder: Path, seed: int) -> str:
 
 SMALL = {"name": "lra_retrieval", "folder": written(FOLDER / "one", 0), "length_max": 24}
 RESEEDED = SMALL | {"folder": written(FOLDER / "other", 1)}
+VARIANTS = {"quotes of fields": {"quotes": "fields"}}
 
 
-def solve(text: str) -> int:
+def solve(text: str, quotes: str = "letters") -> int:
+    """No text begins with a quotation mark, so that both readings give the same."""
     first, second = text.split(" <sep> ")
     return int(first.split()[0] == second.split()[0])

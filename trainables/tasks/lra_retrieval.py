@@ -7,11 +7,13 @@ Tay et al. 2021, "Long Range Arena", on the ACL Anthology Network of Radev et al
     <folder>/new_aan_pairs.test.tsv
 
 Quotation marks are letters like any other, as in Long Range Arena. The runs of Ray Chowdhury and Caragea let
-them hold columns and lines together, which joins some pairs into one. Pairs in which a text is empty are left
-out.
+them hold columns and lines together, as in Python's csv, which joins some pairs into one: `quotes: fields`
+does so too, and leaves out rows that are then no pair. Pairs in which a text is empty are left out.
 """
 
+import csv
 import logging
+import sys
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,6 +56,9 @@ class Config(Settings):
     """Folder that holds the three files. Needed for training; a spec can be planned without."""
     length_max: int = Field(default=4096, ge=1, le=65536)
     """Bytes that are read of each text; Tay et al. read 4000."""
+    quotes: Literal["letters", "fields"] = "letters"
+    """`fields`: a text that begins with a quotation mark goes on to the next one, over tabs and lines, and is
+    read without them."""
 
 
 def shape(config: Config) -> TaskShape:
@@ -89,7 +94,8 @@ def build(config: Config, split: str) -> pa.Table:
         raise ValueError(f"lra_retrieval has no split {split!r}. Known: {', '.join(FILES)}")
     file = _folder(config) / FILES[split]
     rows, labels, empty = Rows(IDS + 1), array("h"), 0
-    for label, first, second in _pairs(file):
+    pairs = _pairs(file) if config.quotes == "letters" else _quoted_pairs(file)
+    for label, first, second in pairs:
         if not first or not second:
             empty += 1
             continue
@@ -133,20 +139,51 @@ def _folder(config: Config) -> Path:
 
 def _pairs(file: Path) -> Iterator[tuple[int, bytes, bytes]]:
     """Label and texts of each line, which are never all in memory. Raises `ValueError` with file and line."""
+    for number, line in _lines(file):
+        columns = line.rstrip(b"\r\n").split(b"\t")
+        if len(columns) != COLUMNS or columns[0] not in LABELS:
+            shown = line[:200].decode("utf-8", "backslashreplace")
+            raise ValueError(
+                f"{file}, line {number}: expected a label (0.0 or 1.0), two names and two texts, "
+                f"with tabs between the five, got {len(columns)} columns in {shown!r}"
+            )
+        yield LABELS[columns[0]], columns[3], columns[4]
+
+
+def _quoted_pairs(file: Path) -> Iterator[tuple[int, bytes, bytes]]:
+    """The same where quotation marks hold columns and lines together; how many are no pairs is logged."""
+    limit = csv.field_size_limit(sys.maxsize)
+    rows, others = 0, 0
+    try:
+        # Each byte as the letter with its number, and back.
+        lines = (line.decode("latin-1") for _, line in _lines(file))
+        for columns in csv.reader(lines, delimiter="\t"):
+            rows += 1
+            label = LABELS.get(columns[0].encode("latin-1")) if len(columns) == COLUMNS else None
+            if label is None:
+                others += 1
+            else:
+                yield label, columns[3].encode("latin-1"), columns[4].encode("latin-1")
+    except csv.Error as error:
+        raise ValueError(
+            f"{file}, row {rows + 1}: expected columns with tabs between them, got {error}; read it with "
+            "quotes='letters'"
+        ) from error
+    finally:
+        csv.field_size_limit(limit)
+    if others:
+        LOG.warning("%s: %d of %d rows are no pairs and left out: quotes='fields'", file, others, rows)
+
+
+def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
+    """Number and bytes of each line. Raises `ValueError` where the file cannot be read."""
     try:
         with file.open("rb") as lines:
             size, done = file.stat().st_size, 0
             for number, line in enumerate(lines, start=1):
-                columns = line.rstrip(b"\r\n").split(b"\t")
-                if len(columns) != COLUMNS or columns[0] not in LABELS:
-                    shown = line[:200].decode("utf-8", "backslashreplace")
-                    raise ValueError(
-                        f"{file}, line {number}: expected a label (0.0 or 1.0), two names and two texts, "
-                        f"with tabs between the five, got {len(columns)} columns in {shown!r}"
-                    )
                 done += len(line)
                 if number % TOLD_EVERY == 0:
                     tell("bytes", done, size)
-                yield LABELS[columns[0]], columns[3], columns[4]
+                yield number, line
     except OSError as error:
         raise unreadable(file, error) from error

@@ -149,6 +149,7 @@ def test_failures_count_in_the_accuracy_of_last_and_of_all_answers() -> None:
 
 def test_written_answers_are_told_by_exact_match_and_by_what_only_the_task_measures() -> None:
     more = {"iid/exact_match": 0.4, "iid/bleu": 27.0, "iid/answer_length": 9.0, "iid/exact_match_floor": 0.1}
+    more["iid/accuracy_whole"] = 0.3
     records = []
     for each in (record(name, seed, 0.5) for name in ("baseline", "other") for seed in (1, 2, 3)):
         assert each.last is not None
@@ -161,11 +162,18 @@ def test_written_answers_are_told_by_exact_match_and_by_what_only_the_task_measu
     assert found.metrics[:3] == ("iid/bleu", "iid/exact_match", "iid/accuracy")
     assert not any("answer_length" in metric or "floor" in metric for metric in found.metrics)
     cells = {(cell.arm, cell.metric): cell for cell in found.cells}
-    assert cells["other", "iid/exact_match"].estimate.mean == pytest.approx((0.4 + 0.4 + 0.0) / 3)
+    assert cells["other", "iid/exact_match"].estimate.mean == pytest.approx((0.4 + 0.4 + 0.1) / 3)
+    assert cells["other", "iid/accuracy_whole"].estimate.mean == pytest.approx((0.3 + 0.3 + 0.1) / 3)
     assert cells["other", "iid/bleu"].estimate.n == 2
     shown = headline(found)
     assert "iid/exact_match" in shown.headers
     assert "iid/accuracy" not in shown.headers
+    assert shown.rows[-1][:3] == ("floor (most common answer)", "", "0.100")
+    (written,) = [grid for grid in grids(found) if grid.title.startswith("exact_match: mean")]
+    assert written.rows[2] == ("floor (most common answer)", "0.100")
+    floors = {row["metric"]: row["floor"] for row in csv.DictReader(io.StringIO(as_csv(found)))}
+    assert floors["iid/exact_match"] == "0.1"
+    assert floors["iid/bleu"] == ""
     (again,) = [grid for grid in grids(found) if grid.title.startswith("confirmed checkpoints")]
     assert {"iid/bleu", "iid/exact_match", "iid/depth"} < set(again.headers)
     assert "iid/loss" not in again.headers

@@ -1,5 +1,6 @@
 """Text, retrieval and image of Long Range Arena: the published files, and what is said of others."""
 
+import csv
 import logging
 import os
 import pickle
@@ -87,6 +88,41 @@ def test_pairs_are_two_texts_of_bytes(papers: Path) -> None:
     assert valid.batch(np.asarray([0])).tokens[0].tolist().count(257) == 1
     shape = lra_retrieval.shape(lra_retrieval.Config())
     assert (shape.length_max, shape.separator_id, shape.vocabulary_size) == (8193, 257, 258)
+
+
+def test_quotation_marks_can_hold_columns_and_lines_together(
+    papers: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As in Python's csv. Six lines are four rows, of which one has too many columns."""
+    lines = (
+        b'1.0\tA\tB\t"one\ttwo" and\xff\tthree "4"',
+        b'0.0\tA\tB\t"begun\tsecond',
+        b'1.0\tC\tD\tended"" there" and more\tlast',
+        b"0.0\tA\tB\tx\ty\tz",
+        b'1.0\tA\tB\tx\t"never ended',
+        b"1.0\tA\tB\tx\ty",
+    )
+    (papers / "new_aan_pairs.eval.tsv").write_bytes(b"\n".join(lines))
+    settings = {"name": "lra_retrieval", "folder": str(papers)}
+    with caplog.at_level(logging.WARNING):
+        valid = built("valid", **settings, quotes="fields")
+    assert texts(valid, lra_retrieval) == [
+        'one\ttwo and\\xff <sep> three "4"',
+        'begun\tsecond\n1.0\tC\tD\tended" there and more <sep> last',
+        "x <sep> never ended\n1.0\tA\tB\tx\ty",
+    ]
+    assert valid.batch(np.arange(3)).labels.tolist() == [1, 0, 1]
+    assert "new_aan_pairs.eval.tsv: 1 of 4 rows are no pairs and left out: quotes='fields'" in caplog.text
+    with pytest.raises(ValueError, match=r"eval\.tsv, line 1: expected a label .* got 6 columns"):
+        built("valid", **settings)
+    (papers / "new_aan_pairs.eval.tsv").write_bytes(lines[5] + b"\r" + lines[5])
+    with pytest.raises(
+        ValueError, match=r"eval\.tsv, row 1: expected columns .*; read it with quotes='letters'"
+    ):
+        built("valid", **settings, quotes="fields")
+    (papers / "new_aan_pairs.eval.tsv").write_bytes(b'1.0\tA\tB\tx\t"' + b"y" * 200_000 + b'"')
+    assert built("valid", **settings, quotes="fields", length_max=10).lengths.tolist() == [12]
+    assert csv.field_size_limit() == 131_072
 
 
 def test_pairs_without_a_text_are_left_out_and_counted(
