@@ -1,6 +1,7 @@
 """What a data folder holds: every split read in full and compared with its seal, and what else lies there."""
 
 import fcntl
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -19,6 +20,8 @@ Verdict = Literal["whole", "damaged", "unsealed", "stale", "unknown", "being bui
 """`damaged`: not what its seal says. `unsealed`: left by a build that was cut off. `stale`: whole, but of
 settings, a generator or source files that are no longer those. `unknown`: not made by us."""
 REMOVABLE = frozenset({"damaged", "unsealed", "stale"})
+FOLDER = re.compile("[0-9a-f]{20}")
+"""What `store.address_digest` gives."""
 DATA, SEAL, LOCK, UNFINISHED = ".arrow", ".json", ".lock", ".tmp"
 
 
@@ -42,21 +45,38 @@ class Found:
 
 
 def inspect(data_dir: Path) -> Iterator[Found]:
-    """Everything in `data_dir`, in order of name; reads all of it and writes nothing."""
-    files = sorted(path for path in data_dir.rglob("*") if path.is_file())
-    total = sum(path.stat().st_size for path in files)
-    done = 0
-    for path in files:
-        tell("bytes", done, total)
-        done += path.stat().st_size if path.exists() else 0
-        if (found := _look_at(path, data_dir)) is not None:
-            yield found
+    """Everything in `data_dir`, in order of name; reads all data sets and writes nothing.
+
+    What else lies there, published files for example, is told as a whole and not read.
+    """
+    found: dict[Path, list[Path]] = {}
+    for path in sorted(path for path in data_dir.rglob("*") if path.is_file()):
+        found.setdefault(data_dir / path.relative_to(data_dir).parts[0], []).append(path)
+    ours = {path for files in found.values() for path in files if _is_ours(path, data_dir)}
+    total, done = sum(map(_size, ours)), 0
+    for top, files in found.items():
+        if ours.isdisjoint(files):
+            reason = f"no data set: {len(files):,} file{'s' * (len(files) > 1)}"
+            yield Found(top, "unknown", reason, size=sum(map(_size, files)))
+            continue
+        for path in files:
+            if path not in ours:
+                yield Found(path, "unknown", "not where data sets are", size=_size(path))
+                continue
+            tell("bytes", done, total)
+            done += _size(path)
+            if (judged := _look_at(path)) is not None:
+                yield judged
 
 
-def _look_at(path: Path, data_dir: Path) -> Found | None:
+def _is_ours(path: Path, data_dir: Path) -> bool:
+    """Whether it is where the store puts files: <task>/<digest>/<file>."""
+    parts = path.relative_to(data_dir).parts
+    return len(parts) == 3 and FOLDER.fullmatch(parts[1]) is not None
+
+
+def _look_at(path: Path) -> Found | None:
     """None for what is looked at together with the data it belongs to."""
-    if len(path.relative_to(data_dir).parts) != 3:
-        return Found(path, "unknown", "not where data sets are", size=_size(path))
     if path.suffix == LOCK or (path.suffix == SEAL and path.with_suffix(DATA).exists()):
         return None
     # What is not finished is called `.<split>.<random letters>.tmp`.
@@ -89,6 +109,9 @@ def _split(path: Path) -> Found:
             fault = f"content_hash must be {read_seal(path)['content_hash']}, got {read}"
         if not fault and address_digest(made_from) != path.parent.name:
             fault = "its seal is that of other settings than its folder's"
+    except OSError as error:
+        # What cannot be read now may be whole: it is not deleted.
+        return Found(path, "unknown", f"cannot be read: {error.strerror or error}", size=size)
     except (ValueError, KeyError, TypeError, AssertionError) as error:
         table, fault = None, f"{type(error).__name__}: {error}"
     if fault or table is None:
@@ -131,4 +154,8 @@ def _held(lock: Path) -> bool:
 
 
 def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
+    """Bytes; none of what has just gone."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

@@ -102,10 +102,42 @@ def test_what_is_not_ours_is_unknown_and_never_deleted(valid: Path, tmp_path: Pa
     found = {each.path.name: each for each in inspect(tmp_path)}
     assert {name: each.verdict for name, each in found.items() if name != "valid.arrow"} == {
         "notes.txt": "unknown",
-        "d.arrow": "unknown",
+        "a": "unknown",
     }
     with pytest.raises(AssertionError, match=r"only what is .* is deleted, got unknown"):
         found["notes.txt"].remove()
+
+
+def test_published_files_beside_our_data_are_one_line_and_safe(valid: Path, tmp_path: Path) -> None:
+    """Specs read e.g. data/aclImdb; its files may look like ours."""
+    strangers = ("train/pos/0_9.txt", "train/pos.json", "train/pos.arrow", "train/x.tmp", "README")
+    for name in strangers:
+        (tmp_path / "aclImdb" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "aclImdb" / name).write_text("mine")
+    beside = valid.parents[1] / "notes.json"
+    beside.write_text("mine")
+    found = {each.path.name: each for each in inspect(tmp_path)}
+    assert set(found) == {"aclImdb", "notes.json", "valid.arrow"}
+    assert found["aclImdb"] == Found(
+        tmp_path / "aclImdb", "unknown", "no data set: 5 files", size=4 * len(strangers)
+    )
+    assert found["notes.json"].reason == "not where data sets are"
+    assert found["valid.arrow"].verdict == "whole"
+
+
+def test_what_cannot_be_read_is_not_called_damaged(
+    valid: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A seal that goes while it is looked at, or belongs to somebody else."""
+
+    def refused(path: Path) -> object:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(inventory, "read_seal", refused)
+    (found,) = inspect(tmp_path)
+    assert (found.verdict, found.reason) == ("unknown", "cannot be read: Permission denied")
+    gone = tmp_path / "gone"
+    assert inventory._size(gone) == 0
 
 
 def another_version(patch: pytest.MonkeyPatch) -> str:
