@@ -14,6 +14,7 @@ from trainables.training.config import train_config
 from trainables.training.step import Learner, one_step
 from trainables.types import Batch, TaskShape
 
+COPY = {"problem": "copy", "length_max": 5, "interval": 0}
 TASKS: dict[str, dict[str, Any]] = {
     "listops": {
         "trees": 2000,
@@ -25,9 +26,20 @@ TASKS: dict[str, dict[str, Any]] = {
     "flipflop": {"length": 64, "long_length": 66, "train_examples": 64},
     "logical_inference": {"pairs": 10_000},
     "algorithms": {"problem": "parity", "length_max": 8, "interval": 0},
+    "algorithms.next_token": COPY | {"form": "next_token"},
+    "algorithms.pause": COPY | {"form": "next_token", "pause_tokens": 5},
+    "algorithms.full_pause": COPY | {"pause_tokens": 5},
 }
 ATTENTION = {"heads": 4, "attention_dropout": 0.0}
 CHUNKS = ATTENTION | {"chunk": {"size": 32}, "memory": {"slots": 4}}
+STACK = {
+    "heads": 4,
+    "loops": 4,
+    "recurrence": "unshared",
+    "injection": False,
+    "final_norm": "end",
+}
+"""As many blocks, with weights of their own."""
 UT = {"gate": False, "halt": {"unit": "token", "transition": False}}
 
 
@@ -58,6 +70,10 @@ SYSTEMS: dict[str, tuple[Case, ...]] = {
     "looped": (
         Case("looped.parity", "algorithms", {"heads": 4}),
         Case("looped.listops", "listops", {"heads": 4, "loops": 4}),
+        Case("looped.fop-pause", "algorithms.full_pause", STACK),
+        Case("looped.ntp", "algorithms.next_token", STACK),
+        Case("looped.ntp-pause", "algorithms.pause", STACK),
+        Case("looped.ntp-loop", "algorithms.next_token", {"heads": 4, "loops": 4}),
     ),
     "ndr": (Case("ndr", "listops", ATTENTION | {"layers": 4}),),
     "sut": (
@@ -96,11 +112,12 @@ CASES = [pytest.param(name, case, id=case.label) for name, cases in SYSTEMS.item
 @cache
 def small_batch(task: str) -> tuple[Batch, TaskShape]:
     """The first training examples of a small form of the task."""
-    config = tasks.task_config({"name": task} | TASKS[task])
+    name = task.partition(".")[0]
+    config = tasks.task_config({"name": name} | TASKS[task])
     shape = tasks.shape(config)
     if next(split.streamed for split in tasks.splits(config) if split.role == "train"):
         return tasks.stream(config, EXAMPLES, seed=0, step=0), shape
-    table = tasks.task_module(task).build(config, "train")
+    table = tasks.task_module(name).build(config, "train")
     return Split(table, shape.pad_id, content_hash(table)).batch(np.arange(EXAMPLES)), shape
 
 

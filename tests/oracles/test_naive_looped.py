@@ -23,6 +23,7 @@ ARMS: dict[str, dict[str, Any]] = {
     "ntp-loop": {"loops": 4, "injection": False},
     "norm-at-the-end": {"final_norm": "end", "layers": 2},
     "two-layers": {"layers": 2},
+    "odd-heads": {"head_width": 3},
     "unshared-injected": {"recurrence": "unshared", "loops": 2, "layers": 2},
     "one-loop": {"loops": 1, "final_norm": "end"},
 }

@@ -5,6 +5,8 @@ Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dyn
 before the GELU, and the gate's last dropout on its logit, so that a dropped gate is half open.
 """
 
+from typing import ClassVar
+
 from jaxtyping import Float, Int
 from pydantic import Field, model_validator
 from torch import Tensor, nn
@@ -22,8 +24,11 @@ from trainables.settings import HeadSettings
 class BlockSettings(HeadSettings):
     """Sizes and rates of a block."""
 
-    head_width: int | None = Field(default=None, ge=2)
-    """Size of one head, even; `width / heads` if not given. heads * head_width need not equal width."""
+    turns: ClassVar[bool] = True
+    """Whether queries and keys are turned by their positions."""
+    head_width: int | None = Field(default=None, ge=1)
+    """Size of one head, even where positions turn it; `width / heads` if not given. heads * head_width need
+    not equal width."""
     attention_dropout: float = Field(default=0.1, ge=0, lt=1)
     """Share of attention weights dropped."""
     attention: Backend = "auto"
@@ -31,7 +36,7 @@ class BlockSettings(HeadSettings):
 
     @model_validator(mode="after")
     def _pairs_can_turn(self) -> "BlockSettings":
-        if self.size_of_head % 2:
+        if self.turns and self.size_of_head % 2:
             raise ValueError(
                 f"head_width must be even, because positions turn pairs of dimensions,"
                 f" got {self.size_of_head} (width={self.width}, heads={self.heads})"

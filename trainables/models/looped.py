@@ -30,7 +30,7 @@ One loop, that is `layers` layers, counts as one layer of depth.
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -53,6 +53,7 @@ FEEDFORWARD_RATIO = 4
 class Config(BlockSettings):
     """Settings of the looped Transformer and of the baselines it is compared with."""
 
+    turns: ClassVar[bool] = False
     name: Literal["looped"] = "looped"
     """The model's name."""
     width: int = Field(default=256, ge=1)

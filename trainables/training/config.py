@@ -40,8 +40,8 @@ class TrainConfig(Settings):
     """`warmup`: linear rise, then constant. `rsqrt`: linear rise, then lr / sqrt(step). `linear`: one cycle,
     up from lr / 25 and down to lr / 250000. `cosine`: linear rise, `hold_steps`, half a cosine down to 0."""
     halve_after: NonNegativeInt | None = None
-    """Validations without a better valid/accuracy that are let pass; one more halves the learning rate, and
-    the count begins anew. On top of any schedule; null never halves."""
+    """Validations without a better one that are let pass; one more halves the learning rate, and the count
+    begins anew. On top of any schedule; null never halves."""
     warmup_steps: NonNegativeInt = 0
     """Steps of the rise; not more than `steps`."""
     hold_steps: NonNegativeInt = 0
@@ -75,13 +75,14 @@ class TrainConfig(Settings):
     """Steps between two measurements, each with a validation; the rungs of early stopping. The last step is
     always measured."""
     select: Literal["best", "last"] = "best"
-    """Weights the test splits are read with: those of the best valid/accuracy, or the last."""
+    """Weights the test splits are read with: those of the best validation, or the last."""
+    select_by: Literal["accuracy", "loss"] = "accuracy"
+    """What makes a validation the better one: a higher valid/accuracy, or a lower valid/loss."""
     average_best: PositiveInt = 1
     """Of how many of the best validations the mean of the weights is taken in the end; only where `select` is
     `best`."""
     patience: NonNegativeInt | None = None
-    """Validations without a better valid/accuracy that are let pass; one more ends the training. Null: none
-    does."""
+    """Validations without a better one that are let pass; one more ends the training. Null: none does."""
     valid_examples: PositiveInt | None = None
     """At most so many validation samples, the same for every trial; null takes all."""
     eval_batch_size: PositiveInt = 128
@@ -121,6 +122,12 @@ class TrainConfig(Settings):
             raise ValueError(
                 f"average_best needs select 'best', got average_best={self.average_best} and "
                 f"select={self.select!r}: drop it or change what is selected"
+            )
+        compares = self.select == "best" or self.patience is not None or self.halve_after is not None
+        if self.select_by == "loss" and not compares:
+            raise ValueError(
+                "select_by needs validations that are compared, got select_by='loss' with select='last' and "
+                "neither patience nor halve_after: drop it or change what is selected"
             )
         if self.warmup_steps > self.steps:
             raise ValueError(

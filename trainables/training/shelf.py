@@ -1,7 +1,7 @@
 """The best weights of a training, as many as are averaged at its end.
 
-Of the last checkpoints: Vaswani et al., Attention Is All You Need, s. 6.1. Of the best ones, by loss: Tan et
-al., Sparse Universal Transformer, s. 4.1. Here the best are those of the greatest valid/accuracy.
+Of the last checkpoints: Vaswani et al., Attention Is All You Need, s. 6.1. Of the best ones: Tan et al.,
+Sparse Universal Transformer, s. 4.1, by their negative log-likelihood, which is `select_by: loss` here.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,8 +18,8 @@ from trainables.checkpoint import read_tensors, write_tensors
 class Kept:
     """Weights and how good they are."""
 
-    accuracy: float
-    """valid/accuracy."""
+    score: float
+    """How good the validation was: more is better."""
     step: int
     """Optimiser steps behind them."""
     weights: Mapping[str, Tensor]
@@ -27,7 +27,7 @@ class Kept:
 
 def ranked(shelf: Iterable[Kept], room: int) -> list[Kept]:
     """The best `room` in the order of their steps; of equally good ones the earlier."""
-    best = sorted(shelf, key=lambda kept: (-kept.accuracy, kept.step))[:room]
+    best = sorted(shelf, key=lambda kept: (-kept.score, kept.step))[:room]
     return sorted(best, key=lambda kept: kept.step)
 
 
@@ -45,21 +45,21 @@ def write_shelf(shelf: Iterable[Kept], folder: Path) -> list[tuple[float, int]]:
     """Write the weights; what `read_shelf` must be given to find them."""
     for kept in shelf:
         write_tensors(_file(folder, kept.step), kept.weights)
-    return [(kept.accuracy, kept.step) for kept in shelf]
+    return [(kept.score, kept.step) for kept in shelf]
 
 
 def read_shelf(listed: Iterable[tuple[float, int]], folder: Path, device: torch.device) -> list[Kept]:
     """What `write_shelf` wrote, in memory of its own."""
     return [
         Kept(
-            accuracy,
+            score,
             step,
             {
                 name: tensor.to(device, copy=True)
                 for name, tensor in read_tensors(_file(folder, step)).items()
             },
         )
-        for accuracy, step in listed
+        for score, step in listed
     ]
 
 

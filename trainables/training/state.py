@@ -24,7 +24,7 @@ from trainables.checkpoint import (
 from trainables.training.shelf import Kept, read_shelf, write_shelf
 from trainables.training.step import Learner
 
-FORMAT = 1
+FORMAT = 2
 """Raised whenever older checkpoints can no longer be read."""
 MODEL, BEST, OPTIMIZER, STATE = "model.safetensors", "best.safetensors", "optimizer.safetensors", "state.json"
 AVERAGE = "average.safetensors"
@@ -38,8 +38,8 @@ class Progress:
     """Optimiser steps taken."""
     seconds: float = 0.0
     """Seconds of work, waiting not counted."""
-    best_accuracy: float | None = None
-    """valid/accuracy of the best weights."""
+    best_score: float | None = None
+    """valid/accuracy, or minus valid/loss, of the best weights."""
     best_step: int = 0
     """Step they were measured at."""
     stale: int = 0

@@ -22,7 +22,7 @@ from trainables.training.step import Learner, one_step
 from trainables.training.writing import measure_writing
 
 MIN_IMPROVEMENT = 1e-4
-"""Valid accuracy must grow by more than this to be better (released code of Ray Chowdhury and Caragea)."""
+"""What is compared must get better by more than this (released code of Ray Chowdhury and Caragea)."""
 
 
 class Training:
@@ -81,7 +81,7 @@ class Training:
         metrics = self._steps(until)
         with holding(self._state.learner.model, self._state.learner.average):
             metrics |= self._measure(VALID)
-            self._choose(metrics["valid/accuracy"])
+            self._choose(self._score(metrics))
         exhausted = config.patience is not None and progress.stale > config.patience
         progress.finished = progress.step == config.steps or exhausted
         if progress.finished and self._job.phase == "confirm":
@@ -123,16 +123,21 @@ class Training:
             metrics |= self._measure(split)
         return metrics
 
-    def _choose(self, accuracy: float) -> None:
+    def _score(self, metrics: dict[str, float]) -> float:
+        """How good a validation was: more is better."""
+        by_loss = self._config.select_by == "loss"
+        return -metrics[f"{VALID}/loss"] if by_loss else metrics[f"{VALID}/accuracy"]
+
+    def _choose(self, score: float) -> None:
         """Remember the weights if they are the best so far, or among the best that are averaged."""
         progress = self._state.progress
         if self._config.average_best > 1 and self._job.phase == "confirm":
-            self._shelve(Kept(accuracy, progress.step, weights(self._state.learner.model)))
-        if progress.best_accuracy is not None and accuracy <= progress.best_accuracy + MIN_IMPROVEMENT:
+            self._shelve(Kept(score, progress.step, weights(self._state.learner.model)))
+        if progress.best_score is not None and score <= progress.best_score + MIN_IMPROVEMENT:
             progress.stale += 1
             self._halve_rate_if_stale()
             return
-        progress.best_accuracy, progress.best_step, progress.stale = accuracy, progress.step, 0
+        progress.best_score, progress.best_step, progress.stale = score, progress.step, 0
         if self._keeps_one:
             self._state.best = copied(weights(self._state.learner.model))
 

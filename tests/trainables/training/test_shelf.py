@@ -26,7 +26,7 @@ def test_the_best_are_kept_and_of_equals_the_earlier() -> None:
     shelf: list[Kept] = []
     for step, accuracy in enumerate([0.5, 0.7, 0.5, 0.9, 0.7, 0.1]):
         shelf = ranked([*shelf, Kept(accuracy, step, {})], 3)
-    assert [(kept.step, kept.accuracy) for kept in shelf] == [(1, 0.7), (3, 0.9), (4, 0.7)]
+    assert [(kept.step, kept.score) for kept in shelf] == [(1, 0.7), (3, 0.9), (4, 0.7)]
 
 
 def test_the_mean_is_that_of_each_number() -> None:
@@ -45,16 +45,19 @@ def test_the_mean_is_that_of_each_number() -> None:
     assert found["n"] == 2
 
 
-def test_tests_and_rereading_take_the_mean_of_the_best(tmp_path: Path) -> None:
+@pytest.mark.parametrize("select_by", ["accuracy", "loss"])
+def test_tests_and_rereading_take_the_mean_of_the_best(select_by: str, tmp_path: Path) -> None:
     """The three best of nine validations, found by running again without averaging."""
-    training = Training(job(**SETTINGS, average_best=3))
+    settings = SETTINGS | {"average_best": 3, "select_by": select_by}
+    training = Training(job(**settings))
     found = run(training)
     seen = Training(job(**SETTINGS))
     history = []
     while not seen.finished:
-        accuracy = seen.advance().metrics["valid/accuracy"]
-        history.append(Kept(accuracy, len(history) + 1, copied(weights(seen._state.learner.model))))
-    best = sorted(history, key=lambda kept: -kept.accuracy)[:3]
+        value = seen.advance().metrics[f"valid/{select_by}"]
+        score = -value if select_by == "loss" else value
+        history.append(Kept(score, len(history) + 1, copied(weights(seen._state.learner.model))))
+    best = sorted(history, key=lambda kept: -kept.score)[:3]
     last = max(kept.step for kept in best)
     assert found[-1].metrics["model/selected_step"] == last
     training.save(tmp_path)
@@ -63,7 +66,7 @@ def test_tests_and_rereading_take_the_mean_of_the_best(tmp_path: Path) -> None:
     for name, tensor in selected.weights.items():
         expected = sum(kept.weights[name].double() for kept in best) / 3
         torch.testing.assert_close(tensor, expected.float(), rtol=1e-6, atol=1e-7)
-    again = replace(job("posthoc", **SETTINGS, average_best=3), source=tmp_path)
+    again = replace(job("posthoc", **settings), source=tmp_path)
     assert Training(again).advance().metrics["far/loss"] == found[-1].metrics["far/loss"]
     assert sorted(file.name for file in tmp_path.glob("*kept*")) == []
 
@@ -101,6 +104,19 @@ def test_a_moving_average_is_what_is_kept() -> None:
     assert best is not None
     for name, tensor in best.items():
         torch.testing.assert_close(tensor, (averages[0][name] + averages[1][name]) / 2)
+
+
+def test_the_best_by_loss_and_by_accuracy_differ() -> None:
+    def found(**more: str) -> tuple[float, list[float], list[float]]:
+        measured = [m.metrics for m in run(Training(job(**SETTINGS, **more)))]
+        losses, accuracies = ([m[f"valid/{name}"] for m in measured] for name in ("loss", "accuracy"))
+        return measured[-1]["model/selected_step"], losses, accuracies
+
+    step, losses, accuracies = found(select_by="loss")
+    assert step == 1 + losses.index(min(losses))
+    other, *_ = found()
+    assert other == 1 + accuracies.index(max(accuracies))
+    assert step != other, "a training in which both agree would prove little"
 
 
 def test_searching_keeps_no_weights(tmp_path: Path) -> None:

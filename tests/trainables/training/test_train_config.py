@@ -59,12 +59,19 @@ def test_settings_survive_json() -> None:
             {"schedule": "cosine", "warmup_steps": 6, "hold_steps": 5},
             "warmup_steps and hold_steps must together be at most steps, got 6, 5 and steps=10",
         ),
+        ({"average_best": 2, "select": "last"}, "average_best needs select 'best', got average_best=2 and"),
+        ({"select_by": "loss", "select": "last"}, "select_by needs validations that are compared, got sele"),
         ({"onecycle_beta1": True}, "onecycle_beta1 needs schedule 'linear', got 'constant'"),
     ],
 )
 def test_wrong_settings_are_refused(wrong: dict[str, object], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         train_config({"steps": 10, **wrong})
+
+
+def test_what_is_compared_may_be_chosen_wherever_something_is_compared() -> None:
+    for more in ({}, {"select": "last", "patience": 3}, {"select": "last", "halve_after": 3}):
+        assert train_config({"steps": 10, "select_by": "loss", **more}).select_by == "loss"
 
 
 def test_tokens_are_so_many_rows() -> None:

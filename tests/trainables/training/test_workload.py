@@ -250,8 +250,8 @@ def test_checkpoints_of_another_format_or_shape_are_refused(tmp_path: Path) -> N
     training.save(tmp_path)
     state = tmp_path / "state.json"
     text = state.read_text()
-    state.write_text(text.replace('"format": 1', '"format": 0'))
-    with pytest.raises(CheckpointError, match="must have format 1, got 0"):
+    state.write_text(text.replace('"format": 2', '"format": 1'))
+    with pytest.raises(CheckpointError, match="must have format 2, got 1"):
         training.restore(tmp_path)
     state.write_text(text.replace('"stale"', '"stalled"'))
     with pytest.raises(CheckpointError, match="must hold identity, scaler and progress"):
