@@ -63,7 +63,7 @@ def open_split(config: Settings, split: str, data_dir: Path) -> Split:
                 if fault:
                     LOG.warning("%s is damaged (%s); building it again", path, fault)
                 if table is None:
-                    _write(_built(config, split), path, address(config))
+                    _write(_built(config, split, path), path, address(config))
                     table, fault = open_sealed(path)
                     assert table is not None, f"what was just written must be readable: {path}: {fault}"
     except OSError as error:
@@ -75,14 +75,21 @@ def open_split(config: Settings, split: str, data_dir: Path) -> Split:
     return Split(table, shape.pad_id, _hash_of(table), shape.end_id)
 
 
-def _built(config: Settings, split: str) -> pa.Table:
-    """What the task makes. Raises `ValueError`, for a source that the system refuses to read as well."""
+def _built(config: Settings, split: str, path: Path) -> pa.Table:
+    """What the task makes, for `path`. Raises `ValueError`, for sources that the system refuses to read or
+    that are no longer those after which `path` is called as well."""
     try:
-        return task_module(task_name(config)).build(config, split)
+        table = task_module(task_name(config)).build(config, split)
     except OSError as error:
         raise ValueError(
             f"the files that {task_name(config)} reads must be readable, got {error}; correct that"
         ) from error
+    if path.parent.name != address_digest(address(config)):
+        raise ValueError(
+            f"the files that {task_name(config)} reads must not change while they are read, but did; start "
+            "again when they are whole"
+        )
+    return table
 
 
 def split_path(config: Settings, split: str, data_dir: Path) -> Path:

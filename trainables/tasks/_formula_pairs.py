@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from trainables.data.files import unreadable
 from trainables.data.progress import tell
 from trainables.data.ragged import offsets_of, positions
 from trainables.streams import numpy_stream
@@ -169,7 +170,11 @@ def _read_file(file: Path) -> Pairs:
     ids = {word: index for index, word in enumerate(WORDS)}
     rows: list[list[int]] = []
     labels: list[int] = []
-    for number, line in enumerate(file.read_text("utf-8", "replace").splitlines(), start=1):
+    try:
+        text = file.read_text("utf-8", "replace")
+    except OSError as error:
+        raise unreadable(file, error) from error
+    for number, line in enumerate(text.splitlines(), start=1):
         parts = line.split("\t")
         words = [part.split() for part in parts[1:]]
         strange = sorted({word for sentence in words for word in sentence} - ids.keys())

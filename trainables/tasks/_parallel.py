@@ -3,7 +3,6 @@
 Files are read line by line: millions of sentences need no more memory than their ids.
 """
 
-import hashlib
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
@@ -12,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from trainables.data.files import unreadable
 from trainables.data.progress import COUNTED_AT_ONCE, tell
 
 PADDING, END, UNKNOWN = "<pad>", "</s>", "<unk>"
@@ -73,17 +73,28 @@ class Rows:
 
 
 def read_lines(file: Path) -> Iterator[tuple[int, str]]:
-    """Number and text of every line. Raises `ValueError` for bytes that are no text."""
-    with file.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            yield number, _text(line, file, number)
+    """Number and text of every line. Raises `ValueError` for bytes that are no text or cannot be read."""
+    try:
+        with file.open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                yield number, _text(line, file, number)
+    except OSError as error:
+        raise unreadable(file, error) from error
 
 
 def read_pairs(source: Path, target: Path) -> Iterator[tuple[int, list[str], list[str]]]:
     """Number, source words and target words of every line.
 
-    Raises `ValueError` for bytes that are no text and, having read all that pairs, for unequal line counts.
+    Raises `ValueError` for bytes that are no text or cannot be read and, having read all that pairs, for
+    unequal line counts.
     """
+    try:
+        yield from _pairs(source, target)
+    except OSError as error:
+        raise unreadable(Path(error.filename or source), error) from error
+
+
+def _pairs(source: Path, target: Path) -> Iterator[tuple[int, list[str], list[str]]]:
     size = source.stat().st_size + target.stat().st_size
     with source.open("rb") as sources, target.open("rb") as targets:
         for number, (one, other) in enumerate(zip_longest(sources, targets), start=1):
@@ -125,17 +136,9 @@ def missing(files: Iterable[Path]) -> str:
     return ", ".join(file.name for file in files if not file.is_file())
 
 
-def files_digest(files: Iterable[Path]) -> str:
-    """Hash of the files' contents and order."""
-    digest = hashlib.blake2b(digest_size=16)
-    for path in files:
-        with path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "blake2b").digest())
-    return digest.hexdigest()
-
-
 def _text(line: bytes, file: Path, number: int) -> str:
+    """The text of a line. Some editors begin a file with a mark of its encoding, which is no text."""
     try:
-        return line.decode()
+        return line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError:
         raise ValueError(f"{file}, line {number}: expected UTF-8 text, got {line[:200]!r}") from None

@@ -82,24 +82,32 @@ def present(place: Path, images: list[Listed]) -> list[Listed]:
 
 def read(place: Path, images: list[Listed]) -> np.ndarray:
     """Grey levels (uint8, N x PIXELS). Raises `ValueError` with file and fault."""
-    from PIL import Image, UnidentifiedImageError
-
     pixels = np.empty((len(images), PIXELS), dtype=np.uint8)
     for row, image in enumerate(counted(images, "images", len(images))):
-        file = place / image.path
-        try:
-            with Image.open(file, formats=["PNG"]) as opened:
-                if opened.size != (SIDE, SIDE) or opened.mode != "L":
-                    raise ValueError(
-                        f"{file}: expected a grey PNG image (mode L) of 32 x 32 pixels, got mode "
-                        f"{opened.mode} and {opened.size[0]} x {opened.size[1]}"
-                    )
-                pixels[row] = np.asarray(opened).reshape(-1)
-        except (UnidentifiedImageError, SyntaxError) as error:
-            raise ValueError(f"{file}: expected a PNG image, got {error}") from error
-        except OSError as error:
-            raise unreadable(file, error) from error
+        size, mode, levels = _opened(place / image.path)
+        if levels is None:
+            raise ValueError(
+                f"{place / image.path}: expected a grey PNG image (mode L) of 32 x 32 pixels, got mode "
+                f"{mode} and {size[0]} x {size[1]}"
+            )
+        pixels[row] = levels.reshape(-1)
     return pixels
+
+
+def _opened(file: Path) -> tuple[tuple[int, int], str, np.ndarray | None]:
+    """Size, mode and, if they are those of our images, pixels."""
+    from PIL import Image
+
+    try:
+        with Image.open(file, formats=["PNG"]) as opened:
+            right = opened.size == (SIDE, SIDE) and opened.mode == "L"
+            return opened.size, opened.mode, np.asarray(opened) if right else None
+    except OSError as error:
+        if error.errno is not None:
+            raise unreadable(file, error) from error
+        raise ValueError(f"{file}: expected a PNG image, got {error}") from error
+    except Exception as error:  # a damaged image can raise nearly anything
+        raise ValueError(f"{file}: expected a PNG image, got {error}") from error
 
 
 def _lines(file: Path) -> list[Listed]:
@@ -123,9 +131,9 @@ def _lines(file: Path) -> list[Listed]:
 
 
 def _sizes(folder: Path) -> dict[str, int]:
-    """Bytes of each file of a folder."""
+    """Bytes of each file of a folder; links that lead nowhere are no files."""
     try:
         with os.scandir(folder) as entries:
-            return {entry.name: entry.stat().st_size for entry in entries}
+            return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
     except OSError as error:
         raise unreadable(folder, error) from error

@@ -26,6 +26,7 @@ from typing import Literal
 import pyarrow as pa
 from pydantic import Field
 
+from trainables.data.files import content_digest
 from trainables.data.protocol import SplitInfo
 from trainables.settings import Settings
 from trainables.tasks._parallel import (
@@ -34,7 +35,6 @@ from trainables.tasks._parallel import (
     UNKNOWN,
     Rows,
     Vocabulary,
-    files_digest,
     missing,
     read_lines,
     read_pairs,
@@ -131,7 +131,8 @@ def require_files(config: Config) -> None:
 
 def source_digest(config: Config) -> str:
     """The files of the division, by content. Raises `ValueError` for what is not there."""
-    return files_digest(_files(config).values())
+    files = _files(config)
+    return content_digest(files["train.src"].parent, files)
 
 
 def decode(tokens: Sequence[int], config: Config) -> str:

@@ -15,7 +15,6 @@ Departures: the published pairs cannot be drawn again bit for bit, so ours are o
 unless `folder` names the original files.
 """
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -24,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
+from trainables.data.files import content_digest
 from trainables.data.protocol import SplitInfo
 from trainables.settings import Settings
 from trainables.tasks._formula_pairs import (
@@ -156,10 +156,9 @@ def source_digest(config: Config) -> str | None:
     """What the data is read from, by content; None where it is generated. Raises `ValueError`."""
     if config.folder is None:
         return None
-    digest = hashlib.blake2b(digest_size=16)
-    for file in (*files(Path(config.folder), "train"), *files(Path(config.folder), "test")):
-        digest.update(hashlib.blake2b(file.read_bytes()).digest())
-    return digest.hexdigest()
+    folder = Path(config.folder)
+    named = [file.name for part in ("train", "test") for file in files(folder, part)]
+    return content_digest(folder, named)
 
 
 def decode(tokens: Sequence[int]) -> str:

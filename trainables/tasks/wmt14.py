@@ -27,6 +27,7 @@ from typing import Literal
 import pyarrow as pa
 from pydantic import Field
 
+from trainables.data.files import content_digest
 from trainables.data.protocol import SplitInfo
 from trainables.settings import Settings
 from trainables.tasks._parallel import (
@@ -35,7 +36,6 @@ from trainables.tasks._parallel import (
     UNKNOWN,
     Rows,
     Vocabulary,
-    files_digest,
     missing,
     read_pairs,
     read_words,
@@ -134,7 +134,8 @@ def require_files(config: Config) -> None:
 
 def source_digest(config: Config) -> str:
     """The files, by content. Raises `ValueError` for what is not there."""
-    return files_digest(_files(config).values())
+    files = _files(config)
+    return content_digest(files[DICTIONARY].parent, files)
 
 
 def decode(tokens: Sequence[int], config: Config) -> str:

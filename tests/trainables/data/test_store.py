@@ -169,6 +169,19 @@ def test_a_source_that_cannot_be_read_is_no_fault_of_the_data_dir(
         open_split(CONFIG, "valid", tmp_path)
 
 
+def test_a_source_that_changes_while_it_is_read_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read may be neither the old nor the new files."""
+    contents = iter(("old", "new", "new", "new", "new"))
+    monkeypatch.setattr(listops, "source_digest", lambda _: next(contents), raising=False)
+    with pytest.raises(ValueError, match="that listops reads must not change while they are read, but did"):
+        open_split(CONFIG, "valid", tmp_path)
+    (folder,) = (tmp_path / "listops").iterdir()
+    assert left(folder) == {"valid.lock"}
+    assert open_split(CONFIG, "valid", tmp_path).verify()
+
+
 def test_an_unknown_split_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         ValueError, match=r"listops has no split 'test'\. Known: train, valid, near-iid, length-20"

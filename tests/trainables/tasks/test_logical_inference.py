@@ -18,6 +18,7 @@ from trainables.tasks._formula_pairs import (
     RELATIONS,
     SEPARATOR,
     Pairs,
+    _read_file,
     concatenate,
     generated,
     holding,
@@ -228,6 +229,14 @@ def test_bytes_that_are_no_text_are_a_malformed_line(originals: Path) -> None:
     file.write_bytes(file.read_bytes().replace(b"\ta\t", b"\t\xff\t", 1))
     with pytest.raises(ValueError, match=r"train0, line \d+: expected a relation"):
         task.build(task.Config(folder=str(originals)), "train")
+
+
+def test_a_file_that_cannot_be_read_is_named(originals: Path) -> None:
+    """A folder is found missing before it is read; this one came in between."""
+    (originals / "train3").unlink()
+    (originals / "train3").mkdir()
+    with pytest.raises(ValueError, match=r"train3 must be a file that can be read, got Is a directory"):
+        _read_file(originals / "train3")
 
 
 def test_labels_are_spread_over_the_buckets() -> None:

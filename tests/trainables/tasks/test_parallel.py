@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from trainables.tasks._parallel import (
     Rows,
     Vocabulary,
-    files_digest,
     missing,
     read_lines,
     read_pairs,
@@ -129,9 +128,28 @@ def test_memory_is_that_of_the_ids_and_not_that_of_the_text(tmp_path: Path) -> N
     assert peak < 3 * ids, "flat arrays that grow, one line of text, and what Arrow allocates elsewhere"
 
 
-def test_digests_tell_contents_and_their_order(tmp_path: Path) -> None:
+def test_what_is_missing_is_named(tmp_path: Path) -> None:
     one, other = files(tmp_path, b"a", b"b")
-    digests = {files_digest(order) for order in ([one, other], [other, one], [one])}
-    other.write_bytes(b"c")
-    assert len(digests | {files_digest([one, other])}) == 4
     assert missing([one, tmp_path / "x", other, tmp_path]) == f"x, {tmp_path.name}"
+
+
+def test_a_mark_of_the_encoding_is_no_part_of_the_first_word(tmp_path: Path) -> None:
+    mark = "\ufeff".encode()
+    one, other = files(tmp_path, mark + b"a b\nc\n", mark + b"x\n" + mark + b"y\n")
+    assert [words for _, *words in read_pairs(one, other)] == [[["a", "b"], ["x"]], [["c"], ["\ufeffy"]]]
+    one.write_bytes(mark + b"the\nof\n")
+    assert read_words(one, MARKS).entries == (*MARKS, "the", "of")
+
+
+def test_what_the_system_does_not_let_us_read_is_named(tmp_path: Path) -> None:
+    one, other = files(tmp_path, b"a\n", b"b\n")
+    other.unlink()
+    other.mkdir()
+    with pytest.raises(
+        ValueError, match=rf"{other.name} must be a file that can be read, got Is a directory"
+    ):
+        list(read_pairs(one, other))
+    with pytest.raises(
+        ValueError, match=rf"{other.name} must be a file that can be read, got Is a directory"
+    ):
+        list(read_lines(other))

@@ -4,6 +4,7 @@ import logging
 import os
 import pickle
 import random
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -325,6 +326,24 @@ def test_a_truncated_image_is_refused(originals: Path) -> None:
     for file in originals.glob("*/imgs/*/*.png"):
         file.write_bytes(file.read_bytes()[:60])
     with pytest.raises(ValueError, match=r"\.png"):
+        pathfinder.build(pathfinder.Config(folder=str(originals)), "train")
+
+
+def test_a_link_that_leads_nowhere_is_no_image(originals: Path) -> None:
+    file = originals / "curv_contour_length_14/imgs/2/sample_3.png"
+    file.unlink()
+    file.symlink_to("nowhere.png")
+    with pytest.raises(ValueError, match=r"imgs/2/sample_3\.png is listed in .* and must be there"):
+        pathfinder.build(pathfinder.Config(folder=str(originals)), "train")
+
+
+def test_an_image_that_says_it_is_huge_is_refused(originals: Path) -> None:
+    for file in originals.glob("*/imgs/*/sample_1?.png"):
+        content = bytearray(file.read_bytes())
+        content[16:24] = (60_000).to_bytes(4, "big") * 2
+        content[29:33] = zlib.crc32(bytes(content[12:29])).to_bytes(4, "big")
+        file.write_bytes(content)
+    with pytest.raises(ValueError, match=r"sample_1\d\.png: expected a PNG image, got Image size"):
         pathfinder.build(pathfinder.Config(folder=str(originals)), "train")
 
 
