@@ -17,6 +17,7 @@ import platform
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -53,19 +54,29 @@ WHOLE = 10**9
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 
 
-def systems(only: list[str], *, small: bool) -> Iterator[tuple[str, System]]:
-    """The baseline of each spec, as published unless only `small` is asked for, and small."""
+def systems(only: list[str], *, small: bool) -> Iterator[tuple[str, System, bool]]:
+    """The baseline of each spec and whether to train it: small and, unless that is enough, as published.
+
+    Where the small profile has another task, that of the published settings is read at least.
+    """
     for path in sorted(EXPERIMENTS.glob("*.yaml")):
         if only and path.stem not in only:
             continue
-        for profile in [name for name in (None, *profile_names(path)) if name in (None, "small")]:
-            if small and profile is None:
-                continue
-            source = read_spec(path, (), profile)
-            faults = Faults(source)
-            system = resolve(source.spec, faults)[0].system
-            faults.raise_if_any()
-            yield f"{path.stem}{' (small)' if profile else ''}", system
+        found = {profile: _baseline(path, profile) for profile in (None, *profile_names(path))}
+        chosen = [profile for profile in (None, "small") if profile in found]
+        names = {task_name(found[profile].task) for profile in chosen}
+        for profile in chosen:
+            trained = profile is not None or not small or len(chosen) == 1
+            if trained or len(names) > 1:
+                yield f"{path.stem}{' (small)' if profile else ''}", found[profile], trained
+
+
+def _baseline(path: Path, profile: str | None) -> System:
+    source = read_spec(path, (), profile)
+    faults = Faults(source)
+    system = resolve(source.spec, faults)[0].system
+    faults.raise_if_any()
+    return system
 
 
 def stand_in(system: System) -> Split:
@@ -141,33 +152,31 @@ def spent(work: Callable[[], object], device: torch.device) -> float:
     return clock() - begin
 
 
-def measure(label: str, system: System, data_dir: Path, device: torch.device) -> Iterator[str]:
+def measure(
+    label: str, system: System, data_dir: Path, device: torch.device, *, trained: bool
+) -> Iterator[str]:
     """One row of the table for each order."""
-    model = build_model(system.model, system.shape, SEED, device)
-    learner = Learner(model, system.train, seed=SEED)
-    stands_in = needs_files(system.task)
+    learner = None
+    if trained:
+        learner = Learner(build_model(system.model, system.shape, SEED, device), system.train, seed=SEED)
+    task = f"{task_name(system.task)}{', stand-in' if needs_files(system.task) else ''}"
+    size = system.train.batch_tokens or system.train.batch_size
     for order, (make, padding) in orders(system, data_dir).items():
-        whole = make(0, WHOLE)
-        one_step(learner, make(0, trained_rows(whole, device)).to(device), 0)
-        read, trained = [], []
-        for step in range(1, STEPS + 1):
-            batch = make(step, trained_rows(make(step, WHOLE), device))
-            tokens = int(batch.mask.sum())
-            moved = batch.to(device)
-            trained.append(
-                tokens / spent(lambda batch=moved, step=step: one_step(learner, batch, step), device)
-            )
+        read, eaten = [], []
+        for step in range(STEPS + 1):  # the first one warms up
             for number in range(step * BATCHES, (step + 1) * BATCHES):
                 begin = time.process_time()
                 batch = make(number, WHOLE)
                 read.append(int(batch.mask.sum()) / (time.process_time() - begin))
-        rate, demand = median(read), median(trained)
-        share = "-" if padding is None else f"{padding:.1%}"
-        task = f"{task_name(system.task)}{', stand-in' if stands_in else ''}"
-        model_name = vars(system.model)["name"]
+            if learner is not None:
+                batch = make(step, trained_rows(make(step, WHOLE), device)).to(device)
+                tokens = int(batch.mask.sum())
+                eaten.append(tokens / spent(partial(one_step, learner, batch, step), device))
+        rate = median(read[BATCHES:])
+        demand = f"{median(eaten[1:]):,.0f} | {rate / median(eaten[1:]):,.0f}" if eaten else "- | -"
         yield (
-            f"| {label} | {task} | {model_name} | {system.train.batch_size} | {order} "
-            f"| {share} | {rate:,.0f} | {demand:,.0f} | {rate / demand:,.0f} |"
+            f"| {label} | {task} | {vars(system.model)['name']} | {size:,} | {order} "
+            f"| {'-' if padding is None else f'{padding:.1%}'} | {rate:,.0f} | {demand} |"
         )
 
 
@@ -187,8 +196,8 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         small = options.small or (device.type == "cpu" and not options.only)
-        for label, system in systems(options.only, small=small):
-            for row in measure(label, system, Path(folder), device):
+        for label, system, trained in systems(options.only, small=small):
+            for row in measure(label, system, Path(folder), device, trained=trained):
                 print(row, flush=True)
 
 
