@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.contracts.test_models import SHAPE, assert_same, batch, train
+from tests.contracts.test_models import SHAPE, assert_same, batch, make_halting_differ, train
 from trainables.assembly import build_model
 
 AT_ONCE = 1e-6
@@ -59,6 +59,28 @@ def composing(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
+@st.composite
+def sparse(draw: st.DrawFn) -> dict[str, Any]:
+    """Any arm of the sparse universal Transformer that halts."""
+    mixtures = []
+    for _ in range(2):
+        experts = draw(st.integers(1, 4))
+        active = draw(st.integers(1, experts))
+        sampled = draw(st.integers(0, active)) if active < experts else 0
+        mixtures.append({"experts": experts, "active": active, "sampled": sampled})
+    return {
+        "name": "sut",
+        "width": 4,
+        "max_layers": draw(st.integers(1, 4)),
+        "attention": mixtures[0] | {"heads": 1, "head_width": 3, "window": draw(st.integers(0, 2))},
+        "feedforward": mixtures[1] | {"width": 3},
+        "halt": {"threshold": draw(thresholds)},
+        "balance": draw(st.sampled_from(("mutual-information", "switch", "none"))),
+        "norm": draw(st.sampled_from(("post", "pre"))),
+        "causal": draw(st.booleans()),
+    }
+
+
 def check(raw: dict[str, Any], sizes: list[int], seed: int, liveliness: float) -> None:
     results = {}
     for mode in ("none", "batch", "compact"):
@@ -66,6 +88,7 @@ def check(raw: dict[str, Any], sizes: list[int], seed: int, liveliness: float) -
         for name, parameter in model.named_parameters():
             if name.endswith(("halt.outer.weight", "scorer.outer.weight")):
                 parameter.data.mul_(liveliness)
+        make_halting_differ(model)
         results[mode] = train(model, batch(sizes), step=seed)
     output, gradients = results["none"]
     for mode in ("batch", "compact"):
@@ -83,6 +106,12 @@ def check(raw: dict[str, Any], sizes: list[int], seed: int, liveliness: float) -
 @given(raw=universal(), sizes=lengths, seed=st.integers(0, 99), liveliness=st.sampled_from((1.0, 20.0)))
 def test_recursion_over_depth(raw: dict[str, Any], sizes: list[int], seed: int, liveliness: float) -> None:
     check(raw, sizes, seed, liveliness)
+
+
+@settings(max_examples=10)
+@given(raw=sparse(), sizes=lengths, seed=st.integers(0, 99))
+def test_sparse_recursion_over_depth(raw: dict[str, Any], sizes: list[int], seed: int) -> None:
+    check(raw, sizes, seed, 1.0)
 
 
 @settings(max_examples=6)
