@@ -1,5 +1,6 @@
 """What all tasks on images share: a picture is its grey levels, row by row."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,24 +16,24 @@ PAD = LEVELS
 """Grey levels are their own ids. In the released code of the papers padding has the id of black."""
 
 
-def image_shape(num_classes: int) -> TaskShape:
-    """Classes of pictures of 32 x 32 pixels with 256 grey levels."""
+def image_shape(num_classes: int, side: int = SIDE) -> TaskShape:
+    """Classes of square pictures with 256 grey levels."""
     return TaskShape(
-        head="classify", vocabulary_size=LEVELS + 1, num_classes=num_classes, pad_id=PAD, length_max=PIXELS
+        head="classify", vocabulary_size=LEVELS + 1, num_classes=num_classes, pad_id=PAD, length_max=side**2
     )
 
 
 def image_table(images: np.ndarray, labels: np.ndarray) -> pa.Table:
-    """Columns `tokens` (from uint8, N x PIXELS or any shape of as many) and `label`."""
-    offsets = np.arange(len(labels) + 1, dtype=np.int64) * PIXELS
+    """Columns `tokens` (from uint8, N x pixels or any shape of as many) and `label`."""
+    offsets = np.arange(len(labels) + 1, dtype=np.int64) * (images.size // len(labels))
     tokens = pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(images.reshape(-1)))
     return pa.table({"tokens": tokens, "label": pa.array(labels.astype(np.int16))})
 
 
 def picture(tokens: Sequence[int]) -> str:
     """The same for the eye: a line a row, two characters a pixel, the more ink the brighter."""
-    inks = [SHADES[token * len(SHADES) // LEVELS] * 2 for token in tokens]
-    return "\n".join("".join(inks[start : start + SIDE]) for start in range(0, len(inks), SIDE))
+    inks, side = [SHADES[token * len(SHADES) // LEVELS] * 2 for token in tokens], math.isqrt(len(tokens))
+    return "\n".join("".join(inks[start : start + side]) for start in range(0, len(inks), side))
 
 
 def decode(tokens: Sequence[int]) -> str:

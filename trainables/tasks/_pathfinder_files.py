@@ -4,7 +4,7 @@
 <folder>/curv_contour_length_9/     of 9
 <folder>/curv_contour_length_14/    of 14; in each
     metadata/<k>.npy                text, a line an image: folder, file, number, label, parameters
-    imgs/<k>/sample_<n>.png         the images, 32 x 32, grey
+    imgs/<k>/sample_<n>.png         the images, 32 x 32 (or 64, 128, 256 in folders of their own), grey
 """
 
 import logging
@@ -16,7 +16,6 @@ import numpy as np
 
 from trainables.data.files import unreadable
 from trainables.data.progress import counted
-from trainables.tasks._images import PIXELS, SIDE
 
 LOG = logging.getLogger(__name__)
 FOLDERS = {6: "curv_baseline", 9: "curv_contour_length_9", 14: "curv_contour_length_14"}
@@ -32,13 +31,13 @@ class Listed:
     label: int
 
 
-def root(folder: str | Path, contour_length: int) -> Path:
+def root(folder: str | Path, contour_length: int, side: int) -> Path:
     """The folder of images of that contour length. Raises `ValueError` if it lacks its metadata."""
     found = Path(folder) / FOLDERS[contour_length]
     if not (found / "metadata").is_dir():
         raise ValueError(
             f"folder must hold {found.name}/metadata/<k>.npy and {found.name}/imgs/<k>/sample_<n>.png, got "
-            f"{folder} without {found.name}/metadata; put the published images (pathfinder32) there, or "
+            f"{folder} without {found.name}/metadata; put the published images (pathfinder{side}) there, or "
             "leave folder out to generate images"
         )
     return found
@@ -80,27 +79,27 @@ def present(place: Path, images: list[Listed]) -> list[Listed]:
     return kept
 
 
-def read(place: Path, images: list[Listed]) -> np.ndarray:
-    """Grey levels (uint8, N x PIXELS). Raises `ValueError` with file and fault."""
-    pixels = np.empty((len(images), PIXELS), dtype=np.uint8)
+def read(place: Path, images: list[Listed], side: int) -> np.ndarray:
+    """Grey levels (uint8, N x side^2). Raises `ValueError` with file and fault."""
+    pixels = np.empty((len(images), side**2), dtype=np.uint8)
     for row, image in enumerate(counted(images, "images", len(images))):
-        size, mode, levels = _opened(place / image.path)
+        size, mode, levels = _opened(place / image.path, side)
         if levels is None:
             raise ValueError(
-                f"{place / image.path}: expected a grey PNG image (mode L) of 32 x 32 pixels, got mode "
-                f"{mode} and {size[0]} x {size[1]}"
+                f"{place / image.path}: expected a grey PNG image (mode L) of {side} x {side} pixels, got "
+                f"mode {mode} and {size[0]} x {size[1]}"
             )
         pixels[row] = levels.reshape(-1)
     return pixels
 
 
-def _opened(file: Path) -> tuple[tuple[int, int], str, np.ndarray | None]:
+def _opened(file: Path, side: int) -> tuple[tuple[int, int], str, np.ndarray | None]:
     """Size, mode and, if they are those of our images, pixels."""
     from PIL import Image
 
     try:
         with Image.open(file, formats=["PNG"]) as opened:
-            right = opened.size == (SIDE, SIDE) and opened.mode == "L"
+            right = opened.size == (side, side) and opened.mode == "L"
             return opened.size, opened.mode, np.asarray(opened) if right else None
     except OSError as error:
         if error.errno is not None:

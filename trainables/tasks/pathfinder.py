@@ -35,6 +35,7 @@ from trainables.tasks import _pathfinder_files as files
 from trainables.tasks._contours import drawings, render
 from trainables.tasks._images import (
     PIXELS,
+    SIDE,
     decode,  # noqa: F401 every task has one
     image_shape,
     image_table,
@@ -53,6 +54,8 @@ class Config(Settings):
     name: Literal["pathfinder"] = "pathfinder"
     contour_length: Literal[6, 9, 14] = 14
     """Paddles of each long contour."""
+    side: Literal[32, 64, 128, 256] = 32
+    """Pixels of a side of the images; 128 is Path-X. Only 32 are generated, the others read from `folder`."""
     train_examples: int | None = Field(default=None, ge=1, le=1_000_000)
     """Training images; if not given 160,000, or 80% of those in `folder`."""
     valid_examples: int | None = Field(default=None, ge=1, le=1_000_000)
@@ -60,8 +63,8 @@ class Config(Settings):
     test_examples: int | None = Field(default=None, ge=1, le=1_000_000)
     """Images of the test split; if not given 20,000, or 10% of those in `folder`."""
     folder: str | None = None
-    """Folder of the published images (pathfinder32), which holds curv_baseline, curv_contour_length_9 and
-    curv_contour_length_14, to be read instead of generated."""
+    """Folder of the published images (pathfinder32, or of another `side`), which holds curv_baseline,
+    curv_contour_length_9 and curv_contour_length_14, to be read instead of generated."""
     data_seed: int = Field(default=0, ge=0)
     """Another seed, other images, or from a folder another division."""
 
@@ -71,12 +74,17 @@ class Config(Settings):
         if self.folder is not None and any(size is not None for size in given.values()):
             told = ", ".join(f"{name}_examples={size}" for name, size in given.items() if size is not None)
             raise ValueError(f"numbers of examples are for generated images, got folder and {told}; drop one")
+        if self.folder is None and self.side != SIDE:
+            raise ValueError(
+                f"images of side {self.side} are not generated but read: set folder to the published images "
+                f"(pathfinder{self.side}), or leave side out"
+            )
         return self
 
 
-def shape(config: Config) -> TaskShape:  # noqa: ARG001 the same for all settings
-    """Two classes of 1,024 grey levels."""
-    return image_shape(2)
+def shape(config: Config) -> TaskShape:
+    """Two classes of 1,024 grey levels, or as many as the images have pixels."""
+    return image_shape(2, config.side)
 
 
 def label_names(config: Config) -> tuple[str, ...]:  # noqa: ARG001 the same for all settings
@@ -86,10 +94,11 @@ def label_names(config: Config) -> tuple[str, ...]:  # noqa: ARG001 the same for
 
 def splits(config: Config) -> tuple[SplitInfo, ...]:
     """train, valid, test: all of one law."""
+    pixels = config.side**2, config.side**2
     return (
-        SplitInfo("train", "train", PIXELS, PIXELS, _examples(config, "train")),
-        SplitInfo("valid", "valid", PIXELS, PIXELS, _examples(config, "valid")),
-        SplitInfo("test", "test", PIXELS, PIXELS, _examples(config, "test")),
+        SplitInfo("train", "train", *pixels, _examples(config, "train")),
+        SplitInfo("valid", "valid", *pixels, _examples(config, "valid")),
+        SplitInfo("test", "test", *pixels, _examples(config, "test")),
     )
 
 
@@ -117,14 +126,14 @@ def build(config: Config, split: str) -> pa.Table:
 def require_files(config: Config) -> None:
     """Raises `ValueError` if the files are not there; reads none of them."""
     if config.folder is not None:
-        files.metadata(files.root(config.folder, config.contour_length))
+        files.metadata(files.root(config.folder, config.contour_length, config.side))
 
 
 def source_digest(config: Config) -> str | None:
     """The images and their list, by content; None where they are generated. Raises `ValueError`."""
     if config.folder is None:
         return None
-    place = files.root(config.folder, config.contour_length)
+    place = files.root(config.folder, config.contour_length, config.side)
     lists = [f"metadata/{file.name}" for file in files.metadata(place)]
     return content_digest(place, [*lists, *(image.path for image in files.listed(place))])
 
@@ -136,7 +145,7 @@ def _examples(config: Config, split: str) -> int | None:
 
 def _read(config: Config, folder: str, split: str) -> pa.Table:
     """A tenth of the images, rounded up, for test, as many for valid, and what is left for train."""
-    place = files.root(folder, config.contour_length)
+    place = files.root(folder, config.contour_length, config.side)
     images = files.present(place, files.listed(place))
     keys = numpy_stream(config.data_seed, "pathfinder", "order").bit_generator.random_raw(len(images))
     tenth = -(-len(images) // 10)
@@ -145,4 +154,4 @@ def _read(config: Config, folder: str, split: str) -> pa.Table:
     if not order:
         raise ValueError(f"{place} must list at least three images that are not empty, got {len(images)}")
     chosen = [images[number] for number in order]
-    return image_table(files.read(place, chosen), np.asarray([image.label for image in chosen]))
+    return image_table(files.read(place, chosen, config.side), np.asarray([image.label for image in chosen]))

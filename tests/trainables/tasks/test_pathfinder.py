@@ -227,6 +227,32 @@ def test_published_images_are_read(originals: Path, caplog: pytest.LogCaptureFix
     assert again != found["test"]
 
 
+@pytest.mark.parametrize("side", [64, 128, 256])
+def test_larger_images_are_read(originals: Path, side: int) -> None:
+    """Path-X, for example, among images of 32 pixels."""
+    folder = originals.with_name(f"pathfinder{side}")
+    originals.rename(folder)
+    config = pathfinder.Config(folder=str(folder), side=side)
+    with pytest.raises(ValueError, match=rf"mode L\) of {side} x {side} pixels, got mode L and 32 x 32"):
+        pathfinder.build(config, "test")
+    for file in folder.glob("*/imgs/*/*.png"):
+        if file.stat().st_size:
+            pixels = np.tile(np.arange(side, dtype=np.uint8), (side, 1))
+            Image.fromarray(pixels).save(file)
+    part = built("test", folder=str(folder), side=side)
+    assert part.lengths.tolist() == [side**2] * 3
+    assert part.batch(np.arange(3)).tokens[:, : side + 1].tolist() == [[*range(side), 0]] * 3
+    assert pathfinder.shape(config).length_max == pathfinder.splits(config)[0].length_min == side**2
+    assert len(pathfinder.picture([0] * side**2).splitlines()) == side
+
+
+def test_larger_images_are_not_generated() -> None:
+    with pytest.raises(
+        ValidationError, match=r"side 128 are not generated but read: set folder to .*finder128"
+    ):
+        pathfinder.Config(side=128)
+
+
 def test_other_images_are_other_data(originals: Path, tmp_path: Path) -> None:
     config = pathfinder.Config(folder=str(originals))
     before = pathfinder.source_digest(config)
