@@ -89,6 +89,10 @@ def _built(config: Settings, split: str, path: Path) -> pa.Table:
             f"the files that {task_name(config)} reads must not change while they are read, but did; start "
             "again when they are whole"
         )
+    if not len(table):
+        raise ValueError(
+            f"the split {split} of {task_name(config)} must hold examples, got none; ask for more or add some"
+        )
     return table
 
 

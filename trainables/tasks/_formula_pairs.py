@@ -171,7 +171,7 @@ def _read_file(file: Path) -> Pairs:
     rows: list[list[int]] = []
     labels: list[int] = []
     try:
-        text = file.read_text("utf-8", "replace")
+        text = file.read_text("utf-8-sig", "replace")
     except OSError as error:
         raise unreadable(file, error) from error
     for number, line in enumerate(text.splitlines(), start=1):
@@ -185,6 +185,8 @@ def _read_file(file: Path) -> Pairs:
             )
         rows.append([*map(ids.__getitem__, words[0]), SEPARATOR, *map(ids.__getitem__, words[1])])
         labels.append(RELATIONS.index(parts[0]))
+    if not rows:
+        raise ValueError(f"{file} must hold a pair a line, got none; put the pairs there")
     flat = [token for row in rows for token in row]
     lengths = np.asarray([len(row) for row in rows], dtype=np.int64)
     return Pairs(np.asarray(flat, dtype=np.uint8), offsets_of(lengths), np.asarray(labels, dtype=np.int16))

@@ -113,7 +113,7 @@ def _pairs(source: Path, target: Path) -> Iterator[tuple[int, list[str], list[st
 def read_words(file: Path, marks: Sequence[str]) -> Vocabulary:
     """A vocabulary file: in each line a word, or as fairseq writes them a word and its count.
 
-    Raises `ValueError` for another line, a word that occurs twice, and one that is a mark.
+    Raises `ValueError` for another line, a word that occurs twice, one that is a mark, and none at all.
     """
     seen: dict[str, int] = {}
     for number, line in read_lines(file):
@@ -128,6 +128,8 @@ def read_words(file: Path, marks: Sequence[str]) -> Vocabulary:
                 f"{file}, line {number}: expected each word once, got {word!r} of line {seen[word]} again"
             )
         seen[word] = number
+    if not seen:
+        raise ValueError(f"{file} must hold a word a line, got an empty file; put the vocabulary there")
     return Vocabulary(marks, seen)
 
 

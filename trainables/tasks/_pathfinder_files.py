@@ -9,6 +9,7 @@
 
 import logging
 import os
+from codecs import BOM_UTF8
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -55,7 +56,16 @@ def metadata(place: Path) -> list[Path]:
 
 def listed(place: Path) -> list[Listed]:
     """All images, in the order of the metadata. Raises `ValueError` with file, line and fault."""
-    return [each for file in metadata(place) for each in _lines(file)]
+    found: dict[str, Listed] = {}
+    for file in metadata(place):
+        for number, image in enumerate(_lines(file), start=1):
+            if image.path in found:
+                raise ValueError(
+                    f"{file}, line {number}: expected each image once, so that none is in two splits, got "
+                    f"{image.path} again; remove the line"
+                )
+            found[image.path] = image
+    return list(found.values())
 
 
 def present(place: Path, images: list[Listed]) -> list[Listed]:
@@ -115,7 +125,7 @@ def _lines(file: Path) -> list[Listed]:
         content = file.read_bytes()
     except OSError as error:
         raise unreadable(file, error) from error
-    for number, line in enumerate(content.splitlines(), start=1):
+    for number, line in enumerate(content.removeprefix(BOM_UTF8).splitlines(), start=1):
         fields = line.decode("utf-8", "replace").split(" ")
         path = PurePosixPath(*fields[:2])
         inside = not path.is_absolute() and ".." not in path.parts and "\0" not in str(path)

@@ -15,6 +15,7 @@ import csv
 import logging
 import sys
 from array import array
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -176,7 +177,10 @@ def _quoted_pairs(file: Path) -> Iterator[tuple[int, bytes, bytes]]:
 
 
 def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
-    """Number and bytes of each line. Raises `ValueError` where the file cannot be read."""
+    """Number and bytes of each line, without a mark of the encoding before the first.
+
+    Raises `ValueError` where the file cannot be read.
+    """
     try:
         with file.open("rb") as lines:
             size, done = file.stat().st_size, 0
@@ -184,6 +188,6 @@ def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
                 done += len(line)
                 if number % TOLD_EVERY == 0:
                     tell("bytes", done, size)
-                yield number, line
+                yield number, line.removeprefix(BOM_UTF8) if number == 1 else line
     except OSError as error:
         raise unreadable(file, error) from error

@@ -182,6 +182,13 @@ def test_a_source_that_changes_while_it_is_read_is_refused(
     assert open_split(CONFIG, "valid", tmp_path).verify()
 
 
+def test_a_split_without_examples_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = listops.build
+    monkeypatch.setattr(listops, "build", lambda *given: whole(*given).slice(0, 0))
+    with pytest.raises(ValueError, match="the split valid of listops must hold examples, got none; ask for"):
+        open_split(CONFIG, "valid", tmp_path)
+
+
 def test_an_unknown_split_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         ValueError, match=r"listops has no split 'test'\. Known: train, valid, near-iid, length-20"

@@ -239,6 +239,16 @@ def test_a_file_that_cannot_be_read_is_named(originals: Path) -> None:
         _read_file(originals / "train3")
 
 
+def test_an_empty_file_is_refused_and_a_mark_of_the_encoding_left_out(originals: Path) -> None:
+    file = originals / "train3"
+    content = file.read_bytes()
+    file.write_bytes("\ufeff".encode() + content)
+    assert len(_read_file(file)) == 20
+    file.write_bytes(b"")
+    with pytest.raises(ValueError, match=r"train3 must hold a pair a line, got none; put the pairs there"):
+        _read_file(file)
+
+
 def test_labels_are_spread_over_the_buckets() -> None:
     """No relation is confined to one part: each of the seven in every small test bucket from 4 operators."""
     for number in range(4, 9):

@@ -81,7 +81,7 @@ def test_validation_can_be_that_of_the_papers(reviews: Path) -> None:
 
 def test_pairs_are_two_texts_of_bytes(papers: Path) -> None:
     line = b'1.0\tA\tB\t"one\xff\ttwo"and more\n'
-    (papers / "new_aan_pairs.eval.tsv").write_bytes(line + b"0\tA\tB\tx\ty\r\n")
+    (papers / "new_aan_pairs.eval.tsv").write_bytes("\ufeff".encode() + line + b"0\tA\tB\tx\ty\r\n")
     valid = built("valid", name="lra_retrieval", folder=str(papers), length_max=5)
     assert texts(valid, lra_retrieval) == [r'"one\xff <sep> two"a', "x <sep> y"]
     assert valid.batch(np.arange(2)).labels.tolist() == [1, 0]

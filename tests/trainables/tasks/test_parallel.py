@@ -153,3 +153,11 @@ def test_what_the_system_does_not_let_us_read_is_named(tmp_path: Path) -> None:
         ValueError, match=rf"{other.name} must be a file that can be read, got Is a directory"
     ):
         list(read_lines(other))
+
+
+def test_a_vocabulary_of_no_words_is_refused(tmp_path: Path) -> None:
+    file, _ = files(tmp_path, b"", b"")
+    with pytest.raises(
+        ValueError, match="must hold a word a line, got an empty file; put the vocabulary there"
+    ):
+        read_words(file, MARKS)

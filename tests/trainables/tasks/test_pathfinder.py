@@ -288,6 +288,19 @@ def test_what_is_missing_is_said(originals: Path, tmp_path: Path) -> None:
         pathfinder.build(pathfinder.Config(folder=str(originals)), "train")
 
 
+def test_an_image_that_is_listed_twice_is_refused(originals: Path) -> None:
+    """It could be trained on and tested with. A mark of the encoding is no part of a name."""
+    first, second = (originals / f"curv_contour_length_14/metadata/{part}.npy" for part in (2, 10))
+    first.write_bytes("\ufeff".encode() + first.read_bytes())
+    config = pathfinder.Config(folder=str(originals))
+    assert len(pathfinder.build(config, "train")) == 16
+    second.write_bytes(second.read_bytes() + first.read_bytes().splitlines(keepends=True)[3])
+    with pytest.raises(
+        ValueError, match=r"10\.npy, line 14: expected each image once, .*got imgs/2/sample_3\.png again"
+    ):
+        pathfinder.build(config, "train")
+
+
 class Payload:
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return os.system, ("touch payload-ran",)
