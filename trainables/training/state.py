@@ -28,6 +28,8 @@ FORMAT = 2
 """Raised whenever older checkpoints can no longer be read."""
 MODEL, BEST, OPTIMIZER, STATE = "model.safetensors", "best.safetensors", "optimizer.safetensors", "state.json"
 AVERAGE = "average.safetensors"
+COUNT = "step"
+"""PyTorch's name for how many steps an optimiser has taken."""
 
 
 @dataclass(slots=True)
@@ -175,7 +177,10 @@ def _load_moments(learner: Learner, tensors: Mapping[str, Tensor]) -> None:
     for key, tensor in tensors.items():
         slot, name = key.split(":", 1)
         parameter = parameters[name]
-        learner.optimizer.state[parameter][slot] = tensor.to(parameter.device, copy=True)
+        # Counts of steps lie on the host, where it reads them without waiting, unless a fused kernel does.
+        counts = slot == COUNT and not learner.optimizer.defaults.get("fused")
+        device = torch.device("cpu") if counts else parameter.device
+        learner.optimizer.state[parameter][slot] = tensor.to(device, copy=True)
 
 
 def _load_average(learner: Learner, tensors: Mapping[str, Tensor]) -> None:

@@ -83,23 +83,52 @@ def seen_by(training: Training) -> Iterator[Batch]:
     return iter(batches)
 
 
-@pytest.mark.parametrize("arm", ARMS)
-def test_interrupted_at_every_report_ends_as_undisturbed(arm: str, job: Any, tmp_path: Path) -> None:
-    undisturbed = Training(job(ARMS[arm]))
+def check_interruptions(job: Job, folder: Path) -> list[Measurement]:
+    """Stopped after every report and continued by another process's objects: all numbers are the same."""
+    undisturbed = Training(job)
     expected = run(undisturbed)
     found: list[Measurement] = []
-    training = Training(job(ARMS[arm]))
+    training = Training(job)
     while not training.finished:
         found.append(training.advance())
-        folder = tmp_path / str(found[-1].step)
-        folder.mkdir()
-        training.save(folder)
+        saved = folder / str(found[-1].step)
+        saved.mkdir()
+        training.save(saved)
         training.close()
-        training = Training(job(ARMS[arm]))
-        training.restore(folder)
+        training = Training(job)
+        training.restore(saved)
     assert repeatable(found) == repeatable(expected)
     ours, theirs = (weights(t._state.learner.model) for t in (training, undisturbed))
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    return found
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_interrupted_at_every_report_ends_as_undisturbed(arm: str, job: Any, tmp_path: Path) -> None:
+    check_interruptions(job(ARMS[arm]), tmp_path)
+
+
+def test_a_curriculum_with_all_that_is_kept_of_weights_is_continued_too(tmp_path: Path) -> None:
+    """A streamed task of growing lengths; moving average, best weights, halved rates, slow weights."""
+    task = {"name": "algorithms", "length_max": 6, "interval": 3, "valid_examples": 40, "test_examples": 10}
+    train = {"steps": 14, "batch_size": 4, "lr": 5.0, "report_every": 3, "optimizer": "ranger", "ema": 0.7}
+    kept = {"average_best": 2, "select_by": "loss", "halve_after": 0}
+    settings = {"task": task, "model": {"name": "looped"} | WIDTHS, "train": train | kept}
+    found = check_interruptions(Job(settings, 1, "confirm", ("length-25",), tmp_path), tmp_path)
+    rates = [measurement.metrics["train/lr"] for measurement in found]
+    assert min(rates) < max(rates), "a rate that was never halved would prove little"
+
+
+def test_drawn_experts_that_write_are_continued_too(tmp_path: Path) -> None:
+    mixture = {"experts": 3, "active": 2, "sampled": 1}
+    model = {"name": "sut", "width": 8, "max_layers": 3, "feedforward": mixture | {"width": 6}}
+    model["attention"] = mixture | {"heads": 1, "head_width": 4, "window": 2}
+    settings = {
+        "task": {"name": "transduction", "train_examples": 60, "valid_examples": 10, "test_examples": 5},
+        "model": model,
+        "train": {"steps": 4, "batch_size": 6, "lr": 0.01, "report_every": 2, "decode_examples": 5},
+    }
+    check_interruptions(Job(settings, 1, "confirm", ("near-iid",), tmp_path), tmp_path)
 
 
 def test_arms_of_one_seed_see_the_same_batches(job: Any) -> None:
