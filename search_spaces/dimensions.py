@@ -35,6 +35,7 @@ class Float:
             _range_problem(self.low, self.high),
             f"log needs low > 0, got low={self.low}" if self.log and self.low <= 0 else "",
             f"step must be > 0 and finite, got step={self.step}" if not _is_step(self.step) else "",
+            _stride_problem(self.low, self.high, self.step),
             f"log and step exclude each other, got step={self.step}" if self.log and self.step else "",
         )
 
@@ -53,6 +54,7 @@ class Int:
             _range_problem(self.low, self.high),
             f"log needs low >= 1, got low={self.low}" if self.log and self.low < 1 else "",
             f"step must be >= 1, got step={self.step}" if self.step < 1 else "",
+            _stride_problem(self.low, self.high, self.step if self.step > 1 else None),
             f"log and step exclude each other, got step={self.step}" if self.log and self.step > 1 else "",
         )
 
@@ -199,6 +201,12 @@ def contains(domain: Domain, value: Value) -> bool:
 
 def _range_problem(low: float, high: float) -> str:
     return "" if low < high else f"low must be < high, got low={low}, high={high}"
+
+
+def _stride_problem(low: float, high: float, step: float | None) -> str:
+    if step is None or not low < high or low + step <= high or math.isclose(low + step, high):
+        return ""
+    return f"step must be <= high - low, got low={low}, high={high}, step={step}: only low could be drawn"
 
 
 def _is_step(step: float | None) -> bool:

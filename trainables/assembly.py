@@ -55,11 +55,14 @@ def build_model(
         raise ValueError(f"model {why}")
     module = _file(config)
     head = head_module(shape)
-    with torch.device("meta"):
-        parts = [module.Encoder(config)]
-        if shape.head == "sequence":
-            parts.append(module.Decoder(config))
-        model: nn.Module = head.Model(*parts, config, shape)
+    try:
+        with torch.device("meta"):
+            parts = [module.Encoder(config)]
+            if shape.head == "sequence":
+                parts.append(module.Decoder(config))
+            model: nn.Module = head.Model(*parts, config, shape)
+    except (RuntimeError, OverflowError) as error:  # of PyTorch, for more bytes than 64 bits count
+        raise ValueError(f"a model must fit into memory, got one that fits nowhere: {error}") from error
     if torch.device(device).type == "meta":
         return model
     # What `to_empty` does, but it asks a meta tensor for its like, which takes PyTorch a second of imports.

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from orchestrator.conductor.messages import Progress
 from orchestrator.conductor.recorder import Recorder
+from orchestrator.drivers.address import check_address
 from orchestrator.drivers.datasets import OnData, build_datasets, require_files
 from orchestrator.drivers.heartbeat import Heartbeat
 from orchestrator.drivers.inline import run_inline
@@ -101,7 +102,7 @@ def run_sweep(
     `address` is that of an existing Ray cluster; without it Ray runs on this machine, with `num_cpus`. Raises
     InputError for what cannot be run, StoreError if the ledger fails, LeaseLost if somebody else took over.
     """
-    _check(setup, folder)
+    _check(setup, folder, address)
     if setup.workload == DEFAULT_WORKLOAD:
         require_files(plan)
     if driver == "ray" and address is None:
@@ -123,7 +124,7 @@ def resume_sweep(
 ) -> Finish:
     """Run a launched sweep to its end, from wherever it is. Arguments and errors as of `run_sweep`."""
     plan, setup = launched_plan(folder), read_setup(folder)
-    _check(setup, folder)
+    _check(setup, folder, address)
     means = _Means(driver, address, num_cpus, watch or Watch())
     return _session(plan, folder, setup, provenance().to_json(), means)
 
@@ -138,9 +139,11 @@ class _Means:
     watch: Watch
 
 
-def _check(setup: Setup, folder: SweepFolder) -> None:
+def _check(setup: Setup, folder: SweepFolder, address: str | None) -> None:
     """Raises InputError for what cannot work, before anything is made."""
     load_workload(setup.workload)
+    if address is not None:
+        check_address(address)
     connect(setup.ledger_url(folder)).dispose()
     if setup.tracking_uri is not None:
         check_uri(setup.tracking_uri)

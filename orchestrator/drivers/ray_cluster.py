@@ -13,8 +13,9 @@ from typing import Any
 import psutil
 import ray
 
+from orchestrator.drivers.address import no_cluster
 from orchestrator.drivers.slots import require_room, slots
-from orchestrator.errors import ExecutorError, InputError
+from orchestrator.errors import ExecutorError
 from orchestrator.plan.types import Resources
 
 REREAD_S = 2.0
@@ -71,10 +72,7 @@ def _connect(address: str | None, num_cpus: int | None, scratch: Path) -> None:
     try:
         ray.init(address=address, **QUIET)
     except (ConnectionError, ValueError, RuntimeError) as error:
-        raise InputError(
-            f"--address must be that of a running Ray cluster, got {address!r}: {error}; "
-            "see `ray status`, set RAY_AUTH_MODE=token if it has tokens, or leave it out to use this machine"
-        ) from error
+        raise no_cluster(address, error) from error
 
 
 def _start(num_cpus: int | None, scratch: Path) -> None:

@@ -69,8 +69,14 @@ def ask(url: str) -> None:
     A SQLite file that is not there yet is not created.
     """
     engine = connect(url)
+    file = database_file(engine.url) if engine.url.get_backend_name() == "sqlite" else None
+    if file is not None and not file.parent.is_dir():
+        raise InputError(
+            f"a ledger must be kept in a folder that is there, and {file.parent} is not; "
+            "make that folder or choose another place with --storage"
+        )
     try:
-        if engine.url.get_backend_name() != "sqlite" or database_file(engine.url).exists():
+        if file is None or file.exists():
             with transaction(engine, write=False) as connection:
                 connection.exec_driver_sql("SELECT 1")
     finally:

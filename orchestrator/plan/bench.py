@@ -11,11 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+import psutil
 import torch
 from torch import Tensor, nn
 
 from orchestrator.identity import canonical
 from orchestrator.plan.metrics import reported
+from orchestrator.plan.quantities import bytes_amount
 from orchestrator.plan.settings import System
 from trainables.assembly import build_model
 from trainables.costs import depth_range, flops
@@ -35,6 +37,8 @@ POINTS = 8
 """Weights under which two systems are compared: the initial ones, and others moved away from them."""
 KEPT_RUNS = 2
 """Models kept in memory: an arm's, for the dimensions of its search, and that of one end of a dimension."""
+COPIES = 3
+"""Weights, their gradients, and what is computed on the way."""
 _FAR = 4.0
 _NOISE = 0.5
 _RANDOM = 3
@@ -133,8 +137,19 @@ class Bench:
         if key not in self._runs:
             while len(self._runs) >= KEPT_RUNS:
                 del self._runs[next(iter(self._runs))]
+            _require_memory(self.structure(system))
             self._runs[key] = _Run.of(system, point)
         return self._runs[key]
+
+
+def _require_memory(structure: Structure) -> None:
+    """Raises ValueError for a model that would bring this machine down when it is run once."""
+    needed = COPIES * structure.parameters * torch.get_default_dtype().itemsize
+    if needed > (free := psutil.virtual_memory().available):
+        raise ValueError(
+            f"a model must fit into memory to be tried, got {structure.parameters:,} parameters that take "
+            f"{bytes_amount(needed)} where {bytes_amount(free)} are free; make it smaller or take more memory"
+        )
 
 
 def _key(system: System) -> str:

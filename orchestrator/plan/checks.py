@@ -1,6 +1,7 @@
 """What a plan refuses beyond settings and spaces: samplers, stoppers, splits, seeds, posthoc settings."""
 
 from collections.abc import Sequence
+from math import prod
 
 import torch
 
@@ -16,7 +17,7 @@ from orchestrator.plan.optuna_names import (
     chosen_stopper,
 )
 from orchestrator.plan.resolve import Resolved
-from orchestrator.plan.settings import Problem, checked, leaves
+from orchestrator.plan.settings import checked, leaves
 from orchestrator.plan.types import SearchPlan
 from orchestrator.spec.types import Search, Spec
 from search_spaces.dimensions import Value
@@ -33,6 +34,35 @@ _FIRST_RUNG = {
     "ThresholdPruner": "n_warmup_steps",
 }
 """Keyword that says before which step a stopper lets every trial live."""
+
+
+MOST_ARMS = 10_000
+MOST_TRIALS = 1_000_000
+"""A plan names every trial: beyond this it fits neither into memory nor into a lifetime."""
+_WORSE = {"loss": "max"} | dict.fromkeys(
+    ("accuracy", "accuracy_last", "accuracy_whole", "exact_match", "exact_match_floor"), "min"
+)
+"""Goals that nobody has: the search would choose the worst trial of every arm."""
+
+
+def check_size(spec: Spec, faults: Faults) -> None:
+    """A plan must be one that can be made. Raises `PlanError` at once if it is not: no more is looked at."""
+    arms = (1 + len(spec.arms)) * prod(map(len, spec.grid.values()))
+    if arms > MOST_ARMS:
+        faults.add(
+            f"must make at most {MOST_ARMS:,} arms of the baseline and all arms, got {arms:,}: "
+            "leave some values out",
+            "grid",
+        )
+    searched = spec.search.trials_per_arm if spec.search else 0
+    seeds = spec.confirm.best * len(spec.confirm.seeds) if spec.confirm else 0
+    trials = arms * (searched + seeds * (1 + sum(map(len, spec.posthoc.values()))))
+    if trials > MOST_TRIALS >= arms:
+        key = ("search", "trials_per_arm") if searched > seeds else ("confirm",)
+        faults.add(
+            f"must ask for at most {MOST_TRIALS:,} trials over all arms, got {trials:,}: ask for fewer", *key
+        )
+    faults.raise_if_any()
 
 
 def check_samplers(spec: Spec, faults: Faults) -> Chosen | None:
@@ -76,6 +106,7 @@ def check_stopper(stopper: Chosen | None, arm: Resolved, faults: Faults) -> None
             f"and train.steps is {arm.system.train.steps}",
             "search",
             "stopper",
+            about=("stopper", arm.system.train.steps),
         )
 
 
@@ -93,6 +124,16 @@ def check_objectives(search: Search, baseline: Resolved, bench: Bench, faults: F
                 "objectives",
                 place,
                 "metric",
+            )
+        elif objective.goal == (worse := _WORSE.get(objective.metric.rpartition("/")[2])):
+            better = "min" if worse == "max" else "max"
+            faults.add(
+                f"must be {better}, got {worse}: the best {objective.metric} is not the "
+                f"{'largest' if worse == 'max' else 'smallest'} one",
+                "search",
+                "objectives",
+                place,
+                "goal",
             )
 
 
@@ -127,8 +168,8 @@ def check_seeds(spec: Spec, search: SearchPlan | None, faults: Faults) -> None:
             )
 
 
-def check_published(spec: Spec, arms: Sequence[Resolved], faults: Faults) -> None:
-    """Published figures must stand beside a split that is measured."""
+def check_published(spec: Spec, arms: Sequence[Resolved], bench: Bench, faults: Faults) -> None:
+    """Published figures must stand beside a split and a quantity that are measured, in the same unit."""
     measured = {"valid", *(spec.confirm.splits if spec.confirm else ())}
     known = {each.name for arm in arms for each in splits(arm.system.task)} | measured
     for place, row in enumerate(spec.published):
@@ -136,6 +177,30 @@ def check_published(spec: Spec, arms: Sequence[Resolved], faults: Faults) -> Non
             if split not in known:
                 keys = ("published", place, "values", split)
                 faults.add(f"no split named {split!r}. {hint(split, sorted(known))}", *keys)
+    _check_quantities(spec, arms[0], bench, faults)
+
+
+def _check_quantities(spec: Spec, baseline: Resolved, bench: Bench, faults: Faults) -> None:
+    if not spec.published:
+        return
+    try:
+        reported = bench.metrics(baseline.system)
+    except ValueError:
+        return  # what cannot be run is refused by the proof
+    known = [name.partition("/")[2] for name in reported if name.startswith("valid/")]
+    for place, row in enumerate(spec.published):
+        if row.metric not in known:
+            faults.add(
+                f"no quantity named {row.metric!r}. {hint(row.metric, known)}", "published", place, "metric"
+            )
+        for split, value in row.values.items() if _WORSE.get(row.metric) == "min" else ():
+            if not 0 <= value <= 1:
+                keys = ("published", place, "values", split)
+                faults.add(
+                    f"must be a share from 0 to 1 as our {row.metric} is, got {shown(value)}: "
+                    "divide percentages by 100",
+                    *keys,
+                )
 
 
 def check_posthoc(spec: Spec, arms: Sequence[Resolved], faults: Faults) -> None:
@@ -149,31 +214,27 @@ def check_posthoc(spec: Spec, arms: Sequence[Resolved], faults: Faults) -> None:
             if lookup(arm.system.settings, path) is MISSING:
                 continue
             for place, value in enumerate(values):
-                if message := _unreadable(arm, path, value):
-                    faults.add(message, "posthoc", path, place)
+                if why := _unreadable(arm, path, value):
+                    faults.add(f"{arm.draft.name} {why}", "posthoc", path, place, about=(path, place, why))
 
 
 def _unreadable(arm: Resolved, path: str, value: Value) -> str | None:
-    """Why a checkpoint of `arm` cannot be read with `value` at `path`."""
+    """Why a checkpoint of `arm` cannot be read with `value` at `path`, said of the arm."""
     found = checked(with_value(arm.system.settings, path, value))
     if isinstance(found, list):
-        return _joined(arm, path, value, found)
+        told = "; ".join(problem.message for problem in found)
+        return f"cannot have {path} = {shown(value)}: {told}"
     meta = torch.device("meta")
     before = build_model(arm.system.model, arm.system.shape, 0, meta).state_dict()
     try:
         after = build_model(found.model, found.shape, 0, meta).state_dict()
     except ValueError as error:
-        return f"{arm.draft.name} cannot be built with {path} = {shown(value)}: {error}"
+        return f"cannot be built with {path} = {shown(value)}: {error}"
     if {name: tensor.shape for name, tensor in before.items()} != {
         name: tensor.shape for name, tensor in after.items()
     }:
         return (
-            f"{path} = {shown(value)} changes the weights of {arm.draft.name}, "
+            f"has other weights with {path} = {shown(value)}, "
             "so a trained checkpoint cannot be read with it: make it an arm"
         )
     return None
-
-
-def _joined(arm: Resolved, path: str, value: Value, problems: list[Problem]) -> str:
-    told = "; ".join(problem.message for problem in problems)
-    return f"{arm.draft.name} cannot have {path} = {shown(value)}: {told}"

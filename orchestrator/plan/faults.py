@@ -15,17 +15,29 @@ class Faults:
     def __init__(self, source: Spec | SpecFile) -> None:
         self._source = source
         self._found: dict[Fault, None] = {}
+        self._subjects: set[tuple[object, ...]] = set()
 
     def __bool__(self) -> bool:
         return bool(self._found)
 
-    def add(self, message: str, *keys: str | int) -> None:
-        """Note that what is at `keys` is wrong."""
+    def add(self, message: str, *keys: str | int, about: tuple[object, ...] = ()) -> None:
+        """Note that what is at `keys` is wrong.
+
+        What one line of the spec does wrong in many arms is told of the first of them: pass that as `about`.
+        """
+        if about:
+            if about in self._subjects:
+                return
+            self._subjects.add(about)
         if isinstance(self._source, SpecFile):
             fault = self._source.fault(message, *keys)
         else:
             fault = Fault(message, path=dotted(keys))
         self._found[fault] = None
+
+    def has_told(self, *about: object) -> bool:
+        """Whether there is a fault about that."""
+        return about in self._subjects
 
     def raise_if_any(self) -> None:
         """Raise `PlanError` with all faults, from the top of the file to its end."""

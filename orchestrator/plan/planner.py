@@ -14,7 +14,7 @@ from orchestrator.plan.power import power
 from orchestrator.plan.price import by_arm, price
 from orchestrator.plan.resolve import Resolved, resolve
 from orchestrator.plan.serialise import plain
-from orchestrator.plan.spaces import Searched, arm_space, check_bounds
+from orchestrator.plan.spaces import Searched, arm_space, check_bounds, check_conditions
 from orchestrator.plan.types import Arm, ConfirmPlan, Objective, Plan, Resources, SearchPlan
 from orchestrator.spec.load import SpecFile, in_order, read_spec
 from orchestrator.spec.salvage import sound_part
@@ -30,12 +30,14 @@ def plan(source: Spec | SpecFile, *, calibrate: bool = False) -> Plan:
     """
     spec = source.spec if isinstance(source, SpecFile) else source
     faults, bench = Faults(source), Bench()
+    checks.check_size(spec, faults)
     stopper = checks.check_samplers(spec, faults)
     resolved = resolve(spec, faults)
-    _check(spec, resolved, stopper, faults)
+    _check(spec, resolved, stopper, bench, faults)
     by_name = {arm.draft.name: arm for arm in resolved}
     if spec.search is not None:
         checks.check_objectives(spec.search, resolved[0], bench, faults)
+        check_conditions(resolved, spec.search, faults)
     proofs, arms = [], []
     for arm in resolved:
         proved = proof.prove(arm, by_name.get(arm.reference), bench, faults)
@@ -97,7 +99,9 @@ def _plan_faults(source: SpecFile) -> tuple[Fault, ...]:
     return ()
 
 
-def _check(spec: Spec, resolved: Sequence[Resolved], stopper: Chosen | None, faults: Faults) -> None:
+def _check(
+    spec: Spec, resolved: Sequence[Resolved], stopper: Chosen | None, bench: Bench, faults: Faults
+) -> None:
     """Note what is wrong apart from the arms' own settings. Raises `PlanError` if there is no baseline."""
     if not resolved or not resolved[0].draft.is_baseline:
         faults.raise_if_any()
@@ -105,7 +109,7 @@ def _check(spec: Spec, resolved: Sequence[Resolved], stopper: Chosen | None, fau
         checks.check_splits(spec, arm, faults)
         checks.check_stopper(stopper, arm, faults)
     checks.check_seeds(spec, _search_plan(spec), faults)
-    checks.check_published(spec, resolved, faults)
+    checks.check_published(spec, resolved, bench, faults)
     checks.check_posthoc(spec, resolved, faults)
     proof.check_names(resolved, faults)
     proof.check_same(resolved, faults)

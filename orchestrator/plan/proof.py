@@ -32,7 +32,7 @@ def prove(arm: Resolved, reference: Resolved | None, bench: Bench, faults: Fault
         loss, gradient = bench.glance(arm.system).loss, bench.gradient(arm.system).norm
         found = effects(bench, reference.system, arm.system) if reference else ()
     except ValueError as error:
-        faults.add(f"{arm.draft.name} cannot be trained: {error}", *place)
+        faults.add(f"{arm.draft.name} cannot be trained: {error}", *place, about=("trained", str(error)))
         return None
     if not isfinite(loss) or not isfinite(gradient):
         faults.add(

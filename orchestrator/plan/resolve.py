@@ -36,6 +36,7 @@ def resolve(spec: Spec, faults: Faults) -> list[Resolved]:
         faults.add(problem.message, "baseline", *problem.path.split("."))
     base: Mapping[str, Any] = raw if isinstance(plain, list) else plain.settings
     bases: dict[str, Mapping[str, Any]] = {}
+    of_cells: dict[str, set[Problem]] = {}
     found: dict[str, Resolved] = {}
     for draft in drafts(spec):
         home = base if draft.is_baseline else bases.get(_cell_key(draft), base)
@@ -46,7 +47,10 @@ def resolve(spec: Spec, faults: Faults) -> list[Resolved]:
             bases[_cell_key(draft)] = changed
         result = checked(changed)
         if isinstance(result, list):
-            _tell([each for each in result if each not in told], draft, faults)
+            known = told | of_cells.setdefault(_cell_key(draft), set())
+            if draft.is_baseline:
+                of_cells[_cell_key(draft)].update(result)
+            _tell([each for each in result if each not in known], draft, faults)
         elif not told:
             if draft.is_baseline:
                 bases[_cell_key(draft)] = result.settings

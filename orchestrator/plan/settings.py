@@ -23,6 +23,16 @@ _READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Settings]]] = {
     "model": model_config,
     "train": train_config,
 }
+_WORDS: Final[Mapping[str, str]] = {
+    "bool_type": "true or false",
+    "dict_type": "a mapping",
+    "list_type": "a list",
+    "model_type": "a mapping",
+    "too_long": "a list of at most {max_length}",
+    "too_short": "a list of at least {min_length}",
+    "tuple_type": "a list",
+}
+"""What a value must be where pydantic says it in the words of Python."""
 _QUOTED: Final = re.compile(r"'([^']*)'")
 
 
@@ -103,8 +113,8 @@ def _problem(root: str, raw: Mapping[str, Any], error: ErrorDetails) -> Problem:
             return Problem(path, "is required")
         case "value_error":
             return Problem(path, message.removeprefix("Value error, "))
-        case "model_type" | "dict_type":
-            return Problem(path, f"must be a mapping, got {shown(given)}")
+        case kind if kind in _WORDS:
+            return Problem(path, f"must be {_WORDS[kind].format(**error.get('ctx', {}))}, got {shown(given)}")
         case "literal_error":
             near = nearest(given, _QUOTED.findall(message)) if isinstance(given, str) else None
             question = f". Did you mean {near!r}?" if near is not None else ""

@@ -1,6 +1,6 @@
 """What each arm's search may vary, and the proof that no draw of it can be refused by the trainables."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, product
 from math import prod
@@ -11,6 +11,7 @@ import torch
 from orchestrator.plan.faults import Faults, Keys
 from orchestrator.plan.resolve import Resolved
 from orchestrator.plan.settings import checked, leaves
+from orchestrator.plan.words import condition_words
 from orchestrator.spec.types import Search
 from search_spaces import catalog
 from search_spaces.algebra import admits, exists, merge, without
@@ -44,7 +45,11 @@ def arm_space(arm: Resolved, search: Search, faults: Faults) -> Searched:
     kept = without(kept, [each.path for each in kept.dimensions if not _reachable(each, kept, arm)])
     lacking = [each.path for each in kept.dimensions if not _is_field(each, kept, arm)]
     for path in lacking:
-        faults.add(_lacks(arm, path), *_lacking_keys(arm, path, search))
+        if arm.draft.is_baseline:
+            faults.add(_lacks(arm, path), *dimension_keys(path, search), about=("lacks", path))
+        elif not faults.has_told("lacks", path):
+            remedy = f". Add {path} to the arm's drop"
+            faults.add(_lacks(arm, path) + remedy, "arms", arm.draft.label)
     return Searched(without(kept, lacking), tuple(path for path in common.paths if path not in kept.paths))
 
 
@@ -73,11 +78,27 @@ def _lacks(arm: Resolved, path: str) -> str:
     else:
         known = [field for field, _ in leaves(settings) if field.startswith(f"{parents[0]}.")]
         reason = f"{arm.draft.name} has no field {path}. {hint(path, known)}"
-    return reason if arm.draft.is_baseline else f"{reason}. Add {path} to the arm's drop"
+    return reason
 
 
-def _lacking_keys(arm: Resolved, path: str, search: Search) -> Keys:
-    return dimension_keys(path, search) if arm.draft.is_baseline else ("arms", arm.draft.label)
+def check_conditions(arms: Sequence[Resolved], search: Search, faults: Faults) -> None:
+    """A range under `also` whose conditions hold in no arm would be left out of every search in silence."""
+    common = common_space(search)
+    for dimension in search.also:
+        if any(_reachable(dimension, without(common, arm.draft.drop), arm) for arm in arms):
+            continue
+        fields = dict.fromkeys(path for arm in arms for path, _ in leaves(arm.system.settings))
+        unknown = [each.path for each in dimension.when if each.path not in {*fields, *common.paths}]
+        question = ""
+        for path in unknown[:1]:
+            known = [field for field in fields if field.partition(".")[0] == path.partition(".")[0]]
+            question = f". There is no field {path}. {hint(path, known)}"
+        faults.add(
+            f"must be there in some arm, and is only when {condition_words(dimension)}, which no arm has"
+            f"{question}",
+            *dimension_keys(dimension.path, search),
+            "when",
+        )
 
 
 def dimension_keys(path: str, search: Search) -> Keys:
@@ -103,6 +124,7 @@ def check_bounds(arm: Resolved, space: Space, search: Search, faults: Faults) ->
                 faults.add(
                     f"{arm.draft.name} cannot be trained with {dimension.path} = {shown(value)}: {problem}",
                     *dimension_keys(dimension.path, search),
+                    about=("bounds", dimension.path, repr(value), problem),
                 )
     if bad:
         return
@@ -136,7 +158,8 @@ def _refusal(settings: Mapping[str, Any], assignment: Assignment, space: Space, 
         return None
     found = checked(assigned)
     if isinstance(found, list):
-        return "; ".join(problem.message for problem in found)
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        return found[0].message + more
     if build:
         try:
             build_model(found.model, found.shape, 0, torch.device("meta"))

@@ -3,7 +3,7 @@
 A refusal reads "must be <words>, got <what was given>". JSON Schema carries the same limits.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import (
@@ -19,7 +19,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from orchestrator.identity import canonical
-from search_spaces.dimensions import Dimension, among
+from search_spaces.dimensions import Dimension
 from search_spaces.parse import FORMS, parse_space, render_space
 from search_spaces.paths import ROOTS, path_problem
 from search_spaces.wording import shown
@@ -53,16 +53,18 @@ def _listed(value: Any) -> Any:
 
 
 def _differ(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    double = [shown(value) for place, value in enumerate(values) if _is_in(value, values[:place])]
+    seen: set[tuple[bool, Any]] = set()
+    double = []
+    for value in values:
+        nested = isinstance(value, list | Mapping)
+        # 1 and 1.0 are one number; true is none.
+        key = (nested or isinstance(value, bool), canonical(value) if nested else value)
+        if key in seen:
+            double.append(shown(value))
+        seen.add(key)
     if double:
         raise refusal(f"must not repeat itself, got {', '.join(dict.fromkeys(double))} more than once")
     return values
-
-
-def _is_in(value: Any, others: Iterable[Any]) -> bool:
-    if isinstance(value, list | Mapping):
-        return any(canonical(value) == canonical(other) for other in others)
-    return among(value, (other for other in others if not isinstance(other, list | Mapping)))
 
 
 def _json(value: Any) -> Any:
@@ -190,7 +192,9 @@ def _component(written: Any) -> Any:
 def _named(component: Any) -> Any:
     if not isinstance(component, Mapping):
         raise refusal(f"must be a mapping with a name, got {shown(component)}")
-    if not isinstance(component.get("name"), str) or not component["name"]:
+    if "name" in component and not isinstance(component["name"], str):
+        raise refusal(f"must have a text as its name, got {shown(component['name'])}")
+    if not component.get("name"):
         raise refusal(f"must have a name, got {shown(component)}")
     return dict(component)
 

@@ -26,6 +26,8 @@ MOST_PARAMS = MOST_TAGS = 100
 MOST_PARAM_TEXT = 6000
 PAGE = 1000
 SERVER_SCHEMES = ("http", "https", "databricks")
+DATABASE_SCHEMES = ("sqlite", "postgresql", "mysql", "mssql")
+SQLITE_BEGINS = b"SQLite format 3\0"
 QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_LOGGING_LEVEL": "ERROR",
@@ -69,14 +71,37 @@ def default_uri(sweep_folder: Path) -> str:
 
 def check_uri(uri: str, mounts: Path = MOUNTS) -> None:
     """Raises InputError for a place that MLflow cannot be trusted with."""
-    scheme = urlsplit(uri).scheme
+    scheme, host = urlsplit(uri).scheme, urlsplit(uri).hostname
     if scheme in ("", "file") and uri != "databricks":
         raise InputError(
             f"an MLflow store must be a database or a server, and {uri!r} is a file store, which MLflow no "
             "longer maintains; use sqlite:////absolute/path/mlflow.db or http://HOST:PORT"
         )
+    if uri != "databricks" and scheme.partition("+")[0] not in (*SERVER_SCHEMES, *DATABASE_SCHEMES):
+        raise InputError(
+            f"an MLflow store must be one of {', '.join((*SERVER_SCHEMES, *DATABASE_SCHEMES))}, got "
+            f"{masked(uri)!r}; use sqlite:////absolute/path/mlflow.db or http://HOST:PORT"
+        )
+    if scheme in ("http", "https") and not host:
+        raise InputError(f"an MLflow server must have a host, got {uri!r}; use http://HOST:PORT")
     if scheme == "sqlite":
-        refuse_network_file_system(Path(uri.removeprefix("sqlite:///")).resolve(), mounts)
+        file = Path(uri.removeprefix("sqlite:///")).resolve()
+        refuse_network_file_system(file, mounts)
+        _refuse_other_files(file)
+
+
+def _refuse_other_files(file: Path) -> None:
+    """Raises InputError for what is there and no SQLite database: MLflow would fail on it to the end."""
+    if file.is_file():
+        with file.open("rb") as stream:
+            begin = stream.read(len(SQLITE_BEGINS))
+        if begin in (b"", SQLITE_BEGINS):
+            return
+    elif not file.exists():
+        return
+    raise InputError(
+        f"an MLflow store must be a SQLite database, and {str(file)!r} is something else; choose another file"
+    )
 
 
 class RunStore:

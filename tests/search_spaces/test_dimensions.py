@@ -34,6 +34,11 @@ WIDTH = Dimension("model.width", Int(8, 64))
         (lambda: Float(0.0, 1.0, log=True), r"log needs low > 0, got low=0\.0"),
         (lambda: Float(0.0, 1.0, step=0.0), r"step must be > 0 and finite, got step=0\.0"),
         (lambda: Float(0.0, 1.0, step=math.inf), "step must be > 0 and finite, got step=inf"),
+        (
+            lambda: Float(0.1, 1.0, step=1.5),
+            r"step must be <= high - low, got low=0\.1, high=1\.0, step=1\.5: only low",
+        ),
+        (lambda: Int(16, 32, step=17), "step must be <= high - low, got low=16, high=32, step=17: only low"),
         (lambda: Float(0.1, 1.0, log=True, step=0.1), r"log and step exclude each other, got step=0\.1"),
         (lambda: Int(3, 2), "low must be < high, got low=3, high=2"),
         (lambda: Int(0, 2, log=True), "log needs low >= 1, got low=0"),

@@ -37,6 +37,12 @@ def handed_on(monkeypatch):
         (("--tracking", "mlruns"), 2, "an MLflow store must be a database or a server"),
         (("--storage", "mysql://a/b"), 2, "a ledger must be at sqlite:///FILE or postgresql"),
         (("--storage", "sqlite:///tiny.yaml"), 1, "file is not a database"),
+        (("--storage", "sqlite:///nowhere/x.db"), 2, "a ledger must be kept in a folder that is there"),
+        (("--tracking", "ftp://host"), 2, "an MLflow store must be one of http, https, databricks, sqlite"),
+        (("--tracking", "http://"), 2, "an MLflow server must have a host, got 'http://'"),
+        (("--tracking", "sqlite:///tiny.yaml"), 2, "an MLflow store must be a SQLite database"),
+        (("--address", "nohost"), 2, "got 'nohost': it is not of the form HOST:PORT; see `ray status`"),
+        (("--address", "127.0.0.1:1"), 2, "must be that of a running Ray cluster, got '127.0.0.1:1': [Errno"),
         (("--runs", "tiny.yaml"), 2, "the sweeps must be kept in a folder"),
         (("--data", "tiny.yaml"), 2, "the datasets must be kept in a folder"),
         (

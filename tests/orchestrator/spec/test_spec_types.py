@@ -46,3 +46,33 @@ def test_content_leaves_out_what_is_absent() -> None:
     systems = {"task": {"name": "listops"}, "model": {"name": "universal"}}
     spec = Spec(name="a", question="b", baseline=systems, confirm={"seeds": [1]})
     assert list(spec.content()) == ["name", "question", "baseline", "confirm", "resources"]
+
+
+def test_a_model_s_name_must_be_a_text():
+    with pytest.raises(ValidationError, match="must have a text as its name, got 3"):
+        Spec.model_validate(
+            {
+                "name": "x",
+                "question": "Why?",
+                "baseline": {"task": {"name": "listops"}, "model": {"name": 3}},
+                "confirm": {"seeds": [1]},
+            }
+        )
+
+
+def test_values_repeat_by_what_they_are():
+    def grid(values):
+        return Spec.model_validate(
+            {
+                "name": "x",
+                "question": "Why?",
+                "baseline": {"task": {"name": "listops"}, "model": {"name": "universal"}},
+                "confirm": {"seeds": [1]},
+                "grid": {"model.halt": values},
+            }
+        )
+
+    assert grid([1, True, "1", None, [1], [True], {"a": 1}, {"a": 2}]).grid
+    for twice in ([1, 1.0], [True, True], [{"a": 1, "b": 2}, {"b": 2, "a": 1}], [[1], [1]]):
+        with pytest.raises(ValidationError, match="must not repeat itself"):
+            grid(twice)

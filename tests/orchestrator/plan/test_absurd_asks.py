@@ -1,0 +1,128 @@
+"""What would hang a plan, fill the machine, or search the wrong thing in silence is refused in words."""
+
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from orchestrator.errors import PlanError
+from orchestrator.plan import bench
+from orchestrator.plan.planner import plan
+from tests.orchestrator.plan.small import ARMS, CONFIRM, SEARCH, baseline, full, one_arm, spec
+
+HUGE = 10**11
+GOALS = {"metric": "valid/accuracy", "goal": "min"}, {"metric": "valid/loss", "goal": "max"}
+
+
+def refusals(asked):
+    with pytest.raises(PlanError) as caught:
+        plan(asked)
+    return str(caught.value).splitlines()
+
+
+def also(**ranges):
+    return spec(
+        arms=ARMS, search={**SEARCH, "spaces": [], "also": {"train.lr": {"float": [0.001, 0.1]}, **ranges}}
+    )
+
+
+def test_a_model_of_more_bytes_than_can_be_counted_is_refused():
+    (told,) = refusals(spec(baseline=baseline(width=HUGE)))
+    assert told.startswith("baseline: baseline cannot be trained: a model must fit into memory, got one that")
+    (told,) = refusals(one_arm({"model.width": HUGE}))
+    assert told.startswith("arms.arm: arm cannot be trained: a model must fit into memory, got one that")
+    (told,) = refusals(also(**{"model.width": {"choice": [16, HUGE]}}))
+    assert "cannot be trained with model.width = 100000000000: a model must fit into memory" in told
+
+
+def test_a_model_that_would_fill_this_machine_is_not_run(monkeypatch):
+    few = SimpleNamespace(virtual_memory=lambda: SimpleNamespace(available=50_000))
+    monkeypatch.setattr(bench, "psutil", few)
+    told = refusals(spec())
+    assert "a model must fit into memory to be tried, got 4,539" in told[0]
+    assert "where 48.8 KiB are free; make it smaller or take more memory" in told[0]
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (
+            full(search={**SEARCH, "trials_per_arm": 10**9}),
+            "search.trials_per_arm: must ask for at most 1,000,000 trials over all arms, got 5,000,000,045:",
+        ),
+        (
+            spec(confirm={**CONFIRM, "best": 10**6}),
+            "confirm: must ask for at most 1,000,000 trials over all arms, got 3,000,000: ask for fewer",
+        ),
+        (
+            spec(arms=ARMS, grid={"model.dropout": [number / 30_000 for number in range(20_000)]}),
+            "grid: must make at most 10,000 arms of the baseline and all arms, got 100,000: leave some",
+        ),
+    ],
+)
+def test_what_cannot_be_planned_in_a_lifetime_is_refused_at_once(asked, message):
+    began = time.process_time()
+    (told,) = refusals(asked)
+    assert told.startswith(message)
+    assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize("objective", GOALS)
+def test_a_goal_that_picks_the_worst_trial_is_refused(objective):
+    (told,) = refusals(full(search={**SEARCH, "objectives": [objective]}))
+    better, worse = ("max", "min") if objective["goal"] == "min" else ("min", "max")
+    assert told.startswith(f"search.objectives[0].goal: must be {better}, got {worse}: the best valid/")
+
+
+def test_a_range_whose_condition_never_holds_is_refused():
+    (told,) = refusals(also(**{"model.heads": {"int": [1, 2], "when": {"model.gaet": [True]}}}))
+    assert told.startswith(
+        "search.also.model.heads.when: must be there in some arm, and is only when model.gaet is true, which "
+        "no arm has. There is no field model.gaet. Did you mean 'model.gate'? Known: model.width, "
+    )
+    assert "train." not in told
+    (told,) = refusals(also(**{"model.heads": {"int": [1, 2], "when": {"model.gate": [3]}}}))
+    assert told.endswith("is only when model.gate is 3, which no arm has")
+
+
+def test_what_one_line_does_in_every_arm_is_told_once():
+    (told,) = refusals(also(**{"train.lr": {"float": [-1.0, 0.1]}}))
+    assert told.startswith("search.also.train.lr: baseline cannot be trained with train.lr = -1.0: must be")
+    (told,) = refusals(also(**{"train.stesp": {"int": [1, 2]}}))
+    assert told.startswith("search.also.train.stesp: baseline has no field train.stesp. Did you mean")
+    (told,) = refusals(spec(arms=ARMS, posthoc={"model.width": [32]}))
+    assert told.startswith("posthoc.model.width[0]: baseline has other weights with model.width = 32")
+    (told,) = refusals(full(search={**SEARCH, "stopper": {"name": "asha", "grace_steps": 100}}))
+    assert told == (
+        "search.stopper: can never stop a trial of baseline: it waits for step 100 and train.steps is 100"
+    )
+
+
+def test_a_grid_s_fault_is_not_blamed_on_the_arms():
+    (told,) = refusals(one_arm({"model.gate": False}, grid={"model.width": [16, 17]}))
+    assert told.startswith("grid.model.width: model: width must be a multiple of heads")
+
+
+def test_published_figures_are_those_that_we_report():
+    def published(metric, value):
+        row = {"arm": "baseline", "metric": metric, "values": {"near-iid": value}, "source": "a table"}
+        return spec(published=[row])
+
+    (told,) = refusals(published("accurcy", 0.5))
+    assert told.startswith(
+        "published[0].metric: no quantity named 'accurcy'. Did you mean 'accuracy'? Known: "
+    )
+    (told,) = refusals(published("accuracy", 51.5))
+    assert told.startswith(
+        "published[0].values.near-iid: must be a share from 0 to 1 as our accuracy is, got 51.5"
+    )
+    assert plan(published("accuracy", 0.515)).published
+
+
+def test_settings_are_not_refused_in_the_words_of_python():
+    task = {"name": "listops", "length_ranges": [[20, 40, 60]]}
+    asked = spec(baseline={**baseline(gate="yes"), "task": task})
+    assert refusals(asked) == [
+        "baseline.model.gate: must be true or false, got the text 'yes'",
+        "baseline.task.length_ranges.0: must be a list of at most 2, got a list of 3",
+    ]
