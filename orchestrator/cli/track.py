@@ -17,6 +17,7 @@ def report(name: SweepName, runs: Runs = None, storage: Storage = None, as_json:
     from orchestrator.cli.reading import opened
     from orchestrator.report.tables import as_json as report_json
     from orchestrator.report.tables import as_rich, grids
+    from orchestrator.report.write import unfinished
 
     with opened(name, runs_root(runs), storage) as sweep:
         made = write_report(sweep)
@@ -27,6 +28,8 @@ def report(name: SweepName, runs: Runs = None, storage: Storage = None, as_json:
         out().print(as_rich(grid))
     if made.power:
         say(made.power)
+    if made.left:
+        say(unfinished(made))
     say(f"written to {sweep.folder.report}")
 
 

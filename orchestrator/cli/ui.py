@@ -93,10 +93,10 @@ def _show(server: str, folder: SweepFolder | None, *, browser: bool) -> None:
     if folder is None:
         say(f"MLflow:   {server}")
     else:
-        from orchestrator.plan.serialise import from_json
+        from orchestrator.plan.serialise import read_plan
         from orchestrator.tracking.links import find_links
 
-        plan = from_json(folder.plan.read_text(encoding="utf-8"))
+        plan = read_plan(folder)
         links = find_links(server, plan.name, [arm.name for arm in plan.arms])
         say(f"all runs: {links.runs}")
         say(f"arms:     {links.arms}")

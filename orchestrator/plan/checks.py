@@ -188,7 +188,14 @@ def _check_quantities(spec: Spec, baseline: Resolved, bench: Bench, faults: Faul
     except ValueError:
         return  # what cannot be run is refused by the proof
     known = [name.partition("/")[2] for name in reported if name.startswith("valid/")]
+    seen: dict[tuple[str, str, str], int] = {}
     for place, row in enumerate(spec.published):
+        for split in row.values:
+            if (before := seen.setdefault((row.arm, row.metric, split), place)) != place:
+                keys = ("published", place, "values", split)
+                faults.add(
+                    f"{row.metric} of {row.arm} must be given once, also in published[{before}]", *keys
+                )
         if row.metric not in known:
             faults.add(
                 f"no quantity named {row.metric!r}. {hint(row.metric, known)}", "published", place, "metric"

@@ -24,7 +24,7 @@ def to_json(plan: Plan) -> str:
     return canonical({"format": FORMAT, **plain(plan)})
 
 
-def from_json(text: str) -> Plan:
+def from_json(text: str | bytes) -> Plan:
     """The plan that `to_json` wrote. Raises StoreError for anything else."""
     try:
         data = json.loads(text)
@@ -40,9 +40,13 @@ def from_json(text: str) -> Plan:
 
 
 def read_plan(folder: SweepFolder) -> Plan:
-    """The plan as launched. Raises StoreError if there is none."""
+    """The plan as launched. Raises StoreError if there is none, or something else."""
     try:
-        return from_json(folder.plan.read_text(encoding="utf-8"))
+        return from_json(folder.plan.read_bytes())
+    except StoreError as error:
+        raise StoreError(
+            f"{folder.plan}: {error}; restore the file from a backup, or name the folder of a sweep"
+        ) from error
     except OSError as error:
         raise StoreError(
             f"{str(folder.plan)!r} must hold the plan of a sweep and cannot be read ({error.strerror}); "

@@ -1,9 +1,16 @@
 """The report as figures: one panel a split, one point an arm, its interval, and the floor as a line."""
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orchestrator.report.types import Report
 
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+
+UNITS = {"accuracy": "share of right answers", "depth": "layers"}
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F")
 """Told apart by colour-blind readers (Okabe and Ito 2008)."""
 
@@ -18,7 +25,7 @@ def draw(report: Report, quantity: str, path: Path) -> bool:
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    height = 1.2 + 0.38 * len(report.arms)
+    height = 1.6 + 0.38 * len(report.arms)
     figure, axes = plt.subplots(
         1,
         len(metrics),
@@ -31,18 +38,27 @@ def draw(report: Report, quantity: str, path: Path) -> bool:
         _panel(axis, report, metric)
     axes[0][0].set_yticks(range(len(report.arms)), report.arms)
     axes[0][0].invert_yaxis()
-    if axes[0][0].get_legend_handles_labels()[1]:
-        axes[0][0].legend(fontsize="x-small", loc="lower right")
+    if unit := UNITS.get(quantity):
+        figure.supxlabel(unit, fontsize="small")
+    if named := _named(axes[0]):
+        # Below the panels: on them it would hide an arm.
+        figure.legend(named.values(), named, fontsize="small", loc="outside lower center", ncols=len(named))
     figure.suptitle(f"{report.sweep}: {quantity}, mean and 95% interval over seeds", fontsize="medium")
     figure.savefig(path, dpi=150)
     plt.close(figure)
     return True
 
 
-def _panel(axis: object, report: Report, metric: str) -> None:
-    from matplotlib.axes import Axes
+def _named(axes: "Iterable[Axes]") -> dict[str, "Artist"]:
+    """What a legend explains, over all panels, each name once."""
+    found: dict[str, Artist] = {}
+    for axis in axes:
+        handles, labels = axis.get_legend_handles_labels()
+        found |= dict(zip(labels, handles, strict=True))
+    return found
 
-    assert isinstance(axis, Axes)
+
+def _panel(axis: "Axes", report: Report, metric: str) -> None:
     split, _, quantity = metric.rpartition("/")
     for row, arm in enumerate(report.arms):
         cell = report.cell(arm, metric)
@@ -52,7 +68,15 @@ def _panel(axis: object, report: Report, metric: str) -> None:
         whiskers = None if low is None or high is None else [[mean - low], [high - mean]]
         axis.errorbar(mean, row, xerr=whiskers, fmt="o", capsize=3, color=COLOURS[row % len(COLOURS)])
         if cell.published is not None:
-            axis.plot(cell.published, row, marker="|", markersize=14, color="#555555")
+            axis.plot(
+                cell.published,
+                row,
+                marker="|",
+                markersize=14,
+                color="#555555",
+                linestyle="none",
+                label="published",
+            )
     if quantity == "accuracy" and metric in report.floors:
         axis.axvline(report.floors[metric], linestyle=":", color="#555555", label="most common label")
     axis.set_title(split, fontsize="small")

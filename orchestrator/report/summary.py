@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
+from statistics import fmean
 
 from orchestrator.plan.types import Plan
 from orchestrator.report.statistics import estimate, holm, sign_flip_p
@@ -29,6 +30,7 @@ def summarise(plan: Plan, records: Iterable[Record]) -> Report:
     known = list(records)
     confirmed = [record for record in known if record.phase == "confirm" and record.outcome is not None]
     reread = [record for record in known if record.phase == "posthoc" and record.outcome is not None]
+    ended = {each.trial_id for each in known if each.outcome is not None and each.outcome.final}
     floors = _floors(confirmed)
     metrics = _metrics(plan, confirmed)
     arms = tuple(arm.name for arm in plan.arms)
@@ -48,6 +50,7 @@ def summarise(plan: Plan, records: Iterable[Record]) -> Report:
         floors=floors,
         arms=arms,
         power=plan.power.sentence if plan.power else "",
+        left=len({each.trial_id for each in plan.trials}.difference(ended)),
     )
 
 
@@ -100,6 +103,14 @@ def _by_seed(
     return dict(sorted(found.items()))
 
 
+def _by_seed_alone(values: Mapping[tuple[int, int], float]) -> list[float]:
+    """One value a seed: several assignments trained on one seed share its chances and are no sample."""
+    found: dict[int, list[float]] = defaultdict(list)
+    for (_, seed), value in values.items():
+        found[seed].append(value)
+    return [fmean(of_ranks) for of_ranks in found.values()]
+
+
 def _cell(
     plan: Plan, arm: str, metric: str, confirmed: Sequence[Record], floors: Mapping[str, float]
 ) -> Cell | None:
@@ -113,7 +124,7 @@ def _cell(
     return Cell(
         arm=arm,
         metric=metric,
-        estimate=estimate([value for value, _ in values.values()]),
+        estimate=estimate(_by_seed_alone({key: value for key, (value, _) in values.items()})),
         failed=failed,
         record_ids=tuple(trial_id for _, trial_id in values.values()),
         published=published,
@@ -140,7 +151,8 @@ def _posthoc(
 def _published(plan: Plan, arm: str, metric: str) -> tuple[float | None, str]:
     split, _, quantity = metric.rpartition("/")
     for row in plan.published:
-        if (row["arm"], row["split"], row["metric"]) == (arm, split, quantity):
+        # In a grid a published row stands beside every cell of its arm.
+        if row["arm"] in (arm, arm.partition("[")[0]) and (row["split"], row["metric"]) == (split, quantity):
             return float(row["value"]), str(row.get("source", ""))
     return None, ""
 
@@ -149,13 +161,13 @@ def _effects(
     references: Mapping[str, str], metric: str, confirmed: Sequence[Record], floors: Mapping[str, float]
 ) -> list[Effect]:
     """Every arm's difference to its reference in one metric; Holm's correction runs over these arms."""
-    paired = {}
+    paired, differences = {}, {}
     for arm, reference in references.items():
         own = _by_seed(arm, metric, confirmed, floors)
         theirs = _by_seed(reference, metric, confirmed, floors)
         if shared := [key for key in own if key in theirs]:
-            paired[arm] = [(own[key], theirs[key]) for key in shared]
-    differences = {arm: [ours - theirs for (ours, _), (theirs, _) in pairs] for arm, pairs in paired.items()}
+            paired[arm] = [(own[key][1], theirs[key][1]) for key in shared]
+            differences[arm] = _by_seed_alone({key: own[key][0] - theirs[key][0] for key in shared})
     p_values = {arm: sign_flip_p(values) for arm, values in differences.items()}
     corrected = dict(zip(p_values, holm(list(p_values.values())), strict=True))
     return [
@@ -166,7 +178,7 @@ def _effects(
             estimate=estimate(differences[arm]),
             p=p_values[arm],
             p_holm=corrected[arm],
-            pairs=tuple((ours, theirs) for (_, ours), (_, theirs) in pairs),
+            pairs=tuple(pairs),
         )
         for arm, pairs in paired.items()
     ]

@@ -37,7 +37,7 @@ class Effect:
     p_holm: float
     """Corrected over the arms compared in this metric."""
     pairs: tuple[tuple[str, str], ...]
-    """Record ids: the arm's and the reference's."""
+    """Record ids: the arm's and the reference's. Where several assignments are confirmed, several a seed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,8 @@ class Report:
     arms: tuple[str, ...]
     """The baseline first."""
     power: str
+    left: int = 0
+    """Trials of the plan that have not ended."""
 
     def cell(self, arm: str, metric: str) -> Cell | None:
         """The arm's result in `metric`, if it has any."""

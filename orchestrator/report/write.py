@@ -11,7 +11,8 @@ from orchestrator.report.types import Report
 FIGURED = ("accuracy", "depth")
 INTERVALS = (
     "Intervals are two-sided 95% Student t intervals over seeds; differences are paired by seed and tested "
-    "by flipping signs, p values corrected by Holm over the arms of a column."
+    "by flipping signs, p values corrected by Holm over the arms of a column. Where several assignments of "
+    "an arm are confirmed, their mean is the value of a seed."
 )
 FAILURES = (
     "A confirm trial that failed (diverged, out of memory, timed out, crashed) counts at the floor in every "
@@ -44,14 +45,24 @@ def markdown(report: Report, figures: list[str]) -> str:
     parts = [f"# {report.sweep}"]
     if report.question:
         parts.append(report.question)
+    if report.left:
+        parts.append(f"**{unfinished(report)}**")
     parts += [as_markdown(grid) for grid in grids(report)]
     parts += [f"![{name}]({name}.png)" for name in figures]
     parts.append(_notes(report))
     return "\n\n".join(parts) + "\n"
 
 
+def unfinished(report: Report) -> str:
+    """What a reader of a sweep that is not over must know."""
+    trials = "1 trial has" if report.left == 1 else f"{report.left} trials have"
+    return f"{trials} not ended: every number is of those that have."
+
+
 def _notes(report: Report) -> str:
     notes = [INTERVALS, FAILURES]
+    sources = dict.fromkeys((each.arm, each.published_source) for each in report.cells)
+    notes += [f"Published values of {arm}: {source}" for arm, source in sources if source]
     if report.power:
         notes.append(report.power)
     return "## How to read this\n\n" + "\n".join(f"- {note}" for note in notes)

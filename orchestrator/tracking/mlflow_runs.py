@@ -6,6 +6,7 @@ The store is used directly: `MlflowClient` reads a run back before it ends it, a
 import logging
 import os
 import re
+import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +16,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+import psutil
 
 from orchestrator.errors import InputError, StoreError
 from orchestrator.ledger.engine import MOUNTS, refuse_network_file_system, relax
@@ -262,21 +265,51 @@ def outages(uri: str) -> Iterator[None]:
 def _open(uri: str, artifacts: Path) -> Any:
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
-    if uri.startswith("sqlite:///"):
-        file = Path(uri.removeprefix("sqlite:///"))
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with sqlite3.connect(file) as connection:
-            connection.execute("PRAGMA journal_mode=WAL")
-        connection.close()
-    from mlflow.tracking._tracking_service import utils
-
     for name in ("alembic", "mlflow.store.db.utils"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
+    if uri.startswith("sqlite:///"):
+        _make_database(Path(uri.removeprefix("sqlite:///")), artifacts)
+    from mlflow.tracking._tracking_service import utils
+
     tracking: Any = utils
     store = tracking._get_store(uri, artifacts.resolve().as_uri())
     if uri.startswith("sqlite:"):
         relax(store.engine)
     return store
+
+
+def _make_database(file: Path, artifacts: Path) -> None:
+    """A database with MLflow's tables, unless there is one.
+
+    MLflow makes them in many steps and cannot go on after half of them: a full disk or a kill would leave a
+    file that is of no use to anybody. So they are made elsewhere and put in place whole.
+    """
+    if file.exists():
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    _clear_abandoned(file)
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+    with tempfile.TemporaryDirectory(prefix=f".{file.name}-{os.getpid()}-", dir=file.parent) as folder:
+        fresh = Path(folder) / file.name
+        make: Any = SqlAlchemyStore
+        make(f"sqlite:///{fresh}", artifacts.resolve().as_uri()).engine.dispose()
+        with sqlite3.connect(fresh) as connection:
+            connection.execute("PRAGMA journal_mode=WAL")
+        connection.close()
+        try:
+            # Not renamed: another sweep may have been faster, and writes into its file already.
+            file.hardlink_to(fresh)
+        except FileExistsError:
+            return
+
+
+def _clear_abandoned(file: Path) -> None:
+    """Remove what was left by processes that were killed while they made the database."""
+    for folder in file.parent.glob(f".{file.name}-*"):
+        pid = folder.name.removeprefix(f".{file.name}-").partition("-")[0]
+        if pid.isdecimal() and not psutil.pid_exists(int(pid)):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _stored(run: Any) -> Stored:

@@ -117,6 +117,14 @@ def test_published_figures_are_those_that_we_report():
         "published[0].values.near-iid: must be a share from 0 to 1 as our accuracy is, got 51.5"
     )
     assert plan(published("accuracy", 0.515)).published
+    rows = [
+        {**row, "source": source}
+        for row in published("accuracy", 0.5).model_dump()["published"]
+        for source in "ab"
+    ]
+    assert refusals(spec(published=rows)) == [
+        "published[1].values.near-iid: accuracy of baseline must be given once, also in published[0]"
+    ]
 
 
 def test_settings_are_not_refused_in_the_words_of_python():

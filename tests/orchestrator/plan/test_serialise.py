@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.errors import StoreError
-from orchestrator.plan.serialise import from_json, to_json
+from orchestrator.identity import SweepFolder
+from orchestrator.plan.serialise import from_json, read_plan, to_json
 from orchestrator.plan.types import Arm, Plan, Resources
 from search_spaces.dimensions import Choice, Constraint, Dimension, Fixed, Float, Int, Space, When
 
@@ -53,6 +55,15 @@ def test_text_is_canonical() -> None:
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(StoreError, match="a plan must be JSON as haltsweep writes it, got "):
         from_json(text)
+
+
+@pytest.mark.parametrize("held", [b"", b"{}", b"\xfc\xff\x00", b'{"format": 99}'])
+def test_a_file_that_is_no_plan_is_named_with_what_to_do(held: bytes, tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_bytes(held)
+    with pytest.raises(StoreError) as caught:
+        read_plan(SweepFolder(tmp_path))
+    assert str(caught.value).startswith(f"{tmp_path / 'plan.json'}: a plan must ")
+    assert str(caught.value).endswith("; restore the file from a backup, or name the folder of a sweep")
 
 
 def test_another_format_is_refused() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from orchestrator.plan.types import Arm, ConfirmPlan, Plan, Resources
 from orchestrator.report.figures import draw
@@ -14,7 +15,7 @@ from orchestrator.report.summary import arm_metrics, summarise
 from orchestrator.report.tables import FLOOR_ROW, as_csv, as_json, grids, headline
 from orchestrator.report.types import Report
 from orchestrator.report.write import write
-from orchestrator.trials import OutcomeKind, Record
+from orchestrator.trials import OutcomeKind, PlannedTrial, Record
 from search_spaces.dimensions import Space
 from trainables.protocol import Measurement
 
@@ -103,6 +104,67 @@ def test_means_and_paired_differences() -> None:
     assert effect.estimate.mean == pytest.approx(-0.1)
     assert effect.pairs[1] == ("other-2", "baseline-2")
     assert effect.p == pytest.approx(2 / 2**3)
+
+
+def test_assignments_of_one_seed_are_no_sample_of_their_own() -> None:
+    """Two of the best are confirmed on three seeds: that makes three pairs, not six."""
+    second = [
+        replace(each, trial_id=f"{each.trial_id}-second", rank=1, last=shifted(each, by=0.1))
+        for each in records()
+    ]
+    found = report([*records(), *second])
+    cell, effect = found.cell("baseline", "iid/accuracy"), found.effect("other", "iid/accuracy")
+    assert cell is not None
+    assert effect is not None
+    assert (cell.estimate.n, effect.estimate.n, len(cell.record_ids), len(effect.pairs)) == (3, 3, 6, 6)
+    assert cell.estimate.mean == pytest.approx(0.65)
+    assert effect.p == pytest.approx(2 / 2**3)
+
+
+def shifted(each: Record, by: float) -> Measurement:
+    assert each.last is not None
+    metrics = {name: value + by * (name == "iid/accuracy") for name, value in each.last.metrics.items()}
+    return replace(each.last, metrics=metrics)
+
+
+def test_a_report_of_a_sweep_that_is_not_over_says_so(tmp_path: Path) -> None:
+    planned = tuple(
+        PlannedTrial(each.trial_id, each.arm, each.phase, each.number, each.seed, 0) for each in records()
+    )
+    asked = replace(plan(), trials=planned)
+    done, partly = summarise(asked, records()), summarise(asked, records()[:-2])
+    assert (done.left, partly.left) == (0, 2)
+    assert "not ended" not in write(done, tmp_path / "done").read_text()
+    assert "**2 trials have not ended: every number is of those that have.**" in (
+        write(partly, tmp_path / "partly").read_text()
+    )
+
+
+def test_published_values_stand_beside_every_cell_of_a_grid_and_name_their_source(tmp_path: Path) -> None:
+    named = {"baseline": "baseline[model.width=8]", "other": "other[model.width=8]"}
+    asked = replace(
+        plan(), arms=tuple(replace(each, name=named[each.name], reference="") for each in plan().arms)
+    )
+    found = summarise(asked, [replace(each, arm=named[each.arm]) for each in records()])
+    cell = found.cell("other[model.width=8]", "iid/accuracy")
+    assert cell is not None
+    assert cell.published == 0.75
+    text = write(found, tmp_path / "report").read_text()
+    assert "- Published values of other[model.width=8]: a paper, Table 1" in text
+
+
+def test_a_figure_s_legend_hides_no_arm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    drawn: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
+    assert draw(report(), "accuracy", tmp_path / "accuracy.png")
+    (figure,) = drawn
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["published", "most common label"]
+    assert figure.get_supxlabel() == "share of right answers"
+    for axis in figure.axes:
+        assert axis.get_legend() is None
+        assert not axis.get_tightbbox().overlaps(legend.get_window_extent())
 
 
 def test_order_of_records_does_not_matter() -> None:

@@ -174,3 +174,28 @@ class TestBatches:
         parts = batches(points, 10)
         assert [len(part) for part in parts] == expected
         assert [point for part in parts for point in part] == points
+
+
+def test_a_database_that_was_not_finished_is_in_nobody_s_way(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The disk fills up while MLflow makes its tables: once there is room, all goes on."""
+    from mlflow.store.db import utils
+
+    file = tmp_path / "mlflow.db"
+    upgrade = utils._upgrade_db
+
+    def fill_up(engine: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(utils, "_upgrade_db", fill_up)
+    with pytest.raises(Outage, match="No space left on device"):
+        RunStore(f"sqlite:///{file}", "sweep", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(utils, "_upgrade_db", upgrade)
+    killed = tmp_path / ".mlflow.db-999999999-x"
+    killed.mkdir()
+    store = RunStore(f"sqlite:///{file}", "sweep", tmp_path)
+    assert store.search("nobody") == {}
+    store.close()
+    assert not killed.exists()
