@@ -11,7 +11,6 @@ import torch
 from orchestrator.plan.faults import Faults, Keys
 from orchestrator.plan.resolve import Resolved
 from orchestrator.plan.settings import checked, leaves
-from orchestrator.plan.words import condition_words
 from orchestrator.spec.types import Search
 from search_spaces import catalog
 from search_spaces.algebra import admits, exists, merge, without
@@ -82,23 +81,26 @@ def _lacks(arm: Resolved, path: str) -> str:
 
 
 def check_conditions(arms: Sequence[Resolved], search: Search, faults: Faults) -> None:
-    """A range under `also` whose conditions hold in no arm would be left out of every search in silence."""
-    common = common_space(search)
+    """A range under `also` that depends on a field of no arm would be left out of every search in silence."""
+    searched = common_space(search).paths
+    fields = dict.fromkeys(path for arm in arms for path, _ in leaves(arm.system.settings))
     for dimension in search.also:
-        if any(_reachable(dimension, without(common, arm.draft.drop), arm) for arm in arms):
-            continue
-        fields = dict.fromkeys(path for arm in arms for path, _ in leaves(arm.system.settings))
-        unknown = [each.path for each in dimension.when if each.path not in {*fields, *common.paths}]
-        question = ""
-        for path in unknown[:1]:
+        for condition in dimension.when:
+            path = condition.path
+            if path in searched or any(_may_be(path, arm.system.settings) for arm in arms):
+                continue
             known = [field for field in fields if field.partition(".")[0] == path.partition(".")[0]]
-            question = f". There is no field {path}. {hint(path, known)}"
-        faults.add(
-            f"must be there in some arm, and is only when {condition_words(dimension)}, which no arm has"
-            f"{question}",
-            *dimension_keys(dimension.path, search),
-            "when",
-        )
+            faults.add(
+                f"depends on {path}, a field of no arm. {hint(path, known)}",
+                *dimension_keys(dimension.path, search),
+                "when",
+            )
+
+
+def _may_be(path: str, settings: Mapping[str, Any]) -> bool:
+    """Whether the field is there, or would be if a part that is null were not."""
+    parents = [path.rsplit(".", cut)[0] for cut in range(1, path.count("."))]
+    return lookup(settings, path) is not MISSING or any(lookup(settings, each) is None for each in parents)
 
 
 def dimension_keys(path: str, search: Search) -> Keys:

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
+NAME_INCHES = 0.1
+"""Of one letter of an arm's name."""
 UNITS = {"accuracy": "share of right answers", "depth": "layers"}
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F")
 """Told apart by colour-blind readers (Okabe and Ito 2008)."""
@@ -29,7 +31,7 @@ def draw(report: Report, quantity: str, path: Path) -> bool:
     figure, axes = plt.subplots(
         1,
         len(metrics),
-        figsize=(1.6 + 2.6 * len(metrics), height),
+        figsize=(max(1.6, NAME_INCHES * max(map(len, report.arms))) + 2.6 * len(metrics), height),
         sharey=True,
         squeeze=False,
         layout="constrained",
@@ -38,12 +40,11 @@ def draw(report: Report, quantity: str, path: Path) -> bool:
         _panel(axis, report, metric)
     axes[0][0].set_yticks(range(len(report.arms)), report.arms)
     axes[0][0].invert_yaxis()
-    if unit := UNITS.get(quantity):
-        figure.supxlabel(unit, fontsize="small")
     if named := _named(axes[0]):
         # Below the panels: on them it would hide an arm.
         figure.legend(named.values(), named, fontsize="small", loc="outside lower center", ncols=len(named))
-    figure.suptitle(f"{report.sweep}: {quantity}, mean and 95% interval over seeds", fontsize="medium")
+    unit = f" ({UNITS[quantity]})" if quantity in UNITS else ""
+    figure.suptitle(f"{report.sweep}: {quantity}{unit}, mean and 95% interval over seeds", fontsize="medium")
     figure.savefig(path, dpi=150)
     plt.close(figure)
     return True

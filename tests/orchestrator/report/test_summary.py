@@ -161,7 +161,7 @@ def test_a_figure_s_legend_hides_no_arm(monkeypatch: pytest.MonkeyPatch, tmp_pat
     figure.draw_without_rendering()
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["published", "most common label"]
-    assert figure.get_supxlabel() == "share of right answers"
+    assert figure.get_suptitle().startswith("study: accuracy (share of right answers), mean")
     for axis in figure.axes:
         assert axis.get_legend() is None
         assert not axis.get_tightbbox().overlaps(legend.get_window_extent())
