@@ -18,7 +18,8 @@ from trainables.tasks import splits, task_config
 
 Verdict = Literal["whole", "damaged", "unsealed", "stale", "unknown", "being built"]
 """`damaged`: not what its seal says. `unsealed`: left by a build that was cut off. `stale`: whole, but of
-settings, a generator or source files that are no longer those. `unknown`: not made by us."""
+settings, a generator or source files that are no longer those. `unknown`: not made by us, or cannot be judged
+now, as where source files are not there."""
 REMOVABLE = frozenset({"damaged", "unsealed", "stale"})
 FOLDER = re.compile("[0-9a-f]{20}")
 """What `store.address_digest` gives."""
@@ -116,12 +117,18 @@ def _split(path: Path) -> Found:
         table, fault = None, f"{type(error).__name__}: {error}"
     if fault or table is None:
         return Found(path, "damaged", fault or "cannot be read", size=size)
-    stale = _staleness(path, made_from)
+    try:
+        stale = _staleness(path, made_from)
+    except (ValueError, OSError) as error:
+        return Found(path, "unknown", f"its source cannot be read: {error}", read, size)
     return Found(path, "stale" if stale else "whole", stale, read, size)
 
 
 def _staleness(path: Path, made_from: Mapping[str, Any]) -> str:
-    """Why nobody will ever read it again; empty if somebody may."""
+    """Why nobody will ever read it again; empty if somebody may.
+
+    Raises `ValueError` or `OSError` where its source is away.
+    """
     try:
         config = task_config(made_from["task"])
         current = _address(config)
@@ -129,8 +136,6 @@ def _staleness(path: Path, made_from: Mapping[str, Any]) -> str:
         return f"its task is gone: {error}"
     except ValidationError:
         return "its settings are no longer allowed"
-    except (ValueError, OSError) as error:
-        return f"its source cannot be read: {error}"
     if current != made_from:
         changed = sorted(key for key in current | dict(made_from) if current.get(key) != made_from.get(key))
         return f"made by another {' and '.join(changed)}"

@@ -140,6 +140,20 @@ def test_what_cannot_be_read_is_not_called_damaged(
     assert inventory._size(gone) == 0
 
 
+def test_data_whose_source_is_away_is_kept(
+    valid: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may only not be mounted."""
+
+    def source(_: object) -> str:
+        raise ValueError("folder must hold files")
+
+    monkeypatch.setattr(listops, "source_digest", source, raising=False)
+    (found,) = inspect(tmp_path)
+    assert (found.verdict, found.reason) == ("unknown", "its source cannot be read: folder must hold files")
+    assert found.verdict not in inventory.REMOVABLE
+
+
 def another_version(patch: pytest.MonkeyPatch) -> str:
     patch.setattr(listops, "VERSION", listops.VERSION + 1)
     return "made by another version"
@@ -160,20 +174,12 @@ def no_such_split(patch: pytest.MonkeyPatch) -> str:
     return "the task has no split 'valid'"
 
 
-def unreadable_source(patch: pytest.MonkeyPatch) -> str:
-    def source(_: object) -> str:
-        raise ValueError("folder must hold files")
-
-    patch.setattr(listops, "source_digest", source, raising=False)
-    return "its source cannot be read: folder must hold files"
-
-
 def other_source(patch: pytest.MonkeyPatch) -> str:
     patch.setattr(listops, "source_digest", lambda _: "other", raising=False)
     return "made by another source"
 
 
-CHANGES = [another_version, another_format, no_such_task, no_such_split, unreadable_source, other_source]
+CHANGES = [another_version, another_format, no_such_task, no_such_split, other_source]
 
 
 @pytest.mark.parametrize("change", CHANGES)
