@@ -3,6 +3,7 @@
 Files are read line by line: millions of sentences need no more memory than their ids.
 """
 
+import logging
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
@@ -16,6 +17,9 @@ from trainables.data.progress import COUNTED_AT_ONCE, tell
 
 PADDING, END, UNKNOWN = "<pad>", "</s>", "<unk>"
 """Marks: ids without a word. A text that holds one of these literally has an unknown word there."""
+LOG = logging.getLogger(__name__)
+UNKNOWN_TOLD = 0.01
+"""Share of unknown words in a file from which on they are told."""
 _TYPES = (("B", 1 << 8), ("H", 1 << 16), ("I", 1 << 32))
 
 
@@ -131,6 +135,17 @@ def read_words(file: Path, marks: Sequence[str]) -> Vocabulary:
     if not seen:
         raise ValueError(f"{file} must hold a word a line, got an empty file; put the vocabulary there")
     return Vocabulary(marks, seen)
+
+
+def tell_unknown(file: Path, column: pa.LargeListArray, unknown: int) -> None:
+    """Log how many words of a file have the id `unknown`, if they are many: a vocabulary of other text."""
+    ids = np.asarray(column.values)
+    count = int(np.count_nonzero(ids == unknown))
+    if count > UNKNOWN_TOLD * len(ids):
+        LOG.warning(
+            "%s: %s of %s words are not in the vocabulary and are all read as %s; is it that of these files?",
+            *(file, f"{count:,}", f"{len(ids):,}", UNKNOWN),
+        )
 
 
 def missing(files: Iterable[Path]) -> str:

@@ -39,6 +39,7 @@ from trainables.tasks._parallel import (
     read_lines,
     read_pairs,
     read_words,
+    tell_unknown,
 )
 from trainables.tasks._sparql import NotAQuery, simplified
 from trainables.types import TaskShape
@@ -121,7 +122,10 @@ def build(config: Config, split: str) -> pa.Table:
         queries.append(words[1].ids(answer))
     if not len(questions):
         raise ValueError(f"{source} must hold a question a line, got an empty file; put the questions there")
-    return pa.table({"tokens": questions.column(), "answer": queries.column()})
+    tokens, answers = questions.column(), queries.column()
+    tell_unknown(source, tokens, SOURCE_MARKS.index(UNKNOWN))
+    tell_unknown(target, answers, TARGET_MARKS.index(UNKNOWN))
+    return pa.table({"tokens": tokens, "answer": answers})
 
 
 def require_files(config: Config) -> None:

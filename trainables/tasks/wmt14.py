@@ -39,6 +39,7 @@ from trainables.tasks._parallel import (
     missing,
     read_pairs,
     read_words,
+    tell_unknown,
 )
 from trainables.types import TaskShape
 
@@ -120,7 +121,10 @@ def build(config: Config, split: str) -> pa.Table:
         raise ValueError(
             f"{source} and {target.name} must hold sentences of 1 to {config.pieces_max} pieces, got none"
         )
-    return pa.table({"tokens": sources.column(), "answer": targets.column()})
+    tokens, answers = sources.column(), targets.column()
+    tell_unknown(source, tokens, MARKS.index(UNKNOWN))
+    tell_unknown(target, answers, MARKS.index(UNKNOWN))
+    return pa.table({"tokens": tokens, "answer": answers})
 
 
 def _fits(config: Config, *sides: Sequence[str]) -> bool:

@@ -1,5 +1,7 @@
 """WMT14 is read from BPE files with their joint vocabulary, and measured as its papers do."""
 
+import logging
+import re
 import shutil
 from pathlib import Path
 
@@ -55,6 +57,17 @@ def test_the_size_must_hold_the_vocabulary(folder: Path) -> None:
         ValueError, match=rf"vocabulary_size must be at least {needed} to hold dict.txt .*, got {needed - 1}"
     ):
         task.build(config(folder, vocabulary_size=needed - 1), "test")
+
+
+def test_a_vocabulary_of_other_text_is_told(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        task.build(config(folder), "train")
+        assert not caplog.text
+        (folder / "dict.txt").write_text("the 9\ndie 8\n")
+        task.build(config(folder), "train")
+    for name in ("train.en", "train.de"):
+        message = rf"{name}: \d+ of \d+ words are not in the vocabulary and are all read as <unk>; is it that"
+        assert re.search(message, caplog.text)
 
 
 def test_without_a_folder_it_is_told_what_belongs_into_one(tmp_path: Path) -> None:
