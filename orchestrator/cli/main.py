@@ -2,11 +2,13 @@
 
 import sys
 from collections.abc import Sequence
+from importlib import metadata
+from typing import Annotated
 
 import typer
 
 from orchestrator.cli import catalogue, check, data, doctor, launch, status, track, ui
-from orchestrator.cli.console import complain
+from orchestrator.cli.console import complain, say
 from orchestrator.errors import HaltsweepError
 
 app = typer.Typer(
@@ -17,6 +19,23 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 done, 1 something failed, 2 bad input, 130 interrupted.",
 )
+
+
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        say(f"haltsweep {metadata.version('haltsweep')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version and exit.", callback=_tell_version, is_eager=True),
+    ] = False,
+) -> None:
+    """What belongs to no command."""
+
 
 BEFORE = "Before a sweep"
 RUNNING = "Running a sweep"

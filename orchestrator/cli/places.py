@@ -1,5 +1,6 @@
 """Where sweeps, data and the tracking store live unless the command line says otherwise."""
 
+import errno
 import os
 import shlex
 from pathlib import Path
@@ -31,10 +32,19 @@ def tracking_uri(given: str | None, runs: Path) -> str:
 def find_sweep(name: str, runs: Path) -> SweepFolder:
     """The folder of a launched sweep, by name or path. Raises InputError with the nearest and all names."""
     for folder in (runs / name, Path(name)):
-        if SweepFolder(folder).plan.is_file():
+        if _holds_sweep(folder):
             return SweepFolder(folder.resolve() if folder.name in {"", ".."} else folder)
     known = sorted(path.parent.name for path in runs.glob("*/plan.json"))
     raise InputError(f"no sweep named {name!r} in {runs}. {hint(name, known)}")
+
+
+def _holds_sweep(folder: Path) -> bool:
+    try:
+        return SweepFolder(folder).plan.is_file()
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:  # so nothing can be called that
+            return False
+        raise
 
 
 def command(verb: str, folder: SweepFolder) -> str:

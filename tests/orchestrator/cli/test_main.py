@@ -2,6 +2,7 @@
 
 import json
 import re
+from importlib import metadata
 
 import pytest
 import typer
@@ -26,6 +27,11 @@ def test_help_lists_every_command(haltsweep):
     for name in {name.split()[0] for name in COMMANDS}:
         assert re.search(rf"^│ {name} +[A-Z]", told.out, re.MULTILINE)
     assert "Exit codes: 0 done, 1 something failed, 2 bad input, 130 interrupted." in told.out
+
+
+def test_the_version_is_told(haltsweep):
+    told = haltsweep("--version")
+    assert (told.code, told.out) == (0, f"haltsweep {metadata.version('haltsweep')}\n")
 
 
 def test_without_a_command_help_is_shown(haltsweep):

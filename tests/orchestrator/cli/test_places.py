@@ -98,3 +98,9 @@ def test_commands_lead_back_from_here(monkeypatch):
     assert command("resume", away) == """haltsweep resume one --runs 'it'"'"'s here'"""
     monkeypatch.setenv("HALTSWEEP_RUNS", "it's here")
     assert command("resume", away) == "haltsweep resume one"
+
+
+def test_a_name_that_no_folder_can_have_is_no_sweep():
+    for name in ("x" * 300, "x" * 5000):
+        with pytest.raises(InputError, match=r"no sweep named .xxx.*Known: none"):
+            find_sweep(name, Path("runs"))
