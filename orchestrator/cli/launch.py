@@ -160,6 +160,8 @@ def _tell(folder: SweepFolder, finish: "Finish") -> None:
         say(report.power)
     ended = ", ".join(f"{count} {kind.value}" for kind, count in sorted(finish.counts.items()))
     say(f"trials: {ended or 'none ended'}" + (f", {finish.left} left" if finish.left else ""))
+    if any(kind.failed for kind in finish.counts):
+        complain(f"why trials failed: {command('status', folder)}")
     if finish.left:
         complain(f"continue with: {command('resume', folder)}")
     if finish.untracked:

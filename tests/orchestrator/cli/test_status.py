@@ -2,11 +2,14 @@
 
 import json
 import re
+from collections import Counter
 from contextlib import contextmanager
 
 import pytest
 
 from orchestrator.cli.status import REASON_CHARACTERS, SHOWN_FAILURES
+from orchestrator.drivers import launch as pipeline
+from orchestrator.drivers.launch import Finish
 from orchestrator.drivers.launch_folder import Setup, publish
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger import events as log
@@ -87,7 +90,7 @@ def test_failures_are_told_with_their_reasons(haltsweep, sweep):
     with holding(
         sweep,
         *trial(0, OutcomeKind.OUT_OF_MEMORY, "no room for the batch"),
-        *trial(1, OutcomeKind.CRASHED, long),
+        *trial(1, OutcomeKind.CRASHED, f"{long}\nTraceback (most recent call last):\n  File 1"),
         *trial(2, OutcomeKind.PRUNED),
     ):
         pass
@@ -95,6 +98,7 @@ def test_failures_are_told_with_their_reasons(haltsweep, sweep):
     first, second = (PLAN.trials[number].trial_id for number in (0, 1))
     assert f"failed: arm-0 search 0 ({first}): out_of_memory: no room for the batch\n" in out
     assert f"failed: arm-0 search 1 ({second}): crashed: {long[:REASON_CHARACTERS]}...\n" in out
+    assert "Traceback" not in out
     assert re.search(r"│ arm-0 +│ +3/6 │ +0 │ +1 │ +2 │", out)
 
 
@@ -123,3 +127,15 @@ def test_trials_one_by_one(haltsweep, sweep):
     ]
     assert found[0]["metrics"] == dict(measurement(3).metrics)
     assert (found[1]["outcome"], found[1]["reason"], found[1]["attempts"]) == (None, "", 1)
+
+
+def test_the_end_of_a_sweep_says_where_the_reasons_of_failures_are(haltsweep, sweep, monkeypatch):
+    """Resuming a sweep whose trials have failed: the exit code is 1, and one is not left to guess."""
+    ends = [event for number in range(12) for event in trial(number, OutcomeKind.CRASHED)]
+    with holding(sweep, *ends):
+        pass
+    finish = Finish(Counter({OutcomeKind.CRASHED: 12}), left=0, interrupted=False, untracked="")
+    monkeypatch.setattr(pipeline, "resume_sweep", lambda *_, **__: finish)
+    told = haltsweep("resume", "synthetic")
+    assert told.code == 1
+    assert "why trials failed: haltsweep status synthetic\n" in told.err
