@@ -7,7 +7,7 @@ token that has halted stands still: above the layer where it halted it offers wh
 from dataclasses import replace
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from trainables.layers.halting import Decision, Halting, decide, keep
@@ -37,12 +37,10 @@ def think_on(
         source = mixed + books.survival[:, None] * states if recursion.sees_mixture else states
         layer = before.with_token(*block.keys_values(source, tokens.key_rotation))
         sum_before, now = _summary(recursion, layer.before, states, length)
-        # What does not look at the next states is decided first: a layer that nobody keeps is not run.
+        # What does not look at the next states is decided first: a layer is not run on who does not keep it.
         decision = None if recursion.transition else _decide(recursion, books, number, now)
         thinks = books.active if decision is None else decision.keeps
-        proposed = states
-        if bool(thinks.any()):
-            proposed = torch.where(thinks[:, None], _next(block, states, tokens, layer), states)
+        proposed = _next_of_some(block, states, tokens, layer, thinks)
         sum_after, then = _summary(recursion, layer.after, proposed, length)
         if decision is None:
             decision = _decide(recursion, books, number, torch.cat((now, then), -1))
@@ -59,6 +57,24 @@ def _next(block: Repeated, states: Tensor, tokens: Tokens, layer: Layer) -> Tens
     """States one layer on; what else the layer tells is of no use once weights are learned."""
     made = block(states, tokens, layer.seen)
     return made[0] if isinstance(made, tuple) else made
+
+
+def _next_of_some(
+    block: Repeated, states: Tensor, tokens: Tokens, layer: Layer, thinks: Bool[Tensor, " R"]
+) -> Float[Tensor, "R D"]:
+    """The same where a token thinks; the states of the others as they are, at no cost."""
+    rows, _, packing = tokens.packing.select(thinks)
+    if rows.shape[0] == 0:
+        return states
+    if rows.shape[0] == states.shape[0]:
+        return _next(block, states, tokens, layer)
+    assert tokens.recalled is not None
+    assert tokens.recallers is not None
+    _, inputs, recallers = tokens.recallers.select(thinks)
+    some = replace(tokens, recalled=None).select(rows, rows, packing)
+    some = replace(some, recalled=tokens.recalled.select_rows(inputs), recallers=recallers)
+    made = _next(block, states.index_select(0, rows), some, layer.select(rows))
+    return states.index_copy(0, rows, made.to(states.dtype))
 
 
 def _decide(recursion: Recursion, books: Halting, number: int, features: Float[Tensor, "R F"]) -> Decision:

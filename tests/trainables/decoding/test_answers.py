@@ -70,6 +70,22 @@ def test_a_token_at_a_time_gives_the_states_of_the_whole(raw: dict[str, Any]) ->
 
 
 @every_cache
+def test_tokens_that_have_halted_cost_no_layer(raw: dict[str, Any]) -> None:
+    """As many layers are run on single tokens as on the whole answer, in which who halts leaves."""
+    decoder = build(raw).eval().decoder
+    y, y_mask, memory, memory_mask = full()
+    run: list[int] = []
+    block = decoder.blocks[0] if hasattr(decoder, "blocks") else decoder.block
+    with torch.no_grad():
+        computed = decoder(y, y_mask, memory, memory_mask).computed
+        past = decoder.begin(memory, memory_mask, width=1, length_max=LENGTH)
+        block.register_forward_pre_hook(lambda _, inputs: run.append(inputs[0].shape[0]))
+        for t in range(LENGTH):
+            _, past = decoder.extend(y[:, t], past)
+    assert sum(run) * getattr(decoder.config, "layers", 1) == round(float(computed.sum()) * LENGTH)
+
+
+@every_cache
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_decoding_from_a_cache_is_decoding_anew(
     raw: dict[str, Any], beam_size: int, monkeypatch: pytest.MonkeyPatch
