@@ -76,7 +76,7 @@ def read_text(text: str, file: str, *, lines: bool = True) -> Document:
         document.data = reader.value(node, ()) if node is not None else None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        reader.refuse((), _plain(error), mark.line if mark is not None else 0)
+        reader.refuse((), _plain(error, lines=lines), mark.line if mark is not None else 0)
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) if isinstance(error.position, int) else 0
         reader.refuse((), f"must hold no control characters, got {text[error.position]!r}", line)
@@ -183,8 +183,12 @@ def _short(tag: str) -> str:
     return tag.replace("tag:yaml.org,2002:", "!!")
 
 
-def _plain(error: yaml.MarkedYAMLError) -> str:
-    """PyYAML's problem in one line."""
-    problem = ", ".join(part for part in (error.context, error.problem) if part)
+def _plain(error: yaml.MarkedYAMLError, *, lines: bool) -> str:
+    """PyYAML's problem in one line, with where what it is in begins: a quote is missed at the file's end."""
+    context, begin, end = error.context or "", error.context_mark, error.problem_mark
+    spread = begin is not None and end is not None and begin.line != end.line
+    if lines and begin is not None and spread and context.startswith("while "):
+        context += f" that begins on line {begin.line + 1}"
+    problem = ", ".join(part for part in (context, error.problem) if part)
     remedy = ": indent with spaces, not tabs" if r"'\t'" in problem else ""
     return f"must be YAML, but {problem}{remedy}"
