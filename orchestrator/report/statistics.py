@@ -11,7 +11,8 @@ SAMPLED_SIGN_FLIPS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean with its two-sided t interval; the ends are None below two values."""
+    """A mean with its two-sided t interval. The ends are None below two values and where all are the same:
+    such values do not tell how far chance goes."""
 
     n: int
     mean: float
@@ -19,18 +20,22 @@ class Estimate:
     high: float | None
 
 
-def estimate(values: Sequence[float], level: float = LEVEL) -> Estimate:
-    """Mean of `values` and its Student t interval at `level`. Raises ValueError for no values."""
+def estimate(
+    values: Sequence[float], level: float = LEVEL, span: tuple[float, float] = (-math.inf, math.inf)
+) -> Estimate:
+    """Mean of `values` and the part of its Student t interval at `level` that lies in `span`, beyond which
+    the quantity cannot be. Raises ValueError for no values."""
     if not values:
         raise ValueError(f"an estimate needs at least one value, got {values=}")
     from scipy import stats
 
     n, mean = len(values), math.fsum(values) / len(values)
-    if n < 2:
+    if n < 2 or len(set(values)) == 1:
         return Estimate(n, mean, None, None)
     spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
     half = float(stats.t.ppf((1 + level) / 2, n - 1)) * spread / math.sqrt(n)
-    return Estimate(n, mean, mean - half, mean + half)
+    low, high = max(mean - half, span[0]), min(mean + half, span[1])
+    return Estimate(n, mean, min(low, mean), max(high, mean))
 
 
 def sign_flip_p(differences: Sequence[float]) -> float:

@@ -1,5 +1,6 @@
 """From records to a report. Pure: the same records give the same report for ever."""
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,6 +21,10 @@ UNREPORTED = (
 """Quantities that help to read others; what is in neither list is a task's own, such as BLEU."""
 FLOORS = {"accuracy": "floor", "accuracy_last": "floor", "exact_match": "exact_match_floor"}
 """Quantities that have a floor, and what it is measured as."""
+SHARES = ("accuracy", "accuracy_last", "accuracy_whole", "exact_match", "saved")
+"""Quantities between 0 and 1."""
+AMOUNTS = ("depth", "ponder", "loss", "tokens_per_s")
+"""Quantities that are not below 0."""
 SELECTION_SPLIT = "valid"
 SPEED = "train/tokens_per_s"
 """How fast training was between the last two measurements: where halting is to save time, this shows it."""
@@ -91,6 +96,17 @@ def _value(record: Record, metric: str, floors: Mapping[str, float]) -> float | 
     return None
 
 
+def _span(metric: str) -> tuple[float, float]:
+    """Between what a quantity lies."""
+    quantity = metric.rpartition("/")[2]
+    return (0.0 if quantity in (*SHARES, *AMOUNTS) else -math.inf, 1.0 if quantity in SHARES else math.inf)
+
+
+def _span_of_difference(metric: str) -> tuple[float, float]:
+    low, high = _span(metric)
+    return low - high, high - low
+
+
 def _by_seed(
     arm: str, metric: str, confirmed: Sequence[Record], floors: Mapping[str, float]
 ) -> dict[tuple[int, int], tuple[float, str]]:
@@ -124,7 +140,9 @@ def _cell(
     return Cell(
         arm=arm,
         metric=metric,
-        estimate=estimate(_by_seed_alone({key: value for key, (value, _) in values.items()})),
+        estimate=estimate(
+            _by_seed_alone({key: value for key, (value, _) in values.items()}), span=_span(metric)
+        ),
         failed=failed,
         record_ids=tuple(trial_id for _, trial_id in values.values()),
         published=published,
@@ -175,7 +193,7 @@ def _effects(
             arm=arm,
             reference=references[arm],
             metric=metric,
-            estimate=estimate(differences[arm]),
+            estimate=estimate(differences[arm], span=_span_of_difference(metric)),
             p=p_values[arm],
             p_holm=corrected[arm],
             pairs=tuple(pairs),

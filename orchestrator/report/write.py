@@ -10,9 +10,10 @@ from orchestrator.report.types import Report
 
 FIGURED = ("accuracy", "depth")
 INTERVALS = (
-    "Intervals are two-sided 95% Student t intervals over seeds; differences are paired by seed and tested "
-    "by flipping signs, p values corrected by Holm over the arms of a column. Where several assignments of "
-    "an arm are confirmed, their mean is the value of a seed."
+    "Intervals are two-sided 95% Student t intervals over seeds, cut off where a quantity cannot be and left "
+    "out where all seeds gave the same, which tells nothing of chance; differences are paired by seed and "
+    "tested by flipping signs, p values corrected by Holm over the arms of a column. Where several "
+    "assignments of an arm are confirmed, their mean is the value of a seed."
 )
 FAILURES = (
     "A confirm trial that failed (diverged, out of memory, timed out, crashed) counts at the floor in every "

@@ -27,6 +27,20 @@ def test_one_value_has_no_interval() -> None:
     assert (found.n, found.mean, found.low, found.high) == (1, 0.25, None, None)
 
 
+def test_values_that_are_all_the_same_have_no_interval() -> None:
+    found = estimate([0.25] * 3)
+    assert (found.n, found.mean, found.low, found.high) == (3, 0.25, None, None)
+
+
+def test_an_interval_ends_where_the_quantity_does() -> None:
+    free, cut = estimate([0.9, 1.0]), estimate([0.9, 1.0], span=(0.0, 1.0))
+    assert free.low is not None
+    assert free.high is not None
+    assert free.low < 0.95 < 1.0 < free.high
+    assert (cut.mean, cut.low, cut.high) == (free.mean, free.low, 1.0)
+    assert estimate([0.0, 0.1], span=(0.0, 1.0)).low == 0.0
+
+
 def test_no_value_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one value"):
         estimate([])

@@ -106,6 +106,23 @@ def test_means_and_paired_differences() -> None:
     assert effect.p == pytest.approx(2 / 2**3)
 
 
+def test_intervals_end_where_quantities_do() -> None:
+    """Two seeds that differ a lot: Student's t alone would reach from -2.8 to 3.8."""
+    accuracies = {"baseline": (1.0, 0.5), "other": (0.0, 1.0)}
+    found = report([record(arm, seed, pair[seed - 1]) for arm, pair in accuracies.items() for seed in (1, 2)])
+    cell, depth = found.cell("other", "iid/accuracy"), found.cell("other", "iid/depth")
+    effect, same = found.effect("other", "iid/accuracy"), found.effect("other", "iid/depth")
+    assert cell is not None
+    assert depth is not None
+    assert effect is not None
+    assert same is not None
+    assert (cell.estimate.low, cell.estimate.high) == (0.0, 1.0)
+    assert (effect.estimate.low, effect.estimate.high) == (-1.0, 1.0)
+    assert depth.estimate.low == 0.0
+    assert depth.estimate.high == pytest.approx(4.5 + 12.706204736 / 2)  # t table: 97.5%, 1 degree of freedom
+    assert (same.estimate.mean, same.estimate.low, same.p) == (0.0, None, 1.0)
+
+
 def test_assignments_of_one_seed_are_no_sample_of_their_own() -> None:
     """Two of the best are confirmed on three seeds: that makes three pairs, not six."""
     second = [
