@@ -1,5 +1,7 @@
 """Puts a report on disk: written elsewhere, then renamed, so that a reader never meets half of one."""
 
+import contextlib
+import errno
 import shutil
 import tempfile
 from pathlib import Path
@@ -32,13 +34,28 @@ def write(report: Report, folder: Path) -> Path:
         (fresh / "report.csv").write_text(as_csv(report), encoding="utf-8")
         (fresh / "report.json").write_text(as_json(report), encoding="utf-8")
         fresh.chmod(0o755)
-        if folder.exists():
-            shutil.rmtree(folder)
-        fresh.rename(folder)
+        _put(fresh, folder)
     except BaseException:
         shutil.rmtree(fresh, ignore_errors=True)
         raise
     return folder / "report.md"
+
+
+def _put(fresh: Path, folder: Path) -> None:
+    """Make `fresh` the report. Others may put theirs there at the same time: the last one stays."""
+    while True:
+        old = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                folder.rename(old)
+            fresh.rename(folder)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+        else:
+            return
+        finally:
+            shutil.rmtree(old, ignore_errors=True)
 
 
 def markdown(report: Report, figures: list[str]) -> str:

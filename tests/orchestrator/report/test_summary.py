@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -348,3 +349,19 @@ def test_nothing_confirmed_draws_nothing(tmp_path: Path) -> None:
     assert not draw(empty, "accuracy", tmp_path / "none.png")
     assert not (tmp_path / "none.png").exists()
     assert grids(empty)[-1].rows[0][1] == "nothing ran"
+
+
+def test_reports_that_are_written_at_once_are_in_nobody_s_way(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("orchestrator.report.write.draw", lambda *_: False)
+    made = report()
+    with ThreadPoolExecutor(4) as pool:
+        places = list(pool.map(lambda _: write(made, tmp_path / "report"), range(80)))
+    assert set(places) == {tmp_path / "report" / "report.md"}
+    assert [path.name for path in tmp_path.iterdir()] == ["report"]
+    assert {path.name for path in (tmp_path / "report").iterdir()} == {
+        "report.csv",
+        "report.json",
+        "report.md",
+    }
