@@ -20,7 +20,7 @@ from tests.benchmarks import _timing
 from trainables.assembly import initialise
 from trainables.layers.experts import ExpertFeedForward, FeedforwardSettings
 from trainables.layers.packing import Packing
-from trainables.layers.tokens import KeysValues, Tokens
+from trainables.layers.tokens import Tokens
 from trainables.models._sut import Layer
 from trainables.models.sut import Config
 
@@ -78,8 +78,7 @@ def layer(options: argparse.Namespace, experts: int, active: int, times: int) ->
 
 
 def run_layer(part: nn.Module, x: Tensor, tokens: Tokens) -> Tensor:
-    seen = KeysValues(*part.keys_values(x, tokens.key_rotation), tokens.packing)
-    return part(x, tokens, seen)[0]
+    return part(x, tokens)[0]
 
 
 def measure(options: argparse.Namespace, experts: int) -> dict[str, float]:

@@ -7,13 +7,14 @@ before the GELU, and the gate's last dropout on its logit, so that a dropped gat
 
 from typing import ClassVar
 
+import torch
 from jaxtyping import Float, Int
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from trainables.layers.attention import Backend, WeightDropout, attend_packed
-from trainables.layers.dropout import KeyedDropout
+from trainables.layers.dropout import KeyedDropout, columned, draw_together
 from trainables.layers.linear import LayerNorm, Linear, XavierLinear
 from trainables.layers.packing import Packing
 from trainables.layers.positions import Rotation
@@ -55,7 +56,7 @@ class _Heads(nn.Module):
         self.value = XavierLinear(config.width, inner, bias=False, gain=0.5**0.5)
         self.output = XavierLinear(inner, config.width, bias=False)
         self.weight_dropout = KeyedDropout(config.attention_dropout)
-        self.output_dropout = KeyedDropout(config.dropout)
+        self.output_dropout = KeyedDropout(config.dropout, config.width)
         self.heads = config.heads
         self.backend: Backend = config.attention
 
@@ -122,8 +123,8 @@ class FeedForward(nn.Module):
         super().__init__()
         self.inner = linear(width, inner)
         self.outer = linear(inner, width)
-        self.inner_dropout = KeyedDropout(dropout)
-        self.outer_dropout = KeyedDropout(dropout)
+        self.inner_dropout = KeyedDropout(dropout, inner)
+        self.outer_dropout = KeyedDropout(dropout, width)
 
     def forward(self, z: Float[Tensor, "M D"], placed: Placed) -> Float[Tensor, "M D"]:
         """Each vector by itself."""
@@ -150,6 +151,7 @@ class Block(nn.Module):
         self.feedforward_norm = LayerNorm(width)
         self.feedforward = FeedForward(width, config.size_of_feedforward, config.dropout, linear)
         self.gate = None if gate_width is None else FeedForward(width, gate_width, config.dropout, linear)
+        self.dropouts = columned(self)
 
     def keys_values(
         self, x: Float[Tensor, "M D"], rotation: Rotation
@@ -157,9 +159,15 @@ class Block(nn.Module):
         """What tokens with states `x` offer to be looked at; normed like queries."""
         return self.attention.keys_values(self.attention_norm(x), rotation)
 
-    def forward(self, x: Float[Tensor, "M D"], tokens: Tokens, seen: KeysValues) -> Float[Tensor, "M D"]:
-        """States of `tokens` one layer on."""
-        attended = x + self.attention(self.attention_norm(x), tokens, seen)
+    def forward(
+        self, x: Float[Tensor, "M D"], tokens: Tokens, seen: KeysValues | None = None
+    ) -> Float[Tensor, "M D"]:
+        """States of `tokens` one layer on; they see each other as they are, if `seen` is not given."""
+        draw_together(self.dropouts, tokens.place)
+        z = self.attention_norm(x)
+        if seen is None:
+            seen = KeysValues(*self.attention.keys_values(z, tokens.key_rotation), tokens.packing)
+        attended = x + self.attention(z, tokens, seen)
         if self.recall is not None:
             assert tokens.recalled is not None
             attended = attended + self.recall(attended, tokens.recalling, tokens.recalled)
@@ -168,7 +176,7 @@ class Block(nn.Module):
         if self.gate is None:
             return proposed
         opening: Tensor = self.gate(z, tokens).sigmoid()
-        return opening * proposed + (1 - opening) * x
+        return torch.addcmul(x, opening, proposed - x)
 
 
 class Recall(nn.Module):

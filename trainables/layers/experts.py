@@ -186,7 +186,7 @@ class Router(nn.Module):
         chooses = mixture.experts > 1
         self.inner = Linear(width, width) if chooses else None
         self.outer = Linear(width, mixture.experts, bias=False) if chooses else None
-        self.dropout = KeyedDropout(dropout)
+        self.dropout = KeyedDropout(dropout if chooses else 0.0, width)
         self.noise = KeyedNoise()
         self.active = mixture.active
         self.sampled = mixture.sampled

@@ -7,19 +7,23 @@ match probability C_ij = sigmoid(logit_ij), never with itself or padding,
     A_ij = C_ij * prod_{k in S_ij} (1 - C_ik),
 
 where S_ij holds all k other than i and j that are nearer to i than j is, and for j < i also the one as far to
-the right: of two equally far positions the right one is tried first. Both sides of an S_ij are windows around
-i, so in log space every product is a difference of two cumulative sums.
+the right: of two equally far positions the right one is tried first. In log space every product is a running
+sum over the keys in the order in which a query tries them.
 
 The logit is scale * (q_i + u) . k_j + bias, and one of two numbers that query i has for all that comes after
 it and all that comes before it (direction sensitivity), which the second source leaves out of Eq. 5 as a
 detail. Row normalisation is a softmax over log A; the released code divides by a sum kept above 1e-12.
 """
 
+from functools import lru_cache
+from typing import Any
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from trainables.layers.attention import barring
 from trainables.layers.dropout import KeyedDropout
 from trainables.layers.linear import Constant, Linear, XavierLinear
 from trainables.layers.packing import Packing
@@ -28,23 +32,57 @@ from trainables.layers.precision import sum_dtype
 SINUSOID_BASE = 10_000.0
 
 
+class _InTurn(torch.autograd.Function):
+    """log of: this one matches and none before it does, in the `order` in which each query tries its keys.
+
+    With l the logits in that order it is l_j - sum_{k<=j} log(1 + exp(l_k)), because log C = l + log (1 - C).
+    `back` undoes `order`; both index the last two axes as one, and repeat nothing.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, order: Tensor, back: Tensor) -> Tensor:
+        tried = _turned(logits, order)
+        ctx.save_for_backward(tried, order, back)
+        # The default threshold of softplus would be felt in 64 bits.
+        return _turned(tried - F.softplus(tried, threshold=40).cumsum_(-1), back)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        tried, order, back = ctx.saved_tensors
+        grad = _turned(grads[0], order)
+        upto = grad.cumsum(-1)
+        behind = upto[..., -1:] - upto + grad
+        return _turned(grad - behind * tried.sigmoid(), back), None, None
+
+
+def _turned(x: Float[Tensor, "B H T T"], order: Int[Tensor, " T_T"]) -> Float[Tensor, "B H T T"]:
+    return x.flatten(0, 1).flatten(1).index_select(1, order).view(x.shape)
+
+
+@lru_cache(maxsize=2)
+@torch.inference_mode(mode=False)
+def _turns(width: int, device: torch.device) -> tuple[Int[Tensor, " T_T"], Int[Tensor, " T_T"]]:
+    """In what order each of `width` queries tries its keys, itself last, and what undoes that.
+
+    Made once for all layers, outside of inference mode: what is made inside cannot be used in training.
+    """
+    here = torch.arange(width, device=device)
+    query, key = here[:, None], here
+    turn = (2 * (key - query).abs() - (key > query).long()).fill_diagonal_(2 * width)
+    order = turn.argsort(-1)
+    begin = query * width
+    return (order + begin).flatten(), (order.argsort(-1) + begin).flatten()
+
+
 def log_nearest_match(
     logits: Float[Tensor, "B H T T"], keys: Bool[Tensor, "B T"]
 ) -> Float[Tensor, "B H T T"]:
     """log A: for every query, the log-probability that each key is the nearest match; right-padded `keys`."""
-    here = torch.arange(logits.shape[-1], device=logits.device)
-    query, key = here[:, None], here
-    never = (query == key) | ~keys[:, None, None]
-    match = F.logsigmoid(logits).masked_fill(never, float("-inf"))
-    miss = F.logsigmoid(-logits).masked_fill(never, 0.0)
-    upto = miss.cumsum(-1)
-    mirror = 2 * query - key
-    # Indices that leave the row are clamped and replaced, so that no gradient is summed in random order.
-    across = upto.gather(-1, mirror.clamp(0, here.shape[0] - 1).expand_as(upto))
-    across = torch.where(mirror >= here.shape[0], upto[..., -1:], across)
-    across = torch.where(mirror < 0, 0.0, across)
-    nearer = torch.where(key > query, upto - miss - across, across - upto)
-    return match + nearer
+    width = logits.shape[-1]
+    itself = torch.eye(width, dtype=torch.bool, device=logits.device)
+    barred = barring((~itself & keys[:, None])[:, None], logits.dtype)
+    found: Tensor = _InTurn.apply(logits + barred, *_turns(width, logits.device))  # type: ignore[no-untyped-call]
+    return found
 
 
 class RoutingAttention(nn.Module):
@@ -63,7 +101,7 @@ class RoutingAttention(nn.Module):
         self.output = XavierLinear(inner, width, bias=False, gain=gain)
         self.content_bias = Constant(heads, head_width, value=0.0)
         self.scale = Constant(1, value=head_width**-0.5)
-        self.key_dropout = KeyedDropout(dropout)
+        self.key_dropout = KeyedDropout(dropout, inner)
         self.heads = heads
 
     def weigh(
@@ -73,7 +111,7 @@ class RoutingAttention(nn.Module):
         content: Float[Tensor, "B H T T"],
         packing: Packing,
     ) -> Float[Tensor, "B H T T"]:
-        """Attention weights, given what queries with their bias find in keys, unscaled."""
+        """Attention weights, given what queries with their bias find in keys, scaled."""
         raise NotImplementedError
 
     def forward(
@@ -83,12 +121,19 @@ class RoutingAttention(nn.Module):
         queries = self.split(self.query(x))
         keys = packing.pad(self.split(self.key_dropout(self.key(x), place)))
         values = packing.pad(self.split(self.value(x)))
-        asking = packing.pad(queries + self.content_bias().to(queries.dtype))
+        asking = packing.pad(
+            (queries + self.content_bias().to(queries.dtype)) * self.scale().to(queries.dtype)
+        )
         content = asking.transpose(1, 2) @ keys.permute(0, 2, 3, 1)
         weights = self.weigh(x, queries, content.to(sum_dtype(content.dtype)), packing)
         gathered = (weights.to(values.dtype) @ values.transpose(1, 2)).transpose(1, 2)
         out: Tensor = self.output(packing.unpad(gathered).flatten(1))
         return out
+
+    def biased(self, queries: Float[Tensor, "M H E"], bias: Float[Tensor, "H E"]) -> Float[Tensor, "M H E"]:
+        """What asks for keys: scaled here, where it is smallest."""
+        asking: Tensor = (queries + bias.to(queries.dtype)) * self.scale().to(queries.dtype)
+        return asking
 
     def split(self, x: Float[Tensor, "M I"]) -> Float[Tensor, "M H E"]:
         """One vector a head."""
@@ -115,20 +160,25 @@ class GeometricAttention(RoutingAttention):
         packing: Packing,
     ) -> Float[Tensor, "B H T T"]:
         """A, its rows summing to one if they are to be normalised."""
-        logits = content * self.scale() + self.bias()
-        if self.direction is not None:
-            logits = logits + self._sides(x, packing).to(logits.dtype)
+        if self.direction is None:
+            logits = content + self.bias()
+        else:
+            before, after = self._sides(x, packing, content.dtype)
+            # Sums and products: on a CPU, choosing by a mask that is spread over heads is ten times as slow.
+            later = torch.ones(content.shape[-2:], dtype=content.dtype, device=x.device).triu(1)
+            logits = torch.addcmul(content + (before + self.bias()), after - before, later)
         log_weights = log_nearest_match(logits, packing.mask)
         return log_weights.softmax(-1) if self.normalise else log_weights.exp()
 
-    def _sides(self, x: Tensor, packing: Packing) -> Tensor:
+    def _sides(
+        self, x: Tensor, packing: Packing, dtype: torch.dtype
+    ) -> tuple[Float[Tensor, "B H T 1"], Float[Tensor, "B H T 1"]]:
         """The numbers of each query for keys before it (first of a head's two) and after it."""
         assert self.direction is not None
         assert self.direction_scale is not None
         both = packing.pad(self.direction(x) * self.direction_scale())
-        before, after = both.reshape(*both.shape[:2], self.heads, 2, 1).transpose(1, 2).unbind(3)
-        here = torch.arange(packing.width, device=x.device)
-        return torch.where(here > here[:, None], after, before)
+        before, after = both.to(dtype).reshape(*both.shape[:2], self.heads, 2, 1).transpose(1, 2).unbind(3)
+        return before, after
 
 
 class RelativeAttention(RoutingAttention):
@@ -152,7 +202,7 @@ class RelativeAttention(RoutingAttention):
         packing: Packing,
     ) -> Float[Tensor, "B H T T"]:
         """Softmax over the keys of each row."""
-        asking = packing.pad(queries + self.position_bias().to(queries.dtype)).transpose(1, 2)
+        asking = packing.pad(self.biased(queries, self.position_bias())).transpose(1, 2)
         found = self._positions(x, packing.width).to(asking.dtype)
         scores = (asking @ found.permute(1, 2, 0)).to(content.dtype)
         here = torch.arange(packing.width, device=x.device)
@@ -160,8 +210,8 @@ class RelativeAttention(RoutingAttention):
         relative = scores.gather(-1, offset.expand_as(content))
         absolute = scores[..., packing.width - 1 :]
         gate = packing.pad(self.relative(x)).sigmoid().transpose(1, 2)[..., None].to(content.dtype)
-        logits: Tensor = (content + gate * relative + (1 - gate) * absolute) * self.scale()
-        return logits.masked_fill(~packing.mask[:, None, None], float("-inf")).softmax(-1)
+        logits = content + gate * relative + (1 - gate) * absolute
+        return (logits + barring(packing.mask[:, None, None], logits.dtype)).softmax(-1)
 
     def _positions(self, x: Tensor, width: int) -> Tensor:
         """What queries find in offsets from 1 - `width` to `width` - 1."""

@@ -46,12 +46,17 @@ class _Put(torch.autograd.Function):
 
 def take(x: Shaped[Tensor, "K ..."], index: Int[Tensor, " M"]) -> Shaped[Tensor, "M ..."]:
     """Rows of `x` at `index`, in which nothing repeats."""
+    if not x.requires_grad:
+        return x.index_select(0, index)
     taken: Tensor = _Take.apply(x, index)  # type: ignore[no-untyped-call]
     return taken
 
 
 def put(x: Shaped[Tensor, "M ..."], index: Int[Tensor, " M"], size: int) -> Shaped[Tensor, "K ..."]:
     """`size` rows, `x` at `index`, in which nothing repeats, and zero elsewhere."""
+    if not x.requires_grad:
+        return x.new_zeros((size, *x.shape[1:])).index_copy_(0, index, x)
+    # PyTorch's own gradient of a copy would keep `x`.
     placed: Tensor = _Put.apply(x, index, size)  # type: ignore[no-untyped-call]
     return placed
 

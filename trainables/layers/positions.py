@@ -10,8 +10,10 @@ amplified; the published runs have this asymmetry too.
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Complex, Float, Int
 from torch import Tensor
+
+from trainables.layers.precision import sum_dtype
 
 ROTATION_BASE = 10_000.0
 SCALE_BASE = 512.0
@@ -22,18 +24,18 @@ SCALE_OFFSET = 0.4
 class Rotation:
     """What queries or keys are turned and scaled by, token for token."""
 
-    cos: Float[Tensor, "M half"]
-    sin: Float[Tensor, "M half"]
+    factor: Complex[Tensor, "M half"]
+    """Of each pair of dimensions, read as a complex number; in 32 bits a part or more."""
 
     def select(self, tokens: Int[Tensor, " K"]) -> "Rotation":
         """The rotation of some of the tokens."""
-        return Rotation(self.cos.index_select(0, tokens), self.sin.index_select(0, tokens))
+        return Rotation(self.factor.index_select(0, tokens))
 
     def __call__(self, x: Float[Tensor, "M H E"]) -> Float[Tensor, "M H E"]:
-        """Turned and scaled `x`, computed in the precision of the tables."""
-        even, odd = x[..., 0::2], x[..., 1::2]
-        cos, sin = self.cos[:, None], self.sin[:, None]
-        return torch.stack((even * cos - odd * sin, odd * cos + even * sin), -1).flatten(-2)
+        """Turned and scaled `x`, in the precision of the factors."""
+        pairs = x.to(self.factor.real.dtype).reshape(*x.shape[:-1], -1, 2)
+        turned = torch.view_as_complex(pairs) * self.factor[:, None]
+        return torch.view_as_real(turned).flatten(-2)
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,7 @@ class NoRotation(Rotation):
     @classmethod
     def of(cls, tokens: int, dtype: torch.dtype) -> "NoRotation":
         """For so many tokens."""
-        nothing = torch.empty(tokens, 0, dtype=dtype)
-        return cls(nothing, nothing)
+        return cls(torch.empty(tokens, 0, dtype=dtype.to_complex()))
 
     def select(self, tokens: Int[Tensor, " K"]) -> "NoRotation":  # noqa: ARG002 the same for all
         """Itself."""
@@ -68,10 +69,8 @@ def rotations(
     angle = where * ROTATION_BASE ** (-2 * half / head_width)
     zeta = (2 * half + SCALE_OFFSET * head_width) / ((1 + SCALE_OFFSET) * head_width)
     scale = zeta ** ((where - (width + 1) // 2) / SCALE_BASE)
-    cos, sin = angle.cos(), angle.sin()
-    query = Rotation((cos * scale).to(dtype), (sin * scale).to(dtype))
-    key = Rotation((cos / scale).to(dtype), (sin / scale).to(dtype))
-    return query, key
+    exact = sum_dtype(dtype).to_complex()
+    return Rotation(torch.polar(scale, angle).to(exact)), Rotation(torch.polar(1 / scale, angle).to(exact))
 
 
 def sinusoids(count: int, like: Float[Tensor, "*any D"]) -> Float[Tensor, "count D"]:

@@ -39,12 +39,12 @@ def block_saved_bytes(config: BlockSettings, gate_width: int | None, rows: int, 
 
     A position keeps its state, two norms of it, the attended state and its norm (5 width); queries and keys
     before and after turning, values and what attention returns (6 heads * head_width); two copies of each
-    hidden layer; three widths more for a gate; and one byte for each element a dropout may take. Attention
+    hidden layer; two widths more for a gate; and one byte for each element a dropout may take. Attention
     weights are kept, twice and with a byte each, only where they have dropout or no fused kernel.
     """
     inner = config.heads * config.size_of_head
     hidden = config.size_of_feedforward + (gate_width or 0)
-    floats = 5 * config.width + 6 * inner + 2 * hidden + (3 * config.width if gate_width else 0)
+    floats = 5 * config.width + 6 * inner + 2 * hidden + (2 * config.width if gate_width else 0)
     masks = (3 if gate_width else 2) * config.width + hidden if config.dropout else 0
     return rows * tokens * (FLOAT_BYTES * floats + masks + _weight_bytes(config, tokens))
 

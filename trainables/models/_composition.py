@@ -179,8 +179,8 @@ class Composition:
         chosen = self._choose(self.scorer(window, live.took), live, left, right)
         took = packing.unpad(_mixed(left, packing.pad(chosen)))
         composed = self.cell.compose(beside, live.states, live.place)
-        share = took[:, None]
-        return share * composed + (1 - share) * live.states, live.exist * (1 - chosen), took
+        states = torch.addcmul(live.states, took[:, None], composed - live.states)
+        return states, live.exist * (1 - chosen), took
 
     def _look(self, states: Tensor, packing: Packing, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
         """The soft left neighbour's state, and the window of what is seen of neighbours, left to right."""

@@ -31,9 +31,9 @@ class Repeated(Protocol):
         raise NotImplementedError
 
     def __call__(
-        self, x: Float[Tensor, "M D"], tokens: Tokens, seen: KeysValues
+        self, x: Float[Tensor, "M D"], tokens: Tokens, seen: KeysValues | None = None
     ) -> Float[Tensor, "M D"] | tuple[Float[Tensor, "M D"], Notes]:
-        """The next states, and what else there is to tell."""
+        """The next states, and what else there is to tell; tokens see each other, if `seen` is not given."""
         raise NotImplementedError
 
 
@@ -140,10 +140,13 @@ class _Run:
             p = self.plan.halt(features if proposed is None else torch.cat((features, proposed.summary), -1))
         return decide(books, p, self.plan.threshold, self.plan.rule)
 
-    def _look(self) -> KeysValues:
-        """Keys and values of every token in a row that still thinks."""
+    def _look(self) -> KeysValues | None:
+        """Keys and values of every token in a row that still thinks; None for those of its own last state."""
+        leaves_alone = self.plan.per_token and self.plan.early_exit == "compact"
+        if not (leaves_alone or self.plan.sees_mixture):
+            return None
         keys, values = self._keys_values(self.live)
-        if not (self.plan.per_token and self.plan.early_exit == "compact"):
+        if not leaves_alone:
             return KeysValues(keys, values, self.live.tokens.packing)
         if self.memory is None:
             slots = torch.arange(keys.shape[0], device=keys.device)
@@ -173,7 +176,9 @@ class _Run:
         if self.over:
             return None
         going = self.live.pick(~stay)
-        gone = self.live.select(going)
+        # Who leaves recalls nothing any more.
+        forgetful = replace(self.live, tokens=replace(self.live.tokens, recalled=None))
+        gone = forgetful.select(going)
         self.harvest.add(gone)
         if self.plan.per_token:
             self._remember(gone, going, staying, stale=stale)

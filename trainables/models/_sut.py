@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from trainables.layers.attention import Backend
 from trainables.layers.boundaries import PooledSettings
-from trainables.layers.dropout import KeyedDropout
+from trainables.layers.dropout import KeyedDropout, columned, draw_together
 from trainables.layers.experts import (
     ExpertFeedForward,
     FeedforwardSettings,
@@ -100,16 +100,17 @@ class Layer(nn.Module):
         sizes, rates = config.attention, (config.attention_dropout, config.gating_dropout)
         self.attention = ExpertSelfAttention(config.width, sizes, *rates, config.kernel)
         self.attention_norm = LayerNorm(config.width)
-        self.attention_dropout = KeyedDropout(config.dropout)
+        self.attention_dropout = KeyedDropout(config.dropout, config.width)
         self.recall = ExpertAttention(config.width, sizes, *rates, config.kernel) if recalls else None
         self.recall_norm = LayerNorm(config.width) if recalls else None
-        self.recall_dropout = KeyedDropout(config.dropout)
+        self.recall_dropout = KeyedDropout(config.dropout if recalls else 0.0, config.width)
         self.feedforward = ExpertFeedForward(
             config.width, config.feedforward, config.dropout, config.gating_dropout
         )
         self.feedforward_norm = LayerNorm(config.width)
-        self.feedforward_dropout = KeyedDropout(config.dropout)
+        self.feedforward_dropout = KeyedDropout(config.dropout, config.width)
         self.norm_first = config.norm == "pre"
+        self.dropouts = columned(self)
 
     def keys_values(
         self,
@@ -120,10 +121,14 @@ class Layer(nn.Module):
         return self.attention.offer(self.attention_norm(x) if self.norm_first else x)
 
     def forward(
-        self, x: Float[Tensor, "M D"], tokens: Tokens, seen: KeysValues
+        self, x: Float[Tensor, "M D"], tokens: Tokens, seen: KeysValues | None = None
     ) -> tuple[Float[Tensor, "M D"], Notes]:
         """The next states; what routers said and chose, mixture by mixture."""
-        z, first = self.attention(self._before(x, self.attention_norm), tokens, seen)
+        draw_together(self.dropouts, tokens.place)
+        z = self._before(x, self.attention_norm)
+        if seen is None:
+            seen = KeysValues(*self.attention.offer(z), tokens.packing)
+        z, first = self.attention(z, tokens, seen)
         x = self._after(x, self.attention_dropout(z, tokens.place), self.attention_norm)
         routings = [first]
         if self.recall is not None:
@@ -205,8 +210,7 @@ def _think_to_the_end(
 ) -> tuple[Thought, Float[Tensor, ""] | None]:
     told = []
     for _ in range(config.max_layers):
-        seen = KeysValues(*layer.keys_values(states, tokens.key_rotation), tokens.packing)
-        states, notes = layer(states, tokens, seen)
+        states, notes = layer(states, tokens)
         told.append(Told(notes, torch.ones_like(notes[0][:, 0])))
     return Thought.of_all(states, tokens.packing, config.max_layers), _balance(config, told)
 

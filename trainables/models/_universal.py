@@ -12,7 +12,7 @@ from trainables.layers.block import Block, BlockSettings
 from trainables.layers.halting import Rule
 from trainables.layers.linear import Linear
 from trainables.layers.precision import sum_dtype
-from trainables.layers.tokens import KeysValues, Tokens
+from trainables.layers.tokens import Tokens
 from trainables.layers.work import linear_flops
 from trainables.models._recursion import EarlyExit, Recursion
 from trainables.models._thought import Thought
@@ -118,8 +118,7 @@ def think(
     repeated = recursion(config, block, halt)
     if repeated is None:
         for _ in range(config.max_layers):
-            seen = KeysValues(*block.keys_values(states, tokens.key_rotation), tokens.packing)
-            states = block(states, tokens, seen)
+            states = block(states, tokens)
         return Thought.of_all(states, tokens.packing, config.max_layers)
     result = repeated.run(states, tokens)
     kept, computed = (count.to(result.ponder.dtype) for count in (result.kept, result.computed))

@@ -41,7 +41,7 @@ from trainables.layers.block import Block, BlockSettings
 from trainables.layers.boundaries import NoBoundaries
 from trainables.layers.linear import LayerNorm
 from trainables.layers.packing import Packing, put, take
-from trainables.layers.tokens import KeysValues, Tokens
+from trainables.layers.tokens import Tokens
 from trainables.layers.work import FLOAT_BYTES, block_flops, block_saved_bytes
 from trainables.models._recursion import EarlyExit
 from trainables.models._thought import Thought
@@ -121,8 +121,7 @@ class Body(nn.Module):
         """States one loop on."""
         for layer in self.layers:
             assert isinstance(layer, Block)
-            seen = KeysValues(*layer.keys_values(x, tokens.key_rotation), tokens.packing)
-            x = layer(x, tokens, seen)
+            x = layer(x, tokens)
         return x if self.norm is None else self.norm(x)
 
 

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from trainables.layers.boundaries import NUM_BOUNDARIES, Boundaries
-from trainables.layers.dropout import KeyedDropout
+from trainables.layers.dropout import KeyedDropout, columned, draw_together
 from trainables.layers.geometric import GeometricAttention, RelativeAttention, RoutingAttention
 from trainables.layers.linear import LayerNorm, XavierLinear
 from trainables.layers.packing import Packing
@@ -81,7 +81,7 @@ class ReluFeedForward(nn.Module):
         super().__init__()
         self.inner = XavierLinear(width, inner, gain=RELU_GAIN)
         self.outer = XavierLinear(inner, width, gain=gain, bias_mean=bias_mean)
-        self.inner_dropout = KeyedDropout(dropout)
+        self.inner_dropout = KeyedDropout(dropout, inner)
 
     def forward(self, x: Float[Tensor, "M D"], place: Int[Tensor, " M"]) -> Float[Tensor, "M D"]:
         """Each token for itself."""
@@ -96,20 +96,22 @@ class Layer(nn.Module):
         super().__init__()
         width, inner, dropout = config.width, config.size_of_feedforward, config.dropout
         self.attention = _attention(config)
-        self.attention_dropout = KeyedDropout(dropout)
+        self.attention_dropout = KeyedDropout(dropout, width)
         self.attention_norm = LayerNorm(width)
         self.feedforward = ReluFeedForward(width, inner, dropout, gain=TANH_GAIN, bias_mean=0.0)
         self.feedforward_norm = LayerNorm(width)
-        self.feedforward_dropout = KeyedDropout(0.0 if config.gate else dropout)
+        self.feedforward_dropout = KeyedDropout(0.0 if config.gate else dropout, width)
         self.gate = (
             ReluFeedForward(width, width, dropout, gain=1.0, bias_mean=GATE_BIAS) if config.gate else None
         )
         self.gate_dropout = KeyedDropout(config.gate_dropout)
+        self.dropouts = columned(self)
 
     def forward(
         self, h: Float[Tensor, "M D"], packing: Packing, place: Int[Tensor, " M"]
     ) -> Float[Tensor, "M D"]:
         """States one step on."""
+        draw_together(self.dropouts, place)
         gathered = self.attention_dropout(self.attention(h, packing, place), place)
         x = self.attention_norm(h + gathered)
         proposed = self.feedforward(x, place)
@@ -117,8 +119,7 @@ class Layer(nn.Module):
             plain: Tensor = self.feedforward_norm(x + self.feedforward_dropout(proposed, place))
             return plain
         opening = self._shut_some(self.gate(x, place).sigmoid(), place)
-        mixed: Tensor = opening * self.feedforward_norm(proposed) + (1 - opening) * h
-        return mixed
+        return torch.addcmul(h, opening, self.feedforward_norm(proposed) - h)
 
     def _shut_some(self, gate: Tensor, place: Tensor) -> Tensor:
         """The gate of a position is dropped as a whole, and the others are not scaled up for it."""
@@ -126,7 +127,7 @@ class Layer(nn.Module):
             return gate
         whole = torch.zeros(1, dtype=torch.int64, device=place.device)
         keep = self.gate_dropout.mask(self.gate_dropout.draw(), place[:, None], whole, 1)
-        return torch.where(keep, gate, 0.0)
+        return gate * keep
 
 
 def _attention(config: Config) -> RoutingAttention:
@@ -181,14 +182,13 @@ def saved_bytes(config: Config, rows: int, length: int) -> float:
 
     A position keeps its state, the sum and its norm, the proposal (4 width); queries, keys and values before
     and after heads are parted, and what attention returns (6 heads * head_width); two copies of each hidden
-    layer; with a gate its opening, the complement and the normed proposal (3 width); a byte for each element
-    a dropout may take. A pair of positions keeps, in each head, what was found, the logit for and against a
-    match with what a CPU notes beside each, and the weight (6 numbers); relative attention keeps about as
-    much.
+    layer; with a gate its opening, the normed proposal and how far that is off (3 width); a byte for each
+    element a dropout may take. A pair of positions keeps, in each head, the logit of a match and the weight
+    (2 numbers); relative attention, what was found of either kind and of positions too (6 numbers).
     """
     tokens, inner = length + NUM_BOUNDARIES, config.heads * config.size_of_head
     hidden = config.size_of_feedforward + (config.width if config.gate else 0)
     floats = (7 if config.gate else 4) * config.width + 6 * inner + 2 * hidden
     masks = config.width + hidden if config.dropout else 0
-    pairs = config.heads * tokens * FLOAT_BYTES * 6.0
+    pairs = config.heads * tokens * FLOAT_BYTES * (2.0 if config.geometric else 6.0)
     return config.layers * rows * tokens * (FLOAT_BYTES * floats + masks + pairs)

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from trainables.layers.block import Block
 from trainables.layers.memory import offered
-from trainables.layers.tokens import KeysValues, Tokens
+from trainables.layers.tokens import Tokens
 from trainables.layers.work import (
     block_flops,
     block_saved_bytes,
@@ -61,9 +61,7 @@ class Encoder(Chunked):
         for block in self.blocks:
             assert isinstance(block, Block)
             assert block.recall is not None
-            here = replace(tokens, recalled=offered(block.recall, memory))
-            seen = KeysValues(*block.keys_values(states, here.key_rotation), here.packing)
-            states = block(states, here, seen)
+            states = block(states, replace(tokens, recalled=offered(block.recall, memory)))
         return Thought.of_all(states, tokens.packing, self.config.layers)
 
 

@@ -54,8 +54,7 @@ class Encoder(nn.Module):
         tokens = Tokens.of(packing, self.config.size_of_head, states.dtype, causal=self.config.causal)
         for block in self.blocks:
             assert isinstance(block, Block)
-            seen = KeysValues(*block.keys_values(states, tokens.key_rotation), packing)
-            states = block(states, tokens, seen)
+            states = block(states, tokens)
         thought = Thought.of_all(states, packing, self.config.layers)
         pooling, bound = self.config.pooling, self.config.layers
         return thought.encoded(self.boundaries, packing, x, pooling=pooling, bound=bound)
@@ -83,8 +82,7 @@ class Decoder(WritingDecoder):
         tokens = Tokens.of(packing, self.config.size_of_head, states.dtype, causal=True)
         for block, recalled in zip(self.blocks, self.recalled(memory, memory_mask), strict=True):
             assert isinstance(block, Block)
-            seen = KeysValues(*block.keys_values(states, tokens.key_rotation), packing)
-            states = block(states, replace(tokens, recalled=recalled), seen)
+            states = block(states, replace(tokens, recalled=recalled))
         thought = Thought.of_all(self.final_norm(states), packing, self.config.layers)
         return written(thought, packing, y, self.config.layers)
 

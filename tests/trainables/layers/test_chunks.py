@@ -77,6 +77,6 @@ def test_positions_begin_anew_in_every_chunk_and_sight_ends_with_it() -> None:
     tokens = cut.tokens(4, torch.float64, causal=True)
     assert tokens.reach is not None
     assert tokens.reach.tolist() == [1, 2, 1, 2, 1, 1, 2]
-    assert torch.equal(tokens.query_rotation.cos[0], tokens.query_rotation.cos[2])
+    assert torch.equal(tokens.query_rotation.factor[0], tokens.query_rotation.factor[2])
     assert tokens.place.unique().numel() == 7
     assert cut.tokens(4, torch.float64, causal=False).reach is None

@@ -6,7 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from trainables.layers.dropout import KeyedDropout, KeyedNoise, scattered, set_dropout_context
+from trainables.layers.dropout import (
+    KeyedDropout,
+    KeyedNoise,
+    columned,
+    draw_together,
+    scattered,
+    set_dropout_context,
+)
 from trainables.layers.tokens import batch_places
 
 
@@ -117,3 +124,31 @@ def test_no_global_generator_is_touched() -> None:
     before = torch.random.get_rng_state()
     kept(begun().first, 10, 10)
     assert torch.equal(before, torch.random.get_rng_state())
+
+
+@pytest.mark.parametrize("rates", [(0.1, 0.5, 0.3), (0.2, 0.0, 0.2)])
+def test_masks_drawn_together_are_those_each_would_draw_alone(rates: tuple[float, ...]) -> None:
+    sizes, place = (5, 8, 1), torch.arange(30)
+    parts = nn.ModuleList(KeyedDropout(rate, size) for rate, size in zip(rates, sizes, strict=True))
+    inputs = [torch.randn(30, size) for size in sizes]
+    set_dropout_context(parts, 1, 2)
+    alone = [part(x, place) for part, x in zip(parts, inputs, strict=True) for _ in range(2)]
+    set_dropout_context(parts, 1, 2)
+    together = [[], []]
+    for call in together:
+        draw_together(columned(parts), place)
+        call.extend(part(x, place) for part, x in zip(parts, inputs, strict=True))
+    for number in range(len(sizes)):
+        assert torch.equal(together[0][number], alone[2 * number])
+        assert torch.equal(together[1][number], alone[2 * number + 1])
+
+
+def test_masks_of_a_pass_that_was_broken_off_are_not_used() -> None:
+    model = Two(0.5)
+    model.first.columns = 4
+    set_dropout_context(model, 1, 2)
+    draw_together([model.first], torch.arange(3))
+    set_dropout_context(model, 1, 3)
+    fresh = begun(0.5, step=3)
+    x, place = torch.ones(6, 4), torch.arange(6)
+    assert torch.equal(model.first(x, place), fresh.first(x, place))

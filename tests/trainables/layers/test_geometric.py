@@ -55,6 +55,24 @@ def test_far_keys_of_long_rows_keep_their_gradients_finite() -> None:
     assert logits.grad.isfinite().all()
 
 
+def test_a_width_first_met_in_an_evaluation_can_be_trained_on() -> None:
+    keys, logits = torch.ones(1, 23, dtype=torch.bool), torch.zeros(1, 1, 23, 23, requires_grad=True)
+    with torch.inference_mode():
+        log_nearest_match(logits, keys)
+    log_nearest_match(logits, keys).exp().sum().backward()
+    assert logits.grad is not None
+
+
+@settings(max_examples=10)
+@given(size=st.integers(1, 7), seed=st.integers(0, 1000))
+def test_gradients_are_those_of_finite_differences(size: int, seed: int) -> None:
+    stream = torch.Generator().manual_seed(seed)
+    logits = 3 * torch.randn(2, 1, size, size, generator=stream, dtype=torch.float64)
+    keys = torch.arange(size) < torch.tensor([size, max(1, size - 2)])[:, None]
+    function = lambda x: log_nearest_match(x, keys).exp()  # noqa: E731
+    assert torch.autograd.gradcheck(function, logits.requires_grad_())
+
+
 def test_sinusoids_of_an_odd_width() -> None:
     found = sinusoids(torch.tensor([-2, 0]), 3)
     angle = torch.tensor(-2.0).double()
