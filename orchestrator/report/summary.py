@@ -217,25 +217,24 @@ def _tally(arm: str, records: Sequence[Record]) -> ArmTally:
 
 
 def arm_metrics(report: Report) -> dict[str, dict[str, float]]:
-    """What the tracking UI compares between arms: mean, interval ends and n of every confirm metric."""
+    """What the tracking UI compares between arms: of every confirm metric the mean, its interval and n, and
+    the difference to the arm's reference with its interval."""
     flat: dict[str, dict[str, float]] = {arm: {} for arm in report.arms}
     for cell in report.cells:
+        # The UI sorts by name, so that the mean, named as in trials, comes first, and cuts long names off.
         named = {
-            "mean": cell.estimate.mean,
-            "ci_low": cell.estimate.low,
-            "ci_high": cell.estimate.high,
-            "n": cell.estimate.n,
-            "published": cell.published,
+            "": cell.estimate.mean,
+            ".ci_high": cell.estimate.high,
+            ".ci_low": cell.estimate.low,
+            ".n": cell.estimate.n,
+            ".published": cell.published,
         }
         effect = report.effect(cell.arm, cell.metric)
         if effect is not None:
             named |= {
-                # The UI sorts by name: so mean, interval and n of the arm itself stay together.
-                "vs_reference": effect.estimate.mean,
-                "vs_reference_ci_low": effect.estimate.low,
-                "vs_reference_ci_high": effect.estimate.high,
+                ".diff": effect.estimate.mean,
+                ".diff_high": effect.estimate.high,
+                ".diff_low": effect.estimate.low,
             }
-        flat[cell.arm] |= {
-            f"{cell.metric}.{name}": value for name, value in named.items() if value is not None
-        }
+        flat[cell.arm] |= {cell.metric + name: value for name, value in named.items() if value is not None}
     return flat

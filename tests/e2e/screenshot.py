@@ -17,7 +17,7 @@ def main() -> None:
     parser.add_argument("name", help="a finished sweep")
     parser.add_argument("--out", type=Path, required=True, help="file to write, PNG")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of the sweeps")
-    parser.add_argument("--metric", default="near-iid/accuracy.ci_high", help="first of the metrics on view")
+    parser.add_argument("--metric", default="near-iid/accuracy", help="first of the metrics on view")
     given = parser.parse_args()
     if lacking := mlflow_page.missing():
         parser.error(lacking)
