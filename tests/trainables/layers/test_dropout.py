@@ -132,15 +132,15 @@ def test_masks_drawn_together_are_those_each_would_draw_alone(rates: tuple[float
     parts = nn.ModuleList(KeyedDropout(rate, size) for rate, size in zip(rates, sizes, strict=True))
     inputs = [torch.randn(30, size) for size in sizes]
     set_dropout_context(parts, 1, 2)
-    alone = [part(x, place) for part, x in zip(parts, inputs, strict=True) for _ in range(2)]
+    alone = [
+        [part.mask(part.draw(), place[:, None], torch.arange(4), part.columns) for part in parts]
+        for _ in "12"
+    ]
     set_dropout_context(parts, 1, 2)
-    together = [[], []]
-    for call in together:
+    for masks in alone:
         draw_together(columned(parts), place)
-        call.extend(part(x, place) for part, x in zip(parts, inputs, strict=True))
-    for number in range(len(sizes)):
-        assert torch.equal(together[0][number], alone[2 * number])
-        assert torch.equal(together[1][number], alone[2 * number + 1])
+        for part, x, keep in zip(parts, inputs, masks, strict=True):
+            assert torch.equal(part(x, place), x / part.keep_share() * keep)
 
 
 def test_masks_of_a_pass_that_was_broken_off_are_not_used() -> None:
