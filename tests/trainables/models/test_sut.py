@@ -68,11 +68,12 @@ def test_defaults_are_the_published_base_model() -> None:
     assert found.attention.model_dump() == {
         "experts": 24,
         "active": 4,
+        "sampled": 0,
         "heads": 4,
         "head_width": 64,
         "window": 64,
     }
-    assert found.feedforward.model_dump() == {"experts": 24, "active": 4, "width": 512}
+    assert found.feedforward.model_dump() == {"experts": 24, "active": 4, "sampled": 0, "width": 512}
     assert found.halt is not None
     assert found.halt.threshold == 0.999
     assert (found.norm, found.balance) == ("post", "mutual-information")
