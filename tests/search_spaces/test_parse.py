@@ -24,12 +24,12 @@ def domains(draw: st.DrawFn) -> Float | Int | Choice | Fixed:
     log = draw(st.booleans())
     match draw(st.sampled_from(["float", "int", "choice", "fixed"])):
         case "float":
-            low = draw(st.floats(1e-6, 1e3))
-            step = None if log else draw(st.none() | st.floats(1e-3, 10))
-            return Float(low, low + draw(st.floats(1e-2, 1e3)), log, step)
+            low, width = draw(st.floats(1e-6, 1e3)), draw(st.floats(1e-2, 1e3))
+            step = None if log else draw(st.none() | st.floats(1e-3, width / 2))
+            return Float(low, low + width, log, step)
         case "int":
-            low = draw(st.integers(1, 1000))
-            return Int(low, low + draw(st.integers(1, 1000)), log, 1 if log else draw(st.integers(1, 9)))
+            low, width = draw(st.integers(1, 1000)), draw(st.integers(1, 1000))
+            return Int(low, low + width, log, 1 if log else draw(st.integers(1, min(9, width))))
         case "choice":
             return Choice(tuple(draw(st.lists(scalars, min_size=1, max_size=4, unique=True))))
         case _:
