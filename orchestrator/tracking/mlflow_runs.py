@@ -302,6 +302,8 @@ def _make_database(file: Path, artifacts: Path) -> None:
             file.hardlink_to(fresh)
         except FileExistsError:
             return
+        except OSError:  # a file system without hard links
+            fresh.rename(file)
 
 
 def _clear_abandoned(file: Path) -> None:

@@ -199,3 +199,13 @@ def test_a_database_that_was_not_finished_is_in_nobody_s_way(
     assert store.search("nobody") == {}
     store.close()
     assert not killed.exists()
+
+
+def test_a_file_system_without_hard_links_will_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(self: Path, target: Path) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    store = RunStore(f"sqlite:///{tmp_path / 'mlflow.db'}", "sweep", tmp_path)
+    assert store.search("nobody") == {}
+    store.close()
