@@ -1,0 +1,151 @@
+"""No password is shown or stored: what masks URLs in everything that is written or printed.
+
+The rules err on the side of masking. A password may hold any character, so whatever stands between `://` and
+the last `@` before a space is masked if it may be one.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from urllib.parse import unquote
+
+MASK = "***"
+
+URL_OPTIONS = ("--tracking", "--storage", "--address", "--checkpoints")
+
+_RUN_END = re.compile(r"[ \t\n\r\f\v]")
+"""Where a URL within a text ends: no other character is sure to be outside of a password."""
+_SEPARATOR = re.compile(r"://|%3A%2F%2F", re.IGNORECASE)
+_SCHEME = re.compile(r"[A-Za-z0-9+.\-]*\Z")
+_LONGEST_SCHEME = 40
+_USER = re.compile(r"[^:/?#@]+\Z")
+_NO_PORT = re.compile(r"[^:/?#@\[\]]+:(?!(?:\d{1,5}|PORT)(?!\w))(?P<password>[^/?#]+)")
+"""Where a port should be there is something else: the URL was cut, or its host was forgotten."""
+_NO_PASSWORDS = ("", "x-oauth-basic")
+"""Passwords beside which the user is a token."""
+_DATABASES = frozenset({"postgresql", "postgres", "mysql", "mariadb", "mssql", "oracle"})
+"""Schemes in which a user without a password is a name; elsewhere it may be a token."""
+_PARAMETER = re.compile(r"(?P<start>(?:\A|[?&;#\s])(?P<key>[^=?&;#\s]+)\s*=)(?P<value>[^?&;#\s]*)")
+_NO_LETTER = re.compile(r"[^a-z]")
+_RESERVED = re.compile(r"[/?#@\[\]\s\x00-\x1f\x7f]")
+_SECRET = re.compile(
+    "pass|pwd|secret|token|apikey|accesskey|privatekey|accountkey|credential|auth|signature|session|^sig$|^key$"
+)
+
+
+def redact(text: object) -> str:
+    """`text` as a string, with the passwords and tokens of every URL in it masked: for messages and logs.
+
+    A URL in a text ends at the next white space; for a value that is a URL and nothing else see `redact_url`.
+    """
+    told = str(text)
+    parts: list[str] = []
+    done = 0
+    for found in _SEPARATOR.finditer(told):
+        if found.start() < done:
+            continue
+        end = _RUN_END.search(told, found.end())
+        stop = end.start() if end else len(told)
+        parts.append(told[done : found.start()])
+        parts.append(_masked(_scheme(told, found.start()), found[0], told[found.end() : stop]))
+        done = stop
+    return "".join(parts) + told[done:]
+
+
+def redact_url(url: str) -> str:
+    """`url`, which is one URL or was meant to be one, white space and all, with its secrets masked."""
+    found = _SEPARATOR.search(url)
+    if found is None:
+        return _without_secrets(url)
+    before = url[: found.start()]
+    return before + _masked(_scheme(url, found.start()), found[0], url[found.end() :])
+
+
+def redact_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
+    """A command line with the secrets of its URLs masked; they may lack a scheme, or be `--option=URL`."""
+    found: list[str] = []
+    before = ""
+    for argument in arguments:
+        option, equals, value = argument.partition("=")
+        if before in URL_OPTIONS or "://" in argument:
+            found.append(redact_url(argument))
+        elif option in URL_OPTIONS:
+            found.append(f"{option}{equals}{redact_url(value)}")
+        else:
+            found.append(argument)
+        before = argument
+    return tuple(found)
+
+
+def needs_encoding(url: str) -> bool:
+    """Whether libraries may read user, password and host of `url` otherwise than they were meant."""
+    info, at, _ = url.partition("://")[2].rpartition("@")
+    return bool(at) and not info.startswith("/") and _RESERVED.search(info) is not None
+
+
+def _scheme(text: str, at: int) -> str:
+    scheme = _SCHEME.search(text[max(0, at - _LONGEST_SCHEME) : at])
+    return scheme[0].partition("+")[0].lower() if scheme else ""
+
+
+def _masked(scheme: str, separator: str, rest: str) -> str:
+    """`separator` and `rest`, which follow `scheme`."""
+    if separator == "://":
+        return separator + _without_secrets(rest, user_is_name=scheme in _DATABASES)
+    return separator + (MASK if _may_hold_secret(unquote(rest)) else rest)
+
+
+def _without_secrets(rest: str, *, user_is_name: bool = False) -> str:
+    """User, password, host, path and parameters of a URL: all but its scheme."""
+    # Again, for what is masked may join what stood around it; each round leaves less that is no mask.
+    while (masked := _masked_once(rest, user_is_name=user_is_name)) != rest:
+        rest = masked
+    return rest
+
+
+def _masked_once(rest: str, *, user_is_name: bool) -> str:
+    parts: list[str] = []
+    done = 0
+    for start, stop in sorted([*_user_span(rest, user_is_name=user_is_name), *_parameter_spans(rest)]):
+        if start > done or not parts:
+            parts += [rest[done:start], MASK]
+        done = max(done, stop)
+    return "".join(parts) + rest[done:]
+
+
+def _user_span(rest: str, *, user_is_name: bool) -> Iterator[tuple[int, int]]:
+    """Where the password is, or all that stands before the host."""
+    info, at, _ = rest.rpartition("@")
+    user, colon, password = info.partition(":")
+    if colon:
+        named = _USER.match(user) and password not in _NO_PASSWORDS
+        yield len(user) + 1 if named else 0, len(info)
+    elif at and _USER.match(info) and not user_is_name:
+        yield 0, len(info)
+    elif not at and (cut := _NO_PORT.match(rest)):
+        yield cut.span("password")
+
+
+def _parameter_spans(text: str) -> Iterator[tuple[int, int]]:
+    """Where the values of secret parameters are, in order."""
+    done = 0
+    for found in _PARAMETER.finditer(text):
+        start, stop = found.span("value")
+        if start < done:
+            continue
+        if _is_secret(found["key"]):
+            end = text.find("&", start)
+            stop = end if end >= 0 else len(text)
+        elif "://" not in (nested := unquote(found["value"])) or not _may_hold_secret(nested):
+            continue
+        if stop > start:
+            yield start, stop
+            done = stop
+
+
+def _may_hold_secret(url: str) -> bool:
+    """Of a URL within a URL: such ones are masked whole."""
+    return "@" in url or any(_is_secret(found["key"]) for found in _PARAMETER.finditer(url))
+
+
+def _is_secret(key: str) -> bool:
+    return _SECRET.search(_NO_LETTER.sub("", unquote(key).lower())) is not None

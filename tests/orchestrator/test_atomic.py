@@ -1,0 +1,36 @@
+"""A file is there whole or not at all, and never readable by others before it is meant to be."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from orchestrator import atomic
+from orchestrator.atomic import PRIVATE, write_atomically
+
+
+def test_a_private_file_is_private_from_its_first_moment(tmp_path: Path, monkeypatch) -> None:
+    modes = []
+    real = os.fdopen
+
+    def opened(handle: int, mode: str):
+        modes.append(stat.S_IMODE(os.fstat(handle).st_mode))
+        return real(handle, mode)
+
+    monkeypatch.setattr(atomic.os, "fdopen", opened)
+    before = os.umask(0)
+    try:
+        write_atomically(tmp_path / "secret", "text é", mode=PRIVATE)
+    finally:
+        os.umask(before)
+    assert modes == [0o600]
+    assert stat.S_IMODE((tmp_path / "secret").stat().st_mode) == 0o600
+    assert (tmp_path / "secret").read_text(encoding="utf-8") == "text é"
+
+
+def test_a_file_that_cannot_be_written_leaves_the_old_one_and_nothing_else(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "file", b"old")
+    with pytest.raises(UnicodeEncodeError, match="surrogates not allowed"):
+        write_atomically(tmp_path / "file", "\udc80")
+    assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("file", b"old")]

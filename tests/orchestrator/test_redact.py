@@ -1,0 +1,162 @@
+"""Passwords in URLs are masked wherever they stand, and nothing else is touched."""
+
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.redact import MASK, URL_OPTIONS, needs_encoding, redact, redact_arguments, redact_url
+
+MARKER = "Kx7Marker9Zq"
+ODD = "@:/'\"?#&%=+\\,;()[]{}<>~!$^|`*.\u00e9\u202e\x1b\udc80"
+WORDS = st.text(st.characters(codec="utf-8", exclude_characters=ODD), max_size=20)
+PROSE = st.lists(WORDS.filter(str.isalnum), max_size=5).map(" ".join)
+SCHEMES = st.sampled_from(
+    ["http", "https", "postgresql", "postgresql+psycopg", "mysql", "ray", "s3", "HTTP", "file", ""]
+)
+KEYS = st.sampled_from(
+    ["password", "token", "access_token", "sslpassword", "api_key", "secret", "PassWord", "pass%77ord", "sig"]
+)
+
+
+@st.composite
+def passwords(draw: st.DrawFn, around: str = ODD) -> str:
+    """The marker among odd characters."""
+    odd = st.text(around, max_size=6)
+    return draw(odd) + MARKER + draw(odd)
+
+
+@st.composite
+def urls(draw: st.DrawFn) -> str:
+    """A URL with the marker as a password, raw or percent-encoded, or as a parameter."""
+    scheme, place = draw(SCHEMES), draw(st.sampled_from(["host", "host:5000", "h/path", "h:1/p?x=1#f", ""]))
+    match draw(st.integers(0, 5)):
+        case 0:
+            return f"{scheme}://user:{draw(passwords())}@{place}"
+        case 1:
+            return f"{scheme}://user:{quote(draw(passwords(ODD[:-1])), safe='')}@{place}"
+        case 2:
+            return f"{scheme}://:{draw(passwords())}@{place}"
+        case 3:
+            token, password = (
+                draw(passwords(ODD.replace(":", ""))),
+                draw(st.sampled_from(["", "x-oauth-basic"])),
+            )
+            return f"{scheme}://{token}:{password}@{place}"
+        case 4:
+            return f"http://{draw(passwords('.-_~%41'))}@{place}"
+        case _:
+            value = draw(passwords(ODD.replace("&", "")))
+            return f"{scheme}://host/p?{draw(st.sampled_from(['', 'x=1&']))}{draw(KEYS)}={value}&y=2"
+
+
+@given(before=PROSE, url=urls(), after=PROSE)
+def test_no_password_of_any_url_survives(before: str, url: str, after: str) -> None:
+    told = redact(f"{before} ({url} {after}")
+    assert MARKER not in told
+    assert told.startswith(before)
+    assert told.endswith(after)
+
+
+@given(url=urls(), space=st.sampled_from(["", " ", "\n", "a b"]))
+def test_a_value_that_is_a_url_is_masked_white_space_and_all(url: str, space: str) -> None:
+    assert MARKER not in redact_url(url.replace(MARKER, space + MARKER))
+
+
+@given(text=st.text().filter(lambda text: "://" not in text and "%3a%2f%2f" not in text.lower()))
+def test_text_without_urls_is_left_alone(text: str) -> None:
+    assert redact(text) == text
+
+
+@given(
+    text=st.one_of(
+        urls(),
+        st.text(),
+        st.lists(
+            st.sampled_from(["://", "@", ":", "***", "?", "token=", "&", "a", " ", "/", "%40", "%3A%2F%2F"])
+        ).map("".join),
+    )
+)
+def test_what_is_masked_once_stays_so(text: str) -> None:
+    assert redact(redact(text)) == redact(text)
+    assert redact_url(redact_url(text)) == redact_url(text)
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("http://ann:pw@host:5000/x", "http://ann:***@host:5000/x"),
+        ("http://ann:p%40w@host", "http://ann:***@host"),
+        ("http://ann:p@w/'x\"@host", "http://ann:***@host"),
+        ("http://token@host", "http://***@host"),
+        ("http://token:@host", "http://***@host"),
+        ("https://token:x-oauth-basic@host", "https://***@host"),
+        ("postgresql+psycopg://ann@host/db", "postgresql+psycopg://ann@host/db"),
+        ("postgresql://ann:pw@host/db?sslmode=require", "postgresql://ann:***@host/db?sslmode=require"),
+        ("postgresql:///db?host=h&password=pw", "postgresql:///db?host=h&password=***"),
+        ("sqlite:////data/me@work/ledger.db", "sqlite:////data/me@work/ledger.db"),
+        ("http://host/models/a@champion", "http://host/models/a@champion"),
+        ("http://host:5000", "http://host:5000"),
+        ("at http://[::1]:5000/x, http://host:5000; http://HOST:PORT)", None),
+        ("http://ann:secr...", "http://ann:***"),
+        ("http://ann:0secret/x", "http://ann:***/x"),
+        ("http://host/?next=http%3A%2F%2Fann%3Apw%40other", "http://host/?next=***"),
+        ("see http%3A%2F%2Fann%3Apw%40other now", "see http%3A%2F%2F*** now"),
+        ("http://ann@x.org:pw@host", "http://***@host"),
+    ],
+)
+def test_what_is_shown(given: str, shown: str) -> None:
+    assert redact(given) == (given if shown is None else shown)
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("ann:pw@host:5000", "ann:***@host:5000"),
+        ("http:/ann:pw@host", f"http:{MASK}@host"),
+        ("host=h user=ann password=p w", "host=h user=ann password=***"),
+        ("http://ann:p w@host", "http://ann:***@host"),
+        ("mlruns", "mlruns"),
+    ],
+)
+def test_what_was_meant_to_be_a_url_is_masked_too(given: str, shown: str) -> None:
+    assert redact_url(given) == shown
+
+
+def test_long_hostile_texts_take_no_time() -> None:
+    for text in (
+        "a" * 10**6,
+        "://?a=" * 10**5,
+        "%3A%2F%2F" * 10**5,
+        ":" * 10**6 + "@",
+        "://h" + "?a=%41" * 10**5,
+        "://" + "@:" * 10**5,
+    ):
+        redact(text)
+        redact_url(text)
+
+
+@pytest.mark.parametrize("option", URL_OPTIONS)
+@pytest.mark.parametrize("scheme", ["http://", "postgresql://", ""])
+def test_a_command_line_is_masked(option: str, scheme: str) -> None:
+    url, shown = f"{scheme}ann:p w@host", f"{scheme}ann:***@host"
+    for typed, kept in (([option, url], [option, shown]), ([f"{option}={url}"], [f"{option}={shown}"])):
+        assert redact_arguments(["haltsweep", "launch", *typed]) == ("haltsweep", "launch", *kept)
+    assert redact_arguments(["a@b", "train.note=http://ann:pw@host"]) == (
+        "a@b",
+        "train.note=http://ann:***@host",
+    )
+
+
+@pytest.mark.parametrize("sign", "@/?#[] \n")
+def test_what_libraries_would_read_otherwise_must_be_encoded(sign: str) -> None:
+    assert needs_encoding(f"http://ann:p{sign}w@host")
+    assert not needs_encoding(f"http://ann:p{quote(sign, safe='')}w@host")
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite:////data of me/me@work/mlflow.db", "http://host:5000/a b", "databricks"]
+)
+def test_what_has_no_password_needs_no_encoding(url: str) -> None:
+    assert not needs_encoding(url)
