@@ -1,15 +1,18 @@
 """Connections to the ledger's database: URLs, pragmas, transactions, and what its errors mean."""
 
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, create_engine, event, func, make_url, select
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
+from orchestrator import disk
 from orchestrator.errors import InputError, StoreError
+from orchestrator.redact import needs_encoding, redact_url
 
 BUSY_TIMEOUT_MS = 30_000
 NETWORK_FILE_SYSTEMS = frozenset(
@@ -32,17 +35,41 @@ NETWORK_FILE_SYSTEMS = frozenset(
 )
 MOUNTS = Path("/proc/self/mounts")
 _WRITE = "haltsweep_write"
+_ANSWERS = {
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+"""Of libpq: a server that has gone without a word is not waited for for ever. The URL may say otherwise."""
 
+ABANDONED_MS = 20_000
+"""A transaction that says nothing for so long has lost its client: PostgreSQL ends it."""
+LOCKED_MS = 30_000
+"""A lock that PostgreSQL does not get for so long is tried for again."""
+DAMAGED = "it is damaged: keep a copy, then restore it from a backup, or try `sqlite3 ledger.db .recover`"
 _REMEDIES = (
-    ("disk is full", "free some space, then `haltsweep resume`; everything acknowledged so far is stored"),
+    ("disk is full", f"{disk.FULL}, then `haltsweep resume`; everything acknowledged so far is stored"),
     ("readonly database", "make the file and its folder writable for this user"),
     ("unable to open database file", "check that the folder exists and is writable for this user"),
     ("not a database", "it is damaged or another program's file: restore it from a backup"),
-    ("malformed", "it is damaged: keep a copy, then try `sqlite3 ledger.db .recover` or a backup"),
+    ("malformed", DAMAGED),
+    ("no such column", DAMAGED),
+    ("no such table", DAMAGED),
+    ("ON CONFLICT clause", DAMAGED),
+    ("Could not decode", DAMAGED),
+    ("constraint failed", DAMAGED),
+    ("datatype mismatch", DAMAGED),
     ("locked", "another process has been writing to it for long; stop that process and try again"),
     ("disk I/O error", "check the disk (space, quota, `dmesg`), then `haltsweep resume`"),
 )
-_OTHER = "check that the database is reachable and try again; everything acknowledged so far is stored"
+_UNCLEAR = ("disk I/O error", "unable to open database file", "readonly database", "disk is full")
+"""What SQLite says for many reasons: the disk is asked for its own."""
+_OTHER = (
+    "check that the database is reachable and try again (`haltsweep resume` goes on with a sweep); "
+    "everything acknowledged so far is stored"
+)
 
 
 def connect(url: str, mounts: Path = MOUNTS) -> Engine:
@@ -54,13 +81,16 @@ def connect(url: str, mounts: Path = MOUNTS) -> Engine:
         event.listen(engine, "connect", _set_pragmas)
         event.listen(engine, "begin", _begin_sqlite)
         return engine
+    answers = {name: value for name, value in _ANSWERS.items() if name not in parsed.query}
     try:
-        return create_engine(parsed, pool_pre_ping=True)
+        engine = create_engine(parsed, pool_pre_ping=True, connect_args=answers)
     except ModuleNotFoundError as error:
         raise InputError(
             f"a ledger in PostgreSQL needs the driver psycopg, which is missing ({error}); "
             "install it with: pip install 'haltsweep[postgres]'"
         ) from error
+    event.listen(engine, "connect", _set_limits)
+    return engine
 
 
 def ask(url: str) -> None:
@@ -87,9 +117,16 @@ def database_file(url: URL) -> Path:
     """The file of a SQLite URL. Raises InputError if there is none."""
     if not url.database or url.database == ":memory:":
         raise InputError(
-            f"a ledger must be kept in a file, got {str(url)!r}; use sqlite:////absolute/path/ledger.db"
+            f"a ledger must be kept in a file, got {redact_url(str(url))!r}; use sqlite:////absolute/path/ledger.db"
         )
-    return Path(url.database).resolve()
+    file = Path(url.database)
+    try:
+        return file.resolve()
+    except RuntimeError as error:  # of Python before 3.13
+        raise StoreError(
+            f"the ledger must be a file, and {str(file)!r} is a symbolic link to itself; restore the "
+            "file from a backup"
+        ) from error
 
 
 def refuse_network_file_system(file: Path, mounts: Path = MOUNTS) -> None:
@@ -103,16 +140,37 @@ def refuse_network_file_system(file: Path, mounts: Path = MOUNTS) -> None:
 
 
 @contextmanager
-def transaction(engine: Engine, *, write: bool) -> Iterator[Connection]:
+def begin(engine: Engine, *, write: bool) -> Iterator[Connection]:
     """One transaction, committed on leaving; a write holds SQLite's one writer lock from its start.
 
-    Raises StoreError with what to do when the database fails.
+    All that is read in one that does not write is of one moment. Raises StoreError for text that is damaged.
     """
+    options: dict[str, Any] = {_WRITE: write}
+    if engine.dialect.name == "postgresql":
+        options["isolation_level"] = "READ COMMITTED" if write else "REPEATABLE READ"
     try:
-        with engine.connect().execution_options(**{_WRITE: write}) as connection, connection.begin():
+        with engine.connect().execution_options(**options) as connection, connection.begin():
+            yield connection
+    except UnicodeDecodeError as error:  # SQLite quotes what is damaged, and Python cannot read that
+        place = engine.url.render_as_string(hide_password=True)
+        raise StoreError(f"the ledger at {place} holds text that is none: {error}; {DAMAGED}") from error
+
+
+@contextmanager
+def transaction(engine: Engine, *, write: bool) -> Iterator[Connection]:
+    """As `begin`, but raises StoreError with what to do when the database fails."""
+    try:
+        with begin(engine, write=write) as connection:
             yield connection
     except DBAPIError as error:
         raise explain(error, engine.url) from error
+
+
+def store_time(connection: Connection) -> float:
+    """Unix time in seconds by the clock that leases go by: the server's, or of a file this machine's."""
+    if connection.dialect.name == "postgresql":
+        return float(connection.scalar(select(func.extract("epoch", func.clock_timestamp()))) or 0)
+    return time.time()
 
 
 def relax(engine: Engine) -> None:
@@ -121,28 +179,55 @@ def relax(engine: Engine) -> None:
     engine.dispose()
 
 
-def explain(error: DBAPIError, url: URL) -> StoreError:
-    """The same fault in words, with what to do."""
-    cause = str(error.orig)
-    remedy = next((remedy for sign, remedy in _REMEDIES if sign in cause), _OTHER)
-    return StoreError(
-        f"the ledger at {url.render_as_string(hide_password=True)} failed: {cause.strip()}; {remedy}"
-    )
+def explain(error: DBAPIError, url: URL, since: float | None = None) -> StoreError:
+    """The same fault in words, with what to do; `since`: Unix time in seconds of the first of its kind."""
+    cause = " ".join(str(error.orig).split())
+    away = f" (since {time.strftime('%H:%M:%S', time.localtime(since))})" if since is not None else ""
+    if any(sign in cause for sign in _UNCLEAR) and (told := _refusal(url)) is not None:
+        cause, remedy = f"{cause} ({told})", f"{disk.remedy(told)}, then `haltsweep resume`"
+    else:
+        remedy = next((remedy for sign, remedy in _REMEDIES if sign in cause), _OTHER)
+    return StoreError(f"the ledger at {redact_url(str(url))} failed{away}: {cause}; {remedy}")
+
+
+def _refusal(url: URL) -> OSError | None:
+    """What the disk under a SQLite file says itself."""
+    if url.get_backend_name() != "sqlite":
+        return None
+    folder = database_file(url).parent
+    return disk.refusal(folder) if folder.is_dir() else None
 
 
 def _parse(url: str) -> URL:
+    if needs_encoding(url):
+        raise InputError(
+            "user and password in --storage must be percent-encoded (@ as %40, / as %2F, a space as %20), "
+            f"got {redact_url(url)!r}; encode them"
+        )
     try:
         parsed = make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):  # ValueError: a port that is no number
         parsed = None
     name = parsed.get_backend_name() if parsed is not None else ""
     if parsed is not None and name in ("postgresql", "postgres"):
         return parsed.set(drivername="postgresql+psycopg")
     if parsed is None or name != "sqlite":
         raise InputError(
-            f"a ledger must be at sqlite:///FILE or postgresql+psycopg://USER@HOST/DATABASE, got {url!r}"
+            "a ledger must be at sqlite:///FILE or postgresql+psycopg://USER@HOST/DATABASE, got "
+            f"{redact_url(url)!r}"
         )
-    return parsed
+    if parsed.query:
+        raise InputError(
+            f"a ledger in a file takes no parameters, got {redact_url(url)!r}; leave out what follows the ?"
+        )
+    return parsed.set(drivername="sqlite")
+
+
+def _set_limits(connection: Any, _: object) -> None:
+    # What a lost client began holds the lock on its sweep until the server finds out, hours later by default.
+    connection.execute(f"SET idle_in_transaction_session_timeout = {ABANDONED_MS}")
+    connection.execute(f"SET lock_timeout = {LOCKED_MS}")
+    connection.commit()
 
 
 def _set_pragmas(connection: Any, _: object) -> None:

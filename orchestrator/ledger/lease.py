@@ -61,6 +61,11 @@ class Lease:
     expires_at: float
     """Unix seconds, by the clock of the store."""
 
+    def stands(self, now: float) -> bool:
+        """Whether the holder lives, or, on another machine, may live; `now` by the clock of the store."""
+        lives = self.holder.lives()
+        return self.expires_at > now if lives is None else lives
+
 
 class LeaseHeld(InputError):
     """Somebody else runs the sweep."""
@@ -68,9 +73,10 @@ class LeaseHeld(InputError):
     def __init__(self, lease: Lease, left_s: float) -> None:
         holder = lease.holder
         remedy = (
-            f"stop it there (kill {holder.pid}) and try again"
+            f"stop it (`haltsweep stop {lease.sweep}`, or kill {holder.pid}) and try again"
             if holder.lives()
-            else f"stop it, or if that machine is gone wait {max(left_s, 0):.0f} s and try again"
+            else f"stop it (`haltsweep stop {lease.sweep}`), or if that machine is gone wait "
+            f"{max(left_s, 0):.0f} s and try again"
         )
         super().__init__(
             f"sweep {lease.sweep!r} must have one holder at a time, and process {holder.pid} on host "

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orchestrator.ledger.events import Event, EventKind
+from orchestrator.storable import storable_value
 from orchestrator.trials import OutcomeKind
 
 _KINDS = {kind.value: kind for kind in EventKind}
@@ -20,7 +21,7 @@ def to_row(event: Event) -> dict[str, Any]:
     )
     row: dict[str, Any] = {
         "kind": event.kind.value,
-        "at": event.at,
+        "at": float(event.at),
         "trial_id": event.trial_id,
         "step": None,
         "seconds": None,
@@ -28,17 +29,17 @@ def to_row(event: Event) -> dict[str, Any]:
     }
     payload: Any = event.payload
     if event.kind is EventKind.MEASURED:
-        row |= {"step": payload["step"], "seconds": payload["seconds"]}
+        row |= {"step": int(payload["step"]), "seconds": float(payload["seconds"])}
         payload = payload["metrics"]
         _refuse_infinite(event.trial_id, row["step"], payload)
     elif event.kind is EventKind.ENDED and OutcomeKind(payload["kind"]).final:
         row["outcome"] = payload["kind"]
-    return row | {"payload": _dumps(payload)}
+    return row | {"payload": _dumps(storable_value(payload))}
 
 
 def from_row(row: Sequence[Any]) -> Event:
-    """The event of (seq, kind, at, trial_id, step, seconds, payload)."""
-    seq, name, at, trial_id, step, seconds, text = row
+    """The event of a row (values of `chain.CHAINED` and the digest) that is as it was written."""
+    seq, name, at, trial_id, step, seconds, _, text, _ = row
     payload = json.loads(text)
     if step is not None:
         payload = {"step": step, "seconds": seconds, "metrics": payload}

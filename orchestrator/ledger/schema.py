@@ -17,8 +17,9 @@ from sqlalchemy import (
 )
 
 from orchestrator.errors import StoreError
+from orchestrator.ledger.engine import DAMAGED
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 CREATION_LOCK = 0x6861_6C74
 """Key of the PostgreSQL advisory lock under which tables are made."""
 
@@ -38,8 +39,10 @@ sweeps = Table(
     Column("token", BigInteger, nullable=False, default=0),
     Column("holder", Text),
     Column("expires_at", Double, nullable=False, default=0.0),
+    Column("head", Text, nullable=False, server_default=""),
+    Column("seal", Text, nullable=False, server_default=""),
 )
-"""One row a sweep: an id unlike any other, its lease, and the position of its newest event."""
+"""One row a sweep: an id unlike any other, its lease, position and digest of its newest event, its seal."""
 
 events = Table(
     "haltsweep_events",
@@ -53,8 +56,12 @@ events = Table(
     Column("seconds", Double),
     Column("outcome", Text),
     Column("payload", Text, nullable=False),
+    Column("digest", Text, nullable=False, server_default=""),
 )
-"""One row an event. `step` and `seconds` are set for measurements only, `outcome` for final endings only."""
+"""One row an event. `step` and `seconds` are set for measurements only, `outcome` for final endings only.
+
+The digest chains it to the one before: see `chain.py`.
+"""
 
 ONE_A_STEP = events.c.step.is_not(None)
 ONE_END = events.c.outcome.is_not(None)
@@ -88,15 +95,27 @@ def create(connection: Connection) -> None:
 
 
 def verify(connection: Connection, where: str) -> None:
-    """Raises StoreError if there is no ledger at `where`, or one of a newer haltsweep."""
+    """Raises StoreError if there is no ledger of this version at `where`."""
+    if (found := version(connection, where)) < SCHEMA_VERSION:
+        raise StoreError(
+            f"the ledger at {where} has schema version={found}, written by an earlier haltsweep, and this "
+            f"one reads {SCHEMA_VERSION}; `haltsweep status NAME` upgrades it"
+        )
+
+
+def version(connection: Connection, where: str) -> int:
+    """The version of the ledger at `where`. Raises StoreError if there is none, or an unreadable one."""
     if not inspect(connection).has_table(versions.name):
         raise StoreError(
             f"{where} must hold a ledger of haltsweep, but has no table {versions.name!r}; "
             "check the path or URL"
         )
-    version = connection.execute(select(versions.c.version)).scalar_one()
-    if version > SCHEMA_VERSION:
+    found = connection.scalars(select(versions.c.version)).all()
+    if len(found) != 1 or not isinstance(found[0], int) or found[0] < 1:
+        raise StoreError(f"the ledger at {where} must have one schema version, got {found}; {DAMAGED}")
+    if found[0] > SCHEMA_VERSION:
         raise StoreError(
-            f"the ledger at {where} has schema {version=}, written by a newer haltsweep, and this one "
-            f"reads up to {SCHEMA_VERSION}; upgrade with `pip install --upgrade haltsweep`"
+            f"the ledger at {where} has schema version={found[0]}, written by a newer haltsweep, and this "
+            f"one reads up to {SCHEMA_VERSION}; upgrade with `pip install --upgrade haltsweep`"
         )
+    return int(found[0])

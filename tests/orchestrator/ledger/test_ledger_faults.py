@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from orchestrator.errors import StoreError
 from orchestrator.ledger import events as log
 from orchestrator.ledger.engine import connect, explain
 from orchestrator.ledger.events import Event
+from orchestrator.ledger.outage import Outage
 from orchestrator.ledger.store import Ledger
 from tests.support.histories import DEAD, history, measurement
 from tests.support.plans import make_plan
@@ -113,7 +115,7 @@ def test_a_full_disk_keeps_what_was_acknowledged(ledger: Ledger) -> None:
     def limit(connection: object, *_: object) -> None:
         connection.execute("PRAGMA max_page_count = 40")  # type: ignore[attr-defined]
 
-    sqlalchemy_event.listen(ledger._engine, "checkout", limit)
+    sqlalchemy_event.listen(ledger._database.engine, "checkout", limit)
     written = 0
 
     def fill() -> None:
@@ -122,12 +124,15 @@ def test_a_full_disk_keeps_what_was_acknowledged(ledger: Ledger) -> None:
             ledger.append([log.measured(1.0, "a", measurement(written + 1))], lease)
             written += 1
 
-    with pytest.raises(StoreError, match=r"disk is full; free some space, then `haltsweep resume`"):
+    with pytest.raises(
+        StoreError,
+        match=r"disk is full; the disk is full: free some space, .*, then `haltsweep resume`",
+    ):
         fill()
     assert written > 10
     assert len(list(ledger.events())) == written
-    sqlalchemy_event.remove(ledger._engine, "checkout", limit)
-    ledger._engine.dispose()
+    sqlalchemy_event.remove(ledger._database.engine, "checkout", limit)
+    ledger._database.engine.dispose()
     ledger.append([log.measured(1.0, "a", measurement(written + 1))], lease)
     assert len(list(ledger.events())) == written + 1
 
@@ -171,7 +176,7 @@ def read_only(ledger: Ledger) -> Ledger:
     def forbid(connection: object, *_: object) -> None:
         connection.execute("PRAGMA query_only = ON")  # type: ignore[attr-defined]
 
-    sqlalchemy_event.listen(ledger._engine, "checkout", forbid)
+    sqlalchemy_event.listen(ledger._database.engine, "checkout", forbid)
     return ledger
 
 
@@ -210,6 +215,30 @@ def test_a_database_locked_for_long_says_what_to_do(
         pytest.raises(StoreError, match=r"locked; another process has been writing to it for long"),
     ):
         late.claim(DEAD)
+    blocker.dispose()
+
+
+def test_a_database_locked_for_longer_is_waited_for(
+    ledger: Ledger, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrator.ledger.engine.BUSY_TIMEOUT_MS", 50)
+    lease = ledger.claim(DEAD)
+    blocker = connect(url)
+    connection = blocker.connect().execution_options(haltsweep_write=True)
+    held = connection.begin()
+    told: list[Outage | None] = []
+    with Ledger.open(url, "sweep", patience_s=60.0, on_outage=told.append) as waiting:
+        waiter = threading.Thread(target=waiting.append, args=([log.closed(1.0, "done")], lease))
+        waiter.start()
+        while not told:
+            time.sleep(0.05)
+        assert told[0] is not None
+        assert "locked" in told[0].cause
+        held.rollback()
+        connection.close()
+        waiter.join(60)
+        assert [event.kind for event in waiting.events()] == [log.EventKind.CLOSED]
+        assert told[1:] == [None]
     blocker.dispose()
 
 

@@ -1,0 +1,49 @@
+"""Takes a sweep out of a database that holds others too."""
+
+from sqlalchemy import delete, func, inspect, select
+
+from orchestrator.ledger.engine import connect, database_file, store_time, transaction
+from orchestrator.ledger.lease import Holder, LeaseHeld
+from orchestrator.ledger.schema import events, sweeps
+from orchestrator.ledger.stops import stops
+from orchestrator.ledger.store import lease_of
+
+
+def delete_sweep(url: str, sweep: str, uid: str) -> int:
+    """Delete the sweep called `sweep` with this `uid`, whole or not at all; how many events that were.
+
+    Nothing is done where it is gone, or where its name now belongs to another one. Raises LeaseHeld while
+    another process holds it, StoreError if the database fails.
+    """
+    engine = connect(url)
+    try:
+        if engine.dialect.name == "sqlite" and not database_file(engine.url).exists():
+            return 0
+        with transaction(engine, write=True) as connection:
+            if not inspect(connection).has_table(sweeps.name):
+                return 0
+            query = select(sweeps).where(sweeps.c.name == sweep, sweeps.c.uid == uid).with_for_update()
+            row = connection.execute(query).one_or_none()
+            if row is None:
+                return 0
+            lease, now = lease_of(dict(row._mapping)), store_time(connection)
+            if lease is not None and lease.stands(now) and not lease.holder.same_process(Holder.current()):
+                raise LeaseHeld(lease, lease.expires_at - now)
+            if inspect(connection).has_table(stops.name):
+                connection.execute(delete(stops).where(stops.c.sweep_id == row.id))
+            deleted = connection.execute(delete(events).where(events.c.sweep_id == row.id)).rowcount
+            connection.execute(delete(sweeps).where(sweeps.c.id == row.id))
+            return deleted
+    finally:
+        engine.dispose()
+
+
+def num_events(url: str, sweep: str) -> int:
+    """How many events the ledger at `url` holds of the sweep. Raises StoreError."""
+    engine = connect(url)
+    try:
+        with transaction(engine, write=False) as connection:
+            query = select(func.count()).select_from(events).join(sweeps, sweeps.c.id == events.c.sweep_id)
+            return int(connection.scalar(query.where(sweeps.c.name == sweep)) or 0)
+    finally:
+        engine.dispose()

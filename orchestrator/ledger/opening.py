@@ -1,0 +1,93 @@
+"""Finds the row of a sweep in a ledger, or makes it; upgrades what an earlier haltsweep has written."""
+
+import time
+import uuid
+
+from sqlalchemy import Connection, func, insert, select, update
+
+from orchestrator.errors import StoreError
+from orchestrator.ledger import chain, schema
+from orchestrator.ledger.database import Database
+from orchestrator.ledger.engine import DAMAGED, database_file
+from orchestrator.ledger.schema import events, sweeps
+from orchestrator.ledger.upgrade import upgrade
+
+
+def create(database: Database, sweep: str) -> int:
+    """Id of the sweep, whose row and whose tables are made if they are missing."""
+    where = _place(database)
+
+    def make(connection: Connection) -> int:
+        schema.create(connection)
+        _bring_up_to_date(connection, where)
+        known = _known(connection, sweep, where)
+        return known if known is not None else _make(connection, sweep)
+
+    return database.run(make, write=True)
+
+
+def find(database: Database, sweep: str) -> int:
+    """Id of the sweep. Raises StoreError if it is not there."""
+    where = _place(database)
+    if database.engine.dialect.name == "sqlite" and not database_file(database.engine.url).exists():
+        raise StoreError(
+            f"no ledger at {str(database_file(database.engine.url))!r}; check the path, or launch the sweep "
+            "first"
+        )
+    if (
+        database.run(lambda connection: schema.version(connection, where), write=False)
+        != schema.SCHEMA_VERSION
+    ):
+        database.run(lambda connection: _bring_up_to_date(connection, where), write=True)
+
+    def look(connection: Connection) -> int:
+        known = _known(connection, sweep, where)
+        if known is None:
+            names = sorted(map(str, connection.scalars(select(sweeps.c.name))))
+            raise StoreError(
+                f"no sweep {sweep!r} in the ledger at {where}; it holds: {', '.join(names) or 'none'}"
+            )
+        return known
+
+    return database.run(look, write=False)
+
+
+def _place(database: Database) -> str:
+    return database.engine.url.render_as_string(hide_password=True)
+
+
+def _bring_up_to_date(connection: Connection, where: str) -> None:
+    if schema.version(connection, where) < schema.SCHEMA_VERSION:
+        upgrade(connection, time.time())
+
+
+def _make(connection: Connection, sweep: str) -> int:
+    values = {"name": sweep, "uid": uuid.uuid4().hex, "last_seq": 0, "token": 0, "expires_at": 0.0}
+    values["head"] = chain.first(str(values["uid"]))
+    made = connection.scalar(insert(sweeps).values(**values).returning(sweeps.c.id))
+    assert made is not None, "the row just inserted has an id"
+    seal = chain.seal(values | {"id": made, "holder": None})
+    connection.execute(update(sweeps).where(sweeps.c.id == made).values(seal=seal))
+    return int(made)
+
+
+def _known(connection: Connection, sweep: str, where: str) -> int | None:
+    """Id of the sweep. One whose row is lost or changed is not taken for a new one."""
+    known = connection.scalar(select(sweeps.c.id).where(sweeps.c.name == sweep))
+    if isinstance(known, int):
+        return known
+    for row in connection.execute(select(sweeps)).mappings():
+        if not chain.sealed(dict(row)) or row["name"] == sweep:
+            raise StoreError(
+                f"the ledger at {where} must hold its sweeps as they were written, and the row of "
+                f"{row['name']!r} was changed; {DAMAGED}"
+            )
+    if connection.dialect.name != "sqlite":  # elsewhere foreign keys are kept, and there may be many events
+        return None
+    orphan = connection.scalar(select(func.count()).where(events.c.sweep_id.not_in(select(sweeps.c.id))))
+    if orphan:
+        raise StoreError(
+            f"the ledger at {where} must name the sweep of every event, and {orphan} events belong to a "
+            f"sweep whose row is missing; {DAMAGED}"
+        )
+    return None

@@ -1,0 +1,136 @@
+"""How far the sweeps of a database are, without reading their events one by one."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Engine, func, inspect, select
+
+from orchestrator.errors import StoreError
+from orchestrator.ledger import chain, schema
+from orchestrator.ledger.engine import DAMAGED, connect, database_file, store_time, transaction
+from orchestrator.ledger.events import EventKind
+from orchestrator.ledger.schema import events, sweeps
+from orchestrator.ledger.store import LEASE_S, lease_of
+from orchestrator.trials import OutcomeKind
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """One sweep of a database."""
+
+    name: str
+    uid: str
+    held: bool
+    """Whether its holder lives, or, on another machine, may live."""
+    holder: str
+    """Process and host; empty if nobody holds it."""
+    ended: Mapping[OutcomeKind, int]
+    """Trials that have ended for good, by outcome."""
+    heard_at: float | None
+    """Unix time in seconds of the newest event or heartbeat; None if nothing ever happened."""
+    done: bool
+    """Whether the last session closed it as done: no trial was left."""
+
+    @property
+    def num_ended(self) -> int:
+        """Trials that have ended for good."""
+        return sum(self.ended.values())
+
+    @property
+    def num_failed(self) -> int:
+        """Those of them that count as failures."""
+        return sum(count for kind, count in self.ended.items() if kind.failed)
+
+
+def summaries(url: str, name: str | None = None) -> list[Summary]:
+    """Every sweep of the database at `url`, or the one called `name`, in the order of their names.
+
+    Raises InputError for a place that cannot hold a ledger, StoreError if it cannot be read. Makes nothing.
+    """
+    engine = connect(url)
+    try:
+        _refuse_absent(engine)
+        with transaction(engine, write=False) as connection:
+            schema.verify(connection, engine.url.render_as_string(hide_password=True))
+            return _read(connection, name)
+    finally:
+        engine.dispose()
+
+
+def holds(url: str, name: str) -> bool:
+    """Whether the database at `url` has a sweep called `name`. Raises as `summaries`; makes nothing."""
+    engine = connect(url)
+    try:
+        if engine.dialect.name == "sqlite" and not database_file(engine.url).is_file():
+            return False
+        with transaction(engine, write=False) as connection:
+            known = select(sweeps.c.id).where(sweeps.c.name == name)
+            return inspect(connection).has_table(sweeps.name) and connection.scalar(known) is not None
+    finally:
+        engine.dispose()
+
+
+def _refuse_absent(engine: Engine) -> None:
+    if engine.dialect.name == "sqlite" and not database_file(engine.url).is_file():
+        raise StoreError(f"the ledger {str(database_file(engine.url))!r} must be there, and is not")
+
+
+def _read(connection: Connection, name: str | None) -> list[Summary]:
+    query = select(sweeps).order_by(sweeps.c.name)
+    rows = connection.execute(query if name is None else query.where(sweeps.c.name == name)).all()
+    if name is not None and not rows:
+        raise StoreError(f"the ledger must hold the sweep {name!r}, and does not")
+    ids, now = [row.id for row in rows], store_time(connection)
+    ended, newest = _outcomes(connection, ids), _newest(connection, ids)
+    found = []
+    for row in rows:
+        _refuse_changed(dict(row._mapping))
+        lease = lease_of(dict(row._mapping))
+        held = lease is not None and lease.stands(now)
+        beats = [lease.expires_at - LEASE_S] if lease is not None else []
+        last = newest.get(row.id)
+        happened = [last.at] if last is not None else []
+        found.append(
+            Summary(
+                name=row.name,
+                uid=row.uid,
+                held=held,
+                holder=f"process {lease.holder.pid} on {lease.holder.host}" if lease and held else "",
+                ended=ended.get(row.id, {}),
+                heard_at=max([*beats, *happened], default=None),
+                done=last is not None and last.kind == EventKind.CLOSED and '"done"' in last.payload,
+            )
+        )
+    return found
+
+
+def _refuse_changed(row: Mapping[str, Any]) -> None:
+    if not chain.sealed(row):
+        raise StoreError(f"the row of sweep {row['name']!r} is not as it was written; {DAMAGED}")
+
+
+def _outcomes(connection: Connection, ids: Sequence[int]) -> dict[int, dict[OutcomeKind, int]]:
+    query = (
+        select(events.c.sweep_id, events.c.outcome, func.count())
+        .where(events.c.sweep_id.in_(ids), events.c.outcome.is_not(None))
+        .group_by(events.c.sweep_id, events.c.outcome)
+    )
+    found: dict[int, dict[OutcomeKind, int]] = {}
+    for sweep_id, outcome, count in connection.execute(query):
+        found.setdefault(sweep_id, {})[OutcomeKind(outcome)] = count
+    return found
+
+
+def _newest(connection: Connection, ids: Sequence[int]) -> dict[int, Any]:
+    """The last event of each."""
+    last = (
+        select(events.c.sweep_id, func.max(events.c.seq).label("seq"))
+        .where(events.c.sweep_id.in_(ids))
+        .group_by(events.c.sweep_id)
+        .subquery()
+    )
+    query = select(events.c.sweep_id, events.c.at, events.c.kind, events.c.payload).join(
+        last, (events.c.sweep_id == last.c.sweep_id) & (events.c.seq == last.c.seq)
+    )
+    return {row.sweep_id: row for row in connection.execute(query)}

@@ -1,0 +1,68 @@
+"""From schema 1, whose rows had no digests, to 2: in one transaction, which happens or does not."""
+
+import json
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, select, text, update
+
+from orchestrator.errors import StoreError
+from orchestrator.ledger import chain
+from orchestrator.ledger.lease import Holder
+from orchestrator.ledger.schema import SCHEMA_VERSION, events, sweeps, versions
+
+ROWS = 5000
+"""Events chained at once: bounds the memory."""
+_COLUMNS = [("haltsweep_events", "digest"), ("haltsweep_sweeps", "head"), ("haltsweep_sweeps", "seal")]
+
+
+def upgrade(connection: Connection, now: float) -> None:
+    """Chain what was written so far, inside the caller's write transaction.
+
+    Raises StoreError while a process of the version before may be writing.
+    """
+    for table, column in _COLUMNS:
+        connection.execute(text(f"ALTER TABLE {table} ADD COLUMN {column} TEXT NOT NULL DEFAULT ''"))
+    for row in connection.execute(select(sweeps)).mappings().all():
+        _refuse_held(row["name"], row["holder"], row["expires_at"], now)
+        head, last = _chain(connection, row["id"], chain.first(row["uid"]))
+        changed = {"head": head, "last_seq": last}
+        seal = chain.seal(dict(row) | changed)
+        connection.execute(update(sweeps).where(sweeps.c.id == row["id"]).values(**changed, seal=seal))
+    connection.execute(update(versions).values(version=SCHEMA_VERSION))
+
+
+def _refuse_held(sweep: str, holder: str | None, expires_at: float, now: float) -> None:
+    if holder is None:
+        return
+    lives = Holder(**json.loads(holder)).lives()
+    if lives or (lives is None and expires_at > now):
+        raise StoreError(
+            f"a ledger is upgraded while nobody writes to it, and an earlier haltsweep is running {sweep!r}; "
+            "let it finish or stop it, then try again"
+        )
+
+
+def _chain(connection: Connection, sweep_id: int, head: str) -> tuple[str, int]:
+    """Digest and position of the newest event. Positions could be missing before; they are closed up."""
+    mine = events.c.sweep_id == sweep_id
+    columns = [events.c[name] for name in chain.CHAINED]
+    set_digest = (
+        update(events)
+        .where(mine, events.c.seq == bindparam("of"))
+        .values(seq=bindparam("at_last"), digest=bindparam("new"))
+        .execution_options(synchronize_session=False)
+    )
+    after = last = 0
+    while True:
+        query = select(*columns).where(mine, events.c.seq > after).order_by(events.c.seq).limit(ROWS)
+        rows = connection.execute(query).all()
+        new: list[dict[str, Any]] = []
+        for row in rows:
+            last += 1
+            head = chain.link(head, [last, *row[1:]])
+            new.append({"of": row.seq, "at_last": last, "new": head})
+        if new:
+            connection.execute(set_digest, new)
+        if len(rows) < ROWS:
+            return head, last
+        after = rows[-1].seq

@@ -1,0 +1,289 @@
+"""What a disk, a hand or another program did to a ledger is named, and never taken for what happened."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from orchestrator.errors import StoreError
+from orchestrator.ledger import events as log
+from orchestrator.ledger.engine import connect, transaction
+from orchestrator.ledger.events import Event, EventKind
+from orchestrator.ledger.lease import Holder, Lease
+from orchestrator.ledger.schema import SCHEMA_VERSION
+from orchestrator.ledger.store import Ledger
+from tests.support import ledger_flips as flips
+from tests.support.histories import DEAD, history
+from tests.support.plans import make_plan
+from tests.support.postgres import postgres_url
+
+SWEEP = "sweep"
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def any_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'ledger.db'}"
+    else:
+        with postgres_url(request) as url:
+            yield url
+
+
+@pytest.fixture
+def written(any_url: str) -> list[Event]:
+    """A ledger of a whole sweep, left by its holder."""
+    with Ledger.open(any_url, SWEEP, create=True) as ledger:
+        lease = ledger.claim(DEAD)
+        for event in history(make_plan(3), seed=1):
+            ledger.append([event], lease)
+        ledger.release(lease)
+        return list(ledger.events())
+
+
+def execute(url: str, *statements: str) -> None:
+    engine = connect(url)
+    try:
+        with transaction(engine, write=True) as connection:
+            for statement in statements:
+                connection.execute(text(statement))
+    finally:
+        engine.dispose()
+
+
+def refused(url: str, match: str) -> list[str]:
+    """Reading it says so; all the faults that are found."""
+    with Ledger.open(url, SWEEP) as ledger:
+        with pytest.raises(StoreError, match=match) as caught:
+            list(ledger.events())
+        assert "it is damaged: keep a copy, then restore it from a backup" in str(caught.value)
+        return list(map(str, ledger.verify()))
+
+
+def test_a_sound_ledger_has_no_faults(any_url: str, written: list[Event]) -> None:
+    with Ledger.open(any_url, SWEEP) as ledger:
+        assert ledger.verify() == []
+        assert [event.seq for event in written] == list(range(1, len(written) + 1))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "kind = 'closed'",
+        "at = at + 0.001",
+        "trial_id = 'somebody'",
+        "payload = payload || ' '",
+        "seconds = 1.5",
+        "digest = 'abc'",
+    ],
+)
+def test_a_changed_row_is_named(any_url: str, written: list[Event], change: str) -> None:
+    execute(any_url, f"UPDATE haltsweep_events SET {change} WHERE seq = 5")
+    faults = refused(any_url, r"event 5 \(.*\) is not as it was written")
+    assert 1 <= len(faults) <= 2, "what follows it is sound, but for its own link"
+    assert "event 5 (" in faults[0]
+
+
+def test_a_changed_row_is_named_with_its_kind_and_trial(any_url: str, written: list[Event]) -> None:
+    event = written[6]
+    execute(any_url, "UPDATE haltsweep_events SET at = 1.0 WHERE seq = 7")
+    refused(any_url, rf"event 7 \({event.kind.value}, trial {event.trial_id}\) is not as it was written")
+
+
+def test_a_changed_outcome_is_named(any_url: str, written: list[Event]) -> None:
+    first = next(event.seq for event in written if event.kind is EventKind.ENDED)
+    execute(any_url, f"UPDATE haltsweep_events SET outcome = 'crashed' WHERE seq = {first}")
+    refused(any_url, rf"event {first} \(ended, trial .*\) is not as it was written")
+
+
+def test_a_missing_row_is_named(any_url: str, written: list[Event]) -> None:
+    execute(any_url, "DELETE FROM haltsweep_events WHERE seq IN (5, 6)")
+    (fault,) = refused(
+        any_url, r"event 7 \(.*\) does not follow event 4: what was written between them is missing"
+    )
+    assert "does not follow event 4" in fault
+
+
+def test_rows_in_another_order_are_named(any_url: str, written: list[Event]) -> None:
+    execute(
+        any_url,
+        "UPDATE haltsweep_events SET seq = 1000 WHERE seq = 5",
+        "UPDATE haltsweep_events SET seq = 5 WHERE seq = 6",
+        "UPDATE haltsweep_events SET seq = 6 WHERE seq = 1000",
+    )
+    faults = refused(any_url, r"event 5 \(.*\) is not as it was written, or was not written here")
+    assert "event 6 (" in faults[1]
+
+
+def test_a_row_put_in_is_named(any_url: str, written: list[Event]) -> None:
+    columns = "sweep_id, kind, at, payload, digest"
+    execute(
+        any_url,
+        f"INSERT INTO haltsweep_events ({columns}, seq) "
+        f"SELECT {columns}, {len(written) + 1} FROM haltsweep_events WHERE seq = 1",
+    )
+    faults = refused(any_url, rf"event {len(written) + 1} \(opened\) is not as it was written")
+    assert f"the sweep's row says that event {len(written)} is" in faults[-1]
+
+
+def test_a_missing_end_is_named(any_url: str, written: list[Event]) -> None:
+    last = len(written)
+    execute(any_url, f"DELETE FROM haltsweep_events WHERE seq > {last - 3}")
+    (fault,) = refused(any_url, f"events {last - 2} to {last} must be at the end, and are missing")
+    assert "must be at the end" in fault
+
+
+def test_a_log_without_any_row_is_named(any_url: str, written: list[Event]) -> None:
+    execute(any_url, "DELETE FROM haltsweep_events")
+    refused(any_url, f"events 1 to {len(written)} must be at the end, and are missing")
+
+
+def test_a_projection_that_goes_on_finds_what_is_wrong_behind_it(any_url: str, written: list[Event]) -> None:
+    execute(any_url, "UPDATE haltsweep_events SET at = 1.0 WHERE seq = 9")
+    with Ledger.open(any_url, SWEEP) as ledger:
+        with pytest.raises(StoreError, match=r"event 9 \("):
+            list(ledger.events(after=8))
+        assert len(list(ledger.events(after=9))) == len(written) - 9
+
+
+@pytest.mark.parametrize(
+    "change", ["last_seq = 3", "token = token + 1", "expires_at = 9e9", "uid = 'x'", "holder = 'x'"]
+)
+def test_a_changed_row_of_the_sweep_is_named(any_url: str, written: list[Event], change: str) -> None:
+    execute(any_url, f"UPDATE haltsweep_sweeps SET {change}")
+    faults = refused(any_url, "the row of sweep 'sweep' is not as it was written")
+    assert len(faults) == 1
+    with (
+        Ledger.open(any_url, SWEEP) as ledger,
+        pytest.raises(StoreError, match="the row of sweep 'sweep' is not"),
+    ):
+        ledger.claim(Holder.current())
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_a_sweep_that_lost_its_name_is_not_begun_again(
+    any_url: str, written: list[Event], create: bool
+) -> None:
+    execute(any_url, "UPDATE haltsweep_sweeps SET name = 'sweeq'")
+    with pytest.raises(StoreError, match="as they were written, and the row of 'sweeq' was changed"):
+        Ledger.open(any_url, SWEEP, create=create)
+
+
+def test_a_sweep_that_lost_its_row_is_not_begun_again(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    with Ledger.open(url, SWEEP, create=True) as ledger:
+        ledger.append([log.closed(1.0, "done")], ledger.claim(DEAD))
+    with closing(sqlite3.connect(tmp_path / "ledger.db")) as database:
+        database.execute("DELETE FROM haltsweep_sweeps")
+        database.commit()
+    with pytest.raises(StoreError, match="and 1 events belong to a sweep whose row is missing"):
+        Ledger.open(url, SWEEP, create=True)
+
+
+def test_a_lost_schema_version_is_told(any_url: str, written: list[Event]) -> None:
+    execute(any_url, "DELETE FROM haltsweep_schema")
+    with pytest.raises(StoreError, match=r"must have one schema version, got \[\]; it is damaged"):
+        Ledger.open(any_url, SWEEP)
+
+
+def test_an_index_that_does_not_fit_its_table_is_found(tmp_path: Path) -> None:
+    file = tmp_path / "ledger.db"
+    flips.make(file)
+    data = file.read_bytes()
+    trial = flips.PLAN.trials[0].trial_id.encode()
+    with Ledger.open(f"sqlite:///{file}", flips.PLAN.name) as ledger:
+        assert ledger.verify() == []
+    found = []
+    at = data.find(trial)
+    while at >= 0:
+        changed = bytearray(data)
+        changed[at] ^= 1
+        file.write_bytes(changed)
+        with Ledger.open(f"sqlite:///{file}", flips.PLAN.name) as ledger:
+            found.append([str(fault) for fault in ledger.verify()])
+        at = data.find(trial, at + 1)
+    assert all(found), "wherever it stands, in a row or in an index, it is found"
+    assert any("index" in fault for faults in found for fault in faults)
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, object, Lease]:
+    file = tmp_path_factory.mktemp("flips") / "sound.db"
+    lease = flips.make(file)
+    return file, flips.content(file), lease
+
+
+@pytest.mark.parametrize("seed", [*range(30), 314, 324, 638, 754])
+def test_a_flipped_bit_is_harmless_or_refused(
+    sound: tuple[Path, object, Lease], tmp_path: Path, seed: int
+) -> None:
+    """More of them: `python -m tests.support.ledger_flips --seeds 1000`."""
+    file, expected, lease = sound
+    copy = tmp_path / "ledger.db"
+    where = flips.flip(file, copy, seed)
+    assert flips.judge(copy, expected, lease) in {"harmless", "refused"}, where
+
+
+def to_version_1(url: str) -> None:
+    execute(
+        url,
+        "ALTER TABLE haltsweep_events DROP COLUMN digest",
+        "ALTER TABLE haltsweep_sweeps DROP COLUMN head",
+        "ALTER TABLE haltsweep_sweeps DROP COLUMN seal",
+        "UPDATE haltsweep_schema SET version = 1",
+    )
+
+
+class TestUpgrade:
+    """A ledger of schema 1, which knew no digests."""
+
+    @pytest.mark.parametrize("create", [True, False])
+    def test_it_is_chained_when_it_is_opened(self, any_url: str, written: list[Event], create: bool) -> None:
+        execute(any_url, "DELETE FROM haltsweep_events WHERE seq = 4")  # numbers could be missing then
+        to_version_1(any_url)
+        with Ledger.open(any_url, SWEEP, create=create) as ledger:
+            kept = [event for event in written if event.seq != 4]
+            assert list(ledger.events()) == [replace(each, seq=at) for at, each in enumerate(kept, start=1)]
+            assert ledger.last_seq() == len(kept)
+            assert ledger.verify() == []
+            ledger.append([log.closed(1.0, "done")], ledger.claim(DEAD))
+            assert ledger.verify() == []
+
+    def test_it_is_not_upgraded_beside_an_earlier_haltsweep(self, any_url: str) -> None:
+        with Ledger.open(any_url, SWEEP, create=True) as ledger:
+            ledger.claim(Holder.current())
+        to_version_1(any_url)
+        for _ in range(2):
+            with pytest.raises(StoreError, match="an earlier haltsweep is running 'sweep'; let it"):
+                Ledger.open(any_url, SWEEP)
+
+    def test_a_process_killed_on_the_way_leaves_the_old_one(self, any_url: str, written: list[Event]) -> None:
+        to_version_1(any_url)
+        script = (
+            "import os, signal, sys\n"
+            "from orchestrator.ledger import chain, upgrade\n"
+            "from orchestrator.ledger.store import Ledger\n"
+            "upgrade.ROWS, left, link = 5, [12], chain.link\n"
+            "def dying(*row):\n"
+            "    left[0] -= 1\n"
+            "    if not left[0]: os.kill(os.getpid(), signal.SIGKILL)\n"
+            "    return link(*row)\n"
+            "chain.link = dying\n"
+            "Ledger.open(sys.argv[1], 'sweep')\n"
+        )
+        done = subprocess.run([sys.executable, "-c", script, any_url], check=False, env=os.environ)
+        assert done.returncode == -signal.SIGKILL
+        with Ledger.open(any_url, SWEEP) as ledger:
+            assert list(ledger.events()) == written
+            assert ledger.verify() == []
+        engine = connect(any_url)
+        with transaction(engine, write=False) as connection:
+            assert connection.scalar(text("SELECT version FROM haltsweep_schema")) == SCHEMA_VERSION
+        engine.dispose()
