@@ -199,6 +199,17 @@ def contains(domain: Domain, value: Value) -> bool:
             )
 
 
+def greatest(domain: Int | Float) -> int | float:
+    """The greatest value that can be drawn: the high end, or the last step before it."""
+    if isinstance(domain, Int):
+        return domain.low + (domain.high - domain.low) // domain.step * domain.step
+    if domain.step is None:
+        return domain.high
+    steps = (domain.high - domain.low) / domain.step
+    whole = round(steps) if math.isclose(steps, round(steps), rel_tol=1e-9) else math.floor(steps)
+    return min(domain.high, domain.low + whole * domain.step)
+
+
 def _range_problem(low: float, high: float) -> str:
     return "" if low < high else f"low must be < high, got low={low}, high={high}"
 

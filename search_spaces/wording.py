@@ -1,8 +1,13 @@
 """The words of messages: what was given, and for an unknown name the nearest known one and the full list."""
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+_ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
+_MARKED = re.compile(r"[\\`*<>&|~$]|(?<!\w)_|_(?!\w)|!(?=\[)|\](?=[(\[:])")
+_MARKED_START = re.compile(r"^(\s*\d*)([#+=.)-])")
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
@@ -23,6 +28,21 @@ def hint(name: str, known: Iterable[str]) -> str:
 def printable(text: str) -> str:
     """`text` on one line: what cannot be printed is written as an escape."""
     return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
+
+
+def visible(text: str) -> str:
+    """`text` with what cannot be printed written as an escape, but for the ends of its lines."""
+    return text if text.isprintable() else "\n".join(map(printable, text.split("\n")))
+
+
+def markdown_text(text: str) -> str:
+    """`text` as Markdown that shows it as it stands: no mark-up, no HTML, no formula, no hidden character."""
+    return "\n".join(_MARKED_START.sub(r"\1\\\2", markdown_line(line)) for line in visible(text).split("\n"))
+
+
+def markdown_line(text: str) -> str:
+    """The same for text within a line, as in the cell of a table."""
+    return _MARKED.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), visible(text))
 
 
 def shown(value: Any) -> str:

@@ -23,6 +23,7 @@ from trainables.assembly import build_model
 from trainables.costs import depth_range, flops
 from trainables.data.synthetic import synthetic_batch
 from trainables.layers.dropout import set_dropout_context
+from trainables.settings import shallower
 from trainables.streams import torch_stream
 from trainables.training.config import TrainConfig
 from trainables.training.step import objective
@@ -33,6 +34,10 @@ SEED = 0
 EXAMPLES = 2
 LENGTH = 8
 """Tokens of the longer example: short, so that a wide and deep model still takes a fraction of a second."""
+LAYERS = 64
+"""Most layers that are run, for the same reason; parameters and FLOPs are those of the whole model."""
+READ_LENGTH = 64
+"""The same where nothing is learnt: long enough for windows and chunks to matter."""
 POINTS = 8
 """Weights under which two systems are compared: the initial ones, and others moved away from them."""
 KEPT_RUNS = 2
@@ -89,6 +94,7 @@ class Bench:
         self._glances: dict[tuple[str, str, int], Glance] = {}
         self._gradients: dict[tuple[str, str, int], Gradient] = {}
         self._runs: dict[tuple[str, int], _Run] = {}
+        self._readings: dict[tuple[str, int], tuple[float, ...]] = {}
         self._read: frozenset[str] | None = None
 
     def structure(self, system: System) -> Structure:
@@ -120,6 +126,23 @@ class Bench:
     def metrics(self, system: System) -> tuple[str, ...]:
         """Names of all that a trial of `system` reports while searching."""
         return reported(system, _batch(system), self._run(system, 0).output)
+
+    def thinking(self, system: System, point: int) -> dict[str, float]:
+        """Mean depth and ponder cost of the two examples and the share of work saved, at weights `point`."""
+        encoded = self._run(system, point).output.encoded
+        return {
+            "depth": float(encoded.depth.mean()),
+            "ponder": float(encoded.ponder.detach().mean()),
+            "saved": float(1 - encoded.computed.sum() / encoded.bound.sum()),
+        }
+
+    def reading(self, system: System, point: int) -> tuple[float, ...]:
+        """What one evaluation measures at weights `point`. Raises ValueError if it cannot be run here."""
+        key = (_key(system), point)
+        if key not in self._readings:
+            _require_memory(self.structure(system))
+            self._readings[key] = _Run.read(system, point)
+        return self._readings[key]
 
     def _loss(self, system: System, point: int, watched: "_Watched") -> Tensor:
         return objective(self._run(system, point).output, cast(TrainConfig, watched))
@@ -182,12 +205,23 @@ class _Run:
     def of(cls, system: System, point: int) -> "_Run":
         # One thread: sums are then the same on every machine, and work this small is no faster on more.
         with cpu_threads(1):
-            model = build_model(system.model, system.shape, SEED)
+            model = build_model(shallower(system.model, LAYERS), system.shape, SEED)
             _move(model, point)
             set_dropout_context(model, SEED, 0)
             output = model(_batch(system))
         assert isinstance(output, Output)
         return cls(model, output)
+
+    @classmethod
+    def read(cls, system: System, point: int) -> tuple[float, ...]:
+        """What evaluating the model gives, example by example."""
+        with cpu_threads(1), torch.inference_mode():
+            model = build_model(shallower(system.model, LAYERS), system.shape, SEED).eval()
+            _move(model, point)
+            output = model(_batch(system, READ_LENGTH))
+        encoded = output.encoded
+        told = (output.loss, output.hits, encoded.depth, encoded.computed, encoded.ponder)
+        return tuple(value for each in told for value in each.tolist())
 
     @property
     def layers(self) -> tuple[float, ...]:
@@ -206,8 +240,8 @@ class _Run:
         return Gradient(sum(norm**2 for _, norm, _ in parts) ** 0.5, parts)
 
 
-def _batch(system: System) -> Batch:
-    return synthetic_batch(system.shape, EXAMPLES, min(LENGTH, system.shape.length_max), SEED)
+def _batch(system: System, length: int = LENGTH) -> Batch:
+    return synthetic_batch(system.shape, EXAMPLES, min(length, system.shape.length_max), SEED)
 
 
 @torch.no_grad()

@@ -1,30 +1,24 @@
 """What a plan refuses beyond settings and spaces: samplers, stoppers, splits, seeds, posthoc settings."""
 
-from collections.abc import Sequence
-from math import prod
-
-import torch
+from collections.abc import Callable, Sequence
+from math import ceil, prod
+from typing import TYPE_CHECKING
 
 from orchestrator.plan.bench import Bench
 from orchestrator.plan.cells import search_seed
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.optuna_names import (
-    ONE_OBJECTIVE_ONLY,
-    SAMPLERS,
-    Chosen,
-    Refused,
-    chosen_sampler,
-    chosen_stopper,
-)
+from orchestrator.plan.objectives import WORSE
 from orchestrator.plan.resolve import Resolved
-from orchestrator.plan.settings import checked, leaves
+from orchestrator.plan.spaces import common_space
 from orchestrator.plan.types import SearchPlan
 from orchestrator.spec.types import Search, Spec
-from search_spaces.dimensions import Value
-from search_spaces.paths import MISSING, lookup, with_value
+from search_spaces.dimensions import Choice
+from search_spaces.paths import lookup
 from search_spaces.wording import hint, shown
-from trainables.assembly import build_model
 from trainables.tasks import splits
+
+if TYPE_CHECKING:
+    from orchestrator.samplers import Chosen  # which loads Optuna
 
 _FIRST_RUNG = {
     "SuccessiveHalvingPruner": "min_resource",
@@ -34,15 +28,13 @@ _FIRST_RUNG = {
     "ThresholdPruner": "n_warmup_steps",
 }
 """Keyword that says before which step a stopper lets every trial live."""
+_STARTUP_TRIALS = {"MedianPruner": 5, "PercentilePruner": 5}
+"""Trials that end before a stopper begins to judge, unless it is told otherwise."""
 
 
 MOST_ARMS = 10_000
 MOST_TRIALS = 1_000_000
 """A plan names every trial: beyond this it fits neither into memory nor into a lifetime."""
-_WORSE = {"loss": "max"} | dict.fromkeys(
-    ("accuracy", "accuracy_last", "accuracy_whole", "exact_match", "exact_match_floor"), "min"
-)
-"""Goals that nobody has: the search would choose the worst trial of every arm."""
 
 
 def check_size(spec: Spec, faults: Faults) -> None:
@@ -65,76 +57,82 @@ def check_size(spec: Spec, faults: Faults) -> None:
     faults.raise_if_any()
 
 
-def check_samplers(spec: Spec, faults: Faults) -> Chosen | None:
-    """Note what is wrong with sampler and stopper; the stopper, if there is one."""
-    search = spec.search
-    if search is None:
+def check_samplers(search: Search, faults: Faults) -> "Chosen | None":
+    """Note what is wrong with sampler and stopper, which are made and tried; the stopper, if there is one."""
+    from orchestrator.samplers import Refused, check_sampler, check_stopper
+
+    def noting(component: str, check: "Callable[[], Chosen | None]") -> "Chosen | None":
+        try:
+            return check()
+        except Refused as error:
+            for refusal in error.refusals:
+                faults.add(refusal.message, "search", component, *filter(None, [refusal.keyword]))
         return None
-    name = search.sampler["name"]
-    if len(search.objectives) > 1 and _class_name(str(name)) in ONE_OBJECTIVE_ONLY:
-        faults.add(
-            f"{name} searches for one objective, got {len(search.objectives)}: choose nsga2 or tpe",
-            "search",
-            "sampler",
-        )
-    try:
-        chosen_sampler(search.sampler)
-    except Refused as error:
-        for refusal in error.refusals:
-            faults.add(refusal.message, "search", "sampler", *filter(None, [refusal.keyword]))
-    if search.stopper is None:
-        return None
-    try:
-        return chosen_stopper(search.stopper)
-    except Refused as error:
-        for refusal in error.refusals:
-            faults.add(refusal.message, "search", "stopper", *filter(None, [refusal.keyword]))
-    return None
 
-
-def _class_name(sampler: str) -> str:
-    return SAMPLERS[sampler].class_name if sampler in SAMPLERS else sampler
-
-
-def check_stopper(stopper: Chosen | None, arm: Resolved, faults: Faults) -> None:
-    """A stopper that waits for longer than the training lasts stops nothing."""
-    keyword = _FIRST_RUNG.get(stopper.class_name) if stopper is not None else None
-    grace = stopper.keywords.get(keyword) if stopper is not None and keyword is not None else None
-    if isinstance(grace, int) and grace >= arm.system.train.steps:
-        faults.add(
-            f"can never stop a trial of {arm.draft.name}: it waits for step {grace} "
-            f"and train.steps is {arm.system.train.steps}",
-            "search",
-            "stopper",
-            about=("stopper", arm.system.train.steps),
-        )
-
-
-def check_objectives(search: Search, baseline: Resolved, bench: Bench, faults: Faults) -> None:
-    """Every objective must be a metric that trials report while searching."""
-    try:
-        known = bench.metrics(baseline.system)
-    except ValueError:
-        return  # what cannot be run is refused by the proof
-    for place, objective in enumerate(search.objectives):
-        if objective.metric not in known:
+    sampler, stopper = search.sampler, search.stopper
+    space = [each.domain for each in common_space(search).dimensions]
+    noting("sampler", lambda: check_sampler(sampler, len(search.objectives), space))
+    for keyword in ("n_startup_trials", "population_size"):
+        if isinstance(many := sampler.get(keyword), int) and many >= search.trials_per_arm > 1:
             faults.add(
-                f"no metric named {objective.metric!r}. {hint(objective.metric, known)}",
+                f"must be less than trials_per_arm, {search.trials_per_arm}, got {many}: all would be drawn "
+                "at random",
                 "search",
-                "objectives",
-                place,
-                "metric",
+                "sampler",
+                keyword,
             )
-        elif objective.goal == (worse := _WORSE.get(objective.metric.rpartition("/")[2])):
-            better = "min" if worse == "max" else "max"
-            faults.add(
-                f"must be {better}, got {worse}: the best {objective.metric} is not the "
-                f"{'largest' if worse == 'max' else 'smallest'} one",
-                "search",
-                "objectives",
-                place,
-                "goal",
-            )
+    return None if stopper is None else noting("stopper", lambda: check_stopper(stopper))
+
+
+def check_stopper(stopper: "Chosen | None", search: Search, arm: Resolved, faults: Faults) -> None:
+    """A stopper that waits for longer than the training, or the search, lasts stops nothing."""
+    if stopper is None:
+        return
+    steps, between = arm.system.train.steps, arm.system.train.report_every
+    given = stopper.keywords
+    grace = given.get(_FIRST_RUNG.get(stopper.class_name, ""), 0)
+    grace = grace if isinstance(grace, int) else 0  # it may be worked out from the first trial
+    grace *= given.get("reduction_factor", 4) ** given.get("min_early_stopping_rate", 0)
+    startup = given.get("n_startup_trials", _STARTUP_TRIALS.get(stopper.class_name, 0))
+    waits = max(startup, given.get("n_min_trials", 0), given.get("bootstrap_count", 0))
+    if grace >= steps:
+        why = f"it waits for step {grace} and train.steps is {steps}"
+    elif between * max(1, ceil(grace / between)) >= steps:
+        why = (
+            f"it is measured every {between} steps, at step {steps} for the first time"
+            f"{f' after {grace}' if grace else ''}, where the training ends; lower train.report_every"
+        )
+    elif waits >= search.trials_per_arm:
+        why = (
+            f"it waits for {waits} trials, and trials_per_arm is {search.trials_per_arm}; let it wait for "
+            "fewer, or let every trial run to its end (stopper: null)"
+        )
+    elif given.get("percentile") == 100:
+        why = "it keeps the best 100 percent; give a percentile below"
+    else:
+        return
+    faults.add(
+        f"can never stop a trial of {arm.draft.name}: {why}",
+        "search",
+        "stopper",
+        about=("stopper", steps, between),
+    )
+
+
+def check_precision(spec: Spec, arm: Resolved, faults: Faults) -> None:
+    """Half precision needs a GPU, and a trial that asks for none gets none."""
+    path = "train.precision"
+    searched = () if spec.search is None or path in arm.draft.drop else spec.search.also
+    ranges = [each.domain for each in searched if each.path == path]
+    drawn = any(isinstance(each, Choice) and "fp16" in each.values for each in ranges)
+    if spec.resources.gpus == 0 and (drawn or arm.system.train.precision == "fp16"):
+        keys = ("search", "also", path) if drawn else arm.draft.keys(path)
+        faults.add(
+            "fp16 must run on a CUDA device, and resources.gpus is 0: give each trial one or a part of it "
+            "(resources.gpus: 0.25), or choose bf16 or fp32",
+            *keys,
+            about=("precision", *keys),
+        )
 
 
 def check_splits(spec: Spec, arm: Resolved, faults: Faults) -> None:
@@ -200,7 +198,7 @@ def _check_quantities(spec: Spec, baseline: Resolved, bench: Bench, faults: Faul
             faults.add(
                 f"no quantity named {row.metric!r}. {hint(row.metric, known)}", "published", place, "metric"
             )
-        for split, value in row.values.items() if _WORSE.get(row.metric) == "min" else ():
+        for split, value in row.values.items() if WORSE.get(row.metric) == "min" else ():
             if not 0 <= value <= 1:
                 keys = ("published", place, "values", split)
                 faults.add(
@@ -208,40 +206,3 @@ def _check_quantities(spec: Spec, baseline: Resolved, bench: Bench, faults: Faul
                     "divide percentages by 100",
                     *keys,
                 )
-
-
-def check_posthoc(spec: Spec, arms: Sequence[Resolved], faults: Faults) -> None:
-    """Posthoc settings must exist in the baseline and leave every weight as it is."""
-    for path, values in spec.posthoc.items():
-        if lookup(arms[0].system.settings, path) is MISSING:
-            known = [field for field, _ in leaves(arms[0].system.settings) if not field.startswith("train.")]
-            faults.add(f"the baseline has no field {path}. {hint(path, known)}", "posthoc", path)
-            continue
-        for arm in arms:
-            if lookup(arm.system.settings, path) is MISSING:
-                continue
-            for place, value in enumerate(values):
-                if why := _unreadable(arm, path, value):
-                    faults.add(f"{arm.draft.name} {why}", "posthoc", path, place, about=(path, place, why))
-
-
-def _unreadable(arm: Resolved, path: str, value: Value) -> str | None:
-    """Why a checkpoint of `arm` cannot be read with `value` at `path`, said of the arm."""
-    found = checked(with_value(arm.system.settings, path, value))
-    if isinstance(found, list):
-        told = "; ".join(problem.message for problem in found)
-        return f"cannot have {path} = {shown(value)}: {told}"
-    meta = torch.device("meta")
-    before = build_model(arm.system.model, arm.system.shape, 0, meta).state_dict()
-    try:
-        after = build_model(found.model, found.shape, 0, meta).state_dict()
-    except ValueError as error:
-        return f"cannot be built with {path} = {shown(value)}: {error}"
-    if {name: tensor.shape for name, tensor in before.items()} != {
-        name: tensor.shape for name, tensor in after.items()
-    }:
-        return (
-            f"has other weights with {path} = {shown(value)}, "
-            "so a trained checkpoint cannot be read with it: make it an arm"
-        )
-    return None

@@ -11,8 +11,10 @@ from orchestrator.plan.bench import POINTS, Bench, Gradient, Structure
 from orchestrator.plan.changes import differences
 from orchestrator.plan.settings import System
 
-MEASURING_ONLY = frozenset({"eval_batch_size", "threads"})
+MEASURING_ONLY = frozenset({"eval_batch_size", "eval_tokens", "threads"})
 """Fields of the training settings that change how a trial is measured and run, never what it learns."""
+WRITING_ONLY = frozenset({"beam_size", "length_penalty", "decode_length_max", "decode_examples"})
+"""Fields that are read where answers are written token by token."""
 ROUNDING = 1e-4
 """Relative difference up to which losses and gradients may be the same sums in another order."""
 FUNCTIONAL = frozenset({"loss", "gradient", "layers run"})
@@ -58,6 +60,7 @@ def _declared(bench: Bench, before: System, after: System) -> list[str]:
     """`task` and `training` if settings differ there that one step need not show."""
     old, new = before.settings["train"], after.settings["train"]
     changed = {change.path.split(".")[0] for change in differences(old, new)} - MEASURING_ONLY
+    changed -= WRITING_ONLY if after.shape.head != "sequence" else frozenset()
     return [
         *(["task"] if before.settings["task"] != after.settings["task"] else []),
         *(["training"] if changed and changed - bench.glance(after).objective_reads else []),

@@ -2,24 +2,30 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import Fault, PlanError, SpecError
 from orchestrator.identity import digest
 from orchestrator.plan import cells, checks, proof
 from orchestrator.plan.bench import Bench
+from orchestrator.plan.dimensions import check_dimensions
+from orchestrator.plan.draws import check_draws
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.optuna_names import Chosen
+from orchestrator.plan.objectives import check_movement, check_objectives
+from orchestrator.plan.posthoc import check_posthoc
 from orchestrator.plan.power import power
 from orchestrator.plan.price import by_arm, price
 from orchestrator.plan.resolve import Resolved, resolve
 from orchestrator.plan.serialise import plain
-from orchestrator.plan.spaces import Searched, arm_space, check_bounds, check_conditions
+from orchestrator.plan.spaces import Searched, arm_space
 from orchestrator.plan.types import Arm, ConfirmPlan, Objective, Plan, Resources, SearchPlan
 from orchestrator.spec.load import SpecFile, in_order, read_spec
 from orchestrator.spec.salvage import sound_part
 from orchestrator.spec.types import Search, Spec
 from search_spaces.dimensions import Value
+
+if TYPE_CHECKING:
+    from orchestrator.samplers import Chosen  # which loads Optuna
 
 
 def plan(source: Spec | SpecFile, *, calibrate: bool = False) -> Plan:
@@ -31,19 +37,21 @@ def plan(source: Spec | SpecFile, *, calibrate: bool = False) -> Plan:
     spec = source.spec if isinstance(source, SpecFile) else source
     faults, bench = Faults(source), Bench()
     checks.check_size(spec, faults)
-    stopper = checks.check_samplers(spec, faults)
+    stopper = None if spec.search is None else checks.check_samplers(spec.search, faults)
     resolved = resolve(spec, faults)
     _check(spec, resolved, stopper, bench, faults)
     by_name = {arm.draft.name: arm for arm in resolved}
     if spec.search is not None:
-        checks.check_objectives(spec.search, resolved[0], bench, faults)
-        check_conditions(resolved, spec.search, faults)
+        check_dimensions(resolved, spec.search, faults)
     proofs, arms = [], []
     for arm in resolved:
         proved = proof.prove(arm, by_name.get(arm.reference), bench, faults)
-        searched = Searched() if spec.search is None else _searched(arm, spec.search, bench, faults)
+        searched = Searched() if spec.search is None else _searched(arm, spec, spec.search, bench, faults)
         proofs += [] if proved is None else [proved]
         arms.append(_arm(arm, searched))
+    if spec.search is not None and not faults:
+        spaces = [(arm, planned.space) for arm, planned in zip(resolved, arms, strict=True)]
+        check_movement(spec.search, spaces, bench, faults)
     faults.raise_if_any()
     search, confirm, posthoc = _search_plan(spec), _confirm_plan(spec), _overrides(spec)
     trials = tuple(cells.trials(arms, search, confirm, posthoc))
@@ -67,9 +75,10 @@ def plan(source: Spec | SpecFile, *, calibrate: bool = False) -> Plan:
     )
 
 
-def _searched(arm: Resolved, search: Search, bench: Bench, faults: Faults) -> Searched:
+def _searched(arm: Resolved, spec: Spec, search: Search, bench: Bench, faults: Faults) -> Searched:
+    check_objectives(search, arm, bench, faults)
     found = arm_space(arm, search, faults)
-    check_bounds(arm, found.space, search, faults)
+    check_draws(arm, found.space, search, 1 if spec.confirm is None else spec.confirm.best, faults)
     proof.check_dimensions(arm, found.space, search, bench, faults)
     return found
 
@@ -100,17 +109,19 @@ def _plan_faults(source: SpecFile) -> tuple[Fault, ...]:
 
 
 def _check(
-    spec: Spec, resolved: Sequence[Resolved], stopper: Chosen | None, bench: Bench, faults: Faults
+    spec: Spec, resolved: Sequence[Resolved], stopper: "Chosen | None", bench: Bench, faults: Faults
 ) -> None:
     """Note what is wrong apart from the arms' own settings. Raises `PlanError` if there is no baseline."""
     if not resolved or not resolved[0].draft.is_baseline:
         faults.raise_if_any()
     for arm in resolved:
         checks.check_splits(spec, arm, faults)
-        checks.check_stopper(stopper, arm, faults)
+        checks.check_precision(spec, arm, faults)
+        if spec.search is not None:
+            checks.check_stopper(stopper, spec.search, arm, faults)
     checks.check_seeds(spec, _search_plan(spec), faults)
     checks.check_published(spec, resolved, bench, faults)
-    checks.check_posthoc(spec, resolved, faults)
+    check_posthoc(spec, resolved, bench, faults)
     proof.check_names(resolved, faults)
     proof.check_same(resolved, faults)
 

@@ -9,6 +9,7 @@ import torch
 
 from orchestrator.errors import InputError
 from orchestrator.plan.bench import SEED, Bench, Structure
+from orchestrator.plan.limits import BACKWARD, rows_per_step
 from orchestrator.plan.resolve import Resolved
 from orchestrator.plan.settings import System
 from orchestrator.plan.types import ArmPrice
@@ -19,8 +20,6 @@ from trainables.data.synthetic import synthetic_batch
 from trainables.training.step import Learner, one_step
 from trainables.training.threads import cpu_threads
 
-BACKWARD = 3
-"""FLOPs of a training step over those of its forward pass: the backward pass costs twice the forward one."""
 BYTES = 4
 """Of a saved number."""
 ADAM_MOMENTS = 2
@@ -34,7 +33,7 @@ TIMED_STEPS = 3
 def price(arm: Resolved, bench: Bench, trials: Mapping[str, int] | None, *, calibrate: bool) -> ArmPrice:
     """The price of `arm` with so many trials a phase. Raises InputError if a step cannot be timed here."""
     structure, system = bench.structure(arm.system), arm.system
-    step = BACKWARD * _rows(system)
+    step = BACKWARD * rows_per_step(system)
     return ArmPrice(
         arm=arm.draft.name,
         trials=dict(sorted((trials or {}).items())),
@@ -55,13 +54,7 @@ def by_arm(trials: Iterable[PlannedTrial]) -> dict[str, Counter[str]]:
 
 
 def _peak_memory(system: System) -> int:
-    return peak_memory_bytes(system.model, system.shape, _rows(system), system.shape.length_max)
-
-
-def _rows(system: System) -> int:
-    """Samples a step where all are as long as training samples may be."""
-    shape = system.shape
-    return system.train.batch_rows(max(shape.length_max, shape.answer_length_max or 0))
+    return peak_memory_bytes(system.model, system.shape, rows_per_step(system), system.shape.length_max)
 
 
 def _checkpoint(system: System, structure: Structure) -> int:
@@ -79,7 +72,7 @@ def _checkpoint(system: System, structure: Structure) -> int:
 def _seconds_per_step(system: System) -> float:
     """Seconds of a training step on full-length inputs, on the device that trials would use."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    batch_size = _rows(system)
+    batch_size = rows_per_step(system)
     try:
         with cpu_threads(system.train.threads):
             learner = Learner(build_model(system.model, system.shape, SEED, device), system.train, seed=SEED)

@@ -8,6 +8,7 @@ from typing import Any
 from orchestrator.plan.bench import Bench
 from orchestrator.plan.effects import FUNCTIONAL, differ, effects, reshaped_share, tree_difference
 from orchestrator.plan.faults import Faults
+from orchestrator.plan.limits import too_large
 from orchestrator.plan.resolve import Resolved
 from orchestrator.plan.settings import System, checked, leaves
 from orchestrator.plan.spaces import condition_values, dimension_keys, ends
@@ -27,6 +28,8 @@ def prove(arm: Resolved, reference: Resolved | None, bench: Bench, faults: Fault
     """What building and running `arm` showed next to `reference`; what is wrong with it goes to `faults`."""
     place = ("baseline",) if arm.draft.is_baseline else ("arms", arm.draft.label)
     try:
+        if (why := too_large(arm.system)) is not None:
+            raise ValueError(why)  # noqa: TRY301 - one way to say that it cannot be trained
         structure = bench.structure(arm.system)
         before = bench.structure(reference.system) if reference else structure
         loss, gradient = bench.glance(arm.system).loss, bench.gradient(arm.system).norm
@@ -158,9 +161,9 @@ def check_same(arms: Sequence[Resolved], faults: Faults) -> None:
 def check_dimensions(arm: Resolved, space: Space, search: Search, bench: Bench, faults: Faults) -> None:
     """A dimension that changes nothing in an arm must be dropped: it only makes the search less thorough."""
     for dimension in space.dimensions:
-        systems = _systems(arm, dimension, space)
+        found = systems(arm, dimension, space)
         try:
-            if len(systems) < 2 or any(differ(bench, systems[0], other) for other in reversed(systems[1:])):
+            if len(found) < 2 or any(differ(bench, found[0], other) for other in reversed(found[1:])):
                 continue
         except ValueError:
             continue
@@ -178,7 +181,7 @@ def check_dimensions(arm: Resolved, space: Space, search: Search, bench: Bench, 
             )
 
 
-def _systems(arm: Resolved, dimension: Dimension, space: Space) -> list[System]:
+def systems(arm: Resolved, dimension: Dimension, space: Space) -> list[System]:
     """The arm at every end of `dimension`, those that cannot be built left out."""
     settings = arm.system.settings
     found = []

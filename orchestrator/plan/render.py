@@ -9,10 +9,11 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.plan.bench import EXAMPLES, LAYERS, LENGTH
 from orchestrator.plan.cells import CONFIRM, POSTHOC, SEARCH
 from orchestrator.plan.quantities import amount, bytes_amount, count, duration, signed
 from orchestrator.plan.settings import leaves
-from orchestrator.plan.types import Arm, ArmPrice, ArmProof, Plan
+from orchestrator.plan.types import SILENT_PAUSES, SILENT_S, Arm, ArmPrice, ArmProof, Plan
 from orchestrator.plan.words import condition_words, domain_words, value_words
 from search_spaces.paths import MISSING, lookup
 
@@ -26,7 +27,14 @@ def render(plan: Plan) -> tuple[RenderableType, ...]:
     proofs = {proof.arm: proof for proof in plan.proofs}
     parts: list[RenderableType] = [Text.assemble((plan.name, "bold"), "  ", plan.question)]
     parts += [_block(plan, arm, proofs) for arm in plan.arms]
-    parts += [Rule("trials and price", style="dim"), _price_table(plan), Text(_totals(plan))]
+    parts.append(
+        Text(
+            f"Each arm was built and run forward and backward once on {EXAMPLES} examples of at most "
+            f"{LENGTH} tokens and through at most {LAYERS} layers; parameters and FLOPs are of the whole.",
+            "dim",
+        )
+    )
+    parts += [Rule("trials and price", style="dim"), _price_table(plan), Text(_totals(plan) + _silence(plan))]
     if plan.power is not None:
         parts += [Rule("what the seeds can show", style="dim"), Text(plan.power.sentence)]
     return tuple(parts)
@@ -145,6 +153,15 @@ def _total_seconds(plan: Plan) -> float:
 def _disk(plan: Plan) -> int:
     """Bytes of one checkpoint of every trial that trains."""
     return sum(_trained(price) * price.checkpoint_bytes for price in plan.prices)
+
+
+def _silence(plan: Plan) -> str:
+    if plan.resources.minutes is not None:
+        return ""
+    return (
+        f"\nA trial is ended that reports nothing for {SILENT_S / 60:.0f} minutes, or for {SILENT_PAUSES} "
+        "times its longest pause so far."
+    )
 
 
 def _totals(plan: Plan) -> str:

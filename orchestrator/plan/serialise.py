@@ -1,6 +1,7 @@
 """Plans as canonical JSON and back: equal plans give equal bytes, and reading them gives the plan again."""
 
 import json
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
@@ -10,6 +11,7 @@ from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 from orchestrator.errors import StoreError
 from orchestrator.identity import SweepFolder, canonical
 from orchestrator.plan.types import Plan
+from orchestrator.seals import read_sound
 from search_spaces.dimensions import Choice, Domain, Fixed, Float, Int
 
 FORMAT: Final = 1
@@ -42,15 +44,25 @@ def from_json(text: str | bytes) -> Plan:
 def read_plan(folder: SweepFolder) -> Plan:
     """The plan as launched. Raises StoreError if there is none, or something else."""
     try:
-        return from_json(folder.plan.read_bytes())
-    except StoreError as error:
-        raise StoreError(
-            f"{folder.plan}: {error}; restore the file from a backup, or name the folder of a sweep"
-        ) from error
+        text = read_sound(
+            folder.plan,
+            f"`haltsweep verify {shlex.quote(str(folder.root))} --repair` makes it again from spec.yaml, or "
+            "restore it from a backup",
+        )
+        return _parsed(folder, text)
     except OSError as error:
         raise StoreError(
             f"{str(folder.plan)!r} must hold the plan of a sweep and cannot be read ({error.strerror}); "
             "check the name of the sweep and the folder of the runs"
+        ) from error
+
+
+def _parsed(folder: SweepFolder, text: bytes) -> Plan:
+    try:
+        return from_json(text)
+    except StoreError as error:
+        raise StoreError(
+            f"{folder.plan}: {error}; restore the file from a backup, or name the folder of a sweep"
         ) from error
 
 

@@ -15,6 +15,7 @@ from trainables import catalog
 from trainables.assembly import misfit, model_config
 from trainables.settings import Settings
 from trainables.tasks import shape, task_config
+from trainables.training import sources
 from trainables.training.config import TrainConfig, train_config
 from trainables.types import TaskShape
 
@@ -33,6 +34,8 @@ _WORDS: Final[Mapping[str, str]] = {
     "tuple_type": "a list",
 }
 """What a value must be where pydantic says it in the words of Python."""
+MOST: Final = 10**9
+"""No whole number of the settings but a seed may be larger: nothing that is counted is."""
 _QUOTED: Final = re.compile(r"'([^']*)'")
 
 
@@ -77,6 +80,8 @@ def checked(raw: Mapping[str, Any]) -> System | list[Problem]:
         return [Problem("task", str(error))]
     if (why := misfit(configs["model"], asked)) is not None:
         return [Problem("model", why)]
+    if (why := sources.misfit(configs["task"], train)) is not None:
+        return [Problem("train.order", why)]
     settings = {root: config.model_dump(mode="json") for root, config in configs.items()}
     return System(settings, configs["task"], configs["model"], train, asked)
 
@@ -89,11 +94,29 @@ def part_problems(root: str, raw: Mapping[str, Any]) -> list[Problem]:
 
 def _read(root: str, raw: Mapping[str, Any]) -> Settings | list[Problem]:
     try:
-        return _READERS[root](raw)
+        config = _READERS[root](raw)
+        return _too_many(root, config) or config
     except catalog.UnknownName as error:
         return [Problem(f"{root}.name", str(error) + _other_kind(root, raw.get("name")))]
     except ValidationError as error:
         return [_problem(root, raw, one) for one in error.errors(include_url=False)]
+
+
+def _too_many(root: str, config: Settings) -> list[Problem]:
+    return [
+        Problem(path, f"must be at most {MOST:,}, got {value:,}")
+        for path, value in _numbers(config.model_dump(), f"{root}.")
+        if not path.endswith("seed") and value > MOST
+    ]
+
+
+def _numbers(settings: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, int]]:
+    """Every whole number, those in lists by the path of the list and their positions."""
+    for path, value in leaves(settings, prefix):
+        if isinstance(value, list | tuple):
+            yield from _numbers({str(place): each for place, each in enumerate(value)}, f"{path}.")
+        elif isinstance(value, int):
+            yield path, value
 
 
 def _other_kind(root: str, name: Any) -> str:

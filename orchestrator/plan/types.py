@@ -69,6 +69,10 @@ class ConfirmPlan:
     splits: tuple[str, ...]
 
 
+SILENT_S, SILENT_PAUSES = 1800.0, 20
+"""Where no minutes are given: a trial may be silent for so long, or so many of its longest pauses so far."""
+
+
 @dataclass(frozen=True, slots=True)
 class Resources:
     """What one trial may use."""
@@ -76,11 +80,12 @@ class Resources:
     cpus: float = 1.0
     gpus: float = 0.0
     minutes: float | None = None
-    """Limit of work on one trial; beyond it, or after longer silence, the trial has timed out."""
+    """Limit of work on one trial; beyond it, or after longer silence, the trial has timed out. None: only
+    silence counts."""
     checkpoint_seconds: float = 30.0
     """Least time between two checkpoints of a running trial."""
     retries: int = 3
-    """How often a trial whose worker died is started again from its last checkpoint."""
+    """How often in a row, without progress between, a trial whose process died is started again."""
 
 
 @dataclass(frozen=True, slots=True)

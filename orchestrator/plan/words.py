@@ -1,9 +1,13 @@
 """Values, domains and conditions in the words of a spec, for people."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from search_spaces.dimensions import Choice, Dimension, Domain, Fixed, Float
+from search_spaces.dimensions import Choice, Dimension, Domain, Fixed, Float, Value
+from search_spaces.wording import shown
+
+LISTED_MAX = 8
+"""Values that a message lists."""
 
 
 def value_words(value: Any) -> str:
@@ -21,6 +25,14 @@ def value_words(value: Any) -> str:
             return f"{value:g}"
         case _:
             return str(value)
+
+
+def among(values: Sequence[Value], word: str = "or") -> str:
+    """The values as messages quote them: `1, 2 or 4`; of many the first ones and how many more there are."""
+    texts = [shown(value) for value in values]
+    if len(texts) > LISTED_MAX:
+        texts[LISTED_MAX:] = [f"{len(texts) - LISTED_MAX} more"]
+    return f" {word} ".join(filter(None, [", ".join(texts[:-1]), texts[-1]]))
 
 
 def domain_words(domain: Domain) -> str:

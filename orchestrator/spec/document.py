@@ -1,6 +1,8 @@
 """A YAML file as plain values that remember where they came from."""
 
 import math
+import os
+import stat
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +16,8 @@ from orchestrator.spec import scalars
 Keys = tuple[str | int, ...]
 """Where a value is: keys and positions from the root, e.g. ("arms", "minus-gate", "set", "model.gate")."""
 
+MAX_BYTES: Final = 1_000_000
+"""A larger file is refused unread: it is no spec, and reading it as YAML would take minutes."""
 MAX_VALUES: Final = 100_000
 """A file that expands to more values than this through aliases is refused."""
 _INT64: Final = 2**63
@@ -57,14 +61,50 @@ class Document:
 def read_file(path: Path) -> Document:
     """The document at `path`. What is wrong with it is in its faults, an unreadable file included."""
     try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        return Document(None, Origin(str(path)), faults=[Fault(f"cannot be read: {reason}", file=str(path))])
+        text = _bytes(path).decode("utf-8-sig")
+    except _NotReadable as error:
+        return Document(None, Origin(str(path)), faults=[Fault(str(error), file=str(path))])
     except UnicodeDecodeError as error:
         message = f"must be UTF-8 text, got the byte {error.object[error.start]:#04x} at offset {error.start}"
         return Document(None, Origin(str(path)), faults=[Fault(message, file=str(path))])
     return read_text(text, str(path))
+
+
+class _NotReadable(Exception):
+    """A path that no spec can be read from; the message is the fault."""
+
+
+_piped: dict[tuple[str, int, int], bytes] = {}
+"""What pipes held, by path, device and inode: a pipe can be read once, and a spec is read several times."""
+
+
+def _bytes(path: Path) -> bytes:
+    """All bytes of a regular file or a pipe. Raises `_NotReadable` for all else."""
+    try:
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode) and not stat.S_ISFIFO(status.st_mode):
+                raise _NotReadable(f"must be a file or a pipe, got {_kind(status.st_mode)}")
+            key = (str(path), status.st_dev, status.st_ino)
+            if key in _piped:
+                return _piped[key]
+            # One byte more than allowed tells a file that is too large; an endless pipe ends here as well.
+            found = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        reason = getattr(error, "strerror", None) or str(error)
+        raise _NotReadable(f"cannot be read: {reason.lower()}") from error
+    if len(found) > MAX_BYTES:
+        size = f"{status.st_size:,}" if status.st_size > MAX_BYTES else "more"
+        raise _NotReadable(f"must have at most {MAX_BYTES:,} bytes, got {size}: no spec is so long")
+    if stat.S_ISFIFO(status.st_mode):
+        _piped[key] = found
+    return found
+
+
+def _kind(mode: int) -> str:
+    if stat.S_ISSOCK(mode):
+        return "a socket"
+    return "a folder" if stat.S_ISDIR(mode) else "a device"
 
 
 def read_text(text: str, file: str, *, lines: bool = True) -> Document:

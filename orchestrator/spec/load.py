@@ -13,6 +13,7 @@ from orchestrator.spec import checks, document, places
 from orchestrator.spec.document import Document, Keys
 from orchestrator.spec.kinds import FAULTS
 from orchestrator.spec.overrides import BadOverride, apply, parse, profile_overrides
+from orchestrator.spec.texts import unfit
 from orchestrator.spec.types import Spec
 from search_spaces.wording import hint, shown
 
@@ -39,8 +40,11 @@ def read_spec(path: Path, overrides: Sequence[str] = (), profile: str | None = N
     written = document.read_file(path)
     if not isinstance(written.data, dict):
         raise SpecError(written.faults or [_no_spec(written)])
-    _, known_faults = validate(copy.deepcopy(written))
     found = _changed(written, overrides, profile)
+    # Alone and first: every later fault may quote a part of what it is about.
+    if secret := unfit(written) or unfit(found):
+        raise SpecError(in_order(secret))
+    _, known_faults = validate(copy.deepcopy(written))
     spec, faults = validate(found)
     faults += _profile_faults(written, profile, [*known_faults, *faults])
     if faults or spec is None:

@@ -111,11 +111,12 @@ class Resources(Section):
     gpus: Gpus = 0.0
     """GPUs; several trials share one if it is a part like 0.25."""
     minutes: Positive | None = None
-    """Limit of work; beyond it, or after longer silence, the trial has timed out."""
+    """Limit of work; beyond it, or after longer silence, the trial has timed out. Without it: after 30
+    minutes of silence, or 20 times its longest pause between two reports."""
     checkpoint_seconds: Positive = 30.0
     """Least time between two checkpoints."""
     retries: Natural = 3
-    """How often a trial whose worker died is started again from its last checkpoint."""
+    """How often in a row, without progress between, a trial whose process died is started again."""
 
 
 class Budget(Section):

@@ -8,7 +8,7 @@ from orchestrator.spec.types import Spec
 BASELINE: Mapping[str, Any] = {
     "task": {"name": "listops"},
     "model": {"name": "universal", "width": 16, "heads": 2, "max_layers": 6},
-    "train": {"steps": 100, "batch_size": 4},
+    "train": {"steps": 100, "batch_size": 4, "report_every": 1},
 }
 ARMS: Mapping[str, Any] = {
     "minus-gate": {"why": "plain feed-forward block", "set": {"model.gate": False}},

@@ -8,9 +8,10 @@ import pytest
 from orchestrator.errors import PlanError
 from orchestrator.plan import bench
 from orchestrator.plan.planner import plan
+from orchestrator.plan.settings import checked
 from tests.orchestrator.plan.small import ARMS, CONFIRM, SEARCH, baseline, full, one_arm, spec
 
-HUGE = 10**11
+HUGE = 10**9
 GOALS = {"metric": "valid/accuracy", "goal": "min"}, {"metric": "valid/loss", "goal": "max"}
 
 
@@ -28,11 +29,15 @@ def also(**ranges):
 
 def test_a_model_of_more_bytes_than_can_be_counted_is_refused():
     (told,) = refusals(spec(baseline=baseline(width=HUGE)))
-    assert told.startswith("baseline: baseline cannot be trained: a model must fit into memory, got one that")
+    assert told.startswith("baseline: baseline cannot be trained: a training step must fit into 32.0 TiB")
     (told,) = refusals(one_arm({"model.width": HUGE}))
-    assert told.startswith("arms.arm: arm cannot be trained: a model must fit into memory, got one that")
+    assert told.startswith(
+        "arms.arm: arm cannot be trained: a training step must fit into 32.0 TiB of memory, got"
+    )
     (told,) = refusals(also(**{"model.width": {"choice": [16, HUGE]}}))
-    assert "cannot be trained with model.width = 100000000000: a model must fit into memory" in told
+    assert "cannot be trained with model.width = 1000000000: a training step must fit into 32.0 TiB" in told
+    (told,) = refusals(one_arm({"model.width": 2 * HUGE}))
+    assert told == "arms.arm.set.model.width: must be at most 1,000,000,000, got 2,000,000,000"
 
 
 def test_a_model_that_would_fill_this_machine_is_not_run(monkeypatch):
@@ -82,7 +87,10 @@ def test_a_range_that_depends_on_what_is_nowhere_is_refused():
     )
     assert "train." not in told
     halting = {"train.ponder_weight": {"float": [0.1, 1.0], "when": {"model.halt.unit": ["token"]}}}
-    assert plan(spec(baseline=baseline(halt=None), search={**also(**halting).search.model_dump()})).arms
+    search = {**SEARCH, "spaces": [], "also": {**halting, "train.lr": {"float": [1e-3, 1e-2]}}}
+    arms = {"token": {"why": "each for itself", "set": {"model.halt": {"unit": "token"}}}}
+    found = plan(spec(baseline=baseline(halt=None), arms=arms, search=search))
+    assert found.baseline.dropped == ("train.ponder_weight",)
 
 
 def test_what_one_line_does_in_every_arm_is_told_once():
@@ -134,3 +142,63 @@ def test_settings_are_not_refused_in_the_words_of_python():
         "baseline.model.gate: must be true or false, got the text 'yes'",
         "baseline.task.length_ranges.0: must be a list of at most 2, got a list of 3",
     ]
+
+
+def absurd(task=None, train=None, **model):
+    whole = baseline(**model)
+    parts = {"task": task, "train": train}
+    return spec(baseline={**whole, **{name: {**whole[name], **part} for name, part in parts.items() if part}})
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (
+            {"train": {"batch_size": 10**15}},
+            "baseline.train.batch_size: must be at most 1,000,000,000, got 1,0",
+        ),
+        (
+            {"train": {"batch_size": HUGE}},
+            "baseline: baseline cannot be trained: a training step must fit into",
+        ),
+        (
+            {"train": {"steps": 10**18}},
+            "baseline.train.steps: must be at most 1,000,000,000, got 1,000,000,000,",
+        ),
+        (
+            {"train": {"steps": HUGE, "batch_size": HUGE}, "width": 10**4},
+            "baseline: baseline cannot be trained: a trial must take at most 1e+27 FLOPs, got at least ",
+        ),
+        (
+            {"train": {"threads": 10**6}},
+            "baseline.train.threads: must be less than or equal to 1024, got 1000000",
+        ),
+        (
+            {"max_layers": 10**6},
+            "baseline.model.max_layers: must be less than or equal to 10000, got 1000000",
+        ),
+    ],
+)
+def test_a_trial_that_no_machine_could_run_is_refused_at_once(asked, message):
+    began = time.process_time()
+    told = refusals(absurd(**asked))
+    assert any(each.startswith(message) for each in told), told
+    assert time.process_time() - began < 5
+
+
+def test_no_end_of_a_range_needs_more_memory_than_there_is():
+    (told,) = refusals(also(**{"train.batch_size": {"choice": [16, HUGE]}}))
+    assert (
+        "cannot be trained with train.batch_size = 1000000000: a training step must fit into 32.0 TiB" in told
+    )
+
+
+def test_the_proof_runs_few_layers_however_many_are_asked_for(monkeypatch):
+    monkeypatch.setattr(bench, "LAYERS", 3)
+    deep, shallow = (
+        checked(absurd(max_layers=layers, halt=None).baseline.model_dump()) for layers in (50, 3)
+    )
+    tried = bench.Bench()
+    assert tried.glance(deep) == tried.glance(shallow)
+    assert max(tried.glance(deep).layers) == 3
+    assert tried.structure(deep).flops_max > 10 * tried.structure(shallow).flops_max

@@ -39,7 +39,7 @@ from orchestrator.plan.planner import plan
 from orchestrator.plan.serialise import to_json
 from orchestrator.spec.load import profile_names, read_spec
 sys.stdout.write(to_json(plan(read_spec(Path('spec.yaml')))))
-loaded = {'ray', 'mlflow', 'optuna', 'sqlalchemy'} & set(sys.modules)
+loaded = {'ray', 'mlflow', 'sqlalchemy'} & set(sys.modules)
 assert not loaded, loaded
 """
 

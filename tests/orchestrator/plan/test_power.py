@@ -21,6 +21,12 @@ def test_one_seed_fewer_than_needed_shows_nothing(comparisons: int) -> None:
     assert comparisons * smallest_p(needed) <= ALPHA < comparisons * smallest_p(needed - 1)
 
 
+def test_thousands_of_seeds_are_planned() -> None:
+    """2^1024 is no floating-point number."""
+    assert smallest_p(1024) == 2.0**-1023
+    assert power(confirm(3000), 4).smallest_p == 0.0
+
+
 def confirm(seeds: int) -> ConfirmPlan:
     return ConfirmPlan(1, tuple(range(seeds)), ())
 

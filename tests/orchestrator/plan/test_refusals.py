@@ -52,7 +52,8 @@ def test_what_cannot_be_built_is_refused_where_it_is_asked_for(asked: Any, messa
 
 
 def test_a_precision_that_needs_a_gpu_is_planned_and_not_timed() -> None:
-    asked = spec(baseline={**baseline(), "train": {"steps": 5, "precision": "fp16"}})
+    half = {**baseline(), "train": {"steps": 5, "precision": "fp16"}}
+    asked = spec(baseline=half, resources={"gpus": 0.5})
     assert plan(asked).proofs
     with pytest.raises(InputError, match="a step cannot be timed here: precision 'fp16' needs a CUDA device"):
         plan(asked, calibrate=True)

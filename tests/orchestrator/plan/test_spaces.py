@@ -17,10 +17,11 @@ def searched(also: dict[str, Any], **parts: Any) -> Any:
 def test_conditions_on_settings_take_dimensions_away() -> None:
     warmed = {"train.warmup_steps": {"int": [1, 50], "when": {"train.schedule": ["cosine"]}}}
     free = {"train.lr": {"float": [1e-3, 1e-2]}}
-    assert searched(warmed | free).baseline.space.paths == ("train.lr",)
-    assert searched(warmed | free).baseline.dropped == ("train.warmup_steps",)
-    scheduled = {**baseline(), "train": {"steps": 100, "schedule": "cosine", "warmup_steps": 5}}
-    assert "train.warmup_steps" in searched(warmed | free, baseline=scheduled).baseline.space.paths
+    arms = {"falling": {"why": "slower in the end", "set": {"train.schedule": "cosine"}}}
+    found = searched(warmed | free, arms=arms)
+    assert found.baseline.space.paths == ("train.lr",)
+    assert found.baseline.dropped == ("train.warmup_steps",)
+    assert set(found.arm("falling").space.paths) == {"train.lr", "train.warmup_steps"}
 
 
 def test_conditions_on_dimensions_are_met_before_bounds_are_tried() -> None:
@@ -36,13 +37,26 @@ def test_a_bound_under_a_condition_is_tried() -> None:
         "train.schedule": {"choice": ["constant", "cosine"]},
         "train.warmup_steps": {"int": [1, 500], "when": {"train.schedule": ["cosine"]}},
     }
-    with pytest.raises(PlanError, match=r"train\.warmup_steps = 500: warmup_steps must be at most steps"):
+    with pytest.raises(
+        PlanError, match=r"train\.warmup_steps = 101 to 500: warmup_steps must be at most steps"
+    ):
         searched(also)
+
+
+def test_an_end_that_no_step_reaches_is_not_tried() -> None:
+    also = {
+        "model.halt.threshold": {"float": [0.5, 1.05], "step": 0.25},
+        "model.heads": {"int": [2, 5], "step": 2},
+    }
+    assert searched(also, baseline=baseline(width=16)).baseline.space.paths == tuple(also)
 
 
 def test_constraints_excuse_what_is_never_drawn() -> None:
     """The optimiser's space has warm-ups of 8000 steps, and a constraint that they fit into the training."""
-    scheduled = {**baseline(), "train": {"steps": 400, "schedule": "rsqrt", "warmup_steps": 50}}
+    scheduled = {
+        **baseline(),
+        "train": {"steps": 400, "schedule": "rsqrt", "warmup_steps": 50, "report_every": 10},
+    }
     found = plan(spec(baseline=scheduled, search={**SEARCH, "spaces": ["optimiser"], "also": {}}))
     assert "train.warmup_steps" in found.baseline.space.paths
     assert found.baseline.space.constraints

@@ -1,6 +1,8 @@
 """YAML becomes plain values with lines; what cannot be read is a fault, never a traceback."""
 
 import math
+import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 
 from orchestrator.errors import Fault
 from orchestrator.spec import document, scalars
-from orchestrator.spec.document import Origin, dotted, read_file, read_text
+from orchestrator.spec.document import MAX_BYTES, Origin, dotted, read_file, read_text
 
 
 @pytest.mark.parametrize(
@@ -165,3 +167,40 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     found = read_text(text, "s.yaml")
     assert found.faults or found.data is not None or yaml.safe_load(text) is None
     assert not isinstance(found.data, float) or math.isfinite(found.data)
+
+
+def test_what_is_no_file_is_refused_unread(tmp_path):
+    assert faults(Path("/dev/zero")) == ["/dev/zero: must be a file or a pipe, got a device"]
+    assert faults(tmp_path) == [f"{tmp_path}: cannot be read: is a directory"]
+    assert faults(Path("no\0name")) == ["no\\x00name: cannot be read: embedded null byte"]
+
+
+def test_a_file_too_large_for_a_spec_is_refused_unread(tmp_path):
+    file = tmp_path / "large.yaml"
+    file.write_text("#" * MAX_BYTES)
+    assert faults(file) == []
+    with file.open("ab") as sparse:
+        sparse.truncate(10**12)
+    assert faults(file) == [
+        f"{file}: must have at most 1,000,000 bytes, got 1,000,000,000,000: no spec is so long"
+    ]
+
+
+def test_a_pipe_is_read_once_and_remembered(tmp_path):
+    read_end, write_end = os.pipe()
+    os.write(write_end, b"name: piped\n")
+    os.close(write_end)
+    pipe = Path(f"/dev/fd/{read_end}")
+    assert [read_file(pipe).data for _ in range(3)] == [{"name": "piped"}] * 3
+    os.close(read_end)
+
+
+def test_an_endless_pipe_is_refused():
+    with subprocess.Popen(["yes"], stdout=subprocess.PIPE) as endless:
+        found = faults(Path(f"/dev/fd/{endless.stdout.fileno()}"))
+        endless.kill()
+    assert found[0].endswith(": must have at most 1,000,000 bytes, got more: no spec is so long")
+
+
+def faults(path):
+    return list(map(str, read_file(path).faults))

@@ -1,0 +1,44 @@
+"""What no machine could hold or finish: refused before anything is built, computed or written."""
+
+from orchestrator.plan.quantities import bytes_amount
+from orchestrator.plan.settings import System
+from trainables.costs import depth_range, flops, peak_memory_bytes
+
+MOST_BYTES = 32 << 40
+"""Memory of the largest single machines; a trial never spans machines."""
+MOST_FLOPS = 1e27
+"""A trial's training: a little more than the largest trainings that were published."""
+BACKWARD = 3
+"""FLOPs of a training step over those of its forward pass: the backward pass costs twice the forward one."""
+
+
+def too_large(system: System) -> str | None:
+    """Why `system` could be trained on no machine, as what must hold and what was given; None if it could.
+
+    Raises ValueError if the model cannot be built.
+    """
+    length, rows = system.shape.length_max, rows_per_step(system)
+    work = (
+        system.train.steps
+        * BACKWARD
+        * rows
+        * flops(system.model, system.shape, length, depth_range(system.model, length)[0])
+    )
+    if work > MOST_FLOPS:
+        return (
+            f"a trial must take at most {MOST_FLOPS:g} FLOPs, got at least {work:.2g} in "
+            f"{system.train.steps:,} steps of {rows:,} examples; take fewer, or a smaller model"
+        )
+    needed = peak_memory_bytes(system.model, system.shape, rows, length)
+    if needed > MOST_BYTES:
+        return (
+            f"a training step must fit into {bytes_amount(MOST_BYTES)} of memory, got {bytes_amount(needed)} "
+            f"for {rows:,} examples of up to {length:,} tokens; make the batch, inputs or model smaller"
+        )
+    return None
+
+
+def rows_per_step(system: System) -> int:
+    """Examples a step where all are as long as training examples may be."""
+    shape = system.shape
+    return system.train.batch_rows(max(shape.length_max, shape.answer_length_max or 0))

@@ -1,0 +1,119 @@
+"""Readings of confirmed checkpoints under other settings: each must be possible and show something."""
+
+from collections.abc import Sequence
+
+import torch
+
+from orchestrator.plan.bench import POINTS, Bench
+from orchestrator.plan.faults import Faults
+from orchestrator.plan.resolve import Resolved
+from orchestrator.plan.settings import System, checked, leaves
+from orchestrator.plan.spaces import common_space
+from orchestrator.spec.types import Spec
+from search_spaces.dimensions import Value, same
+from search_spaces.paths import MISSING, lookup, with_value
+from search_spaces.wording import hint, shown
+from trainables.assembly import build_model
+from trainables.tasks import splits, training_only
+
+
+def check_posthoc(spec: Spec, arms: Sequence[Resolved], bench: Bench, faults: Faults) -> None:
+    """Posthoc settings must exist in the baseline, leave every weight as it is, and change what is read."""
+    for path, values in spec.posthoc.items():
+        if lookup(arms[0].system.settings, path) is MISSING:
+            known = [field for field, _ in leaves(arms[0].system.settings) if not field.startswith("train.")]
+            faults.add(f"the baseline has no field {path}. {hint(path, known)}", "posthoc", path)
+            continue
+        having = [arm for arm in arms if lookup(arm.system.settings, path) is not MISSING]
+        refused = [
+            _check_value(spec, having, (path, place), value, faults) for place, value in enumerate(values)
+        ]
+        if not any(refused) and (why := _unread(spec, having, path, values, bench)):
+            faults.add(f"changes nothing that is read: {why}; leave it out", "posthoc", path)
+
+
+def _check_value(
+    spec: Spec, arms: Sequence[Resolved], at: tuple[str, int], value: Value, faults: Faults
+) -> bool:
+    """Whether there is something wrong with one value; that goes to `faults`."""
+    (path, place), refused = at, False
+    for arm in arms:
+        if why := _unreadable(spec, arm, path, value):
+            faults.add(f"{arm.draft.name} {why}", "posthoc", path, place, about=(path, place, why))
+            refused = True
+    if not refused and all(_has_already(spec, arm, path, value) for arm in arms):
+        faults.add(
+            f"must differ from what is trained: {shown(value)} is what every arm has already, and is read so "
+            "anyway; leave it out",
+            "posthoc",
+            path,
+            place,
+        )
+        return True
+    return refused
+
+
+def _has_already(spec: Spec, arm: Resolved, path: str, value: Value) -> bool:
+    searched = spec.search is not None and path in common_space(spec.search).paths
+    if searched and path not in arm.draft.drop:
+        return False
+    found = lookup(arm.system.settings, path)
+    return not isinstance(found, list | dict) and same(found, value)
+
+
+def _unreadable(spec: Spec, arm: Resolved, path: str, value: Value) -> str | None:
+    """Why a checkpoint of `arm` cannot be read with `value` at `path`, said of the arm."""
+    found = checked(with_value(arm.system.settings, path, value))
+    if isinstance(found, list):
+        told = "; ".join(problem.message for problem in found)
+        return f"cannot have {path} = {shown(value)}: {told}"
+    meta = torch.device("meta")
+    before = build_model(arm.system.model, arm.system.shape, 0, meta).state_dict()
+    try:
+        after = build_model(found.model, found.shape, 0, meta).state_dict()
+    except ValueError as error:
+        return f"cannot be built with {path} = {shown(value)}: {error}"
+    if {name: tensor.shape for name, tensor in before.items()} != {
+        name: tensor.shape for name, tensor in after.items()
+    }:
+        return (
+            f"has other weights with {path} = {shown(value)}, "
+            "so a trained checkpoint cannot be read with it: make it an arm"
+        )
+    wanted = spec.confirm.splits if spec.confirm is not None else ()
+    had, has = ({each.name for each in splits(system.task)} for system in (arm.system, found))
+    if lost := (had - has).intersection(wanted):
+        return f"has no split {', '.join(sorted(lost))} with {path} = {shown(value)}"
+    return None
+
+
+def _unread(
+    spec: Spec, arms: Sequence[Resolved], path: str, values: Sequence[Value], bench: Bench
+) -> str | None:
+    """Why no value of `path` makes a difference to any arm."""
+    root, _, field = path.partition(".")
+    if root == "task":
+        unmeasured = all(field in training_only(arm.system.task) for arm in arms)
+        return "it changes nothing but what is trained on" if unmeasured else None
+    if root == "train":
+        writing = [arm for arm in arms if arm.system.shape.head == "sequence"]
+        if not writing:
+            return "no arm writes answers token by token"
+        drawn = spec.search is not None and "train.beam_size" in common_space(spec.search).paths
+        greedy = not drawn and all(arm.system.train.beam_size == 1 for arm in writing)
+        if field == "length_penalty" and greedy:
+            return "beam_size is 1, so answers are decoded greedily and nothing is compared"
+        return None
+    try:
+        moves = any(_moves(arm, path, value, bench) for arm in arms for value in values)
+    except ValueError:
+        return None  # what cannot be run is refused by the proof
+    return None if moves else "evaluation gives the same with every value, in every arm"
+
+
+def _moves(arm: Resolved, path: str, value: Value, bench: Bench) -> bool:
+    """Whether evaluating `arm` with `value` gives anything else, at some weights."""
+    after = checked(with_value(arm.system.settings, path, value))
+    if not isinstance(after, System) or after == arm.system:
+        return False
+    return any(bench.reading(arm.system, point) != bench.reading(after, point) for point in range(POINTS))
