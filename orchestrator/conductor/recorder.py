@@ -1,4 +1,8 @@
-"""The conductor with the ledger underneath: whatever a driver is told has been written before."""
+"""The conductor with the ledger underneath: whatever a driver acts upon has been written before.
+
+While the ledger's database is away, events wait to be written: trials that run go on, are heard and decided
+about; nothing is started, stopped or deleted until all is written.
+"""
 
 import shutil
 import time
@@ -11,13 +15,18 @@ from typing import Any, Protocol
 from orchestrator.conductor.budget import HeldOpen
 from orchestrator.conductor.conductor import Conductor
 from orchestrator.conductor.messages import Continue, Progress, Reply, Stop, Verdict
+from orchestrator.conductor.under_way import UnderWay
 from orchestrator.identity import SweepFolder, checkpoint_name
 from orchestrator.ledger import events as log
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.lease import Lease
+from orchestrator.ledger.writer import Writer
 from orchestrator.plan.types import Plan
 from orchestrator.trials import Outcome, OutcomeKind, Trial
 from trainables.protocol import Job, Measurement
+
+PROMPT_S = 2.0
+"""A ledger that takes longer is not waited for."""
 
 
 class EventLog(Protocol):
@@ -28,6 +37,33 @@ class EventLog(Protocol):
 
     def events(self, after: int = 0) -> Iterable[Event]:
         """Everything written, oldest first."""
+
+
+class Checkpoints(Protocol):
+    """Where the checkpoints of trials are, for who does not write them."""
+
+    def place(self, trial_id: str, step: int) -> str:
+        """What the ledger says of the place of a checkpoint."""
+
+    def discard(self, trial_ids: Iterable[str]) -> None:
+        """Delete all checkpoints of these trials. Never raises: what stays is deleted another time."""
+
+
+@dataclass(frozen=True, slots=True)
+class InSweepFolder:
+    """Checkpoints in the folder of the sweep."""
+
+    folder: SweepFolder
+
+    def place(self, trial_id: str, step: int) -> str:
+        """Relative to the folder."""
+        path = self.folder.checkpoint(trial_id) / checkpoint_name(step)
+        return str(path.relative_to(self.folder.root))
+
+    def discard(self, trial_ids: Iterable[str]) -> None:
+        """At once."""
+        for trial_id in trial_ids:
+            shutil.rmtree(self.folder.checkpoint(trial_id), ignore_errors=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +83,11 @@ class Attempt:
         """Id of the trial."""
         return self.trial.trial_id
 
+    @property
+    def log(self) -> Path:
+        """Where what the attempt prints is kept: beside the checkpoints."""
+        return SweepFolder(self.checkpoints.parent.parent).log(self.trial_id, self.token)
+
     def job(self, data_dir: Path) -> Job:
         """What the workload is built with."""
         planned = self.trial.planned
@@ -60,8 +101,13 @@ class _Entry:
     phase: str
     token: int = 0
     losses: int = 0
+    """How often its process died since it last made progress: a new step measured or saved."""
     step: int = -1
     """Newest step measured."""
+    saved: int = -1
+    """Newest step of a checkpoint."""
+    idle: bool = False
+    """Whether the attempt that runs, if one does, has made no progress yet."""
     ended: OutcomeKind | None = None
 
 
@@ -80,12 +126,14 @@ class Recorder:
         folder: SweepFolder,
         *,
         provenance: Mapping[str, Any] | None = None,
+        checkpoints: Checkpoints | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._plan = plan
-        self._ledger = ledger
-        self._lease = lease
+        self._writer = Writer(ledger, lease)
         self._folder = folder
+        self._checkpoints = checkpoints or InSweepFolder(folder)
+        self._under_way = UnderWay(folder.under_way)
         self._clock = clock
         self._conductor = Conductor(plan)
         self._entries: dict[str, _Entry] = {}
@@ -93,12 +141,14 @@ class Recorder:
         self._draining = ""
         self._why = "interrupted"
         self._closed = False
-        self._together: tuple[list[Event], list[str]] | None = None
+        self._together: list[Event] | None = None
+        self._untidy: list[str] = []
         for event in ledger.events():
             self._conductor.replay(event)
             self._note(event)
         self._write([log.opened(clock(), lease.holder, plan.spec_digest, provenance or {})])
         self._finish_what_was_decided()
+        self._blame(self._under_way.left())
         self._tidy(self._entries)
 
     @property
@@ -119,8 +169,15 @@ class Recorder:
         """Seconds the sweep was held open so far, over all sessions."""
         return self._held.seconds(self._clock())
 
+    def written(self, timeout_s: float = 0.0) -> bool:
+        """Whether all is written, at the latest after `timeout_s` seconds. Raises what the ledger raised."""
+        if self._together is not None or not self._writer.settled(timeout_s):
+            return False
+        self._tidy_up()
+        return True
+
     def ask(self) -> Attempt | None:
-        """The next trial to run, written as started; None while there is nothing to hand out."""
+        """The next trial to run, to be started once all is `written`; None if there is none to hand out."""
         self._check_budget()
         trial = self._conductor.ask()
         new = self._doomed()
@@ -136,18 +193,25 @@ class Recorder:
         source = self._folder.checkpoint(trial.source_id) if trial.source_id else None
         return Attempt(trial, token, self._folder.checkpoint(trial.trial_id), source)
 
+    def began(self, trial_id: str) -> None:
+        """A worker has begun to run a trial that was asked for."""
+        self._under_way.began(trial_id)
+
+    def excuse(self) -> None:
+        """However this process ends from now on, it is not a trial's doing. Safe to call from any thread."""
+        self._under_way.excuse()
+
     @contextmanager
     def together(self) -> Iterator[None]:
-        """All that is recorded inside is one transaction, written on leaving: act on no verdict before."""
+        """All that is recorded inside is one transaction: act on no verdict before it is written."""
         assert self._together is None, "what is recorded together is not nested"
-        new: list[Event] = []
-        ended: list[str] = []
-        self._together = new, ended
-        yield
-        self._together = None
-        if new:
-            self._ledger.append(new, self._lease)
-        self._tidy(ended)
+        new = self._together = []
+        try:
+            yield
+        finally:
+            self._together = None
+        self._send(new)
+        self.written()
 
     def take(self, trial_id: str, token: int, reply: Reply) -> Verdict:
         """Record all that one step of a worker brought, in one transaction; what the worker shall do next.
@@ -155,7 +219,7 @@ class Recorder:
         A step that is recorded already is dropped: the first writer wins. A worker whose attempt was
         superseded, or whose trial has ended, is told to stop and nothing of it is written. Once a stop is
         decided, all that counts is that the worker has let go, however late it hears of it: slow drivers and
-        fast ones record the same.
+        fast ones record the same. A stop that is not written yet is told at a later report.
         """
         entry = self._entries[trial_id]
         if entry.ended is not None or token != entry.token:
@@ -171,15 +235,15 @@ class Recorder:
             verdict = self._conductor.hear(trial_id, reply.measurement)
             new.append(log.measured(now, trial_id, reply.measurement))
         if reply.checkpoint is not None:
-            path = self._folder.checkpoint(trial_id) / checkpoint_name(reply.checkpoint)
-            new.append(
-                log.checkpointed(now, trial_id, reply.checkpoint, str(path.relative_to(self._folder.root)))
-            )
+            place = self._checkpoints.place(trial_id, reply.checkpoint)
+            new.append(log.checkpointed(now, trial_id, reply.checkpoint, place))
         if reply.ended is not None:
             new.append(self._end(trial_id, self._conductor.settle(trial_id, reply.ended)))
         self._write([*new, *self._doomed()])
         if reply.ended is not None:
             self._tidy([trial_id])
+        if self._together is None and not self.written():
+            verdict = Continue()
         if self._draining and isinstance(verdict, Continue):
             return Stop(OutcomeKind.STOPPED, self._draining)
         return verdict
@@ -197,16 +261,17 @@ class Recorder:
         self.take(trial_id, token, Reply(ended=outcome))
 
     def lost(self, trial_id: str, reason: str) -> Outcome:
-        """The worker of a trial died: it starts again from its last checkpoint, unless it died too often."""
+        """The worker of a trial died: it starts again from its last checkpoint, unless it died too often.
+
+        Only deaths in a row count, without a new measurement or checkpoint between them: a trial that ends
+        its worker where it is gets no further, and one that gets further will end.
+        """
         entry = self._entries[trial_id]
         if not self._conductor.running(trial_id):
             kind = entry.ended or OutcomeKind.STOPPED
             return Outcome(kind, "the trial had let go of its worker before that was lost")
-        losses, retries = entry.losses + 1, self._plan.resources.retries
-        told = f"worker died, time {losses} of at most {retries + 1}: {reason}"
         standing = self._conductor.standing(trial_id)
-        kind = OutcomeKind.CRASHED if losses > retries else OutcomeKind.STOPPED
-        outcome = standing.outcome if standing is not None else Outcome(kind, told)
+        outcome = standing.outcome if standing is not None else self._loss(entry, "worker", reason)
         self._write([self._end(trial_id, outcome, lost=True), *self._doomed()])
         self._tidy([trial_id])
         return outcome
@@ -214,13 +279,20 @@ class Recorder:
     def drain(self, reason: str) -> None:
         """Hand out nothing more, and stop running trials at their next report; `resume` continues them."""
         self._draining = self._draining or reason
+        self.excuse()
         self._conductor.refuse_new(reason)
 
     def close(self, reason: str | None = None) -> None:
-        """Let go of the sweep: `done`, `budget` or `interrupted`, found out unless given."""
+        """Let go of the sweep: `done`, `budget` or `interrupted`, found out unless given.
+
+        Waits until all is written.
+        """
+        self.excuse()
         if not self._closed:
             self._write([log.closed(self._clock(), reason or ("done" if self.finished else self._why))])
             self._closed = True
+        self._writer.settled(None)
+        self._tidy_up()
 
     def _check_budget(self) -> None:
         hours = self._plan.wall_clock_hours
@@ -245,13 +317,37 @@ class Recorder:
         new = [self._end(trial_id, stop.outcome) for trial_id, stop in self._conductor.undone()]
         self._write([*new, *self._doomed()])
 
+    def _blame(self, suspects: Iterable[str]) -> None:
+        """Count the death of the last session's process against the trials that it was running.
+
+        Not against those that made progress in that attempt: somebody else may have killed it.
+        """
+        for trial_id in sorted(suspects):
+            entry = self._entries.get(trial_id)
+            if entry is not None and entry.ended is None and entry.idle:
+                outcome = self._loss(entry, "launching process", "it ended while it ran this trial")
+                self._write([self._end(trial_id, outcome, lost=True), *self._doomed()])
+
+    def _loss(self, entry: _Entry, what: str, reason: str) -> Outcome:
+        losses, allowed = entry.losses + 1, self._plan.resources.retries + 1
+        told = f"{what} died, time {losses} of at most {allowed} without progress: {reason}"
+        return Outcome(OutcomeKind.CRASHED if losses >= allowed else OutcomeKind.STOPPED, told)
+
     def _write(self, new: Sequence[Event]) -> None:
         if self._together is not None:
-            self._together[0].extend(new)
-        elif new:
-            self._ledger.append(new, self._lease)
+            self._together.extend(new)
+        else:
+            self._send(new)
         for event in new:
             self._note(event)
+
+    def _send(self, new: Sequence[Event]) -> None:
+        """Have it written: waited for, but not if the ledger is late already."""
+        if not new:
+            return
+        late = not self._writer.settled()
+        self._writer.put(new)
+        self._writer.settled(0.0 if late else PROMPT_S)
 
     def _note(self, event: Event) -> None:
         self._held.saw(event)
@@ -262,21 +358,31 @@ class Recorder:
             return
         entry = self._entries[event.trial_id]
         if event.kind is EventKind.STARTED:
-            entry.token = event.payload["token"]
+            entry.token, entry.idle = event.payload["token"], True
         elif event.kind is EventKind.MEASURED:
             entry.step = event.payload["step"]
+            entry.losses, entry.idle = 0, False
+        elif event.kind is EventKind.CHECKPOINTED and event.payload["step"] > entry.saved:
+            entry.saved = event.payload["step"]
+            entry.losses, entry.idle = 0, False
         elif event.kind is EventKind.ENDED:
             kind = OutcomeKind(event.payload["kind"])
             entry.ended = kind if kind.final else None
-            entry.losses += bool(event.payload.get("lost"))
+            entry.losses, entry.idle = entry.losses + bool(event.payload.get("lost")), False
 
     def _tidy(self, trial_ids: Iterable[str]) -> None:
+        self._untidy.extend(trial_ids)
+        self.written()
+
+    def _tidy_up(self) -> None:
         """Delete checkpoints nobody will read again: those of ended trials, unless they were confirmed."""
-        if self._together is not None:
-            self._together[1].extend(trial_ids)
-            return
-        for trial_id in trial_ids:
-            entry = self._entries[trial_id]
-            confirmed = entry.phase == "confirm" and entry.ended is OutcomeKind.FINISHED
-            if entry.ended is not None and not confirmed:
-                shutil.rmtree(self._folder.checkpoint(trial_id), ignore_errors=True)
+        done, self._untidy = self._untidy, []
+        entries = {trial_id: self._entries[trial_id] for trial_id in done}
+        for trial_id in entries:
+            self._under_way.ended(trial_id)
+        self._checkpoints.discard(
+            trial_id
+            for trial_id, entry in entries.items()
+            if entry.ended is not None
+            and not (entry.phase == "confirm" and entry.ended is OutcomeKind.FINISHED)
+        )

@@ -1,4 +1,4 @@
-"""The search of one arm: an Optuna study in memory, told everything in order. Nothing else imports Optuna.
+"""The search of one arm: an Optuna study in memory, told everything in order.
 
 No sampler outlives an ask: each gets a fresh one seeded by (study seed, arm, trial number), so nothing has to
 be pickled, and a study rebuilt from the same history asks for exactly what the undisturbed one would have.
@@ -13,10 +13,10 @@ from optuna.trial import TrialState
 
 from orchestrator.conductor.assigning import NothingAdmitted
 from orchestrator.identity import derive_seed
-from orchestrator.plan.optuna_names import Chosen, chosen_sampler, chosen_stopper
 from orchestrator.plan.types import Arm, SearchPlan
+from orchestrator.samplers import chosen_sampler, chosen_stopper, make_sampler, make_stopper, suggest
 from search_spaces.algebra import admits, exists
-from search_spaces.dimensions import Assignment, Choice, Constraint, Dimension, Fixed, Float, Value, same
+from search_spaces.dimensions import Assignment, Choice, Constraint, Dimension, Fixed, Value, same
 
 TRIES = 1000
 """Draws until a constraint is given up on."""
@@ -26,8 +26,6 @@ _STATELESS = frozenset({"TPESampler", "RandomSampler"})
 """Samplers that read nothing but the parameters, values and states of the study's trials."""
 _SEEDED_ONCE = frozenset({"QMCSampler"})
 """Samplers that walk along one sequence, which the seed names."""
-
-optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
 class ArmSearch:
@@ -65,7 +63,7 @@ class ArmSearch:
         self._study.enqueue_trial(_encoded(self._arm.space.dimensions, assignment))
         trial = self._study.ask()
         for path in assignment:
-            _suggest(trial, self._arm.space[path])
+            suggest(trial, path, self._arm.space[path].domain)
         self._trials[number] = trial
 
     def hear(self, number: int, step: int, values: Sequence[float]) -> bool:
@@ -127,7 +125,7 @@ class ArmSearch:
         assignment: dict[str, Value] = {}
         for dimension in self._arm.space.dimensions:
             if exists(dimension, assignment, self._arm.settings):
-                assignment[dimension.path] = _suggest(trial, dimension)
+                assignment[dimension.path] = suggest(trial, dimension.path, dimension.domain)
         # Samplers that hear how trials end would try to stop a loop that is not there once all is visited.
         self._study.sampler = self._neutral
         return trial, assignment
@@ -136,7 +134,7 @@ class ArmSearch:
         constant = self._sampler.class_name in _SEEDED_ONCE
         place: tuple[int, ...] = () if constant else (number, attempt) if attempt else (number,)
         seed = derive_seed(self._plan.seed, self._arm.name, *place)
-        return _sampler(self._sampler, seed) if attempt < INFORMED_TRIES else _uniform(seed, attempt)
+        return make_sampler(self._sampler, seed) if attempt < INFORMED_TRIES else _uniform(seed, attempt)
 
     def _redrawn(self, number: int, assignment: Assignment) -> bool:
         """Ask again, for what the sampler notes in the study; another Optuna may answer otherwise."""
@@ -153,21 +151,6 @@ class ArmSearch:
     def _broken(self, assignment: Assignment) -> Constraint | None:
         constraints = self._arm.space.constraints
         return next((each for each in constraints if not admits(each, assignment, self._arm.settings)), None)
-
-
-def _suggest(trial: optuna.Trial, dimension: Dimension) -> Value:
-    match dimension.domain:
-        case Fixed(value):
-            return value
-        case Choice(values):
-            # By position: Optuna takes True for 1, and would warn of choices it cannot store.
-            return values[trial.suggest_categorical(dimension.path, range(len(values)))]
-        case Float(low, high, log, step):
-            return trial.suggest_float(dimension.path, low, high, log=log, step=step)
-        case domain:
-            return trial.suggest_int(
-                dimension.path, domain.low, domain.high, log=domain.log, step=domain.step
-            )
 
 
 def _encoded(dimensions: Sequence[Dimension], assignment: Assignment) -> dict[str, Any]:
@@ -189,21 +172,5 @@ def _uniform(seed: int, attempt: int) -> optuna.samplers.BaseSampler:
     return optuna.samplers.RandomSampler(seed=derive_seed(seed, attempt))
 
 
-def _sampler(chosen: Chosen, seed: int) -> optuna.samplers.BaseSampler:
-    keywords: dict[str, Any] = {"constant_liar": True} if chosen.class_name == "TPESampler" else {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        made = getattr(optuna.samplers, chosen.class_name)(**(keywords | dict(chosen.keywords)), seed=seed)
-    assert isinstance(made, optuna.samplers.BaseSampler)
-    return made
-
-
 def _stopper(given: Mapping[str, Any] | None) -> optuna.pruners.BasePruner:
-    if given is None:
-        return optuna.pruners.NopPruner()
-    chosen = chosen_stopper(given)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        made = getattr(optuna.pruners, chosen.class_name)(**chosen.keywords)
-    assert isinstance(made, optuna.pruners.BasePruner)
-    return made
+    return optuna.pruners.NopPruner() if given is None else make_stopper(chosen_stopper(given))

@@ -47,9 +47,33 @@ def build_datasets(
 
 def require_files(plan: Plan) -> None:
     """Raises InputError if files that the data of `plan` are read from are not there. Reads none of them."""
+    require_task_files(arm.settings["task"] for arm in plan.arms)
+
+
+def content_hashes(
+    raw_tasks: Iterable[Mapping[str, Any]], confirmed: Sequence[str], data_dir: Path
+) -> dict[str, str]:
+    """Of every split that a sweep reads, what is in it, by name; built where it is missing.
+
+    Raises InputError, DataError.
+    """
+    from trainables.data.store import split_path
+
+    return {
+        str(split_path(config, info.name, data_dir).relative_to(data_dir)): made(
+            config, info.name, data_dir
+        ).content_hash
+        for config, infos in needed(raw_tasks, confirmed)
+        for info in infos
+        if not info.streamed
+    }
+
+
+def require_task_files(raw_tasks: Iterable[Mapping[str, Any]]) -> None:
+    """As `require_files`, of the settings of tasks."""
     from trainables.tasks import require_files, task_name
 
-    for config, _ in needed((arm.settings["task"] for arm in plan.arms), ()):
+    for config, _ in needed(raw_tasks, ()):
         try:
             require_files(config)
         except ValueError as error:

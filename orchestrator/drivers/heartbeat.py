@@ -1,24 +1,46 @@
-"""Keeps the lease of a sweep alive while no event renews it: data is built, or a trial trains for long."""
+"""Keeps the lease of a sweep alive while no event renews it: data is built, or a trial trains for long.
 
-import logging
+It also looks whether somebody has asked for the sweep to be stopped.
+"""
+
+import contextlib
 import threading
+import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
 from orchestrator.errors import LeaseLost, StoreError
 from orchestrator.ledger.lease import Lease
+from orchestrator.ledger.stops import StopRequest
 from orchestrator.ledger.store import LEASE_S, Ledger
 
-_log = logging.getLogger(__name__)
+LOOK_S = 1.0
+"""Between two looks for a request to stop."""
 
 
 class Heartbeat:
-    """A thread that renews `lease` until it is left."""
+    """A thread that renews `lease` every `period_s` seconds until it is left.
 
-    def __init__(self, ledger: Ledger, lease: Lease, period_s: float = LEASE_S / 4) -> None:
+    `on_stop` is called, in that thread, when the session is asked to stop, and once more when it is asked to
+    do so at once.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        lease: Lease,
+        period_s: float = LEASE_S / 4,
+        *,
+        on_stop: Callable[[StopRequest], None] = lambda _: None,
+        look_s: float = LOOK_S,
+    ) -> None:
         self._ledger = ledger
         self._lease = lease
         self._period_s = period_s
+        self._on_stop = on_stop
+        self._look_s = min(look_s, period_s)
+        self._told = 0
         self._ended = threading.Event()
         self._lost: LeaseLost | None = None
         self._thread = threading.Thread(target=self._beat, name="haltsweep-heartbeat", daemon=True)
@@ -37,11 +59,25 @@ class Heartbeat:
         self._thread.join()
 
     def _beat(self) -> None:
-        while not self._ended.wait(self._period_s):
+        renewed_at = time.monotonic()
+        while not self._ended.wait(self._look_s):
+            self._look()
+            if time.monotonic() - renewed_at < self._period_s:
+                continue
+            renewed_at = time.monotonic()
             try:
                 self._ledger.renew(self._lease)
             except LeaseLost as lost:
                 self._lost = lost
                 return
-            except StoreError as error:  # an outage may pass before the lease runs out
-                _log.warning("the lease could not be renewed: %s", error)
+            except StoreError:
+                # An outage, of which the ledger has told. Until somebody else claims the sweep it stays ours.
+                continue
+
+    def _look(self) -> None:
+        """One call a look: the second request, to stop at once, must not overtake the first."""
+        with contextlib.suppress(StoreError):  # an outage, of which the ledger tells
+            request = self._ledger.stop_asked(self._lease)
+            if request is not None and self._told < 1 + request.at_once:
+                self._told += 1
+                self._on_stop(request)

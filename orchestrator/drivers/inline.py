@@ -1,16 +1,22 @@
 """Runs a sweep in this process, one trial at a time: for debuggers, notebooks and fast tests."""
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.conductor.messages import Continue, Reply, Verdict
 from orchestrator.conductor.recorder import Attempt, Recorder
+from orchestrator.drivers.checkpoint_stores import store_at
+from orchestrator.drivers.output import PythonOutput
+from orchestrator.drivers.silence import Silence
 from orchestrator.drivers.worker import Harness
-from orchestrator.trials import OutcomeKind
+from orchestrator.trials import Outcome, OutcomeKind
 
 INTERRUPTED = "the sweep was asked to stop"
+WAIT_S = 0.2
+"""Between two looks whether a ledger that is away has come back."""
 
 
 def run_inline(
@@ -19,19 +25,22 @@ def run_inline(
     *,
     data_dir: Path,
     checkpoint_seconds: float = 30.0,
-    silence_s: float | None = None,
+    silence: Silence | None = None,
+    checkpoints: str | None = None,
     on_change: Callable[[], None] | None = None,
     stop: threading.Event | None = None,
+    check: Callable[[], None] | None = None,
 ) -> None:
     """Run until the sweep is finished or drained.
 
     Once `stop` is set, the running trial is saved at its next report and told stopped.
-    `on_change` is called after everything that is recorded. A trial that reports nothing for `silence_s`
-    seconds has timed out, if it can be reached.
+    `checkpoints` is the URI of a store of them, if there is one.
+    `on_change` is called after everything that is recorded; `check` often, and what it raises ends the run at
+    once. A trial that is silent for longer than `silence` allows has timed out, if it can be reached.
     """
     stop = stop or threading.Event()
-    harness = Harness(workload, checkpoint_seconds)
-    run = _Run(recorder, harness, stop, on_change or (lambda: None), silence_s)
+    harness = Harness(workload, checkpoint_seconds, store=store_at(checkpoints), output=PythonOutput())
+    run = _Run(recorder, harness, stop, on_change or (lambda: None), silence, check or (lambda: None))
     while not stop.is_set() and (attempt := recorder.ask()) is not None:
         run.changed()
         run.trial(attempt, data_dir)
@@ -46,21 +55,41 @@ class _Run:
     harness: Harness
     stop: threading.Event
     changed: Callable[[], None]
-    silence_s: float | None
+    silence: Silence | None
+    check: Callable[[], None]
 
     def trial(self, attempt: Attempt, data_dir: Path) -> None:
         """One attempt, from start to its end or stop."""
-        self.harness.start(attempt.job(data_dir), attempt.checkpoints)
+        if not self._wait_until_written():
+            outcome = Outcome(OutcomeKind.STOPPED, INTERRUPTED)
+            self.recorder.take(attempt.trial_id, attempt.token, Reply(ended=outcome))
+            return
+        self.recorder.began(attempt.trial_id)
+        self.harness.start(attempt.job(data_dir), attempt.checkpoints, attempt.log)
         verdict: Verdict = Continue()
+        longest_s = 0.0
         while isinstance(verdict, Continue):
-            reply = self.harness.advance(self.silence_s)
+            limit_s = None if self.silence is None else self.silence.limit_s(longest_s)
+            began = time.monotonic()
+            reply = self.harness.advance(limit_s, heard=self.recorder.written())
+            longest_s = max(longest_s, time.monotonic() - began)
+            self.check()
             if self.stop.is_set():
                 self.recorder.drain(INTERRUPTED)
             verdict = self.recorder.take(attempt.trial_id, attempt.token, reply)
             self.changed()
             if reply.ended is not None:
                 return
-        saved = self.harness.stop(save=verdict.kind is OutcomeKind.STOPPED)
+        save = verdict.kind is OutcomeKind.STOPPED and self.recorder.written()
+        saved = self.harness.stop(save=save)
         ending = Reply(checkpoint=saved.checkpoint, ended=verdict.outcome)
         self.recorder.take(attempt.trial_id, attempt.token, ending)
         self.changed()
+
+    def _wait_until_written(self) -> bool:
+        """Nothing is started before; False if the sweep was asked to stop meanwhile."""
+        while not self.recorder.written(WAIT_S):
+            self.check()
+            if self.stop.is_set():
+                return False
+        return True

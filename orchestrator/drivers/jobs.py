@@ -19,7 +19,16 @@ class Assignment:
     cpus: float
     gpus: float
     checkpoints: Path
+    """Folder of the trial in the sweep; where there is a `store`, its name only counts."""
     job: Job
+    store: str | None = None
+    """URI of the checkpoints; None for the folder of the sweep."""
+    mark: tuple[str, str] | None = None
+    """A file that every node must see, and what is in it."""
+    kept_out: tuple[str, ...] = ()
+    """Ids of nodes that the attempt must not be placed on."""
+    log: Path | None = None
+    """Where what the attempt prints is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +40,10 @@ class Orders:
     cpus: float
     gpus: float
     data_dir: Path
+    store: str | None = None
+    mark: tuple[str, str] | None = None
 
-    def encode(self, attempt: Attempt) -> str:
+    def encode(self, attempt: Attempt, kept_out: tuple[str, ...] = ()) -> str:
         """One attempt as JSON; paths become absolute, for workers run elsewhere."""
         job = attempt.job(self.data_dir)
         return canonical(
@@ -41,7 +52,11 @@ class Orders:
                 "checkpoint_seconds": self.checkpoint_seconds,
                 "cpus": self.cpus,
                 "gpus": self.gpus,
+                "store": self.store,
+                "mark": self.mark,
+                "kept_out": kept_out,
                 "checkpoints": str(attempt.checkpoints.resolve()),
+                "log": str(attempt.log.resolve()),
                 "settings": job.settings,
                 "seed": job.seed,
                 "phase": job.phase,
@@ -70,4 +85,8 @@ def decode(text: str) -> Assignment:
         told["gpus"],
         Path(told["checkpoints"]),
         job,
+        told["store"],
+        tuple(told["mark"]) if told["mark"] is not None else None,
+        tuple(told["kept_out"]),
+        log=Path(told["log"]),
     )

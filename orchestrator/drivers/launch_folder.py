@@ -10,15 +10,21 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
+from orchestrator.abandoned import clear_folders
+from orchestrator.atomic import PRIVATE, write_atomically
+from orchestrator.disk import remedy
 from orchestrator.errors import InputError, StoreError
 from orchestrator.identity import SweepFolder
+from orchestrator.ledger.lease import Holder
+from orchestrator.ordinary import read_ordinary
 from orchestrator.plan.serialise import read_plan, to_json
 from orchestrator.plan.types import Plan
+from orchestrator.seals import read_manifest, sealed, unsealed, write_manifest
 
 DEFAULT_WORKLOAD = "trainables.training:Training"
 SETUP = "launch.json"
+LAUNCHER = "launcher.json"
+"""The process that launches: while it lives, nobody may take the folder for abandoned."""
 _BUILDING = ".launching-"
 
 
@@ -33,6 +39,8 @@ class Setup:
     """SQLAlchemy URL of the ledger; None for the one in the sweep's folder."""
     tracking_uri: str | None = None
     """MLflow; None to write neither MLflow nor Parquet while the sweep runs."""
+    checkpoints: str | None = None
+    """URI of a place for the checkpoints of this sweep alone; None for its folder."""
 
     def ledger_url(self, folder: SweepFolder) -> str:
         """URL of the ledger."""
@@ -46,14 +54,17 @@ def publish(plan: Plan, folder: SweepFolder, spec: str, provenance: Mapping[str,
     building = SweepFolder(root.with_name(f".{root.name}{_BUILDING}{os.getpid()}-{uuid.uuid4().hex[:8]}"))
     try:
         root.parent.mkdir(parents=True, exist_ok=True)
-        _clear_abandoned(root)
+        clear_folders(root.parent, f".{root.name}{_BUILDING}")
         building.root.mkdir()
-        _write(building.spec, spec)
-        _write(building.provenance, json.dumps(provenance, indent=2, sort_keys=True) + "\n")
-        _write(building.root / SETUP, json.dumps(_setup_to_json(setup), indent=2, sort_keys=True) + "\n")
-        # URLs may hold passwords.
-        (building.root / SETUP).chmod(0o600)
-        _write(building.plan, to_json(plan))
+        write_atomically(building.spec, spec)
+        write_atomically(building.provenance, json.dumps(provenance, indent=2, sort_keys=True) + "\n")
+        # URLs may hold passwords. Its digest is in it: one that all can read would let them try passwords.
+        write_atomically(building.root / SETUP, sealed(_setup_to_json(setup)), mode=PRIVATE)
+        write_atomically(
+            building.root / LAUNCHER, json.dumps(asdict(Holder.current()), sort_keys=True) + "\n"
+        )
+        write_atomically(building.plan, to_json(plan))
+        write_manifest(building.root, [building.spec, building.provenance, building.plan])
         _flush(building.root)
         building.root.rename(root)
         _flush(root.parent)
@@ -61,8 +72,8 @@ def publish(plan: Plan, folder: SweepFolder, spec: str, provenance: Mapping[str,
         # Perhaps another launch was faster: an empty folder would have been replaced.
         _refuse_existing(plan, SweepFolder(root))
         raise StoreError(
-            f"the sweep's folder {root} could not be made: {error}; free some space, make the folder above "
-            "it writable, or choose another one with --runs"
+            f"the sweep's folder {root} could not be made: {error}; {remedy(error)}, or choose another "
+            "one with --runs"
         ) from error
     finally:
         shutil.rmtree(building.root, ignore_errors=True)
@@ -81,7 +92,9 @@ def launched_plan(folder: SweepFolder) -> Plan:
 def read_setup(folder: SweepFolder) -> Setup:
     """How the sweep was launched. Raises StoreError if the file is missing or damaged."""
     try:
-        told = json.loads((folder.root / SETUP).read_text(encoding="utf-8"))
+        content = read_ordinary(folder.root / SETUP)
+        # A folder of a haltsweep that made no digests has no manifest.
+        told = json.loads(content) if read_manifest(folder.root) is None else unsealed(content)
         return Setup(**(told | {"data_dir": Path(told["data_dir"])}))
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise StoreError(
@@ -100,7 +113,7 @@ def _refuse_existing(plan: Plan, folder: SweepFolder) -> None:
         remedy = (
             f"continue it with `haltsweep resume {shlex.quote(str(folder.root))}`"
             if same
-            else "it was launched from another spec: choose another name, or delete its folder"
+            else "it was launched from another spec: choose another name, or `haltsweep remove` it"
         )
         raise InputError(f"a sweep is launched once, and {folder.name!r} exists in {folder.root}; {remedy}")
     if folder.root.is_file() or (folder.root.is_dir() and any(folder.root.iterdir())):
@@ -108,21 +121,6 @@ def _refuse_existing(plan: Plan, folder: SweepFolder) -> None:
             f"a sweep must get a folder of its own, and {folder.root} holds files that are no sweep; "
             "choose another name, or move them"
         )
-
-
-def _clear_abandoned(root: Path) -> None:
-    """Remove what launches of this sweep left that were killed on the way."""
-    for folder in root.parent.glob(f".{root.name}{_BUILDING}*"):
-        pid = folder.name.partition(_BUILDING)[2].partition("-")[0]
-        if pid.isdecimal() and not psutil.pid_exists(int(pid)):
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _write(file: Path, text: str) -> None:
-    with file.open("w", encoding="utf-8") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
 
 
 def _flush(folder: Path) -> None:

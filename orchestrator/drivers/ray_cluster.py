@@ -14,15 +14,19 @@ import psutil
 import ray
 
 from orchestrator.drivers.address import no_cluster
+from orchestrator.drivers.ray_nodes import Nodes, alive
+from orchestrator.drivers.ray_privacy import redacted_entrypoint
+from orchestrator.drivers.scratch import RAY, clear_abandoned, short_folder
 from orchestrator.drivers.slots import require_room, slots
 from orchestrator.errors import ExecutorError
 from orchestrator.plan.types import Resources
 
 REREAD_S = 2.0
 """Nodes come and go: how old the known state of a cluster may be."""
+ANSWER_S = 0.1
+"""The same while a node is asked whether it can run trials."""
 OBJECT_STORE_BYTES = 100 << 20
 """Nothing large passes through Ray."""
-PREFIX = "haltsweep-ray-"
 STARTS = 3
 QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
 
@@ -35,8 +39,8 @@ def cluster(address: str | None, num_cpus: int | None) -> Iterator[Path]:
     `num_cpus` None gives it all CPUs that this process may use.
     Raises InputError if there is no cluster at `address`, ExecutorError if none can be started here.
     """
-    _sweep_up()
-    scratch = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=_short_folder()))
+    clear_abandoned()
+    scratch = Path(tempfile.mkdtemp(prefix=f"{RAY}{os.getpid()}-", dir=short_folder()))
     try:
         _connect(address, num_cpus, scratch)
         for name in ("ray.tune", "ray.air", "ray.train"):
@@ -47,22 +51,37 @@ def cluster(address: str | None, num_cpus: int | None) -> Iterator[Path]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def slot_counter(wanted: Resources, *, elastic: bool) -> Callable[[], int]:
+def slot_counter(wanted: Resources, nodes: Nodes | None = None) -> Callable[[], int]:
     """Counts the trials that fit on the connected cluster, looking anew every `REREAD_S`.
 
-    An `elastic` cluster always has one slot: asking for it is what makes a cluster grow. Raises InputError
-    if nothing fits on a cluster that cannot grow.
+    The `nodes` of a cluster that is not ours may become more: it always has one slot once all have answered,
+    for asking is what makes a cluster grow. Raises InputError if nothing fits on one that is ours; its count
+    raises RuntimeError when that lost its node.
     """
-    known = slots(_nodes(), wanted) if elastic else require_room(_nodes(), wanted)
+    known = require_room(_nodes(), wanted) if nodes is None else nodes.look()
     read_at = time.monotonic()
 
     def count() -> int:
         nonlocal known, read_at
-        if time.monotonic() - read_at >= REREAD_S:
-            known, read_at = slots(_nodes(), wanted), time.monotonic()
-        return max(known, 1) if elastic else known
+        if time.monotonic() - read_at >= (ANSWER_S if nodes is not None and nodes.asking else REREAD_S):
+            known = slots(_nodes(), wanted) if nodes is None else nodes.look()
+            read_at = time.monotonic()
+            if nodes is None and not known:
+                raise RuntimeError("its only node is gone")
+        return known if nodes is None or nodes.asking else max(known, 1)
 
     return count
+
+
+def servers() -> dict[str, int]:
+    """Name and process id of the servers that this process started and Ray cannot do without."""
+    node: Any = ray._private.worker._global_node  # nowhere else to be had
+    return {name: node.all_processes[name][0].process.pid for name in ("gcs_server", "raylet")}
+
+
+def head() -> str:
+    """HOST:PORT of the head of the connected cluster."""
+    return str(ray.get_runtime_context().gcs_address)
 
 
 def _connect(address: str | None, num_cpus: int | None, scratch: Path) -> None:
@@ -70,7 +89,8 @@ def _connect(address: str | None, num_cpus: int | None, scratch: Path) -> None:
         _start(num_cpus, scratch)
         return
     try:
-        ray.init(address=address, **QUIET)
+        with redacted_entrypoint():
+            ray.init(address=address, **QUIET)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise no_cluster(address, error) from error
 
@@ -80,13 +100,15 @@ def _start(num_cpus: int | None, scratch: Path) -> None:
     before = set(psutil.Process().children())
     for attempt in range(STARTS):
         try:
-            ray.init(
-                num_cpus=num_cpus,
-                include_dashboard=False,
-                object_store_memory=OBJECT_STORE_BYTES,
-                _temp_dir=str(scratch / f"r{attempt}"),
-                **QUIET,
-            )
+            with redacted_entrypoint():
+                ray.init(
+                    address="local",  # whatever RAY_ADDRESS says
+                    num_cpus=num_cpus,
+                    include_dashboard=False,
+                    object_store_memory=OBJECT_STORE_BYTES,
+                    _temp_dir=str(scratch / f"r{attempt}"),
+                    **QUIET,
+                )
         except Exception as error:  # that is what Ray raises, without a class of its own
             fault = error
             ray.shutdown()
@@ -96,23 +118,9 @@ def _start(num_cpus: int | None, scratch: Path) -> None:
             return
     raise ExecutorError(
         f"Ray must start on this machine, and did not in {STARTS} tries: {fault}; "
-        "resume the sweep when the machine is less busy, or with `--driver inline`, which needs no Ray"
+        "try again when the machine is less busy, or with `--driver inline`, which needs no Ray"
     ) from fault
 
 
 def _nodes() -> list[dict[str, float]]:
-    return [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
-
-
-def _short_folder() -> Path:
-    # Ray makes sockets below it, whose paths may have 107 bytes.
-    folder = Path(tempfile.gettempdir())
-    return folder if len(str(folder)) <= 30 else Path("/tmp")  # noqa: S108 - mkdtemp makes a private folder in it
-
-
-def _sweep_up() -> None:
-    """Remove what killed processes of this user left behind."""
-    for folder in _short_folder().glob(f"{PREFIX}*"):
-        pid = folder.name.removeprefix(PREFIX).partition("-")[0]
-        if pid.isdecimal() and not psutil.pid_exists(int(pid)) and folder.stat().st_uid == os.getuid():
-            shutil.rmtree(folder, ignore_errors=True)
+    return [node["Resources"] for node in alive()]

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -28,11 +29,14 @@ SETTINGS = {
 def ray_environment(*, private: bool) -> Iterator[None]:
     """The settings while it is open; enter it before Ray is imported, for Ray reads some of them then.
 
-    `private`: nobody without this process's token may connect, unless the environment says otherwise.
+    `private`: nobody without this process's token may connect, unless the environment says otherwise. Else
+    a token that is kept where Ray looks for it is used: a cluster without tokens does not mind.
     """
     wanted = dict(SETTINGS)
     if private and "RAY_AUTH_MODE" not in os.environ and (token := _token()):
         wanted |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
+    elif not private and "RAY_AUTH_MODE" not in os.environ and token_place() is not None:
+        wanted |= {"RAY_AUTH_MODE": "token"}
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)
     try:
@@ -43,6 +47,18 @@ def ray_environment(*, private: bool) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+def token_place() -> str | None:
+    """Where Ray finds the token of a cluster, first come first served; None if there is none."""
+    if os.environ.get("RAY_AUTH_TOKEN", "").strip():
+        return "RAY_AUTH_TOKEN"
+    told = os.environ.get("RAY_AUTH_TOKEN_PATH")
+    file = Path(told) if told else Path.home() / ".ray" / "auth_token"
+    try:
+        return str(file) if file.read_text(encoding="utf-8").strip() else None
+    except (OSError, UnicodeError):
+        return None
 
 
 @cache

@@ -7,13 +7,17 @@ would add to a result (configuration, host, date) is not sent back.
 import os
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from ray.tune import PlacementGroupFactory, Trainable
 
 from orchestrator.conductor.messages import Reply
+from orchestrator.drivers.checkpoint_stores import store_at
 from orchestrator.drivers.jobs import Assignment, decode
 from orchestrator.drivers.memory import Footprint
+from orchestrator.drivers.needs import NODE_ID, seen
+from orchestrator.drivers.output import ProcessOutput
 from orchestrator.drivers.worker import Harness
 from orchestrator.trials import Outcome
 
@@ -21,6 +25,8 @@ TOLD = "told"
 """Key of the configuration that holds the encoded assignment."""
 REPLIES = "replies"
 """Key of a result that holds the replies since the last one, oldest first."""
+UNFIT = "this node does not see the folder of sweeps"
+"""Of an error that is no fault of the trial: it goes to another node."""
 REPORT_S = 0.05
 """Reports are sent together for so long: a trial of many short steps must not wait for a round trip each."""
 
@@ -40,13 +46,22 @@ class TrialActor(Trainable):
             return None
         told = decode(config[TOLD])
         bundle = {"CPU": told.cpus, "GPU": told.gpus}
-        return PlacementGroupFactory([{name: amount for name, amount in bundle.items() if amount}])
+        bundles = [{name: amount for name, amount in bundle.items() if amount}]
+        if not told.kept_out:
+            return PlacementGroupFactory(bundles)
+        elsewhere = {NODE_ID: f"!in({','.join(told.kept_out)})"}
+        return PlacementGroupFactory(bundles, bundle_label_selector=[elsewhere])
 
     def setup(self, config: dict[str, Any]) -> None:
         """Prepare the process and start the first trial."""
         told = decode(config[TOLD])
+        if told.store is None and told.mark and not seen(Path(told.mark[0]), told.mark[1]):
+            # It joined a moment ago, and nobody has asked it yet.
+            raise RuntimeError(UNFIT)
         _limit_process(told)
-        self._harness = Harness(told.workload, told.checkpoint_seconds)
+        self._harness = Harness(
+            told.workload, told.checkpoint_seconds, store=store_at(told.store), output=ProcessOutput()
+        )
         _limit_libraries(told)
         self._footprint = Footprint()
         self._spent = False
@@ -66,16 +81,23 @@ class TrialActor(Trainable):
         replies: list[Reply] = []
         due_at = time.monotonic() + REPORT_S
         while True:
-            reply = self._step()
+            # Tune asks for more when it has told us of all that was reported before.
+            heard = self._written and not any(each.measurement for each in replies)
+            reply = self._step(heard=heard)
             replies.append(reply)
             if reply.ended is not None:
                 self._spent = not self._footprint.settled()
-            if reply.ended is not None or reply.checkpoint is not None or time.monotonic() >= due_at:
+            due = self._harness.owes_checkpoint or time.monotonic() >= due_at
+            if reply.ended is not None or reply.checkpoint is not None or due:
                 return {REPLIES: replies}
 
     def let_go(self, outcome: Outcome, save: bool) -> None:
         """The conductor stopped the trial: the next `train` ends it, with a checkpoint if `save`."""
         self._stopping = (outcome, save)
+
+    def wait_for_ledger(self, wait: bool) -> None:
+        """Whether what this trial has reported is not written yet: then it makes no checkpoint."""
+        self._written = not wait
 
     def cleanup(self) -> None:
         """The actor is about to exit."""
@@ -83,11 +105,12 @@ class TrialActor(Trainable):
 
     def _start(self, told: Assignment) -> None:
         self._stopping = None
-        self._harness.start(told.job, told.checkpoints)
+        self._written = True
+        self._harness.start(told.job, told.checkpoints, told.log)
 
-    def _step(self) -> Reply:
+    def _step(self, *, heard: bool) -> Reply:
         if self._stopping is None:
-            return self._harness.advance()
+            return self._harness.advance(heard=heard)
         outcome, save = self._stopping
         return Reply(checkpoint=self._harness.stop(save=save).checkpoint, ended=outcome)
 

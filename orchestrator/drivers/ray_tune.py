@@ -1,4 +1,4 @@
-"""Runs a sweep on Ray: Tune places trials on workers, the recorder says which and when they stop.
+"""Runs a session on Ray: Tune places trials on workers, the recorder says which and when they stop.
 
 Our searcher asks, our scheduler hears and tells. Tune cloudpickles both when the Tuner is built and at
 snapshots, so they hold a key into `_SESSIONS` and nothing alive. Tune's results are not read, its files are
@@ -11,9 +11,9 @@ hear the scheduler hears too, and any Callback makes Tune import MLflow.
 """
 
 import re
-import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,41 +24,62 @@ from ray.tune.experiment import Trial as Run
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
-from orchestrator.conductor.recorder import Recorder
 from orchestrator.drivers.jobs import Orders
-from orchestrator.drivers.ray_cluster import cluster, slot_counter
-from orchestrator.drivers.ray_trainable import REPLIES, TOLD, TrialActor
-from orchestrator.drivers.session import Offer, Session
-from orchestrator.drivers.silence import silence_limit
-from orchestrator.plan.types import Resources
+from orchestrator.drivers.ray_nodes import Nodes
+from orchestrator.drivers.ray_trainable import REPLIES, TOLD, UNFIT, TrialActor
+from orchestrator.drivers.session import Hooks, Offer
+from orchestrator.redact import redact
 from orchestrator.trials import OutcomeKind
 
 REASON_CHARACTERS = 500
 _RAYS_NAMES = re.compile(r"(class_name|actor_id|namespace|pid|ip)\b")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Link:
     """What Tune's hooks have to do with a session."""
 
-    session: Session
+    session: Hooks
     orders: Orders
+    nodes: Nodes | None
     runs: dict[str, Run] = field(default_factory=dict)
     """Tune's runs that have not ended, by Tune's id."""
+    unwritten: set[str] = field(default_factory=set)
+    """Those whose workers were told that the ledger is behind."""
+    failure: Exception | None = None
+    """What went wrong first: Tune wraps what its hooks raise, or loses it."""
 
-    def end_silent(self) -> None:
-        """Kill the workers that must have been heard of; Tune then tells that they died."""
-        for run in [each for each in self.runs.values() if each.status == Run.RUNNING]:
-            self.session.began(run.trial_id)
-        for key in self.session.silent():
-            actor: Any = self.runs[key].temporary_state.ray_actor
-            ray.kill(actor)
+    @contextmanager
+    def remembered(self) -> Iterator[Hooks]:
+        """The session; keeps the first exception raised inside."""
+        try:
+            yield self.session
+        except Exception as error:
+            self.failure = self.failure or error
+            raise
+
+    def kill(self, key: str) -> None:
+        """Kill a worker; Tune then tells that it died."""
+        actor: Any = self.runs[key].temporary_state.ray_actor
+        ray.kill(actor)
+
+    def in_state(self, state: str) -> list[str]:
+        """Ids of the runs that Tune has in this state."""
+        return [key for key, run in self.runs.items() if run.status == state]
+
+    def tell_whether_written(self, run: Run, *, written: bool) -> None:
+        """Before the worker is asked for more: it may save nothing that the ledger could lose."""
+        if written != (run.trial_id in self.unwritten):
+            return
+        actor: Any = run.temporary_state.ray_actor
+        actor.wait_for_ledger.remote(not written)
+        (self.unwritten.discard if written else self.unwritten.add)(run.trial_id)
 
     def collect_refused(self) -> None:
         """Refusing to be reset is the one end of a run that Tune tells nobody."""
-        for run in [each for each in self.runs.values() if each.status == Run.ERROR]:
-            del self.runs[run.trial_id]
-            self.session.refused(run.trial_id)
+        for key in self.in_state(Run.ERROR):
+            del self.runs[key]
+            self.session.refused(key)
 
 
 class _Drained(Exception):
@@ -68,47 +89,16 @@ class _Drained(Exception):
 _SESSIONS: dict[str, _Link] = {}
 
 
-def run_ray(
-    recorder: Recorder,
-    workload: str,
-    *,
-    resources: Resources,
-    data_dir: Path,
-    address: str | None = None,
-    num_cpus: int | None = None,
-    on_change: Callable[[], None] | None = None,
-    stop: threading.Event | None = None,
-    check: Callable[[], None] | None = None,
-) -> None:
-    """Run until the sweep is finished or drained.
-
-    Once `stop` is set, running trials are saved at their next report and told stopped. `on_change` is called
-    after everything that is recorded; `check` often, and what it raises ends the run at once, as does a
-    KeyboardInterrupt. To be called inside `ray_environment`.
-
-    Raises InputError if there is no such cluster, or if a trial fits on none of its nodes.
-    """
-    orders = Orders(workload, resources.checkpoint_seconds, resources.cpus, resources.gpus, data_dir)
-    with cluster(address, num_cpus) as scratch:
-        session = Session(
-            recorder, slot_counter(resources, elastic=address is not None), stop or threading.Event()
-        )
-        session.changed = on_change or session.changed
-        session.check = check or session.check
-        session.silence_s = silence_limit(resources)
-        run_session(session, orders, scratch)
-
-
-def run_session(session: Session, orders: Orders, scratch: Path) -> None:
-    """Run on the Ray that is connected; Tune's own files go below `scratch`."""
+def run_session(session: Hooks, orders: Orders, scratch: Path, nodes: Nodes | None = None) -> None:
+    """Run on the Ray that is connected until the session is over; Tune's own files go below `scratch`."""
     key = uuid.uuid4().hex
-    _SESSIONS[key] = _Link(session, orders)
+    _SESSIONS[key] = link = _Link(session, orders, nodes)
     try:
         _tuner(key, scratch).fit()
     except _Drained:
         pass
     except Exception as error:
-        raise session.failure or error from error
+        raise link.failure or error from error
     finally:
         del _SESSIONS[key]
 
@@ -147,13 +137,14 @@ class Asking(Searcher):
     def suggest(self, trial_id: str) -> Any:
         """The encoded assignment of the next attempt, None for later, FINISHED for never."""
         link = _SESSIONS[self._key]
-        with link.session.remembered():
+        with link.remembered() as session:
             # Here too: with nothing else to do Tune waits for a suggestion, and for nothing else.
             link.collect_refused()
-            attempt = link.session.offer(trial_id)
+            attempt = session.offer(trial_id)
             if isinstance(attempt, Offer):
                 return Searcher.FINISHED if attempt is Offer.NEVER else None
-            return {TOLD: link.orders.encode(attempt)}
+            kept_out = link.nodes.kept_out if link.nodes is not None else ()
+            return {TOLD: link.orders.encode(attempt, kept_out)}
 
     def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
         """The scheduler has told already."""
@@ -179,38 +170,42 @@ class Hearing(FIFOScheduler):
 
     def on_trial_result(self, tune_controller: Any, trial: Run, result: dict[str, Any]) -> str:
         """Record a report. A stop is passed to the worker, which lets go and reports the end."""
-        session = _SESSIONS[self._key].session
-        with session.remembered():
-            stop = session.heard(trial.trial_id, result[REPLIES])
+        link, replies = _SESSIONS[self._key], result[REPLIES]
+        with link.remembered() as session:
+            stop, written = session.reported(trial.trial_id, replies)
+            link.tell_whether_written(trial, written=written)
         if stop is not None:
-            save = stop.kind is OutcomeKind.STOPPED
+            save = stop.kind is OutcomeKind.STOPPED and trial.trial_id not in link.unwritten
             actor: Any = trial.temporary_state.ray_actor
             actor.let_go.remote(stop.outcome, save)
-        ended = trial.trial_id not in session.running
-        return str(TrialScheduler.STOP if ended else TrialScheduler.CONTINUE)
+        return str(TrialScheduler.STOP if replies[-1].ended is not None else TrialScheduler.CONTINUE)
 
     def on_trial_complete(self, tune_controller: Any, trial: Run, result: dict[str, Any]) -> None:
         """The run is over for Tune too."""
         del _SESSIONS[self._key].runs[trial.trial_id]
 
     def on_trial_error(self, tune_controller: Any, trial: Run) -> None:
-        """The worker died."""
+        """The worker died, or its node can run no trials."""
         link = _SESSIONS[self._key]
         del link.runs[trial.trial_id]
-        with link.session.remembered():
-            link.session.lost(trial.trial_id, _reason(trial))
+        why = _reason(trial)
+        with link.remembered() as session:
+            if UNFIT in why:
+                session.refused(trial.trial_id)
+            else:
+                session.lost(trial.trial_id, why)
 
     def choose_trial_to_run(self, tune_controller: Any) -> Run | None:
         """Called at every turn of Tune's loop, which starts pending runs without our help."""
         link = _SESSIONS[self._key]
-        with link.session.remembered():
-            link.session.tick()
+        with link.remembered() as session:
             link.collect_refused()
-            link.end_silent()
-            begun = any(each.status != Run.PENDING for each in link.runs.values())
-            drained = link.session.recorder.draining and not begun
+            turn = session.turn(link.in_state(Run.RUNNING))
+            for key in turn.silent:
+                link.kill(key)
+            drained = turn.draining and len(link.in_state(Run.PENDING)) == len(link.runs)
             if drained:
-                link.session.give_up()
+                session.give_up()
         if drained:
             raise _Drained
         return None
@@ -220,7 +215,9 @@ def _reason(run: Run) -> str:
     """What Tune wrote of the failure, on one line, without the names that Ray gives to things."""
     if not run.error_file or not Path(run.error_file).is_file():
         return "Ray gave no reason"
-    lines = [line.strip() for line in Path(run.error_file).read_text().splitlines()[1:]]
+    lines = [line.strip() for line in Path(run.error_file).read_text(errors="replace").splitlines()[1:]]
     told = " ".join(line for line in lines if line and not _RAYS_NAMES.match(line))
-    told = told.partition(" Some common causes include")[0]
+    told = redact(told.partition(" Some common causes include")[0])
+    if UNFIT in told:
+        return UNFIT
     return told if len(told) <= REASON_CHARACTERS else f"{told[:REASON_CHARACTERS]} ..."

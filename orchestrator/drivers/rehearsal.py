@@ -3,6 +3,7 @@
 Each step goes the way of a real trial: conductor, ledger, in-process driver, model, optimiser.
 """
 
+import os
 import re
 import tempfile
 from dataclasses import replace
@@ -11,6 +12,7 @@ from time import perf_counter
 
 import torch
 
+from orchestrator.abandoned import clear_folders
 from orchestrator.conductor.recorder import Recorder
 from orchestrator.drivers.inline import run_inline
 from orchestrator.identity import SweepFolder, digest
@@ -31,6 +33,7 @@ from trainables.training.interval import Interval
 from trainables.training.step import Learner, one_step
 
 WORKLOAD = f"{__name__}:OneStep"
+PREFIX = "haltsweep-rehearsal-"
 SEED = 0
 EXAMPLES = 2
 LENGTH = 8
@@ -81,7 +84,8 @@ def rehearse(source: SpecFile, plan: Plan) -> None:
     Everything is written to a temporary folder that is gone afterwards. Raises PlanError with a fault an arm
     whose step did not end well.
     """
-    with tempfile.TemporaryDirectory(prefix="haltsweep-rehearsal-") as folder:
+    clear_folders(Path(tempfile.gettempdir()), PREFIX)  # of killed processes
+    with tempfile.TemporaryDirectory(prefix=f"{PREFIX}{os.getpid()}-") as folder:
         ended = _run(_shortened(plan), SweepFolder(Path(folder) / plan.name))
     faults = Faults(source)
     for record in ended:

@@ -7,15 +7,15 @@ refused it or died. Nothing is decided here: the recorder does that.
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import Protocol
 
 from orchestrator.conductor.messages import Reply, Stop
 from orchestrator.conductor.recorder import Attempt, Recorder
 from orchestrator.drivers.inline import INTERRUPTED
-from orchestrator.drivers.silence import told
+from orchestrator.drivers.silence import Silence, told
 from orchestrator.trials import Outcome, OutcomeKind
 
 
@@ -26,6 +26,44 @@ class Offer(Enum):
     """No slot is free, or nothing can be handed out before something ends."""
     NEVER = auto()
     """The sweep is over for this session."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What a scheduler must know at every turn of its loop."""
+
+    silent: Sequence[str]
+    """Runs whose workers are to be killed."""
+    draining: bool
+    """Whether nothing new is to be started."""
+
+
+class Hooks(Protocol):
+    """What a scheduler tells and asks: the session itself, or one in another process."""
+
+    def offer(self, key: str) -> Attempt | Offer:
+        """An attempt for the new run `key`, asked for only when a slot is free."""
+
+    def reported(self, key: str, replies: Iterable[Reply]) -> tuple[Stop | None, bool]:
+        """Record what a worker reported. A `Stop`: the worker must let go of the trial, once.
+
+        And whether all is written: if not, the worker may save nothing that the ledger could lose.
+        """
+
+    def tell(self, text: str) -> None:
+        """Something that people should know."""
+
+    def turn(self, begun: Sequence[str]) -> Turn:
+        """To be called often, with the runs that workers have taken."""
+
+    def lost(self, key: str, reason: str) -> None:
+        """The worker of a run died, or was killed because it was silent."""
+
+    def refused(self, key: str) -> None:
+        """A worker would not take the run: nothing has begun, another worker gets it."""
+
+    def give_up(self) -> None:
+        """While draining: no worker has begun, or will begin, what is left."""
 
 
 @dataclass(slots=True)
@@ -41,30 +79,23 @@ class Session:
     """Called after everything that is recorded."""
     check: Callable[[], None] = lambda: None
     """Called often; raises if the session must end at once."""
-    silence_s: float | None = None
-    """A worker that reports nothing for so long is to be killed; None: it may be silent for ever."""
+    tell: Callable[[str], None] = lambda _: None
+    """Called with what people should know."""
+    silence: Silence | None = None
+    """A worker that reports nothing for longer is to be killed; None: it may be silent for ever."""
     clock: Callable[[], float] = time.monotonic
-    failure: Exception | None = None
-    """What went wrong first: schedulers wrap what their hooks raise, or lose it."""
     _running: dict[str, Attempt] = field(default_factory=dict)
     _stopping: set[str] = field(default_factory=set)
     _again: deque[Attempt] = field(default_factory=deque)
     _heard_at: dict[str, float] = field(default_factory=dict)
-    _silent: set[str] = field(default_factory=set)
+    _longest_s: dict[str, float] = field(default_factory=dict)
+    _silent: dict[str, float] = field(default_factory=dict)
+    """Those told, and how long they may have been."""
 
     @property
     def running(self) -> tuple[str, ...]:
         """Keys of runs that have not ended."""
         return tuple(self._running)
-
-    @contextmanager
-    def remembered(self) -> Iterator[None]:
-        """Keeps the first exception raised inside."""
-        try:
-            yield
-        except Exception as error:
-            self.failure = self.failure or error
-            raise
 
     def offer(self, key: str) -> Attempt | Offer:
         """An attempt for the new run `key`, asked for only when a slot is free."""
@@ -72,13 +103,16 @@ class Session:
         if not self._running and (self.recorder.finished or self.recorder.draining):
             self.give_up()
             return Offer.NEVER
-        if len(self._running) >= self.slots():
+        if not self.recorder.written() or len(self._running) >= self.slots():
             return Offer.LATER
         attempt = self._again.popleft() if self._again else self.recorder.ask()
         if attempt is None:
             over = self.recorder.finished or self.recorder.draining
             assert self._running or over, "with nothing running, something must be left to hand out"
             return Offer.LATER if self._running else Offer.NEVER
+        if not self.recorder.written():
+            self._again.appendleft(attempt)
+            return Offer.LATER
         self._running[key] = attempt
         self.changed()
         return attempt
@@ -86,13 +120,28 @@ class Session:
     def tick(self) -> None:
         """Look for reasons to drain or to end at once."""
         self.check()
+        self.recorder.written()
         if self.stop.is_set() and not self.recorder.draining:
             self.recorder.drain(INTERRUPTED)
+
+    def reported(self, key: str, replies: Iterable[Reply]) -> tuple[Stop | None, bool]:
+        """`heard`, and whether all is written: if not, the worker may save nothing that could be lost."""
+        return self.heard(key, replies), self.recorder.written()
+
+    def turn(self, begun: Sequence[str]) -> Turn:
+        """To be called often, with the runs that workers have taken."""
+        self.tick()
+        for key in begun:
+            self.began(key)
+        return Turn(self.silent(), bool(self.recorder.draining))
 
     def heard(self, key: str, replies: Iterable[Reply]) -> Stop | None:
         """Record what a worker reported. A `Stop`: the worker must let go of the trial, once."""
         attempt = self._running[key]
-        self._heard_at[key] = self.clock()
+        now = self.clock()
+        pause_s = now - self._heard_at.get(key, now)
+        self._longest_s[key] = max(self._longest_s.get(key, 0.0), pause_s)
+        self._heard_at[key] = now
         stop: Stop | None = None
         ended = False
         with self.recorder.together():
@@ -103,25 +152,31 @@ class Session:
                     stop = verdict
         self.changed()
         if ended:
-            del self._running[key], self._heard_at[key]
+            del self._running[key], self._heard_at[key], self._longest_s[key]
             self._stopping.discard(key)
         if ended or stop is None or key in self._stopping:
             return None
+        if not (self.recorder.written() or self.recorder.draining):
+            return None  # it is told at a later report, once it is written
         self._stopping.add(key)
         return stop
 
     def began(self, key: str) -> None:
         """A worker has taken the run: from now on it must be heard of."""
-        if key in self._running:
-            self._heard_at.setdefault(key, self.clock())
+        if key in self._running and key not in self._heard_at:
+            self._heard_at[key] = self.clock()
+            self.recorder.began(self._running[key].trial_id)
 
     def silent(self) -> list[str]:
         """Runs that were heard of too long ago, each told once: their workers are to be killed."""
-        if self.silence_s is None:
+        if self.silence is None:
             return []
-        since = self.clock() - self.silence_s
-        found = [key for key, at in self._heard_at.items() if at < since and key not in self._silent]
-        self._silent.update(found)
+        now, found = self.clock(), []
+        for key, at in self._heard_at.items():
+            limit_s = self.silence.limit_s(self._longest_s.get(key, 0.0))
+            if now - at > limit_s and key not in self._silent:
+                self._silent[key] = limit_s
+                found.append(key)
         return found
 
     def lost(self, key: str, reason: str) -> None:
@@ -129,13 +184,23 @@ class Session:
         attempt = self._running.pop(key)
         self._stopping.discard(key)
         self._heard_at.pop(key, None)
+        self._longest_s.pop(key, None)
         if key in self._silent:
-            assert self.silence_s is not None, "only where there is a limit is anybody too silent"
-            outcome = Outcome(OutcomeKind.TIMED_OUT, told(self.silence_s))
+            outcome = Outcome(OutcomeKind.TIMED_OUT, told(self._silent.pop(key)))
             self.recorder.take(attempt.trial_id, attempt.token, Reply(ended=outcome))
         else:
             self.recorder.lost(attempt.trial_id, reason)
         self.changed()
+
+    def all_lost(self, reason: str) -> None:
+        """All workers died with what ran them. While draining nobody asks why: `resume` continues."""
+        if self.recorder.draining:
+            self.give_up()
+        for key in self.running:
+            if key in self._heard_at:
+                self.lost(key, reason)
+            else:
+                self.refused(key)
 
     def refused(self, key: str) -> None:
         """A worker would not take the run: nothing has begun, another worker gets it."""

@@ -1,7 +1,8 @@
 """How long a trial may be silent: one that hangs never reports, so that nobody can tell it to stop.
 
 Ray's workers are killed from outside. In this process a timer raises an exception in the trial; it cannot
-reach a trial that hangs in compiled code, or one that is not run by the main thread: end these by hand.
+reach a trial that hangs in compiled code, or one that is not run by the main thread: Ctrl-C twice ends these.
+Whoever stands in a debugger is not silent.
 """
 
 import signal
@@ -9,28 +10,47 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType
 
-from orchestrator.plan.types import Resources
+from orchestrator.plan.types import SILENT_PAUSES, SILENT_S, Resources
 
 GRACE_S = 30.0
 """For what is no work of the trial: restoring, checkpoints, a busy machine."""
+
+
+DEBUGGERS = frozenset({"pdb", "bdb", "IPython", "debugpy", "pydevd"})
 
 
 class Silent(Exception):
     """A trial has not reported for longer than it may."""
 
 
-def silence_limit(resources: Resources) -> float | None:
-    """Seconds after which a trial that reports nothing has surely used up its minutes; None for never."""
-    return None if resources.minutes is None else resources.minutes * 60 + GRACE_S
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """How long trials of a sweep may be silent."""
+
+    least_s: float
+    times: float = 0.0
+
+    def limit_s(self, longest_s: float) -> float:
+        """Seconds for a trial whose longest pause between two reports was `longest_s` so far."""
+        return max(self.least_s, self.times * longest_s)
+
+
+def silence_of(resources: Resources) -> Silence:
+    """With a limit of work: after it a silent trial has surely used up its minutes."""
+    if resources.minutes is None:
+        return Silence(SILENT_S, SILENT_PAUSES)
+    return Silence(resources.minutes * 60 + GRACE_S)
 
 
 def told(limit_s: float) -> str:
     """Why a silent trial was ended."""
     return (
-        f"a trial must report within resources.minutes, got nothing for {limit_s:.0f} s; unless it hangs, "
-        "raise resources.minutes or lower train.report_every"
+        f"a trial must report within resources.minutes, or by default within {SILENT_S / 60:.0f} minutes or "
+        f"{SILENT_PAUSES} times its longest pause, got nothing for {limit_s:.0f} s; unless it hangs, raise "
+        "resources.minutes or lower train.report_every"
     )
 
 
@@ -42,7 +62,9 @@ def heard_within(limit_s: float | None) -> Iterator[None]:
         return
 
     def ring(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the shape of a handler
-        raise Silent(told(limit_s))
+        if not _debugged(frame):
+            raise Silent(told(limit_s))
+        signal.setitimer(signal.ITIMER_REAL, limit_s)
 
     began = time.monotonic()
     handler = signal.signal(signal.SIGALRM, ring)
@@ -54,3 +76,12 @@ def heard_within(limit_s: float | None) -> Iterator[None]:
         signal.signal(signal.SIGALRM, handler)
         if left:  # somebody else's alarm goes on, late rather than never
             signal.setitimer(signal.ITIMER_REAL, max(0.001, left - (time.monotonic() - began)), interval)
+
+
+def _debugged(frame: FrameType | None) -> bool:
+    """Whether somebody looks at the trial."""
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).partition(".")[0] in DEBUGGERS:
+            return True
+        frame = frame.f_back
+    return False

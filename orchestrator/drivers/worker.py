@@ -6,21 +6,28 @@ ended or the conductor says stop, and in the second case `stop`.
 
 import importlib
 import logging
-import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.conductor.messages import Reply
-from orchestrator.drivers import worker_checkpoints as checkpoints
+from orchestrator.drivers.checkpoint_stores import PATIENCE_S, CheckpointStore, InFolder, Unreachable
+from orchestrator.drivers.output import Output, Unheard
 from orchestrator.drivers.silence import heard_within
+from orchestrator.drivers.worker_checkpoints import Damaged
+from orchestrator.drivers.worker_measurements import sound
 from orchestrator.drivers.worker_outcomes import outcome_of
 from orchestrator.errors import InputError
+from orchestrator.redact import redact
 from orchestrator.trials import Outcome, OutcomeKind
 from trainables.protocol import Job, Measurement, Phase, Workload
 
 _log = logging.getLogger(__name__)
+OWED_S = 0.2
+"""Between two empty replies of a trial that has only to be saved."""
+WASTE = 3.0
+"""Least time of work after a checkpoint that failed, in times what the failure took."""
 
 
 def load_workload(path: str) -> type[Workload]:
@@ -40,9 +47,16 @@ class Harness:
     """Runs one trial at a time; used again for the next."""
 
     def __init__(
-        self, workload: str, checkpoint_seconds: float = 30.0, clock: Callable[[], float] = time.monotonic
+        self,
+        workload: str,
+        checkpoint_seconds: float = 30.0,
+        clock: Callable[[], float] = time.monotonic,
+        store: CheckpointStore | None = None,
+        output: Output | None = None,
     ) -> None:
         self._class = load_workload(workload)
+        self._store = store or InFolder()
+        self._output = output or Unheard()
         self._checkpoint_seconds = checkpoint_seconds
         self._clock = clock
         self._workload: Workload | None = None
@@ -50,63 +64,106 @@ class Harness:
         self._phase: Phase = "search"
         self._last: Measurement | None = None
         self._again: Measurement | None = None
+        self._finished = False
         self._saved_step = -1
         self._saved_at = 0.0
+        self._owes = False
         self._failure: Outcome | None = None
+        self._unreachable: Unreachable | None = None
 
-    def start(self, job: Job, folder: Path) -> None:
-        """Build the workload and continue from the newest sound checkpoint in `folder`.
+    def start(self, job: Job, folder: Path, log: Path | None = None) -> None:
+        """Build the workload and continue from the newest sound checkpoint of the trial that has `folder`.
 
-        Never raises for what the trial does: what goes wrong is the first `advance`'s reply.
+        What the trial prints is kept in `log`, if there is an output to listen to. Never raises for what the
+        trial does: what goes wrong is the first `advance`'s reply.
         """
         self._close()
-        self._folder, self._phase = folder, job.phase
-        self._last = self._again = self._failure = None
-        self._saved_step, self._saved_at = -1, self._clock()
-        checkpoints.clear_unfinished(folder)
-        try:
-            self._restore(_with_source(job))
-        except Exception as error:  # an outcome, whatever it is
-            self._failed(outcome_of(error))
+        self._output.begin(log)
+        with self._output.listening():
+            self._start(job, folder)
 
-    def advance(self, silence_s: float | None = None) -> Reply:
+    def _start(self, job: Job, folder: Path) -> None:
+        self._folder, self._phase = folder, job.phase
+        self._last = self._again = self._failure = self._unreachable = None
+        self._saved_step, self._saved_at, self._owes = -1, self._clock(), False
+        try:
+            self._store.clear_unfinished(folder)
+            self._restore(self._with_source(job))
+        except Unreachable as error:  # no fault of the trial
+            self._unreachable = error
+        except (Exception, SystemExit) as error:  # an outcome, whatever it is
+            self._failed(outcome_of(error), error)
+
+    @property
+    def owes_checkpoint(self) -> bool:
+        """Whether a checkpoint waits for what was replied to be heard; the next `advance` makes it."""
+        return self._owes
+
+    def advance(self, silence_s: float | None = None, *, heard: bool = True) -> Reply:
         """One report. After a restore the first is the checkpoint's own, for the ledger may not have it.
 
-        After `silence_s` seconds without it the trial has timed out, if it can be reached.
+        `heard`: all measurements replied so far are written. Who goes on from a checkpoint tells no
+        measurement before it, so none is made while one is on its way: then the checkpoint is owed. Where
+        nothing but that is left to do, the reply is empty.
+
+        After `silence_s` seconds without it the trial has timed out, if it can be reached. Raises Unreachable
+        where the trial could not begin for want of the store of checkpoints.
         """
+        with self._output.listening():
+            return self._advance(silence_s, heard=heard)
+
+    def _advance(self, silence_s: float | None, *, heard: bool) -> Reply:
+        if self._unreachable is not None:
+            raise self._unreachable
         if self._failure is not None:
             return Reply(ended=self._failure)
         assert self._workload is not None, "start must come first"
+        if self._owes and heard:
+            return self._saved(None)
+        if self._owes and self._finished:
+            time.sleep(OWED_S)
+            return Reply()
         try:
             with heard_within(silence_s):
-                measurement = self._again or self._workload.advance()
-        except Exception as error:  # an outcome, whatever it is
-            return self._failed(outcome_of(error))
-        if self._again is None and (flaw := self._flaw(measurement)) is not None:
-            return self._failed(flaw)
+                measurement = self._again or sound(self._workload.advance(), self._last)
+            self._finished = bool(self._workload.finished)
+        except (Exception, SystemExit) as error:  # an outcome, whatever it is
+            return self._failed(outcome_of(error), error)
         self._last, self._again = measurement, None
-        if self._workload.finished:
-            # A search's last checkpoint lives until its end is recorded: not worth waiting for the disk.
-            saved = self._save(flush=self._phase != "search")
-            self._close()
-            return Reply(measurement, saved, Outcome(OutcomeKind.FINISHED, f"ran to step {measurement.step}"))
-        due = self._clock() - self._saved_at >= self._checkpoint_seconds
-        return Reply(measurement, self._save() if due else None)
+        due = self._finished or self._clock() - self._saved_at >= self._checkpoint_seconds
+        self._owes = self._owes or (due and not heard)
+        return self._saved(measurement) if due and heard else Reply(measurement)
+
+    def _saved(self, measurement: Measurement | None) -> Reply:
+        """A checkpoint of where the trial is, with `measurement`, and its end if that is its last step."""
+        assert self._workload is not None, "there must be a workload to save"
+        assert self._last is not None, "what is saved has been measured"
+        self._owes = False
+        if not self._finished:
+            return Reply(measurement, self._save())
+        # A search's last checkpoint lives until its end is recorded: not worth waiting for the disk.
+        searched = self._phase == "search"
+        saved = self._save(flush=not searched, patience_s=0.0 if searched else PATIENCE_S)
+        self._close()
+        self._output.end()
+        return Reply(measurement, saved, Outcome(OutcomeKind.FINISHED, f"ran to step {self._last.step}"))
 
     def stop(self, *, save: bool) -> Reply:
         """Let go of the trial, with a checkpoint to continue from if `save`."""
-        saved = self._save() if save and self._workload is not None else None
-        self._close()
+        with self._output.listening():
+            saved = self._save() if save and self._workload is not None else None
+            self._close()
+        self._output.end()
         return Reply(checkpoint=saved)
 
     def _restore(self, job: Job) -> None:
-        for checkpoint in checkpoints.complete(self._folder):
+        for checkpoint in self._store.complete(self._folder):
             try:
                 measurement = checkpoint.measurement()
                 self._workload = self._class(job)
                 self._workload.restore(checkpoint.state)
             except Exception as error:  # an older one may be sound
-                _log.warning("checkpoint %s is passed over: %r", checkpoint.folder, error)
+                _log.warning("checkpoint %s is passed over: %s", checkpoint.folder, redact(repr(error)))
                 self._close()
             else:
                 self._last = self._again = measurement
@@ -114,36 +171,49 @@ class Harness:
                 return
         self._workload = self._class(job)
 
-    def _failed(self, outcome: Outcome) -> Reply:
+    def _with_source(self, job: Job) -> Job:
+        """The job with `source` pointing at the state inside the newest sound checkpoint there."""
+        if job.source is None:
+            return job
+        for checkpoint in self._store.complete(job.source):
+            try:
+                checkpoint.measurement()
+            except Damaged as error:
+                _log.warning("checkpoint %s is passed over: %s", checkpoint.folder, redact(error))
+            else:
+                return replace(job, source=checkpoint.state)
+        raise FileNotFoundError(
+            f"a confirmed trial must have left a checkpoint in {job.source}, found none that is sound"
+        )
+
+    def _failed(self, outcome: Outcome, error: BaseException) -> Reply:
         self._failure = outcome
+        self._output.failed(error)
         self._close()
+        self._output.end()
         return Reply(ended=outcome)
 
-    def _flaw(self, measurement: Measurement) -> Outcome | None:
-        """Why a measurement cannot be reported, as the end of its trial."""
-        for name, value in measurement.metrics.items():
-            if not math.isfinite(value):
-                told = f"metrics must stay finite, got {name}={value} at step {measurement.step}"
-                return Outcome(OutcomeKind.DIVERGED, told)
-        if self._last is None or measurement.step > self._last.step:
-            return None
-        told = f"steps must increase, got {measurement.step} after {self._last.step}; mend the workload"
-        return Outcome(OutcomeKind.CRASHED, told)
-
-    def _save(self, *, flush: bool = True) -> int | None:
-        """Step of a new checkpoint; None if the newest is of this step already or the disk refuses."""
+    def _save(self, *, flush: bool = True, patience_s: float = 0.0) -> int | None:
+        """Step of a new checkpoint; None if the newest is of this step already or the store refuses."""
         assert self._workload is not None, "there must be a workload to save"
         if self._last is None or self._last.step == self._saved_step:
             return None
+        began, wasted = self._clock(), 0.0
         try:
-            made = checkpoints.write(self._folder, self._last, self._workload.save, flush=flush)
-            self._saved_step = made.step
-            return self._saved_step
-        except Exception as error:  # a full disk costs a checkpoint, not the trial
-            _log.warning("no checkpoint at step %d in %s: %r", self._last.step, self._folder, error)
+            made = self._store.write(
+                self._folder, self._last, self._workload.save, flush=flush, patience_s=patience_s
+            )
+            self._saved_step = self._saved_step if made is None else made
+            return made
+        except Exception as error:  # a full disk or a failing upload costs a checkpoint, not the trial
+            _log.warning(
+                "no checkpoint at step %d in %s: %s", self._last.step, self._folder, redact(repr(error))
+            )
+            wasted = self._clock() - began
             return None
         finally:
-            self._saved_at = self._clock()
+            # Who waited long for nothing works longer before the next try.
+            self._saved_at = self._clock() + WASTE * wasted
 
     def _close(self) -> None:
         workload, self._workload = self._workload, None
@@ -152,20 +222,4 @@ class Harness:
         try:
             workload.close()
         except Exception as error:  # the trial's outcome is known already
-            _log.warning("closing a workload failed: %r", error)
-
-
-def _with_source(job: Job) -> Job:
-    """The job with `source` pointing at the state inside the newest sound checkpoint there."""
-    if job.source is None:
-        return job
-    for checkpoint in checkpoints.complete(job.source):
-        try:
-            checkpoint.measurement()
-        except checkpoints.Damaged as error:
-            _log.warning("checkpoint %s is passed over: %s", checkpoint.folder, error)
-        else:
-            return replace(job, source=checkpoint.state)
-    raise FileNotFoundError(
-        f"a confirmed trial must have left a checkpoint in {job.source}, found none that is sound"
-    )
+            _log.warning("closing a workload failed: %s", redact(repr(error)))

@@ -1,13 +1,12 @@
 """Checkpoints of one trial on disk: complete or absent, newest first, checked before they are trusted.
 
     <folder>/step-000001000/state/           what the workload saved
-    <folder>/step-000001000/checkpoint.json  the measurement of that step, size and digest of every file
+    <folder>/step-000001000/checkpoint.json  the measurement of that step, the digest of every file, its own
 
 A checkpoint is written under another name, flushed to the disk and then renamed.
 """
 
 import hashlib
-import json
 import os
 import shutil
 import uuid
@@ -15,14 +14,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.abandoned import own_folder
 from orchestrator.identity import checkpoint_name, checkpoint_step
+from orchestrator.ordinary import read_ordinary
+from orchestrator.seals import sealed, unsealed
 from trainables.protocol import Measurement
 
 KEPT = 2
 """A second one, for the case that the newest turns out to be damaged."""
 UNFINISHED = ".writing-"
-_MANIFEST = "checkpoint.json"
-_STATE = "state"
+MANIFEST = "checkpoint.json"
+STATE = "state"
 
 
 class Damaged(Exception):
@@ -39,17 +41,22 @@ class Checkpoint:
     @property
     def state(self) -> Path:
         """What to give to `Workload.restore`."""
-        return self.folder / _STATE
+        return self.folder / STATE
 
     def measurement(self) -> Measurement:
         """The measurement of its step, after checking every file. Raises `Damaged`."""
         try:
-            manifest = json.loads((self.folder / _MANIFEST).read_text())
+            manifest = unsealed(read_ordinary(self.folder / MANIFEST))
             measurement = Measurement(**manifest["measurement"])
             files = manifest["files"]
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise Damaged(f"{self.folder / _MANIFEST} must be readable, got {error!r}") from error
-        found = _digests(self.state)
+            raise Damaged(f"{self.folder / MANIFEST} must be readable, got {error!r}") from error
+        if measurement.step != self.step:
+            raise Damaged(f"{self.folder} must hold step {self.step}, got {measurement.step}")
+        try:
+            found = _digests(self.state)
+        except OSError as error:
+            raise Damaged(f"files of {self.folder} must be readable, got {error!r}") from error
         if found != files:
             names = ", ".join(
                 sorted(name for name in files.keys() | found if files.get(name) != found.get(name))
@@ -77,17 +84,17 @@ def write(
     # A worker given up for dead may still write here: each has a name of its own.
     unfinished = folder / f"{UNFINISHED}{uuid.uuid4().hex}"
     try:
-        (unfinished / _STATE).mkdir(parents=True)
-        save(unfinished / _STATE)
+        (unfinished / STATE).mkdir(parents=True)
+        save(unfinished / STATE)
         manifest = {
             "measurement": {
                 "step": measurement.step,
                 "seconds": measurement.seconds,
                 "metrics": dict(measurement.metrics),
             },
-            "files": _digests(unfinished / _STATE),
+            "files": _digests(unfinished / STATE),
         }
-        (unfinished / _MANIFEST).write_text(json.dumps(manifest, allow_nan=False))
+        (unfinished / MANIFEST).write_text(sealed(manifest), encoding="utf-8")
         if flush:
             _flush(unfinished)
         made = Checkpoint(folder / checkpoint_name(measurement.step), measurement.step)
@@ -105,7 +112,8 @@ def write(
 def clear_unfinished(folder: Path) -> None:
     """Delete what killed workers left half-written."""
     for path in folder.glob(f"{UNFINISHED}*"):
-        shutil.rmtree(path, ignore_errors=True)
+        if own_folder(path):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _digests(state: Path) -> dict[str, str]:

@@ -4,10 +4,15 @@ import sys
 import traceback
 
 from orchestrator.drivers.silence import Silent
+from orchestrator.drivers.worker_measurements import Unsound
+from orchestrator.redact import redact
+from orchestrator.storable import storable
 from orchestrator.trials import Outcome, OutcomeKind
 from trainables.protocol import Diverged
 
 TRACEBACK_LINES = 12
+MOST_CHARACTERS = 20_000
+"""Of a reason: an exception may quote a whole tensor."""
 _MEMORY_TEXTS = (
     "out of memory",
     "DefaultCPUAllocator: not enough memory",
@@ -16,27 +21,49 @@ _MEMORY_TEXTS = (
 )
 
 
-def outcome_of(error: Exception) -> Outcome:
-    """The end of the trial that raised `error`."""
+def outcome_of(error: BaseException) -> Outcome:
+    """The end of the trial that raised `error`, which is quoted as storable text without passwords."""
+    if isinstance(error, Unsound):
+        return error.outcome
+    said = _said(error)
+    text = f"{_fit(type(error).__name__)}: {said}".strip()
     if isinstance(error, Diverged):
-        return Outcome(OutcomeKind.DIVERGED, str(error))
+        return Outcome(OutcomeKind.DIVERGED, said or text)
     if isinstance(error, Silent):
-        return Outcome(OutcomeKind.TIMED_OUT, str(error))
-    text = f"{type(error).__name__}: {error}".strip()
+        return Outcome(OutcomeKind.TIMED_OUT, said or text)
     if is_out_of_memory(error):
         return Outcome(OutcomeKind.OUT_OF_MEMORY, text)
-    lines = "".join(traceback.format_exception(error)).rstrip().splitlines()
-    return Outcome(OutcomeKind.CRASHED, "\n".join([text, *lines[-TRACEBACK_LINES:]]))
+    lines = _fit("".join(traceback.format_exception(error))).rstrip().splitlines()
+    return Outcome(OutcomeKind.CRASHED, _cut("\n".join([text, *lines[-TRACEBACK_LINES:]])))
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return _cut(_fit(str(error)))
+    except Exception:  # its own __str__ may be broken
+        return "(it cannot say what went wrong: its __str__ raised)"
+
+
+def _fit(text: str) -> str:
+    return storable(redact(text))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]} ... (cut)"
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether `error`, or what it was raised from, says that memory ran out."""
-    cause = error.__cause__
-    if isinstance(error, MemoryError | _torch_error()):
-        return True
-    if isinstance(error, RuntimeError) and any(text in str(error) for text in _MEMORY_TEXTS):
-        return True
-    return cause is not None and is_out_of_memory(cause)
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        if isinstance(cause, MemoryError | _torch_error()):
+            return True
+        if isinstance(cause, RuntimeError) and any(text in _said(cause) for text in _MEMORY_TEXTS):
+            return True
+        seen.add(id(cause))
+        cause = cause.__cause__
+    return False
 
 
 def _torch_error() -> type[BaseException]:

@@ -54,6 +54,9 @@ DAMAGES = {
     "torn manifest": lambda folder: (folder / "checkpoint.json").write_text('{"measurement": {"st'),
     "empty manifest": lambda folder: (folder / "checkpoint.json").write_text("{}"),
     "odd manifest": lambda folder: (folder / "checkpoint.json").write_text('{"measurement": {"x": 1}}'),
+    "manifest changed": lambda folder: (folder / "checkpoint.json").write_text(
+        (folder / "checkpoint.json").read_text().replace('"step":5', '"step":7')
+    ),
     "state gone": lambda folder: shutil.rmtree(folder / "state"),
 }
 
@@ -65,6 +68,13 @@ def test_damage_is_seen(tmp_path, damage):
     text = "must be readable" if "manifest" in damage else "must be as written, but these differ: .*[a-z]"
     with pytest.raises(Damaged, match=text):
         made.measurement()
+
+
+def test_a_checkpoint_under_the_name_of_another_step_is_seen(tmp_path):
+    made = write(tmp_path, at(5), save)
+    made.folder.rename(tmp_path / "step-000000009")
+    with pytest.raises(Damaged, match="must hold step 9, got 5"):
+        complete(tmp_path)[0].measurement()
 
 
 def test_a_failed_write_leaves_the_older_one_and_no_rubbish(tmp_path):

@@ -86,11 +86,13 @@ def test_a_file_in_its_place(folder):
 
 
 def test_what_cannot_be_written_leaves_nothing(folder, monkeypatch):
-    def full(file, text):
+    def full(file, text, mode=0o644):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(launch_folder, "_write", full)
-    with pytest.raises(StoreError, match=r"could not be made: .*No space left on device; free some space"):
+    monkeypatch.setattr(launch_folder, "write_atomically", full)
+    with pytest.raises(
+        StoreError, match=r"could not be made: .*No space left on device; the disk is full: free some space"
+    ):
         made(folder)
     assert not list(folder.root.parent.iterdir())
 
@@ -140,5 +142,17 @@ def test_a_damaged_setup_is_named(folder, text):
         file.unlink()
     else:
         file.write_text(text)
+        with pytest.raises(
+            StoreError, match=r"launch.json must be as haltsweep wrote it, and cannot be read"
+        ):
+            read_setup(folder)
+        (folder.root / "manifest.json").unlink()  # as before there were any
     with pytest.raises(StoreError, match=r"launch.json must be as haltsweep wrote it, and cannot be read"):
         read_setup(folder)
+
+
+def test_a_damaged_manifest_is_named(folder):
+    made(folder)
+    (folder.root / "manifest.json").write_text('{"files":{}}')
+    with pytest.raises(StoreError, match=r"manifest.json must be as haltsweep wrote it, and is damaged"):
+        launched_plan(folder)

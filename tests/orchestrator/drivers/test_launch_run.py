@@ -8,6 +8,7 @@ import pytest
 
 from orchestrator.drivers import launch
 from orchestrator.drivers.launch import Finish, Setup, Watch, resume_sweep, run_sweep
+from orchestrator.drivers.signals import Heard, interrupts
 from orchestrator.errors import InputError, LeaseLost, StoreError
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import EventKind
@@ -112,9 +113,9 @@ def test_an_interrupted_sweep_is_resumed_to_the_same_end(folder, setup, monkeypa
     told = []
     with monkeypatch.context() as patch:
         interrupting(patch, changes=5)
-        watch = Watch(on_interrupt=lambda: told.append("told"))
-        finish = run_sweep(small(), folder, setup, SPEC, driver="inline", watch=watch)
-    assert (finish.interrupted, finish.exit_code, told) == (True, 130, ["told"])
+        with interrupts(told.append):
+            finish = run_sweep(small(), folder, setup, SPEC, driver="inline")
+    assert (finish.interrupted, finish.exit_code, told) == (True, 130, [Heard.DRAIN])
     assert finish.left == 6 - finish.counts[OutcomeKind.FINISHED] > 0
     assert events(folder)[-1].payload == {"reason": "interrupted"}
     finish = resume_sweep(folder, driver="inline")
@@ -212,7 +213,7 @@ def test_long_trials_keep_their_lease(folder, setup, monkeypatch):
             renewed.set()
 
     monkeypatch.setattr(Ledger, "renew", renew)
-    monkeypatch.setattr(launch, "Heartbeat", lambda ledger, lease: HEARTBEAT(ledger, lease, period_s=0.01))
+    monkeypatch.setattr(launch, "Heartbeat", lambda *held, **more: HEARTBEAT(*held, period_s=0.01, **more))
     arm = make_arm("slow", sleep_s=0.05)
     plan = make_plan([arm], trials_per_arm=1, seeds=(), resources=Resources(checkpoint_seconds=100.0))
     finish = run_sweep(plan, folder, setup, SPEC, driver="inline")

@@ -29,7 +29,8 @@ def test_an_attempt_survives_the_journey(settings, seed, phase, splits, source):
     orders = Orders("module:Class", 30.0, 1.0, 0.25, Path("/data"))
     told = decode(orders.encode(attempt))
     assert told == Assignment(
-        "module:Class", 30.0, 1.0, 0.25, Path("/sweep/checkpoints/id"), attempt.job(Path("/data"))
+        *("module:Class", 30.0, 1.0, 0.25, Path("/sweep/checkpoints/id"), attempt.job(Path("/data"))),
+        log=Path("/sweep/logs/id/attempt-1.log"),
     )
 
 

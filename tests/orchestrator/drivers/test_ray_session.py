@@ -6,8 +6,8 @@ import pytest
 
 from orchestrator.conductor.messages import Reply, Stop
 from orchestrator.conductor.recorder import Attempt
-from orchestrator.drivers.session import Offer, Session
-from orchestrator.drivers.silence import told
+from orchestrator.drivers.session import Offer, Session, Turn
+from orchestrator.drivers.silence import Silence, told
 from orchestrator.ledger.events import EventKind
 from orchestrator.plan.types import Resources
 from orchestrator.trials import Outcome, OutcomeKind
@@ -186,13 +186,24 @@ def test_what_check_raises_ends_the_session(bench):
         bench.session.offer("a")
 
 
-def test_the_first_failure_is_remembered(bench):
-    first = ValueError("first")
-    with pytest.raises(ValueError, match="first"), bench.session.remembered():
-        raise first
-    with pytest.raises(ValueError, match="second"), bench.session.remembered():
-        raise ValueError("second")
-    assert bench.session.failure is first
+def test_when_ray_ends_what_ran_is_lost_once_and_the_rest_goes_to_other_workers(bench):
+    ran, waits = bench.session.offer("a"), bench.session.offer("b")
+    assert bench.session.turn(["a"]) == Turn([], draining=False)
+    bench.session.all_lost("Ray ended")
+    assert bench.session.running == ()
+    (lost,) = bench.log.of(EventKind.ENDED)
+    assert (lost.trial_id, lost.payload["lost"]) == (ran.trial_id, True)
+    assert bench.session.offer("c") is waits
+    assert bench.session.offer("d").trial_id == ran.trial_id
+
+
+def test_a_ray_that_ends_while_draining_is_nobodys_loss(bench):
+    bench.session.offer("a")
+    bench.stop.set()
+    assert bench.session.turn(["a"]) == Turn([], draining=True)
+    bench.session.all_lost("Ray ended")
+    (ended,) = bench.log.of(EventKind.ENDED)
+    assert ended.payload == {"kind": "stopped", "reason": "the sweep was asked to stop"}
 
 
 def test_an_outcome_of_the_worker_ends_the_run(bench):
@@ -208,7 +219,7 @@ class TestSilence:
     @pytest.fixture
     def clock(self, bench):
         clock = Clock()
-        bench.session.clock, bench.session.silence_s = clock, 60.0
+        bench.session.clock, bench.session.silence = clock, Silence(60.0)
         return clock
 
     def test_a_run_is_silent_once_it_was_not_heard_of_for_too_long(self, bench, clock):
@@ -253,8 +264,22 @@ class TestSilence:
         assert bench.session.silent() == []
 
     def test_without_a_limit_nobody_is_silent(self, bench, clock):
-        bench.session.silence_s = None
+        bench.session.silence = None
         bench.session.offer("a")
         bench.session.began("a")
         clock.now += 1e9
         assert bench.session.silent() == []
+
+    def test_who_pauses_for_long_may_be_silent_for_longer(self, bench, clock):
+        bench.session.silence = Silence(60.0, times=3)
+        attempt = bench.session.offer("a")
+        bench.session.began("a")
+        clock.now += 50
+        bench.session.heard("a", measured(attempt, 1))
+        clock.now += 149
+        assert bench.session.silent() == []
+        clock.now += 2
+        assert bench.session.silent() == ["a"]
+        bench.session.lost("a", "it was killed")
+        (ended,) = bench.log.of(EventKind.ENDED)
+        assert ended.payload["reason"] == told(150)

@@ -3,10 +3,14 @@
 import subprocess
 import sys
 import threading
+import time
+from dataclasses import replace
 
 import pytest
 
 from orchestrator.drivers.jobs import Orders
+from orchestrator.drivers.launch_folder import Setup
+from orchestrator.drivers.needs import needs_of
 from orchestrator.drivers.ray_settings import ray_environment
 from orchestrator.drivers.session import Session
 from orchestrator.errors import ExecutorError, InputError
@@ -15,6 +19,7 @@ from orchestrator.plan.types import Resources
 from tests.support.logs import MemoryLog, record
 from tests.support.plans import make_plan
 from tests.support.ray_workloads import LEAKING, TELLING
+from tests.support.workloads import PATH
 
 TRIALS = 4
 
@@ -76,9 +81,65 @@ def test_a_trial_that_fits_nowhere_is_refused(connected):
         r"a trial must fit on one node: it asks for cpus=3 and gpus=0, and there is a node with CPU=2 GPU=0"
     )
     with pytest.raises(InputError, match=told):
-        slot_counter(Resources(cpus=3), elastic=False)
-    assert slot_counter(Resources(cpus=3), elastic=True)() == 1, "asking is what makes a cluster grow"
-    assert slot_counter(Resources(cpus=1), elastic=False)() == 2
+        slot_counter(Resources(cpus=3))
+    assert slot_counter(Resources(cpus=1))() == 2
+
+
+@pytest.mark.slow
+def test_nodes_take_trials_once_they_have_answered(connected, tmp_path):
+    from orchestrator.drivers.ray_cluster import slot_counter
+    from orchestrator.drivers.ray_nodes import Nodes
+
+    needs = needs_of(make_plan(), Setup(tmp_path, PATH, checkpoints=f"file://{tmp_path}"))
+    too_large = Nodes(needs, Resources(cpus=3), pytest.fail)
+    assert slot_counter(Resources(cpus=3), too_large)() == 1, "asking is what makes a cluster grow"
+    nodes = Nodes(needs, Resources(cpus=1), pytest.fail)
+    count = slot_counter(Resources(cpus=1), nodes)
+    assert (count(), nodes.asking, len(nodes.kept_out)) == (0, True, 1)
+    wait_until(lambda: count() == 2)
+    assert (nodes.asking, nodes.kept_out) == (False, ())
+
+
+@pytest.mark.slow
+def test_a_cluster_whose_every_node_lacks_something_is_refused(connected, tmp_path):
+    from orchestrator.drivers.ray_nodes import Nodes
+
+    needs = needs_of(make_plan(), Setup(tmp_path, PATH, checkpoints=f"file://{tmp_path}"))
+    told = []
+    nodes = Nodes(replace(needs, code="other"), Resources(cpus=1), told.append)
+    with pytest.raises(ExecutorError, match=r"to run trials, and none can: .*: its code of halt"):
+        wait_until(lambda: nodes.look() > 0)
+    (line,) = told
+    assert line.endswith("is another one than where the launch is; it takes no trials")
+
+
+@pytest.mark.slow
+def test_a_node_that_does_not_see_the_folder_costs_a_trial_nothing(connected, tmp_path, monkeypatch):
+    from orchestrator.drivers.ray_tune import run_session
+
+    mark, refused = tmp_path / "mark", []
+    pass_on = Session.refused
+
+    def told(session, key):
+        refused.append(key)
+        mark.write_text("nonce")  # from now on it is seen
+        pass_on(session, key)
+
+    monkeypatch.setattr(Session, "refused", told)
+    log = MemoryLog()
+    recorder = record(make_plan(1, trials_per_arm=2, seeds=()), log, root=tmp_path / "sweep")
+    orders = Orders(TELLING, 1000.0, 1.0, 0.0, tmp_path / "data", mark=(str(mark), "nonce"))
+    run_session(Session(recorder, lambda: 1, threading.Event()), orders, connected)
+    assert refused
+    assert [each.payload["kind"] for each in log.of(EventKind.ENDED)] == ["finished"] * 2
+    assert len(log.of(EventKind.STARTED)) == 2
+
+
+def wait_until(holds):
+    until = time.monotonic() + 300
+    while not holds():
+        assert time.monotonic() < until, "waited too long"
+        time.sleep(0.1)
 
 
 @pytest.mark.slow
@@ -127,7 +188,7 @@ def test_a_ray_that_never_comes_up_is_one_clear_error(monkeypatch):
 
     start, calls, left = half_started(failures=99)
     monkeypatch.setattr(ray_cluster.ray, "init", start)
-    told = r"Ray must start .* did not in 3 tries: The current node timed out .*; resume the sweep when"
+    told = r"Ray must start .* did not in 3 tries: The current node timed out .*; try again when"
     with pytest.raises(ExecutorError, match=told), ray_cluster.cluster(None, 1):
         pass
     assert len(calls) == ray_cluster.STARTS

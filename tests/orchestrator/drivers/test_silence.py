@@ -6,22 +6,45 @@ import time
 
 import pytest
 
-from orchestrator.drivers.silence import GRACE_S, Silent, heard_within, silence_limit
+from orchestrator.drivers.silence import GRACE_S, Silence, Silent, heard_within, silence_of
 from orchestrator.drivers.worker_outcomes import outcome_of
 from orchestrator.plan.types import Resources
 from orchestrator.trials import OutcomeKind
 
 
 def test_the_limit_is_that_of_the_trial_and_a_grace():
-    assert silence_limit(Resources()) is None
-    assert silence_limit(Resources(minutes=2)) == 120 + GRACE_S
+    assert silence_of(Resources(minutes=2)) == Silence(120 + GRACE_S)
+
+
+def test_without_minutes_the_pauses_of_the_trial_set_the_limit():
+    silence = silence_of(Resources())
+    assert silence.limit_s(0.0) == silence.limit_s(90.0) == 1800
+    assert silence.limit_s(600.0) == 12000
+
+
+def test_who_stands_in_a_debugger_is_not_silent():
+    source = "def interaction(wait): wait()"
+    scope = {"__name__": "pdb"}
+    exec(source, scope)
+    ended = []
+
+    def wait():
+        until = time.monotonic() + 0.5
+        while time.monotonic() < until:
+            time.sleep(0.01)
+        ended.append(True)
+
+    with heard_within(0.05):
+        scope["interaction"](wait)
+    assert ended == [True]
 
 
 def test_what_takes_too_long_is_ended():
     began = time.monotonic()
     with (
         pytest.raises(
-            Silent, match=r"report within resources.minutes, got nothing for 0 s; unless it hangs, rai"
+            Silent,
+            match=r"must report within resources.minutes, or by .* got nothing for 0 s; unless it hangs, rai",
         ),
         heard_within(0.1),
     ):

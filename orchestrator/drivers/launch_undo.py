@@ -1,0 +1,113 @@
+"""A launch that came to nothing leaves nothing: what was made before the first trial is taken away again.
+
+By the launch itself if it fails or is interrupted; if it is killed, by the next launch of that name.
+"""
+
+import json
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from orchestrator.drivers.launch_folder import LAUNCHER, Setup, read_setup
+from orchestrator.drivers.removal import finish, leftovers, remove, set_aside
+from orchestrator.errors import HaltsweepError, InputError, StoreError
+from orchestrator.identity import SweepFolder
+from orchestrator.ledger.lease import Holder
+from orchestrator.ledger.store import LEASE_S, Ledger
+from orchestrator.ledger.summary import holds
+from orchestrator.ordinary import read_ordinary
+
+
+def clear_unbegun(folder: SweepFolder) -> None:
+    """Make the name free if nothing but a killed launch or a killed removal is in the way.
+
+    Raises InputError while another launch of that name is under way, StoreError if what is left of one cannot
+    be deleted.
+    """
+    root = SweepFolder(folder.root.resolve())
+    for gone in leftovers(root.root):
+        finish(gone)
+    with suppress(_Begun):
+        setup = _unbegun(root)
+        launcher = _launcher(root)
+        if launcher is not None and not launcher.same_process(Holder.current()):
+            _refuse_living(root, launcher)
+        remove(root, setup)
+
+
+def refuse_foreign(folder: SweepFolder, setup: Setup) -> None:
+    """Raises InputError if a shared database has a sweep of that name, launched from another folder."""
+    if setup.storage is None or not holds(setup.storage, folder.name):
+        return
+    with Ledger.open(setup.storage, folder.name) as ledger:
+        if ledger.begun or ledger.held():
+            raise InputError(
+                f"a sweep's name must be its own in its database, and {folder.name!r} was launched there "
+                "from another folder; choose another name, or `haltsweep remove` that one with --storage"
+            )
+
+
+def withdraw(folder: SweepFolder) -> bool:
+    """Take away what this process launched, unless a trial was handed out; whether that was done.
+
+    Raises for nothing that is in the way: what cannot be taken away now is by the next launch.
+    """
+    root = SweepFolder(folder.root.resolve())
+    launcher = _launcher(root)
+    if launcher is None or not launcher.same_process(Holder.current()):
+        return False
+    with suppress(_Begun, HaltsweepError, OSError):
+        remove(root, _unbegun(root))
+        return True
+    return False
+
+
+def withdraw_folder(folder: SweepFolder) -> None:
+    """As `withdraw`, where somebody else holds the sweep of that name: nothing but the folder is ours."""
+    with suppress(HaltsweepError, OSError):
+        finish(set_aside(SweepFolder(folder.root.resolve())))
+
+
+class _Begun(Exception):
+    """There is a sweep, or something that only a person can judge."""
+
+
+def _unbegun(root: SweepFolder) -> Setup:
+    """How a sweep was launched of which nobody was given a trial; raises _Begun for any other."""
+    traces = (root.checkpoints, root.records, root.measurements, root.report)
+    if root.root.is_symlink() or not root.plan.is_file() or any(trace.exists() for trace in traces):
+        raise _Begun
+    try:
+        setup = read_setup(root)
+        if setup.storage is not None or root.ledger.exists():
+            with Ledger.open(setup.ledger_url(root), root.name, create=True) as ledger:
+                if ledger.begun or ledger.held():
+                    raise _Begun
+    except StoreError:
+        raise _Begun from None
+    return setup
+
+
+def _launcher(root: SweepFolder) -> Holder | None:
+    try:
+        return Holder(**json.loads(read_ordinary(root.root / LAUNCHER)))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _refuse_living(root: SweepFolder, launcher: Holder) -> None:
+    lives = launcher.lives()
+    left_s = _written_at(root.root / LAUNCHER) + LEASE_S - time.time()
+    if lives or (lives is None and left_s > 0):
+        remedy = "wait for it" if lives else f"wait for it, or {left_s:.0f} s if that machine is gone"
+        raise InputError(
+            f"a sweep is launched once, and process {launcher.pid} on {launcher.host!r} is launching "
+            f"{root.name!r}; {remedy}, or choose another name"
+        )
+
+
+def _written_at(file: Path) -> float:
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        return 0.0

@@ -1,0 +1,216 @@
+"""What every machine must have that runs trials of a sweep: asked on each of them before it gets one."""
+
+import hashlib
+import importlib.util
+import json
+import secrets
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Self
+
+from orchestrator.drivers.checkpoint_stores import Elsewhere
+from orchestrator.drivers.datasets import content_hashes, require_task_files
+from orchestrator.drivers.launch_folder import DEFAULT_WORKLOAD, Setup
+from orchestrator.drivers.worker import load_workload
+from orchestrator.errors import InputError, StoreError
+from orchestrator.identity import SweepFolder
+from orchestrator.plan.types import Plan
+from orchestrator.redact import redact
+
+OURS = ("orchestrator", "search_spaces", "trainables")
+SAME = ("torch", "numpy")
+"""Libraries whose versions change the last digits of results."""
+MARK = ".haltsweep-shared-"
+NODE_ID = "ray.io/node-id"
+"""Label by which Ray knows a node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What trials of one sweep need of the machine they run on; JSON values only."""
+
+    workload: str
+    code: str
+    """Digest of our code and the workload's, on the launching machine."""
+    versions: Mapping[str, str]
+    data_dir: str
+    tasks: tuple[Mapping[str, Any], ...]
+    """Settings of every task; none for a workload that is not ours."""
+    splits: tuple[str, ...]
+    """Test splits that confirmed trials read."""
+    store: str | None
+    """URI of the checkpoints; None: they are in the folder of sweeps, which must be shared."""
+    mark: str = ""
+    """A file in the folder of sweeps."""
+    nonce: str = ""
+    """What is in it."""
+    data: Mapping[str, str] | None = None
+    """Content hashes of the data on the launching machine; None: data are not built yet."""
+
+    def to_json(self) -> str:
+        """For `from_json` on another machine."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """What `to_json` wrote."""
+        told = json.loads(text)
+        return cls(**(told | {"tasks": tuple(told["tasks"]), "splits": tuple(told["splits"])}))
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a machine says to `Needs`."""
+
+    lacks: tuple[str, ...] = ()
+    """Why it cannot run trials, each a clause."""
+    unshared: bool = False
+    """Whether one of these is the folder of sweeps."""
+    differs: tuple[str, ...] = ()
+    """What may change results in the last digits."""
+
+
+def needs_of(plan: Plan, setup: Setup) -> Needs:
+    """What the trials of `plan` need, as this machine has it."""
+    ours = setup.workload == DEFAULT_WORKLOAD
+    confirmed = plan.confirm.splits if plan.confirm is not None else ()
+    return Needs(
+        workload=setup.workload,
+        code=code_digest(setup.workload),
+        versions=_versions(),
+        data_dir=str(setup.data_dir.resolve()),
+        tasks=tuple(arm.settings["task"] for arm in plan.arms) if ours else (),
+        splits=tuple(confirmed),
+        store=setup.checkpoints,
+    )
+
+
+@contextmanager
+def marked(needs: Needs, folder: Path) -> Iterator[Needs]:
+    """`needs` with a file in `folder` by which others tell that they see the same; gone afterwards.
+
+    None is made where checkpoints are elsewhere. Raises StoreError if nothing can be written there.
+    """
+    if needs.store is not None:
+        yield needs
+        return
+    mark, nonce = folder.resolve() / f"{MARK}{secrets.token_hex(8)}", secrets.token_hex(16)
+    try:
+        mark.write_text(nonce, encoding="utf-8")
+    except OSError as error:
+        raise StoreError(
+            f"the folder of sweeps must be one that can be written to, got {folder}: {error}; choose another "
+            "one with --runs"
+        ) from error
+    try:
+        yield replace(needs, mark=str(mark), nonce=nonce)
+    finally:
+        mark.unlink(missing_ok=True)
+
+
+@contextmanager
+def needs_built(plan: Plan, setup: Setup, folder: SweepFolder) -> Iterator[Needs]:
+    """The needs of a session that has built its data, with a mark in the sweep's folder while it is open."""
+    for stale in folder.root.glob(f"{MARK}*"):
+        stale.unlink(missing_ok=True)
+    needs = needs_of(plan, setup)
+    hashes = content_hashes(needs.tasks, needs.splits, setup.data_dir)
+    with marked(replace(needs, data=hashes), folder.root) as told:
+        yield told
+
+
+def answer(needs: Needs) -> Answer:
+    """What this machine lacks; where the launching machine has built its data, it builds its own first."""
+    try:
+        load_workload(needs.workload)
+        code = code_digest(needs.workload)
+    except InputError as error:
+        return Answer((str(error),))
+    if code != needs.code:
+        return Answer(
+            (f"its code of haltsweep or of {needs.workload} is another one than where the launch is",)
+        )
+    unshared = "" if needs.store is not None else _unshared(Path(needs.mark), needs.nonce)
+    found = [unshared, _no_store(needs.store), _no_data(needs)]
+    here = _versions()
+    differs = [
+        f"{name} {here.get(name)} instead of {version}"
+        for name, version in needs.versions.items()
+        if here.get(name) != version
+    ]
+    return Answer(tuple(filter(None, found)), bool(unshared), tuple(differs))
+
+
+def code_digest(workload: str) -> str:
+    """Digest of all source files that trials run: ours and the workload's module. Raises InputError."""
+    state = hashlib.blake2b(digest_size=16)
+    for file in _sources(workload.partition(":")[0]):
+        state.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
+    return state.hexdigest()
+
+
+def _sources(module: str) -> Iterator[Path]:
+    for package in OURS:
+        spec = importlib.util.find_spec(package)
+        if spec is None or spec.origin is None:
+            raise InputError(f"the package {package} must be installed, and it is not")
+        yield from sorted(Path(spec.origin).parent.rglob("*.py"))
+    spec = importlib.util.find_spec(module)
+    if module.partition(".")[0] not in OURS and spec is not None and spec.origin is not None:
+        yield Path(spec.origin)
+
+
+def _versions() -> dict[str, str]:
+    return {name: metadata.version(name) for name in SAME}
+
+
+def seen(mark: Path, nonce: str) -> bool:
+    """Whether this machine sees the folder that was marked."""
+    try:
+        return mark.read_text(encoding="utf-8") == nonce
+    except OSError:
+        return False
+
+
+def _unshared(mark: Path, nonce: str) -> str:
+    folder = mark.parent
+    if not seen(mark, nonce):
+        return f"it does not see the folder {folder} of the launching machine"
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return ""
+    except OSError as error:
+        return f"it cannot write to {folder} ({error.strerror or error})"
+
+
+def _no_store(uri: str | None) -> str:
+    if uri is None:
+        return ""
+    try:
+        Elsewhere(uri).probe()
+    except (InputError, StoreError) as error:
+        return f"it cannot use the store of checkpoints ({redact(error)})"
+    return ""
+
+
+def _no_data(needs: Needs) -> str:
+    folder = Path(needs.data_dir)
+    try:
+        if needs.data is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=next(each for each in (folder, *folder.parents) if each.exists())):
+            pass
+        require_task_files(needs.tasks)
+        if needs.data is None:
+            return ""
+        found = content_hashes(needs.tasks, needs.splits, folder)
+    except OSError as error:
+        return f"it cannot write to {folder} ({error.strerror or error}): choose another --data"
+    except Exception as error:  # whatever hinders data hinders trials
+        return f"{redact(error)}"
+    other = [name for name, content in needs.data.items() if found.get(name) != content]
+    return f"its data differ from the launching machine's: {', '.join(other)}" if other else ""

@@ -1,0 +1,62 @@
+"""The process that asks a cluster on behalf of `survey`: what Ray prints stays with it.
+
+Reads one line of JSON, `{"address", "needs"}`, and writes one: `{"nodes": [...]}` or `{"fault": "..."}`.
+"""
+
+import json
+import logging
+import sys
+import time
+from typing import Any
+
+from orchestrator.drivers.needs import Answer, Needs
+from orchestrator.drivers.ray_settings import ray_environment
+
+ANSWERS_S = 120.0
+"""How long a node may take to start a worker and look around."""
+
+
+def main() -> None:
+    """One survey."""
+    told = json.loads(sys.stdin.readline())
+    needs = None if told["needs"] is None else Needs.from_json(told["needs"])
+    with ray_environment(private=False):
+        try:
+            found: dict[str, Any] = {"nodes": _nodes(told["address"], needs)}
+        except Exception as error:  # Ray has no class of its own for what goes wrong here
+            found = {"fault": f"{error}"}
+    sys.stdout.write(f"\n{json.dumps(found)}\n")
+
+
+def _nodes(address: str, needs: Needs | None) -> list[dict[str, Any]]:
+    import ray
+    from ray.exceptions import RayError
+
+    from orchestrator.drivers import ray_nodes
+
+    ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
+    try:
+        nodes = ray_nodes.alive()
+        asked = (
+            {} if needs is None else {node["NodeID"]: ray_nodes.ask(node["NodeID"], needs) for node in nodes}
+        )
+        until, found = time.monotonic() + ANSWERS_S, []
+        for node in nodes:
+            heard = Answer()
+            if reference := asked.get(node["NodeID"]):
+                try:
+                    heard = ray_nodes.said(reference, max(0.0, until - time.monotonic()))
+                except RayError as error:
+                    heard = Answer((f"it gives no answer ({type(error).__name__})",))
+            found.append(
+                {
+                    "name": ray_nodes.named(node),
+                    "resources": node["Resources"],
+                    "labels": node["Labels"],
+                    "lacks": heard.lacks,
+                    "unshared": heard.unshared,
+                }
+            )
+        return found
+    finally:
+        ray.shutdown()

@@ -1,0 +1,152 @@
+"""Takes a sweep away. Killed half-way it can be done again, and then finishes.
+
+The folder is renamed first: from then on there is no such sweep, and what the renamed folder is called says
+that it is to go. What is kept elsewhere goes before the folder, which says where that is.
+"""
+
+import json
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from orchestrator.abandoned import own_folder
+from orchestrator.atomic import PRIVATE, write_atomically
+from orchestrator.drivers.checkpoint_stores import Elsewhere
+from orchestrator.drivers.launch_folder import Setup
+from orchestrator.errors import InputError, StoreError
+from orchestrator.identity import SweepFolder
+from orchestrator.ledger.deletion import delete_sweep
+from orchestrator.ledger.lease import Holder
+from orchestrator.ledger.store import Ledger
+from orchestrator.ordinary import read_ordinary
+from orchestrator.tracking.lock import projection_lock
+
+NOTE = "removal.json"
+LOCK_WAIT_S = 10.0
+_REMOVING = ".removing-"
+
+
+@dataclass(frozen=True, slots=True)
+class _Note:
+    """What belongs to a folder that is being removed, and lies elsewhere."""
+
+    sweep: str
+    uid: str | None
+    storage: str | None
+    checkpoints: str | None = None
+
+
+def remove(folder: SweepFolder, setup: Setup | None, tracking_uri: str | None = None) -> None:
+    """Delete the sweep: its MLflow runs, if `tracking_uri` is given, its rows of the ledger, its checkpoints
+    elsewhere, its folder.
+
+    `setup` None: launch.json is damaged, and the ledger taken to be in the folder. Raises LeaseHeld while
+    somebody runs the sweep, InputError for a folder that is a link, StoreError if something cannot be
+    deleted; then, or killed on the way, it can be called again.
+    """
+    if folder.root.is_symlink():
+        raise InputError(
+            f"the folder of a sweep to remove must be no link, and {folder.root} leads to "
+            f"{folder.root.resolve()}; remove it there"
+        )
+    with projection_lock(folder.root, LOCK_WAIT_S), _claimed(folder, setup) as uid:
+        if tracking_uri is not None and uid is not None:
+            _delete_runs(folder, tracking_uri, uid)
+        if setup is not None and (setup.storage is not None or setup.checkpoints is not None):
+            note = _Note(folder.name, uid, setup.storage, setup.checkpoints)
+            write_atomically(folder.root / NOTE, json.dumps(asdict(note)), mode=PRIVATE)
+        gone = set_aside(folder)
+    finish(gone)
+
+
+def remove_rows(storage: str, folder: SweepFolder, tracking_uri: str | None = None) -> None:
+    """As `remove`, for a sweep whose folder is not here: its rows in the database `storage` and its runs.
+
+    Raises StoreError if it is not there, LeaseHeld while somebody runs it.
+    """
+    with Ledger.open(storage, folder.name) as ledger:
+        uid, lease = ledger.uid, ledger.claim(Holder.current())
+        try:
+            if tracking_uri is not None:
+                _delete_runs(folder, tracking_uri, uid)
+            delete_sweep(storage, folder.name, uid)
+        finally:
+            with suppress(StoreError):  # there is no row to be held any more
+                ledger.release(lease)
+
+
+def set_aside(folder: SweepFolder) -> Path:
+    """Rename the folder, for good: nobody finds a sweep there any more. For `finish`."""
+    gone = folder.root.with_name(f".{folder.name}{_REMOVING}{uuid.uuid4().hex[:8]}")
+    return folder.root.rename(gone)
+
+
+def leftovers(root: Path) -> list[Path]:
+    """Folders of removals of the sweep at `root` that were killed on the way."""
+    prefix = f".{root.name}{_REMOVING}"
+    found = sorted(root.parent.iterdir()) if root.parent.is_dir() else []
+    return [path for path in found if path.name.startswith(prefix) and own_folder(path)]
+
+
+def finish(gone: Path) -> None:
+    """Delete what belongs to the renamed folder `gone`, then the folder. Raises StoreError, LeaseHeld."""
+    note = _read_note(gone / NOTE)
+    if note is not None and note.storage is not None and note.uid is not None:
+        delete_sweep(note.storage, note.sweep, note.uid)
+    if note is not None and note.checkpoints is not None:
+        Elsewhere(note.checkpoints).discard_all()
+    try:
+        shutil.rmtree(gone)
+    except FileNotFoundError:
+        if gone.exists():  # another process deletes it too
+            shutil.rmtree(gone, ignore_errors=True)
+    except OSError as error:
+        raise StoreError(
+            f"the folder {gone} must be deleted, and could not be: {error}; put that right and remove the "
+            "sweep again, or delete the folder by hand: nothing else is left of it"
+        ) from error
+
+
+@contextmanager
+def _claimed(folder: SweepFolder, setup: Setup | None) -> Iterator[str | None]:
+    """Nobody else may take the sweep; yields its uid in the ledger, None if it is in none."""
+    url = setup.ledger_url(folder) if setup is not None else folder.ledger_url
+    if (setup is None or setup.storage is None) and not folder.ledger.is_file():
+        yield None
+        return
+    try:
+        ledger = Ledger.open(url, folder.name, create=True)
+    except StoreError as error:
+        if url != folder.ledger_url or "locked" in str(error):
+            raise
+        yield None  # damaged: nobody can run it
+        return
+    with ledger:
+        lease = ledger.claim(Holder.current())
+        try:
+            yield ledger.uid
+        finally:
+            with suppress(StoreError):  # the file has been moved away with its folder
+                ledger.release(lease)
+
+
+def _delete_runs(folder: SweepFolder, uri: str, uid: str) -> None:
+    from orchestrator.tracking.mlflow_removal import delete_runs
+    from orchestrator.tracking.sync import artifact_root
+
+    delete_runs(uri, folder.name, uid, artifact_root(folder))
+
+
+def _read_note(file: Path) -> _Note | None:
+    try:
+        return _Note(**json.loads(read_ordinary(file)))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError) as error:
+        raise StoreError(
+            f"{file} must say which rows of a ledger go with its folder, and cannot be read ({error}); "
+            "delete the rows and the folder by hand"
+        ) from error

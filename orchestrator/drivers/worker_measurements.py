@@ -1,0 +1,86 @@
+"""What a workload may report: steps and numbers; all else is the end of its trial, with a reason."""
+
+import math
+import operator
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from orchestrator.storable import storable
+from orchestrator.trials import Outcome, OutcomeKind
+from search_spaces.wording import shown
+from trainables.protocol import Measurement
+
+STEP_END = 2**63
+"""Steps are stored as integers of 64 bits."""
+
+
+class Unsound(Exception):
+    """A report that cannot be recorded; `outcome` is the end of its trial."""
+
+    def __init__(self, message: str, kind: OutcomeKind = OutcomeKind.CRASHED) -> None:
+        super().__init__(message)
+        self.outcome = Outcome(kind, message)
+
+
+def sound(measurement: Measurement, last: Measurement | None) -> Measurement:
+    """`measurement` with plain numbers and storable names. Raises Unsound if it cannot follow `last`."""
+    if not isinstance(measurement, Measurement):
+        raise Unsound(f"a workload must report a Measurement, got {_kind(measurement)}; mend the workload")
+    step = _step(measurement.step)
+    if not isinstance(measurement.metrics, Mapping):
+        raise Unsound(f"metrics must be a mapping, got {_kind(measurement.metrics)}; mend the workload")
+    metrics = {_name(name): _number(name, value, step) for name, value in measurement.metrics.items()}
+    seconds = _number("seconds", measurement.seconds, step)
+    if last is not None and step <= last.step:
+        raise Unsound(f"steps must increase, got {step} after {last.step}; mend the workload")
+    return replace(measurement, step=step, seconds=seconds, metrics=metrics)
+
+
+def _step(value: Any) -> int:
+    try:
+        step = operator.index(value)
+    except TypeError as error:
+        raise Unsound(f"a step must be a whole number, got {_told(value)}; mend the workload") from error
+    if not 0 <= step < STEP_END:
+        raise Unsound("a step must be from 0 to 2**63 - 1, got one beyond; mend the workload")
+    return step
+
+
+def _name(name: Any) -> str:
+    if not isinstance(name, str) or not name.strip():
+        raise Unsound(f"a metric must have a name, got {_told(name)}; mend the workload")
+    return storable(name)
+
+
+def _number(name: Any, value: Any, step: int) -> float:
+    """Of Python's, NumPy's and torch's numbers, all that 64-bit floats can be."""
+    if isinstance(value, float) and math.isfinite(value):
+        return float(value)
+    try:
+        number = _float(value)
+    except OverflowError as error:
+        raise Unsound(f"a metric must fit into a 64-bit float, got one beyond for {_told(name)}") from error
+    except Exception as error:  # whatever an object raises that is no number
+        raise Unsound(
+            f"a metric must be a number, got {_told(value)} for {_told(name)} at step {step}; mend the "
+            "workload"
+        ) from error
+    if not math.isfinite(number):
+        told = f"metrics must stay finite, got {name}={number} at step {step}"
+        raise Unsound(storable(told), OutcomeKind.DIVERGED)
+    return number
+
+
+def _float(value: Any) -> float:
+    if isinstance(value, str | bytes | bytearray):
+        raise TypeError("text is no number, even where it can be read as one")
+    return float(value)
+
+
+def _told(value: Any) -> str:
+    return storable(shown(value)) if value is None or isinstance(value, str) else _kind(value)
+
+
+def _kind(value: object) -> str:
+    return f"a {storable(type(value).__name__)}"

@@ -1,0 +1,295 @@
+"""Checkpoints elsewhere: complete or absent, checked, the newest two, on every kind of file system."""
+
+import os
+import subprocess
+import sys
+import threading
+import uuid
+from pathlib import Path
+
+import pytest
+
+from orchestrator.drivers import checkpoint_stores
+from orchestrator.drivers.checkpoint_stores import Discarding, Elsewhere, Unreachable
+from orchestrator.drivers.checkpoint_uris import below, check_uri, sweep_uri
+from orchestrator.drivers.worker import Harness
+from orchestrator.drivers.worker_checkpoints import Damaged
+from orchestrator.errors import InputError, StoreError
+from orchestrator.trials import OutcomeKind
+from tests.support.plans import SETTINGS
+from tests.support.s3 import SECRET, s3_server
+from tests.support.workloads import PATH
+from trainables.protocol import Job, Measurement
+
+TRIAL = Path("somewhere/checkpoints/trial")
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory):
+    with s3_server(tmp_path_factory.mktemp("s3") / "log") as server:
+        yield server
+
+
+@pytest.fixture(params=["s3", "file", "memory"])
+def store(request, tmp_path):
+    if request.param == "s3":
+        uri = request.getfixturevalue("s3").uri
+    else:
+        uri = f"file://{tmp_path}/store" if request.param == "file" else f"memory://{uuid.uuid4().hex}/store"
+    made = Elsewhere(sweep_uri(uri, "sweep"))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(checkpoint_stores, "PATIENCE_S", 0.0)
+
+
+def write(store, step, trial=TRIAL):
+    def save(folder):
+        (folder / "deep" / "er").mkdir(parents=True)
+        (folder / "deep" / "er" / "weights").write_bytes(b"w" * step * 1000)
+        (folder / "empty").touch()
+
+    return store.write(trial, Measurement(step, 0.5, {"valid/score": 0.25}), save)
+
+
+def steps(store, trial=TRIAL):
+    return [each.step for each in store.complete(trial)]
+
+
+def job(**more):
+    return Job({**SETTINGS, "train": {"steps": 6, "fault": None}}, seed=1, **more)
+
+
+def run_to(harness, step):
+    while (reply := harness.advance()).measurement.step < step:
+        pass
+    return reply
+
+
+def test_the_newest_two_are_kept_and_hold_what_was_written(store):
+    assert [write(store, step) for step in (1, 2, 3)] == [1, 2, 3]
+    found = list(store.complete(TRIAL))
+    assert [each.step for each in found] == [3, 2]
+    for each in found:
+        assert each.measurement() == Measurement(each.step, 0.5, {"valid/score": 0.25})
+        assert (each.state / "deep" / "er" / "weights").read_bytes() == b"w" * each.step * 1000
+        assert (each.state / "empty").read_bytes() == b""
+
+
+def test_a_trial_without_checkpoints_has_none(store):
+    assert steps(store) == []
+    store.clear_unfinished(TRIAL)
+    store.discard(["trial"])
+
+
+def test_what_was_cut_off_before_its_manifest_is_absent_and_cleared_away(store, monkeypatch):
+    write(store, 1)
+    put = Elsewhere.put
+
+    def cut_off(self, path, content):
+        if path.endswith("checkpoint.json"):
+            raise OSError("the line is cut")
+        put(self, path, content)
+
+    monkeypatch.setattr(Elsewhere, "put", cut_off)
+    with pytest.raises(Unreachable, match=r"must answer, and .* does not: the line is cut; resume"):
+        write(store, 2)
+    monkeypatch.undo()
+    assert steps(store) == [1]
+    assert store._listed("trial") == ({1}, {1, 2})
+    store.clear_unfinished(TRIAL)
+    assert store._listed("trial") == ({1}, {1})
+
+
+def test_an_attempt_given_up_for_dead_does_not_spoil_what_its_successor_wrote(store, monkeypatch):
+    write(store, 5)
+    stale = Elsewhere(store.uri)
+    monkeypatch.setattr(Elsewhere, "put", no_manifest)
+    with pytest.raises(Unreachable, match="the line is cut"):
+        stale.write(
+            TRIAL, Measurement(5, 0.5, {}), lambda folder: (folder / "empty").write_bytes(b"of the stale one")
+        )
+    monkeypatch.undo()
+    (found,) = store.complete(TRIAL)
+    assert found.measurement().metrics == {"valid/score": 0.25}
+    stale.close()
+
+
+def no_manifest(store, path, content):
+    raise OSError("the line is cut")
+
+
+def test_damage_is_found_and_the_older_one_is_used(store):
+    write(store, 1)
+    write(store, 2)
+    newest, older = store.complete(TRIAL)
+    (weights,) = [each for each in store._infos(store._trial("trial"), recursive=True) if is_weights(each, 2)]
+    store.put(weights.path, b"damaged")
+    newest, older = store.complete(TRIAL)
+    with pytest.raises(Damaged, match="deep/er/weights"):
+        newest.measurement()
+    assert older.measurement().step == 1
+    store.put(f"{store._trial('trial')}/step-000000002/checkpoint.json", b'{"state": ')
+    assert steps(store) == [1]
+
+
+def is_weights(info, step):
+    return info.path.endswith("weights") and f"step-{step:09d}" in info.path
+
+
+def test_only_what_is_told_is_deleted(store):
+    for name in ("a", "b", "c"):
+        write(store, 1, Path(name))
+    store.discard(["a", *(f"none-{number}" for number in range(20))])
+    store.discard(["b"])
+    assert [steps(store, Path(name)) for name in ("a", "b", "c")] == [[], [], [1]]
+    store.discard_all()
+    assert steps(store, Path("c")) == []
+    store.discard_all()
+
+
+def test_the_recorder_s_side_deletes_in_the_background(tmp_path):
+    uri = f"file://{tmp_path}/store"
+    store, recorders = Elsewhere(uri), Discarding(uri)
+    write(store, 1, Path("a"))
+    write(store, 1, Path("b"))
+    recorders.discard(["a"])
+    recorders.discard([])
+    recorders.close()
+    assert steps(store, Path("a")) == []
+    assert steps(store, Path("b")) == [1]
+    assert recorders.place("b", 1) == f"{uri}/b/step-000000001"
+    store.close()
+
+
+def test_a_place_is_tried_before_it_is_used(store, tmp_path):
+    store.probe()
+    assert store._infos(store._root, recursive=True) == []
+    (tmp_path / "taken").touch()
+    with pytest.raises(StoreError, match="--checkpoints must be a place that can be written"):
+        Elsewhere(f"file://{tmp_path}/taken/below").probe()
+
+
+def test_a_bucket_that_is_not_there_is_refused(s3):
+    with pytest.raises(StoreError, match="check bucket, region and credentials") as told:
+        Elsewhere(s3.uri.replace("bucket", "no-such-bucket")).probe()
+    assert SECRET not in str(told.value)
+
+
+def test_a_trial_goes_on_from_elsewhere_on_another_machine(store, impatient, tmp_path):
+    undisturbed = Harness(PATH, 0.0)
+    undisturbed.start(job(phase="confirm"), tmp_path / "trial")
+    first = Harness(PATH, 0.0, store=store)
+    first.start(job(phase="confirm"), TRIAL)
+    run_to(first, 4)
+    second = Harness(PATH, 1e9, store=Elsewhere(store.uri))
+    second.start(job(phase="confirm"), Path("another/machine/trial"))
+    assert second.advance().measurement.step == 4
+    last = run_to(second, 6)
+    assert last.checkpoint == 6
+    assert last.measurement == run_to(undisturbed, 6).measurement
+    third = Harness(PATH, store=Elsewhere(store.uri))
+    third.start(job(phase="posthoc", source=Path("trial")), Path("reread"))
+    assert third.advance().measurement.step == 6
+    assert not Path("another").exists()
+
+
+def test_a_search_s_last_checkpoint_is_not_sent(store):
+    harness = Harness(PATH, 1e9, store=store)
+    harness.start(job(), TRIAL)
+    reply = run_to(harness, 6)
+    assert (reply.checkpoint, reply.ended.kind) == (None, OutcomeKind.FINISHED)
+    assert steps(store) == []
+
+
+def test_a_posthoc_trial_without_its_checkpoint_says_so(store):
+    harness = Harness(PATH, store=store)
+    harness.start(job(phase="posthoc", source=Path("nobody")), TRIAL)
+    ended = harness.advance().ended
+    assert "a confirmed trial must have left a checkpoint in nobody" in ended.reason
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        f"s3://key:{SECRET}@bucket/folder",
+        f"s3://{SECRET}@bucket/folder",
+        f"sftp://me:{SECRET}@host/folder",
+        f"s3://bucket/folder?secret_key={SECRET}",
+        f"abfs://container/folder?account_key={SECRET}",
+        f"https://account.example/folder?sig={SECRET}",
+        f"s3://bucket/folder?region=x&X-Amz-Security-Token={SECRET}",
+    ],
+)
+def test_credentials_in_the_uri_are_refused_and_not_repeated(uri):
+    with pytest.raises(InputError, match="must hold no credentials, for it is written down") as told:
+        check_uri(uri)
+    assert SECRET not in str(told.value)
+
+
+@pytest.mark.parametrize("uri", ["nonsense://bucket/folder", "some/folder", "s3:bucket", "", "s3://[bucket"])
+def test_unknown_file_systems_are_refused(uri):
+    with pytest.raises(InputError, match="--checkpoints must be a URI of a known file system"):
+        check_uri(uri)
+
+
+def test_names_go_before_the_query():
+    assert below("s3://bucket/folder/?region=x", "a", "b") == "s3://bucket/folder/a/b?region=x"
+    assert below("s3://bucket", "a") == "s3://bucket/a"
+    assert sweep_uri("file:///store", "name") != sweep_uri("file:///store", "name")
+
+
+class TestOutage:
+    """The server goes away."""
+
+    @pytest.fixture
+    def server(self, tmp_path):
+        with s3_server(tmp_path / "log") as server:
+            yield server
+
+    @pytest.mark.slow
+    def test_a_failing_upload_costs_a_checkpoint_and_not_the_trial(self, server):
+        harness = Harness(PATH, 0.0, store=Elsewhere(server.uri))
+        harness.start(job(), TRIAL)
+        assert harness.advance().checkpoint == 1
+        server.kill()
+        reply = harness.advance()
+        assert (reply.measurement.step, reply.checkpoint, reply.ended) == (2, None, None)
+        reply = run_to(harness, 6)
+        assert reply.ended.kind is OutcomeKind.FINISHED
+
+    @pytest.mark.slow
+    def test_a_trial_whose_store_is_away_does_not_begin_at_step_0(self, server, impatient):
+        harness = Harness(PATH, 0.0, store=Elsewhere(server.uri))
+        server.kill()
+        harness.start(job(), TRIAL)
+        with pytest.raises(Unreachable, match="the store of checkpoints must answer, and s3://"):
+            harness.advance()
+
+    @pytest.mark.slow
+    def test_a_store_that_answers_again_is_waited_for(self, server):
+        store = Elsewhere(server.uri)
+        write(store, 3)
+        server.pause()
+        threading.Timer(8, server.go_on).start()
+        assert steps(store) == [3]
+
+
+def test_a_process_that_ends_leaves_no_copies(tmp_path):
+    program = (
+        "import sys; from pathlib import Path; from orchestrator.drivers.checkpoint_stores import Elsewhere;"
+        "from trainables.protocol import Measurement; Elsewhere(sys.argv[1]).write(Path('checkpoints/trial'),"
+        "Measurement(1, 0.5, {}), lambda folder: (folder / 'weights').touch())"
+    )
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    subprocess.run(
+        [sys.executable, "-c", program, f"file://{tmp_path}/store"],
+        env={**os.environ, "TMPDIR": str(temporary)},
+        check=True,
+    )
+    assert list((tmp_path / "store").iterdir())
+    assert not list(temporary.iterdir())

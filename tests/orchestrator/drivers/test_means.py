@@ -1,0 +1,48 @@
+"""What a sweep is to run with: too little of it is refused before anything is written."""
+
+import pytest
+
+from orchestrator.drivers.means import require_means
+from orchestrator.errors import InputError
+from orchestrator.plan.types import Resources
+from search_spaces.dimensions import Choice, Dimension, Fixed, Space
+from tests.support.plans import make_arm, make_plan
+
+HALF = make_arm("half", Space((Dimension("train.precision", Choice(("fp32", "fp16"))),)))
+FIXED = make_arm("fixed", Space((Dimension("train.precision", Fixed("fp16")),)))
+WIDE = make_arm("wide", Space((Dimension("train.precision", Choice(("fp32", "bf16"))),)))
+
+
+@pytest.fixture
+def gpus(monkeypatch):
+    """How many PyTorch may use."""
+
+    def have(count):
+        monkeypatch.setattr("torch.cuda.device_count", lambda: count)
+
+    return have
+
+
+@pytest.mark.parametrize("arm", [HALF, FIXED], ids=["drawn", "fixed"])
+@pytest.mark.parametrize("driver", ["ray", "inline"])
+def test_half_precision_needs_a_device(gpus, arm, driver):
+    plan = make_plan([make_arm("one"), arm])
+    gpus(0)
+    told = rf"train.precision 'fp16' must run on a CUDA device, .* give {arm.name} another precision"
+    with pytest.raises(InputError, match=told):
+        require_means(plan, driver, 1)
+    gpus(1)
+    require_means(plan, driver, 1)
+
+
+def test_other_precisions_need_none(gpus):
+    gpus(0)
+    require_means(make_plan([WIDE]), "inline", None)
+
+
+def test_a_trial_must_fit_on_this_machine(gpus):
+    gpus(1)
+    plan = make_plan([make_arm("one")], resources=Resources(cpus=2, gpus=2))
+    with pytest.raises(InputError, match=r"asks for cpus=2 and gpus=2, and there is a node with CPU=4 GPU=1"):
+        require_means(plan, "ray", 4)
+    require_means(plan, "inline", 4)
