@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.report.statistics import Estimate
 from orchestrator.report.summary import REPORTED, SELECTION_SPLIT, SPEED
 from orchestrator.report.types import Effect, Report
+from search_spaces.wording import markdown_line, visible
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -17,6 +18,7 @@ POSTHOC_QUANTITIES = ("exact_match", "accuracy", "depth")
 """Of all that are known; what only a task has is shown in any case."""
 FLOOR_ROW = "floor (most common label)"
 WRITTEN_FLOOR_ROW = "floor (most common answer)"
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
 WHOLE_FROM = 100
 """Quantities of at least this are shown without decimals."""
 
@@ -195,8 +197,12 @@ def as_rich(grid: Grid) -> "Table":
 def as_markdown(grid: Grid) -> str:
     """The table in GitHub's Markdown, its title above it in bold."""
     lines = [grid.headers, ["---"] * len(grid.headers), *grid.rows]
-    escaped = ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
-    return "\n".join([f"**{grid.title}**", "", *escaped])
+    escaped = ["| " + " | ".join(map(_markdown_cell, line)) + " |" for line in lines]
+    return "\n".join([f"**{markdown_line(grid.title)}**", "", *escaped])
+
+
+def _markdown_cell(text: str) -> str:
+    return markdown_line(" ".join(text.splitlines()))
 
 
 def as_csv(report: Report) -> str:
@@ -222,13 +228,13 @@ def as_csv(report: Report) -> str:
     )
     for cell in (*report.cells, *report.posthoc):
         effect = None if cell.setting else report.effect(cell.arm, cell.metric)
-        own = [cell.failed, report.floors.get(cell.metric), cell.published, cell.published_source]
+        own = [cell.failed, report.floors.get(cell.metric), cell.published, _csv_text(cell.published_source)]
         paired = [*_fields(effect.estimate), effect.p, effect.p_holm] if effect else [None] * 6
         writer.writerow(
             [
-                cell.arm,
-                cell.setting,
-                cell.metric,
+                _csv_text(cell.arm),
+                _csv_text(cell.setting),
+                _csv_text(cell.metric),
                 *_fields(cell.estimate),
                 *own,
                 *paired,
@@ -236,6 +242,11 @@ def as_csv(report: Report) -> str:
             ]
         )
     return buffer.getvalue()
+
+
+def _csv_text(text: str) -> str:
+    """A spreadsheet takes a text that begins like a formula for one."""
+    return f"'{visible(text)}" if text.startswith(FORMULA) else visible(text)
 
 
 def _fields(estimate: Estimate) -> list[Any]:

@@ -9,6 +9,8 @@ from pathlib import Path
 from orchestrator.report.figures import draw
 from orchestrator.report.tables import as_csv, as_json, as_markdown, grids
 from orchestrator.report.types import Report
+from orchestrator.seals import write_manifest
+from search_spaces.wording import markdown_line, markdown_text
 
 FIGURED = ("accuracy", "depth")
 INTERVALS = (
@@ -33,6 +35,7 @@ def write(report: Report, folder: Path) -> Path:
         (fresh / "report.md").write_text(markdown(report, figures), encoding="utf-8")
         (fresh / "report.csv").write_text(as_csv(report), encoding="utf-8")
         (fresh / "report.json").write_text(as_json(report), encoding="utf-8")
+        write_manifest(fresh, sorted(fresh.iterdir()))
         fresh.chmod(0o755)
         _put(fresh, folder)
     except BaseException:
@@ -60,9 +63,9 @@ def _put(fresh: Path, folder: Path) -> None:
 
 def markdown(report: Report, figures: list[str]) -> str:
     """The report as text; `figures` are names of PNG files beside it."""
-    parts = [f"# {report.sweep}"]
+    parts = [f"# {markdown_line(report.sweep)}"]
     if report.question:
-        parts.append(report.question)
+        parts.append(markdown_text(report.question))
     if report.left:
         parts.append(f"**{unfinished(report)}**")
     parts += [as_markdown(grid) for grid in grids(report)]
@@ -80,7 +83,8 @@ def unfinished(report: Report) -> str:
 def _notes(report: Report) -> str:
     notes = [INTERVALS, FAILURES]
     sources = dict.fromkeys((each.arm, each.published_source) for each in report.cells)
-    notes += [f"Published values of {arm}: {source}" for arm, source in sources if source]
+    cited = [(markdown_line(arm), markdown_line(source)) for arm, source in sources if source]
+    notes += [f"Published values of {arm}: {source}" for arm, source in cited]
     if report.power:
         notes.append(report.power)
     return "## How to read this\n\n" + "\n".join(f"- {note}" for note in notes)

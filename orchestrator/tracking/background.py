@@ -1,81 +1,158 @@
 """Starts, ends and watches the follower. Light: the launcher imports this and neither MLflow nor pyarrow."""
 
 import contextlib
-import json
 import os
 import subprocess
 import sys
+import threading
 import time
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 
 from orchestrator.identity import SweepFolder
+from orchestrator.redact import redact_url
 from orchestrator.tracking.mlflow_runs import check_uri
+from orchestrator.tracking.state import TrackingState, read_state, write_state
 
-STATE = "tracking.json"
 LOG = "tracking.log"
 LEDGER_VARIABLE = "HALTSWEEP_FOLLOWER_LEDGER"
 URI_VARIABLE = "HALTSWEEP_FOLLOWER_URI"
 OUTAGE_S = 5.0
 POLL_S = 0.1
+MOST_RESTARTS = 5
+"""How often a follower that died is started again, one soon after the other."""
+RESTART_S = 1.0
+"""Wait before the first restart; each further one takes twice as long."""
+HEALTHY_S = 600.0
+"""Who lived so long did not die of what it is there for: the restarts count anew."""
 
-
-@dataclass(frozen=True, slots=True)
-class TrackingState:
-    """How far the projection is, for `status`; no more than a hint."""
-
-    position: int
-    """The newest event in MLflow."""
-    error: str
-    """Why it is behind; empty while all is well."""
-    at: float
-    """Unix time in seconds of this note."""
+OnWait = Callable[[str], None]
+"""Called often while MLflow is waited for, with what is being waited for."""
 
 
 class Follower:
-    """A follower that this process started."""
+    """A follower that this process started, and starts again, a few times, when it is killed."""
 
-    def __init__(self, process: subprocess.Popen[bytes], folder: SweepFolder) -> None:
-        self._process = process
+    def __init__(
+        self, start: Callable[[], "subprocess.Popen[bytes]"], folder: SweepFolder, store: str = ""
+    ) -> None:
+        """`store` is the MLflow it writes, without passwords."""
+        self._start = start
         self._folder = folder
+        self._store = store
+        self._process = start()
+        self._began = time.monotonic()
+        self._restarts = 0
+        self._ending = threading.Event()
+        self._watch = threading.Thread(target=self._keep_alive, name="follower", daemon=True)
+        self._watch.start()
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """Process id of the one that runs now."""
         return self._process.pid
 
-    def drain(self, timeout_s: float, outage_s: float = OUTAGE_S) -> TrackingState | None:
+    def drain(
+        self, timeout_s: float, outage_s: float = OUTAGE_S, waiting: OnWait = lambda _: None
+    ) -> TrackingState | None:
         """Have it write everything that is in the ledger, and end; None if it did, else how far it came.
 
         Call it after the sweep was closed and its lease released. A follower that is not ready in time, or
         after `outage_s` has nothing to tell but an outage of MLflow, is killed; `haltsweep sync` catches up.
+        So it is on Ctrl-C, which is not raised: what was left then is the reason.
         """
-        pipe = self._process.stdin
-        assert pipe is not None, "a follower is started with a pipe to be told by"
-        asked_at = time.time()
-        # A byte rather than the end of the pipe: a forked child of ours may hold another end open.
-        with contextlib.suppress(OSError), pipe:
-            pipe.write(b"\n")
-        began = time.monotonic()
-        while self._process.poll() is None and (waited := time.monotonic() - began) < timeout_s:
-            state = read_state(self._folder)
-            if waited >= outage_s and state is not None and state.error and state.at >= asked_at:
-                break
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(POLL_S)
-        if self._process.poll() is None:
+        try:
+            why = self._finish(timeout_s, outage_s, waiting)
+        except KeyboardInterrupt:
+            why = "left at Ctrl-C"
+        finally:
             self.kill()
         if self._process.returncode == 0:
             return None
         state = read_state(self._folder) or TrackingState(0, "", time.time())
+        if why:
+            return replace(state, error=f"{why}: {state.waited_for(time.time())}")
         early = f"the background writer ended before all was written; see {self._folder.root / LOG}"
         return replace(state, error=state.error or early)
 
     def kill(self) -> None:
-        """End it at once; nothing is lost."""
+        """End it at once, and for good; nothing is lost."""
+        self._rest()
         self._process.kill()
         self._process.wait()
         if self._process.stdin is not None:
-            self._process.stdin.close()
+            # What was buffered for a dead process cannot be delivered.
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+
+    def _finish(self, timeout_s: float, outage_s: float, waiting: OnWait) -> str:
+        """Until it has ended or is waited for no longer; why it is not, unless it says so itself."""
+        self._rest()
+        asked_at, began = time.time(), time.monotonic()
+        self._tell()
+        while (waited := time.monotonic() - began) < timeout_s:
+            if (code := self._process.poll()) is not None:
+                # What failed by itself would fail again; what was killed would not.
+                if code >= 0 or not self._again():
+                    return ""
+                self._tell()
+            state = read_state(self._folder)
+            if state is not None and state.failed_at >= asked_at and waited >= outage_s:
+                return ""
+            waiting("starting" if state is None else state.waited_for(time.time()))
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(POLL_S)
+        return f"not ready within {timeout_s:g} s"
+
+    def _tell(self) -> None:
+        """Have it finish, by a byte: of the end of the pipe a forked child may hold another end open."""
+        pipe = self._process.stdin
+        assert pipe is not None, "a follower is started with a pipe to be told by"
+        with contextlib.suppress(OSError):
+            pipe.write(b"\n")
+            pipe.flush()
+
+    def _rest(self) -> None:
+        """No more restarts from the watching thread."""
+        self._ending.set()
+        self._watch.join()
+
+    def _keep_alive(self) -> None:
+        while not self._ending.wait(POLL_S):
+            if self._process.poll() is not None and not self._again():
+                if not self._ending.is_set():
+                    self._note_end()
+                return
+
+    def _note_end(self) -> None:
+        """For `status`: nobody follows any more."""
+        now = time.time()
+        state = read_state(self._folder) or TrackingState(0, "", now, store=self._store)
+        died = (
+            f"the background writer died {1 + self._restarts} times in a row; see {self._folder.root / LOG}"
+        )
+        write_state(self._folder, replace(state, error=died, doing="", at=now))
+
+    def _again(self) -> bool:
+        """Start it anew after a pause; False if that has been done too often, or is not wanted any more."""
+        if time.monotonic() - self._began >= HEALTHY_S:
+            self._restarts = 0
+        if self._restarts == MOST_RESTARTS:
+            return False
+        pause = RESTART_S * 2**self._restarts
+        if self._ending.is_set():
+            time.sleep(pause)
+        elif self._ending.wait(pause):
+            return False
+        self._restarts += 1
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+        try:
+            self._process, self._began = self._start(), time.monotonic()
+        except OSError:  # the folder is gone, or the machine is full: nobody can follow
+            return False
+        return True
 
 
 def start_follower(folder: SweepFolder, ledger_url: str, uri: str) -> Follower:
@@ -91,31 +168,18 @@ def start_follower(folder: SweepFolder, ledger_url: str, uri: str) -> Follower:
         str(folder.root.resolve()),
         str(os.getpid()),
     ]
-    with (folder.root / LOG).open("ab") as log:
-        # A session of its own: Ctrl-C is for the launcher, which closes the sweep and waits for this one.
-        process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-            command,
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            # Not as arguments, which every user of the machine can read: they may hold passwords.
-            env={**os.environ, LEDGER_VARIABLE: ledger_url, URI_VARIABLE: uri},
-        )
-    return Follower(process, folder)
 
+    def start() -> "subprocess.Popen[bytes]":
+        with (folder.root / LOG).open("ab") as log:
+            # A session of its own: Ctrl-C is for the launcher, which closes the sweep and waits for this one.
+            return subprocess.Popen(  # noqa: S603 - our own interpreter and module  # nosec B603
+                command,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                # Not as arguments, which every user of the machine can read: they may hold passwords.
+                env={**os.environ, LEDGER_VARIABLE: ledger_url, URI_VARIABLE: uri},
+            )
 
-def read_state(folder: SweepFolder) -> TrackingState | None:
-    """The follower's last note; None if it has left none."""
-    try:
-        return TrackingState(**json.loads((folder.root / STATE).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        return None
-
-
-def write_state(folder: SweepFolder, state: TrackingState) -> None:
-    """Leave a note; a disk that does not take it is no reason to stop."""
-    fresh = folder.root / f".{STATE}.{os.getpid()}"
-    with contextlib.suppress(OSError):
-        fresh.write_text(json.dumps(asdict(state)), encoding="utf-8")
-        fresh.replace(folder.root / STATE)
+    return Follower(start, folder, redact_url(uri))

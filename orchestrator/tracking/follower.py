@@ -11,17 +11,21 @@ import select
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from orchestrator.errors import StoreError
+from orchestrator.errors import HaltsweepError, StoreError
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import read_plan
-from orchestrator.tracking.background import LEDGER_VARIABLE, URI_VARIABLE, TrackingState, write_state
+from orchestrator.redact import redact_url
+from orchestrator.streams import redacted_stderr
+from orchestrator.tracking.background import LEDGER_VARIABLE, URI_VARIABLE
 from orchestrator.tracking.lock import projection_lock
 from orchestrator.tracking.mirror import Mirror
 from orchestrator.tracking.parquet import ParquetFiles
+from orchestrator.tracking.state import TrackingState, write_state
 from orchestrator.tracking.sync import artifact_root
 
 POLL_S = 0.3
@@ -31,6 +35,8 @@ PARQUET_SHARE = 20
 """Parquet takes at most one part in so many of the follower's time."""
 BACKOFF_S = (1.0, 60.0)
 """First and longest wait after an outage."""
+NOTE_S = 0.5
+"""Least time between two notes of what MLflow is asked for."""
 LOCK_WAIT_S = 600.0
 NICENESS = 5
 
@@ -57,7 +63,9 @@ class FollowerLoop:
         self._plan = read_plan(folder)
         self._parquet = ParquetFiles(folder, self._plan, ledger)
         self._mirror: Mirror | None = None
-        self._position = 0
+        self._position = self._newest = 0
+        self._noted_at = float("-inf")
+        self._error, self._failed_at = "", 0.0
         self._wait_s, self._not_before = BACKOFF_S[0], 0.0
         self._noted: tuple[int, str] | None = None
 
@@ -81,8 +89,10 @@ class FollowerLoop:
         if time.monotonic() < self._not_before and not force:
             return False
         try:
+            self._newest = self._ledger.last_seq()
             if self._mirror is None:
-                self._mirror = Mirror(self._uri, self._plan, self._ledger, artifact_root(self._folder))
+                artifacts = artifact_root(self._folder)
+                self._mirror = Mirror(self._uri, self._plan, self._ledger, artifacts, self._asking)
             self._mirror.update()
         except StoreError as error:
             # What the store took of the failed request is unknown: the next mirror looks.
@@ -93,6 +103,7 @@ class FollowerLoop:
             return False
         self._wait_s = BACKOFF_S[0]
         self._position = self._mirror.position
+        self._newest = max(self._newest, self._position)
         self._note("")
         return True
 
@@ -105,15 +116,50 @@ class FollowerLoop:
             print(error, file=sys.stderr, flush=True)
         return time.monotonic() - began
 
+    def _asking(self, what: str) -> None:
+        """MLflow will be asked for something, which may take long."""
+        now = time.monotonic()
+        if now - self._noted_at >= NOTE_S:
+            self._noted_at = now
+            self._noted = None
+            self._write_note(what)
+
     def _note(self, error: str) -> None:
         # Every failed attempt leaves its time: who waits for the end must tell a new outage from an old one.
         if error or self._noted != (self._position, error):
             self._noted = (self._position, error)
-            write_state(self._folder, TrackingState(self._position, error, time.time()))
+            self._error = error
+            if error:
+                self._failed_at = time.time()
+            self._write_note("")
+
+    def _write_note(self, doing: str) -> None:
+        state = TrackingState(
+            position=self._position,
+            error=self._error,
+            at=time.time(),
+            newest=self._newest,
+            doing=doing,
+            failed_at=self._failed_at,
+            store=redact_url(self._uri),
+        )
+        write_state(self._folder, state)
 
 
 def main() -> int:
-    """`python -m orchestrator.tracking.follower FOLDER PARENT_PID`, the two URLs in the environment."""
+    """`python -m orchestrator.tracking.follower FOLDER PARENT_PID`, the two URLs in the environment.
+
+    What is written to standard error is kept in the sweep's folder, for all to read: no password gets there.
+    """
+    with redacted_stderr():
+        try:
+            return _follow()
+        except Exception:  # what Python would print after us, it would print as it is
+            traceback.print_exc()
+            return 1
+
+
+def _follow() -> int:
     parser = argparse.ArgumentParser(prog="orchestrator.tracking.follower")
     parser.add_argument("folder", type=Path)
     parser.add_argument("parent", type=int)
@@ -122,9 +168,13 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(NICENESS)
     folder = SweepFolder(args.folder)
-    with projection_lock(folder.root, LOCK_WAIT_S), Ledger.open(ledger_url, folder.name) as ledger:
-        loop = FollowerLoop(folder, ledger, uri, _Told(), lambda: os.getppid() == args.parent)
-        return 0 if loop.run() else 1
+    try:
+        with projection_lock(folder.root, LOCK_WAIT_S), Ledger.open(ledger_url, folder.name) as ledger:
+            loop = FollowerLoop(folder, ledger, uri, _Told(), lambda: os.getppid() == args.parent)
+            return 0 if loop.run() else 1
+    except HaltsweepError as error:
+        print(error, file=sys.stderr, flush=True)
+        return 1
 
 
 class _Told:

@@ -16,18 +16,24 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from orchestrator.identity import digest
 from orchestrator.ledger.codec import trial_from_json
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.fold import measurement_of
 from orchestrator.plan.types import Arm, Plan
 from orchestrator.tracking.flat import differing, flatten
 from orchestrator.trials import OutcomeKind, Trial
+from search_spaces.wording import markdown_line, markdown_text, visible
 from trainables.protocol import Measurement
 
 Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 SWEEP = "sweep"
 PREFIX = "haltsweep."
 NOT_APPLICABLE = "-"
+MAX_NAME = 250
+"""Characters of a name in MLflow."""
+MAX_NOTE = 5000
+"""Characters of a description, what is escaped counted in."""
 MAX_TEXT = 1000
 """Characters of a reason that are kept in a tag; the ledger has all of them."""
 GONE = "the process that ran the sweep is gone; `haltsweep resume` continues from the last checkpoint"
@@ -128,7 +134,7 @@ class Images:
     def _begin(self, start_ms: int) -> None:
         tags = self._tags("sweep")
         if self._plan.question:
-            tags["mlflow.note.content"] = _cut(self._plan.question, MAX_TEXT)
+            tags["mlflow.note.content"] = markdown_text(_cut(self._plan.question, MAX_TEXT))
         self._add(Image(SWEEP, None, self._plan.name, start_ms, tags=tags))
         for arm in self._plan.arms:
             self._add(self._arm_image(arm, start_ms))
@@ -165,7 +171,7 @@ class Images:
     def _mark(self, key: str, status: Status, end_ms: int | None, outcome: str, reason: str) -> None:
         image = self.runs[key]
         image.status, image.end_ms = status, end_ms
-        image.tags |= {f"{PREFIX}outcome": outcome, f"{PREFIX}reason": _cut(reason, MAX_TEXT)}
+        image.tags |= {f"{PREFIX}outcome": outcome, f"{PREFIX}reason": visible(_cut(reason, MAX_TEXT))}
         self.dirty[key] = None
 
     def _add(self, image: Image) -> None:
@@ -182,12 +188,13 @@ class Images:
 
     def _arm_image(self, arm: Arm, start_ms: int) -> Image:
         changes = [
-            f"- `{change.path}`: {_text(change.before)} -> {_text(change.after)}" for change in arm.changes
+            f"- `{change.path}`: {_change_text(change.before)} -> {_change_text(change.after)}"
+            for change in arm.changes
         ]
-        text = "\n".join([arm.why, *changes]).strip()
+        text = "\n".join([markdown_text(_cut(arm.why, MAX_TEXT)), *changes]).strip()
         tags = self._tags("arm", arm=arm.name)
         if text:
-            tags["mlflow.note.content"] = _cut(text, MAX_TEXT)
+            tags["mlflow.note.content"] = _cut(text, MAX_NOTE)
         return Image(
             f"arm/{arm.name}", SWEEP, arm.name, start_ms, tags=tags, params=as_params(flatten(arm.settings))
         )
@@ -232,13 +239,18 @@ def points_of(measurement: Measurement, at_ms: int) -> list[Point]:
 
 
 def metric_key(name: str) -> str:
-    """A name that MLflow accepts."""
-    return re.sub(r"[^\w/.\- :]", "_", name)
+    """A name that MLflow accepts: short, of letters and few signs, and no path that has a shorter form."""
+    parts = re.sub(r"[^\w/.\- :]", "_", name).split("/")
+    key = "/".join("_" if part in ("", ".", "..") else part for part in parts)
+    if len(key) <= MAX_NAME:
+        return key
+    told = digest(name)
+    return f"{key[: MAX_NAME - len(told) - 1]}_{told}"
 
 
 def as_params(values: Mapping[str, Any]) -> dict[str, str]:
     """Names that MLflow accepts, and values as text: strings as they are, the rest as JSON."""
-    return {metric_key(name): _text(value) for name, value in values.items()}
+    return {metric_key(name): visible(_text(value)) for name, value in values.items()}
 
 
 def milliseconds(at: float) -> int:
@@ -267,6 +279,10 @@ def batches(points: Iterable[Point], most: int) -> list[list[Point]]:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+def _change_text(value: Any) -> str:
+    return markdown_line(_cut(_text(value), MAX_NAME))
 
 
 def _cut(text: str, most: int) -> str:

@@ -1,5 +1,6 @@
 """Where in the MLflow UI a sweep is, asked of the server that shows it. Loads no MLflow."""
 
+import base64
 import json
 import urllib.error
 import urllib.parse
@@ -35,11 +36,12 @@ def find_links(server: str, sweep: str, arms: Sequence[str]) -> Links:
     Raises InputError if the sweep is not there, StoreError if the server does not answer.
     """
     base = server.rstrip("/")
+    shown = without_user(base)
     name = urllib.parse.urlencode({"experiment_name": sweep})
     found = _ask(base, f"experiments/get-by-name?{name}")
     if found is None:
         raise InputError(
-            f"sweep {sweep!r} is not in the MLflow at {server}; `haltsweep sync {sweep}` puts it there"
+            f"sweep {sweep!r} is not in the MLflow at {shown}; `haltsweep sync {sweep}` puts it there"
         )
     experiment = found["experiment"]["experiment_id"]
     newest = _runs(base, experiment, f"tags.`{PREFIX}kind` = 'sweep'")[:1]
@@ -51,11 +53,17 @@ def find_links(server: str, sweep: str, arms: Sequence[str]) -> Links:
     compared = [run_ids[arm] for arm in arms if arm in run_ids]
     page = f"/#/experiments/{experiment}/runs"
     return Links(
-        runs=_link(base, page),
+        runs=_link(shown, page),
         # Sorted by anything but time, MLflow lists runs flat instead of below their parents.
-        arms=_link(base, page, searchFilter=ARMS, orderByKey="tags.`mlflow.runName`", orderByAsc="true"),
-        comparison=_link(base, "/#/compare-runs", runs=_json(compared), experiments=_json([experiment])),
+        arms=_link(shown, page, searchFilter=ARMS, orderByKey="tags.`mlflow.runName`", orderByAsc="true"),
+        comparison=_link(shown, "/#/compare-runs", runs=_json(compared), experiments=_json([experiment])),
     )
+
+
+def without_user(url: str) -> str:
+    """The page at `url`, without the user and password who may see it."""
+    parts = urllib.parse.urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
 def _link(base: str, page: str, **query: str) -> str:
@@ -80,8 +88,10 @@ def _runs(base: str, experiment: str, which: str) -> list[dict[str, Any]]:
 def _ask(base: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
     """The server's answer; None if it says that there is no such thing."""
     data = None if body is None else json.dumps(body).encode()
+    place = without_user(base)
+    headers = {"Content-Type": "application/json", **_authorization(base)}
     request = urllib.request.Request(  # noqa: S310 - http alone gets here
-        f"{base}/api/2.0/mlflow/{path}", data, {"Content-Type": "application/json"}
+        f"{place}/api/2.0/mlflow/{path}", data, headers
     )
     try:
         with _opener(base).open(request, timeout=TIMEOUT_S) as reply:
@@ -91,9 +101,18 @@ def _ask(base: str, path: str, body: Mapping[str, Any] | None = None) -> dict[st
         with error:
             if error.code == 404:
                 return None
-            raise StoreError(f"MLflow at {base} must answer, got {error.code} {error.reason}") from error
+            raise StoreError(f"MLflow at {place} must answer, got {error.code} {error.reason}") from error
     except (OSError, ValueError) as error:
-        raise StoreError(f"MLflow at {base} must answer, got {error}; is the server running?") from error
+        raise StoreError(f"MLflow at {place} must answer, got {error}; is the server running?") from error
+
+
+def _authorization(url: str) -> dict[str, str]:
+    # urllib takes user and password for a part of the host.
+    parts = urllib.parse.urlsplit(url)
+    if parts.username is None:
+        return {}
+    user, password = (urllib.parse.unquote(part or "") for part in (parts.username, parts.password))
+    return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
 
 
 def _opener(base: str) -> urllib.request.OpenerDirector:

@@ -4,9 +4,10 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from orchestrator.disk import remedy
 from orchestrator.errors import StoreError
 
 POLL_S = 0.05
@@ -16,21 +17,27 @@ POLL_S = 0.05
 def projection_lock(root: Path, wait_s: float) -> Iterator[None]:
     """Hold the lock of the sweep folder `root`. Raises StoreError if another keeps it for `wait_s`."""
     file = root / ".tracking.lock"
-    with file.open("a+", encoding="utf-8") as stream:
+    try:
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise StoreError(f"the lock {str(file)!r} could not be made: {error}; {remedy(error)}") from error
+    try:
         deadline = time.monotonic() + wait_s
-        while not _locked(stream.fileno()):
+        while not _locked(descriptor):
             if time.monotonic() >= deadline:
-                stream.seek(0)
+                holder = os.pread(descriptor, 20, 0).decode(errors="replace").strip()
                 raise StoreError(
                     f"one process at a time may write MLflow and Parquet of {root.name!r}, and process "
-                    f"{stream.read().strip() or '(unknown)'} is doing it; it brings them up to date by "
+                    f"{holder or '(unknown)'} is doing it; it brings them up to date by "
                     "itself, so wait for it, or stop it and try again"
                 )
             time.sleep(POLL_S)
-        stream.truncate(0)
-        stream.write(str(os.getpid()))
-        stream.flush()
+        with suppress(OSError):  # a full disk does not take the number, and the lock is held all the same
+            os.truncate(descriptor, 0)
+            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         yield
+    finally:
+        os.close(descriptor)
 
 
 def _locked(descriptor: int) -> bool:

@@ -5,7 +5,7 @@ the writer, a deleted database or an outage, a new mirror finds out and writes w
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import islice
 from pathlib import Path
@@ -13,11 +13,14 @@ from pathlib import Path
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
+from orchestrator.seals import read_sound
 from orchestrator.tracking.images import PREFIX, SWEEP, Image, Images, Point
 from orchestrator.tracking.mlflow_runs import RunStore, Stored
 
 EVENTS_AT_ONCE = 5000
 """Bounds the memory of a rebuild."""
+OnAsk = Callable[[str], None]
+"""Called before MLflow is asked for something, with what it is and how much is left."""
 
 
 @dataclass(slots=True)
@@ -47,8 +50,12 @@ class Counts:
 class Mirror:
     """One sweep's runs in MLflow. After an Outage it is useless: make a new one."""
 
-    def __init__(self, uri: str, plan: Plan, ledger: Ledger, artifacts: Path) -> None:
+    def __init__(
+        self, uri: str, plan: Plan, ledger: Ledger, artifacts: Path, told: OnAsk = lambda _: None
+    ) -> None:
         """Connect and find the runs that are there. Raises InputError, Outage."""
+        self._told = told
+        self._told("looking up what is in MLflow")
         self._ledger = ledger
         self._store = RunStore(uri, plan.name, artifacts)
         self._images = Images(plan, ledger.uid)
@@ -81,7 +88,9 @@ class Mirror:
     def publish(self, values: Mapping[str, Mapping[str, float]]) -> Counts:
         """Metrics of the arms' runs, `values[arm][metric]`; a changed value is a new step. Raises Outage."""
         self._counts = Counts()
-        for key, metrics in self._images.publish(values).items():
+        published = self._images.publish(values)
+        for number, (key, metrics) in enumerate(published.items()):
+            self._told(f"the arms' means: {len(published) - number} runs to write")
             stored = self._stored[key]
             changed = {
                 name: value
@@ -107,7 +116,8 @@ class Mirror:
         tag = {f"{PREFIX}artifacts": digest.hexdigest()}
         stored = self._stored.get(SWEEP)
         if files and stored is not None and stored.tags.get(f"{PREFIX}artifacts") != digest.hexdigest():
-            for file, place in files:
+            for number, (file, place) in enumerate(files):
+                self._told(f"the report and the sweep's files: {len(files) - number} to write")
                 self._store.upload(stored, file, place)
             self._store.log(stored, [], {}, tag)
             self._counts.files = len(files)
@@ -115,6 +125,7 @@ class Mirror:
 
     def _write(self) -> None:
         for key in list(self._images.dirty):
+            self._told(f"{len(self._images.dirty)} runs to write")
             image = self._images.seen(key)
             stored = self._find(image)
             self._fill(stored, image.points, image.params, self._tags(image))
@@ -136,6 +147,7 @@ class Mirror:
         for key in self._images.dirty:
             image = self._images.runs[key]
             if image.points:
+                self._told(f"points of {image.name}")
                 self._fill(self._find(image), image.points, {}, {})
                 image.points = []
 
@@ -168,8 +180,10 @@ class Mirror:
 
 
 def _artifacts(folder: SweepFolder) -> Iterator[tuple[Path, str]]:
+    """Files with their place beside the run. Raises StoreError for one of the launch that is damaged."""
     for file in (folder.spec, folder.plan, folder.provenance):
         if file.is_file():
+            read_sound(file, "restore it from a backup; all else is in MLflow")
             yield file, ""
     for file in sorted(folder.report.rglob("*")):
         if file.is_file():

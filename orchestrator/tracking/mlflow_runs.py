@@ -1,12 +1,10 @@
-"""MLflow's tracking store, as little of it as a projection needs. The only file that imports MLflow.
+"""MLflow's tracking store, as little of it as a projection needs.
 
 The store is used directly: `MlflowClient` reads a run back before it ends it, and prints.
 """
 
 import logging
 import os
-import re
-import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,10 +15,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import psutil
-
+from orchestrator.abandoned import clear_folders
 from orchestrator.errors import InputError, StoreError
 from orchestrator.ledger.engine import MOUNTS, refuse_network_file_system, relax
+from orchestrator.redact import needs_encoding, redact_url
 from orchestrator.tracking.images import PREFIX, Image, Point, Status, batches
 
 MOST_METRICS = 800
@@ -53,7 +51,7 @@ class Stored:
     status: str = "RUNNING"
     end_ms: int | None = None
     tags: dict[str, str] = field(default_factory=dict)
-    params: set[str] = field(default_factory=set)
+    params: dict[str, str] = field(default_factory=dict)
     latest: dict[str, tuple[int, float]] = field(default_factory=dict)
     """Newest step and value by metric."""
 
@@ -74,19 +72,31 @@ def default_uri(sweep_folder: Path) -> str:
 
 def check_uri(uri: str, mounts: Path = MOUNTS) -> None:
     """Raises InputError for a place that MLflow cannot be trusted with."""
-    scheme, host = urlsplit(uri).scheme, urlsplit(uri).hostname
+    if needs_encoding(uri):
+        raise InputError(
+            "user and password in --tracking must be percent-encoded (@ as %40, / as %2F, a space as %20), "
+            f"got {redact_url(uri)!r}; encode them"
+        )
+    try:
+        scheme, host = urlsplit(uri).scheme, urlsplit(uri).hostname
+        urlsplit(uri).port  # noqa: B018 - raises if it is no number
+    except ValueError as error:
+        raise InputError(
+            f"an MLflow store must be at a URL, got {redact_url(uri)!r}; "
+            "use sqlite:////absolute/path/mlflow.db or http://HOST:PORT"
+        ) from error
     if scheme in ("", "file") and uri != "databricks":
         raise InputError(
-            f"an MLflow store must be a database or a server, and {uri!r} is a file store, which MLflow no "
-            "longer maintains; use sqlite:////absolute/path/mlflow.db or http://HOST:PORT"
+            f"an MLflow store must be a database or a server, and {redact_url(uri)!r} is a file store, which "
+            "MLflow no longer maintains; use sqlite:////absolute/path/mlflow.db or http://HOST:PORT"
         )
     if uri != "databricks" and scheme.partition("+")[0] not in (*SERVER_SCHEMES, *DATABASE_SCHEMES):
         raise InputError(
             f"an MLflow store must be one of {', '.join((*SERVER_SCHEMES, *DATABASE_SCHEMES))}, got "
-            f"{masked(uri)!r}; use sqlite:////absolute/path/mlflow.db or http://HOST:PORT"
+            f"{redact_url(uri)!r}; use sqlite:////absolute/path/mlflow.db or http://HOST:PORT"
         )
     if scheme in ("http", "https") and not host:
-        raise InputError(f"an MLflow server must have a host, got {uri!r}; use http://HOST:PORT")
+        raise InputError(f"an MLflow server must have a host, got {redact_url(uri)!r}; use http://HOST:PORT")
     if scheme == "sqlite":
         file = Path(uri.removeprefix("sqlite:///")).resolve()
         refuse_network_file_system(file, mounts)
@@ -119,7 +129,7 @@ class RunStore:
         check_uri(uri)
         self._uri = uri
         with outages(uri):
-            self._store = _open(uri, artifacts)
+            self._store = open_store(uri, artifacts)
             local = urlsplit(uri).scheme not in SERVER_SCHEMES and uri != "databricks"
             location = (artifacts.resolve() / experiment).as_uri() if local else None
             self.experiment_id = self._experiment(experiment, location)
@@ -132,7 +142,8 @@ class RunStore:
         """
         found: dict[str, Stored] = {}
         with outages(self._uri):
-            for stored in sorted(self._all(ledger_uid), key=lambda one: (-len(one.latest), one.run_id)):
+            runs = runs_of(self._store, self.experiment_id, ledger_uid)
+            for stored in sorted(runs, key=lambda one: (-len(one.latest), one.run_id)):
                 if stored.key in found:
                     self._store.delete_run(stored.run_id)
                 else:
@@ -174,7 +185,7 @@ class RunStore:
                     [RunTag(key, value) for key, value in some_tags],
                 )
                 stored.latest |= {point.key: (point.step, point.value) for point in some_points}
-                stored.params |= {key for key, _ in some_params}
+                stored.params |= {key: value[:MOST_PARAM_TEXT] for key, value in some_params}
                 stored.tags |= dict(some_tags)
         if long := {key: value for key, value in params.items() if len(value) > MOST_PARAM_TEXT}:
             self.upload_texts(stored, long)
@@ -228,24 +239,21 @@ class RunStore:
             self._store.restore_experiment(found.experiment_id)
         return str(found.experiment_id)
 
-    def _all(self, ledger_uid: str) -> Iterator[Stored]:
-        from mlflow.entities import ViewType
 
-        ours = f"tags.`{PREFIX}ledger` = '{ledger_uid}'"
-        token: str | None = None
-        while True:
-            page = self._store.search_runs(
-                [self.experiment_id], ours, ViewType.ACTIVE_ONLY, max_results=PAGE, page_token=token
-            )
-            yield from map(_stored, page)
-            token = page.token
-            if not token:
-                return
+def runs_of(store: Any, experiment_id: str, ledger_uid: str) -> Iterator[Stored]:
+    """Every run that was made from a ledger."""
+    from mlflow.entities import ViewType
 
-
-def masked(uri: str) -> str:
-    """The URI without its password."""
-    return re.sub(r"(://[^/@:]*):[^/@]*@", r"\1:***@", uri)
+    ours = f"tags.`{PREFIX}ledger` = '{ledger_uid}'"
+    token: str | None = None
+    while True:
+        page = store.search_runs(
+            [experiment_id], ours, ViewType.ACTIVE_ONLY, max_results=PAGE, page_token=token
+        )
+        yield from map(_stored, page)
+        token = page.token
+        if not token:
+            return
 
 
 @contextmanager
@@ -257,12 +265,13 @@ def outages(uri: str) -> Iterator[None]:
         # Its stores raise their driver's, their HTTP library's and their own errors alike.
         cause = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
         raise Outage(
-            f"MLflow at {masked(uri)} failed ({cause}); nothing is lost, `haltsweep sync` catches up once it "
-            "answers again"
+            f"MLflow at {redact_url(uri)} failed ({cause}); nothing is lost, `haltsweep sync` catches up "
+            "once it answers again"
         ) from error
 
 
-def _open(uri: str, artifacts: Path) -> Any:
+def open_store(uri: str, artifacts: Path) -> Any:
+    """MLflow's own store; an SQLite database that is not there is made."""
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     for name in ("alembic", "mlflow.store.db.utils"):
@@ -287,7 +296,7 @@ def _make_database(file: Path, artifacts: Path) -> None:
     if file.exists():
         return
     file.parent.mkdir(parents=True, exist_ok=True)
-    _clear_abandoned(file)
+    clear_folders(file.parent, f".{file.name}-")  # of processes that were killed here
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
     with tempfile.TemporaryDirectory(prefix=f".{file.name}-{os.getpid()}-", dir=file.parent) as folder:
@@ -306,14 +315,6 @@ def _make_database(file: Path, artifacts: Path) -> None:
             fresh.rename(file)
 
 
-def _clear_abandoned(file: Path) -> None:
-    """Remove what was left by processes that were killed while they made the database."""
-    for folder in file.parent.glob(f".{file.name}-*"):
-        pid = folder.name.removeprefix(f".{file.name}-").partition("-")[0]
-        if pid.isdecimal() and not psutil.pid_exists(int(pid)):
-            shutil.rmtree(folder, ignore_errors=True)
-
-
 def _stored(run: Any) -> Stored:
     # Only the private list has the steps, and asking for each metric's history is a request a metric.
     latest = {metric.key: (metric.step, metric.value) for metric in run.data._metric_objs}
@@ -323,7 +324,7 @@ def _stored(run: Any) -> Stored:
         status=run.info.status,
         end_ms=run.info.end_time,
         tags=dict(run.data.tags),
-        params=set(run.data.params),
+        params=dict(run.data.params),
         latest=latest,
     )
 

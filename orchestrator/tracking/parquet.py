@@ -1,32 +1,35 @@
 """Parquet files as a projection of the log: what notebooks and other tools read.
 
 Measurements are cut into blocks of `BLOCK` positions of the log, one file a block. Only the newest block is
-ever rewritten, so the cost of an update does not grow with the sweep, and no row can be in two files. Every
-file is written elsewhere and renamed, and says in its metadata up to which position it was made.
+ever rewritten, so what is written does not grow with the sweep, and no row can be in two files. Every file is
+made from the ledger, and replaced unless it is there byte for byte; it says in its metadata up to which
+position it was made.
 """
 
 import json
-import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from orchestrator.disk import remedy
 from orchestrator.errors import StoreError
 from orchestrator.identity import SweepFolder, canonical
-from orchestrator.ledger.events import EventKind
+from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.fold import Fold
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
+from orchestrator.tracking.projections import Projections, read_sound
 from orchestrator.trials import OutcomeKind, Record
 from trainables.protocol import Measurement
 
 SCHEMA_VERSION = 1
 BLOCK = 10_000
 """Positions of the log a measurements file covers."""
-_VERSION, _POSITION = b"haltsweep.schema", b"haltsweep.position"
+_VERSION, POSITION = b"haltsweep.schema", b"haltsweep.position"
 
 _METRICS = pa.map_(pa.string(), pa.float64())
 _MEASURED = pa.struct([("step", pa.int64()), ("seconds", pa.float64()), ("metrics", _METRICS)])
@@ -73,10 +76,9 @@ class ParquetFiles:
     def __init__(self, folder: SweepFolder, plan: Plan, ledger: Ledger) -> None:
         self._ledger = ledger
         self._folder = folder
-        self._fold = Fold(plan)
-        self._heard = 0
-        self._block: list[tuple[Any, ...]] = []
-        self._block_number = 0
+        self._tables = Tables(folder, plan)
+        self._done = -1
+        self._made: set[Path] = set()
 
     def update(self) -> int:
         """Write what happened since the files were made; how many files that took. Raises StoreError."""
@@ -84,62 +86,102 @@ class ParquetFiles:
             return self._update()
         except OSError as error:
             raise StoreError(
-                f"the Parquet files in {str(self._folder.root)!r} could not be written ({error}); free space "
-                "or make the folder writable, then run `haltsweep sync`: they are made from the ledger"
+                f"the Parquet files in {str(self._folder.root)!r} could not be written ({error}); "
+                f"{remedy(error)}, then run `haltsweep sync`: they are made from the ledger"
             ) from error
 
     def _update(self) -> int:
-        written = 0
-        for event in self._ledger.events(self._heard):
-            assert event.seq is not None, "an event read from a ledger has a position"
-            if event.seq // BLOCK != self._block_number:
-                written += self._write_block()
-                self._block_number, self._block = event.seq // BLOCK, []
-            self._heard = event.seq
-            self._fold.hear(event)
-            if event.kind is EventKind.MEASURED:
-                payload = event.payload
-                for name, value in payload["metrics"].items():
-                    self._block.append(
-                        (event.trial_id, payload["step"], payload["seconds"], event.at, name, value)
-                    )
-        written += self._write_block()
-        return written + self._write_records()
-
-    def _write_block(self) -> int:
-        file = self._folder.measurements / f"{self._block_number:06d}.parquet"
-        # A block that ended before the newest event is complete at its last position.
-        if not self._block or position(file) == self._heard:
+        if self._ledger.last_seq() == self._done:
             return 0
+        projections = Projections(self._folder)
+        written = 0
+        for event in self._ledger.events(self._tables.heard):
+            if self._tables.begins_block(event):
+                written += self._put(projections, self._tables.measurements())
+            self._tables.hear(event)
+        written += self._put(projections, self._tables.measurements())
+        written += self._put(projections, self._tables.records())
+        self._done = self._tables.heard
+        return written + projections.drop_others(self._made)
+
+    def _put(self, projections: Projections, made: "Made | None") -> int:
+        if made is None:
+            return 0
+        content = made.encoded()
+        self._made.add(made.file)
+        if projections.holds(made.file, content):
+            return 0
+        projections.put(made.file, content)
+        return 1
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A table as the ledger says it is, for its file."""
+
+    file: Path
+    table: pa.Table
+    up_to: int
+
+    def encoded(self) -> bytes:
+        """The bytes of its file, always the same for the same pyarrow."""
+        metadata = {_VERSION: str(SCHEMA_VERSION), POSITION: str(self.up_to)}
+        sink = pa.BufferOutputStream()
+        table = self.table.replace_schema_metadata(metadata)
+        pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
+        return bytes(sink.getvalue())
+
+
+class Tables:
+    """What the files of a sweep must hold, event by event."""
+
+    def __init__(self, folder: SweepFolder, plan: Plan) -> None:
+        self._folder = folder
+        self._fold = Fold(plan)
+        self._block: list[tuple[Any, ...]] = []
+        self._block_number = 0
+        self.heard = 0
+        """Position of the newest event that was heard."""
+
+    def begins_block(self, event: Event) -> bool:
+        """Whether the measurements heard so far, if there are any, are complete before this event."""
+        assert event.seq is not None, "an event read from a ledger has a position"
+        return event.seq // BLOCK != self._block_number
+
+    def hear(self, event: Event) -> None:
+        """Take in the next event."""
+        if self.begins_block(event):
+            self._block = []
+        assert event.seq is not None
+        self._block_number, self.heard = event.seq // BLOCK, event.seq
+        self._fold.hear(event)
+        if event.kind is EventKind.MEASURED:
+            payload = event.payload
+            for name, value in payload["metrics"].items():
+                self._block.append(
+                    (event.trial_id, payload["step"], payload["seconds"], event.at, name, value)
+                )
+
+    def measurements(self) -> Made | None:
+        """The newest block; None if nothing was measured in it."""
+        if not self._block:
+            return None
         columns = list(zip(*self._block, strict=True))
         arrays = [
             pa.array(column).cast(kind.type) for column, kind in zip(columns, MEASUREMENTS, strict=True)
         ]
-        _write(pa.Table.from_arrays(arrays, schema=MEASUREMENTS), file, self._heard)
-        return 1
+        file = self._folder.measurements / f"{self._block_number:06d}.parquet"
+        return Made(file, pa.Table.from_arrays(arrays, schema=MEASUREMENTS), self.heard)
 
-    def _write_records(self) -> int:
-        if position(self._folder.records) == self._heard:
-            return 0
+    def records(self) -> Made:
+        """One row a trial."""
         rows = [to_row(record) for record in self._fold.records()]
-        _write(pa.Table.from_pylist(rows, schema=RECORDS), self._folder.records, self._heard)
-        return 1
+        return Made(self._folder.records, pa.Table.from_pylist(rows, schema=RECORDS), self.heard)
 
 
-def read_records(file: Path) -> list[Record]:
-    """The records that were written. Raises StoreError if there is no such file, or of another version."""
-    return [from_row(row) for row in _read(file).to_pylist(maps_as_pydicts="strict")]
-
-
-def position(file: Path) -> int:
-    """Up to which position of the log the file was made; -1 if it must be made again."""
-    try:
-        metadata = pq.read_schema(file).metadata or {}
-    except (OSError, pa.ArrowInvalid):
-        return -1
-    if metadata.get(_VERSION) != str(SCHEMA_VERSION).encode():
-        return -1
-    return int(metadata[_POSITION])
+def read_records(folder: SweepFolder) -> list[Record]:
+    """The records that were written. Raises StoreError for none, damaged ones, or another version's."""
+    return [from_row(row) for row in read_table(folder, folder.records).to_pylist(maps_as_pydicts="strict")]
 
 
 def to_row(record: Record) -> dict[str, Any]:
@@ -174,9 +216,10 @@ def _measured(measurement: Measurement | None) -> dict[str, Any] | None:
     }
 
 
-def _read(file: Path) -> pa.Table:
+def read_table(folder: SweepFolder, file: Path) -> pa.Table:
+    """What is in a file of ours. Raises StoreError for none, a damaged one, or another version's."""
     try:
-        table = pq.read_table(file)
+        table = pq.read_table(pa.BufferReader(read_sound(folder, file)))
     except (OSError, pa.ArrowInvalid) as error:
         raise StoreError(
             f"{str(file)!r} must be a Parquet file of haltsweep ({error}); make it with `haltsweep sync`"
@@ -188,16 +231,3 @@ def _read(file: Path) -> pa.Table:
             "make it again with `haltsweep sync`"
         )
     return table
-
-
-def _write(table: pa.Table, file: Path, up_to: int) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    fresh = file.with_name(f".{file.name}.{os.getpid()}")
-    metadata = {_VERSION: str(SCHEMA_VERSION), _POSITION: str(up_to)}
-    try:
-        pq.write_table(table.replace_schema_metadata(metadata), fresh, compression="zstd")
-        with fresh.open("rb") as stream:
-            os.fsync(stream.fileno())
-        fresh.replace(file)
-    finally:
-        fresh.unlink(missing_ok=True)

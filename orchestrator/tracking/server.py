@@ -52,7 +52,7 @@ def serving(uri: str, artifacts: Path, port: int) -> Iterator[Server]:
     `artifacts` holds files of runs that went through a server. Raises StoreError if it does not start.
     """
     with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(  # noqa: S603 - this interpreter, and a port
+        process = subprocess.Popen(  # noqa: S603 - this interpreter, and a port  # nosec B603
             _command(port),
             env=_environment(uri, artifacts),
             stdin=subprocess.DEVNULL,

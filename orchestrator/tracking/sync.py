@@ -1,5 +1,6 @@
 """Everything that is made from the ledger, up to date in one call."""
 
+import time
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -7,9 +8,11 @@ from pathlib import Path
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import read_plan
+from orchestrator.redact import redact_url
 from orchestrator.tracking.lock import projection_lock
-from orchestrator.tracking.mirror import Counts, Mirror
+from orchestrator.tracking.mirror import Counts, Mirror, OnAsk
 from orchestrator.tracking.parquet import ParquetFiles
+from orchestrator.tracking.state import TrackingState, write_state
 
 LOCK_WAIT_S = 10.0
 
@@ -19,6 +22,7 @@ def sync(
     ledger: Ledger,
     uri: str,
     aggregates: Mapping[str, Mapping[str, float]] | None = None,
+    told: OnAsk = lambda _: None,
 ) -> Counts:
     """Bring Parquet and the MLflow at `uri` in line with the ledger; what was written, all 0 if nothing was.
 
@@ -29,11 +33,14 @@ def sync(
     plan = read_plan(folder)
     with projection_lock(folder.root, LOCK_WAIT_S):
         written = Counts(files=ParquetFiles(folder, plan, ledger).update())
-        with closing(Mirror(uri, plan, ledger, artifact_root(folder))) as mirror:
+        with closing(Mirror(uri, plan, ledger, artifact_root(folder), told)) as mirror:
             written += mirror.update()
             if aggregates is not None:
                 written += mirror.publish(aggregates)
-            return written + mirror.upload(folder)
+            written += mirror.upload(folder)
+            position = mirror.position
+        write_state(folder, TrackingState(position, "", time.time(), position, store=redact_url(uri)))
+        return written
 
 
 def artifact_root(folder: SweepFolder) -> Path:

@@ -330,7 +330,7 @@ def test_written_whole_and_written_again(tmp_path: Path) -> None:
     first = write(report(), folder).read_text()
     assert write(report(), folder).read_text() == first
     names = {path.name for path in folder.iterdir()}
-    assert names == {"report.md", "report.csv", "report.json", "accuracy.png", "depth.png"}
+    assert names == {"report.md", "report.csv", "report.json", "manifest.json", "accuracy.png", "depth.png"}
     assert not list(tmp_path.glob(".report*"))
     assert "![accuracy](accuracy.png)" in first
 
@@ -364,4 +364,5 @@ def test_reports_that_are_written_at_once_are_in_nobody_s_way(
         "report.csv",
         "report.json",
         "report.md",
+        "manifest.json",
     }

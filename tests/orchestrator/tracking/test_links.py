@@ -1,5 +1,6 @@
 """Pages of the MLflow UI, as asked of its server."""
 
+import base64
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -56,3 +57,12 @@ def test_a_proxy_is_not_asked_for_this_machine(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     with answering(with_arms("baseline")) as server:
         assert "id-baseline" in find_links(server.url, "gates", ["baseline"]).comparison
+
+
+def test_a_password_is_sent_and_never_shown() -> None:
+    with answering(with_arms("baseline")) as server:
+        links = find_links(server.url.replace("://", "://ann:p%40ss@"), "gates", ["baseline"])
+    assert set(server.credentials) == {"Basic " + base64.b64encode(b"ann:p@ss").decode()}
+    assert all(link.startswith(server.url) for link in (links.runs, links.arms, links.comparison))
+    with pytest.raises(StoreError, match=r"MLflow at http://127[^@]*must answer"):
+        find_links(server.url.replace("://", "://ann:p%40ss@"), "gates", [])

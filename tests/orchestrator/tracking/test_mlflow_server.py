@@ -1,11 +1,6 @@
 """The projection over HTTP, to a real MLflow server that goes away and comes back."""
 
-import socket
-import subprocess
-import sys
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -14,51 +9,12 @@ from orchestrator.identity import SweepFolder
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
-from orchestrator.tracking.background import read_state, start_follower
+from orchestrator.tracking.background import start_follower
+from orchestrator.tracking.state import read_state
 from orchestrator.tracking.sync import sync
 from tests.support.histories import history
 from tests.support.mlflow_db import runs
-
-
-class Server:
-    """`mlflow server` on a port of its own."""
-
-    def __init__(self, database: Path, artifacts: Path) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        self.uri = f"http://127.0.0.1:{self.port}"
-        self._database, self._artifacts = database, artifacts
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        command = [sys.executable, "-m", "mlflow", "server", "--port", str(self.port), "--workers", "1"]
-        command += [
-            "--backend-store-uri",
-            f"sqlite:///{self._database}",
-            "--artifacts-destination",
-            str(self._artifacts),
-        ]
-        self._process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-        )
-        deadline = time.monotonic() + 120
-        while not self._answers():
-            assert time.monotonic() < deadline, "the server must answer within two minutes"
-            time.sleep(0.2)
-
-    def stop(self) -> None:
-        if self._process is not None:
-            self._process.terminate()
-            self._process.wait()
-            self._process = None
-
-    def _answers(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"{self.uri}/health", timeout=5) as answer:
-                return bool(answer.status == 200)
-        except (urllib.error.URLError, ConnectionError, TimeoutError):
-            return False
+from tests.support.mlflow_server import Server
 
 
 @pytest.mark.slow

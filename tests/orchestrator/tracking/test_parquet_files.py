@@ -1,5 +1,6 @@
 """Parquet says what the ledger says, and is cheap to keep up to date."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
 from orchestrator.tracking import parquet
-from orchestrator.tracking.parquet import ParquetFiles, position, read_records
+from orchestrator.tracking.parquet import ParquetFiles, read_records
+from orchestrator.tracking.parquet_check import check_files
+from orchestrator.tracking.projections import Projections
 from tests.support.histories import DEAD, history
 
 
@@ -47,8 +50,8 @@ def expected(events: list[Event]) -> list[tuple[Any, ...]]:
 def test_records_survive(folder: SweepFolder, ledger: Ledger, lease: Lease, plan: Plan) -> None:
     ledger.append(list(history(plan, 1))[:-3], lease)
     assert ParquetFiles(folder, plan, ledger).update() == 2
-    assert read_records(folder.records) == records(ledger.events(), plan)
-    assert any(record.outcome is None for record in read_records(folder.records))
+    assert read_records(folder) == records(ledger.events(), plan)
+    assert any(record.outcome is None for record in read_records(folder))
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -63,7 +66,7 @@ def test_bit_by_bit_is_the_same_as_at_once(
         files = files if keep else ParquetFiles(folder, plan, ledger)
         files.update()
         assert rows(folder) == expected(list(ledger.events())), "every row once, at every moment"
-        assert read_records(folder.records) == records(ledger.events(), plan)
+        assert read_records(folder) == records(ledger.events(), plan)
     assert len(list(folder.measurements.iterdir())) > 2
     found = measurements(ledger.events())
     assert sum(len(one.metrics) for some in found.values() for one in some) == len(rows(folder))
@@ -118,20 +121,73 @@ def test_a_file_that_is_gone_or_no_good_is_made_again(
         harm(file)
     assert ParquetFiles(folder, plan, ledger).update() == 2
     assert rows(folder) == expected(list(ledger.events()))
-    assert read_records(folder.records) == records(ledger.events(), plan)
+    assert read_records(folder) == records(ledger.events(), plan)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_files_of_events_that_the_ledger_has_no_more_are_deleted(
+    folder: SweepFolder, ledger: Ledger, lease: Lease, plan: Plan
+) -> None:
+    """As after a ledger was restored from a backup."""
+    ledger.append(list(history(plan, 2)), lease)
+    ParquetFiles(folder, plan, ledger).update()
+    later = folder.measurements / "000099.parquet"
+    Projections(folder).put(later, folder.records.read_bytes())
+    assert ParquetFiles(folder, plan, ledger).update() == 1
+    assert not later.exists()
+    assert rows(folder) == expected(list(ledger.events()))
+
+
+def test_what_a_killed_writer_left_half_done_is_cleared_away(
+    folder: SweepFolder, ledger: Ledger, lease: Lease, plan: Plan
+) -> None:
+    folder.measurements.mkdir()
+    left = [folder.root / ".records.parquet.7-ab", folder.measurements / ".000000.parquet.7-ab"]
+    for file in [*left, folder.root / ".projections.json.7-ab"]:
+        file.write_bytes(b"half")
+    ledger.append(list(history(plan)), lease)
+    ParquetFiles(folder, plan, ledger).update()
+    assert not list(folder.root.rglob(".*-ab"))
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_sound_files_pass_and_others_are_named(
+    folder: SweepFolder, ledger: Ledger, lease: Lease, plan: Plan
+) -> None:
+    events = list(history(plan, 2))
+    assert check_files(folder, plan, ledger) == {}
+    ledger.append(events[:40], lease)
+    ParquetFiles(folder, plan, ledger).update()
+    ledger.append(events[40:], lease)
+    assert set(check_files(folder, plan, ledger).values()) == {""}, "behind is not wrong"
+    first, second, *_ = sorted(folder.measurements.iterdir())
+    table = pq.read_table(first)
+    Projections(folder).put(first, _parquet(table.set_column(1, "step", pa.array([1] * len(table)))))
+    second.write_bytes(b"else")
+    Projections(folder).put(folder.measurements / "000099.parquet", folder.records.read_bytes())
+    found = check_files(folder, plan, ledger)
+    assert found.pop(first) == "it says something else than the ledger"
+    assert "was changed or damaged since" in found.pop(second)
+    assert found.pop(folder.measurements / "000099.parquet") == "it says what is nowhere in the ledger"
+    assert set(found.values()) == {""}
+
+
+def _parquet(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    return bytes(sink.getvalue())
 
 
 def test_reading_what_is_no_records_file(folder: SweepFolder) -> None:
     with pytest.raises(
         StoreError, match=r"must be a Parquet file of haltsweep .*make it with `haltsweep sync`"
     ):
-        read_records(folder.records)
-    pq.write_table(pa.table({"a": [1]}), folder.records)
-    assert position(folder.records) == -1
+        read_records(folder)
+    Projections(folder).put(folder.records, _parquet(pa.table({"a": [1]})))
     with pytest.raises(
         StoreError, match=r"must have schema version 1, got ''; make it again with `haltsweep sync`"
     ):
-        read_records(folder.records)
+        read_records(folder)
 
 
 def test_a_folder_that_cannot_be_written_says_what_to_do(
@@ -140,7 +196,10 @@ def test_a_folder_that_cannot_be_written_says_what_to_do(
     ledger.append(list(history(plan, 2)), lease)
     folder.measurements.write_text("in the way")
     files = ParquetFiles(folder, plan, ledger)
-    with pytest.raises(StoreError, match=r"could not be written .*free space or make the folder writable"):
+    with pytest.raises(
+        StoreError,
+        match=r"could not be written .*put that right, then run `haltsweep sync`",
+    ):
         files.update()
     folder.measurements.unlink()
     files.update()
@@ -152,11 +211,10 @@ def test_no_half_files_are_left(
 ) -> None:
     ledger.append(list(history(plan, 2)), lease)
 
-    def full(table: pa.Table, where: Path, **_: object) -> None:
-        where.write_bytes(b"half")
+    def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(pq, "write_table", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(StoreError, match="No space left on device"):
         ParquetFiles(folder, plan, ledger).update()
     assert list(folder.measurements.iterdir()) == []

@@ -1,0 +1,137 @@
+"""Whether MLflow says what the ledger says: every run's points, parameters, tags and status."""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from orchestrator.findings import Finding
+from orchestrator.tracking.images import PREFIX, SWEEP, Image, Images
+from orchestrator.tracking.mlflow_reading import Kept
+from orchestrator.tracking.mlflow_runs import MOST_PARAM_TEXT
+
+WHAT = "mlflow"
+CHANGING = frozenset({f"{PREFIX}outcome", f"{PREFIX}reason"})
+"""Tags that follow what happens."""
+SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """How one run differs from what it should be."""
+
+    wrong: tuple[str, ...]
+    missing: tuple[str, ...]
+    """What may only be late."""
+    outdated: tuple[str, ...]
+    """The arms' means are written when somebody asks for a report: nothing tells late from wrong."""
+
+
+def compare(
+    images: Images,
+    kept: Sequence[Kept],
+    aggregates: Mapping[str, Mapping[str, float]],
+    *,
+    settled: bool,
+    sync: str,
+) -> list[Finding]:
+    """One finding a run that is not as it should be, and one for all others.
+
+    `settled`: MLflow was told everything, so that what is late is wrong. `sync` is the command that catches
+    up. `images` have heard the log, and at least as much of it as MLflow.
+    """
+    keys = Counter(each.run.key for each in kept)
+    ids = {each.run.key: each.run.run_id for each in kept}
+    published = images.publish(aggregates)
+    remedy = f"delete that run in MLflow, then `{sync}` makes it again from the ledger"
+    found = [
+        Finding(WHAT, "damaged", f"{key} is there {count} times", f"`{sync}` deletes all but one")
+        for key, count in keys.items()
+        if count > 1
+    ]
+    late = [key for key in images.runs if key not in keys]
+    for each in kept:
+        name = f"run {each.run.run_id} ({each.run.key})"
+        if each.run.key not in images.runs:
+            found.append(Finding(WHAT, "damaged", f"{name}: nothing in the ledger is called so", remedy))
+            continue
+        image = images.seen(each.run.key)
+        parent = None if image.parent is None else ids.get(image.parent)
+        differ = differences(image, each, parent, published.get(each.run.key, {}))
+        if differ.wrong or (settled and differ.missing):
+            told = _listed([*differ.wrong, *differ.missing])
+            found.append(Finding(WHAT, "damaged", f"{name}: {told}", remedy))
+        elif differ.missing or differ.outdated:
+            late.append(each.run.key)
+    points = sum(map(len, (history for each in kept for history in each.histories.values())))
+    told = f"{len(kept)} runs with {points} points compared with the ledger"
+    if late:
+        return [*found, Finding(WHAT, "behind", f"{told}, {len(late)} are behind", f"`{sync}` catches up")]
+    return found or [Finding(WHAT, "sound", told)]
+
+
+def differences(image: Image, kept: Kept, parent: str | None, published: Mapping[str, float]) -> Differences:
+    """How a run differs from its image; `published` are the arm's means, of which the newest counts."""
+    wrong: list[str] = []
+    missing: list[str] = []
+    for late, text in (
+        *_points(image, kept, published.keys()),
+        *_params(image, kept),
+        *_tags(image, kept, parent),
+        *_status(image, kept),
+    ):
+        (missing if late else wrong).append(text)
+    newest = {name: history[-1][1] for name, history in kept.histories.items()}
+    outdated = [
+        f"{name} is not as reported" for name, value in published.items() if newest.get(name) != value
+    ]
+    return Differences(tuple(wrong), tuple(missing), tuple(outdated))
+
+
+Told = Iterator[tuple[bool, str]]
+"""Whether it may only be late, and what differs."""
+
+
+def _points(image: Image, kept: Kept, published: Collection[str]) -> Told:
+    expected: dict[str, list[tuple[int, float]]] = {}
+    for point in image.points:
+        expected.setdefault(point.key, []).append((point.step, point.value))
+    for name, history in kept.histories.items():
+        wanted = sorted(expected.pop(name, []))
+        if name in published and not wanted:
+            continue
+        if history != wanted[: len(history)]:
+            yield False, f"points of {name} differ"
+        elif len(history) < len(wanted):
+            yield True, f"{len(wanted) - len(history)} points of {name} are missing"
+    for name in expected:
+        yield True, f"{name} is missing"
+
+
+def _params(image: Image, kept: Kept) -> Told:
+    for name, value in image.params.items():
+        stored = kept.run.params.get(name)
+        if stored is None:
+            yield True, f"parameter {name} is missing"
+        elif stored != value[:MOST_PARAM_TEXT]:
+            yield False, f"parameter {name} is {stored!r}, the ledger says {value[:MOST_PARAM_TEXT]!r}"
+    for name in kept.run.params.keys() - image.params.keys():
+        yield False, f"parameter {name} is in no trial"
+
+
+def _tags(image: Image, kept: Kept, parent: str | None) -> Told:
+    wanted = dict(image.tags) | ({"mlflow.parentRunId": parent} if parent is not None else {})
+    for name, value in wanted.items():
+        stored = kept.run.tags.get(name)
+        if stored != value:
+            late = stored is None or name in CHANGING or image.key == SWEEP
+            yield late, f"tag {name} is {stored!r}, the ledger says {value!r}"
+
+
+def _status(image: Image, kept: Kept) -> Told:
+    if (kept.run.status, kept.run.end_ms) != (image.status, image.end_ms or kept.run.end_ms):
+        yield True, f"status is {kept.run.status}, the ledger says {image.status}"
+
+
+def _listed(texts: Sequence[str]) -> str:
+    more = len(texts) - SHOWN
+    return "; ".join(texts[:SHOWN]) + (f"; and {more} more" if more > 0 else "")

@@ -1,0 +1,56 @@
+"""The note that whoever writes MLflow leaves in the sweep's folder, for those who wait and for `status`."""
+
+import contextlib
+import os
+import uuid
+from dataclasses import asdict, dataclass
+
+from orchestrator.identity import SweepFolder
+from orchestrator.ordinary import read_ordinary
+from orchestrator.seals import sealed, unsealed
+
+STATE = "tracking.json"
+
+
+@dataclass(frozen=True, slots=True)
+class TrackingState:
+    """How far the projection is; no more than a hint."""
+
+    position: int
+    """The newest event in MLflow."""
+    error: str
+    """Why it is behind; empty while all is well."""
+    at: float
+    """Unix time in seconds of this note."""
+    newest: int = 0
+    """The newest event that the writer had read from the ledger."""
+    doing: str = ""
+    """What MLflow is being asked for, and how much is left of it; empty between two looks at the ledger."""
+    failed_at: float = 0.0
+    """Unix time in seconds at which MLflow failed last; 0 if it never has."""
+    store: str = ""
+    """The MLflow, without passwords."""
+
+    def waited_for(self, now: float) -> str:
+        """What is being waited for, how much is left and for how long nothing has come back."""
+        left = self.newest - self.position
+        asked = f"{self.doing} (asked {max(0, round(now - self.at))} s ago)" if self.doing else ""
+        parts = (asked, f"{left} events to go" if left > 0 else "", self.error)
+        return "; ".join(part for part in parts if part) or "about to finish"
+
+
+def read_state(folder: SweepFolder) -> TrackingState | None:
+    """The last note; None if there is none, or one that is damaged."""
+    try:
+        return TrackingState(**unsealed(read_ordinary(folder.root / STATE)))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def write_state(folder: SweepFolder, state: TrackingState) -> None:
+    """Leave a note; a disk that does not take it is no reason to stop."""
+    fresh = folder.root / f".{STATE}.{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    with contextlib.suppress(OSError):
+        with fresh.open("x", encoding="utf-8") as file:  # never what is there already, nor where a link leads
+            file.write(sealed(asdict(state)))
+        fresh.replace(folder.root / STATE)

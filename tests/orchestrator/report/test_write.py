@@ -1,0 +1,43 @@
+"""What people wrote is in the report as text: no HTML, no mark-up, no formula of a spreadsheet."""
+
+import csv
+import io
+
+from markdown_it import MarkdownIt
+
+from orchestrator.report.statistics import estimate
+from orchestrator.report.tables import as_csv
+from orchestrator.report.types import ArmTally, Cell, Report
+from orchestrator.report.write import markdown
+
+HOSTILE = "<script>alert(1)</script> [x](http://evil) **bold** \x1b[2J | \u202e `code`"
+CELL = Cell("one", "valid/accuracy", estimate([0.5, 0.75]), 0, ("a", "b"), 0.5, HOSTILE)
+REPORT = Report(
+    sweep="study",
+    question=f"# {HOSTILE}\n- Is it?",
+    metrics=("valid/accuracy",),
+    cells=(CELL,),
+    posthoc=(Cell("one", "valid/accuracy", CELL.estimate, 0, ("a",), setting="=1+1\x1b"),),
+    effects=(),
+    tallies=(ArmTally("one", {"search": {"finished": 1}}, 1.0, {"task.order": HOSTILE}),),
+    floors={},
+    arms=("one",),
+    power="",
+)
+
+
+def test_markdown_shows_it_as_it_stands() -> None:
+    text = markdown(REPORT, [])
+    page = MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
+    assert not {"\x1b", "\u202e"} & set(text)
+    assert not any(tag in page for tag in ("<script", "<a ", "<code"))
+    assert "<strong>bold" not in page
+    shown = r"&lt;script&gt;alert(1)&lt;/script&gt; [x](http://evil) **bold** \x1b[2J | \u202e `code`"
+    assert page.count(shown) == 3, "in the question, the best assignment and the source"
+    assert f"# {shown}" in page
+
+
+def test_a_spreadsheet_reads_no_formula() -> None:
+    rows = list(csv.DictReader(io.StringIO(as_csv(REPORT))))
+    assert [row["setting"] for row in rows] == ["", r"'=1+1\x1b"]
+    assert rows[0]["published_source"].startswith("<script>")
