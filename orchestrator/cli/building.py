@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from orchestrator.cli.console import complain, err
+from search_spaces.wording import printable
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -54,7 +55,7 @@ class Bars:
 
         self._name, self._began, self._told_at = name, self._clock(), float("-inf")
         if self._bars is not None:
-            self._bar = self._bars.add_task(name, total=None)
+            self._bar = self._bars.add_task(printable(name), total=None)
         try:
             with watched_by(Watcher(self._show, complain)):
                 yield
@@ -64,7 +65,9 @@ class Bars:
 
     def _show(self, what: str, done: int, total: int) -> None:
         if self._bars is not None and self._bar is not None:
-            self._bars.update(self._bar, description=f"{self._name}: {what}", completed=done, total=total)
+            self._bars.update(
+                self._bar, description=printable(f"{self._name}: {what}"), completed=done, total=total
+            )
             return
         now = self._clock()
         if done == total:

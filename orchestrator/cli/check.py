@@ -2,6 +2,7 @@
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -69,17 +70,19 @@ def plan(
 
     for part in render(made):
         out().print(part)
-    _tell_missing_files(made)
+    _tell_what_is_missing(made)
 
 
-def _tell_missing_files(made: "Plan") -> None:
-    """What a launch here would refuse. A plan needs no data, and may be made where there are none."""
+def _tell_what_is_missing(made: "Plan") -> None:
+    """What a launch here would refuse. A plan may be made where there are no data and no GPU."""
     from orchestrator.drivers.datasets import require_files
+    from orchestrator.drivers.means import require_means
 
-    try:
-        require_files(made)
-    except InputError as error:
-        complain(f"launch will not start here: {error}")
+    for require in (require_files, partial(require_means, driver="ray", num_cpus=None)):
+        try:
+            require(made)
+        except InputError as error:
+            complain(f"launch will not start here: {error}")
 
 
 def schema() -> None:

@@ -1,13 +1,25 @@
-"""Where people are spoken to: one console for answers, one for errors, JSON for scripts."""
+"""Where people are spoken to: one console for answers, one for errors, JSON for scripts.
+
+Whatever is printed is shown as text: control characters as escapes, nothing read as markup, no password of
+a URL.
+"""
 
 import json
 import sys
+import threading
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from orchestrator.redact import redact
+from search_spaces.wording import visible
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
+
+_DRAWN = threading.Event()
 PLAIN_WIDTH = 160
 """Columns when nobody is watching: a log or a pipe has no width of its own."""
 
@@ -15,29 +27,58 @@ PLAIN_WIDTH = 160
 @cache
 def out() -> "Console":
     """Standard output; plain and wide when it is not a terminal."""
-    from rich.console import Console
-
-    return Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH, highlight=False)
+    return _console(width=None if sys.stdout.isatty() else PLAIN_WIDTH)
 
 
 @cache
 def err() -> "Console":
     """Standard error."""
-    from rich.console import Console
-
-    return Console(stderr=True, width=None if sys.stderr.isatty() else PLAIN_WIDTH, highlight=False)
+    return _console(width=None if sys.stderr.isatty() else PLAIN_WIDTH, stderr=True)
 
 
 def say(text: str) -> None:
     """One line of plain text, no markup read into it, never wrapped."""
-    out().print(text, markup=False, soft_wrap=True)
+    out().print(visible(redact(text)), soft_wrap=True)
 
 
 def complain(text: str) -> None:
-    """An error or a warning, as written."""
-    err().print(text, markup=False, soft_wrap=True, style="red" if sys.stderr.isatty() else None)
+    """An error or a warning, as written; above what is drawn, where both are on a terminal."""
+    terminal = sys.stderr.isatty()
+    console = out() if terminal and _DRAWN.is_set() else err()
+    console.print(visible(redact(text)), soft_wrap=True, style="red" if terminal else None)
+
+
+def drawn(*, begins: bool) -> None:
+    """Something that moves is drawn on standard output from now on, or no more."""
+    (_DRAWN.set if begins else _DRAWN.clear)()
 
 
 def emit_json(value: Any) -> None:
     """For scripts: nothing else is on standard output."""
     sys.stdout.write(json.dumps(value, indent=2, sort_keys=True, allow_nan=False) + "\n")
+
+
+class Visible:
+    """A renderable whose texts hold no control characters; those of Rich itself are no texts."""
+
+    def __init__(self, inner: "RenderableType") -> None:
+        self._inner = inner
+
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "Iterator[Segment]":
+        """Rich's own name for it."""
+        from rich.segment import Segment
+
+        for segment in console.render(self._inner, options):
+            yield segment if segment.control else Segment(visible(segment.text), segment.style)
+
+
+def _console(*, width: int | None, stderr: bool = False) -> "Console":
+    from rich.console import Console, ConsoleRenderable, RenderHook
+
+    class EverythingVisible(RenderHook):
+        def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+            return [Visible(each) for each in renderables]
+
+    made = Console(width=width, stderr=stderr, highlight=False, markup=False, emoji=False)
+    made.push_render_hook(EverythingVisible())
+    return made

@@ -17,6 +17,7 @@ from orchestrator.cli.console import emit_json, say
 from orchestrator.cli.options import Data, Json, Runs, Storage, Tracking
 from orchestrator.cli.places import data_root, existing, runs_root, tracking_uri
 from orchestrator.errors import HaltsweepError
+from orchestrator.redact import redact, redact_url
 
 PACKAGES = ("haltsweep", "torch", "ray", "optuna", "mlflow", "pyarrow", "sqlalchemy", "pydantic")
 LOW_DISK_BYTES = 2 * 2**30
@@ -123,13 +124,11 @@ def _stores(tracking: str, storage: str | None) -> list[Finding]:
 
 
 def _reach(what: str, url: str, reach: Callable[[str], None]) -> Finding:
-    from orchestrator.tracking.mlflow_runs import masked
-
     try:
         reach(url)
     except (HaltsweepError, OSError, ValueError) as error:
-        return Finding(what, "fault", masked(url), " ".join(str(error).split()))
-    return Finding(what, "ok", masked(url))
+        return Finding(what, "fault", redact_url(url), " ".join(redact(error).split()))
+    return Finding(what, "ok", redact_url(url))
 
 
 def _ask_tracking(uri: str) -> None:
@@ -140,6 +139,6 @@ def _ask_tracking(uri: str) -> None:
     parts = urlsplit(uri)
     if parts.scheme in {"http", "https"}:
         place = parts.netloc.rpartition("@")[2] + parts.path.rstrip("/")  # urllib knows no passwords in URLs
-        urlopen(f"{parts.scheme}://{place}/health", timeout=ANSWER_S).close()  # noqa: S310 - scheme is checked
+        urlopen(f"{parts.scheme}://{place}/health", timeout=ANSWER_S).close()  # noqa: S310 - scheme is checked  # nosec B310
     elif parts.hostname and (port := parts.port or PORTS.get(parts.scheme.partition("+")[0])):
         socket.create_connection((parts.hostname, port), ANSWER_S).close()

@@ -7,10 +7,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli.console import complain, out, say
-from orchestrator.cli.options import Data, Overrides, Profile, Runs, SpecPath, Storage, SweepName, Tracking
+from orchestrator.cli.options import (
+    Checkpoints,
+    Data,
+    Overrides,
+    Profile,
+    Runs,
+    SpecPath,
+    Storage,
+    SweepName,
+    Tracking,
+)
 from orchestrator.cli.places import command, data_root, runs_root, tracking_uri
 from orchestrator.errors import InputError, StoreError
 from orchestrator.identity import SweepFolder
+from orchestrator.redact import redact_url
 
 if TYPE_CHECKING:
     from orchestrator.drivers.launch import Finish, Watch
@@ -53,6 +64,7 @@ def launch(
     data: Data = None,
     storage: Storage = None,
     tracking: Tracking = None,
+    checkpoints: Checkpoints = None,
 ) -> None:
     """Run a spec: search every arm, confirm on paired seeds, show the ablation table."""
     from orchestrator.cli import check
@@ -74,7 +86,12 @@ def launch(
     if go_on and folder.plan.is_file() and read_plan(folder).spec_digest == made.spec_digest:
         resume(str(folder.root), driver, address)
         return
-    setup = Setup(data_root(data), storage=storage, tracking_uri=tracking_uri(tracking, root))
+    setup = Setup(
+        data_root(data),
+        storage=storage,
+        tracking_uri=tracking_uri(tracking, root),
+        checkpoints=_checkpoints(checkpoints, made.name),
+    )
     _check_stores(setup)
     say(f"{made.name}: {len(made.arms)} arms, {len(made.trials)} trials, in {folder.root}")
     _run(
@@ -107,8 +124,19 @@ def _resources(cpus: float | None, gpus: float | None) -> list[str]:
 def _check_address(driver: Driver, address: str | None) -> None:
     if address is not None and driver is not Driver.RAY:
         raise InputError(
-            f"--address goes with --driver ray, got --driver {driver.value} and --address {address}; drop one"
+            f"--address goes with --driver ray, got --driver {driver.value} and --address "
+            f"{redact_url(address)}; drop one"
         )
+
+
+def _checkpoints(uri: str | None, name: str) -> str | None:
+    """The place for a sweep's checkpoints below `uri`. Raises InputError, before anything is made."""
+    from orchestrator.drivers.checkpoint_uris import check_uri, sweep_uri
+
+    if uri is None:
+        return None
+    check_uri(uri)
+    return sweep_uri(uri, name)
 
 
 def _check_stores(setup: "Setup") -> None:
@@ -129,22 +157,29 @@ def _run(plan: "Plan", folder: SweepFolder, start: "Callable[[Watch], Finish]") 
     """Run with a live view, then report; the exit code says how it went."""
     from orchestrator.cli.progress import View
     from orchestrator.drivers.launch import Watch
+    from orchestrator.drivers.signals import interrupts
     from trainables.data.progress import Watcher
     from trainables.data.store import DataError
 
-    try:
-        with View(plan) as view:
-            building = Watcher(view.show_build, complain)
-            finish = start(Watch(view.show, view.show_data, building, view.show_interrupt))
-    except DataError as error:
-        raise StoreError(f"{error}; then `{command('resume', folder)}`") from error
-    _tell(folder, finish)
+    view = View(plan)
+    with interrupts(view.show_interrupt) as heard:
+        try:
+            with view:
+                building = Watcher(view.show_build, complain)
+                told = (complain, view.show_tracking, view.show_outage)
+                finish = start(Watch(view.show, view.show_data, building, *told))
+        except DataError as error:
+            on = f"`{command('resume', folder)}`" if folder.plan.is_file() else "launch it again"
+            raise StoreError(f"{error}; then {on}") from error
+        if not heard.hurry.is_set():
+            _show_report(folder, tracked=not finish.untracked)
+        _tell(folder, finish)
     if finish.exit_code:
         raise typer.Exit(finish.exit_code)
 
 
-def _tell(folder: SweepFolder, finish: "Finish") -> None:
-    """What came of it, where it is, and what to do next."""
+def _show_report(folder: SweepFolder, *, tracked: bool) -> None:
+    """Make the report of what there is, and show its headline; `tracked`: MLflow can be written."""
     from orchestrator.cli.reading import opened
     from orchestrator.cli.track import publish_or_complain, write_report
     from orchestrator.drivers.launch_folder import read_setup
@@ -153,11 +188,15 @@ def _tell(folder: SweepFolder, finish: "Finish") -> None:
     setup = read_setup(folder)
     with opened(str(folder.root), folder.root.parent) as sweep:
         report = write_report(sweep)
-        if setup.tracking_uri is not None:
+        if setup.tracking_uri is not None and tracked:
             publish_or_complain(sweep, report, setup.tracking_uri)
     out().print(as_rich(headline(report)))
     if report.power:
         say(report.power)
+
+
+def _tell(folder: SweepFolder, finish: "Finish") -> None:
+    """What came of it, where it is, and what to do next."""
     ended = ", ".join(f"{count} {kind.value}" for kind, count in sorted(finish.counts.items()))
     say(f"trials: {ended or 'none ended'}" + (f", {finish.left} left" if finish.left else ""))
     if any(kind.failed for kind in finish.counts):
@@ -166,5 +205,6 @@ def _tell(folder: SweepFolder, finish: "Finish") -> None:
         complain(f"continue with: {command('resume', folder)}")
     if finish.untracked:
         complain(f"MLflow lacks something: {finish.untracked}\ncatch up with: {command('sync', folder)}")
-    say(f"report:  {folder.report / 'report.md'}")
+    if (page := folder.report / "report.md").exists():
+        say(f"report:  {page}")
     say(f"compare: {command('ui', folder)}")

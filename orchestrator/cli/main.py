@@ -3,13 +3,36 @@
 import sys
 from collections.abc import Sequence
 from importlib import metadata
-from typing import Annotated
+from typing import Annotated, Any, NoReturn
 
 import typer
 
-from orchestrator.cli import catalogue, check, data, doctor, launch, status, track, ui
+from orchestrator.cli import (
+    catalogue,
+    check,
+    data,
+    doctor,
+    launch,
+    listing,
+    logs,
+    remove,
+    status,
+    stop,
+    track,
+    ui,
+    verify,
+)
 from orchestrator.cli.console import complain, say
+from orchestrator.disk import remedy
 from orchestrator.errors import HaltsweepError
+from orchestrator.redact import redact
+from orchestrator.streams import redacted_stderr
+from search_spaces.wording import visible
+
+REFUSED: type[Exception] = next(
+    each for each in typer.BadParameter.__mro__ if each.__name__ == "ClickException"
+)
+"""The base of what Typer raises for a command line; Typer does not export it."""
 
 app = typer.Typer(
     name="haltsweep",
@@ -49,9 +72,14 @@ app.command(rich_help_panel=BEFORE)(doctor.doctor)
 app.command(rich_help_panel=RUNNING)(launch.launch)
 app.command(rich_help_panel=RUNNING)(launch.resume)
 app.command(rich_help_panel=RUNNING)(status.status)
+app.command("list", rich_help_panel=RUNNING)(listing.list_sweeps)
+app.command(rich_help_panel=RUNNING)(stop.stop)
+app.command(rich_help_panel=AFTER)(logs.logs)
 app.command(rich_help_panel=AFTER)(track.report)
 app.command(rich_help_panel=AFTER)(track.sync)
+app.command(rich_help_panel=AFTER)(verify.verify)
 app.command(rich_help_panel=AFTER)(ui.ui)
+app.command(rich_help_panel=AFTER)(remove.remove)
 app.command(rich_help_panel=CATALOGUE)(catalogue.models)
 app.command(rich_help_panel=CATALOGUE)(catalogue.tasks)
 app.command(rich_help_panel=CATALOGUE)(catalogue.spaces)
@@ -60,17 +88,37 @@ app.add_typer(data.app, name="data", rich_help_panel=CATALOGUE)
 
 def run(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit; an error of ours is one message on standard error, never a traceback."""
+    with redacted_stderr():
+        _run(arguments)
+
+
+def _run(arguments: Sequence[str] | None) -> None:
     try:
-        app(args=arguments, prog_name="haltsweep")
+        sys.exit(app(args=arguments, prog_name="haltsweep", standalone_mode=False) or 0)
+    except REFUSED as error:
+        _tell_refusal(error)
+    except typer.Abort:
+        complain("aborted")
+        sys.exit(1)
     except HaltsweepError as error:
         complain(str(error))
         sys.exit(error.exit_code)
     except OSError as error:
-        complain(f"the system refused: {error}; put that right and try again, nothing recorded is lost")
+        told = f"the system refused: {error}; {remedy(error)}, and try again; nothing recorded is lost"
+        complain(told)
         sys.exit(1)
     except KeyboardInterrupt:
         complain("interrupted")
         sys.exit(130)
+
+
+def _tell_refusal(error: Any) -> NoReturn:
+    """What Typer says of a command line: it quotes what was typed, in a frame that breaks URLs into lines."""
+    from typer import rich_utils
+
+    error.message = visible(redact(error.message))
+    rich_utils.rich_format_error(error)
+    sys.exit(error.exit_code)
 
 
 if __name__ == "__main__":

@@ -29,4 +29,12 @@ Tracking = Annotated[
     str | None,
     typer.Option(help="MLflow tracking URI; else $MLFLOW_TRACKING_URI, else RUNS/mlflow.db.", metavar="URI"),
 ]
+Checkpoints = Annotated[
+    str | None,
+    typer.Option(
+        help="Where checkpoints go, e.g. s3://bucket/folder, so that machines need to share nothing; "
+        "else in the sweep's folder.",
+        metavar="URI",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="JSON for scripts.")]

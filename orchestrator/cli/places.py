@@ -32,13 +32,14 @@ def tracking_uri(given: str | None, runs: Path) -> str:
 def find_sweep(name: str, runs: Path) -> SweepFolder:
     """The folder of a launched sweep, by name or path. Raises InputError with the nearest and all names."""
     for folder in (runs / name, Path(name)):
-        if _holds_sweep(folder):
+        if holds_sweep(folder):
             return SweepFolder(folder.resolve() if folder.name in {"", ".."} else folder)
     known = sorted(path.parent.name for path in runs.glob("*/plan.json"))
     raise InputError(f"no sweep named {name!r} in {runs}. {hint(name, known)}")
 
 
-def _holds_sweep(folder: Path) -> bool:
+def holds_sweep(folder: Path) -> bool:
+    """Whether a sweep was launched there."""
     try:
         return SweepFolder(folder).plan.is_file()
     except OSError as error:
@@ -47,16 +48,25 @@ def _holds_sweep(folder: Path) -> bool:
         raise
 
 
-def command(verb: str, folder: SweepFolder) -> str:
+def command(verb: str, folder: SweepFolder, more: str = "") -> str:
     """What to type to do `verb` with a sweep, from this directory and with this environment."""
     near = folder.root.parent.resolve() == runs_root(None).resolve()
     where = "" if near else f" --runs {shlex.quote(str(folder.root.parent))}"
-    return f"haltsweep {verb} {shlex.quote(folder.name)}{where}"
+    return f"haltsweep {verb} {shlex.quote(folder.name)}{more and ' '}{more}{where}"
 
 
 def existing(folder: Path) -> Path:
-    """The folder itself, else the nearest above it that is there."""
-    return next(path for path in (folder.resolve(), *folder.resolve().parents) if path.exists())
+    """The folder itself, else the nearest above it that is there. Raises InputError if none can be."""
+    try:
+        resolved = folder.resolve()
+        return next(path for path in (resolved, *resolved.parents) if path.exists())
+    except (RuntimeError, OSError) as error:  # RuntimeError: a link to itself, in Python before 3.13
+        if isinstance(error, OSError) and error.errno not in (errno.ENAMETOOLONG, errno.ELOOP):
+            raise
+        raise InputError(
+            f"a folder must have a path that can be followed, got {str(folder)!r} ({error}); "
+            "choose another one"
+        ) from error
 
 
 def _folder(path: Path, what: str, option: str) -> Path:

@@ -7,9 +7,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from orchestrator.cli.building import PLAIN_EVERY_S, SHOWN_AFTER_S, share
-from orchestrator.cli.console import complain, out, say
+from orchestrator.cli.console import Visible, complain, drawn, out, say
 from orchestrator.conductor.messages import Progress
 from orchestrator.plan.types import Plan
+from orchestrator.redact import redact
 from orchestrator.trials import OutcomeKind, Record
 
 if TYPE_CHECKING:
@@ -17,6 +18,14 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from orchestrator.drivers.launch import Snapshot
+    from orchestrator.drivers.signals import Heard
+    from orchestrator.ledger.outage import Outage
+
+HEARD = {
+    "DRAIN": "stopping: running trials are saved at their next report; Ctrl-C again stops at once",
+    "LEAVE": "stopping; Ctrl-C again stops at once",
+    "HURRY": "stopping at once",
+}
 
 
 def progress_of(plan: Plan, records: Sequence[Record], *, held: bool) -> tuple[Progress, ...]:
@@ -107,6 +116,7 @@ class View:
         self._clock = clock
         self._began = clock()
         self._first: int | None = None
+        self._tracking_since: float | None = None
         self._told_at = -PLAIN_EVERY_S
         self._told = self._data = ""
         self._data_since = self._began
@@ -118,10 +128,12 @@ class View:
 
             self._live = Live(console=out(), refresh_per_second=4, transient=True)
             self._live.start()
+            drawn(begins=True)
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         if self._live is not None:
+            drawn(begins=False)
             self._live.stop()
 
     def show(self, snapshot: "Snapshot") -> None:
@@ -162,16 +174,40 @@ class View:
         ):
             self._say(text, now)
 
-    def show_interrupt(self) -> None:
-        """The first Ctrl-C was heard."""
-        complain("stopping: running trials are saved at their next report; Ctrl-C again stops at once")
+    def show_interrupt(self, heard: "Heard") -> None:
+        """Ctrl-C was heard; called in another thread."""
+        complain(HEARD[heard.name])
+
+    def show_outage(self, outage: "Outage | None") -> None:
+        """The ledger's database is away, or back; called in any thread."""
+        if outage is None:
+            complain("the ledger's database is back; what was reported meanwhile is written now")
+            return
+        since, until = (time.strftime("%H:%M:%S", time.localtime(at)) for at in (outage.since, outage.until))
+        complain(
+            f"the ledger's database has been away since {since} ({redact(outage.cause)}); trials that run go "
+            f"on, and their reports are kept until it is back; at {until} the sweep ends, to be resumed"
+        )
+
+    def show_tracking(self, what: str) -> None:
+        """The trials have ended, and MLflow is waited for."""
+        now = self._clock()
+        if self._tracking_since is None:
+            self._tracking_since = now
+        if now - self._tracking_since < SHOWN_AFTER_S:
+            return
+        text = f"trials have ended; waiting for MLflow: {what}; Ctrl-C leaves it for `haltsweep sync`"
+        if self._live is not None:
+            self._draw(text)
+        elif now - self._told_at >= PLAIN_EVERY_S:
+            self._say(text, now)
 
     def _draw(self, text: str, *above: "Table") -> None:
         from rich.console import Group
         from rich.text import Text
 
         assert self._live is not None, "only a terminal is drawn on"
-        self._live.update(Group(*above, Text(text)))
+        self._live.update(Visible(Group(*above, Text(text))))
 
     def _say(self, text: str, now: float) -> None:
         if text != self._told:

@@ -29,6 +29,10 @@ class Opened:
         """One record a trial that was asked for."""
         return records(self.ledger.events(), self.plan)
 
+    def newest_records(self) -> list[Record]:
+        """The same at a fraction of the cost, but that `best` is the last measurement."""
+        return records(self.ledger.newest(), self.plan)
+
 
 def found(name: str, runs: Path) -> tuple[SweepFolder, Plan]:
     """Folder and plan of the sweep called `name`. Raises InputError; StoreError if they cannot be read."""

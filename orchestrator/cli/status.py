@@ -1,5 +1,6 @@
 """`haltsweep status`: how far a sweep is, whether it runs, and what failed."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated
 
@@ -9,8 +10,11 @@ from orchestrator.cli.console import emit_json, out, say
 from orchestrator.cli.options import Json, Runs, Storage, SweepName
 from orchestrator.cli.places import command, runs_root
 from orchestrator.cli.progress import line, progress_of, table
+from orchestrator.cli.tracked import tracking_of
+from orchestrator.conductor.messages import Progress
 from orchestrator.trials import Record
 
+FAILED = "failed"
 SHOWN_FAILURES = 10
 REASON_CHARACTERS = 300
 
@@ -26,28 +30,47 @@ def status(
     from orchestrator.cli.reading import opened
 
     with opened(name, runs_root(runs), storage) as sweep:
-        records, held = sweep.records(), sweep.ledger.held()
+        records, held = sweep.newest_records(), sweep.ledger.held()
+        tracking = tracking_of(sweep)
         progress = progress_of(sweep.plan, records, held=held)
-    done = all(each.ended == each.planned for each in progress)
-    state = "running" if held else "done" if done else "not running"
+    state = _state(progress, held=held)
     if as_json:
         emit_json(
             {
                 "sweep": sweep.plan.name,
                 "state": state,
                 "arms": [asdict(each) | {"ended": each.ended} for each in progress],
+                "tracking": asdict(tracking) if tracking else None,
                 "trials": [_trial(record) for record in records],
             }
         )
+        _exit_if_failed(state)
         return
     objective = sweep.plan.search.objectives[0].metric if sweep.plan.search else ""
     out().print(table(progress, objective))
     say(f"{sweep.plan.name}: {state}; {line(progress, '')}")
     if state == "not running":
         say(f"continue with: {command('resume', sweep.folder)}")
+    if tracking is not None:
+        say(tracking.line(command("sync", sweep.folder), held=held))
     _print_failures([record for record in records if record.outcome and record.outcome.failed])
     if trials:
         _print_trials(records)
+    _exit_if_failed(state)
+
+
+def _state(progress: Sequence[Progress], *, held: bool) -> str:
+    """`failed`: everything has ended, and nothing of it well."""
+    if held:
+        return "running"
+    if any(each.ended < each.planned for each in progress):
+        return "not running"
+    return "done" if any(each.finished + each.pruned for each in progress) else FAILED
+
+
+def _exit_if_failed(state: str) -> None:
+    if state == FAILED:
+        raise typer.Exit(1)
 
 
 def _trial(record: Record) -> dict[str, object]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from orchestrator.cli.console import complain, out, say
 from orchestrator.cli.options import Json, Runs, Storage, SweepName, Tracking
 from orchestrator.cli.places import command, runs_root, tracking_uri
+from orchestrator.cli.waiting import Waiting
 
 if TYPE_CHECKING:
     from orchestrator.cli.reading import Opened
@@ -36,10 +37,12 @@ def report(name: SweepName, runs: Runs = None, storage: Storage = None, as_json:
 def sync(name: SweepName, runs: Runs = None, storage: Storage = None, tracking: Tracking = None) -> None:
     """Bring report, Parquet files and MLflow up to date with the ledger; a second time writes nothing."""
     from orchestrator.cli.reading import opened
+    from orchestrator.drivers.launch_folder import read_setup
 
     root = runs_root(runs)
     with opened(name, root, storage) as sweep:
-        written = publish(sweep, write_report(sweep), tracking_uri(tracking, root))
+        uri = tracking or read_setup(sweep.folder).tracking_uri or tracking_uri(None, root)
+        written = publish(sweep, write_report(sweep), uri)
     say(f"{sweep.plan.name}: {written}")
 
 
@@ -58,14 +61,23 @@ def publish(sweep: "Opened", made: "Report", uri: str) -> str:
     from orchestrator.report.summary import arm_metrics
     from orchestrator.tracking.sync import sync as project
 
-    return str(project(sweep.folder, sweep.ledger, uri, aggregates=arm_metrics(made)))
+    with Waiting(f"Ctrl-C leaves it for `{command('sync', sweep.folder)}`") as waiting:
+        aggregates = arm_metrics(made)
+        return str(project(sweep.folder, sweep.ledger, uri, aggregates=aggregates, told=waiting.told))
 
 
 def publish_or_complain(sweep: "Opened", made: "Report", uri: str) -> None:
-    """As `publish`, for the end of a sweep: an MLflow that is away costs a line on the screen, no more."""
+    """As `publish`, for the end of a sweep: an MLflow that is away costs a line on the screen, no more.
+
+    So does one that is not waited for any longer: Ctrl-C ends the waiting and changes nothing else.
+    """
     from orchestrator.errors import StoreError
 
     try:
         publish(sweep, made, uri)
+        return
     except StoreError as error:
-        complain(f"{error}\nNothing is lost: `{command('sync', sweep.folder)}` catches up.")
+        why = str(error)
+    except KeyboardInterrupt:
+        why = "MLflow lacks the arms' means and the report: left at Ctrl-C."
+    complain(f"{why}\nNothing is lost: `{command('sync', sweep.folder)}` catches up.")

@@ -45,10 +45,10 @@ def ui(
     root = runs_root(runs)
     folder = find_sweep(name, root) if name is not None else None
     uri = _uri(folder, root, tracking)
+    _check_uri(uri)
     if urlsplit(uri).scheme in REMOTE:
         _show(uri, folder, browser=browser)
         return
-    _check_local(uri)
     from orchestrator.tracking.server import choose_port, serving
 
     artifacts = (folder.root.resolve().parent if folder else root) / "mlartifacts"
@@ -74,8 +74,8 @@ def _uri(folder: SweepFolder | None, root: Path, given: str | None) -> str:
     return tracking_uri(given, root)
 
 
-def _check_local(uri: str) -> None:
-    """Refuse what cannot be served. MLflow would make an empty store where there is none."""
+def _check_uri(uri: str) -> None:
+    """Refuse what cannot be shown. MLflow would make an empty store where there is none."""
     from orchestrator.tracking.mlflow_runs import check_uri
 
     check_uri(uri)
@@ -89,12 +89,13 @@ def _check_local(uri: str) -> None:
 
 def _show(server: str, folder: SweepFolder | None, *, browser: bool) -> None:
     """Print, and open, what there is to see."""
-    page = server
+    from orchestrator.tracking.links import find_links, without_user
+
+    page = without_user(server)
     if folder is None:
-        say(f"MLflow:   {server}")
+        say(f"MLflow:   {page}")
     else:
         from orchestrator.plan.serialise import read_plan
-        from orchestrator.tracking.links import find_links
 
         plan = read_plan(folder)
         links = find_links(server, plan.name, [arm.name for arm in plan.arms])

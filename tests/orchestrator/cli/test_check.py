@@ -123,3 +123,16 @@ def test_a_plan_needs_no_data_but_tells_what_a_launch_would(haltsweep, spec, tmp
     refused = haltsweep("launch", name)
     assert (refused.code, missing in refused.err.replace("\n", " ")) == (2, True)
     assert [each.name for each in tmp_path.iterdir()] == [name]
+
+
+def test_a_plan_tells_what_this_machine_has_not(haltsweep, spec, tmp_path, monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    changed = spec(), "resources.gpus=0.5", "baseline.train.precision=fp16"
+    told = haltsweep("plan", *changed)
+    assert (told.code, "8 trials" in told.out) == (0, True)
+    said = " ".join(told.err.split())
+    assert "launch will not start here: a trial must fit on one node: it asks for cpus=1 and gpus=0.5" in said
+    refused = haltsweep("launch", *changed, "--driver", "inline")
+    assert refused.code == 2
+    assert "train.precision 'fp16' must run on a CUDA device, and PyTorch finds none on this" in refused.err
+    assert [each.name for each in tmp_path.iterdir()] == [changed[0]]

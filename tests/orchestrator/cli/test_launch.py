@@ -43,6 +43,39 @@ def handed_on(monkeypatch):
         (("--tracking", "sqlite:///tiny.yaml"), 2, "an MLflow store must be a SQLite database"),
         (("--address", "nohost"), 2, "got 'nohost': it is not of the form HOST:PORT; see `ray status`"),
         (("--address", "127.0.0.1:1"), 2, "must be that of a running Ray cluster, got '127.0.0.1:1': [Errno"),
+        (("--address", "local"), 2, "got 'local': it is not of the form HOST:PORT"),
+        (("--address", "http://host:8265"), 2, "got 'http://host:8265': it is not of the form HOST:PORT"),
+        (
+            ("--address", "ray://head.example:10001"),
+            2,
+            "launch on a machine of the cluster with the address of its head, head.example:6379 unless",
+        ),
+        (
+            ("search.stopper={name: asha, grace_steps: five}",),
+            2,
+            "stopper 'asha' cannot be used with grace_steps = the text 'five': The value of `grace_steps` is",
+        ),
+        (
+            ("search.also={model.heads: {int: [1, 8]}}",),
+            2,
+            "model.heads = 3, 5, 6 or 7: width must be a multiple of heads",
+        ),
+        (
+            ("--cpus", "9999"),
+            2,
+            "a trial must fit on one node: it asks for cpus=9999 and gpus=0, and there is",
+        ),
+        (("--gpus", "1000"), 2, "it asks for cpus=1 and gpus=1000, and there is a node with CPU="),
+        (
+            ("baseline.train.precision=fp16",),
+            2,
+            "fp16 must run on a CUDA device, and resources.gpus is 0: give each trial one or a part of it",
+        ),
+        (
+            ("search.also={train.precision: {choice: [fp32, fp16]}}",),
+            2,
+            "search.also.train.precision: fp16 must run on a CUDA device",
+        ),
         (("--runs", "tiny.yaml"), 2, "the sweeps must be kept in a folder"),
         (("--data", "tiny.yaml"), 2, "the datasets must be kept in a folder"),
         (
@@ -114,9 +147,16 @@ def test_data_that_cannot_be_built_are_told_with_the_way_on(haltsweep, monkeypat
     def fail(*_, **__):
         raise DataError("data_dir must have free space")
 
+    def fail_later(plan, folder, *_, **__):
+        publish(plan, folder)
+        fail()
+
     monkeypatch.setattr(pipeline, "run_sweep", fail)
     answer = haltsweep("launch", "tiny.yaml", "--runs", "my runs")
     assert answer.code == 1
+    assert answer.err == "data_dir must have free space; then launch it again\n"
+    monkeypatch.setattr(pipeline, "run_sweep", fail_later)
+    answer = haltsweep("launch", "tiny.yaml", "--runs", "my runs")
     assert answer.err == "data_dir must have free space; then `haltsweep resume tiny --runs 'my runs'`\n"
 
 

@@ -14,7 +14,21 @@ from tests.support.commands import every_command
 
 COMMANDS = every_command(typer.main.get_command(main.app))
 ISSUED = {
-    *("check", "plan", "launch", "status", "resume", "sync", "report", "ui"),
+    *(
+        "check",
+        "plan",
+        "launch",
+        "status",
+        "list",
+        "stop",
+        "remove",
+        "logs",
+        "verify",
+        "resume",
+        "sync",
+        "report",
+        "ui",
+    ),
     *("models", "tasks", "spaces", "schema", "doctor"),
     *("data build", "data show", "data verify"),
 }
@@ -79,7 +93,11 @@ def test_wrong_usage_is_bad_input(haltsweep, arguments, told):
         (InputError("the spec must change"), 2, "the spec must change\n"),
         (StoreError("the disk is gone"), 1, "the disk is gone\n"),
         (LeaseLost("another [process] holds it"), 1, "another [process] holds it\n"),
-        (PermissionError(13, "Permission denied", "runs"), 1, "Permission denied: 'runs'; put that right"),
+        (
+            PermissionError(13, "Permission denied", "runs"),
+            1,
+            "Permission denied: 'runs'; make it readable and writable",
+        ),
         (KeyboardInterrupt(), 130, ""),
     ],
 )

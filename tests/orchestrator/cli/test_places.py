@@ -56,6 +56,14 @@ def test_a_file_is_no_folder(here, root):
             root(given)
 
 
+@pytest.mark.parametrize("root", [runs_root, data_root])
+def test_paths_that_lead_nowhere_are_refused(here, root):
+    (here / "loop").symlink_to("loop")
+    for given in (Path("loop"), Path("loop") / "below", Path("a" * 300)):
+        with pytest.raises(InputError, match="must have a path that can be followed"):
+            root(given)
+
+
 def test_a_sweep_is_found_by_name_and_by_folder(here, monkeypatch):
     sweep("one")
     assert find_sweep("one", Path("runs")).root == Path("runs/one")

@@ -13,6 +13,7 @@ from orchestrator.cli.progress import PLAIN_EVERY_S, View, duration, line, progr
 from orchestrator.conductor.conductor import Conductor
 from orchestrator.conductor.messages import Progress
 from orchestrator.drivers.launch import Snapshot
+from orchestrator.drivers.signals import Heard
 from orchestrator.ledger.fold import records
 from orchestrator.plan.types import Objective
 from orchestrator.trials import OutcomeKind, Record
@@ -250,5 +251,5 @@ def test_the_first_interrupt_is_answered(capsys, monkeypatch):
     told = []
     monkeypatch.setattr(progress, "complain", told.append)
     with View(make_plan(1), clock=Clock()) as view:
-        view.show_interrupt()
+        view.show_interrupt(Heard.DRAIN)
     assert told == ["stopping: running trials are saved at their next report; Ctrl-C again stops at once"]

@@ -85,6 +85,18 @@ def test_when_all_is_done(haltsweep, sweep):
     assert told.out.endswith("synthetic: done; 12/12 done, 0 running, 0 pruned, 0 failed\n")
 
 
+def test_when_everything_has_failed(haltsweep, sweep):
+    ends = [event for number in range(12) for event in trial(number, OutcomeKind.CRASHED)]
+    with holding(sweep, *ends):
+        assert haltsweep("status", "synthetic").code == 0, "somebody runs it"
+    told = haltsweep("status", "synthetic")
+    assert told.code == 1
+    assert "synthetic: failed; 12/12 done, 0 running, 0 pruned, 12 failed\n" in told.out
+    assert "continue with" not in told.out
+    told = haltsweep("status", "synthetic", "--json")
+    assert (told.code, json.loads(told.out)["state"]) == (1, "failed")
+
+
 def test_failures_are_told_with_their_reasons(haltsweep, sweep):
     long = "[bold]" + "x" * 1000
     with holding(

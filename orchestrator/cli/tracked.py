@@ -1,0 +1,58 @@
+"""How far MLflow is behind the ledger, and why: what `status` tells of it."""
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from orchestrator.drivers.launch_folder import Setup, read_setup
+from orchestrator.identity import SweepFolder
+from orchestrator.redact import redact_url
+from orchestrator.tracking.state import read_state
+
+if TYPE_CHECKING:
+    from orchestrator.cli.reading import Opened
+
+
+@dataclass(frozen=True, slots=True)
+class Tracked:
+    """The projection in MLflow as its writer left it."""
+
+    store: str
+    """The MLflow, without passwords."""
+    behind: int
+    """Events of the ledger that are not in MLflow yet."""
+    writing: str
+    """What MLflow is being asked for; empty if nothing, or nobody asks."""
+    error: str
+    """Why it is behind, as MLflow's last failure says; empty if it has not failed since it worked."""
+    noted_s_ago: float | None
+    """Seconds since the writer's last note; None if it has left none."""
+
+    def line(self, sync: str, *, held: bool) -> str:
+        """For people; `sync` is the command that catches up, `held` whether the sweep is run by somebody."""
+        if not self.behind and not self.error:
+            return f"MLflow: has everything ({self.store})"
+        ago = "" if self.noted_s_ago is None else f" (asked {self.noted_s_ago:.0f} s ago)"
+        parts = [
+            f"{self.behind} event{'s' * (self.behind != 1)} behind",
+            self.writing and f"{self.writing}{ago}",
+            self.error or ("" if held else "nobody writes it now"),
+            "" if held else f"catch up with: {sync}",
+        ]
+        return f"MLflow: {'; '.join(part for part in parts if part)} ({self.store})"
+
+
+def tracking_of(sweep: "Opened") -> Tracked | None:
+    """None for a sweep that was launched without MLflow."""
+    setup = read_setup(sweep.folder)
+    return tracked(sweep.folder, setup, sweep.ledger.last_seq()) if setup.tracking_uri is not None else None
+
+
+def tracked(folder: SweepFolder, setup: Setup, newest: int) -> Tracked:
+    """How far the MLflow of the launch is, of a ledger whose newest event is at position `newest`."""
+    assert setup.tracking_uri is not None, "there must be an MLflow to be behind"
+    store, state = redact_url(setup.tracking_uri), read_state(folder)
+    if state is None or state.store != store:
+        return Tracked(store, newest, "", "", None)
+    ago = max(0.0, time.time() - state.at)
+    return Tracked(store, max(0, newest - state.position), state.doing, state.error, ago)

@@ -1,0 +1,98 @@
+"""`haltsweep verify`: whether everything that a sweep has kept is what was written."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.console import emit_json, say
+from orchestrator.cli.options import Json, Runs, SweepName
+from orchestrator.cli.places import command, find_sweep, runs_root
+from orchestrator.errors import HaltsweepError, StoreError
+from orchestrator.findings import BAD, Finding
+from orchestrator.identity import SweepFolder
+
+Repair = Annotated[
+    bool, typer.Option("--repair", help="If plan.json is damaged, make it again from spec.yaml first.")
+]
+
+
+def verify(name: SweepName, runs: Runs = None, repair: Repair = False, as_json: Json = False) -> None:
+    """Check files, ledger, checkpoints, data, Parquet and MLflow of a sweep; exit code 1 for damage."""
+    folder = find_sweep(name, runs_root(runs))
+    if repair:
+        _repair(folder)
+    found: list[Finding] = []
+    for finding in findings(folder):
+        found.append(finding)
+        if not as_json:
+            say(_line(finding))
+    bad = [finding for finding in found if finding.verdict in BAD]
+    if as_json:
+        emit_json({"sweep": folder.name, "sound": not bad, "findings": [asdict(each) for each in found]})
+    else:
+        say(f"{folder.name}: {f'{len(bad)} faults' if bad else 'sound'}")
+    if bad:
+        raise typer.Exit(1)
+
+
+def findings(folder: SweepFolder) -> Iterator[Finding]:
+    """Everything, in the order in which it is looked at."""
+    from orchestrator.cli import verifying
+    from orchestrator.cli.waiting import Waiting
+    from orchestrator.drivers.launch_folder import Setup, read_setup
+    from orchestrator.ledger.fold import records
+    from orchestrator.plan.serialise import read_plan
+
+    yield from verifying.files(folder)
+    yield from verifying.report(folder)
+    plan = setup = None
+    try:
+        setup = read_setup(folder)
+        plan = read_plan(folder)
+    except StoreError:
+        pass  # told among the files
+    with Waiting("Ctrl-C ends the check", "checking") as waiting:
+        try:
+            with verifying.ledger_of(folder, setup or Setup(folder.root), folder.name) as ledger:
+                faults = list(verifying.ledger(ledger))
+                yield from faults
+                if plan is None or setup is None or any(each.verdict == "damaged" for each in faults):
+                    told = "not compared: what they must say cannot be read"
+                    for what in ("checkpoints", "data", "parquet", "mlflow"):
+                        yield Finding(what, "unknown", told, "put right what is above, and check again")
+                    return
+                whole = verifying.Whole(folder, plan, setup, ledger, records(ledger.events(), plan))
+                yield from verifying.checkpoints(whole, waiting.told)
+                yield from verifying.data(whole, waiting.told)
+                yield from verifying.parquet(whole)
+                yield from verifying.mlflow(whole, waiting.told)
+        except HaltsweepError as error:
+            yield Finding("ledger", "damaged", str(error), "restore the ledger from a backup")
+
+
+def _line(finding: Finding) -> str:
+    what = f"{finding.what:<11} {finding.verdict:<7} {finding.told}"
+    return what if finding.verdict == "sound" or not finding.remedy else f"{what}; {finding.remedy}"
+
+
+def _repair(folder: SweepFolder) -> None:
+    """Make plan.json again if it is damaged. Raises StoreError if that does not give the plan as launched."""
+    from orchestrator.atomic import write_atomically
+    from orchestrator.plan.planner import plan_file
+    from orchestrator.plan.serialise import to_json
+    from orchestrator.seals import damaged_files, digest_of, read_manifest, read_sound
+
+    if not damaged_files(folder.root).get(folder.plan.name):
+        return
+    read_sound(folder.spec, "restore it from a backup")
+    _, plan = plan_file(folder.spec)
+    text = to_json(plan)
+    if digest_of(text.encode()) != (read_manifest(folder.root) or {}).get(folder.plan.name):
+        raise StoreError(
+            f"{folder.plan} must be made again as it was, and here {folder.spec.name} gives another plan, as "
+            "other versions may; restore plan.json from a backup"
+        )
+    write_atomically(folder.plan, text)
+    say(f"{folder.plan} was made again; `{command('verify', folder)}` follows")

@@ -1,0 +1,233 @@
+"""What `haltsweep verify` looks at, one part of a sweep after the other. Writes nothing."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.cli.places import command
+from orchestrator.drivers.launch_folder import DEFAULT_WORKLOAD, Setup, read_setup
+from orchestrator.errors import StoreError
+from orchestrator.findings import Finding, Verdict
+from orchestrator.identity import SweepFolder
+from orchestrator.seals import damaged_files, read_manifest
+
+if TYPE_CHECKING:
+    from orchestrator.drivers.worker_checkpoints import Checkpoint
+    from orchestrator.ledger.store import Ledger
+    from orchestrator.plan.types import Plan
+    from orchestrator.trials import Record
+
+Told = Callable[[str], None]
+TRIES = 10
+TRY_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A sweep whose plan, setup and ledger can be read."""
+
+    folder: SweepFolder
+    plan: "Plan"
+    setup: Setup
+    ledger: "Ledger"
+    records: "Sequence[Record]"
+
+
+def files(folder: SweepFolder) -> Iterator[Finding]:
+    """The files of the launch."""
+    repair = f"`{command('verify', folder)} --repair` makes it again from spec.yaml"
+    remedies = {folder.plan.name: f"{repair}, else restore it from a backup"}
+    yield from _listed("files", folder.root, lambda name: remedies.get(name, "restore it from a backup"))
+    if fault := _setup_fault(folder):
+        yield Finding("files", "damaged", fault, "restore it from a backup")
+
+
+def _setup_fault(folder: SweepFolder) -> str:
+    """What is wrong with launch.json, with its digest in it; empty where the manifest is told of."""
+    try:
+        if read_manifest(folder.root) is None:
+            return ""
+    except StoreError:
+        return ""
+    try:
+        read_setup(folder)
+    except StoreError as error:
+        return str(error)
+    return ""
+
+
+def report(folder: SweepFolder) -> Iterator[Finding]:
+    """The files of the report."""
+    remedy = f"`{command('report', folder)}` makes it again"
+    if folder.report.is_dir():
+        yield from _listed("report", folder.report, lambda _: remedy)
+    else:
+        yield Finding("report", "absent", "there is none yet", remedy)
+
+
+def _listed(what: str, folder: Path, remedy: Callable[[str], str]) -> Iterator[Finding]:
+    try:
+        found = damaged_files(folder)
+    except StoreError as error:
+        yield Finding(what, "damaged", str(error), remedy(""))
+        return
+    for name, fault in found.items():
+        if fault:
+            yield Finding(what, "damaged", f"{folder / name}: {fault}", remedy(name))
+    if not any(found.values()):
+        yield Finding(what, "sound", f"{len(found)} files as they were written: {', '.join(sorted(found))}")
+
+
+def ledger(opened: "Ledger") -> Iterator[Finding]:
+    """Every row of the log."""
+    faults = opened.verify()
+    for fault in faults:
+        yield Finding("ledger", "damaged", str(fault), "restore the ledger from a backup")
+    if not faults:
+        yield Finding("ledger", "sound", f"{opened.last_seq()} events, each chained to the one before")
+
+
+def checkpoints(whole: Whole, told: Told) -> Iterator[Finding]:
+    """Every file of every checkpoint."""
+    from orchestrator.drivers.checkpoint_stores import store_at
+
+    store, trials, sound = store_at(whole.setup.checkpoints), whole.plan.trials, 0
+    for number, trial in enumerate(trials):
+        told(f"checkpoints of {len(trials) - number} trials to read")
+        for each in store.complete(whole.folder.checkpoint(trial.trial_id)):
+            fault = _fault(each)
+            if fault:
+                remedy = f"it is never used, but an older one or the start is; delete {each.folder}"
+                yield Finding("checkpoints", "damaged", fault, remedy)
+            sound += fault == ""
+    yield Finding("checkpoints", "sound", f"{sound} of {len(trials)} trials as they were written")
+
+
+def _fault(checkpoint: "Checkpoint") -> str | None:
+    """What is wrong with it; empty if nothing is, None if it is gone: a running sweep deletes old ones."""
+    from orchestrator.drivers.worker_checkpoints import Damaged
+
+    fault = ""
+    for _ in range(TRIES):
+        try:
+            checkpoint.measurement()
+        except Damaged as error:
+            fault = str(error)
+        else:
+            return ""
+        if not checkpoint.folder.is_dir():
+            return None
+        time.sleep(TRY_S)  # perhaps it is being deleted
+    return fault
+
+
+def data(whole: Whole, told: Told) -> Iterator[Finding]:
+    """Every data set that the sweep's arms or trials read."""
+    if whole.setup.workload != DEFAULT_WORKLOAD:
+        yield Finding("data", "absent", f"{whole.setup.workload} keeps its own")
+        return
+    from orchestrator.drivers.datasets import needed
+    from trainables.data.store import split_path
+    from trainables.tasks import task_name
+
+    confirmed = whole.plan.confirm.splits if whole.plan.confirm is not None else ()
+    raw = [
+        *(arm.settings["task"] for arm in whole.plan.arms),
+        *(each.settings["task"] for each in whole.records),
+    ]
+    for config, infos in needed(raw, confirmed):
+        for info in infos:
+            if info.streamed:
+                continue
+            told(f"data: {task_name(config)}/{info.name}")
+            try:
+                yield _split(split_path(config, info.name, whole.setup.data_dir))
+            except ValueError as error:
+                told_why = f"{task_name(config)}/{info.name}: its source cannot be read: {error}"
+                yield Finding("data", "unknown", told_why, "put the files back, or name their folder")
+
+
+def _split(path: Path) -> Finding:
+    from trainables.data.inventory import look_at
+
+    if not path.exists():
+        return Finding("data", "absent", f"{path} is not there; it is built when it is needed")
+    found = look_at(path)
+    assert found is not None, "data are looked at themselves"
+    verdicts: dict[str, Verdict] = {"whole": "sound", "stale": "sound", "being built": "absent"}
+    verdict = verdicts.get(found.verdict, "unknown" if found.verdict == "unknown" else "damaged")
+    told = f"{path}: {found.reason or found.content_hash}"
+    remedy = "it is never used: whoever needs it next builds it again" if verdict == "damaged" else ""
+    return Finding("data", verdict, told, remedy)
+
+
+def parquet(whole: Whole) -> Iterator[Finding]:
+    """Every Parquet file, compared with the ledger."""
+    from orchestrator.tracking.parquet_check import check_files
+
+    sync = f"`{command('sync', whole.folder)}` makes it again from the ledger"
+    found = check_files(whole.folder, whole.plan, whole.ledger)
+    for file, fault in found.items():
+        if fault:
+            yield Finding("parquet", "damaged", f"{file}: {fault}", sync)
+    if not found:
+        yield Finding("parquet", "absent", "there is none yet", sync)
+    elif not any(found.values()):
+        yield Finding("parquet", "sound", f"{len(found)} files say what the ledger says")
+
+
+def mlflow(whole: Whole, told: Told) -> Iterator[Finding]:
+    """Every run in MLflow, compared with the ledger."""
+    from orchestrator.cli.tracked import tracked
+    from orchestrator.report.summary import arm_metrics, summarise
+    from orchestrator.tracking.images import Images
+    from orchestrator.tracking.mlflow_check import compare
+    from orchestrator.tracking.mlflow_reading import read_runs
+
+    uri = whole.setup.tracking_uri
+    if uri is None:
+        yield Finding("mlflow", "absent", "the sweep was launched without MLflow")
+        return
+    sync = command("sync", whole.folder)
+    # What ends while MLflow is read cannot be in what was read of it.
+    before, held = whole.ledger.last_seq(), whole.ledger.held()
+    settled = not held and tracked(whole.folder, whole.setup, before).behind == 0
+    try:
+        kept = read_runs(uri, whole.plan.name, whole.ledger.uid, told)
+    except StoreError as error:
+        yield Finding(
+            "mlflow", "unknown", str(error), f"make it answer; `{sync}` writes it anew if it is lost"
+        )
+        return
+    if not kept:
+        yield Finding("mlflow", "behind", "the sweep is not in it", f"`{sync}` puts it there")
+        return
+    # Read after MLflow, which never knows more than the ledger.
+    images = Images(whole.plan, whole.ledger.uid)
+    for event in whole.ledger.events():
+        images.hear(event)
+    images.hold(held=held)
+    settled = settled and whole.ledger.last_seq() == before
+    means = arm_metrics(summarise(whole.plan, whole.records))
+    yield from compare(images, kept, means, settled=settled, sync=sync)
+
+
+@contextmanager
+def ledger_of(folder: SweepFolder, setup: Setup, name: str) -> "Iterator[Ledger]":
+    """The ledger, or a copy of it where nobody may write beside it. Raises StoreError."""
+    import os
+    from contextlib import ExitStack
+
+    from orchestrator.ledger.store import Ledger
+    from orchestrator.tracking.snapshot import snapshot
+
+    url = setup.ledger_url(folder)
+    with ExitStack() as stack:
+        if url == folder.ledger_url and not folder.ledger.exists():
+            raise StoreError(f"the ledger {folder.ledger} must be there, and is not")
+        if url == folder.ledger_url and not os.access(folder.root, os.W_OK):
+            url = f"sqlite:///{stack.enter_context(snapshot(folder.ledger))}"
+        yield stack.enter_context(Ledger.open(url, name))

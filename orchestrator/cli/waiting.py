@@ -1,0 +1,56 @@
+"""Says what is waited for while it takes its time: on a terminal at once, in a log now and then."""
+
+import threading
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from orchestrator.cli.building import PLAIN_EVERY_S, SHOWN_AFTER_S
+from orchestrator.cli.console import complain, err
+
+if TYPE_CHECKING:
+    from rich.status import Status
+
+LOOK_S = 0.5
+
+
+class Waiting:
+    """Inside, what is `told` is shown, with the seconds since, if it takes long; `hint` says how to leave."""
+
+    def __init__(self, hint: str, doing: str = "waiting for MLflow") -> None:
+        self._hint, self._doing = hint, doing
+        self._told = ("starting", time.monotonic())
+        self._shown_at = time.monotonic() + SHOWN_AFTER_S - PLAIN_EVERY_S
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look, name="waiting", daemon=True)
+        self._status: Status | None = None
+
+    def told(self, what: str) -> None:
+        """This is asked for now."""
+        self._told = (what, time.monotonic())
+
+    def __enter__(self) -> Self:
+        if err().is_terminal:
+            self._status = err().status(self._doing)
+            self._status.start()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._over.set()
+        self._thread.join()
+        if self._status is not None:
+            self._status.stop()
+
+    def _look(self) -> None:
+        while not self._over.wait(LOOK_S):
+            what, since = self._told
+            now = time.monotonic()
+            text = f"{self._doing}: {what} (since {now - since:.0f} s); {self._hint}"
+            if self._status is not None:
+                from rich.text import Text
+
+                self._status.update(Text(text))
+            elif now - self._shown_at >= PLAIN_EVERY_S and now - since >= SHOWN_AFTER_S:
+                self._shown_at = now
+                complain(text)

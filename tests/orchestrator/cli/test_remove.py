@@ -1,0 +1,185 @@
+"""`haltsweep remove`: what is shown and asked, what goes, what stays, what is refused."""
+
+import io
+import os
+import pty
+import sqlite3
+import subprocess
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.drivers.launch_folder import Setup, publish, read_setup
+from orchestrator.identity import SweepFolder
+from orchestrator.ledger.lease import Holder
+from orchestrator.ledger.store import Ledger
+from orchestrator.ledger.summary import summaries
+from orchestrator.tracking.sync import sync
+from tests.orchestrator.ledger.conftest import postgres_server  # noqa: F401 - a fixture
+from tests.support.commands import COMMAND, PATIENCE_S, tree
+from tests.support.histories import history
+from tests.support.plans import make_plan
+from tests.support.postgres import postgres_url
+
+PLAN = make_plan(2, trials_per_arm=1, seeds=())
+
+
+def make(tmp_path, name="synthetic", storage=None, tracking=None):
+    """A finished sweep."""
+    folder = SweepFolder(tmp_path / "runs" / name)
+    setup = Setup(tmp_path / "data", storage=storage, tracking_uri=tracking)
+    plan = replace(PLAN, name=name)
+    publish(plan, folder, "", {}, setup)
+    with Ledger.open(setup.ledger_url(folder), name, create=True) as ledger:
+        lease = ledger.claim(Holder.current())
+        ledger.append(list(history(plan)), lease)
+        ledger.release(lease)
+        if tracking:
+            sync(folder, ledger, tracking)
+    return folder
+
+
+def test_without_a_terminal_somebody_must_have_agreed(haltsweep, tmp_path, monkeypatch):
+    folder = make(tmp_path)
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    before = tree(tmp_path)
+    told = haltsweep("remove", "synthetic")
+    assert told.code == 2
+    assert "no terminal to ask on; give --yes if you are sure" in told.err
+    assert tree(tmp_path) == before
+    told = haltsweep("remove", "synthetic", "--yes")
+    assert (told.code, told.out, told.err) == (0, "synthetic: removed\n", "")
+    assert not list(folder.root.parent.iterdir())
+
+
+@pytest.mark.parametrize(("answer", "code"), [(b"n\n", 1), (b"\n", 1), (b"y\n", 0)])
+def test_on_a_terminal_it_shows_what_goes_and_asks(tmp_path, answer, code):
+    folder = make(tmp_path)
+    controller, terminal = pty.openpty()
+    command = [COMMAND, "remove", "synthetic", "--runs", str(folder.root.parent)]
+    with subprocess.Popen(command, stdin=terminal, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        os.close(terminal)
+        os.write(controller, answer)
+        out, _ = process.communicate(timeout=PATIENCE_S)
+    os.close(controller)
+    assert process.returncode == code
+    shown = out.decode()
+    assert f"folder {folder.root}: 7 files, " in shown
+    assert "nothing in MLflow; for that give --mlflow" in shown
+    assert folder.root.exists() is (code == 1)
+    assert ("nothing was deleted" in shown) is (code == 1)
+
+
+def test_a_sweep_that_somebody_runs_is_refused(haltsweep, tmp_path):
+    folder = make(tmp_path)
+    with Ledger.open(folder.ledger_url, "synthetic") as ledger:
+        lease = ledger.claim(Holder.current())
+        before = {name: digest for name, digest in tree(tmp_path).items() if "ledger" not in name}
+        told = haltsweep("remove", "synthetic", "--yes")
+        assert told.code == 2
+        assert "must have one holder at a time" in told.err
+        assert "`haltsweep stop synthetic`" in told.err
+        after = {name: digest for name, digest in tree(tmp_path).items() if "ledger" not in name}
+        assert after.keys() - before.keys() <= {"runs/synthetic/.tracking.lock"}
+        ledger.release(lease)
+    assert haltsweep("remove", "synthetic", "--yes").code == 0
+
+
+def test_others_of_the_same_database_stay(haltsweep, tmp_path, request):
+    with postgres_url(request) as postgres:
+        for url in (f"sqlite:///{tmp_path / 'team.db'}", postgres):
+            gone, kept = make(tmp_path, "gone", url), make(tmp_path, "kept", url)
+            assert haltsweep("remove", "gone", "--yes").code == 0
+            assert not gone.root.exists()
+            assert [each.name for each in summaries(url)] == ["kept"]
+            assert haltsweep("remove", "kept", "--yes").code == 0
+            assert not kept.root.exists()
+            assert summaries(url) == []
+
+
+def test_rows_without_a_folder_here(haltsweep, tmp_path):
+    url = f"sqlite:///{tmp_path / 'team.db'}"
+    make(tmp_path, "far", url).root.rename(tmp_path / "away")
+    told = haltsweep("remove", "far", "--yes", "--storage", url)
+    assert (told.code, told.err) == (0, "")
+    assert summaries(url) == []
+    told = haltsweep("remove", "far", "--yes", "--storage", url)
+    assert told.code == 1
+    assert "no sweep 'far' in the ledger at" in told.err
+
+
+def runs_of(database):
+    with sqlite3.connect(database) as connection:
+        query = "SELECT e.name FROM runs r JOIN experiments e USING (experiment_id)"
+        return sorted(name for (name,) in connection.execute(query))
+
+
+@pytest.mark.slow
+def test_mlflow_loses_the_runs_of_this_sweep_if_asked_to(haltsweep, tmp_path):
+    database = tmp_path / "runs" / "mlflow.db"
+    uri = f"sqlite:///{database}"
+    for name in ("one", "two", "three"):
+        make(tmp_path, name, tracking=uri)
+    assert haltsweep("remove", "one", "--yes").code == 0
+    assert {"one", "two", "three"} == set(runs_of(database))
+    assert (tmp_path / "runs" / "mlartifacts" / "two").exists()
+    assert haltsweep("remove", "two", "--yes", "--mlflow").code == 0
+    assert {"one", "three"} == set(runs_of(database))
+    assert not (tmp_path / "runs" / "mlartifacts" / "two").exists()
+    assert (tmp_path / "runs" / "mlartifacts" / "three").exists()
+    with sqlite3.connect(database) as connection:
+        assert connection.execute("SELECT * FROM experiments WHERE name = 'two'").fetchall() == []
+    make(tmp_path, "two", tracking=uri)
+    assert "two" in runs_of(database)
+
+
+@pytest.mark.slow
+def test_an_mlflow_that_is_away_keeps_everything(haltsweep, tmp_path):
+    folder = make(tmp_path)
+    told = haltsweep("remove", "synthetic", "--yes", "--mlflow", "--tracking", "http://127.0.0.1:9")
+    assert told.code == 1
+    assert "MLflow at http://127.0.0.1:9 failed" in told.err
+    assert read_setup(folder)
+    assert haltsweep("status", "synthetic").code == 0
+
+
+def test_a_damaged_sweep_can_be_removed(haltsweep, tmp_path):
+    for name, damage in (("a", "plan.json"), ("b", "launch.json"), ("c", "ledger.db")):
+        folder = make(tmp_path, name)
+        (folder.root / damage).write_bytes(b"no database at all" * 1000)
+        assert haltsweep("remove", name, "--yes").code == 0
+        assert not folder.root.exists()
+
+
+def test_links_are_not_followed(haltsweep, tmp_path):
+    folder = make(tmp_path)
+    precious = tmp_path / "precious"
+    (precious / "below").mkdir(parents=True)
+    (precious / "file").write_text("kept")
+    (folder.root / "link").symlink_to(precious)
+    (folder.root / "checkpoints").symlink_to(precious)
+    os.mkfifo(folder.root / "pipe")
+    assert haltsweep("remove", "synthetic", "--yes").code == 0
+    assert (precious / "file").read_text() == "kept"
+    assert (precious / "below").is_dir()
+
+
+def test_a_folder_that_is_a_link_is_refused(haltsweep, tmp_path):
+    folder = make(tmp_path)
+    real = folder.root.rename(tmp_path / "synthetic")
+    folder.root.symlink_to(real)
+    told = haltsweep("remove", "synthetic", "--yes")
+    assert told.code == 2
+    assert f"must be no link, and {folder.root} leads to {real}; remove it there" in told.err
+    assert (real / "plan.json").exists()
+
+
+@pytest.mark.parametrize("name", ["sintetic", "holidays", "..", ".", "", "nowhere/at/all"])
+def test_what_is_no_sweep_is_refused(haltsweep, tmp_path, name):
+    make(tmp_path)
+    (tmp_path / "runs" / "holidays").mkdir()
+    before = tree(tmp_path)
+    told = haltsweep("remove", name, "--yes")
+    assert told.code == 2
+    assert f"no sweep named {name!r} in runs. " in told.err
+    assert tree(tmp_path) == before
