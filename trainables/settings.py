@@ -1,6 +1,17 @@
 """Base class of everything a spec can set under `task`, `model` and `train`."""
 
+from typing import Annotated, Final
+
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+DEPTH: Final = "bounds the number of layers that are run"
+"""Marks the fields by which `shallower` makes a model cheap to try."""
+MOST_UNSHARED: Final = 1_000
+"""Layers with weights of their own: so many take a second to build."""
+UnsharedDepth = Annotated[int, Field(ge=1, le=MOST_UNSHARED), DEPTH]
+"""Number of layers that have weights of their own."""
+SharedDepth = Annotated[int, Field(ge=1, le=10_000), DEPTH]
+"""Number of times that the same weights are run."""
 
 
 class Settings(BaseModel):
@@ -9,6 +20,16 @@ class Settings(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True, validate_default=True
     )
+
+
+def shallower(config: Settings, most: int) -> Settings:
+    """`config` with every number of layers or loops at most `most`; itself if none is larger."""
+    deep = {
+        name: most
+        for name, field in type(config).model_fields.items()
+        if DEPTH in field.metadata and isinstance(value := getattr(config, name), int) and value > most
+    }
+    return config.model_copy(update=deep) if deep else config
 
 
 class ModelSettings(Settings):

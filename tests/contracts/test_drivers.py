@@ -17,7 +17,7 @@ from orchestrator.drivers.inline import run_inline
 from orchestrator.drivers.jobs import Orders
 from orchestrator.drivers.ray_settings import ray_environment
 from orchestrator.drivers.session import Session
-from orchestrator.drivers.silence import silence_limit, told
+from orchestrator.drivers.silence import silence_of, told
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.lease import Holder
@@ -61,7 +61,7 @@ def inline(
         PATH,
         data_dir=data_dir,
         checkpoint_seconds=seconds,
-        silence_s=silence_limit(plan.resources),
+        silence=silence_of(plan.resources),
         on_change=on_change,
         stop=stop,
     )
@@ -76,7 +76,7 @@ def ray(
     asked = plan.resources
     orders = Orders(PATH, asked.checkpoint_seconds, asked.cpus, asked.gpus, data_dir)
     with tempfile.TemporaryDirectory() as scratch:
-        session = Session(recorder, lambda: 1, stop, on_change, silence_s=silence_limit(asked))
+        session = Session(recorder, lambda: 1, stop, on_change, silence=silence_of(asked))
         run_session(session, orders, Path(scratch))
 
 

@@ -131,6 +131,16 @@ def test_splits_have_roles_and_names_of_their_own(case: Case) -> None:
         assert [info.role for info in infos].count("valid") == 1
 
 
+@each_case
+def test_settings_of_training_alone_change_no_split_that_is_measured(case: Case) -> None:
+    for field in tasks.training_only(case.config):
+        changed = {**case.raw, field: (getattr(case.config, field) or 0) + 7}
+        assert tasks.task_config(changed) != case.config
+        for info in tasks.splits(case.config):
+            if info.role != "train":
+                assert build(changed, info.name).content_hash == build(case.raw, info.name).content_hash
+
+
 def content(case: Case) -> list[str]:
     """Hashes of all stored splits, each built anew, the last one first."""
     infos = [info for info in tasks.splits(case.config) if not info.streamed]

@@ -1,12 +1,29 @@
-"""Which files a data set is read from, by content: read once a process, however often it is asked."""
+"""Files by content: read once a process, however often it is asked."""
 
 import hashlib
+import os
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 
-KEPT = 16
+KEPT = 256
 """Digests remembered."""
 _remembered: dict[tuple[str, str], str] = {}
+_remembering = threading.Lock()
+
+
+def file_digest(path: Path) -> str:
+    """Hash of the bytes of a file, about a gigabyte a second.
+
+    Asked again in the same process, it looks whether it is still the same file, by size, times of change
+    and inode. Raises `OSError`.
+    """
+    with path.open("rb") as file:
+        state = os.fstat(file.fileno())
+        seen = f"{state.st_dev} {state.st_ino} {state.st_size} {state.st_mtime_ns} {state.st_ctime_ns}"
+        key = str(path.resolve()), seen
+        known = _remembered.get(key)
+        return known or _remember(key, hashlib.file_digest(file, _short_blake2b).hexdigest())
 
 
 def content_digest(folder: Path, names: Iterable[str]) -> str:
@@ -17,11 +34,7 @@ def content_digest(folder: Path, names: Iterable[str]) -> str:
     """
     listed = list(names)
     key = str(folder.resolve()), _state(folder, listed)
-    if key not in _remembered:
-        while len(_remembered) >= KEPT:
-            del _remembered[next(iter(_remembered))]
-        _remembered[key] = _read(folder, listed)
-    return _remembered[key]
+    return _remembered.get(key) or _remember(key, _read(folder, listed))
 
 
 def unreadable(file: Path, error: OSError) -> ValueError:
@@ -30,6 +43,18 @@ def unreadable(file: Path, error: OSError) -> ValueError:
         f"{file} must be a file that can be read, got {error.strerror or error}; put it there, or correct "
         "folder"
     )
+
+
+def _remember(key: tuple[str, str], digest: str) -> str:
+    with _remembering:
+        while len(_remembered) >= KEPT:
+            del _remembered[next(iter(_remembered))]
+        _remembered[key] = digest
+    return digest
+
+
+def _short_blake2b() -> "hashlib.blake2b":
+    return hashlib.blake2b(digest_size=16)
 
 
 def _state(folder: Path, names: list[str]) -> str:

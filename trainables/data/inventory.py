@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from trainables.catalog import UnknownName
 from trainables.data.progress import tell
 from trainables.data.split import content_hash
-from trainables.data.store import address, address_digest, open_sealed, read_seal
+from trainables.data.store import address, open_sealed, read_seal
 from trainables.tasks import splits, task_config
 
 Verdict = Literal["whole", "damaged", "unsealed", "stale", "unknown", "being built"]
@@ -66,7 +66,7 @@ def inspect(data_dir: Path) -> Iterator[Found]:
                 continue
             tell("bytes", done, total)
             done += _size(path)
-            if (judged := _look_at(path)) is not None:
+            if (judged := look_at(path)) is not None:
                 yield judged
 
 
@@ -76,8 +76,8 @@ def _is_ours(path: Path, data_dir: Path) -> bool:
     return len(parts) == 3 and FOLDER.fullmatch(parts[1]) is not None
 
 
-def _look_at(path: Path) -> Found | None:
-    """None for what is looked at together with the data it belongs to."""
+def look_at(path: Path) -> Found | None:
+    """What a file is worth; None for what is looked at together with the data it belongs to."""
     if path.suffix == LOCK or (path.suffix == SEAL and path.with_suffix(DATA).exists()):
         return None
     # What is not finished is called `.<split>.<random letters>.tmp`.
@@ -108,8 +108,6 @@ def _split(path: Path) -> Found:
         made_from = read_seal(path)["made_from"]
         if table is not None and (read := content_hash(table)) != read_seal(path)["content_hash"]:
             fault = f"content_hash must be {read_seal(path)['content_hash']}, got {read}"
-        if not fault and address_digest(made_from) != path.parent.name:
-            fault = "its seal is that of other settings than its folder's"
     except OSError as error:
         # What cannot be read now may be whole: it is not deleted.
         return Found(path, "unknown", f"cannot be read: {error.strerror or error}", size=size)

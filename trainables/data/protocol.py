@@ -57,6 +57,9 @@ class TaskModule(Protocol):
         tells how far it is (`trainables.data.progress`).
         """
 
+    # A task may name in `TRAINING_ONLY` (frozenset[str]) the settings that change nothing but what is trained
+    # on: these alone can be searched, for a search must measure all of its trials on the same examples.
+
     # A task of written answers may have `score(config, hypotheses, references) -> Mapping[str, float]`, of
     # sequences of answer tokens without their ends: what its field measures, e.g. BLEU. Names and number of
     # its values never change, and all are finite.

@@ -5,8 +5,9 @@
                                                                  <split>.lock    held while building
 
 A file without its seal, or one that differs from it, is never used: the seal is written last, after the
-data has reached the disk, and names the size, the content hash and the floor: the accuracy of always giving
-the commonest label, or answer. What is not whole is built again.
+data has reached the disk, and names the size, the digest of all bytes, the content hash and the floor: the
+accuracy of always giving the commonest label, or answer. It has a digest of its own. A process reads the
+bytes once, before anything else of them; what is not whole is built again.
 """
 
 import fcntl
@@ -18,12 +19,13 @@ import socket
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
 import pyarrow as pa
 
+from trainables.data.files import file_digest
 from trainables.data.progress import tell_waiting
 from trainables.data.split import Split, content_hash
 from trainables.settings import Settings
@@ -33,6 +35,7 @@ LOG = logging.getLogger(__name__)
 FORMAT = 1
 """Layout of the files; part of the address."""
 HASH_KEY = b"haltsweep.content_hash"
+SEAL_DIGEST = "seal_digest"
 WAIT_TOLD_S = 2.0
 """How long to wait for another builder before saying so."""
 LOOK_S = 0.05
@@ -115,8 +118,10 @@ def address(config: Settings) -> dict[str, Any]:
 
 
 def read_seal(path: Path) -> dict[str, Any]:
-    """What the seal of the split at `path` says. Raises `FileNotFoundError`, `ValueError` if torn."""
-    seal: dict[str, Any] = json.loads(path.with_suffix(".json").read_bytes())
+    """What the seal of the split at `path` says. Raises `FileNotFoundError`, `ValueError` if damaged."""
+    seal = json.loads(path.with_suffix(".json").read_bytes())
+    if not isinstance(seal, dict) or seal.pop(SEAL_DIGEST, None) != _seal_digest(seal):
+        raise ValueError("its seal must be as it was written, and is not")
     return seal
 
 
@@ -124,16 +129,36 @@ def open_sealed(path: Path) -> tuple[pa.Table | None, str]:
     """The table, memory-mapped, or None where there is no whole copy; and what is wrong with a bad one."""
     try:
         seal = read_seal(path)
+        if address_digest(seal["made_from"]) != path.parent.name:
+            return None, "its seal is that of other settings than its folder's"
+        if fault := _unlike(seal, {"bytes": path.stat().st_size}):
+            return None, fault
+        # Before Arrow reads any of it: of damaged bytes it may do anything.
+        if fault := _unlike(seal, {"digest": file_digest(path)}):
+            return None, fault
         table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
-        found = {"bytes": path.stat().st_size, "examples": len(table), "content_hash": _hash_of(table)}
-        fault = next(
-            (f"{key} must be {seal[key]}, got {found[key]}" for key in found if seal[key] != found[key]), ""
-        )
+        fault = _unlike(seal, {"examples": len(table), "content_hash": _hash_of(table)})
     except FileNotFoundError:
         return None, ""
     except (ValueError, KeyError, TypeError) as error:
         return None, f"{type(error).__name__}: {error}"
     return (None, fault) if fault else (table, "")
+
+
+def _unlike(seal: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    """The first of `found` that is not as the seal says; empty if all are."""
+    return next(
+        (f"{key} must be {seal[key]}, got {value}" for key, value in found.items() if seal[key] != value), ""
+    )
+
+
+def sealed(seal: Mapping[str, Any]) -> bytes:
+    """A seal as it is stored: with a digest of its own, so that damage to it shows as well."""
+    return json.dumps({**seal, SEAL_DIGEST: _seal_digest(seal)}, indent=2).encode()
+
+
+def _seal_digest(seal: Mapping[str, Any]) -> str:
+    return hashlib.blake2b(json.dumps(seal, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 def _hash_of(table: pa.Table) -> str:
@@ -144,7 +169,10 @@ def _hash_of(table: pa.Table) -> str:
 def _write(table: pa.Table, path: Path, made_from: Mapping[str, Any]) -> None:
     """Data first, then the seal, each written elsewhere and renamed. The caller holds the lock."""
     for orphan in path.parent.glob(f".{path.stem}.*.tmp"):
-        orphan.unlink()  # its writer is dead, or it would hold the lock
+        # Its writer is dead, or it would hold the lock; what bears such a name by chance is left alone.
+        if orphan.is_file() and not orphan.is_symlink():
+            with suppress(OSError):
+                orphan.unlink()
     path.with_suffix(".json").unlink(missing_ok=True)
     table = table.combine_chunks()
     digest = content_hash(table)
@@ -154,13 +182,14 @@ def _write(table: pa.Table, path: Path, made_from: Mapping[str, Any]) -> None:
     seal = {
         "content_hash": digest,
         "bytes": path.stat().st_size,
+        "digest": file_digest(path),
         "examples": len(table),
         "majority_rate": Split(table, pad_id=0, content_hash=digest).majority_rate,
         "made_from": made_from,
     }
     try:
         with _replacing(path.with_suffix(".json")) as file:
-            file.write(json.dumps(seal, indent=2).encode())
+            file.write(sealed(seal))
     except BaseException:
         path.unlink(missing_ok=True)
         raise

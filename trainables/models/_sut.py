@@ -28,7 +28,7 @@ from trainables.layers.tokens import KeysValues, Tokens
 from trainables.layers.work import FLOAT_BYTES, linear_flops
 from trainables.models._recursion import EarlyExit, Recursion
 from trainables.models._thought import Thought
-from trainables.settings import AnswerSettings, Settings
+from trainables.settings import AnswerSettings, Settings, SharedDepth
 
 
 class HaltSettings(Settings):
@@ -47,7 +47,7 @@ class SparseSettings(PooledSettings, AnswerSettings):
     """Share of attention weights dropped."""
     gating_dropout: float = Field(default=0.2, ge=0, lt=1)
     """Share of elements dropped inside routers."""
-    max_layers: int = Field(default=6, ge=1)
+    max_layers: SharedDepth = 6
     """L: upper bound on layers; the number of layers where nothing halts."""
     attention: AttentionSettings = AttentionSettings()
     """Experts of all attention."""

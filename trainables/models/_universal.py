@@ -16,7 +16,7 @@ from trainables.layers.tokens import Tokens
 from trainables.layers.work import linear_flops
 from trainables.models._recursion import EarlyExit, Recursion
 from trainables.models._thought import Thought
-from trainables.settings import CausalSettings, Settings
+from trainables.settings import CausalSettings, Settings, SharedDepth
 
 
 class HaltSettings(Settings):
@@ -37,7 +37,7 @@ class HaltSettings(Settings):
 class UniversalSettings(BlockSettings, CausalSettings):
     """One block shared by all layers, with or without a gate, and how its repetition ends."""
 
-    max_layers: int = Field(default=10, ge=1)
+    max_layers: SharedDepth = 10
     """Upper bound on layers; the number of layers where nothing halts."""
     gate: bool = True
     """Mix each layer's result with its input by a learned gate."""

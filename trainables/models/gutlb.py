@@ -18,7 +18,6 @@ from dataclasses import replace
 from typing import Literal
 
 from jaxtyping import Bool, Float
-from pydantic import Field
 from torch import Tensor
 
 from trainables.layers.block import Block
@@ -42,6 +41,7 @@ from trainables.models._universal import (
     recurrent_depth_range,
     think,
 )
+from trainables.settings import SharedDepth
 from trainables.types import Encoded
 
 
@@ -50,7 +50,7 @@ class Config(ChunkedSettings, UniversalSettings):
 
     name: Literal["gutlb"] = "gutlb"
     """The model's name."""
-    max_layers: int = Field(default=5, ge=1)
+    max_layers: SharedDepth = 5
     """Upper bound on layers in each chunk; the number of layers where nothing halts."""
 
 

@@ -30,11 +30,11 @@ One loop, that is `layers` layers, counts as one layer of depth.
 """
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from trainables.layers.block import Block, BlockSettings
@@ -45,6 +45,7 @@ from trainables.layers.tokens import Tokens
 from trainables.layers.work import FLOAT_BYTES, block_flops, block_saved_bytes
 from trainables.models._recursion import EarlyExit
 from trainables.models._thought import Thought
+from trainables.settings import DEPTH, MOST_UNSHARED, SharedDepth, UnsharedDepth
 from trainables.types import Encoded, Guide, TaskShape
 
 FEEDFORWARD_RATIO = 4
@@ -58,9 +59,9 @@ class Config(BlockSettings):
     """The model's name."""
     width: int = Field(default=256, ge=1)
     """Size of a token's state."""
-    layers: int = Field(default=1, ge=1)
+    layers: UnsharedDepth = 1
     """Layers of the block that is repeated (block depth)."""
-    loops: Literal["task"] | PositiveInt = "task"
+    loops: Annotated[Literal["task"] | SharedDepth, DEPTH] = "task"
     """How often the block is repeated: T(n) as the task tells for each sample, or so often for all."""
     recurrence: Literal["shared", "unshared"] = "shared"
     """One block, or one with weights of its own for each of a fixed number of loops."""
@@ -71,7 +72,7 @@ class Config(BlockSettings):
     stop: Literal["oracle", "batch", "instance"] = "oracle"
     """When an evaluation stops: after as many loops as in training, or after the one of `max_loops` whose
     answers are the most confident, on average over inputs of a length in a batch, or for each alone."""
-    max_loops: int = Field(default=64, ge=1)
+    max_loops: SharedDepth = 64
     """Greatest T(n), and loops among which confidence chooses; where weights are not shared, there are no
     more than in training."""
     early_exit: EarlyExit = "compact"
@@ -90,6 +91,15 @@ class Config(BlockSettings):
             raise ValueError(
                 "recurrence: unshared needs a number of loops to make blocks for, got loops='task';"
                 " set loops to a number or recurrence: shared"
+            )
+        if (
+            self.recurrence == "unshared"
+            and self.loops != "task"
+            and self.loops * self.layers > MOST_UNSHARED
+        ):
+            raise ValueError(
+                f"recurrence: unshared must make at most {MOST_UNSHARED:,} layers, got loops={self.loops}"
+                f" and layers={self.layers}; take fewer"
             )
         return self
 

@@ -37,7 +37,7 @@ from trainables.layers.packing import Packing
 from trainables.layers.tokens import packed_places
 from trainables.layers.work import FLOAT_BYTES, linear_flops
 from trainables.models._thought import Thought
-from trainables.settings import HeadSettings
+from trainables.settings import HeadSettings, SharedDepth
 from trainables.types import Encoded
 
 GATE_BIAS = -3.0
@@ -50,9 +50,9 @@ class Config(HeadSettings):
 
     name: Literal["ndr"] = "ndr"
     """The model's name."""
-    layers: int = Field(default=20, ge=1)
+    layers: SharedDepth = 20
     """Steps in training."""
-    test_layers: int = Field(default=24, ge=1)
+    test_layers: SharedDepth = 24
     """Steps in every evaluation."""
     heads: int = Field(default=16, ge=1)
     """Attention heads."""

@@ -18,7 +18,6 @@ from dataclasses import replace
 from typing import Literal
 
 from jaxtyping import Bool, Float
-from pydantic import Field
 from torch import Tensor, nn
 
 from trainables.layers.block import Block
@@ -33,6 +32,7 @@ from trainables.layers.work import (
 )
 from trainables.models._chunked import Chunked, ChunkedSettings, chunks_flops, chunks_saved_bytes
 from trainables.models._thought import Thought
+from trainables.settings import UnsharedDepth
 from trainables.types import Encoded
 
 
@@ -41,7 +41,7 @@ class Config(ChunkedSettings):
 
     name: Literal["tlb"] = "tlb"
     """The model's name."""
-    layers: int = Field(default=2, ge=1)
+    layers: UnsharedDepth = 2
     """Blocks with weights of their own, run on every chunk."""
 
 

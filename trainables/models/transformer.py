@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Literal
 
 from jaxtyping import Bool, Float
-from pydantic import Field
 from torch import Tensor, nn
 
 from trainables.layers.block import Block, BlockSettings
@@ -24,7 +23,7 @@ from trainables.layers.work import block_flops, block_saved_bytes, offer_flops
 from trainables.models._answers import packed, recalling_flops, recalling_saved_bytes, written
 from trainables.models._past import Past, WritingDecoder
 from trainables.models._thought import Thought
-from trainables.settings import AnswerSettings
+from trainables.settings import AnswerSettings, UnsharedDepth
 from trainables.types import Encoded
 
 
@@ -33,7 +32,7 @@ class Config(BlockSettings, PooledSettings, AnswerSettings):
 
     name: Literal["transformer"] = "transformer"
     """The model's name."""
-    layers: int = Field(default=4, ge=1)
+    layers: UnsharedDepth = 4
     """Number of blocks, in the decoder too."""
     pooling: Pooling = "mean"
     """What represents a sequence, as in the other models; here the mean over all, if not set."""

@@ -45,6 +45,15 @@ def splits(config: Settings) -> tuple[SplitInfo, ...]:
     return task_module(task_name(config)).splits(config)
 
 
+def training_only(config: Settings) -> frozenset[str]:
+    """Fields of the task that change what is trained on, never what is measured.
+
+    A task that has any names them in `TRAINING_ONLY`.
+    """
+    fields: frozenset[str] = getattr(task_module(task_name(config)), "TRAINING_ONLY", frozenset())
+    return fields
+
+
 def label_names(config: Settings) -> tuple[str, ...]:
     """What each class, or each token of an answer, is called; its number where the task does not say.
 

@@ -29,6 +29,7 @@ from trainables.tasks._problems import ALPHABET, PROBLEMS, Dice, Name, Problem, 
 from trainables.types import NOT_ASKED, Batch, TaskShape
 
 VERSION = 1
+TRAINING_ONLY = frozenset({"interval"})
 END_OF_ANSWER, END_OF_QUERY, PAUSE, PADDING = "#", ">", "<pause>", "<pad>"
 WORDS = (END_OF_ANSWER, *ALPHABET, END_OF_QUERY, "+", "x", PAUSE, PADDING)
 """Token ids are positions in this list, the same for all problems; those of answers come first."""

@@ -31,6 +31,7 @@ from trainables.streams import numpy_stream
 from trainables.types import NOT_ASKED, TaskShape
 
 VERSION = 1
+TRAINING_ONLY = frozenset({"train_examples"})
 WORDS = ("w", "i", "r", "0", "1", "<start>", "<pad>")
 """Token ids are positions in this list."""
 WRITE, IGNORE, READ, ZERO, START, PAD = (

@@ -34,6 +34,7 @@ from trainables.tasks._listops_trees import Trees
 from trainables.types import TaskShape
 
 VERSION = 1
+TRAINING_ONLY = frozenset({"train_examples"})
 LENGTH_MAX = COUNTED_MAX - 1
 LAWS = {"train": DepthLaw(2, 6), "valid": DepthLaw(7, 7), "iid": DepthLaw(2, 6), "deeper": DepthLaw(8, 9)}
 

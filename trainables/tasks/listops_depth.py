@@ -34,6 +34,7 @@ from trainables.tasks._listops_trees import Law
 from trainables.types import TaskShape
 
 VERSION = 1
+TRAINING_ONLY = frozenset({"train_examples"})
 LENGTH_RANGES = ((200, 300), (500, 600), (900, 1000))
 SHORT, MIDDLE, FIFTY = (20, 100), (20, 500), (50, 50)
 P = 0.3

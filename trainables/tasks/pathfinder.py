@@ -44,6 +44,7 @@ from trainables.tasks._images import (
 from trainables.types import TaskShape
 
 VERSION = 1
+TRAINING_ONLY = frozenset({"train_examples"})
 SIZES = {"train": 160_000, "valid": 20_000, "test": 20_000}
 """As published: 80, 10 and 10% of 200,000."""
 

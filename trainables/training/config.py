@@ -90,7 +90,7 @@ class TrainConfig(Settings):
     eval_tokens: PositiveInt = 65536
     """At most so many tokens, padding included, a batch when measuring: bounds the memory of long splits."""
 
-    beam_size: PositiveInt = 1
+    beam_size: int = Field(default=1, ge=1, le=1024)
     """Hypotheses of a written answer that are followed side by side; 1 is greedy decoding. Like the other
     three fields of decoding it changes no weights, so a trained checkpoint can be read again with others."""
     length_penalty: NonNegative = 0.0
@@ -104,7 +104,7 @@ class TrainConfig(Settings):
 
     precision: Precision = "fp32"
     """Autocast type. `fp16` scales the loss and needs a CUDA device."""
-    threads: PositiveInt = 1
+    threads: int = Field(default=1, ge=1, le=1024)
     """CPU threads of PyTorch. Sums depend on it in the last bit; one makes every machine agree."""
 
     @model_validator(mode="after")

@@ -25,6 +25,16 @@ VALID_SEED = 0
 """Seed of the choice of `valid_examples`: fixed, so that all trials are compared on the same samples."""
 
 
+def misfit(task: Settings, config: TrainConfig) -> str | None:
+    """Why batches of `task` cannot be ordered as `config` asks; None where they can."""
+    if config.order == "bucketed" and any(info.streamed for info in splits(task)):
+        return (
+            "order 'bucketed' needs a stored training split, got a task that draws every batch anew: "
+            "choose order 'random'"
+        )
+    return None
+
+
 class Sources:
     """Model and batches of one job. Splits are opened when first asked for, never before."""
 
@@ -36,11 +46,8 @@ class Sources:
         infos = {info.role: info for info in splits(self._task) if info.role != "test"}
         self._names: dict[str, str] = {role: info.name for role, info in infos.items()}
         self._streamed = infos["train"].streamed
-        if self._streamed and config.order == "bucketed":
-            raise ValueError(
-                "order 'bucketed' needs a stored training split, got a task that draws every batch anew: "
-                "choose order 'random'"
-            )
+        if (why := misfit(self._task, config)) is not None:
+            raise ValueError(why)
 
     def model(self) -> nn.Module:
         """The model with its seeded initial weights, in training mode."""

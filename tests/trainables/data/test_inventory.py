@@ -1,6 +1,5 @@
 """Everything in a data folder is found and judged, and only what is worthless is deleted."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -60,7 +59,7 @@ def test_one_wrong_bit_is_found(valid: Path, tmp_path: Path) -> None:
     valid.write_bytes(content)
     (found,) = inspect(tmp_path)
     assert found.verdict == "damaged"
-    assert found.reason.startswith("content_hash must be ")
+    assert found.reason.startswith("digest must be ")
 
 
 def test_a_seal_from_elsewhere_is_damage(valid: Path, tmp_path: Path) -> None:
@@ -194,10 +193,10 @@ def test_what_nobody_will_read_again_is_stale(
 
 
 def test_settings_that_are_no_longer_allowed_are_stale(valid: Path, tmp_path: Path) -> None:
-    seal = json.loads(valid.with_suffix(".json").read_text())
+    seal = store.read_seal(valid)
     seal["made_from"]["task"]["trees"] = -1
     home = valid.parent.with_name(store.address_digest(seal["made_from"]))
-    valid.with_suffix(".json").write_text(json.dumps(seal))
+    valid.with_suffix(".json").write_bytes(store.sealed(seal))
     valid.parent.rename(home)
     (found,) = inspect(tmp_path)
     assert (found.verdict, found.reason) == ("stale", "its settings are no longer allowed")

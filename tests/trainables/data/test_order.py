@@ -102,7 +102,8 @@ def test_batches_of_tokens_hold_as_many_examples_as_fit(
     batches = [order.batch_indices(step) for step in steps]
     assert sorted(np.concatenate(batches).tolist()) == list(range(len(lengths)))
     assert all(len(batch) == 1 or tokens_of(batch, lengths) <= tokens_max for batch in batches)
-    batches.sort(key=lambda batch: (int(lengths[batch].max()), int(lengths[batch].min())))
+    # Of batches of the same lengths the one that is not full comes last.
+    batches.sort(key=lambda one: (int(lengths[one].max()), int(lengths[one].min()), -len(one)))
     for batch, longer in pairwise(batches):
         assert lengths[batch].max() <= lengths[longer].min()
         assert (len(batch) + 1) * lengths[longer].min() > tokens_max, "one more would have fitted"

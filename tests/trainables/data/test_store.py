@@ -1,6 +1,7 @@
 """Splits on disk: built once, whole or not there, and one clear error where the disk refuses."""
 
 import errno
+import hashlib
 import json
 import logging
 import os
@@ -13,7 +14,10 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests.oracles.listops_solver import SMALL
 from trainables import tasks
@@ -124,14 +128,47 @@ def test_a_missing_part_is_built_again(suffix: str, tmp_path: Path, builds: list
     assert builds == ["valid", "valid"]
 
 
-def test_verify_finds_what_the_cheap_check_cannot(tmp_path: Path) -> None:
-    open_split(CONFIG, "valid", tmp_path)
+def test_bytes_are_read_once_a_process_and_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = split_path(CONFIG, "valid", tmp_path)
+    open_split(CONFIG, "valid", tmp_path)
+    read: list[object] = []
+    real = hashlib.file_digest
+    monkeypatch.setattr(hashlib, "file_digest", lambda *given: (read.append(given), real(*given))[1])
+    open_split(CONFIG, "valid", tmp_path)
+    assert read == []
+    state = path.stat()
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns + 1))
+    open_split(CONFIG, "valid", tmp_path)
+    open_split(CONFIG, "valid", tmp_path)
+    assert len(read) == 1
+
+
+def flipped(path: Path, at: int) -> None:
+    """One bit of a file is another, and its time of modification the same."""
+    state = path.stat()
     content = bytearray(path.read_bytes())
-    row = bytes(open_split(CONFIG, "valid", tmp_path)._values[:40])
-    content[content.index(row)] ^= 1
+    content[at // 8] ^= 1 << at % 8
     path.write_bytes(content)
-    assert not open_split(CONFIG, "valid", tmp_path).verify()
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), suffix=st.sampled_from([".arrow", ".json"]))
+def test_no_flipped_bit_is_trained_on(data: st.DataObject, suffix: str, tmp_path: Path) -> None:
+    """Whatever bit: the split is what was built, be it built again."""
+    whole = open_split(CONFIG, "valid", tmp_path)
+    sound = whole.content_hash, whole.batch(np.arange(len(whole))).tokens
+    file = split_path(CONFIG, "valid", tmp_path).with_suffix(suffix)
+    before = file.read_bytes()
+    flipped(file, data.draw(st.integers(0, 8 * len(before) - 1)))
+    if suffix == ".arrow":
+        table, fault = store.open_sealed(file)
+        assert table is None
+        assert fault.startswith("digest must be ")
+    again = open_split(CONFIG, "valid", tmp_path)
+    assert again.content_hash == sound[0]
+    assert again.verify()
+    assert again.batch(np.arange(len(again))).tokens.equal(sound[1])
 
 
 def test_a_full_disk_is_one_clear_error_and_leaves_nothing(

@@ -185,7 +185,7 @@ def test_parameters_of_the_published_systems_by_hand() -> None:
     ("changes", "text"),
     [
         ({"recurrence": "unshared"}, "needs a number of loops to make blocks for, got loops='task'"),
-        ({"loops": 0}, "greater than 0"),
+        ({"loops": 0}, "greater than or equal to 1"),
         ({"loops": "twenty"}, "'task'"),
         ({"loops": True}, "valid integer"),
         ({"stop": "confidence"}, "'oracle', 'batch' or 'instance'"),
