@@ -8,12 +8,14 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from pathlib import Path
 
 import pytest
 
 from tests.architecture.source import PACKAGES, ROOT, packaged
 from tests.support.commands import PATIENCE_S
 
+CLUSTERS = Path("orchestrator/clusters")
 BUILD = "import setuptools.build_meta as backend, sys; backend.build_wheel(sys.argv[1])"
 
 
@@ -48,14 +50,20 @@ def test_every_module_is_in_and_nothing_else(wheel):
 
 
 def test_packages_need_no_other_files():
-    """A file that is no module would be missing from an installed haltsweep."""
+    """A file that is no module would be missing from an installed haltsweep, unless it is declared."""
     others = [
         path.relative_to(ROOT)
         for package in PACKAGES
         for path in (ROOT / package).rglob("*")
         if path.is_file() and path.suffix != ".py" and "__pycache__" not in path.parts
     ]
-    assert [path for path in others if path.name != "py.typed"] == []
+    assert {path.parent for path in others if path.name != "py.typed"} == {CLUSTERS}
+
+
+def test_the_files_to_run_on_clusters_are_in(wheel):
+    files = {str(CLUSTERS / path.name) for path in (ROOT / CLUSTERS).iterdir()}
+    assert len(files) == 3
+    assert files <= set(wheel.namelist())
 
 
 def test_command_and_plugin_are_declared_and_there(wheel):

@@ -17,7 +17,7 @@ from tests.support.commands import PATIENCE_S, TINY
 ONLY_IN = {
     "ray": ["orchestrator/drivers/ray_*.py"],
     "mlflow": ["orchestrator/tracking/*.py"],
-    "optuna": ["orchestrator/conductor/samplers.py"],
+    "optuna": ["orchestrator/samplers.py", "orchestrator/conductor/samplers.py"],
     "sqlalchemy": ["orchestrator/ledger/*.py"],
     "typer": ["orchestrator/cli/*.py"],
     "matplotlib": ["orchestrator/report/*.py", "orchestrator/cli/data_figure.py"],
@@ -126,10 +126,15 @@ def test_help_comes_at_once(folder, code):
     assert not loaded_by(code, folder) & ALL_HEAVY
 
 
-def test_plans_load_torch_alone(folder):
+def test_plans_load_torch_and_optuna_alone(folder):
     loaded = loaded_by(command("check", "tiny.yaml") + "\n" + command("plan", "tiny.yaml"), folder)
-    assert loaded & HEAVY == {"torch"}
+    assert loaded & HEAVY == {"torch", "optuna"}
     assert "sqlalchemy" not in loaded
+
+
+def test_where_nothing_is_searched_no_optuna_is_loaded(folder):
+    loaded = loaded_by(command("plan", "tiny.yaml", "search=null"), folder)
+    assert loaded & HEAVY == {"torch"}
 
 
 def test_reading_loads_no_framework(folder):

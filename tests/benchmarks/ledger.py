@@ -125,7 +125,7 @@ def measure_parquet(folder: SweepFolder, plan: Plan) -> None:
         again = files.update()
         idle = time.perf_counter() - began
     began = time.perf_counter()
-    read = len(read_records(folder.records))
+    read = len(read_records(folder))
     show(
         "parquet",
         files=count,

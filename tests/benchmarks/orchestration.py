@@ -105,9 +105,8 @@ def naive(trials: int, folder: Path) -> dict[str, Any]:
 
 def ours(trials: int, folder: Path) -> dict[str, Any]:
     """Everything on."""
-    from orchestrator.drivers.launch import run_sweep
+    from orchestrator.drivers import launch
     from orchestrator.drivers.launch_folder import Setup
-    from orchestrator.drivers.ray_settings import ray_environment
     from orchestrator.identity import SweepFolder
     from orchestrator.plan.types import Resources
     from orchestrator.tracking.background import Follower
@@ -121,13 +120,10 @@ def ours(trials: int, folder: Path) -> dict[str, Any]:
     plan = replace(plan, name="ours")
     spans: dict[str, float] = {}
     began = time.perf_counter()
-    with ray_environment(private=True):
-        from orchestrator.drivers import ray_tune
-
-        ray_tune.run_session = _timed(ray_tune.run_session, spans, "fit_s")
-        Follower.drain = _timed(Follower.drain, spans, "drain_s")  # type: ignore[method-assign]
-        setup = Setup(folder / "data", WORKLOAD, tracking_uri=f"sqlite:///{folder}/mlflow.db")
-        finish = run_sweep(plan, SweepFolder(folder / "ours"), setup, "name: ours\n", num_cpus=CPUS)
+    launch.run_ray = _timed(launch.run_ray, spans, "fit_s")
+    Follower.drain = _timed(Follower.drain, spans, "drain_s")  # type: ignore[method-assign]
+    setup = Setup(folder / "data", WORKLOAD, tracking_uri=f"sqlite:///{folder}/mlflow.db")
+    finish = launch.run_sweep(plan, SweepFolder(folder / "ours"), setup, "name: ours\n", num_cpus=CPUS)
     assert finish.counts == {OutcomeKind.FINISHED: len(plan.trials)}
     assert not finish.untracked
     return {"trials": len(plan.trials), **spans, "command_s": time.perf_counter() - began}

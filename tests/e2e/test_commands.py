@@ -97,7 +97,8 @@ class TestLaunched:
     def test_ends_with_the_table_and_what_to_do_next(self, launched, shell):
         assert launched.code == 0
         assert_plain(launched)
-        assert launched.err == ""
+        # On a slow machine it is told what takes its time.
+        assert not [line for line in launched.err.splitlines() if "waiting for MLflow" not in line]
         assert re.search(r"floor \(most common label\)[^\n]*0\.\d\d\d", launched.out)
         for arm in ("baseline", "minus-gate"):
             assert re.search(rf"│ {arm} +│ 2 │ 0\.\d\d\d ", launched.out)
@@ -142,7 +143,7 @@ class TestLaunched:
     def test_is_not_continued_by_another_spec(self, launched, shell):
         other = shell.run("launch", "tiny.yaml", "search.seed=1", "--continue", *INLINE, *PLACES)
         assert other.code == 2
-        assert "launched from another spec: choose another name, or delete its folder" in other.err
+        assert "launched from another spec: choose another name, or `haltsweep remove` it" in other.err
 
     def test_status(self, launched, shell):
         told = shell.run("status", "tiny", HALTSWEEP_RUNS=RUNS)
@@ -281,8 +282,9 @@ class TestFailures:
         assert "trials: 4 finished" in done.out
         assert "haltsweep sync tiny --runs 'my runs'" in done.err
         assert_finished(sweep_of(fresh))
-        caught_up = fresh.run("sync", "tiny", "--runs", RUNS)
-        assert caught_up.code == 0
+        assert fresh.run("sync", "tiny", "--runs", RUNS).code == 1  # where it was launched to is away still
+        caught_up = fresh.run("sync", "tiny", "--runs", RUNS, "--tracking", f"sqlite:///{RUNS}/mlflow.db")
+        assert caught_up.code == 0, caught_up.err
         assert Counter(mlflow_runs(fresh).values()) == {"FINISHED": 1 + 2 + 4}
 
 

@@ -41,6 +41,8 @@ class Place:
     root: Path
     plan: Plan
     tracking_uri: str | None = None
+    storage: str | None = None
+    """URL of the ledger; None for the one in the sweep's folder."""
 
     @property
     def folder(self) -> SweepFolder:
@@ -66,7 +68,7 @@ class Place:
 
     def events(self) -> list[Event]:
         """The whole log."""
-        with Ledger.open(self.folder.ledger_url, self.plan.name) as ledger:
+        with Ledger.open(self.storage or self.folder.ledger_url, self.plan.name) as ledger:
             return list(ledger.events())
 
     def steps_done(self) -> Counter[str]:
@@ -87,7 +89,7 @@ def go(place: Place, driver: Any = "inline", **more: Any) -> Finish:
     """Launch, or resume what was launched."""
     if place.folder.plan.exists():
         return resume_sweep(place.folder, driver=driver, **more)
-    setup = Setup(place.data, PATH, tracking_uri=place.tracking_uri)
+    setup = Setup(place.data, PATH, storage=place.storage, tracking_uri=place.tracking_uri)
     return run_sweep(place.plan, place.folder, setup, f"name: {place.plan.name}\n", driver=driver, **more)
 
 

@@ -7,7 +7,9 @@ import sys
 import time
 from pathlib import Path
 
+from orchestrator.drivers.launch import Watch
 from orchestrator.drivers.ray_settings import ray_environment
+from orchestrator.errors import HaltsweepError
 from orchestrator.plan.types import Plan, Resources
 from tests.faults.chaos import Place, go
 from tests.support.plans import make_arm, make_plan
@@ -49,4 +51,14 @@ if __name__ == "__main__":
     address = sys.argv[2] if len(sys.argv) > 2 else None
     root = Path(sys.argv[1])
     (root / "data").mkdir(parents=True, exist_ok=True)
-    go(place(root), "ray", address=address, num_cpus=None if address else 2)
+    try:
+        go(
+            place(root),
+            "ray",
+            address=address,
+            num_cpus=None if address else 2,
+            watch=Watch(on_trouble=lambda text: print("warned:", text, flush=True)),
+        )
+    except HaltsweepError as error:
+        print("error:", error, flush=True)
+        sys.exit(error.exit_code)

@@ -4,7 +4,6 @@ import random
 import secrets
 import signal
 import sys
-import time
 from collections import Counter
 from contextlib import contextmanager, suppress
 
@@ -17,10 +16,9 @@ from orchestrator.trials import OutcomeKind
 from tests.faults.chaos import check_log
 from tests.faults.ray_launcher import STEPS, place
 from tests.support.mlflow_db import runs
+from tests.support.processes import AGENTS, WAIT_S, WORKERS, end, family_of, named, wait_until
 
 pytestmark = pytest.mark.slow
-WAIT_S = 90.0
-AGENTS = ("ray::RuntimeEnv", "ray::Dashboard")
 
 
 @contextmanager
@@ -39,31 +37,11 @@ def launcher(root, *arguments):
 def whole_family(process):
     """What it started, but for two agents of Ray's: they hold nothing, and end after a minute."""
     family = family_of(process)
-    agents = [each for each in family if each.name().startswith(AGENTS)]
+    agents = named(family, *AGENTS)
     try:
         yield [each for each in family if each not in agents]
     finally:
         end(agents)
-
-
-def end(processes):
-    for each in processes:
-        with suppress(psutil.NoSuchProcess):
-            each.kill()
-    psutil.wait_procs(processes, timeout=WAIT_S)
-
-
-def family_of(process):
-    with suppress(psutil.NoSuchProcess):
-        return process.children(recursive=True)
-    return []
-
-
-def wait_until(holds, what):
-    deadline = time.monotonic() + WAIT_S
-    while not holds():
-        assert time.monotonic() < deadline, f"waited too long until {what}"
-        time.sleep(0.02)
 
 
 def events_of(root):
@@ -78,12 +56,7 @@ def measured(root):
 
 def workers(process):
     """Ray's workers that run a trial."""
-    found = []
-    for each in family_of(process):
-        with suppress(psutil.NoSuchProcess):
-            if each.name().startswith("ray::TrialActor"):
-                found.append(each)
-    return found
+    return named(family_of(process), WORKERS)
 
 
 def steps_repeated(root):

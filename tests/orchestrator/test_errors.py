@@ -28,3 +28,9 @@ def test_all_faults_are_told() -> None:
 def test_exit_codes() -> None:
     assert [SpecError.exit_code, PlanError.exit_code, InputError.exit_code] == [2, 2, 2]
     assert [StoreError.exit_code, ExecutorError.exit_code, LeaseLost.exit_code] == [1, 1, 1]
+
+
+def test_no_message_bears_the_password_of_a_url() -> None:
+    for kind in (InputError, StoreError, ExecutorError, LeaseLost):
+        assert str(kind("got 'http://ann:secret@host'; mend it")) == "got 'http://ann:***@host'; mend it"
+    assert str(SpecError([Fault("got http://ann:secret@host")])) == "got http://ann:***@host"

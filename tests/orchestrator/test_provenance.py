@@ -90,3 +90,8 @@ def test_a_program_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(module, "ANSWER_S", 0.1)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert provenance().devices == ()
+
+
+def test_the_command_bears_no_password(monkeypatch):
+    monkeypatch.setattr("sys.argv", ["haltsweep", "launch", "--storage", "postgresql://ann:secret@host/db"])
+    assert provenance().command[-1] == "postgresql://ann:***@host/db"

@@ -19,6 +19,8 @@ class Answers:
     table: dict[str, Answer]
     asked: list[tuple[str, Any]] = field(default_factory=list)
     """Paths with their queries, and bodies, in the order of asking."""
+    credentials: list[str | None] = field(default_factory=list)
+    """What they were asked with."""
 
 
 @contextmanager
@@ -35,6 +37,7 @@ def answering(table: Mapping[str, Answer]) -> Iterator[Answers]:
         def _answer(self, body: Any) -> None:
             path = self.path.removeprefix("/api/2.0/mlflow/")
             answers.asked.append((path, body))
+            answers.credentials.append(self.headers["Authorization"])
             status, reply = answers.table[path.partition("?")[0]]
             reply = reply(body) if callable(reply) else reply
             self.send_response(status)

@@ -3,14 +3,17 @@
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from uuid import uuid4
 
+import psutil
 import pytest
 
 INSTALLED = Path("/usr/lib/postgresql")
@@ -29,25 +32,80 @@ def postgres_url(request: pytest.FixtureRequest) -> Iterator[str]:
 @contextmanager
 def serving() -> Iterator[Path]:
     """A running server that listens in the folder given, on no network. Skips if it cannot be started."""
-    if _program("initdb") is None or _program("pg_ctl") is None:
-        pytest.skip("PostgreSQL's programs are not installed")
-    if find_spec("psycopg") is None:
-        pytest.skip("psycopg is not installed")
-    if os.geteuid() == 0 and _user() is None:
-        pytest.skip("PostgreSQL does not run as root, and there is no user postgres")
+    with postgres() as server:
+        yield server.folder
+
+
+@contextmanager
+def postgres() -> Iterator["Postgres"]:
+    """A running server that a test may kill and start again. Skips if it cannot be started."""
+    if (missing := why_not()) is not None:
+        pytest.skip(missing)
     folder = Path(tempfile.mkdtemp(prefix="haltsweep-pg-"))
     if (user := _user()) is not None and os.geteuid() == 0:
         shutil.chown(folder, user)
-    data = folder / "data"
+    server = Postgres(folder)
     try:
-        _run(folder, "initdb", "-D", str(data), "-U", "postgres", "-A", "trust", "--no-sync")
-        options = f"-c listen_addresses='' -c unix_socket_directories={folder} -c fsync=off"
-        _run(folder, "pg_ctl", "-D", str(data), "-o", options, "-l", str(folder / "log"), "-w", "start")
-        yield folder
+        _run(folder, "initdb", "-D", str(server.data), "-U", "postgres", "-A", "trust", "--no-sync")
+        server.start()
+        yield server
     finally:
-        if data.exists():
-            _run(folder, "pg_ctl", "-D", str(data), "-m", "immediate", "stop", check=False)
+        if server.data.exists():
+            server.stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def why_not() -> str | None:
+    """Why no server can be run here; None if one can."""
+    if _program("initdb") is None or _program("pg_ctl") is None:
+        return "PostgreSQL's programs are not installed"
+    if find_spec("psycopg") is None:
+        return "psycopg is not installed"
+    if os.geteuid() == 0 and _user() is None:
+        return "PostgreSQL does not run as root, and there is no user postgres"
+    return None
+
+
+@dataclass(frozen=True)
+class Postgres:
+    """A server that listens in `folder`, on no network."""
+
+    folder: Path
+
+    @property
+    def data(self) -> Path:
+        """Its files."""
+        return self.folder / "data"
+
+    @property
+    def pid(self) -> int:
+        """Of the process that all others of the server are children of."""
+        return int((self.data / "postmaster.pid").read_text().partition("\n")[0])
+
+    def url(self, database: str = "postgres") -> str:
+        """Of a database on it."""
+        return f"postgresql://postgres@/{database}?host={self.folder}"
+
+    def start(self) -> None:
+        """Returns when it accepts connections."""
+        options = f"-c listen_addresses='' -c unix_socket_directories={self.folder} -c fsync=off"
+        log = str(self.folder / "log")
+        _run(
+            self.folder, "pg_ctl", "-D", str(self.data), "-o", options, "-l", log, "-t", "300", "-w", "start"
+        )
+
+    def stop(self) -> None:
+        """Every process at once, as at a crash: connections are cut, and the next start recovers."""
+        _run(self.folder, "pg_ctl", "-D", str(self.data), "-m", "immediate", "stop", check=False)
+
+    def kill(self) -> None:
+        """`kill -9` of its first process; the others notice that by themselves. Returns when all are gone."""
+        family = psutil.Process(self.pid).children(recursive=True)
+        os.kill(self.pid, signal.SIGKILL)
+        psutil.wait_procs(family, timeout=60)
+        # A dead server's lock on its files; a new one would start without it, unless the pid is taken again.
+        with suppress(FileNotFoundError):
+            (self.data / "postmaster.pid").unlink()
 
 
 def _run(folder: Path, program: str, *arguments: str, check: bool = True) -> None:

@@ -1,10 +1,14 @@
 """A workload that trains nothing: a quadratic surface, and every way a trial can go wrong.
 
-Settings, all under `train`: `steps`; `fault` (diverge, nan, raise, raise-at-once, oom, hang, kill or none) at
-step `fault_at`; `kills`, how often `kill` happens; `sleep_s` a step; `tally`, whether steps are counted in
-`steps.txt` of the data folder. `model.x` is what a search should find: the best is 0.3.
+Settings, all under `train`: `steps`; `fault` (diverge, nan, raise, raise-at-once, oom, hang, kill, exit,
+segfault, kill-launcher or none) at step `fault_at`, or kill-each, once at every step; `kills`, how often
+`kill` happens; `sleep_s` a step; `hold`, whether steps wait while there is a file `hold` in the data folder;
+`tally`, whether steps are counted in its `steps.txt`, by `label`.
+`model.x` is what a search should find: the best is 0.3.
 """
 
+import ctypes
+import faulthandler
 import json
 import os
 import signal
@@ -12,11 +16,16 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from orchestrator.identity import derive_seed
 from trainables.protocol import Diverged, Job, Measurement
 
 PATH = "tests.support.workloads:Synthetic"
+HOLD = "hold"
 BEST_X = 0.3
+LAUNCHER = 2
+"""Above a worker are its raylet, Ray's driver and the launching process."""
 SECONDS_PER_STEP = 0.5
 
 
@@ -48,9 +57,13 @@ class Synthetic:
 
     def advance(self) -> Measurement:
         time.sleep(self._train.get("sleep_s", 0.0))
+        while self._train.get("hold") and (self._job.data_dir / HOLD).exists():
+            time.sleep(0.01)
         self._step += 1
         if self._train.get("tally"):
             self._count_step()
+        if self._train["fault"] == "kill-each" and self._first_time_here():
+            os.kill(os.getpid(), signal.SIGKILL)
         if self._step == self._train.get("fault_at", 2):
             self._fail()
         self._chain = derive_seed(self._chain, self._step)
@@ -82,6 +95,17 @@ class Synthetic:
                 time.sleep(1e6)
             case "oom":
                 raise MemoryError("no room for the batch")
+            case "exit":
+                os._exit(3)
+            case "segfault":
+                faulthandler.disable()  # it would tell pytest's
+                ctypes.string_at(0)
+            case "kill-launcher":
+                # A trial is known to run a moment after it begins.
+                while not list(self._job.data_dir.parent.glob("runs/*/under-way/*")):
+                    time.sleep(0.01)
+                psutil.Process().parents()[LAUNCHER].kill()
+                time.sleep(1e6)
             case "kill" if self._killed_before() < self._train.get("kills", 1):
                 os.kill(os.getpid(), signal.SIGKILL)
 
@@ -89,7 +113,15 @@ class Synthetic:
         """Work done more than once shows on the disk."""
         self._job.data_dir.mkdir(parents=True, exist_ok=True)
         with (self._job.data_dir / "steps.txt").open("a") as file:
-            print(self._job.phase, self._job.seed, self._job.settings["model"], self._step, file=file)
+            whose = (self._train.get("label", "-"), self._job.phase, self._job.seed)
+            print(*whose, self._job.settings["model"], self._step, file=file)
+
+    def _first_time_here(self) -> bool:
+        """Whether this step was never taken before, in any process."""
+        note = self._job.data_dir / f"taken-{self._step}"
+        first = not note.exists()
+        note.touch()
+        return first
 
     def _killed_before(self) -> int:
         """Counts on the disk, for the process will not be there to remember."""

@@ -1,0 +1,204 @@
+"""How far one launcher reaches: trials, reports and decisions a second, and whether they slow down.
+
+    python -m tests.benchmarks.scale [--virtual-trials 100000] [--sampler random] [--ray-trials 5000]
+
+* virtual: the real conductor, recorder and SQLite ledger (full sync), with trials that take no time: so many
+  in flight at once, five reports each, every report a transaction of its own. A decision is an `ask`: the
+  conductor chooses, the ledger stores assignment and start.
+* ray: the way of `launch` through Ray Tune on this machine, with trivial trials of five reports, then with a
+  few of 1,000 reports. Meanwhile `haltsweep status` runs again and again in a process of its own; afterwards
+  the sweep is opened as a resume does.
+
+Targets: 500 events a second, decisions that do not slow down, a resume under 20 s, status under 1 s.
+"""
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from orchestrator.conductor.messages import Reply
+from orchestrator.conductor.recorder import Attempt, Recorder
+from orchestrator.drivers.launch import run_sweep
+from orchestrator.drivers.launch_folder import Setup
+from orchestrator.identity import SweepFolder
+from orchestrator.ledger.lease import Holder
+from orchestrator.ledger.store import Ledger
+from orchestrator.plan.types import Plan, Resources
+from tests.support.driving import DONE, measurement
+from tests.support.plans import make_arm, make_plan
+from tests.support.workloads import PATH
+
+REPORTS = 5
+LONG_REPORTS = 1000
+EVENTS_A_TRIAL = REPORTS + 3
+"""Asked, started and ended beside its reports."""
+WINDOW = 1000
+STATUS_EVERY_S = 5.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--virtual-trials", type=int, default=100_000)
+    parser.add_argument("--arms", type=int, default=100)
+    parser.add_argument("--in-flight", type=int, default=1000)
+    parser.add_argument("--sampler", default="random")
+    parser.add_argument("--ray-trials", type=int, default=5000)
+    parser.add_argument("--long-trials", type=int, default=200)
+    parser.add_argument("--dir", type=Path, default=None)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=args.dir, prefix="scale-") as folder:
+        if args.virtual_trials:
+            virtual(Path(folder), args)
+        if args.ray_trials:
+            through_ray(Path(folder), "short", args.ray_trials, REPORTS)
+        if args.long_trials:
+            through_ray(Path(folder), "long", args.long_trials, LONG_REPORTS)
+
+
+def search_plan(name: str, trials: int, arms: int, sampler: str, reports: int) -> Plan:
+    """A search and nothing else."""
+    made = [make_arm(f"arm-{number}", steps=reports) for number in range(arms)]
+    resources = Resources(cpus=1, checkpoint_seconds=30.0)
+    plan = make_plan(made, trials_per_arm=trials // arms, sampler=sampler, seeds=(), resources=resources)
+    return replace(plan, name=name)
+
+
+def virtual(root: Path, args: argparse.Namespace) -> None:
+    """Every trial of the plan, a fixed number in flight, in the order in which their turns come."""
+    plan = search_plan("virtual", args.virtual_trials, args.arms, args.sampler, REPORTS)
+    folder = SweepFolder(root / "virtual")
+    folder.root.mkdir()
+    with Ledger.open(folder.ledger_url, plan.name, create=True) as ledger:
+        lease = ledger.claim(Holder.current())
+        recorder = Recorder(plan, ledger, lease, folder)
+        began = time.perf_counter()
+        decisions, reports = drive(recorder, args.in_flight)
+        took = time.perf_counter() - began
+        assert recorder.finished, "every trial must have ended"
+        recorder.close()
+        ledger.release(lease)
+    began = time.perf_counter()
+    reopened(plan, folder)
+    show(
+        "virtual",
+        trials=len(plan.trials),
+        in_flight=args.in_flight,
+        sampler=args.sampler,
+        seconds=took,
+        events_per_s=EVENTS_A_TRIAL * len(plan.trials) / took,
+        decision_ms_first=1000 * statistics.median(decisions[:WINDOW]),
+        decision_ms_last=1000 * statistics.median(decisions[-WINDOW:]),
+        report_ms_first=1000 * statistics.median(reports[:WINDOW]),
+        report_ms_last=1000 * statistics.median(reports[-WINDOW:]),
+        reopen_s=time.perf_counter() - began,
+        peak_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        ledger_mb=folder.ledger.stat().st_size / 1e6,
+    )
+
+
+def drive(recorder: Recorder, in_flight: int) -> tuple[list[float], list[float]]:
+    """Seconds of every decision and of every report."""
+    decisions: list[float] = []
+    reports: list[float] = []
+    running: deque[tuple[Attempt, int]] = deque()
+    more = True
+    while more or running:
+        while more and len(running) < in_flight:
+            began = time.perf_counter()
+            attempt = recorder.ask()
+            decisions.append(time.perf_counter() - began)
+            more = attempt is not None
+            if attempt is not None:
+                running.append((attempt, 1))
+        if not running:
+            break
+        attempt, step = running.popleft()
+        reply = Reply(measurement(attempt.trial, step), ended=DONE if step == REPORTS else None)
+        began = time.perf_counter()
+        recorder.take(attempt.trial_id, attempt.token, reply)
+        reports.append(time.perf_counter() - began)
+        if step < REPORTS:
+            running.append((attempt, step + 1))
+    return decisions[:-1], reports
+
+
+def reopened(plan: Plan, folder: SweepFolder) -> None:
+    """What a resume does before it hands out the first trial."""
+    with Ledger.open(folder.ledger_url, plan.name) as ledger:
+        lease = ledger.claim(Holder.current())
+        Recorder(plan, ledger, lease, folder).close()
+        ledger.release(lease)
+
+
+def through_ray(root: Path, name: str, trials: int, reports: int) -> None:
+    """The whole way, with everything that a launch keeps but MLflow."""
+    plan = search_plan(name, trials, 5, "random", reports)
+    folder = SweepFolder(root / name)
+    with Watching(folder) as watching:
+        began = time.perf_counter()
+        finish = run_sweep(plan, folder, Setup(root / "data", PATH), f"name: {name}\n")
+        took = time.perf_counter() - began
+    assert not finish.left, "every trial must have ended"
+    began = time.perf_counter()
+    reopened(plan, folder)
+    show(
+        "ray",
+        trials=len(plan.trials),
+        reports=reports,
+        command_s=took,
+        trials_per_s=len(plan.trials) / took,
+        reports_per_s=len(plan.trials) * reports / took,
+        reopen_s=time.perf_counter() - began,
+        status_s_median=statistics.median(watching.took),
+        status_s_most=max(watching.took),
+        peak_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    )
+
+
+class Watching:
+    """Runs `haltsweep status` again and again while it is open."""
+
+    def __init__(self, folder: SweepFolder) -> None:
+        self.took: list[float] = []
+        """Seconds of each."""
+        self._folder = folder
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> "Watching":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        command = [sys.executable, "-m", "orchestrator.cli.main", "status", self._folder.name]
+        command += ["--runs", str(self._folder.root.parent)]
+        while not self._ended.wait(STATUS_EVERY_S):
+            began = time.perf_counter()
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode == 0:  # not before the sweep is there
+                self.took.append(time.perf_counter() - began)
+
+
+def show(what: str, **figures: Any) -> None:
+    """One line of JSON."""
+    told = {name: round(value, 3) if isinstance(value, float) else value for name, value in figures.items()}
+    print(json.dumps({"what": what, **told, "load": round(os.getloadavg()[0], 1)}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

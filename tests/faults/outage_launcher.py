@@ -1,0 +1,80 @@
+"""A launching process whose database goes away, whose disk fills up, or whose folder goes.
+
+Ends as the command does: 0, or its exit code and one message.
+"""
+
+import argparse
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from orchestrator.cli.progress import View
+from orchestrator.drivers.launch import Watch
+from orchestrator.errors import HaltsweepError
+from orchestrator.ledger.store import Ledger
+from orchestrator.plan.types import Plan, Resources
+from tests.faults.chaos import Place, go
+from tests.support.disks import fill
+from tests.support.plans import make_arm, make_plan
+
+DRIVERS = ["inline", "ray"]
+HERE = "here"
+"""As a storage: the ledger in the sweep's folder."""
+
+
+def sweep(*, quick: bool = False) -> Plan:
+    """Long trials of short steps; `quick`: a few steps that take no time."""
+    steps, sleep_s = (5, 0.0) if quick else (60, 0.03)
+    arms = [make_arm(name, tally=True, steps=steps, sleep_s=sleep_s) for name in ("one", "two")]
+    return make_plan(
+        arms,
+        trials_per_arm=2,
+        sampler="random",
+        seeds=(7,),
+        posthoc=({"model.shift": 0.5},),
+        resources=Resources(checkpoint_seconds=0.0 if quick else 0.2),
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("root", type=Path)
+    parser.add_argument("driver", choices=DRIVERS)
+    parser.add_argument("storage")
+    parser.add_argument("--wait", type=float, default=180.0, help="seconds that a database is waited for")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--fill-at", type=int, default=0, help="fill the disk of ROOT before this append")
+    parser.add_argument("--tracking")
+    args = parser.parse_args()
+    storage = None if args.storage == HERE else args.storage
+    place = Place(args.root, sweep(quick=args.quick), args.tracking, storage)
+    place.data.mkdir(parents=True, exist_ok=True)
+    more: dict[str, Any] = {"num_cpus": 2} if args.driver == "ray" else {}
+    watch = Watch(on_outage=View(place.plan).show_outage)
+    try:
+        with patch("orchestrator.drivers.launch.PATIENCE_S", args.wait), _filling(args.root, args.fill_at):
+            go(place, args.driver, watch=watch, **more)
+    except HaltsweepError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+def _filling(disk: Path, at: int) -> Any:
+    append, seen, lock = Ledger.append, 0, threading.Lock()
+
+    def counted(ledger: Ledger, *arguments: Any) -> None:
+        nonlocal seen
+        with lock:
+            seen += 1
+            if seen == at:
+                fill(disk)
+        append(ledger, *arguments)
+
+    return patch.object(Ledger, "append", counted)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

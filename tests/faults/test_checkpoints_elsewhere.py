@@ -1,0 +1,97 @@
+"""A sweep whose checkpoints are in S3: killed, resumed, read again; nothing of it is left in its folder."""
+
+import json
+import signal
+from contextlib import suppress
+
+import psutil
+import pytest
+
+from orchestrator.identity import SweepFolder
+from orchestrator.ledger.events import EventKind
+from orchestrator.ledger.store import Ledger
+from tests.faults.chaos import check_log
+from tests.support.commands import TINY, Shell, answer, wait_for
+from tests.support.s3 import SECRET, s3_server
+
+pytestmark = pytest.mark.slow
+SPEC = (
+    TINY.replace("steps: 4", "steps: 30")
+    .replace("resources: {cpus: 1}", "resources: {cpus: 1, checkpoint_seconds: 0.01}")
+    .replace("profiles:", "posthoc: {model.halt.threshold: [0.5]}\n\nprofiles:")
+)
+
+
+@pytest.fixture
+def s3(tmp_path):
+    with s3_server(tmp_path / "s3.log") as server:
+        yield server
+
+
+@pytest.fixture
+def shell(tmp_path, s3):
+    return Shell.at(tmp_path, SPEC)
+
+
+def events(shell):
+    folder = SweepFolder(shell.folder / "runs" / "tiny")
+    with Ledger.open(folder.ledger_url, "tiny") as ledger:
+        return list(ledger.events())
+
+
+def checkpointed(shell):
+    with suppress(Exception):
+        return [each for each in events(shell) if each.kind is EventKind.CHECKPOINTED]
+    return []
+
+
+def workers(process):
+    found = []
+    with suppress(psutil.NoSuchProcess):
+        for each in psutil.Process(process.pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                if each.name().startswith("ray::TrialActor"):
+                    found.append(each)
+    return found
+
+
+def test_killed_workers_and_launchers_go_on_from_s3(shell, s3):
+    from orchestrator.drivers.launch_folder import launched_plan
+
+    with shell.started("launch", "tiny.yaml", "--checkpoints", s3.uri) as process:
+        wait_for(lambda: checkpointed(shell) and workers(process), process)
+        for worker in workers(process):
+            worker.send_signal(signal.SIGKILL)
+        before = len(checkpointed(shell))
+        wait_for(lambda: len(checkpointed(shell)) > before, process)
+        process.kill()
+    said = shell.run("resume", "tiny")
+    assert said.code == 0, said.err
+    check_log(events(shell), launched_plan(SweepFolder(shell.folder / "runs" / "tiny")))
+    places = {each.payload["path"].partition("/some/folder/tiny-")[0] for each in checkpointed(shell)}
+    assert places == {"s3://bucket"}
+    confirmed = {each.trial_id for each in events(shell) if each.payload.get("phase") == "confirm"}
+    assert {name.split("/")[1] for name in s3.files()} == confirmed, "searched trials leave nothing"
+    assert not (shell.folder / "runs" / "tiny" / "checkpoints").exists()
+    assert shell.run("remove", "tiny", "--yes").code == 0
+    assert s3.files() == []
+
+
+def test_the_secret_is_written_nowhere_and_a_lost_store_is_told(shell, s3):
+    arguments = ("launch", "tiny.yaml", "--driver", "inline", "--checkpoints", s3.uri)
+    with shell.started(*arguments) as process:
+        wait_for(lambda: checkpointed(shell), process)
+        process.send_signal(signal.SIGINT)
+        first = answer(process)
+    assert first.code == 130, first.err
+    s3.kill()
+    second = shell.run("resume", "tiny", "--driver", "inline")
+    assert second.code == 1
+    assert "--checkpoints must be a place that can be written, read and deleted from" in second.err
+    assert "Traceback" not in first.err + second.err
+    setup = json.loads((shell.folder / "runs" / "tiny" / "launch.json").read_text())
+    assert s3.uri in json.dumps(setup)
+    texts = [first.out, first.err, second.out, second.err]
+    files = [path.read_bytes() for path in shell.folder.rglob("*") if path.is_file()]
+    assert not [text for text in texts if SECRET in text]
+    assert not [content for content in files if SECRET.encode() in content]

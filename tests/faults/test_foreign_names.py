@@ -1,0 +1,88 @@
+"""Links, pipes and folders where launches clear away: nobody is stopped by them, nor are they touched."""
+
+import os
+
+import pytest
+
+from tests.support.commands import Shell
+from tests.support.temporary import short_folder
+
+GONE = 99_999_999
+"""No process has this id."""
+
+
+@pytest.fixture
+def temporary():
+    """A temporary folder, whose path is short enough for Ray's sockets."""
+    with short_folder() as made:
+        yield made
+
+
+def scatter(folder, *prefixes, suffix="-x"):
+    """Everything that is no folder of ours, under names that a killed process of ours would have left."""
+    folder.mkdir(parents=True, exist_ok=True)
+    precious = folder / "precious"
+    (precious / "below").mkdir(parents=True, exist_ok=True)
+    (precious / "file").write_text("kept")
+    made = []
+    for prefix in prefixes:
+        names = [folder / f"{prefix}{GONE}{number}{suffix}" for number in range(5)]
+        names[0].symlink_to(precious)
+        names[1].symlink_to("nowhere")
+        names[2].symlink_to(names[2].name)
+        names[3].write_text("a file")
+        os.mkfifo(names[4])
+        made += names
+    return precious, made
+
+
+def assert_untouched(precious, made):
+    assert (precious / "file").read_text() == "kept"
+    assert (precious / "below").is_dir()
+    assert all(os.path.lexists(each) for each in made)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("driver", ["ray", "inline"])
+def test_a_launch_among_foreign_names(tmp_path, temporary, driver):
+    shell = Shell.at(tmp_path)
+    runs = shell.folder / "runs"
+    places = [
+        scatter(temporary, "haltsweep-ray-", "haltsweep-rehearsal-"),
+        scatter(runs, ".tiny.launching-", ".tiny.removing-", ".mlflow.db-"),
+    ]
+    left = temporary / f"haltsweep-ray-{GONE}-ours"
+    (left / "session").mkdir(parents=True)
+    (left / "link").symlink_to(places[0][0])
+    launch = ("launch", "tiny.yaml", "--profile", "short", "--driver", driver)
+    done = shell.run(*launch, TMPDIR=str(temporary))
+    assert done.code == 0, done.err
+    assert "trials: 4 finished" in done.out
+    for place in places:
+        assert_untouched(*place)
+    assert not left.exists(), "what a killed launch left is cleared away by the next"
+
+
+@pytest.mark.slow
+def test_data_projections_and_rehearsals_among_foreign_names(tmp_path, temporary):
+    shell = Shell.at(tmp_path)
+    assert shell.run("launch", "tiny.yaml", "--profile", "short", "--driver", "inline").code == 0
+    sweep = shell.folder / "runs" / "tiny"
+    (arrow, *_) = sorted((shell.folder / "data").rglob("*.arrow"))
+    places = [
+        scatter(temporary, "haltsweep-rehearsal-"),
+        scatter(sweep, ".records.parquet.", ".projections.json.", ".tracking.json."),
+        scatter(arrow.parent, f".{arrow.stem}.", suffix=".tmp"),
+    ]
+    folder = arrow.parent / f".{arrow.stem}.x.tmp"
+    folder.mkdir()
+    arrow.unlink()
+    done = shell.run("launch", "tiny.yaml", "--profile", "short", "name=again", "--driver", "inline")
+    assert done.code == 0, done.err
+    assert shell.run("sync", "tiny").code == 0
+    assert shell.run("check", "tiny.yaml", TMPDIR=str(temporary)).code == 0
+    assert folder.is_dir()
+    assert_untouched(*places[0])
+    for precious, made in places[1:]:
+        # A file under the name of one of ours cannot be told from ours.
+        assert_untouched(precious, [each for each in made if f"{GONE}3" not in each.name])

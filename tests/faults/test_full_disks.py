@@ -1,0 +1,133 @@
+"""A disk that is full, at every place where a sweep writes: one error with its remedy, and resume goes on."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestrator.errors import StoreError
+from orchestrator.ledger.store import Ledger
+from orchestrator.tracking.lock import projection_lock
+from orchestrator.tracking.parquet import ParquetFiles
+from tests.faults.chaos import Place, check_log
+from tests.faults.outage_launcher import HERE, sweep
+from tests.support.disks import clear, fill, small_disk
+from tests.support.logs import content
+
+ROOM = 4 << 20
+REMEDY = "the disk is full: free some space, or have your quota raised"
+
+
+@pytest.fixture
+def disk(tmp_path):
+    with small_disk(tmp_path / "small", ROOM) as mounted:
+        yield mounted
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory):
+    """The same sweep, undisturbed."""
+    place = Place(tmp_path_factory.mktemp("straight"), sweep(quick=True))
+    assert session(place) == (0, "")
+    return place
+
+
+def session(place, *, fill_at=0, tracking=None):
+    """Exit code and standard error of a launch or resume that fills its disk before event `fill_at`."""
+    command = [sys.executable, "-m", "tests.faults.outage_launcher", str(place.root), "inline", HERE]
+    command += ["--quick", "--fill-at", str(fill_at)]
+    command += ["--tracking", tracking] if tracking else []
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("fill_at", [1, 5, 40])
+def test_a_disk_that_fills_up_under_a_sweep_is_named(disk, tmp_path, straight, fill_at):
+    place = Place(disk, sweep(quick=True))
+    code, told = session(place, fill_at=fill_at, tracking=f"sqlite:///{tmp_path / 'mlflow.db'}")
+    assert code == 1, told
+    assert "Traceback" not in told
+    last = told.strip().splitlines()[-1]
+    assert REMEDY in last
+    assert "haltsweep resume" in last
+    clear(disk)
+    assert session(place)[0] == 0
+    check_log(place.events(), place.plan)
+    assert content(place.events()) == content(straight.events())
+
+
+def test_a_launch_on_a_full_disk_leaves_nothing(disk):
+    (disk / "data").mkdir()
+    fill(disk)
+    place = Place(disk, sweep(quick=True))
+    code, told = session(place)
+    assert code == 1
+    assert "could not be made" in told
+    assert REMEDY in told
+    clear(disk)
+    assert not (disk / "runs" / place.plan.name).exists()
+    assert session(place)[0] == 0
+
+
+@pytest.fixture
+def done(disk, straight):
+    """A finished sweep, copied to a disk that is full then."""
+    target = disk / "runs" / straight.plan.name
+    target.parent.mkdir()
+    shutil.copytree(straight.folder.root, target)
+    return Place(disk, straight.plan)
+
+
+def test_parquet_on_a_full_disk_names_its_remedy(disk, done):
+    fill(disk)
+    with (
+        Ledger.open(f"sqlite:///{straight_ledger(done, disk)}", done.plan.name) as ledger,
+        pytest.raises(StoreError, match=rf"the Parquet files .*{REMEDY}, then run `haltsweep sync`"),
+    ):
+        ParquetFiles(done.folder, done.plan, ledger).update()
+
+
+def straight_ledger(done, disk) -> Path:
+    """A copy of the ledger elsewhere: only the projection's disk is full."""
+    copy = disk.with_name("ledger.db")
+    shutil.copy(done.folder.ledger, copy)
+    return copy
+
+
+def test_the_lock_is_held_on_a_full_disk_or_says_why_not(disk, done):
+    with projection_lock(done.folder.root, 0.0):
+        pass
+    fill(disk)
+    with projection_lock(done.folder.root, 0.0):
+        pass
+    (done.folder.root / ".tracking.lock").unlink()
+    fill_inodes(disk)
+    with (
+        pytest.raises(StoreError, match=rf"the lock .* could not be made: .*{REMEDY}"),
+        projection_lock(done.folder.root, 0.0),
+    ):
+        pass
+
+
+def fill_inodes(disk: Path) -> None:
+    number = 0
+    while True:
+        try:
+            (disk / f"inode-{number}").touch()
+        except OSError:
+            return
+        number += 1
+
+
+def test_reading_from_a_full_disk_works_or_names_the_remedy(disk, done):
+    fill(disk)
+    try:
+        with Ledger.open(done.folder.ledger_url, done.plan.name) as ledger:
+            assert ledger.last_seq() > 0
+    except StoreError as error:
+        told = str(error)
+    else:
+        told = REMEDY
+    assert REMEDY in told

@@ -1,0 +1,212 @@
+"""Whatever a trial says is kept, shown and no end of its sweep: any text, any number, what is none."""
+
+import json
+import re
+import sqlite3
+import tempfile
+from contextlib import closing
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from orchestrator.conductor.recorder import Recorder
+from orchestrator.drivers.inline import run_inline
+from orchestrator.identity import SweepFolder
+from orchestrator.ledger.fold import records
+from orchestrator.ledger.store import Ledger
+from orchestrator.plan.serialise import to_json
+from orchestrator.plan.types import Plan
+from orchestrator.report.summary import arm_metrics, summarise
+from orchestrator.report.tables import as_json
+from orchestrator.report.write import write
+from orchestrator.tracking.parquet import read_records
+from orchestrator.tracking.sync import sync
+from orchestrator.trials import OutcomeKind, Record
+from tests.support.histories import DEAD
+from tests.support.hostile import PATH, Hostile
+from tests.support.logs import MemoryLog, record
+from tests.support.plans import make_arm, make_plan
+from tests.support.postgres import postgres
+from trainables.protocol import Measurement
+
+ANY_TEXT = st.text(st.characters(), max_size=20)
+"""Lone surrogates, control characters and NULs included."""
+NUMBERS = (
+    st.floats(allow_nan=False, allow_infinity=False)
+    | st.integers(-(10**300), 10**300)
+    | st.booleans()
+    | st.sampled_from([np.float32(0.5), np.int64(2**62), np.array(3.0), Decimal("0.1"), 2**63])
+)
+NO_NUMBERS = st.sampled_from([None, "0.5", b"1", [1.0], {"valid": {"accuracy": 1.0}}, 1j, object(), 10**400])
+NAMES = ANY_TEXT.filter(str.strip) | st.sampled_from(
+    ["a//b", "../x", "/", ".", "x" * 300, "a\ud800", "a\0b", "=1+1"]
+)
+
+
+class Mute(Exception):
+    """It cannot even say what went wrong."""
+
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+def one_trial() -> Plan:
+    return make_plan([make_arm("one")], trials_per_arm=0, seeds=(7,))
+
+
+def run(folder: Path, report: Any, raised: BaseException | None = None, url: str | None = None) -> Record:
+    """A sweep of one trial through ledger, Parquet, MLflow, report and JSON; what came of the trial."""
+    sweep, plan = SweepFolder(folder / "runs" / "synthetic"), one_trial()
+    sweep.root.mkdir(parents=True)
+    sweep.plan.write_text(to_json(plan))
+    Hostile.report, Hostile.raised = report, raised
+    with Ledger.open(url or sweep.ledger_url, plan.name, create=True) as ledger:
+        lease = ledger.claim(DEAD)
+        run_inline(Recorder(plan, ledger, lease, sweep), PATH, data_dir=folder)
+        assert Recorder(plan, ledger, lease, sweep).finished, "a later session must read what was written"
+        (found,) = records(ledger.events(), plan)
+        _project(sweep, plan, ledger, found)
+    return found
+
+
+def _project(sweep: SweepFolder, plan: Plan, ledger: Ledger, found: Record) -> None:
+    report = summarise(plan, [found])
+    write(report, sweep.report)
+    json.loads(as_json(report))
+    json.dumps(found.reason, ensure_ascii=False).encode()
+    database = sweep.root.parent / "mlflow.db"
+    database.write_bytes(Empty.database())
+    uri = f"sqlite:///{database}"
+    assert sync(sweep, ledger, uri, arm_metrics(report)).runs == 3
+    assert sync(sweep, ledger, uri, arm_metrics(report)).total == 0
+    assert read_records(sweep) == [found]
+    with closing(sqlite3.connect(database)) as store:
+        for (value,) in store.execute("SELECT value FROM tags"):
+            value.encode()
+
+
+class Empty:
+    """MLflow's empty database, made once: that takes seconds."""
+
+    _content = b""
+
+    @classmethod
+    def database(cls) -> bytes:
+        if not cls._content:
+            with tempfile.TemporaryDirectory() as folder:
+                from orchestrator.tracking.mlflow_runs import RunStore
+
+                file = Path(folder) / "mlflow.db"
+                RunStore(f"sqlite:///{file}", "none", Path(folder)).close()
+                with closing(sqlite3.connect(file)) as store:
+                    store.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                cls._content = file.read_bytes()
+        return cls._content
+
+
+def said(report: Any) -> Record:
+    """What came of a trial that reported this, without a ledger and projections."""
+    Hostile.report, Hostile.raised = report, None
+    log = MemoryLog()
+    run_inline(record(one_trial(), log), PATH, data_dir=Path("nowhere"))
+    (found,) = records(log.events(), one_trial())
+    return found
+
+
+BOUNDED = settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@pytest.mark.slow
+@BOUNDED
+@given(st.dictionaries(NAMES, NUMBERS, max_size=4))
+@example({"a\ud800": 1, "b\0": 2**63, "valid/../x": True})
+def test_any_names_and_any_numbers_are_kept(metrics: dict[str, Any]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        found = run(Path(folder), Measurement(2**63 - 1, 0.5, metrics))
+    assert found.outcome is OutcomeKind.FINISHED, found.reason
+    assert found.last is not None
+    assert sorted(found.last.metrics.values()) == sorted(float(value) for value in metrics.values())
+
+
+@pytest.mark.slow
+@BOUNDED
+@given(
+    st.one_of(
+        st.builds(RuntimeError, ANY_TEXT), st.builds(KeyError, ANY_TEXT), st.builds(SystemExit, ANY_TEXT)
+    )
+)
+@example(ValueError("lone \ud800, NUL \0 and \x1b[2J"))
+@example(Mute())
+@example(ExceptionGroup("\udfff", [ValueError("\0")]))
+def test_whatever_is_raised_is_the_end_of_the_trial_alone(raised: BaseException) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        found = run(Path(folder), None, raised)
+    assert found.outcome is OutcomeKind.CRASHED
+    assert found.reason.startswith(f"{type(raised).__name__}:")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("raised", [None, ValueError("lone \ud800 and NUL \0")])
+def test_so_it_is_in_postgresql(tmp_path: Path, raised: BaseException | None) -> None:
+    with postgres() as server:
+        found = run(tmp_path, Measurement(1, 1.0, {"a\ud800\0": 2**63}), raised, server.url())
+    assert found.outcome is (OutcomeKind.FINISHED if raised is None else OutcomeKind.CRASHED)
+
+
+@pytest.mark.parametrize(
+    ("report", "reason"),
+    [
+        (
+            Measurement(1, 1.0, {"valid/score": None}),
+            r"a metric must be a number, got null for the text 'valid/sc",
+        ),
+        (
+            Measurement(1, 1.0, {"x": "0.5"}),
+            r"a metric must be a number, got the text '0.5' for the text 'x' at",
+        ),
+        (
+            Measurement(1, 1.0, {"valid": {"x": 1.0}}),
+            r"a metric must be a number, got a dict for the text 'valid'",
+        ),
+        (Measurement(1, 1.0, {"x": 10**400}), r"a metric must fit into a 64-bit float, got one beyond for"),
+        (
+            Measurement(1, 1.0, {"x": np.zeros(2)}),
+            r"a metric must be a number, got a ndarray for the text 'x'",
+        ),
+        (Measurement(1, 1.0, {" ": 1.0}), r"a metric must have a name, got the text ' '; mend the workload"),
+        (Measurement(1, 1.0, {3: 1.0}), r"a metric must have a name, got a int; mend the workload"),
+        (Measurement(1, 1.0, None), r"metrics must be a mapping, got a NoneType; mend the workload"),
+        (Measurement(1, None, {}), r"a metric must be a number, got null for the text 'seconds'"),
+        (Measurement(0.5, 1.0, {}), r"a step must be a whole number, got a float; mend the workload"),
+        (
+            Measurement(-1, 1.0, {}),
+            r"a step must be from 0 to 2\*\*63 - 1, got one beyond; mend the workload",
+        ),
+        (
+            Measurement(2**63, 1.0, {}),
+            r"a step must be from 0 to 2\*\*63 - 1, got one beyond; mend the workload",
+        ),
+        ({"x": 1.0}, r"a workload must report a Measurement, got a dict; mend the workload"),
+    ],
+)
+def test_what_is_no_number_ends_its_trial_with_the_reason(report: Any, reason: str) -> None:
+    found = said(report)
+    assert found.outcome is OutcomeKind.CRASHED
+    assert re.match(reason, found.reason), found.reason
+
+
+@given(NO_NUMBERS)
+def test_nothing_that_is_no_number_passes(value: Any) -> None:
+    assert said(Measurement(1, 1.0, {"x": value})).outcome is OutcomeKind.CRASHED
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), np.float32("nan"), Decimal("-inf")])
+def test_what_is_not_finite_is_a_divergence(value: Any) -> None:
+    found = said(Measurement(1, 1.0, {"a\ud800": value}))
+    assert found.outcome is OutcomeKind.DIVERGED
+    assert found.reason.startswith(r"metrics must stay finite, got a\ud800=")

@@ -1,0 +1,129 @@
+"""Sweeps on a cluster whose machines share nothing, come, and go."""
+
+from contextlib import suppress
+
+import pytest
+
+from orchestrator.drivers.launch_folder import launched_plan
+from orchestrator.errors import StoreError
+from orchestrator.identity import SweepFolder
+from orchestrator.ledger.events import EventKind
+from orchestrator.ledger.store import Ledger
+from tests.faults.chaos import check_log
+from tests.support.commands import TINY, Shell, answer, wait_for
+from tests.support.ray_machines import inside, machines, needs_namespaces
+from tests.support.s3 import SECRET, s3_server
+
+pytestmark = [pytest.mark.slow, needs_namespaces]
+SPEC = (
+    TINY.replace("steps: 4", "steps: 30")
+    .replace("resources: {cpus: 1}", "resources: {cpus: 1, checkpoint_seconds: 0.01}")
+    .replace("profiles:", "posthoc: {model.halt.threshold: [0.5]}\n\nprofiles:")
+)
+RAYS_NOISE = ("gcs_client.cc", "Traceback", "ray.exceptions", "RPC error", "(raylet)", "(pid=")
+
+
+@pytest.fixture
+def shell(tmp_path):
+    return Shell.at(tmp_path, SPEC)
+
+
+def sweep(shell):
+    return SweepFolder(shell.folder / "runs" / "tiny")
+
+
+def events(shell):
+    if not sweep(shell).ledger.exists():
+        return []
+    with Ledger.open(sweep(shell).ledger_url, "tiny") as ledger:
+        return list(ledger.events())
+
+
+def seen(shell, kind):
+    with suppress(StoreError):  # it may be coming into being
+        return sum(each.kind is kind for each in events(shell))
+    return 0
+
+
+def keep_token(shell, token):
+    (shell.home / ".ray").mkdir(exist_ok=True)
+    (shell.home / ".ray" / "auth_token").write_text(token)
+
+
+def quiet(text):
+    return not [noise for noise in RAYS_NOISE if noise in text]
+
+
+def test_a_token_is_found_or_asked_for_and_unshared_folders_are_refused(shell):
+    with machines(shell.environment) as cluster:
+        launch = ("launch", "tiny.yaml", "--address", cluster.address)
+        said = shell.run(*launch)
+        assert said.code == 2
+        assert f"the cluster at {cluster.address} asks for a token, and there is none here; copy" in said.err
+        assert quiet(said.err + said.out)
+        keep_token(shell, "0" * 64)
+        said = shell.run(*launch)
+        assert said.code == 2
+        assert f"the one in {shell.home}/.ray/auth_token is not its" in said.err.replace("\n", "")
+        assert quiet(said.err + said.out)
+        keep_token(shell, cluster.token)
+        node = cluster.join(without=[shell.folder])
+        wait_for(lambda: "Ray runtime started" in (cluster.temporary / "node-1.txt").read_text(), node)
+        said = shell.run(*launch)
+        assert said.code == 2, said.err
+        assert "all nodes must share the folder of sweeps" in said.err
+        assert "1 of 2 do not" in said.err
+        assert "give --checkpoints s3://bucket/folder or another store" in said.err
+        assert quiet(said.err + said.out)
+        assert sorted(path.name for path in shell.folder.iterdir()) == ["tiny.yaml"]
+
+
+def test_machines_that_share_nothing_work_with_s3_and_may_be_lost(shell, tmp_path):
+    with s3_server(tmp_path / "s3.log") as s3, machines(shell.environment) as cluster:
+        keep_token(shell, cluster.token)
+        first = cluster.join(without=[shell.folder])
+        wait_for(lambda: "Ray runtime started" in (cluster.temporary / "node-1.txt").read_text(), first)
+        arguments = ("launch", "tiny.yaml", "--address", cluster.address, "--checkpoints", s3.uri)
+        with shell.started(*arguments) as process:
+            wait_for(lambda: seen(shell, EventKind.STARTED) >= 2, process)
+            built = inside(first, shell.folder / "data")
+            names = {str(path.relative_to(built)) for path in built.rglob("*.arrow")}
+            ours = shell.folder / "data"
+            assert names == {str(path.relative_to(ours)) for path in ours.rglob("*.arrow")}
+            for name in names:
+                assert (built / name).read_bytes() == (ours / name).read_bytes()
+            wait_for(lambda: seen(shell, EventKind.CHECKPOINTED) >= 4, process)
+            cluster.lose(first)
+            before = seen(shell, EventKind.ENDED)
+            wait_for(lambda: seen(shell, EventKind.ENDED) > before, process)
+            cluster.join(without=[shell.folder])
+            said = answer(process)
+    assert said.code == 0, said.err
+    assert quiet(said.err + said.out)
+    check_log(events(shell), launched_plan(sweep(shell)))
+    assert not sweep(shell).checkpoints.exists()
+    assert SECRET not in said.err + said.out
+
+
+def test_who_joins_without_the_shared_folder_takes_no_trials(shell):
+    with machines(shell.environment) as cluster:
+        keep_token(shell, cluster.token)
+        # Long enough that trials are left when two machines have joined.
+        longer = ("baseline.train.steps=2000", "baseline.train.report_every=20")
+        with shell.started("launch", "tiny.yaml", *longer, "--address", cluster.address) as process:
+            wait_for(lambda: seen(shell, EventKind.CHECKPOINTED), process)
+            stranger = cluster.join(without=[shell.folder])
+            friend = cluster.join()
+            wait_for(lambda: trials_on(friend), process)
+            strangers = trials_on(stranger)
+            said = answer(process)
+    assert said.code == 0, said.err
+    assert not strangers
+    told = " ".join(said.err.split())
+    assert "it does not see the folder" in told
+    assert told.count("it takes no trials") == 1
+    check_log(events(shell), launched_plan(sweep(shell)))
+
+
+def trials_on(node):
+    return [each for each in node.children(recursive=True) if each.name().startswith("ray::TrialActor")]

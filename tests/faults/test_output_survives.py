@@ -1,0 +1,115 @@
+"""What trials print is kept for both drivers, through kill -9 of a worker and of the launcher."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import warnings
+
+import pytest
+
+from orchestrator.drivers.launch import resume_sweep, run_sweep
+from orchestrator.drivers.launch_folder import Setup
+from orchestrator.plan.types import Resources
+from tests.faults.chaos import Place, forks
+from tests.support.commands import COMMAND, PATIENCE_S
+from tests.support.plans import make_arm, make_plan
+from tests.support.workloads import Synthetic
+
+pytestmark = pytest.mark.slow
+WORKLOAD = "tests.faults.test_output_survives:Loud"
+
+
+class Loud(Synthetic):
+    """Says what it does, in every way, and fails as it is told to."""
+
+    def advance(self):
+        step = self._step + 1
+        print(f"step {step} of {os.getpid()}")
+        print(f"warned at {step}", file=sys.stderr)
+        warnings.warn(f"careful at {step}", UserWarning, stacklevel=1)
+        if step == 2 and self._train["fault"] == "deep":
+            self._deep(30)
+        if step == 2 and self._train["fault"] == "kill":
+            print("last words of a worker")
+            sys.stdout.flush()
+        return super().advance()
+
+    def _deep(self, level):
+        if not level:
+            raise RuntimeError("at http://user:marker@host/ the bottom")
+        self._deeper(level)
+
+    def _deeper(self, level):
+        self._deep(level - 1)
+
+
+def sweep(fault):
+    arms = [make_arm("one", tally=True, fault=fault, steps=3)]
+    return make_plan(arms, trials_per_arm=1, seeds=(), resources=Resources(checkpoint_seconds=0.0))
+
+
+def _session(place, driver):
+    place.data.mkdir(parents=True, exist_ok=True)
+    warnings.simplefilter("default")
+    if place.folder.plan.exists():
+        resume_sweep(place.folder, driver=driver)
+    else:
+        run_sweep(place.plan, place.folder, Setup(place.data, WORKLOAD), "", driver=driver, num_cpus=1)
+
+
+def run(place, driver):
+    process = forks.Process(target=_session, args=(place, driver))
+    process.start()
+    process.join(PATIENCE_S)
+    return process.exitcode
+
+
+def attempts(place):
+    """As scripts see them."""
+    trial = place.plan.trials[0].trial_id
+    command = [COMMAND, "logs", str(place.folder.root), trial, "--json"]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+    return json.loads(told.stdout)["attempts"]
+
+
+def kept(place):
+    return b"".join(path.read_bytes() for path in place.folder.logs.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("driver", ["inline", "ray"])
+def test_a_trial_s_own_error_is_kept_whole(tmp_path, driver):
+    place = Place(tmp_path, sweep("deep"))
+    assert run(place, driver) == 0
+    (attempt,) = attempts(place)
+    assert attempt["outcome"] == "crashed"
+    text = attempt["output"]
+    for step in (1, 2):
+        assert f"step {step} of " in text
+        assert f"warned at {step}\n" in text
+        assert f"UserWarning: careful at {step}\n" in text
+    assert text.count("in _deeper") == 30
+    assert text.rstrip().endswith("the bottom")
+    assert b"marker" not in kept(place)
+
+
+def test_the_last_words_of_a_killed_worker(tmp_path):
+    place = Place(tmp_path, sweep("kill"))
+    assert run(place, "ray") == 0
+    first, second = attempts(place)
+    assert (first["outcome"], second["outcome"]) == ("stopped", "finished")
+    assert "worker died, time 1 of at most 4" in first["reason"]
+    assert "last words of a worker\n" in first["output"]
+    assert "step 1 of" not in second["output"], "each attempt has its own"
+    assert not list(place.folder.logs.rglob("*.raw")), "the next attempt has finished the log of the first"
+
+
+def test_the_last_words_before_the_launcher_was_killed(tmp_path):
+    place = Place(tmp_path, sweep("kill"))
+    assert run(place, "inline") == -signal.SIGKILL
+    (attempt,) = attempts(place)
+    assert (attempt["outcome"], attempt["reason"]) == (None, "")
+    assert attempt["output"].endswith("last words of a worker\n")
+    assert run(place, "inline") == 0
+    assert [each["outcome"] for each in attempts(place)][-1] == "finished"

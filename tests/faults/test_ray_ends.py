@@ -1,0 +1,120 @@
+"""Ray itself is killed under a sweep: its servers, all of it, a head that is not ours."""
+
+import secrets
+from collections import Counter
+
+import psutil
+import pytest
+
+from orchestrator.ledger.events import EventKind
+from tests.faults.chaos import check_log
+from tests.faults.ray_launcher import place
+from tests.faults.test_ray_faults import (
+    check_mlflow,
+    events_of,
+    launcher,
+    measured,
+    steps_repeated,
+    workers,
+)
+from tests.support.commands import PATIENCE_S
+from tests.support.processes import end, family_of, wait_until
+
+pytestmark = pytest.mark.slow
+RAYLET, GCS = "raylet", "gcs_server"
+HELPERS = ("log_monitor.py", "monitor.py", "dashboard.py", "ray::Ru")
+"""Nobody needs the first ones; a raylet ends without the last."""
+
+
+def servers(process, *names):
+    """Ray's processes below a launcher by name or command line."""
+    found = []
+    for each in family_of(process):
+        try:
+            if any(name in each.name() or name in " ".join(each.cmdline()[:4]) for name in names):
+                found.append(each)
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+def output(root):
+    return (root / "output.txt").read_text(errors="replace")
+
+
+def under_way(root, process):
+    before = measured(root)
+    wait_until(lambda: measured(root) >= before + 5 and workers(process), "trials are under way")
+
+
+def lost(root):
+    """How often trials were lost, by trial."""
+    ends = [each for each in events_of(root) if each.kind is EventKind.ENDED and each.payload.get("lost")]
+    return Counter(each.trial_id for each in ends)
+
+
+def check_whole(root, kills):
+    """Nothing is lost or doubled, and no more was done again than the kills explain."""
+    check_log(events_of(root), place(root).plan)
+    ends = [each.payload for each in events_of(root) if each.kind is EventKind.ENDED]
+    assert {each["kind"] for each in ends} <= {"finished", "stopped"}
+    assert sum(lost(root).values()) <= 2 * kills, "two trials run at a time, and each loss counts once"
+    assert sum(steps_repeated(root).values()) <= 2 * kills * 3
+    check_mlflow(root)
+
+
+def test_servers_of_a_ray_of_ones_own_are_killed_until_it_is_given_up_then_resumed(tmp_path):
+    with launcher(tmp_path) as process:
+        for number, names in enumerate([(RAYLET,), (GCS,), (RAYLET, GCS), (GCS,)]):
+            under_way(tmp_path, process)
+            victims = servers(process, *names)
+            assert len(victims) == len(names)
+            before = [*victims, *workers(process)]
+            end(victims)
+            if number < 3:
+                told = f"it is started again (time {number + 1} of at most 3)"
+                wait_until(lambda: told in output(tmp_path), "a restart is told")  # noqa: B023
+                _, alive = psutil.wait_procs(before, timeout=PATIENCE_S)
+                assert not alive, "workers end with the Ray that they belong to"
+        assert process.wait(PATIENCE_S) == 1
+    lines = output(tmp_path).splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["warned"] * 3 + ["error"], (
+        "nothing of Ray's is shown"
+    )
+    assert "Ray must stay up, and ended 4 times, last because its gcs_server (process" in lines[-1]
+    assert sum(lost(tmp_path).values()) >= 4
+    with launcher(tmp_path) as process:
+        assert process.wait(PATIENCE_S) == 0
+    check_whole(tmp_path, kills=4)
+
+
+def test_helpers_of_ray_are_killed_and_the_sweep_goes_on(tmp_path):
+    with launcher(tmp_path) as process:
+        under_way(tmp_path, process)
+        victims = servers(process, *HELPERS)
+        assert len(victims) >= len(HELPERS)
+        end(victims)
+        assert process.wait(PATIENCE_S) == 0
+    lines = output(tmp_path).splitlines()
+    assert len(lines) <= 1, "it may be over before the raylet is"
+    assert all(line.startswith("warned: Ray ended: its raylet (process ") for line in lines)
+    check_whole(tmp_path, kills=1)
+
+
+def test_a_dead_head_that_is_not_ours_is_one_error(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    address = tmp_path / "address"
+    with launcher(tmp_path, "-", address) as cluster:
+        wait_until(lambda: address.exists() and address.read_text(), "the cluster is up")
+        with launcher(tmp_path, address.read_text()) as process:
+            wait_until(lambda: measured(tmp_path) >= 5 and workers(cluster), "trials are under way")
+            end([cluster, *family_of(cluster)])
+            assert process.wait(PATIENCE_S) == 1
+    (line,) = [each for each in output(tmp_path).splitlines() if each.startswith("error:")]
+    told = f"error: the Ray cluster at {address.read_text()} must stay up, and its "
+    assert line.startswith(told)
+    assert line.endswith("resume the sweep when the cluster is there again")
+    with launcher(tmp_path) as process:
+        assert process.wait(PATIENCE_S) == 0
+    check_whole(tmp_path, kills=1)

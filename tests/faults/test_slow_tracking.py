@@ -1,0 +1,214 @@
+"""MLflow that is slow, hangs or dies half-way, writers that are killed: told, bounded, left for `sync`."""
+
+import json
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from orchestrator.drivers.launch import Watch
+from orchestrator.identity import SweepFolder
+from orchestrator.ledger.lease import Holder
+from orchestrator.ledger.store import Ledger
+from orchestrator.plan.serialise import to_json
+from orchestrator.plan.types import Plan
+from orchestrator.tracking import background
+from orchestrator.tracking.background import LOG, Follower, start_follower
+from orchestrator.tracking.state import TrackingState, read_state, write_state
+from orchestrator.tracking.sync import sync
+from tests.faults.chaos import Place, go
+from tests.support.commands import Shell, answer, interrupt, wait_for
+from tests.support.histories import history
+from tests.support.plans import make_plan
+from tests.support.slow_mlflow import slow_mlflow
+
+PATIENCE_S = 120.0
+PLAN = make_plan(1, trials_per_arm=2, seeds=(7,))
+RUNS = 1 + len(PLAN.arms) + len(PLAN.trials)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> SweepFolder:
+    """A sweep that has ended, with MLflow still to be written."""
+    found = SweepFolder(tmp_path / "runs" / PLAN.name)
+    found.root.mkdir(parents=True)
+    found.plan.write_text(to_json(PLAN))
+    with Ledger.open(found.ledger_url, PLAN.name, create=True) as ledger:
+        lease = ledger.claim(Holder.current())
+        ledger.append(list(history(PLAN)), lease)
+        ledger.release(lease)
+    return found
+
+
+def until(condition) -> None:  # type: ignore[no-untyped-def]
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+def synced(folder: SweepFolder, plan: Plan, url: str) -> int:
+    with Ledger.open(folder.ledger_url, plan.name) as ledger:
+        return sync(folder, ledger, url).total
+
+
+@pytest.mark.slow
+def test_what_a_slow_mlflow_still_lacks_is_told_until_it_has_everything(tmp_path: Path) -> None:
+    told: list[str] = []
+    with slow_mlflow(tmp_path / "artifacts", delay_s=0.5) as mlflow:
+        place = Place(tmp_path, PLAN, mlflow.url)
+        finish = go(place, watch=Watch(on_tracking=told.append))
+        assert finish.untracked == ""
+        assert len(mlflow.runs) == RUNS
+    left = [int(found[1]) for text in told if (found := re.match(r"(\d+) runs to write \(asked", text))]
+    assert left, told
+    assert left == sorted(left, reverse=True)
+    assert any("events to go" in text for text in told)
+    state = read_state(place.folder)
+    assert state is not None
+    assert (state.position, state.error, state.doing) == (len(place.events()), "", "")
+
+
+@pytest.mark.slow
+def test_ctrl_c_leaves_a_slow_mlflow_for_sync_and_the_exit_code_as_it_was(tmp_path: Path) -> None:
+    shell = Shell.at(tmp_path)
+    with slow_mlflow(tmp_path / "artifacts") as mlflow:
+        arguments = ("launch", "tiny.yaml", "--profile", "short", "--driver", "inline")
+        with shell.started(*arguments, "--tracking", mlflow.url) as process:
+            wait_for(lambda: len(mlflow.asked) > 3, process)
+            mlflow.delay_s = 20.0
+            assert process.stdout is not None
+            said = []
+            for line in process.stdout:
+                said.append(line)
+                if "waiting for MLflow" in line:
+                    break
+            assert "Ctrl-C leaves it for `haltsweep sync`" in said[-1], said
+            interrupt(process)
+            end = answer(process)
+        assert end.code == 0, end
+        assert "MLflow lacks something: left at Ctrl-C: " in end.err
+        assert "catch up with: haltsweep sync tiny" in end.err
+        assert "Traceback" not in end.err + end.out
+        behind = json.loads(shell.run("status", "tiny", "--json").out)["tracking"]
+        assert behind["behind"] > 0
+        assert behind["store"] == mlflow.url
+        assert "behind; " in shell.run("status", "tiny").out
+        mlflow.delay_s = 0.0
+        assert "written" in shell.run("sync", "tiny").out, "to the MLflow of the launch, without being told"
+        assert json.loads(shell.run("status", "tiny", "--json").out)["tracking"]["behind"] == 0
+        assert f"MLflow: has everything ({mlflow.url})" in shell.run("status", "tiny").out
+
+
+def test_an_mlflow_that_hangs_is_given_up_and_told(
+    folder: SweepFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    told: list[str] = []
+    with slow_mlflow(tmp_path / "artifacts") as mlflow:
+        mlflow.hangs = True
+        follower = start_follower(folder, folder.ledger_url, mlflow.url)
+        state = follower.drain(PATIENCE_S, outage_s=0.0, waiting=told.append)
+        assert state is not None
+        assert f"MLflow at {mlflow.url} failed" in state.error
+        assert "looking up what is in MLflow (asked" in " ".join(told)
+        mlflow.hangs = False
+        assert synced(folder, PLAN, mlflow.url) > 0
+        assert len(mlflow.runs) == RUNS
+
+
+@pytest.mark.parametrize("after", [3, 8])
+def test_an_mlflow_that_dies_half_way_is_told_and_caught_up_with(
+    folder: SweepFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with slow_mlflow(tmp_path / "artifacts", dies_after=after) as mlflow:
+        follower = start_follower(folder, folder.ledger_url, mlflow.url)
+        state = follower.drain(PATIENCE_S, outage_s=0.0)
+        assert state is not None
+        assert "failed" in state.error
+        assert state.newest > state.position
+        mlflow.dies_after = None
+        assert synced(folder, PLAN, mlflow.url) > 0
+        assert len(mlflow.runs) == RUNS
+        assert synced(folder, PLAN, mlflow.url) == 0
+
+
+def test_a_killed_writer_is_started_again_and_goes_on(
+    folder: SweepFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background, "RESTART_S", 0.01)
+    with slow_mlflow(tmp_path / "artifacts") as mlflow:
+        follower = start_follower(folder, folder.ledger_url, mlflow.url)
+        first = follower.pid
+        os.kill(first, signal.SIGKILL)
+        until(lambda: follower.pid != first)
+        until(lambda: len(mlflow.runs) == RUNS)
+        assert follower.drain(PATIENCE_S) is None, (folder.root / LOG).read_text()
+
+
+def test_a_writer_killed_while_it_is_waited_for_is_started_again(
+    folder: SweepFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background, "RESTART_S", 0.01)
+    with slow_mlflow(tmp_path / "artifacts", delay_s=0.3) as mlflow:
+        follower = start_follower(folder, folder.ledger_url, mlflow.url)
+        killed: list[int] = []
+
+        def kill_once(_: str) -> None:
+            if not killed and mlflow.asked:
+                killed.append(follower.pid)
+                os.kill(follower.pid, signal.SIGKILL)
+
+        assert follower.drain(PATIENCE_S, waiting=kill_once) is None, (folder.root / LOG).read_text()
+        assert killed
+        assert len(mlflow.runs) == RUNS
+
+
+def test_a_writer_that_is_killed_again_and_again_is_given_up(
+    folder: SweepFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background, "RESTART_S", 0.01)
+    pids: set[int] = set()
+
+    def killed_at_once() -> "background.subprocess.Popen[bytes]":
+        process = background.subprocess.Popen(["sleep", "600"], stdin=background.subprocess.PIPE)
+        pids.add(process.pid)
+        process.kill()
+        return process
+
+    follower = Follower(killed_at_once, folder, "http://mlflow")
+    until(lambda: (noted := read_state(folder)) is not None and noted.error != "")
+    state = follower.drain(PATIENCE_S)
+    assert state is not None
+    assert f"the background writer died {1 + background.MOST_RESTARTS} times in a row; see" in state.error
+    assert state.store == "http://mlflow", "so that `status` tells it"
+    assert len(pids) == 1 + background.MOST_RESTARTS
+
+
+def test_a_long_life_makes_restarts_count_anew(folder: SweepFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background, "RESTART_S", 0.0)
+    monkeypatch.setattr(background, "HEALTHY_S", 0.0)
+    starts: list[int] = []
+
+    def killed_at_once() -> "background.subprocess.Popen[bytes]":
+        process = background.subprocess.Popen(["sleep", "600"], stdin=background.subprocess.PIPE)
+        starts.append(process.pid)
+        process.kill()
+        return process
+
+    follower = Follower(killed_at_once, folder)
+    until(lambda: len(starts) > 2 * background.MOST_RESTARTS)
+    follower.kill()
+
+
+def test_a_damaged_note_is_no_note(folder: SweepFolder) -> None:
+    write_state(folder, TrackingState(3, "", 5.0))
+    file = folder.root / "tracking.json"
+    assert read_state(folder) == TrackingState(3, "", 5.0)
+    file.write_text(file.read_text().replace("3", "4"))
+    assert read_state(folder) is None

@@ -1,0 +1,326 @@
+"""`haltsweep verify`: every kind of damage is named, nothing is written, nothing sound is called damaged."""
+
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from orchestrator.cli import verifying
+from orchestrator.cli.reading import opened
+from orchestrator.cli.track import publish, write_report
+from orchestrator.cli.verify import findings
+from orchestrator.drivers.launch_folder import read_setup
+from orchestrator.errors import StoreError
+from orchestrator.findings import BAD, Finding
+from orchestrator.identity import SweepFolder
+from orchestrator.ledger.fold import records
+from orchestrator.ledger.store import Ledger
+from orchestrator.plan.serialise import read_plan
+from orchestrator.tracking.mlflow_reading import read_runs
+from orchestrator.tracking.projections import Projections
+from tests.faults.chaos import Place, _session, forks, go
+from tests.support.commands import Shell, tree
+from tests.support.flips import flip, flip_any
+from tests.support.plans import make_arm, make_plan
+
+FLIPS = 25
+
+
+def made(root: Path, **arm: object) -> Place:
+    """A sweep with everything that sweeps keep."""
+    plan = make_plan([make_arm("one", **arm)], trials_per_arm=2, seeds=(7,))
+    place = Place(root, plan, f"sqlite:///{root / 'runs' / 'mlflow.db'}")
+    assert go(place).exit_code == 0
+    brought_up_to_date(place)
+    return place
+
+
+def brought_up_to_date(place: Place) -> None:
+    with opened(str(place.folder.root), place.folder.root.parent) as sweep:
+        publish(sweep, write_report(sweep), str(place.tracking_uri))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return made(tmp_path_factory.mktemp("verified"))
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.tracking.projections.TRIES", 1)
+    monkeypatch.setattr(verifying, "TRIES", 1)
+
+
+def told(folder: SweepFolder) -> list[Finding]:
+    return list(findings(folder))
+
+
+def faults(found: list[Finding]) -> list[Finding]:
+    return [each for each in found if each.verdict in BAD]
+
+
+def test_a_whole_sweep_is_sound_and_nothing_is_written(place: Place) -> None:
+    before = tree(place.root)
+    found = told(place.folder)
+    assert {each.what: each.verdict for each in found} == {
+        "files": "sound",
+        "report": "sound",
+        "ledger": "sound",
+        "checkpoints": "sound",
+        "data": "absent",
+        "parquet": "sound",
+        "mlflow": "sound",
+    }
+    assert not any(each.remedy for each in found if each.verdict == "sound")
+    assert tree(place.root) == before
+
+
+def kept_files(place: Place) -> list[Path]:
+    root = place.folder.root
+    (checkpoint, *_) = sorted(place.folder.checkpoints.rglob("checkpoint.json"))
+    (state, *_) = sorted(place.folder.checkpoints.rglob("state/*"))
+    names = ("spec.yaml", "plan.json", "launch.json", "provenance.json", "manifest.json")
+    return [
+        *(root / name for name in names),
+        *sorted(place.folder.report.iterdir()),
+        checkpoint,
+        state,
+        place.folder.records,
+        *place.folder.measurements.iterdir(),
+    ]
+
+
+def whole(place: Place, ledger: Ledger) -> verifying.Whole:
+    plan, folder = read_plan(place.folder), place.folder
+    return verifying.Whole(folder, plan, read_setup(folder), ledger, records(ledger.events(), plan))
+
+
+def checked(place: Place, file: Path) -> Iterator[Finding]:
+    """The part of a sweep that a file belongs to."""
+    if place.folder.report in file.parents:
+        yield from verifying.report(place.folder)
+    elif file.parent == place.folder.root and file.suffix != ".parquet":
+        yield from verifying.files(place.folder)
+    else:
+        with Ledger.open(place.folder.ledger_url, place.plan.name) as ledger:
+            yield from verifying.checkpoints(whole(place, ledger), lambda _: None)
+            yield from verifying.parquet(whole(place, ledger))
+
+
+def test_any_bit_of_any_file_is_found_and_the_file_named(place: Place) -> None:
+    stream = random.Random(0)
+    for file in kept_files(place):
+        sound = file.read_bytes()
+        for _ in range(FLIPS):
+            bit = flip_any(file, stream)
+            bad = faults(list(checked(place, file)))
+            if sound.rstrip() != file.read_bytes().rstrip():
+                assert len(bad) == 1, f"bit {bit} of {file}: {bad}"
+                assert bad[0].remedy, bad
+                inside = file.name if "state" not in file.parts else file.parents[1].name
+                assert inside in bad[0].told
+            file.write_bytes(sound)
+    assert faults(told(place.folder)) == []
+
+
+def test_files_that_are_gone_are_found(place: Place) -> None:
+    for file in kept_files(place):
+        if file == place.folder.plan:
+            continue  # what makes a folder that of a sweep
+        sound = file.read_bytes()
+        file.unlink()
+        if file.suffix != ".parquet":  # these may be made later
+            assert len(faults(list(checked(place, file)))) == 1, file
+        file.write_bytes(sound)
+    assert faults(told(place.folder)) == []
+
+
+def test_a_pipe_in_place_of_a_file_is_named_and_not_waited_for(place: Place) -> None:
+    for file in kept_files(place):
+        if file == place.folder.plan:
+            continue  # what makes a folder that of a sweep
+        sound = file.read_bytes()
+        file.unlink()
+        os.mkfifo(file)
+        signal.alarm(60)  # which ends the tests, where a read waits
+        bad = faults(list(checked(place, file)))
+        signal.alarm(0)
+        assert len(bad) == 1, (file, bad)
+        file.unlink()
+        file.write_bytes(sound)
+    assert faults(told(place.folder)) == []
+
+
+def test_any_bit_of_the_ledger_is_found_or_harmless(place: Place) -> None:
+    stream, file = random.Random(1), place.folder.ledger
+    noticed: list[StoreError] = []
+    sound, events = file.read_bytes(), place.events()
+    for _ in range(FLIPS):
+        bit = flip_any(file, stream)
+        try:
+            with Ledger.open(place.folder.ledger_url, place.plan.name) as ledger:
+                bad = faults(list(verifying.ledger(ledger)))
+                if not bad:
+                    assert list(ledger.events()) == events, f"bit {bit} went unnoticed"
+        except StoreError as error:
+            noticed.append(error)
+        for extra in file.parent.glob("ledger.db-*"):
+            extra.unlink()
+        file.write_bytes(sound)
+    assert all("damaged" in str(error) or "ledger" in str(error) for error in noticed)
+    assert faults(told(place.folder)) == []
+
+
+def test_a_ledger_that_cannot_be_read_is_one_fault_and_the_rest_is_not_guessed(place: Place) -> None:
+    sound = place.folder.ledger.read_bytes()
+    flip(place.folder.ledger, 8 * 20)
+    place.folder.ledger.write_bytes(sound[:100])
+    found = told(place.folder)
+    assert [each.what for each in faults(found)] == ["ledger"]
+    place.folder.ledger.write_bytes(sound)
+    assert faults(told(place.folder)) == []
+
+
+DAMAGES = {
+    "value": ("update metrics set value = value + 1 where key = 'valid/score' and step = 2", "points of"),
+    "lost": ("delete from metrics where key = 'train/chain' and step = 1", "points of train/chain differ"),
+    "twice": (
+        "insert into metrics select key, value, timestamp + 1, run_uuid, step, is_nan from metrics limit 99",
+        "points of valid/cost differ",
+    ),
+    "param": ("update params set value = '8' where key = 'seed'", "parameter seed is '8', the ledger says"),
+    "tag": ("update tags set value = 'pruned' where key = 'haltsweep.outcome'", "tag haltsweep.outcome is"),
+    "parent": ("update tags set value = 'x' where key = 'mlflow.parentRunId'", "tag mlflow.parentRunId is"),
+    "status": ("update runs set status = 'RUNNING'", "status is RUNNING, the ledger says FINISHED"),
+    "mean": ("update latest_metrics set value = 7 where key like '%.n'", ""),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_what_differs_in_mlflow_is_named(place: Place, name: str) -> None:
+    statement, text = DAMAGES[name]
+    database = place.root / "runs" / "mlflow.db"
+    sound = database.read_bytes()
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute(statement)
+        connection.commit()
+        connection.execute("pragma wal_checkpoint(truncate)")
+    with Ledger.open(place.folder.ledger_url, place.plan.name) as ledger:
+        found = list(verifying.mlflow(whole(place, ledger), lambda _: None))
+    if text:
+        assert faults(found), found
+        assert all(each.remedy for each in found)
+        assert any(text in each.told for each in found)
+    else:
+        assert faults(found) == [], "MLflow's own cache is made from its metrics"
+    database.write_bytes(sound)
+
+
+def test_any_bit_of_mlflow_is_found_or_harmless(place: Place) -> None:
+    stream, database = random.Random(2), place.root / "runs" / "mlflow.db"
+    sound = database.read_bytes()
+    with Ledger.open(place.folder.ledger_url, place.plan.name) as ledger:
+        judged = whole(place, ledger)
+        uri, uid = str(place.tracking_uri), ledger.uid
+        before = content(uri, place.plan.name, uid)
+        for _ in range(10):
+            bit = flip_any(database, stream)
+            bad = [each for each in verifying.mlflow(judged, lambda _: None) if each.verdict != "sound"]
+            if not bad:
+                assert content(uri, place.plan.name, uid) == before, f"bit {bit} went unnoticed"
+            database.write_bytes(sound)
+
+
+def content(uri: str, experiment: str, uid: str) -> object:
+    kept = read_runs(uri, experiment, uid)
+    assert kept is not None
+    return sorted(
+        (each.run.key, each.run.status, sorted(each.run.params.items()), sorted(each.histories.items()))
+        for each in kept
+    )
+
+
+def test_a_parquet_file_that_says_something_else_is_found(place: Place) -> None:
+    """Whole, and in the list, but not of this ledger."""
+    sound = {file: file.read_bytes() for file in place.folder.root.glob("*.*") if file.is_file()}
+    other = made(Path(tempfile.mkdtemp(dir=place.root)), steps=3).folder.records.read_bytes()
+    Projections(place.folder).put(place.folder.records, other)
+    bad = faults(told(place.folder))
+    assert [(each.what, str(place.folder.records) in each.told) for each in bad] == [("parquet", True)]
+    for file, content_ in sound.items():
+        file.write_bytes(content_)
+
+
+def test_a_running_sweep_is_sound_at_every_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.tracking.projections.TRIES", 20)
+    monkeypatch.setattr(verifying, "TRIES", 10)
+    arms = [make_arm("one", sleep_s=0.15, steps=8)]
+    place = Place(tmp_path, make_plan(arms, trials_per_arm=2, seeds=(7,)), f"sqlite:///{tmp_path}/mlflow.db")
+    process = forks.Process(target=_session, args=(place, -1))
+    process.start()
+    looks = 0
+    while process.is_alive():
+        if not (place.folder.plan.exists() and place.folder.ledger.exists()):
+            continue
+        bad = [each for each in faults(told(place.folder)) if "no sweep" not in each.told]
+        bad = [each for each in bad if each.what != "ledger" or "has no table" not in each.told]
+        assert bad == []
+        looks += 1
+    process.join()
+    assert looks > 0
+    brought_up_to_date(place)
+    assert faults(told(place.folder)) == []
+
+
+READ_ONLY = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && shift && exec "$@"'
+
+
+def test_a_read_only_folder_can_be_verified(place: Place) -> None:
+    before = tree(place.root)
+    command = ["unshare", "--mount", "--map-root-user", "sh", "-c", READ_ONLY, "sh", str(place.root)]
+    touch = [*command, "touch", str(place.root / "file")]
+    tried = subprocess.run(touch, check=False, capture_output=True, text=True)
+    assert "Read-only" in tried.stderr, f"this test needs a file system of its own: {tried.stderr}"
+    verify = [sys.executable, "-m", "orchestrator.cli.main", "verify", str(place.folder.root), "--json"]
+    told = subprocess.run([*command, *verify], check=False, capture_output=True, text=True)
+    assert told.returncode == 0, told
+    found = json.loads(told.stdout)["findings"]
+    assert {each["verdict"] for each in found} == {"sound", "absent"}, found
+    assert tree(place.root) == before
+
+
+@pytest.mark.slow
+def test_the_command_says_what_is_wrong_and_mends_a_plan(tmp_path: Path) -> None:
+    shell = Shell.at(tmp_path)
+    assert shell.run("launch", "tiny.yaml", "--profile", "short", "--driver", "inline").code == 0
+    root = shell.folder / "runs" / "tiny"
+    whole = shell.run("verify", "tiny")
+    assert whole.code == 0, whole
+    assert whole.out.count("data        sound") == 3
+    assert whole.out.endswith("tiny: sound\n")
+    plan = (root / "plan.json").read_bytes()
+    flip(root / "plan.json", 8 * 100)
+    (data,) = (shell.folder / "data").rglob("near-iid.arrow")
+    flip(data, 8 * 1000)
+    for command in (("status", "tiny"), ("resume", "tiny", "--driver", "inline")):
+        refused = shell.run(*command)
+        assert refused.code == 1
+        assert "--repair` makes it again from spec.yaml" in refused.err
+        assert "Traceback" not in refused.err
+    repaired = shell.run("verify", "tiny", "--repair", "--json")
+    assert (root / "plan.json").read_bytes() == plan
+    answer = json.loads(repaired.out[repaired.out.index("{") :])
+    assert not answer["sound"]
+    assert repaired.code == 1
+    bad = [each for each in answer["findings"] if each["verdict"] == "damaged"]
+    assert [(each["what"], str(data) in each["told"]) for each in bad] == [("data", True)]
+    assert shell.run("verify", "tony").code == 2

@@ -1,0 +1,35 @@
+"""The command line, called in this process: a fixture that conftest files take from here."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from orchestrator.cli import console
+from orchestrator.cli.main import run
+from tests.support.commands import Answer
+
+Run = Callable[..., Answer]
+
+
+@pytest.fixture
+def haltsweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command in an empty folder, where nothing steers it but its arguments."""
+    for name in ("HALTSWEEP_RUNS", "HALTSWEEP_DATA", "MLFLOW_TRACKING_URI", "FORCE_COLOR", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("sys.argv", ["haltsweep"])
+    monkeypatch.chdir(tmp_path)
+    console.out.cache_clear()
+    console.err.cache_clear()
+
+    def answer(*arguments: str) -> Answer:
+        capsys.readouterr()
+        try:
+            run(arguments)
+        except SystemExit as exit_:
+            code = exit_.code
+        assert isinstance(code, int)
+        said = capsys.readouterr()
+        return Answer(code, said.out, said.err)
+
+    return answer

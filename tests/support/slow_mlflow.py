@@ -1,0 +1,130 @@
+"""An MLflow server in memory that is as slow as one likes, hangs, or dies half-way."""
+
+import json
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+
+class SlowMlflow:
+    """The requests of a projection, answered after `delay_s` each; with `hangs` never."""
+
+    def __init__(self, artifacts: Path, delay_s: float = 0.0, dies_after: int | None = None) -> None:
+        self.delay_s = delay_s
+        self.hangs = False
+        self.dies_after = dies_after
+        self.asked: list[str] = []
+        self.runs: dict[str, dict[str, Any]] = {}
+        self._artifacts = artifacts
+        self._lock = threading.Lock()
+        self._server: ThreadingHTTPServer | None = None
+        self._port = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        mlflow = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self._answer({})
+
+            def do_POST(self) -> None:
+                self._answer(json.loads(self.rfile.read(int(self.headers["Content-Length"])) or b"{}"))
+
+            def _answer(self, body: dict[str, Any]) -> None:
+                what = self.path.partition("?")[0].removeprefix("/api/2.0/mlflow/")
+                mlflow.asked.append(what)
+                if mlflow.dies_after is not None and len(mlflow.asked) > mlflow.dies_after:
+                    self.close_connection = True
+                    self.connection.close()
+                    return
+                while mlflow.hangs:
+                    time.sleep(0.05)
+                time.sleep(mlflow.delay_s)
+                answer = mlflow.reply(what, body)
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(json.dumps(answer).encode())
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+            block_on_close = False
+
+            def handle_error(self, *_: object) -> None:
+                pass  # who asked has gone
+
+        self._server = Server(("127.0.0.1", self._port), Handler)
+        self._port = self._server.server_port
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def stop(self) -> None:
+        self.hangs = False
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._server = None
+
+    def reply(self, what: str, body: dict[str, Any]) -> dict[str, Any]:
+        with self._lock:
+            match what:
+                case "experiments/get-by-name":
+                    return {"experiment": {"experiment_id": "7", "name": "it", "lifecycle_stage": "active"}}
+                case "runs/create":
+                    return {"run": self._create(body)}
+                case "runs/search":
+                    return {"runs": list(self.runs.values())}
+                case "runs/log-batch":
+                    self._log(self.runs[body["run_id"]]["data"], body)
+                    return {}
+                case "runs/update":
+                    info = self.runs[body["run_id"]]["info"]
+                    info |= {key: value for key, value in body.items() if key in ("status", "end_time")}
+                    return {"run_info": info}
+        raise AssertionError(f"nobody should ask for {what}")
+
+    def _create(self, body: dict[str, Any]) -> dict[str, Any]:
+        run_id = uuid.uuid4().hex
+        info = {
+            "run_id": run_id,
+            "run_uuid": run_id,
+            "experiment_id": "7",
+            "status": "RUNNING",
+            "start_time": body["start_time"],
+            "artifact_uri": (self._artifacts / run_id).as_uri(),
+            "lifecycle_stage": "active",
+        }
+        data = {"tags": body.get("tags", []), "params": [], "metrics": []}
+        self.runs[run_id] = {"info": info, "data": data}
+        return self.runs[run_id]
+
+    @staticmethod
+    def _log(data: dict[str, Any], body: dict[str, Any]) -> None:
+        latest = {one["key"]: one for one in data["metrics"]}
+        for metric in body.get("metrics", []):
+            latest[metric["key"]] = metric
+        data["metrics"] = list(latest.values())
+        data["params"] += body.get("params", [])
+        tags = {one["key"]: one for one in data["tags"]} | {one["key"]: one for one in body.get("tags", [])}
+        data["tags"] = list(tags.values())
+
+
+@contextmanager
+def slow_mlflow(artifacts: Path, delay_s: float = 0.0, dies_after: int | None = None) -> Iterator[SlowMlflow]:
+    """One that answers on a port of this machine until the end."""
+    server = SlowMlflow(artifacts, delay_s, dies_after)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
