@@ -20,6 +20,7 @@ check: $(READY)  ## what a reviewer need not look for
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive orchestrator search_spaces trainables
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

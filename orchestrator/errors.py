@@ -6,19 +6,27 @@ HaltsweepError
 │   └── PlanError         faults that only the planner can see (models, spaces, arms)
 ├── StoreError            exit code 1: the ledger, the tracking store or the disk failed
 ├── ExecutorError         exit code 1: what is to run the trials could not be started
+├── Withdrawn            exit code 130: interrupted before its first trial; the launch left nothing
 └── LeaseLost             exit code 1: somebody else took over the sweep; what we held back is not written
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from orchestrator.redact import redact
 from search_spaces.wording import printable
 
 
 class HaltsweepError(Exception):
-    """Root of the tree; `exit_code` is what the command returns."""
+    """Root of the tree; `exit_code` is what the command returns.
+
+    Passwords in the URLs of a message are masked here: it may quote what was typed, or another library.
+    """
 
     exit_code = 1
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(redact(message))
 
 
 class InputError(HaltsweepError):
@@ -65,6 +73,12 @@ class ExecutorError(HaltsweepError):
 
 class StoreError(HaltsweepError):
     """A store could not be read or written."""
+
+
+class Withdrawn(HaltsweepError):
+    """A launch was interrupted before its first trial, and taken back."""
+
+    exit_code = 130
 
 
 class LeaseLost(HaltsweepError):

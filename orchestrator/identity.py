@@ -58,7 +58,8 @@ class SweepFolder:
     @property
     def ledger_url(self) -> str:
         """SQLAlchemy URL of the embedded ledger."""
-        return f"sqlite:///{self.ledger.resolve()}"
+        # The file itself is not resolved: a symbolic link to itself there is for who opens it to tell.
+        return f"sqlite:///{self.root.resolve() / self.ledger.name}"
 
     @property
     def records(self) -> Path:
@@ -75,9 +76,23 @@ class SweepFolder:
         """One folder a trial."""
         return self.root / "checkpoints"
 
+    @property
+    def under_way(self) -> Path:
+        """One empty file for each trial that a process runs at this moment."""
+        return self.root / "under-way"
+
     def checkpoint(self, trial_id: str) -> Path:
         """Folder that holds the checkpoints of one trial, newest step last."""
         return self.checkpoints / trial_id
+
+    @property
+    def logs(self) -> Path:
+        """One folder a trial that printed something."""
+        return self.root / "logs"
+
+    def log(self, trial_id: str, attempt: int) -> Path:
+        """What one attempt at a trial printed; attempts are numbered by their fencing token, from 1."""
+        return self.logs / trial_id / f"attempt-{attempt}.log"
 
     @property
     def report(self) -> Path:

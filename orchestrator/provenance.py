@@ -11,6 +11,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from orchestrator.redact import redact_arguments
+
 PACKAGES = ("haltsweep", "torch", "ray", "optuna", "mlflow", "numpy", "sqlalchemy", "pyarrow")
 ANSWER_S = 10.0
 NVIDIA = Path("/proc/driver/nvidia/gpus")
@@ -37,6 +39,7 @@ class Provenance:
     host: str
     directory: str
     command: tuple[str, ...]
+    """As typed, passwords masked."""
 
     def to_json(self) -> dict[str, Any]:
         """JSON values only, as an `opened` event and provenance.json carry them."""
@@ -58,7 +61,7 @@ def provenance(directory: Path | None = None) -> Provenance:
         devices=_devices(),
         host=socket.gethostname(),
         directory=str(directory),
-        command=tuple(sys.argv),
+        command=redact_arguments(sys.argv),
     )
 
 
@@ -101,7 +104,7 @@ def _answer(program: str, *arguments: str) -> str | None:
     if path is None:
         return None
     try:
-        done = subprocess.run(  # noqa: S603 - fixed programs and arguments
+        done = subprocess.run(  # noqa: S603 - fixed programs and arguments  # nosec B603
             [path, *arguments], capture_output=True, text=True, timeout=ANSWER_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
