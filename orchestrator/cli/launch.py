@@ -24,8 +24,9 @@ from orchestrator.identity import SweepFolder
 from orchestrator.redact import redact_url
 
 if TYPE_CHECKING:
-    from orchestrator.drivers.launch import Finish, Watch
+    from orchestrator.drivers.holding import Finish
     from orchestrator.drivers.launch_folder import Setup
+    from orchestrator.drivers.watching import Watch
     from orchestrator.plan.types import Plan
 
 
@@ -156,8 +157,8 @@ def _check_stores(setup: "Setup") -> None:
 def _run(plan: "Plan", folder: SweepFolder, start: "Callable[[Watch], Finish]") -> None:
     """Run with a live view, then report; the exit code says how it went."""
     from orchestrator.cli.progress import View
-    from orchestrator.drivers.launch import Watch
     from orchestrator.drivers.signals import interrupts
+    from orchestrator.drivers.watching import Watch
     from trainables.data.progress import Watcher
     from trainables.data.store import DataError
 

@@ -21,3 +21,9 @@ class HeldOpen:
     def seconds(self, now: float) -> float:
         """Unix time `now` falls in the newest session."""
         return self._earlier_s + (max(now - self._opened_at, 0.0) if self._opened_at is not None else 0.0)
+
+    def used_up(self, hours: float | None, now: float) -> str:
+        """Why nothing more may be started with a budget of `hours`; empty while it lasts, and for None."""
+        if hours is None or self.seconds(now) < hours * 3600:
+            return ""
+        return f"the budget of {hours:g} hours of wall clock is used up; raise it and resume"

@@ -12,10 +12,8 @@ up for dead may still write there, so every copy has a name of its own.
 import json
 import logging
 import os
-import queue
 import shutil
 import tempfile
-import threading
 import time
 import uuid
 import weakref
@@ -298,38 +296,3 @@ def patiently(action: Callable[[], _Found], patience_s: float, uri: str) -> _Fou
                 ) from error
         time.sleep(pause)
         pause = min(pause * 2, 10.0)
-
-
-class Discarding:
-    """The recorder's side of a store elsewhere: deletes in the background, for a store may be slow."""
-
-    def __init__(self, uri: str) -> None:
-        self._store = Elsewhere(uri)
-        self._wanted: queue.SimpleQueue[list[str]] = queue.SimpleQueue()
-        self._idle = threading.Condition()
-        self._pending = 0
-        threading.Thread(target=self._work, name="checkpoints", daemon=True).start()
-
-    def place(self, trial_id: str, step: int) -> str:
-        """URI of a checkpoint."""
-        return self._store.place(trial_id, step)
-
-    def discard(self, trial_ids: Iterable[str]) -> None:
-        """Delete all checkpoints of these trials, some time later."""
-        wanted = list(trial_ids)
-        if wanted:
-            with self._idle:
-                self._pending += 1
-            self._wanted.put(wanted)
-
-    def close(self, wait_s: float = 30.0) -> None:
-        """Wait for what is left; the next session deletes what this one did not come to."""
-        with self._idle:
-            self._idle.wait_for(lambda: not self._pending, wait_s)
-
-    def _work(self) -> None:
-        while True:
-            self._store.discard(self._wanted.get())
-            with self._idle:
-                self._pending -= 1
-                self._idle.notify_all()

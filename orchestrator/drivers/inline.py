@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.conductor.messages import Continue, Reply, Verdict
-from orchestrator.conductor.recorder import Attempt, Recorder
+from orchestrator.drivers.attempt import Attempt
 from orchestrator.drivers.checkpoint_stores import store_at
 from orchestrator.drivers.output import PythonOutput
+from orchestrator.drivers.recorder import Recorder
 from orchestrator.drivers.silence import Silence
 from orchestrator.drivers.worker import Harness
 from orchestrator.trials import Outcome, OutcomeKind

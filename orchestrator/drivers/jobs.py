@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.conductor.recorder import Attempt
+from orchestrator.drivers.attempt import Attempt
 from orchestrator.identity import canonical
 from trainables.protocol import Job
 

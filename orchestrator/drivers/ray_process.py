@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from orchestrator.conductor.messages import Reply, Stop
-from orchestrator.conductor.recorder import Attempt
+from orchestrator.drivers.attempt import Attempt
 from orchestrator.drivers.pipe import Begin, Connected, Failed, Over
 from orchestrator.drivers.session import Offer, Turn
 from orchestrator.errors import HaltsweepError

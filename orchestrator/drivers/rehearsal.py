@@ -13,8 +13,8 @@ from time import perf_counter
 import torch
 
 from orchestrator.abandoned import clear_folders
-from orchestrator.conductor.recorder import Recorder
 from orchestrator.drivers.inline import run_inline
+from orchestrator.drivers.recorder import Recorder
 from orchestrator.identity import SweepFolder, digest
 from orchestrator.ledger.fold import records
 from orchestrator.ledger.lease import Holder

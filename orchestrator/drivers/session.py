@@ -13,8 +13,9 @@ from enum import Enum, auto
 from typing import Protocol
 
 from orchestrator.conductor.messages import Reply, Stop
-from orchestrator.conductor.recorder import Attempt, Recorder
+from orchestrator.drivers.attempt import Attempt
 from orchestrator.drivers.inline import INTERRUPTED
+from orchestrator.drivers.recorder import Recorder
 from orchestrator.drivers.silence import Silence, told
 from orchestrator.trials import Outcome, OutcomeKind
 

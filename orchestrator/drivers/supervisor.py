@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from orchestrator.conductor.recorder import Recorder
 from orchestrator.drivers.jobs import Orders
 from orchestrator.drivers.needs import Needs
 from orchestrator.drivers.pipe import Begin, Connected, Failed, Over
 from orchestrator.drivers.ray_child import RayChild
+from orchestrator.drivers.recorder import Recorder
 from orchestrator.drivers.session import Session
 from orchestrator.drivers.signals import undisturbed
 from orchestrator.drivers.silence import silence_of

@@ -140,7 +140,7 @@ def test_where_nothing_is_searched_no_optuna_is_loaded(folder):
 def test_reading_loads_no_framework(folder):
     """Launching without Ray, and reading a sweep, cost what they need."""
     code = "import orchestrator.drivers.launch, orchestrator.drivers.inline, orchestrator.cli.reading"
-    code += ", orchestrator.report.summary, orchestrator.report.tables, orchestrator.conductor.recorder"
+    code += ", orchestrator.report.summary, orchestrator.report.tables, orchestrator.drivers.recorder"
     assert not loaded_by(code, folder) & HEAVY
 
 

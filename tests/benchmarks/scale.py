@@ -28,9 +28,10 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.conductor.messages import Reply
-from orchestrator.conductor.recorder import Attempt, Recorder
+from orchestrator.drivers.attempt import Attempt
 from orchestrator.drivers.launch import run_sweep
 from orchestrator.drivers.launch_folder import Setup
+from orchestrator.drivers.recorder import Recorder
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger

@@ -12,10 +12,10 @@ from typing import Protocol
 
 import pytest
 
-from orchestrator.conductor.recorder import Recorder
 from orchestrator.drivers.inline import run_inline
 from orchestrator.drivers.jobs import Orders
 from orchestrator.drivers.ray_settings import ray_environment
+from orchestrator.drivers.recorder import Recorder
 from orchestrator.drivers.session import Session
 from orchestrator.drivers.silence import silence_of, told
 from orchestrator.identity import SweepFolder

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from orchestrator.conductor.recorder import Recorder
 from orchestrator.drivers.inline import run_inline
+from orchestrator.drivers.recorder import Recorder
 from orchestrator.identity import SweepFolder, digest
 from orchestrator.ledger.fold import records
 from orchestrator.ledger.lease import Holder

@@ -16,7 +16,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from orchestrator.drivers.launch import Finish, resume_sweep, run_sweep
+from orchestrator.drivers.holding import Finish
+from orchestrator.drivers.launch import resume_sweep, run_sweep
 from orchestrator.drivers.launch_folder import Setup
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import Event, EventKind

@@ -11,7 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 from orchestrator.cli.progress import View
-from orchestrator.drivers.launch import Watch
+from orchestrator.drivers.watching import Watch
 from orchestrator.errors import HaltsweepError
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan, Resources
@@ -54,7 +54,7 @@ def main() -> int:
     more: dict[str, Any] = {"num_cpus": 2} if args.driver == "ray" else {}
     watch = Watch(on_outage=View(place.plan).show_outage)
     try:
-        with patch("orchestrator.drivers.launch.PATIENCE_S", args.wait), _filling(args.root, args.fill_at):
+        with patch("orchestrator.drivers.holding.PATIENCE_S", args.wait), _filling(args.root, args.fill_at):
             go(place, args.driver, watch=watch, **more)
     except HaltsweepError as error:
         print(error, file=sys.stderr)

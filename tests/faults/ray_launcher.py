@@ -7,8 +7,8 @@ import sys
 import time
 from pathlib import Path
 
-from orchestrator.drivers.launch import Watch
 from orchestrator.drivers.ray_settings import ray_environment
+from orchestrator.drivers.watching import Watch
 from orchestrator.errors import HaltsweepError
 from orchestrator.plan.types import Plan, Resources
 from tests.faults.chaos import Place, go

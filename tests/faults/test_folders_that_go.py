@@ -83,7 +83,7 @@ def test_nothing_is_made_where_a_folder_was(tmp_path):
 
 
 def _session_with(place, act):
-    from orchestrator.drivers.launch import Watch
+    from orchestrator.drivers.watching import Watch
     from tests.faults.chaos import go
 
     place.data.mkdir(parents=True, exist_ok=True)

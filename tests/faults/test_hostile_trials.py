@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.conductor.recorder import Recorder
 from orchestrator.drivers.inline import run_inline
+from orchestrator.drivers.recorder import Recorder
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.fold import records
 from orchestrator.ledger.store import Ledger

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.drivers.launch import Watch
+from orchestrator.drivers.watching import Watch
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger

@@ -8,8 +8,8 @@ import signal
 import sys
 from pathlib import Path
 
-from orchestrator.conductor.recorder import Recorder
 from orchestrator.drivers.inline import run_inline
+from orchestrator.drivers.recorder import Recorder
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger

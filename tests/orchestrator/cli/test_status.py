@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.cli.status import REASON_CHARACTERS, SHOWN_FAILURES
 from orchestrator.drivers import launch as pipeline
-from orchestrator.drivers.launch import Finish
+from orchestrator.drivers.holding import Finish
 from orchestrator.drivers.launch_folder import Setup, publish
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger import events as log

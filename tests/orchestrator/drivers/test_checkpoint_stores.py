@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.drivers import checkpoint_stores
-from orchestrator.drivers.checkpoint_stores import Discarding, Elsewhere, Unreachable
+from orchestrator.drivers.checkpoint_places import InStore
+from orchestrator.drivers.checkpoint_stores import Elsewhere, Unreachable
 from orchestrator.drivers.checkpoint_uris import below, check_uri, sweep_uri
 from orchestrator.drivers.worker import Harness
 from orchestrator.drivers.worker_checkpoints import Damaged
@@ -153,7 +154,7 @@ def test_only_what_is_told_is_deleted(store):
 
 def test_the_recorder_s_side_deletes_in_the_background(tmp_path):
     uri = f"file://{tmp_path}/store"
-    store, recorders = Elsewhere(uri), Discarding(uri)
+    store, recorders = Elsewhere(uri), InStore(uri)
     write(store, 1, Path("a"))
     write(store, 1, Path("b"))
     recorders.discard(["a"])

@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.drivers import launch
-from orchestrator.drivers.launch import Finish, Setup, Watch, resume_sweep, run_sweep
+from orchestrator.drivers import holding, launch
+from orchestrator.drivers.holding import Finish
+from orchestrator.drivers.launch import Setup, resume_sweep, run_sweep
 from orchestrator.drivers.signals import Heard, interrupts
+from orchestrator.drivers.watching import Watch
 from orchestrator.errors import InputError, LeaseLost, StoreError
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import EventKind
@@ -213,7 +215,7 @@ def test_long_trials_keep_their_lease(folder, setup, monkeypatch):
             renewed.set()
 
     monkeypatch.setattr(Ledger, "renew", renew)
-    monkeypatch.setattr(launch, "Heartbeat", lambda *held, **more: HEARTBEAT(*held, period_s=0.01, **more))
+    monkeypatch.setattr(holding, "Heartbeat", lambda *held, **more: HEARTBEAT(*held, period_s=0.01, **more))
     arm = make_arm("slow", sleep_s=0.05)
     plan = make_plan([arm], trials_per_arm=1, seeds=(), resources=Resources(checkpoint_seconds=100.0))
     finish = run_sweep(plan, folder, setup, SPEC, driver="inline")
@@ -221,7 +223,7 @@ def test_long_trials_keep_their_lease(folder, setup, monkeypatch):
     assert finish.exit_code == 0
 
 
-HEARTBEAT = launch.Heartbeat
+HEARTBEAT = holding.Heartbeat
 
 
 def test_what_this_machine_has_no_room_for_is_refused_before_anything_is_made(folder, setup):

@@ -5,7 +5,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.conductor.recorder import Attempt
+from orchestrator.drivers.attempt import Attempt
 from orchestrator.drivers.jobs import Assignment, Orders, decode
 from orchestrator.trials import PlannedTrial, Trial
 

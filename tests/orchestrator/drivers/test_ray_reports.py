@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.conductor.messages import Reply
-from orchestrator.conductor.recorder import Attempt
+from orchestrator.drivers.attempt import Attempt
 from orchestrator.drivers.jobs import Orders
 from orchestrator.drivers.ray_settings import ray_environment
 from orchestrator.trials import OutcomeKind, PlannedTrial, Trial

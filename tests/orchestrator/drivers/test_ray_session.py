@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from orchestrator.conductor.messages import Reply, Stop
-from orchestrator.conductor.recorder import Attempt
+from orchestrator.drivers.attempt import Attempt
 from orchestrator.drivers.session import Offer, Session, Turn
 from orchestrator.drivers.silence import Silence, told
 from orchestrator.ledger.events import EventKind

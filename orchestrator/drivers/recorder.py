@@ -4,26 +4,26 @@ While the ledger's database is away, events wait to be written: trials that run 
 about; nothing is started, stopped or deleted until all is written.
 """
 
-import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
+from orchestrator.conductor.attempts import Attempts
 from orchestrator.conductor.budget import HeldOpen
 from orchestrator.conductor.conductor import Conductor
 from orchestrator.conductor.messages import Continue, Progress, Reply, Stop, Verdict
-from orchestrator.conductor.under_way import UnderWay
-from orchestrator.identity import SweepFolder, checkpoint_name
+from orchestrator.drivers.attempt import Attempt
+from orchestrator.drivers.checkpoint_places import Checkpoints, InSweepFolder
+from orchestrator.drivers.under_way import UnderWay
+from orchestrator.identity import SweepFolder
 from orchestrator.ledger import events as log
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.writer import Writer
 from orchestrator.plan.types import Plan
-from orchestrator.trials import Outcome, OutcomeKind, Trial
-from trainables.protocol import Job, Measurement
+from orchestrator.trials import Outcome, OutcomeKind
+from trainables.protocol import Measurement
 
 PROMPT_S = 2.0
 """A ledger that takes longer is not waited for."""
@@ -37,78 +37,6 @@ class EventLog(Protocol):
 
     def events(self, after: int = 0) -> Iterable[Event]:
         """Everything written, oldest first."""
-
-
-class Checkpoints(Protocol):
-    """Where the checkpoints of trials are, for who does not write them."""
-
-    def place(self, trial_id: str, step: int) -> str:
-        """What the ledger says of the place of a checkpoint."""
-
-    def discard(self, trial_ids: Iterable[str]) -> None:
-        """Delete all checkpoints of these trials. Never raises: what stays is deleted another time."""
-
-
-@dataclass(frozen=True, slots=True)
-class InSweepFolder:
-    """Checkpoints in the folder of the sweep."""
-
-    folder: SweepFolder
-
-    def place(self, trial_id: str, step: int) -> str:
-        """Relative to the folder."""
-        path = self.folder.checkpoint(trial_id) / checkpoint_name(step)
-        return str(path.relative_to(self.folder.root))
-
-    def discard(self, trial_ids: Iterable[str]) -> None:
-        """At once."""
-        for trial_id in trial_ids:
-            shutil.rmtree(self.folder.checkpoint(trial_id), ignore_errors=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """One run of a trial by one worker."""
-
-    trial: Trial
-    token: int
-    """Fencing token: the first attempt has 1, and only the newest may write."""
-    checkpoints: Path
-    """Folder that holds the trial's checkpoints."""
-    source: Path | None
-    """`posthoc`: folder that holds the checkpoints of the confirmed trial."""
-
-    @property
-    def trial_id(self) -> str:
-        """Id of the trial."""
-        return self.trial.trial_id
-
-    @property
-    def log(self) -> Path:
-        """Where what the attempt prints is kept: beside the checkpoints."""
-        return SweepFolder(self.checkpoints.parent.parent).log(self.trial_id, self.token)
-
-    def job(self, data_dir: Path) -> Job:
-        """What the workload is built with."""
-        planned = self.trial.planned
-        return Job(self.trial.settings, planned.seed, planned.phase, self.trial.splits, data_dir, self.source)
-
-
-@dataclass(slots=True)
-class _Entry:
-    """What the ledger says of one trial."""
-
-    phase: str
-    token: int = 0
-    losses: int = 0
-    """How often its process died since it last made progress: a new step measured or saved."""
-    step: int = -1
-    """Newest step measured."""
-    saved: int = -1
-    """Newest step of a checkpoint."""
-    idle: bool = False
-    """Whether the attempt that runs, if one does, has made no progress yet."""
-    ended: OutcomeKind | None = None
 
 
 class Recorder:
@@ -129,14 +57,15 @@ class Recorder:
         checkpoints: Checkpoints | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._plan = plan
+        self._hours = plan.wall_clock_hours
+        self._retries = plan.resources.retries
         self._writer = Writer(ledger, lease)
         self._folder = folder
         self._checkpoints = checkpoints or InSweepFolder(folder)
         self._under_way = UnderWay(folder.under_way)
         self._clock = clock
         self._conductor = Conductor(plan)
-        self._entries: dict[str, _Entry] = {}
+        self._attempts: dict[str, Attempts] = {}
         self._held = HeldOpen()
         self._draining = ""
         self._why = "interrupted"
@@ -149,7 +78,7 @@ class Recorder:
         self._write([log.opened(clock(), lease.holder, plan.spec_digest, provenance or {})])
         self._finish_what_was_decided()
         self._blame(self._under_way.left())
-        self._tidy(self._entries)
+        self._tidy(self._attempts)
 
     @property
     def finished(self) -> bool:
@@ -185,10 +114,10 @@ class Recorder:
             self._write(new)
             return None
         now = self._clock()
-        entry = self._entries.get(trial.trial_id)
-        if entry is None:
+        attempts = self._attempts.get(trial.trial_id)
+        if attempts is None:
             new.append(log.asked(now, trial))
-        token = entry.token + 1 if entry else 1
+        token = attempts.token + 1 if attempts else 1
         self._write([*new, log.started(now, trial.trial_id, token)])
         source = self._folder.checkpoint(trial.source_id) if trial.source_id else None
         return Attempt(trial, token, self._folder.checkpoint(trial.trial_id), source)
@@ -221,9 +150,9 @@ class Recorder:
         decided, all that counts is that the worker has let go, however late it hears of it: slow drivers and
         fast ones record the same. A stop that is not written yet is told at a later report.
         """
-        entry = self._entries[trial_id]
-        if entry.ended is not None or token != entry.token:
-            return Stop(OutcomeKind.STOPPED, f"attempt {token} was superseded by attempt {entry.token}")
+        attempts = self._attempts[trial_id]
+        if attempts.ended is not None or token != attempts.token:
+            return Stop(OutcomeKind.STOPPED, f"attempt {token} was superseded by attempt {attempts.token}")
         self._check_budget()
         standing = self._conductor.standing(trial_id)
         if standing is not None:
@@ -231,7 +160,7 @@ class Recorder:
         now = self._clock()
         new: list[Event] = []
         verdict: Verdict = standing or Continue()
-        if reply.measurement is not None and reply.measurement.step > entry.step:
+        if reply.measurement is not None and reply.measurement.step > attempts.step:
             verdict = self._conductor.hear(trial_id, reply.measurement)
             new.append(log.measured(now, trial_id, reply.measurement))
         if reply.checkpoint is not None:
@@ -261,17 +190,13 @@ class Recorder:
         self.take(trial_id, token, Reply(ended=outcome))
 
     def lost(self, trial_id: str, reason: str) -> Outcome:
-        """The worker of a trial died: it starts again from its last checkpoint, unless it died too often.
-
-        Only deaths in a row count, without a new measurement or checkpoint between them: a trial that ends
-        its worker where it is gets no further, and one that gets further will end.
-        """
-        entry = self._entries[trial_id]
+        """The worker of a trial died: it starts again from its last checkpoint, unless it died too often."""
+        attempts = self._attempts[trial_id]
         if not self._conductor.running(trial_id):
-            kind = entry.ended or OutcomeKind.STOPPED
+            kind = attempts.ended or OutcomeKind.STOPPED
             return Outcome(kind, "the trial had let go of its worker before that was lost")
         standing = self._conductor.standing(trial_id)
-        outcome = standing.outcome if standing is not None else self._loss(entry, "worker", reason)
+        outcome = standing.outcome if standing else attempts.loss("worker", reason, self._retries)
         self._write([self._end(trial_id, outcome, lost=True), *self._doomed()])
         self._tidy([trial_id])
         return outcome
@@ -295,10 +220,10 @@ class Recorder:
         self._tidy_up()
 
     def _check_budget(self) -> None:
-        hours = self._plan.wall_clock_hours
-        if hours is not None and not self._draining and self.held_open_s() >= hours * 3600:
+        reason = self._held.used_up(self._hours, self._clock())
+        if reason and not self._draining:
             self._why = "budget"
-            self.drain(f"the budget of {hours:g} hours of wall clock is used up; raise it and resume")
+            self.drain(reason)
 
     def _end(self, trial_id: str, outcome: Outcome, *, lost: bool = False) -> Event:
         self._conductor.tell(trial_id, outcome)
@@ -323,15 +248,11 @@ class Recorder:
         Not against those that made progress in that attempt: somebody else may have killed it.
         """
         for trial_id in sorted(suspects):
-            entry = self._entries.get(trial_id)
-            if entry is not None and entry.ended is None and entry.idle:
-                outcome = self._loss(entry, "launching process", "it ended while it ran this trial")
+            attempts = self._attempts.get(trial_id)
+            if attempts is not None and attempts.ended is None and attempts.idle:
+                what, reason = "launching process", "it ended while it ran this trial"
+                outcome = attempts.loss(what, reason, self._retries)
                 self._write([self._end(trial_id, outcome, lost=True), *self._doomed()])
-
-    def _loss(self, entry: _Entry, what: str, reason: str) -> Outcome:
-        losses, allowed = entry.losses + 1, self._plan.resources.retries + 1
-        told = f"{what} died, time {losses} of at most {allowed} without progress: {reason}"
-        return Outcome(OutcomeKind.CRASHED if losses >= allowed else OutcomeKind.STOPPED, told)
 
     def _write(self, new: Sequence[Event]) -> None:
         if self._together is not None:
@@ -354,21 +275,9 @@ class Recorder:
         if event.trial_id is None:
             return
         if event.kind is EventKind.ASKED:
-            self._entries[event.trial_id] = _Entry(event.payload["phase"])
-            return
-        entry = self._entries[event.trial_id]
-        if event.kind is EventKind.STARTED:
-            entry.token, entry.idle = event.payload["token"], True
-        elif event.kind is EventKind.MEASURED:
-            entry.step = event.payload["step"]
-            entry.losses, entry.idle = 0, False
-        elif event.kind is EventKind.CHECKPOINTED and event.payload["step"] > entry.saved:
-            entry.saved = event.payload["step"]
-            entry.losses, entry.idle = 0, False
-        elif event.kind is EventKind.ENDED:
-            kind = OutcomeKind(event.payload["kind"])
-            entry.ended = kind if kind.final else None
-            entry.losses, entry.idle = entry.losses + bool(event.payload.get("lost")), False
+            self._attempts[event.trial_id] = Attempts(event.payload["phase"])
+        else:
+            self._attempts[event.trial_id].saw(event)
 
     def _tidy(self, trial_ids: Iterable[str]) -> None:
         self._untidy.extend(trial_ids)
@@ -377,12 +286,8 @@ class Recorder:
     def _tidy_up(self) -> None:
         """Delete checkpoints nobody will read again: those of ended trials, unless they were confirmed."""
         done, self._untidy = self._untidy, []
-        entries = {trial_id: self._entries[trial_id] for trial_id in done}
-        for trial_id in entries:
+        for trial_id in done:
             self._under_way.ended(trial_id)
         self._checkpoints.discard(
-            trial_id
-            for trial_id, entry in entries.items()
-            if entry.ended is not None
-            and not (entry.phase == "confirm" and entry.ended is OutcomeKind.FINISHED)
+            trial_id for trial_id in dict.fromkeys(done) if not self._attempts[trial_id].read_again
         )

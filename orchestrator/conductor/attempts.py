@@ -1,0 +1,55 @@
+"""The attempts at one trial: which may write, how far they got, how many in a row died of what they ran."""
+
+from dataclasses import dataclass
+
+from orchestrator.ledger.events import Event, EventKind
+from orchestrator.trials import Outcome, OutcomeKind
+
+
+@dataclass(slots=True)
+class Attempts:
+    """All attempts at one trial; feed it the trial's events in order."""
+
+    phase: str
+    token: int = 0
+    """Fencing token of the newest attempt, the only one that may write; 0 before the first."""
+    losses: int = 0
+    """How often its process died since it last made progress: a new step measured or saved."""
+    step: int = -1
+    """Newest step measured."""
+    saved: int = -1
+    """Newest step of a checkpoint."""
+    idle: bool = False
+    """Whether the attempt that runs, if one does, has made no progress yet."""
+    ended: OutcomeKind | None = None
+    """How the trial ended for good."""
+
+    @property
+    def read_again(self) -> bool:
+        """Whether anybody may still read the trial's checkpoints: itself, or posthoc trials."""
+        return self.ended is None or (self.phase == "confirm" and self.ended is OutcomeKind.FINISHED)
+
+    def saw(self, event: Event) -> None:
+        """An event of this trial that follows its `asked`."""
+        if event.kind is EventKind.STARTED:
+            self.token, self.idle = event.payload["token"], True
+        elif event.kind is EventKind.MEASURED:
+            self.step = event.payload["step"]
+            self.losses, self.idle = 0, False
+        elif event.kind is EventKind.CHECKPOINTED and event.payload["step"] > self.saved:
+            self.saved = event.payload["step"]
+            self.losses, self.idle = 0, False
+        elif event.kind is EventKind.ENDED:
+            kind = OutcomeKind(event.payload["kind"])
+            self.ended = kind if kind.final else None
+            self.losses, self.idle = self.losses + bool(event.payload.get("lost")), False
+
+    def loss(self, what: str, reason: str, retries: int) -> Outcome:
+        """How the trial goes on after one more of its processes, called `what`, died without a word.
+
+        Only deaths in a row count, without a new measurement or checkpoint between them: a trial that ends
+        its worker where it is gets no further, and one that gets further will end.
+        """
+        losses, allowed = self.losses + 1, retries + 1
+        told = f"{what} died, time {losses} of at most {allowed} without progress: {reason}"
+        return Outcome(OutcomeKind.CRASHED if losses >= allowed else OutcomeKind.STOPPED, told)

@@ -1,0 +1,197 @@
+"""What a session holds while it runs a sweep: ledger, lease, heartbeat, tracking. Its end lets go of all."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.drivers.checkpoint_places import InStore
+from orchestrator.drivers.heartbeat import Heartbeat
+from orchestrator.drivers.launch_folder import Setup
+from orchestrator.drivers.presence import FolderGone, Presence
+from orchestrator.drivers.recorder import Recorder
+from orchestrator.drivers.signals import Interrupts, as_interrupt
+from orchestrator.drivers.watching import Snapshot, Watch
+from orchestrator.errors import StoreError
+from orchestrator.identity import SweepFolder
+from orchestrator.ledger.database import Replaced
+from orchestrator.ledger.events import EventKind
+from orchestrator.ledger.lease import Holder
+from orchestrator.ledger.store import PATIENCE_S, Ledger
+from orchestrator.plan.types import Plan
+from orchestrator.tracking.background import Follower, start_follower
+from orchestrator.trials import OutcomeKind
+
+PARQUET_WAIT_S = 5.0
+DRAIN_S = 3600.0
+"""How long a healthy MLflow is given to take what it has not got yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """What came of a sweep by the end of a session."""
+
+    counts: Mapping[OutcomeKind, int]
+    """Trials that have ended for good, by outcome, over all sessions."""
+    left: int
+    """Trials that have not."""
+    interrupted: bool
+    """Whether this session was ended from outside."""
+    untracked: str
+    """Why MLflow lacks something; empty if it has everything. `haltsweep sync` catches up."""
+
+    @property
+    def exit_code(self) -> int:
+        """0 done, 1 a trial failed or the budget ended the sweep, 130 interrupted."""
+        if self.interrupted:
+            return 130
+        return int(self.left > 0 or any(self.counts[kind] for kind in self.counts if kind.failed))
+
+
+@dataclass(slots=True)
+class Held:
+    """A session with everything it holds."""
+
+    plan: Plan
+    folder: SweepFolder
+    setup: Setup
+    recorder: Recorder
+    heartbeat: Heartbeat
+    presence: Presence
+    begin: Callable[[], None]
+    """Called when a trial was handed out, as often as one likes: only then is there something to track."""
+    interrupted: bool = False
+    _finish: Finish | None = None
+
+    @property
+    def finish(self) -> Finish:
+        """What came of it; known when all is let go of."""
+        assert self._finish is not None, "a session must be left before what came of it is known"
+        return self._finish
+
+    def check(self) -> None:
+        """Raises LeaseLost, StoreError or FolderGone if the session must end at once."""
+        self.heartbeat.check()
+        self.presence.check()
+
+    def snapshot(self) -> Snapshot:
+        """The sweep at this moment."""
+        return Snapshot(self.recorder.progress(), self.recorder.held_open_s(), self.recorder.draining)
+
+    def note(self, ledger: Ledger, untracked: str) -> None:
+        """Sum up, from what is written."""
+        ends = {}
+        for event in ledger.events():
+            if event.kind is EventKind.ENDED and OutcomeKind(event.payload["kind"]).final:
+                ends[event.trial_id] = OutcomeKind(event.payload["kind"])
+        left = len(self.plan.trials) - len(ends)
+        self._finish = Finish(Counter(ends.values()), left, self.interrupted, untracked)
+
+
+@contextmanager
+def held(
+    plan: Plan,
+    folder: SweepFolder,
+    setup: Setup,
+    origin: Mapping[str, Any],
+    *,
+    heard: Interrupts,
+    watch: Watch,
+) -> Iterator[Held]:
+    """Ledger, lease, heartbeat and follower, all let go of at the end, whatever happens."""
+    _refuse_lost_ledger(folder, setup)
+    url = setup.ledger_url(folder)
+    opening = Ledger.open(url, folder.name, create=True, patience_s=PATIENCE_S, on_outage=watch.on_outage)
+    with Presence(folder) as presence, opening as ledger:
+        lease = ledger.claim(Holder.current())
+        follower: Follower | None = None
+        untracked = ""
+
+        def begin() -> None:
+            nonlocal follower
+            if follower is None and setup.tracking_uri is not None:
+                follower = start_follower(folder, url, setup.tracking_uri)
+
+        try:
+            with Heartbeat(ledger, lease, on_stop=as_interrupt(heard.stop)) as heartbeat:
+                places = InStore(setup.checkpoints) if setup.checkpoints is not None else None
+                recorder = Recorder(plan, ledger, lease, folder, provenance=origin, checkpoints=places)
+                run = Held(plan, folder, setup, recorder, heartbeat, presence, begin)
+                if ledger.begun:
+                    run.begin()
+                with _blamed(recorder, heard):
+                    yield run
+                recorder.close("interrupted" if run.interrupted else None)
+                if places is not None:
+                    places.close()
+            ledger.release(lease)
+        except BaseException as error:
+            gone = _gone(error, presence)
+            if gone is None:
+                with suppress(StoreError):
+                    ledger.release(lease, patient=False)
+            elif follower is not None:
+                follower.kill()  # it would make the folder again
+                follower = None
+            if gone is None or gone is error:
+                raise
+            raise gone from error
+        finally:
+            if follower is not None:
+                untracked = _behind(follower, heard, watch)
+                if untracked and not heard.hurry.is_set():
+                    untracked += _write_parquet(plan, folder, ledger)
+        run.note(ledger, untracked)
+
+
+@contextmanager
+def _blamed(recorder: Recorder, heard: Interrupts) -> Iterator[None]:
+    """Only a process that ends here, without a word and unasked, is blamed on the trials that it ran."""
+    heard.at_first = recorder.excuse
+    try:
+        yield
+    finally:
+        recorder.excuse()
+
+
+def _behind(follower: Follower, heard: Interrupts, watch: Watch) -> str:
+    """Have MLflow brought up to date; why it is not, or nothing."""
+    if heard.hurry.is_set():
+        follower.kill()
+        return "the sweep was ended at once"
+    behind = follower.drain(DRAIN_S, waiting=watch.on_tracking)
+    return behind.error if behind is not None else ""
+
+
+def _gone(error: BaseException, presence: Presence) -> StoreError | None:
+    """What says that folder or ledger are gone, if that is what the error comes from."""
+    if isinstance(error, StoreError | OSError) and not isinstance(error, FolderGone):
+        try:
+            presence.check(at_once=True)
+        except FolderGone as gone:
+            return gone
+    return error if isinstance(error, FolderGone | Replaced) else None
+
+
+def _write_parquet(plan: Plan, folder: SweepFolder, ledger: Ledger) -> str:
+    """What the follower, waiting for MLflow, did not come to; what was in the way."""
+    from orchestrator.tracking.lock import projection_lock
+    from orchestrator.tracking.parquet import ParquetFiles
+
+    try:
+        with projection_lock(folder.root, wait_s=PARQUET_WAIT_S):
+            ParquetFiles(folder, plan, ledger).update()
+    except StoreError as error:
+        return f"; {error}"
+    return ""
+
+
+def _refuse_lost_ledger(folder: SweepFolder, setup: Setup) -> None:
+    """A ledger that is gone is not made anew beside what came of it."""
+    traces = (folder.checkpoints, folder.records, folder.measurements)
+    if setup.storage is None and not folder.ledger.exists() and any(trace.exists() for trace in traces):
+        raise StoreError(
+            f"the ledger {folder.ledger} must be there, for the sweep has begun, and it is not; "
+            "restore it from a backup, or delete the sweep's folder and launch again"
+        )
