@@ -12,7 +12,7 @@ from orchestrator.errors import InputError
 if TYPE_CHECKING:
     from search_spaces.dimensions import Space
     from trainables.catalog import Kind
-    from trainables.data.protocol import SplitInfo
+    from trainables.task_protocol import SplitInfo
 
 LONG = 10**6
 """A bound on tokens beyond this says nothing."""

@@ -10,9 +10,9 @@ from orchestrator.cli.subjects import Subject
 from trainables.data.facts import Example, Facts, examples, of_batch, of_split
 from trainables.data.inventory import Found
 from trainables.data.order import batch_indices
-from trainables.data.protocol import SplitInfo
 from trainables.data.split import Split
-from trainables.tasks import stream
+from trainables.task_catalog import stream
+from trainables.task_protocol import SplitInfo
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

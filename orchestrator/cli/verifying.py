@@ -131,7 +131,7 @@ def data(whole: Whole, told: Told) -> Iterator[Finding]:
         return
     from orchestrator.drivers.datasets import needed
     from trainables.data.store import split_path
-    from trainables.tasks import task_name
+    from trainables.task_catalog import task_name
 
     confirmed = whole.plan.confirm.splits if whole.plan.confirm is not None else ()
     raw = [

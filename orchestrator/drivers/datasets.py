@@ -10,9 +10,9 @@ from orchestrator.plan.types import Plan
 from trainables.data.progress import Watcher, watched_by
 
 if TYPE_CHECKING:
-    from trainables.data.protocol import SplitInfo
     from trainables.data.split import Split
     from trainables.settings import Settings
+    from trainables.task_protocol import SplitInfo
 
 OnData = Callable[[str, str, int, int], None]
 """Called with task, split, splits ready and splits in all: before each is opened, and once at the end."""
@@ -26,7 +26,7 @@ def build_datasets(
     A search over settings of the task makes more data, which the trial that needs it first builds.
     Raises InputError for data that cannot be made or read as asked.
     """
-    from trainables.tasks import task_name
+    from trainables.task_catalog import task_name
 
     confirmed = plan.confirm.splits if plan.confirm is not None else ()
     raw_tasks = (arm.settings["task"] for arm in plan.arms)
@@ -71,7 +71,7 @@ def content_hashes(
 
 def require_task_files(raw_tasks: Iterable[Mapping[str, Any]]) -> None:
     """As `require_files`, of the settings of tasks."""
-    from trainables.tasks import require_files, task_name
+    from trainables.task_catalog import require_files, task_name
 
     for config, _ in needed(raw_tasks, ()):
         try:
@@ -84,7 +84,7 @@ def needed(
     raw_tasks: Iterable[Mapping[str, Any]], confirmed: Sequence[str]
 ) -> "Iterator[tuple[Settings, list[SplitInfo]]]":
     """Each different task with the splits that a sweep reads of it, those not stored among them."""
-    from trainables.tasks import splits, task_config
+    from trainables.task_catalog import splits, task_config
 
     for raw in {canonical(raw): raw for raw in raw_tasks}.values():
         config = task_config(raw)
@@ -94,7 +94,7 @@ def needed(
 def made(config: "Settings", split: str, data_dir: Path) -> "Split":
     """The split, built first if it is not there. Raises InputError, DataError for the disk."""
     from trainables.data.store import open_split
-    from trainables.tasks import task_name
+    from trainables.task_catalog import task_name
 
     try:
         return open_split(config, split, data_dir)

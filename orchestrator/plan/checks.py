@@ -15,7 +15,7 @@ from orchestrator.spec.types import Search, Spec
 from search_spaces.dimensions import Choice
 from search_spaces.paths import lookup
 from search_spaces.wording import hint, shown
-from trainables.tasks import splits
+from trainables.task_catalog import splits
 
 if TYPE_CHECKING:
     from orchestrator.samplers import Chosen  # which loads Optuna

@@ -15,7 +15,7 @@ from search_spaces.algebra import exists, without
 from search_spaces.dimensions import Choice, Dimension, Fixed, Float, Space, Value, When
 from search_spaces.paths import MISSING, lookup
 from search_spaces.wording import hint, shown
-from trainables.tasks import training_only
+from trainables.task_catalog import training_only
 
 _ANY = "model.any"
 SAMPLE = ("train.valid_examples", "train.decode_examples")

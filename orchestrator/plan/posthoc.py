@@ -14,7 +14,7 @@ from search_spaces.dimensions import Value, same
 from search_spaces.paths import MISSING, lookup, with_value
 from search_spaces.wording import hint, shown
 from trainables.assembly import build_model
-from trainables.tasks import splits, training_only
+from trainables.task_catalog import splits, training_only
 
 
 def check_posthoc(spec: Spec, arms: Sequence[Resolved], bench: Bench, faults: Faults) -> None:

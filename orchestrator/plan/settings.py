@@ -14,7 +14,7 @@ from search_spaces.wording import hint, nearest, shown
 from trainables import catalog
 from trainables.assembly import misfit, model_config
 from trainables.settings import Settings
-from trainables.tasks import shape, task_config
+from trainables.task_catalog import shape, task_config
 from trainables.training import sources
 from trainables.training.config import TrainConfig, train_config
 from trainables.types import TaskShape

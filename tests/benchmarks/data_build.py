@@ -14,13 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
-from trainables import tasks
+from trainables import task_catalog
 from trainables.data.order import Bucketed, batch_indices, evaluation_batches, padding_share
 from trainables.data.store import open_split, split_path
 from trainables.settings import Settings
 
-LISTOPS = tasks.task_config({"name": "listops"})
-PATHFINDER = tasks.task_config({"name": "pathfinder", "train_examples": 10_000})
+LISTOPS = task_catalog.task_config({"name": "listops"})
+PATHFINDER = task_catalog.task_config({"name": "pathfinder", "train_examples": 10_000})
 BATCH = 128
 
 
@@ -51,7 +51,7 @@ def main(data_dir: Path) -> None:
     )
     print(f"| {columns.replace(', ', ' | ')} |")
     print("|---|---|---|---|---|---|---|---|---|---|")
-    for info in tasks.splits(LISTOPS):
+    for info in task_catalog.splits(LISTOPS):
         show(LISTOPS, info.name, data_dir)
     show(PATHFINDER, "train", data_dir)
     orders(data_dir)
@@ -59,7 +59,7 @@ def main(data_dir: Path) -> None:
 
 def show(config: Settings, name: str, data_dir: Path) -> None:
     """One row of the table."""
-    task = tasks.task_name(config)
+    task = task_catalog.task_name(config)
     command = [sys.executable, __file__, task, name, str(data_dir)]
     built = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     split = open_split(config, name, data_dir)

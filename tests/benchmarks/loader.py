@@ -37,7 +37,7 @@ from trainables.data.split import Split
 from trainables.data.store import open_split
 from trainables.settings import Settings
 from trainables.streams import numpy_stream
-from trainables.tasks import require_files, splits, stream, task_config, task_name
+from trainables.task_catalog import require_files, splits, stream, task_config, task_name
 from trainables.training.step import Learner, one_step
 from trainables.types import Batch
 

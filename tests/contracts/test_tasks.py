@@ -26,10 +26,10 @@ import numpy as np
 import pytest
 import torch
 
-from trainables import catalog, tasks
-from trainables.data.protocol import Role, SplitInfo
+from trainables import catalog, task_catalog
 from trainables.data.split import Split, content_hash
 from trainables.protocol import Job
+from trainables.task_protocol import Role, SplitInfo
 from trainables.training import Training
 from trainables.types import NOT_ASKED
 
@@ -55,7 +55,7 @@ class Case(NamedTuple):
 
     @property
     def config(self) -> Any:
-        return tasks.task_config(self.raw)
+        return task_catalog.task_config(self.raw)
 
     def solve(self, text: str) -> Any:
         return oracle(self.name).solve(text, **self.changes)
@@ -73,8 +73,8 @@ def variants(name: str) -> dict[str, dict[str, object]]:
 
 
 def build(raw: dict[str, object], split: str) -> Split:
-    config = tasks.task_config(raw)
-    module = tasks.task_module(str(raw["name"]))
+    config = task_catalog.task_config(raw)
+    module = task_catalog.task_module(str(raw["name"]))
     table, shape = module.build(config, split), module.shape(config)
     return Split(table, shape.pad_id, content_hash(table), shape.end_id)
 
@@ -82,12 +82,12 @@ def build(raw: dict[str, object], split: str) -> Split:
 @cache
 def small(case: Case) -> dict[SplitInfo, Split]:
     """Every split that is stored."""
-    infos = tasks.splits(case.config)
+    infos = task_catalog.splits(case.config)
     return {info: build(case.raw, info.name) for info in infos if not info.streamed}
 
 
 def streamed(case: Case) -> bool:
-    return any(info.streamed for info in tasks.splits(case.config))
+    return any(info.streamed for info in task_catalog.splits(case.config))
 
 
 TASKS = catalog.names("tasks")
@@ -116,15 +116,15 @@ def test_there_are_tasks() -> None:
 
 @each_case
 def test_settings_are_named_after_the_file(case: Case) -> None:
-    module = tasks.task_module(case.name)
+    module = task_catalog.task_module(case.name)
     assert get_args(module.Config.model_fields["name"].annotation) == (case.name,)
-    assert tasks.task_config(case.config.model_dump(mode="json")) == case.config
+    assert task_catalog.task_config(case.config.model_dump(mode="json")) == case.config
 
 
 @each_case
 def test_splits_have_roles_and_names_of_their_own(case: Case) -> None:
     for raw in ({"name": case.name}, case.raw):
-        infos = tasks.splits(tasks.task_config(raw))
+        infos = task_catalog.splits(task_catalog.task_config(raw))
         assert len({info.name for info in infos}) == len(infos)
         assert {info.role for info in infos} <= set(get_args(Role))
         assert [info.role for info in infos].count("train") == 1
@@ -133,17 +133,17 @@ def test_splits_have_roles_and_names_of_their_own(case: Case) -> None:
 
 @each_case
 def test_settings_of_training_alone_change_no_split_that_is_measured(case: Case) -> None:
-    for field in tasks.training_only(case.config):
+    for field in task_catalog.training_only(case.config):
         changed = {**case.raw, field: (getattr(case.config, field) or 0) + 7}
-        assert tasks.task_config(changed) != case.config
-        for info in tasks.splits(case.config):
+        assert task_catalog.task_config(changed) != case.config
+        for info in task_catalog.splits(case.config):
             if info.role != "train":
                 assert build(changed, info.name).content_hash == build(case.raw, info.name).content_hash
 
 
 def content(case: Case) -> list[str]:
     """Hashes of all stored splits, each built anew, the last one first."""
-    infos = [info for info in tasks.splits(case.config) if not info.streamed]
+    infos = [info for info in task_catalog.splits(case.config) if not info.streamed]
     return [build(case.raw, info.name).content_hash for info in reversed(infos)]
 
 
@@ -180,14 +180,14 @@ def recorded(case: Case) -> dict[str, object]:
     """What tells whether the small version of a task is still the same, byte for byte."""
     config = case.config
     found = {info.name: split.content_hash for info, split in small(case).items()}
-    for info in tasks.splits(config):
+    for info in task_catalog.splits(config):
         for seed, step in DRAWN if info.streamed else ():
-            batch = tasks.stream(config, 16, seed, step)
+            batch = task_catalog.stream(config, 16, seed, step)
             digest = hashlib.blake2b(digest_size=16)
             for part in (batch.tokens, batch.mask.long(), batch.labels):
                 digest.update(f"{tuple(part.shape)}".encode() + part.numpy().astype("<i8").tobytes())
             found[f"{info.name}, seed {seed}, step {step}"] = digest.hexdigest()
-    return {"version": tasks.task_module(case.name).VERSION, "hashes": found}
+    return {"version": task_catalog.task_module(case.name).VERSION, "hashes": found}
 
 
 @each_case
@@ -233,7 +233,7 @@ def test_lengths_and_numbers_are_as_announced(case: Case) -> None:
 
 @each_case
 def test_shape_agrees_with_the_data(case: Case) -> None:
-    shape = tasks.shape(case.config)
+    shape = task_catalog.shape(case.config)
     for info, split in small(case).items():
         ids = {token for row in rows(split) for token in row}
         assert ids <= set(range(shape.vocabulary_size)) - {shape.pad_id}, info
@@ -248,7 +248,7 @@ def test_shape_agrees_with_the_data(case: Case) -> None:
 
 @each_case
 def test_labels_are_what_an_independent_solver_finds(case: Case) -> None:
-    module, config = tasks.task_module(case.name), case.config
+    module, config = task_catalog.task_module(case.name), case.config
     for info, split in small(case).items():
         labels: list[Any] = split.batch(np.arange(len(split))).labels.tolist()
         head = module.shape(config).head
@@ -262,31 +262,32 @@ def test_labels_are_what_an_independent_solver_finds(case: Case) -> None:
 @each_task
 def test_what_reads_files_can_tell_whether_they_are_there(name: str) -> None:
     """Without reading them: a task with nothing to read has neither function."""
-    module, config = tasks.task_module(name), tasks.task_config(oracle(name).SMALL)
+    module, config = task_catalog.task_module(name), task_catalog.task_config(oracle(name).SMALL)
     assert hasattr(module, "require_files") == hasattr(module, "source_digest")
-    tasks.require_files(config)
+    task_catalog.require_files(config)
     if "folder" in module.Config.model_fields:
         nowhere = module.Config(folder="/nowhere/at all")
-        for ask in (tasks.require_files, module.source_digest):
+        for ask in (task_catalog.require_files, module.source_digest):
             with pytest.raises(ValueError, match=r"folder must hold .* put "):
                 ask(nowhere)
 
 
 @each_task
 def test_an_unknown_split_is_refused(name: str) -> None:
-    module = tasks.task_module(name)
+    module = task_catalog.task_module(name)
     with pytest.raises(ValueError, match=f"{name} has no split 'trian'. Known: .*train"):
-        module.build(tasks.task_config(oracle(name).SMALL), "trian")
+        module.build(task_catalog.task_config(oracle(name).SMALL), "trian")
 
 
 @each_streamed_case
 def test_streamed_batches_are_a_function_of_seed_and_step(case: Case) -> None:
     config = case.config
-    info = next(info for info in tasks.splits(config) if info.streamed)
-    module, shape = tasks.task_module(case.name), tasks.shape(config)
+    info = next(info for info in task_catalog.splits(config) if info.streamed)
+    module, shape = task_catalog.task_module(case.name), task_catalog.shape(config)
     assert info.role == "train"
     batches = [
-        tasks.stream(config, 6, seed, step) for seed, step in ((1, 0), (1, 10**6), (2, 10**6), (1, 10**6))
+        task_catalog.stream(config, 6, seed, step)
+        for seed, step in ((1, 0), (1, 10**6), (2, 10**6), (1, 10**6))
     ]
     assert len({tuple(batch.tokens.flatten().tolist()) for batch in batches}) == 3
     assert torch.equal(batches[1].tokens, batches[3].tokens)
@@ -307,11 +308,11 @@ def test_streamed_batches_are_a_function_of_seed_and_step(case: Case) -> None:
 def test_a_model_trains_on_it_from_beginning_to_end(case: Case, tmp_path: Path) -> None:
     """Two steps of a tiny model, validated, then measured on the first test split."""
     config = case.config
-    test = next(info.name for info in tasks.splits(config) if info.role == "test")
+    test = next(info.name for info in task_catalog.splits(config) if info.role == "test")
     model = {"name": "universal", "width": 8, "heads": 2, "max_layers": 2}
     settings = {
         "task": case.raw,
-        "model": model | {"causal": tasks.shape(config).causal},
+        "model": model | {"causal": task_catalog.shape(config).causal},
         "train": {"steps": 2, "batch_size": 3, "report_every": 2, "valid_examples": 5},
     }
     training = Training(Job(settings, seed=1, phase="confirm", splits=(test,), data_dir=tmp_path))

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.oracles.logical_inference_solver import SMALL
-from trainables import catalog, tasks
+from trainables import catalog, task_catalog
 from trainables.assembly import build_model
 from trainables.data.split import Split, content_hash
 from trainables.decoding.answers import answers
@@ -58,7 +58,7 @@ def reversal() -> tuple[TaskShape, Batch]:
 
 
 def relations() -> tuple[TaskShape, Batch]:
-    config = tasks.task_config(SMALL | {"form": "sequence"})
+    config = task_catalog.task_config(SMALL | {"form": "sequence"})
     table, shape = logical_inference.build(config, "operators-1"), logical_inference.shape(config)
     split = Split(table, shape.pad_id, content_hash(table), shape.end_id)
     return shape, split.batch(np.arange(EXAMPLES))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trainables import catalog, tasks
+from trainables import catalog, task_catalog
 from trainables.assembly import build_model
 from trainables.data.split import Split, content_hash
 from trainables.training.config import train_config
@@ -113,11 +113,11 @@ CASES = [pytest.param(name, case, id=case.label) for name, cases in SYSTEMS.item
 def small_batch(task: str) -> tuple[Batch, TaskShape]:
     """The first training examples of a small form of the task."""
     name = task.partition(".")[0]
-    config = tasks.task_config({"name": name} | TASKS[task])
-    shape = tasks.shape(config)
-    if next(split.streamed for split in tasks.splits(config) if split.role == "train"):
-        return tasks.stream(config, EXAMPLES, seed=0, step=0), shape
-    table = tasks.task_module(name).build(config, "train")
+    config = task_catalog.task_config({"name": name} | TASKS[task])
+    shape = task_catalog.shape(config)
+    if next(split.streamed for split in task_catalog.splits(config) if split.role == "train"):
+        return task_catalog.stream(config, EXAMPLES, seed=0, step=0), shape
+    table = task_catalog.task_module(name).build(config, "train")
     return Split(table, shape.pad_id, content_hash(table)).batch(np.arange(EXAMPLES)), shape
 
 

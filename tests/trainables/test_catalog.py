@@ -33,8 +33,8 @@ def test_a_name_like_no_other_gets_the_list_alone() -> None:
 
 
 def test_private_files_cannot_be_asked_for() -> None:
-    with pytest.raises(catalog.UnknownName, match="no task named '_listops_trees'"):
-        catalog.load("tasks", "_listops_trees")
+    with pytest.raises(catalog.UnknownName, match="no model named '_universal'"):
+        catalog.load("models", "_universal")
 
 
 def test_listing_imports_nothing_heavy() -> None:

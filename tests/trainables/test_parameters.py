@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.trainables.test_costs import LISTOPS, TOKEN_UT, published
-from trainables import costs, tasks
+from trainables import costs, task_catalog
 from trainables.assembly import build_model
 from trainables.types import TaskShape
 
@@ -131,7 +131,7 @@ LOOPED: dict[str, tuple[dict[str, Any], dict[str, Any], int]] = {
 def test_looped_baselines_have_as_many_blocks_as_they_have_weights_for(arm: str) -> None:
     """For copy: two layers a block, 8 heads, width 256; 56 words and three classes in all forms."""
     model, task, blocks = LOOPED[arm]
-    shape = tasks.shape(tasks.task_config({"name": "algorithms", "problem": "copy"} | task))
+    shape = task_catalog.shape(task_catalog.task_config({"name": "algorithms", "problem": "copy"} | task))
     width, inner, layers = 256, 1024, 2
     layer = 4 * width**2 + linear(width, inner) + linear(inner, width) + 2 * 2 * width
     expected = blocks * layers * layer + 2 * width + 56 * width + linear(width, width) + linear(width, 3)
@@ -141,7 +141,7 @@ def test_looped_baselines_have_as_many_blocks_as_they_have_weights_for(arm: str)
 
 def test_a_pair_is_read_from_four_widths() -> None:
     """Logical inference: 11 words, what parts sentences and padding, seven relations."""
-    shape = tasks.shape(tasks.task_config({"name": "logical_inference"}))
+    shape = task_catalog.shape(task_catalog.task_config({"name": "logical_inference"}))
     assert (shape.head, shape.num_classes) == ("pair", 7)
     words = shape.vocabulary_size * WIDTH
     readout = linear(4 * WIDTH, WIDTH) + linear(WIDTH, 7)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainables.data.order import Bucketed, TokenBatches, batch_indices, evaluation_batches, padding_share
-from trainables.data.protocol import Role
 from trainables.data.split import Split
 from trainables.settings import Settings
-from trainables.tasks import decode, label_names, picture, shape
+from trainables.task_catalog import decode, label_names, picture, shape
+from trainables.task_protocol import Role
 from trainables.types import NOT_ASKED, Batch
 
 POOL_BATCHES = 32

@@ -14,7 +14,7 @@ from trainables.catalog import UnknownName
 from trainables.data.progress import tell
 from trainables.data.split import content_hash
 from trainables.data.store import address, open_sealed, read_seal
-from trainables.tasks import splits, task_config
+from trainables.task_catalog import splits, task_config
 
 Verdict = Literal["whole", "damaged", "unsealed", "stale", "unknown", "being built"]
 """`damaged`: not what its seal says. `unsealed`: left by a build that was cut off. `stale`: whole, but of

@@ -29,7 +29,7 @@ from trainables.data.files import file_digest
 from trainables.data.progress import tell_waiting
 from trainables.data.split import Split, content_hash
 from trainables.settings import Settings
-from trainables.tasks import source_digest, task_module, task_name
+from trainables.task_catalog import source_digest, task_module, task_name
 
 LOG = logging.getLogger(__name__)
 FORMAT = 1

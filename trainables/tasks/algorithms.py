@@ -21,11 +21,11 @@ import pyarrow as pa
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
 from trainables.data.progress import counted
-from trainables.data.protocol import SplitInfo
 from trainables.data.split import Split
+from trainables.generators.problems import ALPHABET, PROBLEMS, Dice, Name, Problem, Words
 from trainables.settings import Settings
 from trainables.streams import numpy_stream
-from trainables.tasks._problems import ALPHABET, PROBLEMS, Dice, Name, Problem, Words
+from trainables.task_protocol import SplitInfo
 from trainables.types import NOT_ASKED, Batch, TaskShape
 
 VERSION = 1

@@ -27,9 +27,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from trainables.data.files import content_digest
-from trainables.data.protocol import SplitInfo
-from trainables.settings import Settings
-from trainables.tasks._parallel import (
+from trainables.readers.parallel_text import (
     END,
     PADDING,
     UNKNOWN,
@@ -41,7 +39,9 @@ from trainables.tasks._parallel import (
     read_words,
     tell_unknown,
 )
-from trainables.tasks._sparql import NotAQuery, simplified
+from trainables.readers.sparql import NotAQuery, simplified
+from trainables.settings import Settings
+from trainables.task_protocol import SplitInfo
 from trainables.types import TaskShape
 
 VERSION = 1

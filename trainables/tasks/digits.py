@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
-from trainables.data.protocol import SplitInfo
 from trainables.settings import Settings
 from trainables.streams import numpy_stream
+from trainables.task_protocol import SplitInfo
 from trainables.types import TaskShape
 
 VERSION = 1

@@ -24,10 +24,10 @@ import pyarrow as pa
 from pydantic import AfterValidator, Field, model_validator
 
 from trainables.data.progress import tell
-from trainables.data.protocol import SplitInfo
 from trainables.data.unique import first_unseen
 from trainables.settings import Settings
 from trainables.streams import numpy_stream
+from trainables.task_protocol import SplitInfo
 from trainables.types import NOT_ASKED, TaskShape
 
 VERSION = 1

@@ -18,10 +18,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from trainables.data.protocol import SplitInfo
-from trainables.settings import Settings
-from trainables.streams import numpy_stream
-from trainables.tasks._listops_splits import (
+from trainables.generators.listops_splits import (
     DRAW_TOKENS,
     SplitLaw,
     decode,  # noqa: F401 every task has one
@@ -31,7 +28,10 @@ from trainables.tasks._listops_splits import (
     listops_shape,
     table_of,
 )
-from trainables.tasks._listops_trees import Law, Trees, grow
+from trainables.generators.listops_trees import Law, Trees, grow
+from trainables.settings import Settings
+from trainables.streams import numpy_stream
+from trainables.task_protocol import SplitInfo
 from trainables.types import TaskShape
 
 VERSION = 1

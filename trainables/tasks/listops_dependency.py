@@ -22,15 +22,15 @@ from typing import Literal
 import pyarrow as pa
 from pydantic import Field
 
-from trainables.data.protocol import SplitInfo
-from trainables.settings import Settings
-from trainables.tasks._listops_dependency import COUNTED_MAX, DepthLaw, balanced
-from trainables.tasks._listops_splits import (
+from trainables.generators.listops_dependency import COUNTED_MAX, DepthLaw, balanced
+from trainables.generators.listops_splits import (
     decode,  # noqa: F401 every task has one
     listops_shape,
     table_of,
 )
-from trainables.tasks._listops_trees import Trees
+from trainables.generators.listops_trees import Trees
+from trainables.settings import Settings
+from trainables.task_protocol import SplitInfo
 from trainables.types import TaskShape
 
 VERSION = 1

@@ -20,9 +20,7 @@ from typing import Literal
 import pyarrow as pa
 from pydantic import Field
 
-from trainables.data.protocol import SplitInfo
-from trainables.settings import Settings
-from trainables.tasks._listops_splits import (
+from trainables.generators.listops_splits import (
     SplitLaw,
     decode,  # noqa: F401 every task has one
     generate,
@@ -30,7 +28,9 @@ from trainables.tasks._listops_splits import (
     listops_shape,
     table_of,
 )
-from trainables.tasks._listops_trees import Law
+from trainables.generators.listops_trees import Law
+from trainables.settings import Settings
+from trainables.task_protocol import SplitInfo
 from trainables.types import TaskShape
 
 VERSION = 1

@@ -24,20 +24,19 @@ import pyarrow as pa
 from pydantic import Field
 
 from trainables.data.files import content_digest
-from trainables.data.protocol import SplitInfo
-from trainables.settings import Settings
-from trainables.tasks._formula_pairs import (
+from trainables.generators.formula_pairs import (
     BUCKETS,
     RELATIONS,
     SEPARATOR,
     Pairs,
     concatenate,
-    files,
     generated,
     holding,
-    read,
 )
-from trainables.tasks._formulas import OPERATORS_MAX, WORDS, longest, shortest
+from trainables.generators.formulas import OPERATORS_MAX, WORDS, longest, shortest
+from trainables.readers.formula_pairs import files, read
+from trainables.settings import Settings
+from trainables.task_protocol import SplitInfo
 from trainables.types import TaskShape
 
 VERSION = 1

@@ -1,8 +1,8 @@
 """Image of Long Range Arena: what does a small picture show, read grey pixel by pixel?
 
 Tay et al. 2021, "Long Range Arena", on CIFAR-10 (Krizhevsky 2009): 32 x 32 pixels in rows, top down. Read
-from the files that `_cifar_files` lists. The last tenth of the training pictures, in the order of the files,
-is validated with: 45,000, 5,000 and 10,000 pictures.
+from the files that `trainables.readers.cifar` lists. The last tenth of the training pictures, in the order of
+the files, is validated with: 45,000, 5,000 and 10,000 pictures.
 
 Grey is 0.2989 red + 0.5870 green + 0.1140 blue, on the way of TensorFlow: as a share of 255, times 255.5,
 truncated; here in whole numbers.
@@ -19,16 +19,16 @@ import pyarrow as pa
 
 from trainables.data.files import content_digest
 from trainables.data.progress import tell
-from trainables.data.protocol import SplitInfo
-from trainables.settings import Settings
-from trainables.tasks import _cifar_files as files
-from trainables.tasks._images import (
+from trainables.generators.images import (
     PIXELS,
     decode,  # noqa: F401 every task has one
     image_shape,
     image_table,
     picture,  # noqa: F401 for who looks at examples
 )
+from trainables.readers import cifar as files
+from trainables.settings import Settings
+from trainables.task_protocol import SplitInfo
 from trainables.types import TaskShape
 
 VERSION = 1

@@ -26,16 +26,16 @@ from pydantic import Field
 
 from trainables.data.files import content_digest, unreadable
 from trainables.data.progress import tell
-from trainables.data.protocol import SplitInfo
-from trainables.settings import Settings
-from trainables.tasks._bytes import (
+from trainables.readers.byte_text import (
     IDS,
     PAD,
     SEPARATOR,
     decode,  # noqa: F401 every task has one
     ids,
 )
-from trainables.tasks._parallel import Rows
+from trainables.readers.parallel_text import Rows
+from trainables.settings import Settings
+from trainables.task_protocol import SplitInfo
 from trainables.types import TaskShape
 
 LOG = logging.getLogger(__name__)

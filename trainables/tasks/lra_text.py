@@ -22,16 +22,16 @@ from pydantic import Field, model_validator
 
 from trainables.data.files import content_digest, unreadable
 from trainables.data.progress import counted
-from trainables.data.protocol import SplitInfo
-from trainables.settings import Settings
-from trainables.streams import numpy_stream
-from trainables.tasks._bytes import (
+from trainables.readers.byte_text import (
     IDS,
     PAD,
     decode,  # noqa: F401 every task has one
     ids,
 )
-from trainables.tasks._parallel import Rows
+from trainables.readers.parallel_text import Rows
+from trainables.settings import Settings
+from trainables.streams import numpy_stream
+from trainables.task_protocol import SplitInfo
 from trainables.types import TaskShape
 
 VERSION = 1

@@ -28,12 +28,8 @@ from pydantic import Field, model_validator
 
 from trainables.data.files import content_digest
 from trainables.data.progress import tell
-from trainables.data.protocol import SplitInfo
-from trainables.settings import Settings
-from trainables.streams import numpy_stream
-from trainables.tasks import _pathfinder_files as files
-from trainables.tasks._contours import drawings, render
-from trainables.tasks._images import (
+from trainables.generators.contours import drawings, render
+from trainables.generators.images import (
     PIXELS,
     SIDE,
     decode,  # noqa: F401 every task has one
@@ -41,6 +37,10 @@ from trainables.tasks._images import (
     image_table,
     picture,  # noqa: F401 for who looks at examples
 )
+from trainables.readers import pathfinder as files
+from trainables.settings import Settings
+from trainables.streams import numpy_stream
+from trainables.task_protocol import SplitInfo
 from trainables.types import TaskShape
 
 VERSION = 1

@@ -15,10 +15,10 @@ import pyarrow as pa
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
 from trainables.data.draws import below
-from trainables.data.protocol import SplitInfo
 from trainables.data.unique import first_unseen
 from trainables.settings import Settings
 from trainables.streams import numpy_stream
+from trainables.task_protocol import SplitInfo
 from trainables.types import TaskShape
 
 VERSION = 1

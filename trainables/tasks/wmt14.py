@@ -28,9 +28,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from trainables.data.files import content_digest
-from trainables.data.protocol import SplitInfo
-from trainables.settings import Settings
-from trainables.tasks._parallel import (
+from trainables.readers.parallel_text import (
     END,
     PADDING,
     UNKNOWN,
@@ -41,6 +39,8 @@ from trainables.tasks._parallel import (
     read_words,
     tell_unknown,
 )
+from trainables.settings import Settings
+from trainables.task_protocol import SplitInfo
 from trainables.types import TaskShape
 
 VERSION = 1

@@ -14,8 +14,8 @@ from trainables.data.store import open_split
 from trainables.protocol import Job
 from trainables.settings import Settings
 from trainables.streams import numpy_stream
-from trainables.tasks import shape as task_shape
-from trainables.tasks import splits, stream, task_config
+from trainables.task_catalog import shape as task_shape
+from trainables.task_catalog import splits, stream, task_config
 from trainables.training.config import TrainConfig
 from trainables.types import Batch
 

@@ -10,7 +10,7 @@ from orchestrator.plan.types import ConfirmPlan
 from tests.support.plans import make_arm, make_plan
 from trainables.data.progress import Watcher
 from trainables.data.store import split_path
-from trainables.tasks import task_config
+from trainables.task_catalog import task_config
 
 SMALL = {"name": "listops", "trees": 400, "near_iid_examples": 20, "valid_examples": 20, "test_examples": 10}
 

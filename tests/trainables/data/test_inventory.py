@@ -7,14 +7,14 @@ import pytest
 
 from tests.oracles.listops_solver import SMALL
 from tests.trainables.data.test_store import DAMAGES
-from trainables import tasks
+from trainables import task_catalog
 from trainables.data import inventory, store
 from trainables.data.inventory import Found, inspect
 from trainables.data.progress import Watcher, watched_by
 from trainables.data.store import open_split, split_path
 from trainables.tasks import listops
 
-CONFIG = tasks.task_config(SMALL)
+CONFIG = task_catalog.task_config(SMALL)
 
 
 @pytest.fixture(autouse=True)
@@ -85,7 +85,7 @@ def test_a_seal_without_its_data_is_damage(valid: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_being_built_is_let_be(tmp_path: Path) -> None:
-    config = tasks.task_config({"name": "flipflop"})
+    config = task_catalog.task_config({"name": "flipflop"})
     path = split_path(config, "length-512-ignore-0.8", tmp_path)
     path.parent.mkdir(parents=True)
     path.with_name(f".{path.stem}.abc123.tmp").write_text("half")
@@ -164,7 +164,7 @@ def another_format(patch: pytest.MonkeyPatch) -> str:
 
 
 def no_such_task(patch: pytest.MonkeyPatch) -> str:
-    patch.setattr(tasks.catalog, "names", lambda _: ("flipflop",))
+    patch.setattr(task_catalog.catalog, "names", lambda _: ("flipflop",))
     return "its task is gone: no task named 'listops'"
 
 

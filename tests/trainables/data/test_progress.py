@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.contracts.test_tasks import oracle
-from trainables import tasks
+from trainables import task_catalog
 from trainables.data import progress
 from trainables.data.progress import Watcher, counted, tell, tell_waiting, watched_by
 from trainables.data.split import content_hash
@@ -46,7 +46,7 @@ def test_items_are_counted_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None
 def test_generators_tell_how_far_they_are_and_build_the_same(name: str) -> None:
     """In other data than other tests build, since what is kept from there needs no building."""
     raw = oracle(name).SMALL | {"data_seed": 1234}
-    config, module = tasks.task_config(raw), tasks.task_module(name)
+    config, module = task_catalog.task_config(raw), task_catalog.task_module(name)
     split = next(info.name for info in module.splits(config) if not info.streamed)
     with heard() as told:
         watched = content_hash(module.build(config, split))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.oracles.listops_solver import SMALL
-from trainables import tasks
+from trainables import task_catalog
 from trainables.data.split import Split, content_hash
 from trainables.data.store import open_split
 from trainables.types import NOT_ASKED
@@ -78,8 +78,8 @@ def test_a_part_of_a_table_reads_like_a_table() -> None:
 
 def test_a_mapped_split_is_not_copied(tmp_path: Path) -> None:
     before = pa.total_allocated_bytes()
-    split = open_split(tasks.task_config(SMALL), "train", tmp_path)
-    again = open_split(tasks.task_config(SMALL), "train", tmp_path)
+    split = open_split(task_catalog.task_config(SMALL), "train", tmp_path)
+    again = open_split(task_catalog.task_config(SMALL), "train", tmp_path)
     assert not again._values.flags.writeable
     assert pa.total_allocated_bytes() - before < split._values.nbytes
 

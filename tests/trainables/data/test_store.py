@@ -20,13 +20,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.oracles.listops_solver import SMALL
-from trainables import tasks
+from trainables import task_catalog
 from trainables.data import store
 from trainables.data.progress import Watcher, watched_by
 from trainables.data.store import DataError, open_split, split_path
 from trainables.tasks import listops
 
-CONFIG = tasks.task_config(SMALL)
+CONFIG = task_catalog.task_config(SMALL)
 ROOT = Path(__file__).parents[3]
 
 
@@ -66,12 +66,12 @@ def test_a_whole_copy_is_read_without_writing(tmp_path: Path, monkeypatch: pytes
 def test_content_hash_depends_on_content_alone(tmp_path: Path) -> None:
     hashes = {open_split(CONFIG, "valid", tmp_path / place).content_hash for place in ("a b", "'c'\n")}
     assert len(hashes) == 1
-    other = tasks.task_config(SMALL | {"data_seed": 1})
+    other = task_catalog.task_config(SMALL | {"data_seed": 1})
     assert open_split(other, "valid", tmp_path).content_hash not in hashes
 
 
 def test_settings_and_version_make_the_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    other = tasks.task_config(SMALL | {"train_length_max": 60})
+    other = task_catalog.task_config(SMALL | {"train_length_max": 60})
     places = {split_path(CONFIG, "train", tmp_path), split_path(other, "train", tmp_path)}
     monkeypatch.setattr(listops, "VERSION", listops.VERSION + 1)
     assert len(places | {split_path(CONFIG, "train", tmp_path)}) == 3
@@ -254,10 +254,10 @@ def test_many_at_once_end_with_one_copy(tmp_path: Path, builds: list[str]) -> No
 
 def open_elsewhere(data_dir: Path, before: str = "pass") -> subprocess.Popen[str]:
     code = (
-        "import os, signal, sys, time; from pathlib import Path; from trainables import tasks;"
+        "import os, signal, sys, time; from pathlib import Path; from trainables import task_catalog;"
         "from trainables.data import store; from tests.oracles.listops_solver import SMALL;"
         f"{before};"
-        "print(store.open_split(tasks.task_config(SMALL), 'valid', Path(sys.argv[1])).content_hash)"
+        "print(store.open_split(task_catalog.task_config(SMALL), 'valid', Path(sys.argv[1])).content_hash)"
     )
     command = [sys.executable, "-c", code, str(data_dir)]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)

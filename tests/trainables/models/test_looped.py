@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from trainables import costs, tasks
+from trainables import costs, task_catalog
 from trainables.assembly import build_model, misfit, model_config
 from trainables.data.synthetic import synthetic_batch
 from trainables.layers.dropout import set_dropout_context
@@ -163,7 +163,7 @@ def test_memory_of_told_loops_is_that_of_the_most_they_can_be() -> None:
 
 def test_parameters_of_the_published_systems_by_hand() -> None:
     """For parity: width 256, 64 heads of 4, feed-forward 1,024; 56 words, three classes."""
-    shape = tasks.shape(tasks.task_config({"name": "algorithms"}))
+    shape = task_catalog.shape(task_catalog.task_config({"name": "algorithms"}))
     width, inner = 256, 1024
     norm = 2 * width
     layer = 4 * width**2 + (width * inner + inner) + (inner * width + width) + 2 * norm
@@ -244,7 +244,7 @@ def test_what_a_batch_lacks_is_named() -> None:
 
 def test_the_published_problems_fit_the_default_bound() -> None:
     for problem, most in (("parity", 40), ("addition", 30), ("multiplication", 32)):
-        shape = tasks.shape(tasks.task_config({"name": "algorithms", "problem": problem}))
+        shape = task_catalog.shape(task_catalog.task_config({"name": "algorithms", "problem": problem}))
         assert shape.steps_max == most
         assert misfit(Config(), shape) is None
 
@@ -257,9 +257,9 @@ def test_the_published_problems_fit_the_default_bound() -> None:
     ],
 )
 def test_a_batch_of_parities_is_learnt_by_heart(changes: dict[str, Any]) -> None:
-    task = tasks.task_config({"name": "algorithms", "length_max": 4, "interval": 0})
-    given = tasks.stream(task, 8, 0, 0)
-    model = build_model({"name": "looped", "width": 32, "heads": 8, **changes}, tasks.shape(task), 0)
+    task = task_catalog.task_config({"name": "algorithms", "length_max": 4, "interval": 0})
+    given = task_catalog.stream(task, 8, 0, 0)
+    model = build_model({"name": "looped", "width": 32, "heads": 8, **changes}, task_catalog.shape(task), 0)
     train = train_config({"steps": 100, "lr": 0.005, "schedule": "cosine", "weight_decay": 0.0})
     learner = Learner(model, train, seed=0)
     first, *_, last = (one_step(learner, given, step) for step in range(100))

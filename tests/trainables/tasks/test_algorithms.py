@@ -8,12 +8,12 @@ import pytest
 from pydantic import ValidationError
 
 from tests.oracles import algorithms_solver as oracle
-from trainables import tasks
+from trainables import task_catalog
 from trainables.data.split import content_hash
+from trainables.generators.problems import ALPHABET, BITS, PROBLEMS, Dice
 from trainables.protocol import Job
 from trainables.streams import numpy_stream
 from trainables.tasks import algorithms as task
-from trainables.tasks._problems import ALPHABET, BITS, PROBLEMS, Dice
 from trainables.training import Training
 from trainables.types import NOT_ASKED, Batch
 
@@ -226,7 +226,7 @@ def test_content_is_pinned() -> None:
 )
 def test_settings_that_cannot_be_met_are_refused(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ValidationError, match=re.escape(message)):
-        tasks.task_config({"name": "algorithms"} | settings)
+        task_catalog.task_config({"name": "algorithms"} | settings)
 
 
 def test_what_is_streamed_cannot_be_bucketed() -> None:

@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from tests.oracles.flipflop_solver import SMALL
-from trainables import tasks
+from trainables import task_catalog
 from trainables.data.split import Split, content_hash
 from trainables.tasks import flipflop as task
 from trainables.types import NOT_ASKED
@@ -124,4 +124,4 @@ def test_content_is_pinned() -> None:
 )
 def test_settings_that_cannot_be_met_are_refused(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ValidationError, match=re.escape(message)):
-        tasks.task_config({"name": "flipflop"} | settings)
+        task_catalog.task_config({"name": "flipflop"} | settings)

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from trainables import tasks
+from trainables import task_catalog
 from trainables.data.split import Split, content_hash
+from trainables.generators.listops_splits import PAD
+from trainables.generators.listops_trees import CLOSE, MIN, Trees
 from trainables.tasks import listops
-from trainables.tasks._listops_splits import PAD
-from trainables.tasks._listops_trees import CLOSE, MIN, Trees
 
 OPERATOR_IDS = range(MIN, CLOSE)
 
@@ -110,7 +110,7 @@ def test_short_trees_are_spread_evenly(corpus: Trees) -> None:
 
 
 def split_of(name: str, **settings: object) -> Split:
-    config = tasks.task_config({"name": "listops"} | settings)
+    config = task_catalog.task_config({"name": "listops"} | settings)
     table = listops.build(config, name)
     return Split(table, PAD, content_hash(table))
 
@@ -193,7 +193,7 @@ def test_test_splits_leave_out_what_the_corpus_holds() -> None:
 )
 def test_settings_that_cannot_be_met_are_refused(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ValidationError, match=re.escape(message)):
-        tasks.task_config({"name": "listops"} | settings)
+        task_catalog.task_config({"name": "listops"} | settings)
 
 
 def test_a_filter_that_leaves_nothing_is_refused() -> None:

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from trainables.data.split import Split, content_hash
+from trainables.generators.listops_splits import PAD, SplitLaw, generate
+from trainables.generators.listops_trees import CLOSE, MIN, Law, Trees, grow
 from trainables.streams import numpy_stream
 from trainables.tasks import listops_depth, listops_lra
-from trainables.tasks._listops_splits import PAD, SplitLaw, generate
-from trainables.tasks._listops_trees import CLOSE, MIN, Law, Trees, grow
 
 FEW = {"train_examples": 400, "test_examples": 60}
 

@@ -9,21 +9,21 @@ import numpy as np
 import pytest
 
 from tests.oracles import logical_inference_solver as oracle
-from trainables import tasks
+from trainables import task_catalog
 from trainables.data.split import Split, content_hash
 from trainables.data.store import open_split, split_path
-from trainables.protocol import Job
-from trainables.tasks import logical_inference as task
-from trainables.tasks._formula_pairs import (
+from trainables.generators.formula_pairs import (
     RELATIONS,
     SEPARATOR,
     Pairs,
-    _read_file,
     concatenate,
     generated,
     holding,
     relate,
 )
+from trainables.protocol import Job
+from trainables.readers.formula_pairs import _read_file
+from trainables.tasks import logical_inference as task
 from trainables.training import Training
 
 PUBLISHED_TRAIN = [30, 2319, 12451, 23252, 30373, 34152, 32952, 26671, 18962, 12634, 8181, 4894, 4831]
@@ -178,7 +178,7 @@ def test_original_files_are_read(originals: Path) -> None:
 
 
 def test_other_files_are_other_data(originals: Path, tmp_path: Path) -> None:
-    config = tasks.task_config({"name": "logical_inference", "folder": str(originals)})
+    config = task_catalog.task_config({"name": "logical_inference", "folder": str(originals)})
     before = open_split(config, "operators-12", tmp_path)
     file = originals / "test12"
     file.write_text("".join(file.read_text().splitlines(keepends=True)[:7]))
@@ -261,7 +261,7 @@ SMALL_SEQUENCE = oracle.SMALL | {"form": "sequence"}
 @pytest.mark.parametrize("split", ["valid", "held-out", "operators-3"])
 def test_the_answer_of_a_sequence_is_the_label_of_the_pair(split: str) -> None:
     """And what the independent solver says of the same text."""
-    pair, sequence = (tasks.task_config(raw) for raw in (oracle.SMALL, SMALL_SEQUENCE))
+    pair, sequence = (task_catalog.task_config(raw) for raw in (oracle.SMALL, SMALL_SEQUENCE))
     labels, answers = task.build(pair, split), task.build(sequence, split)
     assert labels["tokens"] == answers["tokens"]
     assert answers["answer"].to_pylist() == [[label] for label in labels["label"].to_pylist()]
@@ -271,7 +271,7 @@ def test_the_answer_of_a_sequence_is_the_label_of_the_pair(split: str) -> None:
 
 
 def test_the_shape_of_a_sequence_has_an_end_beside_the_labels() -> None:
-    shape = tasks.shape(tasks.task_config(SMALL_SEQUENCE))
+    shape = task_catalog.shape(task_catalog.task_config(SMALL_SEQUENCE))
     assert (shape.head, shape.num_classes, shape.end_id, shape.answer_length_max) == ("sequence", 8, 7, 2)
     assert (shape.separator_id, shape.shared_vocabulary) == (None, False)
     assert task.ANSWERS[:7] == RELATIONS

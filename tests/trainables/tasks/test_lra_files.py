@@ -18,8 +18,9 @@ from tests.oracles import lra_image_solver, lra_retrieval_solver, lra_text_solve
 from trainables.data import files
 from trainables.data.split import Split, content_hash
 from trainables.data.store import open_split, split_path
-from trainables.tasks import label_names, lra_image, lra_retrieval, lra_text, task_config, task_module
-from trainables.tasks._cifar_files import read
+from trainables.readers.cifar import read
+from trainables.task_catalog import label_names, task_config, task_module
+from trainables.tasks import lra_image, lra_retrieval, lra_text
 
 
 def built(split: str, **settings: Any) -> Split:

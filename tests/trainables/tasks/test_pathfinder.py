@@ -15,9 +15,10 @@ from pydantic import ValidationError
 from tests.oracles import pathfinder_solver as pixels
 from trainables.data.split import Split, content_hash
 from trainables.data.store import open_split, split_path
-from trainables.tasks import _paddles, pathfinder
-from trainables.tasks._contours import DISTRACTOR_PADDLES, Drawings, drawings, paddles, render
-from trainables.tasks._images import PAD, PIXELS
+from trainables.generators import paddles as paddle_shapes
+from trainables.generators.contours import DISTRACTOR_PADDLES, Drawings, drawings, paddles, render
+from trainables.generators.images import PAD, PIXELS
+from trainables.tasks import pathfinder
 
 
 def built(name: str, **settings: object) -> Split:
@@ -27,11 +28,11 @@ def built(name: str, **settings: object) -> Split:
 
 def test_the_ring_and_its_directions() -> None:
     """Sixteen places three pixels away; straight on is the likeliest, backwards and sideways never chosen."""
-    assert len(_paddles.RING) == 16
-    assert np.abs(np.hypot(*_paddles.RING.T) - 3).max() < 0.5
-    weights = paddles().weights[_paddles.DEGREES :]
+    assert len(paddle_shapes.RING) == 16
+    assert np.abs(np.hypot(*paddle_shapes.RING.T) - 3).max() < 0.5
+    weights = paddles().weights[paddle_shapes.DEGREES :]
     assert weights.argmax(1).tolist() == list(range(16))
-    angle = np.arctan2(*_paddles.RING.T)
+    angle = np.arctan2(*paddle_shapes.RING.T)
     turn = np.cos(angle[:, None] - angle)
     np.testing.assert_allclose(weights / 2**20, np.where(turn > 0, turn, 0) ** 2, atol=1e-6)
 
@@ -52,7 +53,7 @@ def test_a_paddle_is_two_pixels_long_and_thin() -> None:
 
 def line(direction: int) -> pixels.Step:
     """From the anchor of a paddle with that direction to its other end, in half pixels."""
-    first, later = range(_paddles.DEGREES), pixels.RING
+    first, later = range(paddle_shapes.DEGREES), pixels.RING
     if direction in first:
         return pixels.reach(pixels.toward(direction))
     return pixels.later(later[direction - len(first)]).line

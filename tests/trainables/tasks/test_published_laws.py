@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
+from trainables.generators.formula_pairs import RELATIONS, concatenate, generated, holding
+from trainables.generators.formulas import VARIABLES, A
+from trainables.generators.listops_splits import SplitLaw, generate
+from trainables.generators.listops_trees import CLOSE, MIN, OPERATORS, Trees
 from trainables.streams import numpy_stream
 from trainables.tasks import algorithms, flipflop, listops
-from trainables.tasks._formula_pairs import RELATIONS, concatenate, generated, holding
-from trainables.tasks._formulas import VARIABLES, A
-from trainables.tasks._listops_splits import SplitLaw, generate
-from trainables.tasks._listops_trees import CLOSE, MIN, OPERATORS, Trees
 
 ODDS = 1e-6
 TREES = 300

@@ -9,7 +9,7 @@ import torch
 
 from orchestrator.plan.bench import Bench
 from orchestrator.plan.settings import System, checked
-from trainables import tasks
+from trainables import task_catalog
 from trainables.assembly import build_model
 from trainables.data.synthetic import synthetic_batch
 from trainables.heads.sequence import commonest_tokens
@@ -22,7 +22,7 @@ from trainables.training.writing import measure_writing, right_answers, scores
 from trainables.types import NOT_ASKED, TaskShape
 
 RAW = {"name": "logical_inference", "form": "sequence"}
-TASK = tasks.task_config(RAW)
+TASK = task_catalog.task_config(RAW)
 SHAPE = TaskShape("sequence", 9, 7, pad_id=8, length_max=9, end_id=6, answer_length_max=8)
 MODEL = {"name": "transformer", "width": 8, "heads": 2, "layers": 1}
 UNIVERSAL = {"name": "universal", "width": 8, "heads": 2, "max_layers": 2}
@@ -41,7 +41,7 @@ def score(config: Settings, hypotheses: Sequence[Any], references: Sequence[Any]
 @pytest.fixture
 def scoring(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("scoring")
-    module.__dict__.update(vars(tasks.task_module("logical_inference")) | {"score": score})
+    module.__dict__.update(vars(task_catalog.task_module("logical_inference")) | {"score": score})
     monkeypatch.setattr(writing, "task_module", lambda _: module)
 
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from trainables.data.progress import tell
 from trainables.data.unique import first_unseen
+from trainables.generators.listops_lengths import LengthLaw
+from trainables.generators.listops_trees import Law, Trees, concatenate
 from trainables.streams import numpy_stream
-from trainables.tasks._listops_lengths import LengthLaw
-from trainables.tasks._listops_trees import Law, Trees, concatenate
 from trainables.types import TaskShape
 
 WORDS = (*"0123456789", "[MIN", "[MAX", "[MED", "[SM", "]", "<unk>", "<pad>", "<sep>")

@@ -11,10 +11,10 @@ from scipy.stats import chisquare
 
 from tests.oracles.listops_solver import solve
 from trainables.data.draws import uniform
+from trainables.generators.listops_splits import WORDS
+from trainables.generators.listops_trees import OPERATORS, Law, Level, Trees, concatenate, grow, render
 from trainables.streams import numpy_stream
 from trainables.tasks import listops
-from trainables.tasks._listops_splits import WORDS
-from trainables.tasks._listops_trees import OPERATORS, Law, Level, Trees, concatenate, grow, render
 
 Tree = int | tuple["Tree", ...]
 

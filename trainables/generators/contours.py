@@ -12,9 +12,9 @@ from itertools import count
 import numpy as np
 
 from trainables.data.draws import below, uniform
+from trainables.generators.images import SIDE
+from trainables.generators.paddles import DEGREES, REACH, RING, SIZE, Tables, circle, disc, tables
 from trainables.streams import numpy_stream
-from trainables.tasks._images import SIDE
-from trainables.tasks._paddles import DEGREES, REACH, RING, SIZE, Tables, circle, disc, tables
 
 PADDING = 1
 """Pixels at the edge of an image that stay free."""

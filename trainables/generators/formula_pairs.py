@@ -1,21 +1,16 @@
-"""Pairs of formulas and how they relate, generated or read from the published files.
-
-A pair is one row: first sentence, separator, second sentence.
-"""
+"""Pairs of formulas and how they relate. A pair is one row: first sentence, separator, second sentence."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count, pairwise
-from pathlib import Path
 
 import numpy as np
 
-from trainables.data.files import unreadable
 from trainables.data.progress import tell
 from trainables.data.ragged import offsets_of, positions
+from trainables.generators.formulas import AND, NOT, OPEN, OR, VARIABLES, WORDS, A, Formulas, grow
 from trainables.streams import numpy_stream
-from trainables.tasks._formulas import AND, NOT, OPEN, OR, VARIABLES, WORDS, A, Formulas, grow
 
 SEPARATOR = len(WORDS)
 RELATIONS = ("#", "=", "<", ">", "^", "|", "v")
@@ -146,47 +141,3 @@ def holding(pairs: Pairs, pattern: str) -> np.ndarray:
     if pattern == "C":
         found |= (token == OR) & (after[0] == OPEN) & (after[1] == NOT)
     return np.logical_or.reduceat(found, pairs.offsets[:-1])
-
-
-def read(folder: Path, part: str) -> tuple[Pairs, ...]:
-    """The files `<part>0` .. `<part>12` of `folder`. Raises `ValueError` with file, line and fault."""
-    return tuple(_read_file(file) for file in files(folder, part))
-
-
-def files(folder: Path, part: str) -> list[Path]:
-    """The files of one part; raises `ValueError` for those that are not there."""
-    found = [folder / f"{part}{number}" for number in range(BUCKETS)]
-    missing = [file.name for file in found if not file.is_file()]
-    if missing:
-        raise ValueError(
-            f"folder must hold the files train0 .. train12 and test0 .. test12, got {folder} without "
-            f"{', '.join(missing)}; put the original files there (lines: relation, tab, sentence, tab, "
-            "sentence), or leave folder out to generate the data"
-        )
-    return found
-
-
-def _read_file(file: Path) -> Pairs:
-    ids = {word: index for index, word in enumerate(WORDS)}
-    rows: list[list[int]] = []
-    labels: list[int] = []
-    try:
-        text = file.read_text("utf-8-sig", "replace")
-    except OSError as error:
-        raise unreadable(file, error) from error
-    for number, line in enumerate(text.splitlines(), start=1):
-        parts = line.split("\t")
-        words = [part.split() for part in parts[1:]]
-        strange = sorted({word for sentence in words for word in sentence} - ids.keys())
-        if len(parts) != 3 or parts[0] not in RELATIONS or strange or not all(words):
-            raise ValueError(
-                f"{file}, line {number}: expected a relation ({' '.join(RELATIONS)}) and two sentences of "
-                f"the words {' '.join(WORDS)}, with tabs between the three, got {line[:200]!r}"
-            )
-        rows.append([*map(ids.__getitem__, words[0]), SEPARATOR, *map(ids.__getitem__, words[1])])
-        labels.append(RELATIONS.index(parts[0]))
-    if not rows:
-        raise ValueError(f"{file} must hold a pair a line, got none; put the pairs there")
-    flat = [token for row in rows for token in row]
-    lengths = np.asarray([len(row) for row in rows], dtype=np.int64)
-    return Pairs(np.asarray(flat, dtype=np.uint8), offsets_of(lengths), np.asarray(labels, dtype=np.int16))

@@ -1,23 +1,23 @@
 import pytest
 from pydantic import ValidationError
 
-from trainables import tasks
+from trainables import task_catalog
 from trainables.catalog import UnknownName
 
 
 def test_defaults_are_filled_in() -> None:
-    config = tasks.task_config({"name": "listops", "train_length_max": 100})
+    config = task_catalog.task_config({"name": "listops", "train_length_max": 100})
     assert config.model_dump()["trees"] == 100_000
-    assert tasks.task_name(config) == "listops"
-    assert tasks.shape(config).num_classes == 10
-    assert tasks.splits(config)[0].name == "train"
+    assert task_catalog.task_name(config) == "listops"
+    assert task_catalog.shape(config).num_classes == 10
+    assert task_catalog.splits(config)[0].name == "train"
 
 
 def test_an_unknown_task_answers_with_the_nearest_and_all() -> None:
     with pytest.raises(
         UnknownName, match=r"no task named 'lisstops'. Did you mean 'listops'\? Known: .*listops"
     ):
-        tasks.task_config({"name": "lisstops"})
+        task_catalog.task_config({"name": "lisstops"})
 
 
 @pytest.mark.parametrize(
@@ -32,5 +32,5 @@ def test_an_unknown_task_answers_with_the_nearest_and_all() -> None:
 )
 def test_every_fault_says_where_it_is(raw: dict[str, object], place: tuple[str | int, ...]) -> None:
     with pytest.raises(ValidationError) as caught:
-        tasks.task_config(raw)
+        task_catalog.task_config(raw)
     assert caught.value.errors()[0]["loc"] == place

@@ -12,9 +12,9 @@ import numpy as np
 from trainables.data.draws import below, uniform
 from trainables.data.ragged import offsets_of, positions
 from trainables.data.unique import first_unseen
+from trainables.generators import listops_trees as trees
+from trainables.generators.listops_trees import CLOSE, MIN, OPERATORS, Law, Level, Trees, child_starts, level
 from trainables.streams import numpy_stream
-from trainables.tasks import _listops_trees as trees
-from trainables.tasks._listops_trees import CLOSE, MIN, OPERATORS, Law, Level, Trees, child_starts, level
 
 ARGUMENTS_MAX = 5
 P = 0.3

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainables.tasks._parallel import (
+from trainables.readers.parallel_text import (
     Rows,
     Vocabulary,
     missing,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.oracles.logical_inference_solver import holds_in
+from trainables.generators.formulas import OPERATORS_MAX, WORDS, Formulas, grow, longest, shortest
 from trainables.streams import numpy_stream
-from trainables.tasks._formulas import OPERATORS_MAX, WORDS, Formulas, grow, longest, shortest
 
 
 def texts(formulas: Formulas) -> list[str]:

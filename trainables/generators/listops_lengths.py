@@ -13,7 +13,7 @@ import numpy as np
 
 from trainables.data.draws import uniform
 from trainables.data.ragged import offsets_of
-from trainables.tasks._listops_trees import (
+from trainables.generators.listops_trees import (
     Law,
     Level,
     Trees,

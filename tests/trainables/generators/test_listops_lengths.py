@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy.stats import chi2_contingency, chisquare
 
+from trainables.generators.listops_lengths import LengthLaw
+from trainables.generators.listops_splits import WORDS
+from trainables.generators.listops_trees import Law, Trees, grow
 from trainables.streams import numpy_stream
-from trainables.tasks._listops_lengths import LengthLaw
-from trainables.tasks._listops_splits import WORDS
-from trainables.tasks._listops_trees import Law, Trees, grow
 
 
 def outlines(law: Law) -> dict[str, Fraction]:

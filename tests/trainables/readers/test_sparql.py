@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainables.tasks._sparql import FILTER, INVERSES, NotAQuery, simplified
+from trainables.readers.sparql import FILTER, INVERSES, NotAQuery, simplified
 
 HEAD = "SELECT DISTINCT ?x0 WHERE {"
 

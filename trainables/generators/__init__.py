@@ -1,0 +1,1 @@
+"""What makes examples: the sampling that tasks share, from named random streams. Reads no files."""
