@@ -18,4 +18,4 @@ class Finding:
     verdict: Verdict
     told: str
     remedy: str = ""
-    """What to do about it; empty where nothing need be done."""
+    """What to do about it; empty where nothing need be done, and where `told` is an error, which says it."""

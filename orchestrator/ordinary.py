@@ -5,14 +5,35 @@ import stat
 from io import BufferedReader
 from pathlib import Path
 
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+def other_kind(mode: int) -> str:
+    """What an entry of this `st_mode` is in words; empty for a file."""
+    return next((kind for is_kind, kind in _KINDS if is_kind(mode)), "")
+
+
+def found_instead(path: Path) -> str:
+    """What is at `path` instead of a file, in words; empty for a file, a link to one, or nothing."""
+    try:
+        return other_kind(path.stat().st_mode)
+    except OSError:  # whoever opens it will be told
+        return ""
+
 
 def open_ordinary(file: Path) -> BufferedReader:
     """`file`, open to be read. Raises OSError, of something else than a file as well."""
     # O_NONBLOCK: to open a pipe would wait for who writes to it. Reading files does not mind.
     descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    if kind := other_kind(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(f"{file} must be a file, and is something else")
+        raise OSError(f"{file} must be a file, and is {kind}")
     return os.fdopen(descriptor, "rb")
 
 

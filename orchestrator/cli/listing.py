@@ -97,13 +97,10 @@ def _read(folder: SweepFolder, known: "dict[str, Summary]") -> Row:
 
 
 def _sound(folder: SweepFolder, known: "dict[str, Summary]") -> Row:
-    from orchestrator.drivers.launch_folder import SETUP, read_setup
+    from orchestrator.drivers.launch_folder import read_setup
     from orchestrator.ledger.summary import summaries
     from orchestrator.plan.serialise import read_plan
 
-    for file in (folder.plan, folder.root / SETUP, folder.ledger):
-        if file.exists() and not file.is_file():  # a pipe would be waited for
-            raise StoreError(f"{file} must be a file, and is something else")
     plan = read_plan(folder)
     if plan.name != folder.name:
         raise StoreError(f"the folder must bear the name of its sweep, which is {plan.name!r}")

@@ -10,11 +10,11 @@ from orchestrator.cli.console import emit_json, out, say
 from orchestrator.cli.options import Json, Runs, Storage, SweepName
 from orchestrator.cli.places import command, runs_root
 from orchestrator.cli.progress import line, progress_of, table
+from orchestrator.cli.states import State, state_of
 from orchestrator.cli.tracked import tracking_of
 from orchestrator.conductor.messages import Progress
 from orchestrator.trials import Record
 
-FAILED = "failed"
 SHOWN_FAILURES = 10
 REASON_CHARACTERS = 300
 
@@ -49,7 +49,7 @@ def status(
     objective = sweep.plan.search.objectives[0].metric if sweep.plan.search else ""
     out().print(table(progress, objective))
     say(f"{sweep.plan.name}: {state}; {line(progress, '')}")
-    if state == "not running":
+    if state is State.WAITING:
         say(f"continue with: {command('resume', sweep.folder)}")
     if tracking is not None:
         say(tracking.line(command("sync", sweep.folder), held=held))
@@ -59,17 +59,13 @@ def status(
     _exit_if_failed(state)
 
 
-def _state(progress: Sequence[Progress], *, held: bool) -> str:
-    """`failed`: everything has ended, and nothing of it well."""
-    if held:
-        return "running"
-    if any(each.ended < each.planned for each in progress):
-        return "not running"
-    return "done" if any(each.finished + each.pruned for each in progress) else FAILED
+def _state(progress: Sequence[Progress], *, held: bool) -> State:
+    planned, ended = sum(each.planned for each in progress), sum(each.ended for each in progress)
+    return state_of(held=held, planned=planned, ended=ended, failed=sum(each.failed for each in progress))
 
 
-def _exit_if_failed(state: str) -> None:
-    if state == FAILED:
+def _exit_if_failed(state: State) -> None:
+    if state is State.FAILED:
         raise typer.Exit(1)
 
 

@@ -1,12 +1,15 @@
 """`haltsweep report` and `sync`: what is made from the ledger, at any time, as often as one likes."""
 
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.console import complain, out, say
 from orchestrator.cli.options import Json, Runs, Storage, SweepName, Tracking
-from orchestrator.cli.places import command, runs_root, tracking_uri
+from orchestrator.cli.places import command, find_sweep, runs_root, tracking_uri
 from orchestrator.cli.waiting import Waiting
+from orchestrator.identity import SweepFolder
+from orchestrator.redact import redact_url
 
 if TYPE_CHECKING:
     from orchestrator.cli.reading import Opened
@@ -36,14 +39,22 @@ def report(name: SweepName, runs: Runs = None, storage: Storage = None, as_json:
 
 def sync(name: SweepName, runs: Runs = None, storage: Storage = None, tracking: Tracking = None) -> None:
     """Bring report, Parquet files and MLflow up to date with the ledger; a second time writes nothing."""
-    from orchestrator.cli.reading import opened
-    from orchestrator.drivers.launch_folder import read_setup
-
     root = runs_root(runs)
-    with opened(name, root, storage) as sweep:
-        uri = tracking or read_setup(sweep.folder).tracking_uri or tracking_uri(None, root)
-        written = publish(sweep, write_report(sweep), uri)
+    folder = find_sweep(name, root)
+    with _waiting(folder, tracking) as waiting:  # before the imports, which take seconds
+        waiting.told("report and Parquet are brought up to date first")
+        from orchestrator.cli.reading import opened
+        from orchestrator.drivers.launch_folder import read_setup
+
+        with opened(name, root, storage) as sweep:
+            uri = tracking or read_setup(sweep.folder).tracking_uri or tracking_uri(None, root)
+            written = publish(sweep, write_report(sweep), uri, waiting.told)
     say(f"{sweep.plan.name}: {written}")
+
+
+def _waiting(folder: SweepFolder, uri: str | None) -> Waiting:
+    where = "" if uri is None else f" at {redact_url(uri)}"
+    return Waiting(f"Ctrl-C leaves it for `{command('sync', folder)}`", f"waiting for MLflow{where}")
 
 
 def write_report(sweep: "Opened") -> "Report":
@@ -56,14 +67,15 @@ def write_report(sweep: "Opened") -> "Report":
     return made
 
 
-def publish(sweep: "Opened", made: "Report", uri: str) -> str:
-    """Parquet and MLflow in line with ledger and report; what was written, in words."""
+def publish(sweep: "Opened", made: "Report", uri: str, told: Callable[[str], None] = lambda _: None) -> str:
+    """Parquet and MLflow in line with ledger and report; what was written, in words.
+
+    `told` hears what MLflow is being asked for.
+    """
     from orchestrator.report.summary import arm_metrics
     from orchestrator.tracking.sync import sync as project
 
-    with Waiting(f"Ctrl-C leaves it for `{command('sync', sweep.folder)}`") as waiting:
-        aggregates = arm_metrics(made)
-        return str(project(sweep.folder, sweep.ledger, uri, aggregates=aggregates, told=waiting.told))
+    return str(project(sweep.folder, sweep.ledger, uri, aggregates=arm_metrics(made), told=told))
 
 
 def publish_or_complain(sweep: "Opened", made: "Report", uri: str) -> None:
@@ -74,7 +86,8 @@ def publish_or_complain(sweep: "Opened", made: "Report", uri: str) -> None:
     from orchestrator.errors import StoreError
 
     try:
-        publish(sweep, made, uri)
+        with _waiting(sweep.folder, uri) as waiting:
+            publish(sweep, made, uri, waiting.told)
         return
     except StoreError as error:
         why = str(error)

@@ -69,7 +69,7 @@ def findings(folder: SweepFolder) -> Iterator[Finding]:
                 yield from verifying.parquet(whole)
                 yield from verifying.mlflow(whole, waiting.told)
         except HaltsweepError as error:
-            yield Finding("ledger", "damaged", str(error), "restore the ledger from a backup")
+            yield Finding("ledger", "damaged", str(error))
 
 
 def _line(finding: Finding) -> str:

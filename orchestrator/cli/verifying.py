@@ -42,7 +42,7 @@ def files(folder: SweepFolder) -> Iterator[Finding]:
     remedies = {folder.plan.name: f"{repair}, else restore it from a backup"}
     yield from _listed("files", folder.root, lambda name: remedies.get(name, "restore it from a backup"))
     if fault := _setup_fault(folder):
-        yield Finding("files", "damaged", fault, "restore it from a backup")
+        yield Finding("files", "damaged", fault)
 
 
 def _setup_fault(folder: SweepFolder) -> str:
@@ -72,7 +72,7 @@ def _listed(what: str, folder: Path, remedy: Callable[[str], str]) -> Iterator[F
     try:
         found = damaged_files(folder)
     except StoreError as error:
-        yield Finding(what, "damaged", str(error), remedy(""))
+        yield Finding(what, "damaged", str(error))
         return
     for name, fault in found.items():
         if fault:
@@ -198,9 +198,7 @@ def mlflow(whole: Whole, told: Told) -> Iterator[Finding]:
     try:
         kept = read_runs(uri, whole.plan.name, whole.ledger.uid, told)
     except StoreError as error:
-        yield Finding(
-            "mlflow", "unknown", str(error), f"make it answer; `{sync}` writes it anew if it is lost"
-        )
+        yield Finding("mlflow", "unknown", str(error))
         return
     if not kept:
         yield Finding("mlflow", "behind", "the sweep is not in it", f"`{sync}` puts it there")
@@ -221,13 +219,15 @@ def ledger_of(folder: SweepFolder, setup: Setup, name: str) -> "Iterator[Ledger]
     import os
     from contextlib import ExitStack
 
+    from orchestrator.ledger.engine import connect
     from orchestrator.ledger.store import Ledger
     from orchestrator.tracking.snapshot import snapshot
 
     url = setup.ledger_url(folder)
     with ExitStack() as stack:
         if url == folder.ledger_url and not folder.ledger.exists():
-            raise StoreError(f"the ledger {folder.ledger} must be there, and is not")
+            raise StoreError(f"the ledger {folder.ledger} must be there, and is not; restore a backup of it")
+        connect(url).dispose()  # refuses what is no file before it is copied
         if url == folder.ledger_url and not os.access(folder.root, os.W_OK):
             url = f"sqlite:///{stack.enter_context(snapshot(folder.ledger))}"
         yield stack.enter_context(Ledger.open(url, name))

@@ -1,26 +1,28 @@
-"""Says what is waited for while it takes its time: on a terminal at once, in a log now and then."""
+"""Says what is waited for while it takes its time: on a terminal at once, in a log soon and now and then."""
 
 import threading
 import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from orchestrator.cli.building import PLAIN_EVERY_S, SHOWN_AFTER_S
+from orchestrator.cli.building import PLAIN_EVERY_S
 from orchestrator.cli.console import complain, err
 
 if TYPE_CHECKING:
     from rich.status import Status
 
-LOOK_S = 0.5
+LOOK_S = 0.25
+FIRST_S = 1.0
+"""What takes longer is told, even in a log."""
 
 
 class Waiting:
-    """Inside, what is `told` is shown, with the seconds since, if it takes long; `hint` says how to leave."""
+    """Inside, what is `told` is shown, with the seconds since; `doing` says what for, `hint` how to leave."""
 
-    def __init__(self, hint: str, doing: str = "waiting for MLflow") -> None:
+    def __init__(self, hint: str, doing: str) -> None:
         self._hint, self._doing = hint, doing
         self._told = ("starting", time.monotonic())
-        self._shown_at = time.monotonic() + SHOWN_AFTER_S - PLAIN_EVERY_S
+        self._shown_at = time.monotonic() + FIRST_S - PLAIN_EVERY_S
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look, name="waiting", daemon=True)
         self._status: Status | None = None
@@ -51,6 +53,6 @@ class Waiting:
                 from rich.text import Text
 
                 self._status.update(Text(text))
-            elif now - self._shown_at >= PLAIN_EVERY_S and now - since >= SHOWN_AFTER_S:
+            elif now - self._shown_at >= PLAIN_EVERY_S:
                 self._shown_at = now
                 complain(text)

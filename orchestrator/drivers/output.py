@@ -11,7 +11,6 @@ trial.
 import contextlib
 import logging
 import os
-import stat
 import sys
 import threading
 import traceback
@@ -21,6 +20,7 @@ from typing import Any, Protocol
 
 from orchestrator.abandoned import own_file
 from orchestrator.atomic import PRIVATE, write_atomically
+from orchestrator.ordinary import other_kind
 from orchestrator.redact import redact
 from search_spaces.wording import printable
 
@@ -195,9 +195,9 @@ class _RawFile:
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         self.descriptor = os.open(path, flags, PRIVATE)
         self._lock = threading.Lock()
-        if not stat.S_ISREG(os.fstat(self.descriptor).st_mode):
+        if kind := other_kind(os.fstat(self.descriptor).st_mode):
             os.close(self.descriptor)
-            raise FileExistsError(f"{path} must be a file, and is something else")
+            raise FileExistsError(f"{path} must be a file, and is {kind}")
 
     def write(self, text: str) -> None:
         """At once, in one piece if it is short."""

@@ -12,6 +12,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from orchestrator import disk
 from orchestrator.errors import InputError, StoreError
+from orchestrator.ordinary import found_instead
 from orchestrator.redact import needs_encoding, redact_url
 
 BUSY_TIMEOUT_MS = 30_000
@@ -73,10 +74,15 @@ _OTHER = (
 
 
 def connect(url: str, mounts: Path = MOUNTS) -> Engine:
-    """An engine for `url`. Raises InputError for a URL that cannot hold a ledger; opens nothing yet."""
+    """An engine for `url`, which opens nothing yet.
+
+    Raises InputError for a URL that cannot hold a ledger, StoreError where something else than a file is.
+    """
     parsed = _parse(url)
     if parsed.get_backend_name() == "sqlite":
-        refuse_network_file_system(database_file(parsed), mounts)
+        file = database_file(parsed)
+        _refuse_other(file)
+        refuse_network_file_system(file, mounts)
         engine = create_engine(parsed, connect_args={"timeout": BUSY_TIMEOUT_MS / 1000})
         event.listen(engine, "connect", _set_pragmas)
         event.listen(engine, "begin", _begin_sqlite)
@@ -127,6 +133,15 @@ def database_file(url: URL) -> Path:
             f"the ledger must be a file, and {str(file)!r} is a symbolic link to itself; restore the "
             "file from a backup"
         ) from error
+
+
+def _refuse_other(file: Path) -> None:
+    """Raises StoreError: SQLite itself would call a pipe or a device a disk that fails."""
+    if kind := found_instead(file):
+        raise StoreError(
+            f"the ledger {file} must be a file, and is {kind}; restore a backup of it, or name another "
+            "place with --storage"
+        )
 
 
 def refuse_network_file_system(file: Path, mounts: Path = MOUNTS) -> None:

@@ -62,7 +62,7 @@ def holds(url: str, name: str) -> bool:
     """Whether the database at `url` has a sweep called `name`. Raises as `summaries`; makes nothing."""
     engine = connect(url)
     try:
-        if engine.dialect.name == "sqlite" and not database_file(engine.url).is_file():
+        if engine.dialect.name == "sqlite" and not database_file(engine.url).exists():
             return False
         with transaction(engine, write=False) as connection:
             known = select(sweeps.c.id).where(sweeps.c.name == name)
@@ -72,7 +72,7 @@ def holds(url: str, name: str) -> bool:
 
 
 def _refuse_absent(engine: Engine) -> None:
-    if engine.dialect.name == "sqlite" and not database_file(engine.url).is_file():
+    if engine.dialect.name == "sqlite" and not database_file(engine.url).exists():
         raise StoreError(f"the ledger {str(database_file(engine.url))!r} must be there, and is not")
 
 

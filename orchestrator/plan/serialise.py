@@ -52,8 +52,8 @@ def read_plan(folder: SweepFolder) -> Plan:
         return _parsed(folder, text)
     except OSError as error:
         raise StoreError(
-            f"{str(folder.plan)!r} must hold the plan of a sweep and cannot be read ({error.strerror}); "
-            "check the name of the sweep and the folder of the runs"
+            f"{str(folder.plan)!r} must hold the plan of a sweep and cannot be read "
+            f"({error.strerror or error}); check the name of the sweep and the folder of the runs"
         ) from error
 
 

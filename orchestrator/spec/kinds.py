@@ -37,15 +37,26 @@ def refusal(message: str) -> PydanticCustomError:
 
 
 def says(words: str) -> WrapValidator:
-    """Whatever is wrong with the value, the refusal reads "must be `words`, got ..."."""
+    """Whatever is wrong with the value, the refusal reads "must be `words`, got ...".
+
+    A value that is too large is told the largest.
+    """
 
     def reword(value: Any, validate: Callable[[Any], Any]) -> Any:
         try:
             return validate(value)
         except (ValidationError, PydanticCustomError) as error:
-            raise refusal(f"must be {words}, got {shown(value)}") from error
+            most = _most(error)
+            told = words if most is None else f"at most {most:,}"
+            raise refusal(f"must be {told}, got {shown(value)}") from error
 
     return WrapValidator(reword)
+
+
+def _most(error: ValidationError | PydanticCustomError) -> int | None:
+    """The largest value allowed, if only that was exceeded."""
+    one = error.errors(include_url=False)[0] if isinstance(error, ValidationError) else None
+    return int(one["ctx"]["le"]) if one is not None and one["type"] == "less_than_equal" else None
 
 
 def _listed(value: Any) -> Any:

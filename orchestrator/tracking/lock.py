@@ -9,6 +9,7 @@ from pathlib import Path
 
 from orchestrator.disk import remedy
 from orchestrator.errors import StoreError
+from orchestrator.ordinary import other_kind
 
 POLL_S = 0.05
 
@@ -17,10 +18,7 @@ POLL_S = 0.05
 def projection_lock(root: Path, wait_s: float) -> Iterator[None]:
     """Hold the lock of the sweep folder `root`. Raises StoreError if another keeps it for `wait_s`."""
     file = root / ".tracking.lock"
-    try:
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    except OSError as error:
-        raise StoreError(f"the lock {str(file)!r} could not be made: {error}; {remedy(error)}") from error
+    descriptor = _opened(file)
     try:
         deadline = time.monotonic() + wait_s
         while not _locked(descriptor):
@@ -38,6 +36,23 @@ def projection_lock(root: Path, wait_s: float) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _opened(file: Path) -> int:
+    """Never what a link leads to, for it is written to; a pipe is not waited for. Raises StoreError."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        descriptor = os.open(file, flags, 0o666)
+    except OSError as error:
+        if not file.is_symlink():
+            raise StoreError(f"the lock {str(file)!r} could not be made: {error}; {remedy(error)}") from error
+        kind = "a symbolic link"
+    else:
+        kind = other_kind(os.fstat(descriptor).st_mode)
+        if not kind:
+            return descriptor
+        os.close(descriptor)
+    raise StoreError(f"the lock {str(file)!r} must be a file, and is {kind}; delete it")
 
 
 def _locked(descriptor: int) -> bool:

@@ -149,13 +149,13 @@ class TestLaunched:
         told = shell.run("status", "tiny", HALTSWEEP_RUNS=RUNS)
         assert told.code == 0
         assert_plain(told)
-        assert "tiny: done; 8/8 done, 0 running, 0 pruned, 0 failed" in told.out
+        assert "tiny: finished; 8/8 done, 0 running, 0 pruned, 0 failed" in told.out
         assert re.search(r"│ baseline +│ +4/4 │", told.out)
 
     def test_status_for_scripts(self, launched, shell):
         told = shell.run("status", "tiny", "--runs", RUNS, "--json")
         found = json.loads(told.out)
-        assert (found["sweep"], found["state"]) == ("tiny", "done")
+        assert (found["sweep"], found["state"]) == ("tiny", "finished")
         assert [(arm["arm"], arm["ended"], arm["planned"]) for arm in found["arms"]] == [
             ("baseline", 4, 4),
             ("minus-gate", 4, 4),
@@ -271,7 +271,7 @@ class TestFailures:
         assert (plan.resources.cpus, plan.resources.gpus) == (0.5, 0.0)
         assert not sweep_of(fresh).ledger.exists()
         told = fresh.run("status", "tiny", "--runs", RUNS)
-        assert "tiny: done; 6/6 done, 0 running, 0 pruned, 2 failed" in told.out
+        assert "tiny: finished; 6/6 done, 0 running, 0 pruned, 2 failed" in told.out
         assert re.search(r"failed: too-fast confirm 0 \(\w+\): diverged: \S.* finite", told.out)
 
     def test_an_mlflow_that_is_away_costs_a_line(self, fresh):
@@ -311,7 +311,7 @@ class TestInterrupted:
         (trial_id,) = [one.name for one in folder.checkpoints.iterdir()]
         assert list(folder.checkpoint(trial_id).iterdir())
         told = fresh.run("status", "tiny", "--runs", RUNS)
-        assert "tiny: not running; 0/4 done, 0 running, 0 pruned, 0 failed" in told.out
+        assert "tiny: waiting; 0/4 done, 0 running, 0 pruned, 0 failed" in told.out
         assert "continue with: haltsweep resume tiny --runs 'my runs'" in told.out
 
         command = shlex.split(told.out.partition("continue with: ")[2].splitlines()[0])
@@ -335,7 +335,7 @@ class TestInterrupted:
         assert stopped.code == 130
         assert_plain(stopped)
         told = json.loads(fresh.run("status", "tiny", "--runs", RUNS, "--json").out)
-        assert told["state"] == "not running"
+        assert told["state"] == "waiting"
 
 
 @pytest.mark.slow

@@ -4,11 +4,14 @@ import json
 import os
 import re
 import signal
+import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from orchestrator.cli import waiting
 from orchestrator.drivers.watching import Watch
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.lease import Holder
@@ -22,6 +25,7 @@ from orchestrator.tracking.sync import sync
 from tests.faults.chaos import Place, go
 from tests.support.commands import Shell, answer, interrupt, wait_for
 from tests.support.histories import history
+from tests.support.in_process import Run
 from tests.support.plans import make_plan
 from tests.support.slow_mlflow import slow_mlflow
 
@@ -101,6 +105,34 @@ def test_ctrl_c_leaves_a_slow_mlflow_for_sync_and_the_exit_code_as_it_was(tmp_pa
         assert "written" in shell.run("sync", "tiny").out, "to the MLflow of the launch, without being told"
         assert json.loads(shell.run("status", "tiny", "--json").out)["tracking"]["behind"] == 0
         assert f"MLflow: has everything ({mlflow.url})" in shell.run("status", "tiny").out
+
+
+def test_sync_says_what_it_waits_for_before_it_imports_anything_heavy(
+    folder: SweepFolder, haltsweep: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    first = threading.Event()
+
+    def complain(text: str) -> None:
+        said.append(text)
+        first.set()
+
+    class Reading:
+        """In place of the module that everything heavy is imported after; it takes until a line is there."""
+
+        def __getattr__(self, name: str) -> object:
+            first.wait(PATIENCE_S)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(waiting, "complain", complain)
+    monkeypatch.setitem(sys.modules, "orchestrator.cli.reading", Reading())
+    done = haltsweep("sync", str(folder.root), "--tracking", "http://127.0.0.1:1/?token=marker")
+    assert done.code == 130
+    assert said, "nothing was told"
+    assert re.match(
+        r"waiting for MLflow at http://127\.0\.0\.1:1/\?token=\S+: .*; Ctrl-C leaves it for", said[0]
+    )
+    assert "marker" not in said[0]
 
 
 def test_an_mlflow_that_hangs_is_given_up_and_told(

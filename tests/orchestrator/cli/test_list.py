@@ -142,6 +142,7 @@ def test_what_is_damaged_or_foreign_never_hides_the_others(haltsweep, tmp_path):
     bad = {"no-plan", "bad-plan", "bad-setup", "bad-ledger", "lost-ledger", "other", "full-of-pipes"}
     assert states == {**dict.fromkeys(bad, "damaged"), "sound": "waiting"}
     assert all(rows[name]["why"] for name in bad)
+    assert "plan.json must be a file, and is a pipe" in rows["full-of-pipes"]["why"]
     shown = haltsweep("list")
     assert shown.code == 0
     assert "damaged: other: the folder must bear the name of its sweep, which is 'renamed'\n" in shown.out
@@ -166,6 +167,40 @@ def test_a_database_that_is_not_there_is_refused(haltsweep, tmp_path):
     told = haltsweep("list", "--storage", f"sqlite:///{tmp_path / 'none.db'}")
     assert told.code == 1
     assert told.err == f"the ledger '{tmp_path / 'none.db'}' must be there, and is not\n"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("list",),
+        ("status", "piped"),
+        ("report", "piped"),
+        ("sync", "piped"),
+        ("logs", "piped"),
+        ("stop", "piped"),
+        ("verify", "piped"),
+        ("resume", "piped", "--driver", "inline"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_pipe_in_place_of_the_ledger_is_called_so_by_every_command(haltsweep, tmp_path, command):
+    folder = made(tmp_path, "piped")
+    folder.ledger.unlink()
+    os.mkfifo(folder.ledger)
+    answer = haltsweep(*command)
+    told = answer.out + answer.err
+    assert f"the ledger {folder.ledger} must be a file, and is a pipe; restore a backup of it" in told
+    assert "disk" not in told
+    assert answer.code == (0 if command == ("list",) else 1)
+
+
+@pytest.mark.parametrize(("place", "kind"), [("/dev/null", "a device"), ("/", "a folder")])
+def test_a_database_that_is_no_file_is_not_called_absent(haltsweep, place, kind):
+    told = haltsweep("list", "--storage", f"sqlite:///{place}")
+    assert told.code == 1
+    assert told.err.startswith(
+        f"the ledger {place} must be a file, and is {kind}; restore a backup of it, or "
+    )
 
 
 def test_listing_changes_nothing(haltsweep, tmp_path):

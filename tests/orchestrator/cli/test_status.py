@@ -55,7 +55,7 @@ def trial(number, outcome=None, reason="because", steps=1):
 def test_before_anything_has_run(haltsweep, sweep):
     told = haltsweep("status", "synthetic")
     assert told.code == 0
-    assert "synthetic: not running; 0/12 done, 0 running, 0 pruned, 0 failed\n" in told.out
+    assert "synthetic: waiting; 0/12 done, 0 running, 0 pruned, 0 failed\n" in told.out
     assert told.out.endswith("continue with: haltsweep resume synthetic\n")
 
 
@@ -67,7 +67,7 @@ def test_while_it_runs_and_after_it_was_killed(haltsweep, sweep):
         assert "continue with" not in told.out
         assert (found["state"], found["arms"][0]["running"]) == ("running", 1)
     told = haltsweep("status", "synthetic")
-    assert "synthetic: not running; 1/12 done, 0 running, 0 pruned, 0 failed\n" in told.out
+    assert "synthetic: waiting; 1/12 done, 0 running, 0 pruned, 0 failed\n" in told.out
     assert "continue with: haltsweep resume synthetic" in told.out
 
 
@@ -82,7 +82,7 @@ def test_when_all_is_done(haltsweep, sweep):
     with holding(sweep, *ends):
         pass
     told = haltsweep("status", "synthetic")
-    assert told.out.endswith("synthetic: done; 12/12 done, 0 running, 0 pruned, 0 failed\n")
+    assert told.out.endswith("synthetic: finished; 12/12 done, 0 running, 0 pruned, 0 failed\n")
 
 
 def test_when_everything_has_failed(haltsweep, sweep):

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from orchestrator.spec.types import Arm, Confirm, Search, Spec
+from orchestrator.spec.types import Arm, Confirm, Resources, Search, Spec
 from search_spaces.dimensions import Choice, Dimension
 
 OBJECTIVES = [{"metric": "valid/accuracy", "goal": "max"}]
@@ -23,6 +23,14 @@ OBJECTIVES = [{"metric": "valid/accuracy", "goal": "max"}]
         (Arm, {"why": "x", "set": {"model.a": {1, 2}}}, "must be finite numbers, texts"),
         (Arm, {"why": " ", "set": {"model.a": 1}}, "must be a text that is not empty, got the text ' '"),
         (Confirm, {"seeds": (1, True)}, "must be an integer from 0 to 2147483647, got true"),
+        (Confirm, {"seeds": (1,), "best": 10**12}, "must be at most 1,000,000,000, got 1000000000000"),
+        (
+            Search,
+            {"trials_per_arm": 10**12, "objectives": OBJECTIVES},
+            "must be at most 1,000,000,000, got 1000000000000",
+        ),
+        (Resources, {"retries": 10**9 + 1}, "must be at most 1,000,000,000, got 1000000001"),
+        (Resources, {"gpus": 2048.0}, "must be at most 1,024, got 2048.0"),
         (
             Search,
             {"trials_per_arm": 1, "objectives": OBJECTIVES, "also": {"model.a": 1}},

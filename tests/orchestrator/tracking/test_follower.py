@@ -200,6 +200,27 @@ def test_two_writers_never_meet(
         sync(folder, ledger, uri)
 
 
+def test_a_lock_that_is_a_link_or_a_pipe_is_refused_and_left_alone(tmp_path: Path) -> None:
+    lock, target = tmp_path / ".tracking.lock", tmp_path / "precious"
+    target.write_text("kept")
+    for made, kind in (
+        (lambda: lock.symlink_to(target), "a symbolic link"),
+        (lambda: os.mkfifo(lock), "a pipe"),
+    ):
+        made()
+        with (
+            pytest.raises(StoreError, match=rf"\.tracking\.lock' must be a file, and is {kind}; delete it"),
+            projection_lock(tmp_path, 0.0),
+        ):
+            pass
+        lock.unlink()
+    lock.symlink_to("nowhere")
+    with pytest.raises(StoreError, match="a symbolic link"), projection_lock(tmp_path, 0.0):
+        pass
+    assert target.read_text() == "kept"
+    assert not (tmp_path / "nowhere").exists()
+
+
 def test_a_follower_without_a_plan_says_so(folder: SweepFolder, ledger: Ledger, uri: str) -> None:
     folder.plan.unlink()
     state = start_follower(folder, folder.ledger_url, uri).drain(60)
