@@ -18,7 +18,7 @@ class Attempt:
     checkpoints: Path
     """Folder that holds the trial's checkpoints."""
     source: Path | None
-    """`posthoc`: folder that holds the checkpoints of the confirmed trial."""
+    """`posthoc`: the last checkpoint of the confirmed trial, as its workers name it."""
 
     @property
     def trial_id(self) -> str:

@@ -7,6 +7,7 @@ about; nothing is started, stopped or deleted until all is written.
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Protocol
 
 from orchestrator.conductor.attempts import Attempts
@@ -16,7 +17,7 @@ from orchestrator.conductor.messages import Continue, Progress, Reply, Stop, Ver
 from orchestrator.drivers.attempt import Attempt
 from orchestrator.drivers.checkpoint_places import Checkpoints, InSweepFolder
 from orchestrator.drivers.under_way import UnderWay
-from orchestrator.identity import SweepFolder
+from orchestrator.identity import SweepFolder, checkpoint_name
 from orchestrator.ledger import events as log
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.lease import Lease
@@ -119,8 +120,13 @@ class Recorder:
             new.append(log.asked(now, trial))
         token = attempts.token + 1 if attempts else 1
         self._write([*new, log.started(now, trial.trial_id, token)])
-        source = self._folder.checkpoint(trial.source_id) if trial.source_id else None
-        return Attempt(trial, token, self._folder.checkpoint(trial.trial_id), source)
+        return Attempt(trial, token, self._folder.checkpoint(trial.trial_id), self._last_of(trial.source_id))
+
+    def _last_of(self, trial_id: str | None) -> Path | None:
+        """The last checkpoint of a trial that ran to its last step."""
+        if trial_id is None:
+            return None
+        return self._folder.checkpoint(trial_id) / checkpoint_name(self._attempts[trial_id].step)
 
     def began(self, trial_id: str) -> None:
         """A worker has begun to run a trial that was asked for."""

@@ -17,9 +17,11 @@ from orchestrator.drivers.output import Output, Unheard
 from orchestrator.drivers.silence import heard_within
 from orchestrator.drivers.worker_checkpoints import Damaged
 from orchestrator.drivers.worker_measurements import sound
-from orchestrator.drivers.worker_outcomes import outcome_of
+from orchestrator.drivers.worker_outcomes import NoSource, outcome_of
 from orchestrator.errors import InputError
+from orchestrator.identity import checkpoint_step
 from orchestrator.redact import redact
+from orchestrator.storable import storable
 from orchestrator.trials import Outcome, OutcomeKind
 from trainables.protocol import Job, Measurement, Phase, Workload
 
@@ -66,6 +68,7 @@ class Harness:
         self._again: Measurement | None = None
         self._finished = False
         self._saved_step = -1
+        self._unsaved = ""
         self._saved_at = 0.0
         self._owes = False
         self._failure: Outcome | None = None
@@ -86,6 +89,7 @@ class Harness:
         self._folder, self._phase = folder, job.phase
         self._last = self._again = self._failure = self._unreachable = None
         self._saved_step, self._saved_at, self._owes = -1, self._clock(), False
+        self._unsaved = ""
         try:
             self._store.clear_unfinished(folder)
             self._restore(self._with_source(job))
@@ -144,9 +148,11 @@ class Harness:
         # A search's last checkpoint lives until its end is recorded: not worth waiting for the disk.
         searched = self._phase == "search"
         saved = self._save(flush=not searched, patience_s=0.0 if searched else PATIENCE_S)
+        without = "" if searched or self._saved_step == self._last.step else f", {self._unsaved}"
         self._close()
         self._output.end()
-        return Reply(measurement, saved, Outcome(OutcomeKind.FINISHED, f"ran to step {self._last.step}"))
+        told = f"ran to step {self._last.step}{without}"
+        return Reply(measurement, saved, Outcome(OutcomeKind.FINISHED, told))
 
     def stop(self, *, save: bool) -> Reply:
         """Let go of the trial, with a checkpoint to continue from if `save`."""
@@ -172,18 +178,24 @@ class Harness:
         self._workload = self._class(job)
 
     def _with_source(self, job: Job) -> Job:
-        """The job with `source` pointing at the state inside the newest sound checkpoint there."""
+        """The job with `source` pointing at the state inside that checkpoint. Raises NoSource.
+
+        An older checkpoint of the confirmed trial will not do: it would be another model that is measured.
+        """
         if job.source is None:
             return job
-        for checkpoint in self._store.complete(job.source):
-            try:
-                checkpoint.measurement()
-            except Damaged as error:
-                _log.warning("checkpoint %s is passed over: %s", checkpoint.folder, redact(error))
-            else:
-                return replace(job, source=checkpoint.state)
-        raise FileNotFoundError(
-            f"a confirmed trial must have left a checkpoint in {job.source}, found none that is sound"
+        why = "is not there: it found no room, was deleted, or this machine does not see its folder"
+        for checkpoint in self._store.complete(job.source.parent):
+            if checkpoint.step == checkpoint_step(job.source.name):
+                try:
+                    checkpoint.measurement()
+                except Damaged as error:
+                    why = f"is damaged ({redact(error)})"
+                else:
+                    return replace(job, source=checkpoint.state)
+        raise NoSource(
+            f"a posthoc trial reads the last checkpoint of its confirmed trial, and {job.source} {why}; put "
+            "that right and launch the spec under another name, for a trial that has ended is not run again"
         )
 
     def _failed(self, outcome: Outcome, error: BaseException) -> Reply:
@@ -206,6 +218,7 @@ class Harness:
             self._saved_step = self._saved_step if made is None else made
             return made
         except Exception as error:  # a full disk or a failing upload costs a checkpoint, not the trial
+            self._unsaved = storable(f"without its last checkpoint: {redact(repr(error))}")
             _log.warning(
                 "no checkpoint at step %d in %s: %s", self._last.step, self._folder, redact(repr(error))
             )

@@ -21,6 +21,10 @@ _MEMORY_TEXTS = (
 )
 
 
+class NoSource(Exception):
+    """The checkpoint that a posthoc trial reads is not there, or damaged: no traceback would help."""
+
+
 def outcome_of(error: BaseException) -> Outcome:
     """The end of the trial that raised `error`, which is quoted as storable text without passwords."""
     if isinstance(error, Unsound):
@@ -31,6 +35,8 @@ def outcome_of(error: BaseException) -> Outcome:
         return Outcome(OutcomeKind.DIVERGED, said or text)
     if isinstance(error, Silent):
         return Outcome(OutcomeKind.TIMED_OUT, said or text)
+    if isinstance(error, NoSource):
+        return Outcome(OutcomeKind.CRASHED, said)
     if is_out_of_memory(error):
         return Outcome(OutcomeKind.OUT_OF_MEMORY, text)
     lines = _fit("".join(traceback.format_exception(error))).rstrip().splitlines()

@@ -7,14 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.drivers import worker_checkpoints
 from orchestrator.errors import StoreError
+from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.store import Ledger
+from orchestrator.plan.types import Resources
 from orchestrator.tracking.lock import projection_lock
 from orchestrator.tracking.parquet import ParquetFiles
-from tests.faults.chaos import Place, check_log
+from tests.faults.chaos import Place, check_log, go
 from tests.faults.outage_launcher import HERE, sweep
 from tests.support.disks import clear, fill, small_disk
 from tests.support.logs import content
+from tests.support.plans import make_arm, make_plan
 
 ROOM = 4 << 20
 REMEDY = "the disk is full: free some space, or have your quota raised"
@@ -69,6 +73,39 @@ def test_a_launch_on_a_full_disk_leaves_nothing(disk):
     clear(disk)
     assert not (disk / "runs" / place.plan.name).exists()
     assert session(place)[0] == 0
+
+
+def test_a_last_checkpoint_without_room_fails_its_posthoc_trials_alone(disk, tmp_path, monkeypatch):
+    """The ledger is elsewhere, as in PostgreSQL: the sweep goes on. An older checkpoint is not measured."""
+    arms, resources = [make_arm("one", steps=4)], Resources(checkpoint_seconds=0.0)
+    posthoc = ({"model.shift": 0.5},)
+    plan = make_plan(arms, trials_per_arm=1, seeds=(7,), posthoc=posthoc, resources=resources)
+    place = Place(disk, plan, storage=f"sqlite:///{tmp_path / 'ledger.db'}")
+    place.data.mkdir()
+    write = worker_checkpoints.write
+
+    def write_on_full_disk(folder, measurement, save, *, flush=True):
+        if flush and measurement.step == 4:  # that of a search is not flushed
+            fill(disk)
+        return write(folder, measurement, save, flush=flush)
+
+    monkeypatch.setattr(worker_checkpoints, "write", write_on_full_disk)
+    finish = go(place)
+    phases = {trial.trial_id: trial.phase for trial in plan.trials}
+    ended = [each for each in place.events() if each.kind is EventKind.ENDED]
+    ends = {phases[each.trial_id]: (each.payload["kind"], each.payload["reason"]) for each in ended}
+    assert (finish.exit_code, finish.left) == (1, 0)
+    assert ends["search"] == ("finished", "ran to step 4")
+    kind, reason = ends["confirm"]
+    assert kind == "finished"
+    assert reason.startswith("ran to step 4, without its last checkpoint: OSError(28, 'No space left")
+    kind, reason = ends["posthoc"]
+    (confirm,) = (each.trial_id for each in plan.trials if each.phase == "confirm")
+    older = sorted(each.name for each in place.folder.checkpoint(confirm).iterdir())
+    assert older == ["step-000000002", "step-000000003"]
+    assert kind == "crashed"
+    assert f"{confirm}/step-000000004 is not there: it found no room" in reason
+    assert "Traceback" not in reason
 
 
 @pytest.fixture

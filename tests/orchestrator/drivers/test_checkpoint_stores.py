@@ -193,7 +193,7 @@ def test_a_trial_goes_on_from_elsewhere_on_another_machine(store, impatient, tmp
     assert last.checkpoint == 6
     assert last.measurement == run_to(undisturbed, 6).measurement
     third = Harness(PATH, store=Elsewhere(store.uri))
-    third.start(job(phase="posthoc", source=Path("trial")), Path("reread"))
+    third.start(job(phase="posthoc", source=Path("trial/step-000000006")), Path("reread"))
     assert third.advance().measurement.step == 6
     assert not Path("another").exists()
 
@@ -208,9 +208,9 @@ def test_a_search_s_last_checkpoint_is_not_sent(store):
 
 def test_a_posthoc_trial_without_its_checkpoint_says_so(store):
     harness = Harness(PATH, store=store)
-    harness.start(job(phase="posthoc", source=Path("nobody")), TRIAL)
+    harness.start(job(phase="posthoc", source=Path("nobody/step-000000006")), TRIAL)
     ended = harness.advance().ended
-    assert "a confirmed trial must have left a checkpoint in nobody" in ended.reason
+    assert "its confirmed trial, and nobody/step-000000006 is not there" in ended.reason
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import errno
 import json
-import logging
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -219,29 +219,30 @@ def test_interrupts_pass_through(tmp_path, monkeypatch):
         harness.advance()
 
 
-def test_a_reread_gets_the_state_of_the_newest_sound_checkpoint(tmp_path, caplog):
-    caplog.set_level(logging.WARNING)
+def test_a_reread_gets_the_state_of_the_last_checkpoint_and_of_no_older_one(tmp_path):
     harness = Harness(PATH, checkpoint_seconds=0.0)
     harness.start(job(tmp_path), tmp_path / "confirmed")
     found = replies(harness)
-    reread = replace(job(tmp_path), phase="posthoc", source=tmp_path / "confirmed", splits=("test",))
+    newest, _ = checkpoints.complete(tmp_path / "confirmed")
+    reread = replace(job(tmp_path), phase="posthoc", source=newest.folder, splits=("test",))
     harness.start(reread, tmp_path / "reread")
     (reply,) = replies(harness)
     assert reply.measurement.step == found[-1].measurement.step
     assert "test/score" in reply.measurement.metrics
-    newest, older = checkpoints.complete(tmp_path / "confirmed")
     (newest.state / "state.json").write_text("[4, 4]")
     harness.start(reread, tmp_path / "again")
-    assert harness.advance().measurement.step == older.step
-    assert "is passed over" in caplog.text
-
-
-def test_a_reread_without_a_checkpoint_has_crashed(tmp_path):
-    harness = Harness(PATH)
-    harness.start(replace(job(tmp_path), phase="posthoc", source=tmp_path / "gone"), tmp_path / "reread")
-    ended = harness.advance().ended
-    assert ended.kind is OutcomeKind.CRASHED
-    assert f"a confirmed trial must have left a checkpoint in {tmp_path / 'gone'}, found none" in ended.reason
+    damaged = harness.advance().ended
+    shutil.rmtree(newest.folder)
+    harness.start(reread, tmp_path / "and-again")
+    gone = harness.advance().ended
+    for ended, why in ((damaged, "is damaged (files of "), (gone, "is not there: it found no room")):
+        assert ended.kind is OutcomeKind.CRASHED
+        told = f"a posthoc trial reads the last checkpoint of its confirmed trial, and {newest.folder} {why}"
+        assert ended.reason.startswith(told)
+        assert ended.reason.endswith(
+            "; put that right and launch the spec under another name, for a trial that "
+            "has ended is not run again"
+        )
 
 
 def test_leftovers_of_a_killed_worker_go_when_the_trial_starts_again(tmp_path):

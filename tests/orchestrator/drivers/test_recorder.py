@@ -88,7 +88,7 @@ def test_a_job_holds_what_the_workload_needs(tmp_path):
     folder = SweepFolder(tmp_path)
     reread = recorder.ask()
     assert reread.checkpoints == folder.checkpoint(reread.trial_id)
-    assert reread.job(tmp_path).source == folder.checkpoint(confirm.trial_id)
+    assert reread.job(tmp_path).source == folder.checkpoint(confirm.trial_id) / "step-000000001"
 
 
 def test_steps_that_are_recorded_are_dropped():
