@@ -31,11 +31,10 @@ class _Named(BaseModel):
 def model_config(raw: Mapping[str, Any]) -> Settings:
     """Validated settings of the model `raw["name"]`, defaults filled in.
 
-    Raises pydantic.ValidationError for a bad or missing field, `catalog.UnknownName` for a bad name.
+    Raises pydantic.ValidationError for a bad or missing field, `extensions.BadName` for a bad name.
     """
     name = _Named.model_validate(dict(raw)).name
-    config: Settings = catalog.load("models", name).Config.model_validate(dict(raw))
-    return config
+    return catalog.config_class("models", name).model_validate(dict(raw))
 
 
 def build_model(
@@ -91,7 +90,7 @@ def _cannot_write(config: Settings, shape: TaskShape) -> str | None:
         )
     if hasattr(catalog.load("models", given), "Decoder"):
         return None
-    able = [name for name in catalog.names("models") if hasattr(catalog.load("models", name), "Decoder")]
+    able = [name for name, module in catalog.usable("models") if hasattr(module, "Decoder")]
     return (
         f"must have a decoder for a task whose answers are written token by token, got {given} that has "
         f"none; models that have one: {', '.join(able) or 'none'}"
@@ -101,26 +100,21 @@ def _cannot_write(config: Settings, shape: TaskShape) -> str | None:
 def _sees_answers(config: Settings, shape: TaskShape) -> str | None:
     if not shape.causal or getattr(config, "causal", False):
         return None
-    able = [name for name in catalog.names("models") if _can_be_causal(name)]
+    able = [name for name, _ in catalog.usable("models") if _can_be_causal(name)]
     given = vars(config)["name"]
-    remedy = (
-        "set model.causal to true" if given in able else f"models that can be: {', '.join(able) or 'none'}"
-    )
+    others = f"models that can be: {', '.join(able) or 'none'}"
+    remedy = "set model.causal to true" if _can_be_causal(given) else others
     return f"must be causal for a task whose answers stand in later tokens, got {given} that is not; {remedy}"
 
 
 def _can_be_causal(model: str) -> bool:
     """By a field, or always: then its settings have a property of that name."""
-    return "causal" in _fields(model) or hasattr(catalog.load("models", model).Config, "causal")
+    config = catalog.config_class("models", model)
+    return "causal" in config.model_fields or hasattr(config, "causal")
 
 
 def _file(config: Settings) -> ModuleType:
     return catalog.load("models", vars(config)["name"])
-
-
-def _fields(model: str) -> Mapping[str, Any]:
-    fields: Mapping[str, Any] = catalog.load("models", model).Config.model_fields
-    return fields
 
 
 def head_module(shape: TaskShape) -> ModuleType:

@@ -1,23 +1,30 @@
-"""Finds models and tasks by file name: a file in `trainables/models` or `trainables/tasks` registers them."""
+"""Finds models and tasks: by file name in `trainables/models` and `trainables/tasks`, and those from outside.
 
-import difflib
-import importlib
+From outside come modules with the same contents, by the entry points `haltsweep.models` and `haltsweep.tasks`
+of installed packages, or by the dotted name of a module. Whatever the `Config` of one calls itself, its
+`name` is what the spec calls it.
+"""
+
 import pkgutil
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
 from importlib import util
 from types import ModuleType
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from trainables.extensions import BadName, Catalogue, Needs, source_files
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trainables.settings import Settings
 
 Kind = Literal["models", "tasks"]
-
-
-class UnknownName(LookupError):
-    """No such model or task; the message names the nearest one and lists all."""
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 @cache
-def names(kind: Kind) -> tuple[str, ...]:
-    """Sorted names of all entries, found without importing any of them."""
+def _files(kind: Kind) -> tuple[str, ...]:
     spec = util.find_spec(f"trainables.{kind}")
     assert spec is not None
     assert spec.submodule_search_locations is not None
@@ -25,12 +32,91 @@ def names(kind: Kind) -> tuple[str, ...]:
     return tuple(sorted(entry.name for entry in found if not entry.name.startswith("_")))
 
 
-def load(kind: Kind, name: str) -> ModuleType:
-    """The module that defines `name`. Raises `UnknownName`."""
-    if name not in names(kind):
-        near = difflib.get_close_matches(name, names(kind), n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise UnknownName(
-            f"no {kind.removesuffix('s')} named {name!r}.{hint} Known: {', '.join(names(kind))}"
+def _needs(kind: Kind) -> Needs:
+    """What a module from outside must have."""
+    from trainables.settings import ModelSettings, Settings
+
+    def derived(base: type) -> tuple[Callable[[Any], bool], str]:
+        return lambda value: isinstance(value, type) and issubclass(value, base), (
+            f"a class derived from trainables.settings.{base.__name__}"
         )
-    return importlib.import_module(f"trainables.{kind}.{name}")
+
+    if kind == "models":
+        encoder = (lambda value: isinstance(value, type), "a class that is built as Encoder(config)")
+        return {"Config": derived(ModelSettings), "Encoder": encoder}
+    functions = {
+        "shape": "shape(config)",
+        "splits": "splits(config)",
+        "build": "build(config, split)",
+        "decode": "decode(tokens)",
+    }
+    return {
+        "Config": derived(Settings),
+        "VERSION": (lambda value: type(value) is int, "a whole number"),
+        **{name: (callable, f"a function {words}") for name, words in functions.items()},
+    }
+
+
+CATALOGUES: Mapping[Kind, Catalogue] = {
+    kind: Catalogue(
+        kind.removesuffix("s"),
+        f"haltsweep.{kind}",
+        f"trainables.{kind}",
+        partial(_files, kind),
+        partial(_needs, kind),
+    )
+    for kind in KINDS
+}
+
+
+def names(kind: Kind) -> tuple[str, ...]:
+    """Sorted names of all entries, found without importing any of them."""
+    return CATALOGUES[kind].names()
+
+
+def is_named(kind: Kind, name: str) -> bool:
+    """Whether `name` can be one: it is listed, or the name of a module."""
+    return CATALOGUES[kind].is_named(name)
+
+
+def origin(kind: Kind, name: str) -> str:
+    """Where the listed `name` comes from: `haltsweep`, or name and version of a distribution."""
+    return CATALOGUES[kind].origin(name)
+
+
+def load(kind: Kind, name: str) -> ModuleType:
+    """The module that defines `name`. Raises `UnknownName`, or `BadModule` for one that cannot be used."""
+    return CATALOGUES[kind].load(name)
+
+
+def usable(kind: Kind) -> Iterator[tuple[str, ModuleType]]:
+    """All listed names with their modules, without those from outside that cannot be used."""
+    for name in names(kind):
+        try:
+            yield name, load(kind, name)
+        except BadName:
+            continue
+
+
+def config_class(kind: Kind, name: str) -> "type[Settings]":
+    """Class of the settings of `name`, which are called so. Raises what `load` raises."""
+    module = load(kind, name)
+    config: type[Settings] = module.Config
+    return config if name in _files(kind) else _called(config, name)
+
+
+def outside_sources(kind: Kind, name: str) -> "list[Path]":
+    """Source files that come with `name` if it is not ours. Raises what `load` raises."""
+    module = load(kind, name)
+    return [] if name in _files(kind) else source_files(module)
+
+
+@cache
+def _called(config: "type[Settings]", name: str) -> "type[Settings]":
+    """`config` with a field `name` of which `name` is the only value."""
+    from pydantic import Field, create_model
+
+    field: Any = (Literal[name], Field(default=name, description="The name."))
+    made = create_model(config.__name__, __base__=config, __module__=config.__module__, name=field)
+    made.__doc__ = config.__doc__
+    return made

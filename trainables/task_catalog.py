@@ -17,17 +17,18 @@ class _Named(BaseModel, extra="ignore", strict=True):
 
 
 def task_module(name: str) -> TaskModule:
-    """The module that defines the task `name`. Raises `catalog.UnknownName`."""
+    """The module that defines the task `name`. Raises `extensions.BadName`."""
     return cast(TaskModule, catalog.load("tasks", name))
 
 
 def task_config(raw: Mapping[str, Any]) -> Settings:
     """The mapping `task` of a spec as checked settings, defaults filled in.
 
-    Raises `catalog.UnknownName` for a `name` that is no task and `pydantic.ValidationError` for every other
+    Raises `extensions.BadName` for a `name` that is no task and `pydantic.ValidationError` for every other
     fault; locations in the error are relative to `raw`.
     """
-    return task_module(_Named.model_validate(dict(raw)).name).Config.model_validate(dict(raw))
+    name = _Named.model_validate(dict(raw)).name
+    return catalog.config_class("tasks", name).model_validate(dict(raw))
 
 
 def task_name(config: Settings) -> str:

@@ -108,6 +108,15 @@ class Encoded:
     """What a model asks to be trained with beside the main loss and the ponder cost, unweighted, such as the
     halt penalty of CRvNN; None in models that have no such cost. Carries gradient."""
 
+    @classmethod
+    def of_fixed_depth(
+        cls, states: Float[Tensor, "N P D"], pooled: Float[Tensor, "N D"], layers: int
+    ) -> "Encoded":
+        """Of an encoder that runs the same `layers` layers on every input, so that nothing halts."""
+        dtype = torch.promote_types(pooled.dtype, torch.float32)  # 16-bit autocast must not round costs
+        depth = pooled.new_full(pooled.shape[:1], layers, dtype=dtype)
+        return cls(states, pooled, depth, torch.zeros_like(depth), depth, depth)
+
 
 @dataclass(frozen=True, slots=True)
 class Output:

@@ -1,6 +1,7 @@
 """`haltsweep models`, `tasks`, `spaces`: what a spec can name, with every field, default and source."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -32,27 +33,66 @@ def tasks(name: Name = None, as_json: Json = False) -> None:
 
 def _show(kind: "Kind", name: str | None, as_json: bool) -> None:
     from trainables import catalog
+    from trainables.extensions import BadName
 
     try:
-        chosen = {entry: catalog.load(kind, entry) for entry in ([name] if name else catalog.names(kind))}
-    except catalog.UnknownName as error:
+        if as_json:
+            wanted = [name] if name else catalog.names(kind)
+            emit_json({entry: catalog.config_class(kind, entry).model_json_schema() for entry in wanted})
+        elif name:
+            _print_settings(kind, name)
+        else:
+            _print_list(
+                {
+                    entry: _summary(partial(_describe, kind, entry), catalog.origin(kind, entry))
+                    for entry in catalog.names(kind)
+                }
+            )
+    except BadName as error:
         raise InputError(str(error)) from error
-    if as_json:
-        emit_json({entry: module.Config.model_json_schema() for entry, module in chosen.items()})
-    elif name:
-        _print_settings(name, chosen[name], with_splits=kind == "tasks")
-    else:
-        _print_list({entry: _first_line(module.__doc__) for entry, module in chosen.items()})
 
 
-def _print_settings(name: str, module: Any, *, with_splits: bool) -> None:
+def _describe(kind: "Kind", name: str) -> str:
+    from trainables import catalog
+
+    return _first_line(catalog.load(kind, name).__doc__)
+
+
+def _summary(describe: Callable[[], str], origin: str) -> str:
+    """One line about a listed entry; for one from outside where it is from, and why it cannot be used."""
+    from trainables.extensions import OURS, BadName
+
+    try:
+        told = describe()
+    except BadName as error:
+        return f"cannot be used: {error}"
+    return told if origin == OURS else f"{told} [from {origin}]".strip()
+
+
+def _print_settings(kind: "Kind", name: str) -> None:
     from orchestrator.cli.fields import rows
+    from trainables import catalog
+    from trainables.extensions import shown_path
 
+    module, config = catalog.load(kind, name), catalog.config_class(kind, name)
     say(f"{name}: {_first_line(module.__doc__)}\n")
-    _print_table(("field", "type", "default", "meaning"), rows(module.Config))
-    if with_splits:
-        say("\nsplits, by default:")
-        _print_table(("split", "role", "tokens", "examples"), map(_split_row, module.splits(module.Config())))
+    if outside := catalog.outside_sources(kind, name):
+        say(f"from {shown_path(module.__file__ or outside[0])}\n")
+    _print_table(("field", "type", "default", "meaning"), rows(config))
+    if kind == "tasks":
+        _print_splits(module, config)
+
+
+def _print_splits(module: Any, config: Any) -> None:
+    from pydantic import ValidationError
+
+    say("\nsplits, by default:")
+    try:
+        default = config()
+    except ValidationError:
+        say("none: it has settings without defaults")
+        return
+    _print_table(("split", "role", "tokens", "examples"), map(_split_row, module.splits(default)))
 
 
 def _split_row(split: "SplitInfo") -> tuple[str, ...]:
@@ -65,20 +105,27 @@ def _split_row(split: "SplitInfo") -> tuple[str, ...]:
 
 def spaces(name: Name = None, as_json: Json = False) -> None:
     """List the ready-made search spaces, or show the dimensions of one."""
+    from orchestrator import space_catalog
     from orchestrator.plan.serialise import plain
-    from search_spaces import catalog
+    from trainables.extensions import BadName
 
     try:
-        chosen = {entry: catalog.load(entry) for entry in ([name] if name else catalog.full_names())}
-    except catalog.UnknownSpace as error:
+        if as_json:
+            wanted = [name] if name else space_catalog.full_names()
+            emit_json({entry: plain(space_catalog.load(entry)) for entry in wanted})
+        elif name:
+            say(f"{name}: {space_catalog.describe(name)}\n")
+            _print_dimensions(space_catalog.load(name))
+        else:
+            listed = dict.fromkeys((*space_catalog.full_names(), *space_catalog.names()))
+            _print_list(
+                {
+                    entry: _summary(partial(space_catalog.describe, entry), space_catalog.origin(entry))
+                    for entry in sorted(listed)
+                }
+            )
+    except BadName as error:
         raise InputError(str(error)) from error
-    if as_json:
-        emit_json({entry: plain(space) for entry, space in chosen.items()})
-    elif name:
-        say(f"{name}: {catalog.describe(name)}\n")
-        _print_dimensions(chosen[name])
-    else:
-        _print_list({entry: catalog.describe(entry) for entry in chosen})
 
 
 def _print_dimensions(space: "Space") -> None:

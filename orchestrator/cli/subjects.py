@@ -14,6 +14,7 @@ from orchestrator.spec.load import read_spec
 from orchestrator.spec.overrides import BadOverride, parse
 from search_spaces.paths import with_value
 from trainables import catalog
+from trainables.extensions import BadName
 from trainables.settings import Settings
 from trainables.task_catalog import splits, task_config, task_name
 from trainables.task_protocol import SplitInfo
@@ -49,8 +50,10 @@ def subjects(
 
     `overrides` are settings of the task, or overrides of the spec. `only`: these splits and no others.
     """
-    is_task = Path(what).suffix not in SPEC_SUFFIXES and what in catalog.names("tasks")
-    if not is_task and not Path(what).is_file():
+    is_file = Path(what).is_file()
+    known = what in catalog.names("tasks") or (catalog.is_named("tasks", what) and not is_file)
+    is_task = Path(what).suffix not in SPEC_SUFFIXES and known
+    if not is_task and not is_file:
         raise InputError(_nothing(what))
     if not is_task:
         found = _of_spec(Path(what), overrides, profile, tests=bool(only))
@@ -68,7 +71,7 @@ def _nothing(what: str) -> str:
         return f"a spec must be there to be read, and {what} is not; name a spec or a task"
     try:
         catalog.load("tasks", what)
-    except catalog.UnknownName as error:
+    except BadName as error:
         return f"{error}; or name a spec file"
     raise AssertionError(f"{what} must be no task")
 

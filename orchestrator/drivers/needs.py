@@ -5,7 +5,7 @@ import importlib.util
 import json
 import secrets
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from importlib import metadata
@@ -20,6 +20,8 @@ from orchestrator.errors import InputError, StoreError
 from orchestrator.identity import SweepFolder
 from orchestrator.plan.types import Plan
 from orchestrator.redact import redact
+from trainables import catalog
+from trainables.extensions import BadName
 
 OURS = ("orchestrator", "search_spaces", "trainables")
 SAME = ("torch", "numpy")
@@ -40,6 +42,8 @@ class Needs:
     data_dir: str
     tasks: tuple[Mapping[str, Any], ...]
     """Settings of every task; none for a workload that is not ours."""
+    models: tuple[str, ...]
+    """Names of every model; none for a workload that is not ours."""
     splits: tuple[str, ...]
     """Test splits that confirmed trials read."""
     store: str | None
@@ -59,7 +63,7 @@ class Needs:
     def from_json(cls, text: str) -> Self:
         """What `to_json` wrote."""
         told = json.loads(text)
-        return cls(**(told | {"tasks": tuple(told["tasks"]), "splits": tuple(told["splits"])}))
+        return cls(**(told | {name: tuple(told[name]) for name in ("tasks", "models", "splits")}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +82,15 @@ def needs_of(plan: Plan, setup: Setup) -> Needs:
     """What the trials of `plan` need, as this machine has it."""
     ours = setup.workload == DEFAULT_WORKLOAD
     confirmed = plan.confirm.splits if plan.confirm is not None else ()
+    tasks = tuple(arm.settings["task"] for arm in plan.arms) if ours else ()
+    models = tuple(sorted({arm.settings["model"]["name"] for arm in plan.arms})) if ours else ()
     return Needs(
         workload=setup.workload,
-        code=code_digest(setup.workload),
+        code=code_digest(setup.workload, _names(tasks), models),
         versions=_versions(),
         data_dir=str(setup.data_dir.resolve()),
-        tasks=tuple(arm.settings["task"] for arm in plan.arms) if ours else (),
+        tasks=tasks,
+        models=models,
         splits=tuple(confirmed),
         store=setup.checkpoints,
     )
@@ -127,13 +134,12 @@ def answer(needs: Needs) -> Answer:
     """What this machine lacks; where the launching machine has built its data, it builds its own first."""
     try:
         load_workload(needs.workload)
-        code = code_digest(needs.workload)
+        code = code_digest(needs.workload, _names(needs.tasks), needs.models)
     except InputError as error:
         return Answer((str(error),))
     if code != needs.code:
-        return Answer(
-            (f"its code of haltsweep or of {needs.workload} is another one than where the launch is",)
-        )
+        named = f"haltsweep, {needs.workload} or what the spec names"
+        return Answer((f"its code of {named} is another one than where the launch is",))
     unshared = "" if needs.store is not None else _unshared(Path(needs.mark), needs.nonce)
     found = [unshared, _no_store(needs.store), _no_data(needs)]
     here = _versions()
@@ -145,12 +151,28 @@ def answer(needs: Needs) -> Answer:
     return Answer(tuple(filter(None, found)), bool(unshared), tuple(differs))
 
 
-def code_digest(workload: str) -> str:
-    """Digest of all source files that trials run: ours and the workload's module. Raises InputError."""
+def code_digest(workload: str, tasks: Iterable[str] = (), models: Iterable[str] = ()) -> str:
+    """Digest of all source files that trials run: ours, the workload's module, tasks and models from outside.
+
+    Raises InputError.
+    """
     state = hashlib.blake2b(digest_size=16)
-    for file in _sources(workload.partition(":")[0]):
+    ours = _sources(workload.partition(":")[0])
+    for file in (*ours, *_outside("tasks", tasks), *_outside("models", models)):
         state.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
     return state.hexdigest()
+
+
+def _outside(kind: catalog.Kind, names: Iterable[str]) -> Iterator[Path]:
+    try:
+        for name in names:
+            yield from catalog.outside_sources(kind, name)
+    except BadName as error:
+        raise InputError(str(error)) from error
+
+
+def _names(tasks: Iterable[Mapping[str, Any]]) -> list[str]:
+    return sorted({task["name"] for task in tasks})
 
 
 def _sources(module: str) -> Iterator[Path]:

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from math import isclose
 from typing import Any
 
+from orchestrator import space_catalog
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.resolve import Resolved
 from orchestrator.plan.settings import leaves
 from orchestrator.plan.spaces import common_space, dimension_keys, may_draw, may_exist
 from orchestrator.plan.words import domain_words, value_words
 from orchestrator.spec.types import Search
-from search_spaces import catalog
 from search_spaces.algebra import exists, without
 from search_spaces.dimensions import Choice, Dimension, Fixed, Float, Space, Value, When
 from search_spaces.paths import MISSING, lookup
@@ -41,7 +41,7 @@ def check_dimensions(arms: Sequence[Resolved], search: Search, faults: Faults) -
 def _one_value(dimension: Dimension, search: Search) -> str | None:
     """Why a range that stands for itself has nothing to be searched."""
     values = dimension.domain.values if isinstance(dimension.domain, Choice) else ()
-    overrides = any(dimension.path in catalog.load(name).paths for name in search.spaces)
+    overrides = any(dimension.path in space_catalog.load(name).paths for name in search.spaces)
     if dimension.when or (isinstance(dimension.domain, Fixed) and overrides):
         return None
     value: Value

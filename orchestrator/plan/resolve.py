@@ -12,7 +12,7 @@ from orchestrator.plan.types import Change
 from orchestrator.spec.types import Spec
 from search_spaces.paths import MISSING, lookup, with_value
 from search_spaces.wording import nearest, shown
-from trainables import catalog
+from trainables.extensions import BadName
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +120,10 @@ def _names_first(sets: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 def _renamed(settings: Mapping[str, Any], root: str, name: Any) -> dict[str, Any]:
     """The part `root` with only the fields that the model or task called `name` has too."""
-    if name not in catalog.names("tasks" if root == "task" else "models"):
+    try:
+        shared = fields_of(root, name)
+    except BadName:
         return dict(settings)
-    shared = fields_of(root, name)
     return {**settings, root: {key: value for key, value in settings[root].items() if key in shared}}
 
 

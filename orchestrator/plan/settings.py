@@ -13,6 +13,7 @@ from search_spaces.paths import ROOTS
 from search_spaces.wording import hint, nearest, shown
 from trainables import catalog
 from trainables.assembly import misfit, model_config
+from trainables.extensions import BadName
 from trainables.settings import Settings
 from trainables.task_catalog import shape, task_config
 from trainables.training import sources
@@ -96,7 +97,7 @@ def _read(root: str, raw: Mapping[str, Any]) -> Settings | list[Problem]:
     try:
         config = _READERS[root](raw)
         return _too_many(root, config) or config
-    except catalog.UnknownName as error:
+    except BadName as error:
         return [Problem(f"{root}.name", str(error) + _other_kind(root, raw.get("name")))]
     except ValidationError as error:
         return [_problem(root, raw, one) for one in error.errors(include_url=False)]
@@ -153,8 +154,7 @@ def _must(message: str) -> str:
 def _config_class(root: str, raw: Mapping[str, Any]) -> type[BaseModel]:
     if root == "train":
         return TrainConfig
-    found: type[BaseModel] = catalog.load("tasks" if root == "task" else "models", raw["name"]).Config
-    return found
+    return catalog.config_class("tasks" if root == "task" else "models", raw["name"])
 
 
 def _fields_at(config: type[BaseModel], loc: tuple[str | int, ...]) -> tuple[str, ...]:
@@ -171,7 +171,7 @@ def _is_model(kind: Any) -> bool:
 
 
 def fields_of(root: str, name: str) -> frozenset[str]:
-    """Top-level fields of the task or model called `name`. Raises `catalog.UnknownName`."""
+    """Top-level fields of the task or model called `name`. Raises `BadName`."""
     return frozenset(_config_class(root, {"name": name}).model_fields)
 
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
+from orchestrator import space_catalog
 from orchestrator.plan.faults import Faults, Keys
 from orchestrator.plan.resolve import Resolved
 from orchestrator.plan.settings import leaves
 from orchestrator.spec.types import Search
-from search_spaces import catalog
 from search_spaces.algebra import exists, merge, without
 from search_spaces.dimensions import (
     Assignment,
@@ -38,7 +38,7 @@ class Searched:
 
 def common_space(search: Search) -> Space:
     """What is searched in an arm that lacks nothing."""
-    return merge(*(catalog.load(name) for name in search.spaces), Space(search.also))
+    return merge(*(space_catalog.load(name) for name in search.spaces), Space(search.also))
 
 
 def arm_space(arm: Resolved, search: Search, faults: Faults) -> Searched:
@@ -116,7 +116,7 @@ def dimension_keys(path: str, search: Search) -> Keys:
     """Where the spec asks for the dimension at `path`."""
     if any(each.path == path for each in search.also):
         return ("search", "also", path)
-    found = [place for place, name in enumerate(search.spaces) if path in catalog.load(name).paths]
+    found = [place for place, name in enumerate(search.spaces) if path in space_catalog.load(name).paths]
     return ("search", "spaces", found[-1])
 
 

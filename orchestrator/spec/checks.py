@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
+from orchestrator import space_catalog
 from orchestrator.errors import Fault
 from orchestrator.spec.document import Document, Keys
-from search_spaces import catalog
 from search_spaces.algebra import CyclicSpace, merge
 from search_spaces.dimensions import Dimension, Fixed, Space
 from search_spaces.parse import parse_space
 from search_spaces.paths import ROOTS, overlap
 from search_spaces.wording import hint
+from trainables.extensions import BadName
 
 BASELINE: Final = "baseline"
 Told = Iterator[tuple[Keys, str]]
@@ -68,7 +69,7 @@ class _Written:
     def spaces(self) -> list[Space]:
         """The ready-made spaces that exist."""
         names = [name for _, name in self.texts("search", "spaces")]
-        return [catalog.load(name) for name in names if name in catalog.full_names()]
+        return [space for name in names if isinstance(space := _ready_made(name), Space)]
 
     @cached_property
     def also(self) -> tuple[Dimension, ...]:
@@ -120,11 +121,16 @@ def _nesting(written: _Written) -> Told:
 
 def _space_names(written: _Written) -> Told:
     for place, name in written.texts("search", "spaces"):
-        if name not in catalog.full_names():
-            yield (
-                ("search", "spaces", place),
-                f"no search space named {name!r}. {hint(name, catalog.full_names())}",
-            )
+        if isinstance(problem := _ready_made(name), str):
+            yield ("search", "spaces", place), problem
+
+
+def _ready_made(name: str) -> Space | str:
+    """The space called `name`, or why there is none."""
+    try:
+        return space_catalog.load(name)
+    except BadName as error:
+        return str(error)
 
 
 def _search(written: _Written) -> Told:

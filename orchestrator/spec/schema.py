@@ -6,11 +6,13 @@ It says what can be said of one value at a time. `haltsweep check` says the rest
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from orchestrator import space_catalog as spaces
 from orchestrator.spec.kinds import NAME_PATTERN, range_schema
 from orchestrator.spec.types import Spec
-from search_spaces import catalog as spaces
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+MODULE_NAME: Final = {"type": "string", "pattern": r"^[^\W\d]\w*(\.[^\W\d]\w*)+$"}
+"""Of a model, task or space that is a module from outside; its own fields are not in the schema."""
 Schema = dict[str, Any]
 
 
@@ -27,7 +29,7 @@ def json_schema() -> Schema:
     definitions["Range"] = range_schema()
     search["also"] |= _by_path({path: {"$ref": "#/$defs/Range"} for path in fields})
     search["also"]["default"] = {}
-    search["spaces"]["items"] = {"enum": list(spaces.full_names())}
+    search["spaces"]["items"] = {"anyOf": [{"enum": list(spaces.full_names())}, MODULE_NAME]}
     properties = whole["properties"]
     axes = {path: _axis(one) for path, one in fields.items()}
     properties["grid"] |= _by_path(axes)
@@ -62,14 +64,13 @@ def _settings(definitions: Schema) -> Schema:
     found: Schema = {}
     kinds: tuple[tuple[str, catalog.Kind], ...] = (("task", "tasks"), ("model", "models"))
     for root, kind in kinds:
-        known = catalog.names(kind)
+        known = [name for name, _ in catalog.usable(kind)]
         for name in known:
-            config = catalog.load(kind, name).Config.model_json_schema()
-            _adopt(f"{root}.{name}", config, definitions)
+            _adopt(f"{root}.{name}", catalog.config_class(kind, name).model_json_schema(), definitions)
         found[root] = {
             "type": "object",
             "required": ["name"],
-            "properties": {"name": {"enum": list(known)}},
+            "properties": {"name": {"anyOf": [{"enum": known}, MODULE_NAME]}},
             "allOf": [
                 {
                     "if": {"properties": {"name": {"const": name}}, "required": ["name"]},

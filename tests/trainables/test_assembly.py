@@ -9,7 +9,7 @@ from torch import nn
 
 from trainables import catalog
 from trainables.assembly import build_model, initialise, misfit, model_config
-from trainables.catalog import UnknownName
+from trainables.extensions import UnknownName
 from trainables.layers.linear import LayerNorm, Linear, Vector, XavierLinear
 from trainables.types import TaskShape
 

@@ -8,6 +8,7 @@ import pytest
 
 import trainables
 from trainables import catalog
+from trainables.extensions import UnknownName
 
 
 @pytest.mark.parametrize("kind", ["models", "tasks"])
@@ -22,18 +23,18 @@ def test_a_known_name_loads_its_file() -> None:
 
 def test_an_unknown_name_is_answered_with_the_nearest_and_all() -> None:
     with pytest.raises(
-        catalog.UnknownName, match=r"no task named 'listop'\. Did you mean 'listops'\? Known: .*listops"
+        UnknownName, match=r"no task named 'listop'\. Did you mean 'listops'\? Known: .*listops"
     ):
         catalog.load("tasks", "listop")
 
 
 def test_a_name_like_no_other_gets_the_list_alone() -> None:
-    with pytest.raises(catalog.UnknownName, match=r"no task named 'xyzzy'\. Known: "):
+    with pytest.raises(UnknownName, match=r"no task named 'xyzzy'\. Known: "):
         catalog.load("tasks", "xyzzy")
 
 
 def test_private_files_cannot_be_asked_for() -> None:
-    with pytest.raises(catalog.UnknownName, match="no model named '_universal'"):
+    with pytest.raises(UnknownName, match="no model named '_universal'"):
         catalog.load("models", "_universal")
 
 

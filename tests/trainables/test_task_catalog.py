@@ -2,7 +2,7 @@ import pytest
 from pydantic import ValidationError
 
 from trainables import task_catalog
-from trainables.catalog import UnknownName
+from trainables.extensions import UnknownName
 
 
 def test_defaults_are_filled_in() -> None:

@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from trainables.catalog import UnknownName
 from trainables.data.progress import tell
 from trainables.data.split import content_hash
 from trainables.data.store import address, open_sealed, read_seal
+from trainables.extensions import BadModule, UnknownName
 from trainables.task_catalog import splits, task_config
 
 Verdict = Literal["whole", "damaged", "unsealed", "stale", "unknown", "being built"]
@@ -132,6 +132,8 @@ def _staleness(path: Path, made_from: Mapping[str, Any]) -> str:
         current = _address(config)
     except UnknownName as error:
         return f"its task is gone: {error}"
+    except BadModule as error:
+        raise ValueError(str(error)) from error
     except ValidationError:
         return "its settings are no longer allowed"
     if current != made_from:

@@ -8,8 +8,8 @@ import pytest
 from jsonschema import Draft202012Validator
 from pydantic import Field
 
+from orchestrator import space_catalog
 from orchestrator.cli.fields import rows, type_words
-from search_spaces import catalog as space_catalog
 from trainables import catalog
 from trainables.settings import Settings
 

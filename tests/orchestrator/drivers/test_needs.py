@@ -75,7 +75,9 @@ def test_nobody_needs_the_folder_where_checkpoints_are_elsewhere(tmp_path):
 
 def test_other_code_is_told_and_nothing_else_is_looked_at(needs):
     told = answer(replace(needs, code="0" * 32, mark="/nowhere"))
-    assert told.lacks == (f"its code of haltsweep or of {PATH} is another one than where the launch is",)
+    assert told.lacks == (
+        f"its code of haltsweep, {PATH} or what the spec names is another one than where the launch is",
+    )
     assert not told.unshared
 
 

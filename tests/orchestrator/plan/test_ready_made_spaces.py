@@ -2,8 +2,8 @@
 
 import pytest
 
+from orchestrator import space_catalog as catalog
 from orchestrator.plan.planner import plan
-from search_spaces import catalog
 from tests.orchestrator.plan.small import BASELINE, SEARCH, spec
 
 MODELS = {

@@ -1,13 +1,14 @@
 """Everything in a data folder is found and judged, and only what is worthless is deleted."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.oracles.listops_solver import SMALL
 from tests.trainables.data.test_store import DAMAGES
-from trainables import task_catalog
+from trainables import catalog, task_catalog
 from trainables.data import inventory, store
 from trainables.data.inventory import Found, inspect
 from trainables.data.progress import Watcher, watched_by
@@ -164,7 +165,8 @@ def another_format(patch: pytest.MonkeyPatch) -> str:
 
 
 def no_such_task(patch: pytest.MonkeyPatch) -> str:
-    patch.setattr(task_catalog.catalog, "names", lambda _: ("flipflop",))
+    known = replace(catalog.CATALOGUES["tasks"], ours=lambda: ("flipflop",))
+    patch.setitem(catalog.CATALOGUES, "tasks", known)
     return "its task is gone: no task named 'listops'"
 
 

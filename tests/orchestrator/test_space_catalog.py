@@ -1,8 +1,10 @@
-"""A file that defines `published` is a space, and nothing else is."""
+"""What a spec calls search spaces: a file that defines `published` is one, and nothing else is."""
 
 import pytest
 
-from search_spaces import catalog, halting
+from orchestrator import space_catalog as catalog
+from search_spaces import halting
+from trainables.extensions import UnknownName
 
 
 def test_names_come_from_files() -> None:
@@ -27,7 +29,7 @@ def test_published_unless_told_otherwise() -> None:
     ],
 )
 def test_unknown(name: str, message: str) -> None:
-    with pytest.raises(catalog.UnknownSpace, match=message):
+    with pytest.raises(UnknownName, match=message):
         catalog.load(name)
 
 

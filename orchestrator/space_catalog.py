@@ -1,0 +1,90 @@
+"""Finds ready-made search spaces: those of `search_spaces`, and those from outside.
+
+From outside come modules with the same contents, by the entry point `haltsweep.spaces` of installed packages
+or by dotted name. `grid` and `my_package.grid` name what the module calls `published`, `grid.wide` and
+`my_package.grid.wide` another space of the same module.
+"""
+
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Final
+
+from search_spaces import catalog as ours
+from search_spaces.catalog import DEFAULT_VARIANT, variants
+from search_spaces.dimensions import Space
+from search_spaces.wording import hint
+from trainables.extensions import BadName, Catalogue, Needs, UnknownName, is_module_name
+
+_NEEDS: Final[Needs] = {
+    DEFAULT_VARIANT: (lambda value: isinstance(value, Space), "a search_spaces.dimensions.Space"),
+}
+_SPACES: Final = Catalogue("search space", "haltsweep.spaces", "search_spaces", ours.names, lambda: _NEEDS)
+
+
+def names() -> tuple[str, ...]:
+    """Sorted names of all listed spaces, without variants."""
+    return _SPACES.names()
+
+
+def full_names() -> tuple[str, ...]:
+    """All listed spaces with their variants, those from outside that cannot be used left out."""
+    found = []
+    for name in names():
+        try:
+            found += list(_full_names(name, variants(_SPACES.load(name))))
+        except BadName:
+            continue
+    return tuple(found)
+
+
+def load(full_name: str) -> Space:
+    """The space called `full_name`. Raises BadName."""
+    return _found(full_name)[1]
+
+
+def describe(full_name: str) -> str:
+    """The first line of the docstring of the space's module. Raises BadName."""
+    return (_found(full_name)[0].__doc__ or "").strip().partition("\n")[0]
+
+
+def origin(full_name: str) -> str:
+    """Where a listed space comes from: `haltsweep`, or name and version of a distribution."""
+    return _SPACES.origin(full_name.partition(".")[0])
+
+
+def _found(full_name: str) -> tuple[ModuleType, Space]:
+    """The module and the space called `full_name`."""
+    name = full_name.partition(".")[0]
+    if name in names():
+        module = _SPACES.load(name)
+        if full_name in (known := _full_names(name, variants(module))):
+            return module, known[full_name]
+    try:
+        return _of_module(full_name)
+    except UnknownName:
+        if name not in names() and is_module_name(full_name):
+            raise
+    raise UnknownName(f"no search space named {full_name!r}. {hint(full_name, full_names())}")
+
+
+def _of_module(full_name: str) -> tuple[ModuleType, Space]:
+    """A module from outside and what it publishes, or another space of the module."""
+    if not is_module_name(full_name):
+        raise UnknownName
+    try:
+        module = _SPACES.load(full_name)
+        return module, variants(module)[DEFAULT_VARIANT]
+    except UnknownName:
+        name, _, variant = full_name.rpartition(".")
+        if not is_module_name(name):
+            raise
+        module = _SPACES.load(name)
+        if variant not in variants(module) or variant == DEFAULT_VARIANT:
+            raise
+        return module, variants(module)[variant]
+
+
+def _full_names(name: str, known: Mapping[str, Space]) -> dict[str, Space]:
+    """What a spec calls the spaces of the module called `name`."""
+    others = {f"{name}.{variant}": known[variant] for variant in sorted(known) if variant != DEFAULT_VARIANT}
+    return {name: known[DEFAULT_VARIANT], **others}

@@ -1,0 +1,1 @@
+"""A model, a task and a search space of somebody else."""

@@ -1,0 +1,58 @@
+"""Which of two tokens stands more often in a sequence of odd length."""
+
+from itertools import product
+
+import numpy as np
+import pyarrow as pa
+
+from trainables.settings import Settings
+from trainables.streams import numpy_stream
+from trainables.task_protocol import SplitInfo
+from trainables.types import TaskShape
+
+VERSION = 1
+LENGTHS = (5, 7, 9)
+SHARES = {"train": 8, "valid": 1, "test": 1}
+"""Tenths of all sequences."""
+PAD = 2
+
+
+class Config(Settings):
+    """How the sequences are divided."""
+
+    data_seed: int = 0
+    """Another seed, another division."""
+
+
+def shape(config):
+    """Two classes over two tokens and padding."""
+    return TaskShape("classify", vocabulary_size=3, num_classes=2, pad_id=PAD, length_max=max(LENGTHS))
+
+
+def splits(config):
+    """train, valid, test: parts of one random order."""
+    return tuple(
+        SplitInfo(role, role, min(LENGTHS), max(LENGTHS), len(_chosen(config, role))) for role in SHARES
+    )
+
+
+def build(config, split):
+    """Columns `tokens` (uint8) and `label`."""
+    chosen = _chosen(config, split)
+    tokens = pa.array(chosen, type=pa.large_list(pa.uint8()))
+    labels = [int(2 * sum(sequence) > len(sequence)) for sequence in chosen]
+    return pa.table({"tokens": tokens, "label": pa.array(labels, type=pa.int16())})
+
+
+def decode(tokens):
+    """E.g. `abba`."""
+    return "".join("ab"[token] for token in tokens)
+
+
+def _chosen(config, split):
+    everything = [sequence for length in LENGTHS for sequence in product(range(2), repeat=length)]
+    keys = numpy_stream(config.data_seed, "majority").bit_generator.random_raw(len(everything))
+    order = np.argsort(keys, kind="stable")
+    ends = dict(zip(SHARES, np.cumsum([*SHARES.values()]) * len(everything) // 10, strict=True))
+    start = ends[split] - SHARES[split] * len(everything) // 10
+    return [everything[place] for place in order[start : ends[split]]]

@@ -1,0 +1,180 @@
+"""Models, tasks and spaces of other packages: by entry point, by dotted name, and what is wrong with them."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orchestrator import space_catalog
+from orchestrator.drivers.needs import code_digest
+from orchestrator.errors import InputError
+from orchestrator.spec.schema import json_schema
+from tests.support.distributions import SPEC, distribution, gru_kit
+from tests.support.in_process import Run
+from trainables import catalog
+from trainables.data.inventory import look_at
+from trainables.data.store import open_split, split_path
+from trainables.extensions import BadModule, UnknownName
+
+WORKLOAD = "trainables.training:Training"
+EMPTY_MODEL = "from trainables.settings import ModelSettings\nclass Config(ModelSettings): ...\n"
+
+
+@pytest.fixture(autouse=True)
+def _forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a test puts on the path, and what it imports from there, is gone after it."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", "")).startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder on the path, with nothing in it."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(folder)
+    return folder
+
+
+def test_what_a_package_offers_is_listed_with_where_it_comes_from(haltsweep: Run, installed: Path) -> None:
+    gru_kit(installed)
+    assert "gru          Gated recurrent units: " in (told := haltsweep("models").out)
+    assert "[from gru-kit 0.1]" in told
+    assert told.count("[from ") == 1
+    assert "[from gru-kit 0.1]" in haltsweep("tasks").out
+    assert haltsweep("spaces").out.count("[from gru-kit 0.1]") == 2
+
+
+def test_one_is_shown_with_its_file_and_its_fields(haltsweep: Run, installed: Path) -> None:
+    gru_kit(installed)
+    assert "\nfrom site/gru_kit/gru.py\n" in haltsweep("models", "gru").out
+    assert "5 to 9" in haltsweep("tasks", "majority").out
+    assert "train.lr" in haltsweep("spaces", "rates.wide").out
+    found = json.loads(haltsweep("models", "gru_kit.gru", "--json").out)
+    assert found["gru_kit.gru"]["properties"]["name"]["const"] == "gru_kit.gru"
+
+
+def test_settings_are_called_as_the_spec_calls_them(installed: Path) -> None:
+    gru_kit(installed)
+    for name in ("gru", "gru_kit.gru"):
+        config = catalog.config_class("models", name)
+        assert config.model_validate({"name": name, "layers": 2}).model_dump()["name"] == name
+        assert catalog.config_class("models", name) is config
+    assert catalog.config_class("models", "trainables.models.transformer")().layers == 4
+
+
+def test_a_module_of_the_current_directory_needs_no_installation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gru_kit(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert catalog.load("models", "gru_kit.gru").__name__ == "gru_kit.gru"
+    assert set(space_catalog.load("gru_kit.rates").paths) == {"train.lr", "model.layers"}
+    assert space_catalog.load("gru_kit.rates.wide").paths == ("train.lr",)
+
+
+def test_a_name_in_two_places_is_refused_with_both(installed: Path) -> None:
+    gru_kit(installed)
+    offered = {"models": {"gru": "other.gru", "transformer": "other.transformer"}}
+    distribution(installed, "other-kit", offered)
+    two = r"the model 'gru' must be in one place, got .*gru_kit\.gru of gru-kit 0\.1.*; uninstall one"
+    with pytest.raises(BadModule, match=two):
+        catalog.load("models", "gru")
+    both = r"got trainables\.models\.transformer of haltsweep and other\.transformer of other-kit 0\.1; "
+    with pytest.raises(BadModule, match=both):
+        catalog.load("models", "transformer")
+    distribution(installed, "space-kit", {"spaces": {"halting": "other.halting"}})
+    sys.path.append(str(installed / "nothing"))  # looked at anew
+    with pytest.raises(BadModule, match=r"search_spaces\.halting of haltsweep and other\.halting of sp"):
+        space_catalog.load("halting")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("import nowhere_at_all\n", r"broken\.py:1: ModuleNotFoundError: No module named 'nowhere_at_all'"),
+        ("x = 1\ny = (\n", r"broken\.py:2: SyntaxError: '\(' was never closed"),
+        ("\n\nraise RuntimeError('one\\ntwo')\n", r"broken\.py:3: RuntimeError: one; correct it$"),
+        ("raise SystemExit(3)\n", r"broken\.py:1: SystemExit: 3"),
+        ("", r"must have Config, a class derived from .*ModelSettings, got nothing of that name \(.*py:1\)"),
+        ("\n\nclass Config: ...\n", r"must have Config, .*, got <class 'broken\.Config'> \(.*broken\.py:3\)"),
+        (EMPTY_MODEL, r"must have Encoder, a class that is built as Encoder\(config\), got nothing"),
+    ],
+)
+def test_a_module_that_will_not_do_is_told_by_file_and_line(
+    installed: Path, haltsweep: Run, text: str, message: str
+) -> None:
+    distribution(installed, "broken-kit", {"models": {"broken": "broken"}}, {"broken.py": text})
+    with pytest.raises(BadModule, match=message):
+        catalog.load("models", "broken")
+    spec = installed / "spec.yaml"
+    spec.write_text(SPEC.read_text().replace("majority}", "listops}").replace("gru,", "broken,"))
+    answer = haltsweep("plan", str(spec), "search.spaces=[optimiser]")
+    assert answer.code == 2
+    assert "spec.yaml:6: baseline.model.name: the model 'broken' of broken-kit 0.1 must" in answer.err
+    assert "Traceback" not in answer.err
+    assert "broken       cannot be used: the model 'broken' of broken-kit 0.1 must" in haltsweep("models").out
+
+
+def test_a_task_and_a_space_must_be_whole_too(installed: Path) -> None:
+    files = {"half/__init__.py": "", "half/task.py": "VERSION = 'one'\n", "half/space.py": "published = 1\n"}
+    files["half/task.py"] += "from trainables.settings import Settings\nclass Config(Settings): ...\n"
+    distribution(installed, "half", {}, files)
+    with pytest.raises(BadModule, match=r"'half\.task' must have VERSION, a whole number, got 'one'"):
+        catalog.load("tasks", "half.task")
+    with pytest.raises(BadModule, match=r"'half\.space' must have published, a .*, got 1 \(.*:1"):
+        space_catalog.load("half.space")
+
+
+def test_a_name_that_stands_for_nothing_gets_the_nearest(installed: Path) -> None:
+    gru_kit(installed)
+    with pytest.raises(UnknownName, match=r"no model named 'grus'\. Did you mean 'gru'\? Known: crvnn, g"):
+        catalog.load("models", "grus")
+    with pytest.raises(UnknownName, match=r"'gru_kit\.grus' must be a module .*Did you mean 'gru_kit\.gru'"):
+        catalog.load("models", "gru_kit.grus")
+    with pytest.raises(UnknownName, match=r"must be a module that is there, got no_kit\.gru; .* current dir"):
+        catalog.load("models", "no_kit.gru")
+    with pytest.raises(UnknownName, match=r"no search space named 'rates\.wid'\. Did you mean 'rates\.wide'"):
+        space_catalog.load("rates.wid")
+    with pytest.raises(UnknownName, match=r"the search space 'gru_kit\.rate' must be .*'gru_kit\.rates'"):
+        space_catalog.load("gru_kit.rate")
+
+
+def test_workers_must_have_the_code_of_what_the_spec_names(installed: Path) -> None:
+    gru_kit(installed)
+    before = code_digest(WORKLOAD, ["majority"], ["gru"])
+    assert before != code_digest(WORKLOAD, [], ["transformer"])
+    with (installed / "gru_kit" / "__init__.py").open("a") as file:
+        file.write("CHANGED = True\n")
+    assert before != code_digest(WORKLOAD, ["majority"], ["gru"])
+    with pytest.raises(InputError, match="no model named 'nowhere'"):
+        code_digest(WORKLOAD, [], ["nowhere"])
+
+
+def test_data_of_a_task_that_cannot_be_imported_now_are_kept(
+    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gru_kit(installed)
+    config = catalog.config_class("tasks", "gru_kit.majority")()
+    assert len(open_split(config, "test", tmp_path)) == 67
+    path = split_path(config, "test", tmp_path)
+    assert look_at(path).verdict == "whole"
+    for name in ("gru_kit.majority", "gru_kit"):
+        monkeypatch.delitem(sys.modules, name)
+    (installed / "gru_kit" / "majority.py").write_text("import nowhere_at_all\n")
+    found = look_at(path)
+    assert found.verdict == "unknown"
+    assert "nowhere_at_all" in found.reason
+
+
+def test_the_schema_knows_what_is_installed_and_lets_modules_pass(installed: Path) -> None:
+    gru_kit(installed)
+    names, module = json_schema()["$defs"]["Baseline"]["properties"]["model"]["properties"]["name"]["anyOf"]
+    assert "gru" in names["enum"]
+    assert module["type"] == "string"
+    assert "model.gru" in json_schema()["$defs"]

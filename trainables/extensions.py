@@ -1,0 +1,227 @@
+"""Modules from outside the package, by entry point of an installed distribution or by dotted name.
+
+A catalogue knows the files of one folder of ours and one group of entry points. A name in a spec that has a
+dot is the name of a module; it is imported from wherever Python looks, and last from the current directory.
+"""
+
+import difflib
+import importlib
+import inspect
+import pkgutil
+import re
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from importlib.machinery import all_suffixes
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+OURS: Final = "haltsweep"
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+"""What an entry point may be called: without a dot, which would make it the name of a module."""
+LOOKED_IN: Final = "where packages are installed, on PYTHONPATH and in the current directory"
+
+
+class BadName(LookupError):
+    """A name that stands for nothing usable; the message is for the user and says what to do."""
+
+
+class UnknownName(BadName):
+    """Nothing is called so; the message names the nearest that is there."""
+
+
+class BadModule(BadName):
+    """What is called so cannot be imported, lacks something, or is in two places."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """An entry point."""
+
+    distribution: str
+    """Name and version."""
+    module: str
+
+
+Needs = Mapping[str, tuple[Callable[[Any], bool], str]]
+"""By attribute name, whether a value will do, and what it must be in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """All things of one kind that a spec can name."""
+
+    noun: str
+    """What one of them is called, e.g. `model`."""
+    group: str
+    """Of entry points."""
+    package: str
+    """Holds ours, one file each."""
+    ours: Callable[[], Sequence[str]]
+    """Names of ours."""
+    needs: Callable[[], "Needs"]
+    """What a module from outside must have."""
+
+    def names(self) -> tuple[str, ...]:
+        """Sorted names of ours and of all entry points, nothing imported for it."""
+        return tuple(sorted({*self.ours(), *self._offers()}))
+
+    def is_named(self, name: str) -> bool:
+        """Whether `name` can be one: it is listed, or the name of a module."""
+        return name in self.names() or is_module_name(name)
+
+    def origin(self, name: str) -> str:
+        """Where the listed `name` comes from: `haltsweep`, or name and version of the distributions."""
+        return " and ".join(each.distribution for each in self._places(name))
+
+    def load(self, name: str) -> ModuleType:
+        """The module that `name` stands for. Raises UnknownName, BadModule."""
+        places = self._places(name)
+        if len(places) > 1:
+            told = " and ".join(f"{each.module} of {each.distribution}" for each in places)
+            raise BadModule(
+                f"the {self.noun} {name!r} must be in one place, got {told}; uninstall one of them, or give "
+                "the name of the module itself, with its dots"
+            )
+        if name in self.ours():
+            return importlib.import_module(places[0].module)
+        if places or is_module_name(name):
+            what = f"the {self.noun} {name!r}" + (f" of {places[0].distribution}" if places else "")
+            module = imported(places[0].module if places else name, what)
+            _require(module, what, self.needs())
+            return module
+        near = difflib.get_close_matches(name, self.names(), n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise UnknownName(f"no {self.noun} named {name!r}.{hint} Known: {', '.join(self.names())}")
+
+    def _places(self, name: str) -> list[Offer]:
+        own = [Offer(OURS, f"{self.package}.{name}")] if name in self.ours() else []
+        return own + list(self._offers().get(name, ()))
+
+    def _offers(self) -> Mapping[str, tuple[Offer, ...]]:
+        return _offers(self.group, tuple(sys.path))
+
+
+@cache
+def _installed(path: tuple[str, ...]) -> Any:  # noqa: ARG001 what is found depends on it
+    return metadata.entry_points()
+
+
+@cache
+def _offers(group: str, path: tuple[str, ...]) -> Mapping[str, tuple[Offer, ...]]:
+    """Entry points of `group` by name, those with names that no spec can hold left out."""
+    found: dict[str, tuple[Offer, ...]] = {}
+    for entry in _installed(path).select(group=group):
+        if not NAME.fullmatch(entry.name):
+            continue
+        told = "?" if entry.dist is None else f"{entry.dist.name} {entry.dist.version}"
+        found[entry.name] = (*found.get(entry.name, ()), Offer(told, entry.value))
+    return found
+
+
+def is_module_name(name: object) -> bool:
+    """Whether `name` has the form of a dotted module name."""
+    return isinstance(name, str) and "." in name and all(part.isidentifier() for part in name.split("."))
+
+
+def imported(module: str, what: str) -> ModuleType:
+    """The module called `module`, which is `what`. Raises UnknownName if it is not there, BadModule."""
+    look_in_current_directory()
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{module}.".startswith(f"{error.name}."):
+            raise UnknownName(
+                f"{what} must be a module that is there, got {module}; it is looked for {LOOKED_IN}"
+                f"{_sibling(module)}"
+            ) from error
+        raise _not_imported(what, error) from error
+    except (Exception, SystemExit) as error:  # the code of others may raise anything
+        raise _not_imported(what, error) from error
+
+
+def look_in_current_directory() -> None:
+    """Let modules be imported from the current directory too, after all other places.
+
+    Workers of a cluster get the launching process's `sys.path`, and so this directory with it.
+    """
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.append(here)
+        importlib.invalidate_caches()
+
+
+def _sibling(module: str) -> str:
+    """The most similar name beside a module that is not there, as a question."""
+    parent = module.rpartition(".")[0]
+    folders = getattr(sys.modules.get(parent), "__path__", ())
+    beside = [f"{parent}.{each.name}" for each in pkgutil.iter_modules(folders)]
+    near = difflib.get_close_matches(module, beside, n=1)
+    return f". Did you mean {near[0]!r}?" if near else ""
+
+
+def _not_imported(what: str, error: BaseException) -> BadModule:
+    said = str(error).partition("\n")[0]
+    place = f"{_where(error)}: " if _where(error) else ""
+    return BadModule(
+        f"{what} must be a module that can be imported, got {place}{type(error).__name__}: {said}; correct it"
+    )
+
+
+def _where(error: BaseException) -> str:
+    """File and line of the innermost code outside Python's importing."""
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        return f"{shown_path(error.filename)}:{error.lineno}"
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith("<frozen ") and Path(frame.filename).parent.name != "importlib"
+    ]
+    # The first is ours, which asked for it.
+    return f"{shown_path(frames[-1].filename)}:{frames[-1].lineno}" if len(frames) > 1 else ""
+
+
+def shown_path(file: str | Path) -> str:
+    """As one would type it: relative to the current directory if it lies below."""
+    path, here = Path(file), Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
+def _require(module: ModuleType, what: str, needs: Needs) -> None:
+    """Raises BadModule for the first thing that `module`, which is `what`, lacks."""
+    for name, (fits, words) in needs.items():
+        value = getattr(module, name, None)
+        if fits(value):
+            continue
+        got = "nothing of that name" if value is None else repr(value)
+        raise BadModule(f"{what} must have {name}, {words}, got {got} ({_definition(module, value)})")
+
+
+def _definition(module: ModuleType, value: Any) -> str:
+    """File and line of `value`, or of the module where that has none."""
+    file = shown_path(getattr(module, "__file__", None) or module.__name__)
+    if inspect.getmodule(value) is not module:
+        return f"{file}:1"
+    try:
+        return f"{file}:{inspect.getsourcelines(value)[1]}"
+    except (OSError, TypeError):
+        return f"{file}:1"
+
+
+def source_files(module: ModuleType) -> list[Path]:
+    """Sorted Python files of the top-level package or module that `module` belongs to.
+
+    A folder without `__init__.py` may hold anything: of one, the module's own file alone.
+    """
+    top = sys.modules.get(module.__name__.partition(".")[0], module)
+    folders = [Path(folder) for folder in getattr(top, "__path__", ())]
+    if getattr(top, "__file__", None) is None or not folders:
+        file = getattr(module, "__file__", None)
+        return [] if file is None else [Path(file)]
+    suffixes = tuple(all_suffixes())
+    return sorted(
+        file for folder in folders for file in folder.rglob("*") if file.is_file() and file.suffix in suffixes
+    )
