@@ -6,7 +6,7 @@ Whatever stands in the way is left alone and stops nobody: to clear is a courtes
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -21,20 +21,20 @@ def clear_folders(parent: Path, prefix: str) -> None:
 
 def own_folder(path: Path) -> bool:
     """Whether `path` is a folder of this user; a link to one is none."""
-    try:
-        found = path.lstat()
-    except OSError:
-        return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+    return _own(path, stat.S_ISDIR)
 
 
 def own_file(path: Path) -> bool:
     """Whether `path` is an ordinary file of this user; a link, a pipe or a device is none."""
+    return _own(path, stat.S_ISREG)
+
+
+def _own(path: Path, is_kind: Callable[[int], bool]) -> bool:
     try:
         found = path.lstat()
     except OSError:
         return False
-    return stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid()
+    return is_kind(found.st_mode) and found.st_uid == os.getuid()
 
 
 def _named(parent: Path, prefix: str) -> Iterator[Path]:

@@ -1,4 +1,4 @@
-"""Reads ordinary files alone: a pipe would be waited for, and a device never ends."""
+"""What is at a path. Ordinary files alone are read: a pipe would be waited for, and a device never ends."""
 
 import os
 import stat
@@ -25,6 +25,15 @@ def found_instead(path: Path) -> str:
         return other_kind(path.stat().st_mode)
     except OSError:  # whoever opens it will be told
         return ""
+
+
+def entry_of(path: Path) -> tuple[int, int] | None:
+    """Device and number of what is at `path`, which tell whether it is still the same; None if nothing is."""
+    try:
+        status = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return status.st_dev, status.st_ino
 
 
 def open_ordinary(file: Path) -> BufferedReader:

@@ -10,6 +10,7 @@ from typing import Self
 
 from orchestrator.errors import StoreError
 from orchestrator.identity import SweepFolder
+from orchestrator.ordinary import entry_of
 
 LOOK_S = 1.0
 """Least time between two looks."""
@@ -26,7 +27,7 @@ class Presence:
         self._root = folder.root.resolve()
         # Held open, so that no new folder can get its number.
         self._handle = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY)
-        self._identity = _identity(self._root)
+        self._identity = entry_of(self._root)
         self._looked_at = time.monotonic()
 
     def check(self, *, at_once: bool = False) -> None:
@@ -35,7 +36,7 @@ class Presence:
         if not at_once and now - self._looked_at < LOOK_S:
             return
         self._looked_at = now
-        found = _identity(self._root)
+        found = entry_of(self._root)
         if found != self._identity:
             raise FolderGone(self._told(replaced=found is not None))
 
@@ -65,14 +66,6 @@ class Presence:
         """Where the folder is now, as far as the system tells."""
         with suppress(OSError):
             place = Path(f"/proc/self/fd/{self._handle}").readlink()
-            if place != self._root and _identity(place) == self._identity:
+            if place != self._root and entry_of(place) == self._identity:
                 return place
         return None
-
-
-def _identity(folder: Path) -> tuple[int, int] | None:
-    try:
-        status = folder.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return status.st_dev, status.st_ino

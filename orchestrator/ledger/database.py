@@ -1,7 +1,6 @@
 """Whole transactions on a database: tried again while it is away, refused once its file is another one."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeVar
 
 from sqlalchemy import Connection, Engine
@@ -10,6 +9,7 @@ from sqlalchemy.exc import DBAPIError
 from orchestrator.errors import StoreError
 from orchestrator.ledger.engine import begin, database_file, explain
 from orchestrator.ledger.outage import OnOutage, Patience, passing
+from orchestrator.ordinary import entry_of
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ class Database:
             else:
                 self._patience.worked()
                 if self._identity is None and self._file is not None:
-                    self._identity = _identity(self._file)
+                    self._identity = entry_of(self._file)
                 return result
 
     def close(self) -> None:
@@ -68,7 +68,7 @@ class Database:
         # SQLite would go on writing to a file that has no name any more.
         if self._file is None or self._identity is None:
             return
-        found = _identity(self._file)
+        found = entry_of(self._file)
         if found == self._identity:
             return
         what = "has been deleted or moved" if found is None else "has been replaced by another file"
@@ -76,11 +76,3 @@ class Database:
             f"the ledger {str(self._file)!r} must stay where it is while it is used, and it {what}; put it "
             "back, or restore it from a backup, then `haltsweep resume`"
         )
-
-
-def _identity(file: Path) -> tuple[int, int] | None:
-    try:
-        status = file.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return status.st_dev, status.st_ino

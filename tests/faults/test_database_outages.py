@@ -96,6 +96,14 @@ def check(place: Place, straight: Place) -> None:
         assert ledger.verify() == []
 
 
+def carried_through(process: "subprocess.Popen[str]", place: Place, straight: Place) -> str:
+    """What was told by a launch that came to its end with all that an undisturbed one measures."""
+    told = ended(process)
+    assert process.returncode == 0, told
+    check(place, straight)
+    return told
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_connections_that_are_cut_again_and_again(
@@ -106,10 +114,8 @@ def test_connections_that_are_cut_again_and_again(
     while process.poll() is None:
         cuts += cut(server)
         time.sleep(0.1)
-    told = ended(process)
-    assert process.returncode == 0, told
+    carried_through(process, place, straight)
     assert cuts > 5
-    check(place, straight)
 
 
 @pytest.mark.slow
@@ -123,12 +129,10 @@ def test_training_goes_on_while_a_server_restarts(
     time.sleep(5)
     trained = steps(place) - before
     server.start()
-    told = ended(process)
-    assert process.returncode == 0, told
+    told = carried_through(process, place, straight)
     assert trained > 5, "the trial that runs goes on"
     assert "away since" in told
     assert "back" in told
-    check(place, straight)
 
 
 @pytest.mark.slow
@@ -143,10 +147,7 @@ def test_a_launch_killed_in_an_outage_loses_no_value(
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     server.start()
-    process = started(place, driver)
-    told = ended(process)
-    assert process.returncode == 0, told
-    check(place, straight)
+    carried_through(started(place, driver), place, straight)
 
 
 @pytest.mark.slow

@@ -150,7 +150,7 @@ def overrides(draw: st.DrawFn) -> str:
     return f"{key}=" + value.removesuffix("...\n")
 
 
-def ends_well(told, began, *codes):
+def assert_ends_well(told, began, *codes):
     """One of these exit codes; an error is told in words, in a while."""
     assert told.code in codes, told
 
@@ -177,7 +177,7 @@ def test_any_spec_is_refused_or_can_be_trained(haltsweep, text):
         file.write_bytes(text)
         began = time.process_time()
         told = haltsweep("plan", str(file))
-        ends_well(told, began, 0, 2)
+        assert_ends_well(told, began, 0, 2)
         if told.code == 0:
             assert not crashes(file)
 
@@ -189,7 +189,7 @@ def test_any_override_is_refused_or_planned(haltsweep, changes):
         file = Path(folder) / "fuzzed.yaml"
         file.write_text(yaml.safe_dump(SPEC))
         began = time.process_time()
-        ends_well(haltsweep("plan", str(file), *changes), began, 0, 2)
+        assert_ends_well(haltsweep("plan", str(file), *changes), began, 0, 2)
 
 
 @pytest.fixture(scope="module")
@@ -240,5 +240,5 @@ def test_any_damage_of_a_sweep_is_told(haltsweep, finished, seed):
         command = chance.choice((("status", "tiny"), ("report", "tiny", "--json"), ("sync", "tiny")))
         began = time.process_time()
         answer = haltsweep(*command, *runs)
-        ends_well(answer, began, 0, 1, 2)
+        assert_ends_well(answer, began, 0, 1, 2)
         assert answer.code == 0 or answer.err.strip(), (told, command)

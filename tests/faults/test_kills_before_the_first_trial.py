@@ -3,6 +3,7 @@
 And of a removal: the next one finishes it. `STRIDE` 1 tries every moment, which takes minutes.
 """
 
+import itertools
 import os
 import subprocess
 import sys
@@ -31,18 +32,21 @@ STRIDE = {"embedded": 7, "postgresql": 11}
 PLAN = make_plan([make_arm("one", steps=1)], trials_per_arm=1, seeds=())
 
 
-def _launch(place, storage, die_at):
-    moments = _Moments(place.root / "runs", die_at)
+def _die_at(moment, place):
+    """Transactions of whatever engine count as well."""
+    moments = _Moments(place.root / "runs", moment)
     for each in ("begin", "commit"):
         event.listen(Engine, each, lambda *_: moments._moment())
+
+
+def _launch(place, storage, die_at):
+    _die_at(die_at, place)
     setup = Setup(place.data, PATH, storage=storage)
     run_sweep(place.plan, place.folder, setup, "", driver="inline")
 
 
 def _remove(place, storage, die_at):
-    moments = _Moments(place.root / "runs", die_at)
-    for each in ("begin", "commit"):
-        event.listen(Engine, each, lambda *_: moments._moment())
+    _die_at(die_at, place)
     for gone in leftovers(place.folder.root):
         finish(gone)
     if place.folder.root.exists():
@@ -72,14 +76,18 @@ def storage_of(kind, request):
             yield url
 
 
+def moments(root, kind):
+    """Every moment to be killed at, with a place of its own, for as long as one likes."""
+    for die_at in itertools.count(1, STRIDE[kind]):
+        place = Place(root / str(die_at), PLAN)
+        place.data.mkdir(parents=True)
+        yield die_at, place
+
+
 @pytest.mark.parametrize("kind", ["embedded", "postgresql"])
 def test_a_launch_that_was_killed_is_launched_again(tmp_path, request, kind):
     with storage_of(kind, request) as storage:
-        die_at = 1 - STRIDE[kind]
-        while True:
-            die_at += STRIDE[kind]
-            place = Place(tmp_path / str(die_at), PLAN)
-            place.data.mkdir(parents=True)
+        for die_at, place in moments(tmp_path, kind):
             assert died(_launch, place, storage, die_at)
             if any(each.kind is EventKind.ASKED for each in events_of(place, storage)):
                 break
@@ -96,11 +104,7 @@ def test_a_launch_that_was_killed_is_launched_again(tmp_path, request, kind):
 @pytest.mark.parametrize("kind", ["embedded", "postgresql"])
 def test_a_removal_that_was_killed_is_finished(tmp_path, request, kind):
     with storage_of(kind, request) as storage:
-        die_at = 1 - STRIDE[kind]
-        while True:
-            die_at += STRIDE[kind]
-            place = Place(tmp_path / str(die_at), PLAN)
-            place.data.mkdir(parents=True)
+        for die_at, place in moments(tmp_path, kind):
             assert not died(_launch, place, storage, NEVER)
             last = not died(_remove, place, storage, die_at)
             if not last:

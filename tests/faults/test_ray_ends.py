@@ -1,6 +1,5 @@
 """Ray itself is killed under a sweep: its servers, all of it, a head that is not ours."""
 
-import secrets
 from collections import Counter
 
 import psutil
@@ -14,6 +13,7 @@ from tests.faults.test_ray_faults import (
     events_of,
     launcher,
     measured,
+    other_cluster,
     steps_repeated,
     workers,
 )
@@ -102,17 +102,15 @@ def test_helpers_of_ray_are_killed_and_the_sweep_goes_on(tmp_path):
 
 
 def test_a_dead_head_that_is_not_ours_is_one_error(tmp_path, monkeypatch):
-    monkeypatch.setenv("RAY_AUTH_MODE", "token")
-    monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    address = tmp_path / "address"
-    with launcher(tmp_path, "-", address) as cluster:
-        wait_until(lambda: address.exists() and address.read_text(), "the cluster is up")
-        with launcher(tmp_path, address.read_text()) as process:
-            wait_until(lambda: measured(tmp_path) >= 5 and workers(cluster), "trials are under way")
-            end([cluster, *family_of(cluster)])
-            assert process.wait(PATIENCE_S) == 1
+    with (
+        other_cluster(tmp_path, monkeypatch) as (cluster, address),
+        launcher(tmp_path, address) as process,
+    ):
+        wait_until(lambda: measured(tmp_path) >= 5 and workers(cluster), "trials are under way")
+        end([cluster, *family_of(cluster)])
+        assert process.wait(PATIENCE_S) == 1
     (line,) = [each for each in output(tmp_path).splitlines() if each.startswith("error:")]
-    told = f"error: the Ray cluster at {address.read_text()} must stay up, and its "
+    told = f"error: the Ray cluster at {address} must stay up, and its "
     assert line.startswith(told)
     assert line.endswith("resume the sweep when the cluster is there again")
     with launcher(tmp_path) as process:

@@ -34,6 +34,17 @@ def launcher(root, *arguments):
 
 
 @contextmanager
+def other_cluster(root, monkeypatch):
+    """A cluster that is not the sweep's own, protected by a token: its process and its address."""
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    address = root / "address"
+    with launcher(root, "-", address) as cluster:
+        wait_until(lambda: address.exists() and address.read_text(), "the cluster is up")
+        yield cluster, address.read_text()
+
+
+@contextmanager
 def whole_family(process):
     """What it started, but for two agents of Ray's: they hold nothing, and end after a minute."""
     family = family_of(process)
@@ -141,19 +152,15 @@ def test_the_second_interrupt_ends_at_once(tmp_path):
 
 
 def test_on_an_existing_cluster_workers_end_with_the_launcher(tmp_path, monkeypatch):
-    monkeypatch.setenv("RAY_AUTH_MODE", "token")
-    monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    address = tmp_path / "address"
-    with launcher(tmp_path, "-", address) as cluster:
-        wait_until(lambda: address.exists() and address.read_text(), "the cluster is up")
-        with launcher(tmp_path, address.read_text()) as process:
+    with other_cluster(tmp_path, monkeypatch) as (cluster, address):
+        with launcher(tmp_path, address) as process:
             wait_until(lambda: measured(tmp_path) >= 10, "trials are under way")
             assert workers(cluster)
             process.kill()
             process.wait(WAIT_S)
             wait_until(lambda: not workers(cluster), "orphans have ended")
         assert cluster.is_running(), "the cluster is not ours to end"
-        with launcher(tmp_path, address.read_text()) as process:
+        with launcher(tmp_path, address) as process:
             assert process.wait(WAIT_S) == 0
         assert cluster.is_running()
     check_log(events_of(tmp_path), place(tmp_path).plan)

@@ -235,6 +235,7 @@ def test_a_long_life_makes_restarts_count_anew(folder: SweepFolder, monkeypatch:
 
     follower = Follower(killed_at_once, folder)
     until(lambda: len(starts) > 2 * background.MOST_RESTARTS)
+    assert read_state(folder) is None, "it was not given up"
     follower.kill()
 
 

@@ -66,6 +66,8 @@ def test_a_folder_that_cannot_be_looked_into_stops_nobody(tmp_path):
     (tmp_path / f"{PREFIX}{DEAD}-x" / "below").mkdir(parents=True)
     (tmp_path / f"{PREFIX}{DEAD}-x").chmod(0)
     clear_folders(tmp_path, PREFIX)
+    assert (tmp_path / "file").read_text() == ""
+    assert not (tmp_path / "nowhere").exists()
     for left in tmp_path.glob(f"{PREFIX}*"):
         left.chmod(0o700)
 

@@ -33,4 +33,5 @@ def test_escapes_can_be_read() -> None:
     )
 )
 def test_so_can_whatever_holds_texts(value) -> None:
-    json.dumps(storable_value(value), ensure_ascii=False).encode()
+    text = json.dumps(storable_value(value), ensure_ascii=False)
+    assert text.encode().decode() == text

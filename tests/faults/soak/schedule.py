@@ -35,22 +35,22 @@ LONGEST_OUTAGE_S = 2.0
 class Scene:
     """A way to run a sweep, and what can die in it."""
 
-    ray: bool
-    postgres: bool
-    tracking: Tracking
     kinds: Mapping[str, float]
     """Which share of the kills of that kind happens here."""
     kills: int
     """Of one sweep."""
     sleep_s: float
     """Least time a step takes."""
-    checkpoint_s: float
     steps_between: int
     """Most steps, over all trials, from one kill to the next."""
     start_s: float
     """About how long a launcher needs to come up."""
     end_s: float
     """About how long it needs after the last step."""
+    ray: bool = False
+    postgres: bool = False
+    tracking: Tracking = "none"
+    checkpoint_s: float = 0.0
 
     @property
     def slots(self) -> int:
@@ -69,25 +69,14 @@ class Scene:
         return self.interval * (1 if kind == "worker" else self.slots)
 
 
+RAY_S = {"start_s": 8.0, "end_s": 3.0}
 SCENES: Mapping[str, Scene] = {
-    "inline": Scene(
-        ray=False,
-        postgres=False,
-        tracking="none",
-        kinds={"launcher": 0.8},
-        kills=50,
-        sleep_s=0.005,
-        checkpoint_s=0.0,
-        steps_between=6,
-        start_s=0.4,
-        end_s=0.03,
-    ),
+    "inline": Scene({"launcher": 0.8}, 50, sleep_s=0.005, steps_between=6, start_s=0.4, end_s=0.03),
     "stores": Scene(
-        ray=False,
+        {"launcher": 0.2, "postgres": 0.6, "tracking": 0.6, "follower": 0.6},
+        24,
         postgres=True,
         tracking="server",
-        kinds={"launcher": 0.2, "postgres": 0.6, "tracking": 0.6, "follower": 0.6},
-        kills=24,
         sleep_s=0.02,
         checkpoint_s=0.1,
         steps_between=20,
@@ -95,28 +84,24 @@ SCENES: Mapping[str, Scene] = {
         end_s=2.0,
     ),
     "ray": Scene(
+        {"worker": 0.7, "ray-launcher": 0.6, "raylet": 1, "gcs": 1, "ray-driver": 1, "follower": 0.4},
+        60,
         ray=True,
-        postgres=False,
         tracking="file",
-        kinds={"worker": 0.7, "ray-launcher": 0.6, "raylet": 1, "gcs": 1, "ray-driver": 1, "follower": 0.4},
-        kills=60,
         sleep_s=0.03,
-        checkpoint_s=0.0,
         steps_between=16,
-        start_s=8.0,
-        end_s=3.0,
+        **RAY_S,
     ),
     "team": Scene(
+        {"worker": 0.3, "ray-launcher": 0.4, "postgres": 0.4, "tracking": 0.4},
+        40,
         ray=True,
         postgres=True,
         tracking="server",
-        kinds={"worker": 0.3, "ray-launcher": 0.4, "postgres": 0.4, "tracking": 0.4},
-        kills=40,
         sleep_s=0.015,
         checkpoint_s=0.15,
         steps_between=24,
-        start_s=8.0,
-        end_s=3.0,
+        **RAY_S,
     ),
 }
 

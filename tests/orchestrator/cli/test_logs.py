@@ -6,14 +6,13 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.cli.logs import find_trial, label
-from orchestrator.drivers.launch_folder import Setup, publish
 from orchestrator.errors import InputError
-from orchestrator.identity import SweepFolder
 from orchestrator.ledger import events as log
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.trials import Outcome, OutcomeKind
 from tests.support.histories import trial_of
+from tests.support.launched import launched
 from tests.support.plans import make_plan
 
 PLAN = make_plan(2, trials_per_arm=3, seeds=())
@@ -22,11 +21,7 @@ FIRST, SECOND, *_ = PLAN.trials
 
 @pytest.fixture
 def sweep(tmp_path):
-    folder = SweepFolder(tmp_path / "runs" / "synthetic")
-    publish(PLAN, folder, "", {}, Setup(tmp_path / "data"))
-    with Ledger.open(folder.ledger_url, "synthetic", create=True):
-        pass
-    return folder
+    return launched(tmp_path, PLAN)
 
 
 def record(sweep, *events):

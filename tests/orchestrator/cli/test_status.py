@@ -10,13 +10,12 @@ import pytest
 from orchestrator.cli.status import REASON_CHARACTERS, SHOWN_FAILURES
 from orchestrator.drivers import launch as pipeline
 from orchestrator.drivers.holding import Finish
-from orchestrator.drivers.launch_folder import Setup, publish
-from orchestrator.identity import SweepFolder
 from orchestrator.ledger import events as log
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.trials import Outcome, OutcomeKind
 from tests.support.histories import measurement, trial_of
+from tests.support.launched import launched
 from tests.support.plans import make_plan
 
 PLAN = make_plan(2, trials_per_arm=6, seeds=())
@@ -24,11 +23,7 @@ PLAN = make_plan(2, trials_per_arm=6, seeds=())
 
 @pytest.fixture
 def sweep(tmp_path):
-    folder = SweepFolder(tmp_path / "runs" / "synthetic")
-    publish(PLAN, folder, "", {}, Setup(tmp_path / "data"))
-    with Ledger.open(folder.ledger_url, "synthetic", create=True):
-        pass
-    return folder
+    return launched(tmp_path, PLAN)
 
 
 @contextmanager

@@ -3,18 +3,15 @@
 import pytest
 
 from orchestrator.cli import stop as module
-from orchestrator.drivers.launch_folder import Setup, publish
-from orchestrator.identity import SweepFolder
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
+from tests.support.launched import launched
 from tests.support.plans import make_plan
 
 
 @pytest.fixture
 def ledger(tmp_path):
-    folder = SweepFolder(tmp_path / "runs" / "synthetic")
-    publish(make_plan(1), folder, "", {}, Setup(tmp_path / "data"))
-    with Ledger.open(folder.ledger_url, "synthetic", create=True) as opened:
+    with Ledger.open(launched(tmp_path, make_plan(1)).ledger_url, "synthetic") as opened:
         yield opened
 
 

@@ -1,6 +1,9 @@
 """How long a trial may be silent, and the timer of this process, which leaves no trace."""
 
+import io
+import pdb  # noqa: T100 - it is what is tested
 import signal
+import sys
 import threading
 import time
 
@@ -23,20 +26,21 @@ def test_without_minutes_the_pauses_of_the_trial_set_the_limit():
 
 
 def test_who_stands_in_a_debugger_is_not_silent():
-    source = "def interaction(wait): wait()"
-    scope = {"__name__": "pdb"}
-    exec(source, scope)
-    ended = []
+    class Thinking(io.StringIO):
+        """Somebody who takes longer than the limit before they type."""
 
-    def wait():
-        until = time.monotonic() + 0.5
-        while time.monotonic() < until:
-            time.sleep(0.01)
-        ended.append(True)
+        def readline(self, size=-1):
+            until = time.monotonic() + 0.5
+            while time.monotonic() < until:
+                time.sleep(0.01)
+            return "continue\n"
 
+    shown = io.StringIO()
+    debugger = pdb.Pdb(stdin=Thinking(), stdout=shown, nosigint=True, readrc=False)
+    debugger.reset()
     with heard_within(0.05):
-        scope["interaction"](wait)
-    assert ended == [True]
+        debugger.interaction(sys._getframe(), None)
+    assert "(Pdb)" in shown.getvalue()
 
 
 def test_what_takes_too_long_is_ended():

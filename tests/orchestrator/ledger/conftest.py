@@ -1,4 +1,4 @@
-"""A ledger in a file of its own."""
+"""Places for ledgers: a file of its own, a server."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.ledger.store import Ledger
-from tests.support.postgres import serving
+from tests.support.postgres import postgres_url, serving
 
 
 @pytest.fixture(scope="session")
@@ -22,6 +22,16 @@ def url(tmp_path: Path) -> str:
     folder = tmp_path / "with space 'and' quote"
     folder.mkdir()
     return f"sqlite:///{folder / 'ledger.db'}"
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def any_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """URL of a ledger that does not exist yet, in a file and on a server."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'ledger.db'}"
+    else:
+        with postgres_url(request) as url:
+            yield url
 
 
 @pytest.fixture

@@ -24,18 +24,8 @@ from orchestrator.storable import storable_value
 from orchestrator.trials import Outcome, OutcomeKind
 from tests.support.histories import DEAD, history, measurement
 from tests.support.plans import make_plan
-from tests.support.postgres import postgres_url
 
 FINISHED = Outcome(OutcomeKind.FINISHED, "all steps done")
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def any_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path / 'ledger.db'}"
-    else:
-        with postgres_url(request) as url:
-            yield url
 
 
 @pytest.fixture
