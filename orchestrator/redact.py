@@ -5,7 +5,7 @@ the last `@` before a space is masked if it may be one.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from urllib.parse import unquote
 
 MASK = "***"
@@ -25,6 +25,8 @@ _NO_PASSWORDS = ("", "x-oauth-basic")
 _DATABASES = frozenset({"postgresql", "postgres", "mysql", "mariadb", "mssql", "oracle"})
 """Schemes in which a user without a password is a name; elsewhere it may be a token."""
 _PARAMETER = re.compile(r"(?P<start>(?:\A|[?&;#\s])(?P<key>[^=?&;#\s]+)\s*=)(?P<value>[^?&;#\s]*)")
+_PATH = re.compile(r"(?<!\S)/\S*\?\S+")
+"""A URL of which a library quotes neither scheme nor host: `Max retries exceeded with url: /?token=...`."""
 _NO_LETTER = re.compile(r"[^a-z]")
 _RESERVED = re.compile(r"[/?#@\[\]\s\x00-\x1f\x7f]")
 _SECRET = re.compile(
@@ -45,10 +47,10 @@ def redact(text: object) -> str:
             continue
         end = _RUN_END.search(told, found.end())
         stop = end.start() if end else len(told)
-        parts.append(told[done : found.start()])
+        parts.append(_without_parameters(told[done : found.start()]))
         parts.append(_masked(_scheme(told, found.start()), found[0], told[found.end() : stop]))
         done = stop
-    return "".join(parts) + told[done:]
+    return "".join(parts) + _without_parameters(told[done:])
 
 
 def redact_url(url: str) -> str:
@@ -103,13 +105,23 @@ def _without_secrets(rest: str, *, user_is_name: bool = False) -> str:
 
 
 def _masked_once(rest: str, *, user_is_name: bool) -> str:
+    return _cut_out(rest, [*_user_span(rest, user_is_name=user_is_name), *_parameter_spans(rest)])
+
+
+def _without_parameters(text: str) -> str:
+    """A text without whole URLs: the secret parameters of those of which only path and query are left."""
+    return _PATH.sub(lambda found: _cut_out(found[0], _parameter_spans(found[0])), text)
+
+
+def _cut_out(text: str, spans: Iterable[tuple[int, int]]) -> str:
+    """`text` with a mask in place of what is within `spans`."""
     parts: list[str] = []
     done = 0
-    for start, stop in sorted([*_user_span(rest, user_is_name=user_is_name), *_parameter_spans(rest)]):
+    for start, stop in sorted(spans):
         if start > done or not parts:
-            parts += [rest[done:start], MASK]
+            parts += [text[done:start], MASK]
         done = max(done, stop)
-    return "".join(parts) + rest[done:]
+    return "".join(parts) + text[done:]
 
 
 def _user_span(rest: str, *, user_is_name: bool) -> Iterator[tuple[int, int]]:

@@ -53,8 +53,8 @@ def sync(name: SweepName, runs: Runs = None, storage: Storage = None, tracking: 
 
 
 def _waiting(folder: SweepFolder, uri: str | None) -> Waiting:
-    where = "" if uri is None else f" at {redact_url(uri)}"
-    return Waiting(f"Ctrl-C leaves it for `{command('sync', folder)}`", f"waiting for MLflow{where}")
+    where = "" if uri is None else f"; it is at {redact_url(uri)}"
+    return Waiting(f"Ctrl-C leaves it for `{command('sync', folder)}`{where}", "waiting for MLflow")
 
 
 def write_report(sweep: "Opened") -> "Report":

@@ -16,7 +16,6 @@ from orchestrator.drivers.watching import Watch
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
-from orchestrator.plan.serialise import to_json
 from orchestrator.plan.types import Plan
 from orchestrator.tracking import background
 from orchestrator.tracking.background import LOG, Follower, start_follower
@@ -26,6 +25,7 @@ from tests.faults.chaos import Place, go
 from tests.support.commands import Shell, answer, interrupt, wait_for
 from tests.support.histories import history
 from tests.support.in_process import Run
+from tests.support.launched import launched
 from tests.support.plans import make_plan
 from tests.support.slow_mlflow import slow_mlflow
 
@@ -37,10 +37,8 @@ RUNS = 1 + len(PLAN.arms) + len(PLAN.trials)
 @pytest.fixture
 def folder(tmp_path: Path) -> SweepFolder:
     """A sweep that has ended, with MLflow still to be written."""
-    found = SweepFolder(tmp_path / "runs" / PLAN.name)
-    found.root.mkdir(parents=True)
-    found.plan.write_text(to_json(PLAN))
-    with Ledger.open(found.ledger_url, PLAN.name, create=True) as ledger:
+    found = launched(tmp_path, PLAN)
+    with Ledger.open(found.ledger_url, PLAN.name) as ledger:
         lease = ledger.claim(Holder.current())
         ledger.append(list(history(PLAN)), lease)
         ledger.release(lease)
@@ -129,10 +127,21 @@ def test_sync_says_what_it_waits_for_before_it_imports_anything_heavy(
     done = haltsweep("sync", str(folder.root), "--tracking", "http://127.0.0.1:1/?token=marker")
     assert done.code == 130
     assert said, "nothing was told"
-    assert re.match(
-        r"waiting for MLflow at http://127\.0\.0\.1:1/\?token=\S+: .*; Ctrl-C leaves it for", said[0]
-    )
+    assert said[0].startswith("waiting for MLflow: report and Parquet are brought up to date first (since ")
+    assert "; Ctrl-C leaves it for `haltsweep sync synthetic" in said[0]
+    assert "; it is at http://127.0.0.1:1/?token=" in said[0]
     assert "marker" not in said[0]
+
+
+def test_what_mlflow_says_of_a_url_with_a_token_holds_no_token(
+    folder: SweepFolder, haltsweep: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library below it quotes path and query alone."""
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    done = haltsweep("sync", str(folder.root), "--tracking", "http://127.0.0.1:1/?token=marker")
+    assert done.code == 1
+    assert "exceeded with url: /?token=***" in done.err
+    assert "marker" not in done.err + done.out
 
 
 def test_an_mlflow_that_hangs_is_given_up_and_told(
