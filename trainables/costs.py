@@ -16,7 +16,7 @@ from trainables import catalog
 from trainables.assembly import build_model, head_module
 from trainables.data.synthetic import answer_length
 from trainables.heads._parts import num_logits
-from trainables.layers.work import FLOAT_BYTES, linear_flops
+from trainables.layers.costs import FLOAT_BYTES, linear_flops
 from trainables.settings import ModelSettings, Settings
 from trainables.types import TaskShape
 

@@ -2,17 +2,17 @@
 
 import torch
 
+from trainables.decoding.config import DecodeConfig
 from trainables.decoding.search import beam_search, greedy
 from trainables.decoding.writers import writer
 from trainables.heads.sequence import Model
-from trainables.training.config import TrainConfig
 from trainables.types import Batch, TaskShape
 
 LENGTH_MARGIN = 2
 """Answers may become so many times as long as the longest training answer, if nothing else is said."""
 
 
-def length_max(config: TrainConfig, shape: TaskShape) -> int:
+def length_max(config: DecodeConfig, shape: TaskShape) -> int:
     """Most tokens of an answer, its end included."""
     if config.decode_length_max is not None:
         return config.decode_length_max
@@ -21,7 +21,7 @@ def length_max(config: TrainConfig, shape: TaskShape) -> int:
 
 
 @torch.inference_mode()
-def answers(model: Model, batch: Batch, config: TrainConfig) -> list[list[int]]:
+def answers(model: Model, batch: Batch, config: DecodeConfig) -> list[list[int]]:
     """What the model, in evaluation mode, answers to the inputs of `batch`, without ends; labels unread."""
     most = length_max(config, model.shape)
     encoded, memory_mask = model.encode(batch.tokens, batch.mask)

@@ -15,12 +15,12 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from trainables.layers.block import BlockSettings, FeedForward, Recall
+from trainables.layers.costs import linear_flops, offer_flops, recall_flops, recall_saved_bytes
 from trainables.layers.dropout import columned, draw_together
 from trainables.layers.linear import LayerNorm, Linear, Vector
 from trainables.layers.packing import Packing
 from trainables.layers.positions import sinusoids
 from trainables.layers.tokens import KeysValues, Placed, packed_places
-from trainables.layers.work import linear_flops, offer_flops, recall_flops, recall_saved_bytes
 from trainables.settings import Settings
 
 

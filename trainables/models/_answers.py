@@ -5,9 +5,9 @@ from torch import Tensor
 
 from trainables.layers.block import BlockSettings
 from trainables.layers.boundaries import NoBoundaries
+from trainables.layers.costs import block_flops, block_saved_bytes, recall_flops, recall_saved_bytes
 from trainables.layers.packing import Packing
-from trainables.layers.work import block_flops, block_saved_bytes, recall_flops, recall_saved_bytes
-from trainables.models._thought import Thought
+from trainables.recurrence.result import Thought
 from trainables.types import Encoded
 
 

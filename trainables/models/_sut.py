@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from trainables.layers.attention import Backend
 from trainables.layers.boundaries import PooledSettings
+from trainables.layers.costs import FLOAT_BYTES, linear_flops
 from trainables.layers.dropout import KeyedDropout, columned, draw_together
 from trainables.layers.experts import (
     ExpertFeedForward,
@@ -23,11 +24,10 @@ from trainables.layers.linear import LayerNorm, Linear, ZeroLinear
 from trainables.layers.momha import AttentionSettings, ExpertAttention, ExpertSelfAttention
 from trainables.layers.positions import Rotation, sinusoids
 from trainables.layers.precision import sum_dtype
-from trainables.layers.thinking import Notes, Told
 from trainables.layers.tokens import KeysValues, Tokens
-from trainables.layers.work import FLOAT_BYTES, linear_flops
-from trainables.models._recursion import EarlyExit, Recursion
-from trainables.models._thought import Thought
+from trainables.recurrence.active_units import Notes, Told
+from trainables.recurrence.depth import EarlyExit, Recursion
+from trainables.recurrence.result import Thought
 from trainables.settings import AnswerSettings, Settings, SharedDepth
 
 

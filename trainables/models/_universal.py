@@ -9,13 +9,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from trainables.layers.block import Block, BlockSettings
+from trainables.layers.costs import linear_flops
 from trainables.layers.halting import Rule
 from trainables.layers.linear import Linear
 from trainables.layers.precision import sum_dtype
 from trainables.layers.tokens import Tokens
-from trainables.layers.work import linear_flops
-from trainables.models._recursion import EarlyExit, Recursion
-from trainables.models._thought import Thought
+from trainables.recurrence.depth import EarlyExit, Recursion
+from trainables.recurrence.result import Thought
 from trainables.settings import CausalSettings, Settings, SharedDepth
 
 

@@ -41,11 +41,11 @@ from torch import Tensor, nn
 
 from trainables.layers.boundaries import NUM_BOUNDARIES, Boundaries
 from trainables.layers.cells import Activation, Cell, GatedRecursiveCell, LstmCell
+from trainables.layers.costs import FLOAT_BYTES, linear_flops
 from trainables.layers.linear import Constant
 from trainables.layers.neighbours import Retriever
 from trainables.layers.packing import Packing
-from trainables.layers.work import FLOAT_BYTES, linear_flops
-from trainables.models._composition import (
+from trainables.recurrence.composition import (
     EPSILON,
     Composition,
     EarlyExit,

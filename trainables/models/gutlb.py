@@ -21,18 +21,16 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from trainables.layers.block import Block
-from trainables.layers.dropout import skip_dropout_calls
-from trainables.layers.memory import offered
-from trainables.layers.tokens import Tokens
-from trainables.layers.work import (
+from trainables.layers.costs import (
     block_flops,
     block_saved_bytes,
     offer_flops,
     recall_flops,
     recall_saved_bytes,
 )
-from trainables.models._chunked import Chunked, ChunkedSettings, chunks_flops, chunks_saved_bytes
-from trainables.models._thought import Thought
+from trainables.layers.dropout import skip_dropout_calls
+from trainables.layers.memory import offered
+from trainables.layers.tokens import Tokens
 from trainables.models._universal import (
     UniversalSettings,
     halting_flops,
@@ -41,6 +39,8 @@ from trainables.models._universal import (
     recurrent_depth_range,
     think,
 )
+from trainables.recurrence.chunks import Chunked, ChunkedSettings, chunks_flops, chunks_saved_bytes
+from trainables.recurrence.result import Thought
 from trainables.settings import SharedDepth
 from trainables.types import Encoded
 

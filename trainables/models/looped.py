@@ -39,12 +39,12 @@ from torch import Tensor, nn
 
 from trainables.layers.block import Block, BlockSettings
 from trainables.layers.boundaries import NoBoundaries
+from trainables.layers.costs import FLOAT_BYTES, block_flops, block_saved_bytes
 from trainables.layers.linear import LayerNorm
 from trainables.layers.packing import Packing, put, take
 from trainables.layers.tokens import Tokens
-from trainables.layers.work import FLOAT_BYTES, block_flops, block_saved_bytes
-from trainables.models._recursion import EarlyExit
-from trainables.models._thought import Thought
+from trainables.recurrence.depth import EarlyExit
+from trainables.recurrence.result import Thought
 from trainables.settings import DEPTH, MOST_UNSHARED, SharedDepth, UnsharedDepth
 from trainables.types import Encoded, Guide, TaskShape
 

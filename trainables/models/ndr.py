@@ -30,13 +30,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from trainables.layers.boundaries import NUM_BOUNDARIES, Boundaries
+from trainables.layers.costs import FLOAT_BYTES, linear_flops
 from trainables.layers.dropout import KeyedDropout, columned, draw_together
 from trainables.layers.geometric import GeometricAttention, RelativeAttention, RoutingAttention
 from trainables.layers.linear import LayerNorm, XavierLinear
 from trainables.layers.packing import Packing
 from trainables.layers.tokens import packed_places
-from trainables.layers.work import FLOAT_BYTES, linear_flops
-from trainables.models._thought import Thought
+from trainables.recurrence.result import Thought
 from trainables.settings import HeadSettings, SharedDepth
 from trainables.types import Encoded
 

@@ -39,11 +39,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from trainables.layers.boundaries import boundaries, positions
+from trainables.layers.costs import FLOAT_BYTES
 from trainables.layers.tokens import KeysValues, Tokens
-from trainables.layers.work import FLOAT_BYTES
 from trainables.models._answers import packed, written
-from trainables.models._past import Past, WritingDecoder
-from trainables.models._stepwise import think_on
 from trainables.models._sut import (
     Layer,
     SparseSettings,
@@ -57,6 +55,8 @@ from trainables.models._sut import (
     sparse_depth_range,
     think,
 )
+from trainables.recurrence.decoding_state import Past, WritingDecoder
+from trainables.recurrence.stepwise import think_on
 from trainables.types import Encoded
 
 

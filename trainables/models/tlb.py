@@ -21,17 +21,17 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from trainables.layers.block import Block
-from trainables.layers.memory import offered
-from trainables.layers.tokens import Tokens
-from trainables.layers.work import (
+from trainables.layers.costs import (
     block_flops,
     block_saved_bytes,
     offer_flops,
     recall_flops,
     recall_saved_bytes,
 )
-from trainables.models._chunked import Chunked, ChunkedSettings, chunks_flops, chunks_saved_bytes
-from trainables.models._thought import Thought
+from trainables.layers.memory import offered
+from trainables.layers.tokens import Tokens
+from trainables.recurrence.chunks import Chunked, ChunkedSettings, chunks_flops, chunks_saved_bytes
+from trainables.recurrence.result import Thought
 from trainables.settings import UnsharedDepth
 from trainables.types import Encoded
 

@@ -17,12 +17,12 @@ from torch import Tensor, nn
 
 from trainables.layers.block import Block, BlockSettings
 from trainables.layers.boundaries import PooledSettings, Pooling, boundaries, positions
+from trainables.layers.costs import block_flops, block_saved_bytes, offer_flops
 from trainables.layers.linear import LayerNorm
 from trainables.layers.tokens import KeysValues, Tokens
-from trainables.layers.work import block_flops, block_saved_bytes, offer_flops
 from trainables.models._answers import packed, recalling_flops, recalling_saved_bytes, written
-from trainables.models._past import Past, WritingDecoder
-from trainables.models._thought import Thought
+from trainables.recurrence.decoding_state import Past, WritingDecoder
+from trainables.recurrence.result import Thought
 from trainables.settings import AnswerSettings, UnsharedDepth
 from trainables.types import Encoded
 

@@ -41,12 +41,10 @@ from torch import Tensor, nn
 
 from trainables.layers.block import Block
 from trainables.layers.boundaries import PooledSettings, boundaries, positions
+from trainables.layers.costs import block_flops, block_saved_bytes, offer_flops
 from trainables.layers.linear import LayerNorm
 from trainables.layers.tokens import KeysValues, Tokens
-from trainables.layers.work import block_flops, block_saved_bytes, offer_flops
 from trainables.models._answers import packed, recalling_flops, recalling_saved_bytes, written
-from trainables.models._past import Past, WritingDecoder
-from trainables.models._stepwise import think_on
 from trainables.models._universal import (
     UniversalSettings,
     halting_flops,
@@ -56,6 +54,8 @@ from trainables.models._universal import (
     recursion,
     think,
 )
+from trainables.recurrence.decoding_state import Past, WritingDecoder
+from trainables.recurrence.stepwise import think_on
 from trainables.settings import AnswerSettings
 from trainables.types import Encoded
 

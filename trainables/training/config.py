@@ -5,17 +5,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
-from trainables.settings import Settings
+from trainables.decoding.config import DecodeConfig
+from trainables.settings import NonNegative, Positive, Settings
 
 Schedule = Literal["constant", "warmup", "rsqrt", "linear", "cosine"]
 Precision = Literal["fp32", "bf16", "fp16"]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 Decay = Annotated[float, Field(gt=0, lt=1)]
 
 
-class TrainConfig(Settings):
+class LearningConfig(Settings):
     """Optimiser, schedule, data order and measuring of one trial.
 
     The defaults are the papers' ListOps settings, except for the schedule, which is constant until a warm-up
@@ -90,25 +89,13 @@ class TrainConfig(Settings):
     eval_tokens: PositiveInt = 65536
     """At most so many tokens, padding included, a batch when measuring: bounds the memory of long splits."""
 
-    beam_size: int = Field(default=1, ge=1, le=1024)
-    """Hypotheses of a written answer that are followed side by side; 1 is greedy decoding. Like the other
-    three fields of decoding it changes no weights, so a trained checkpoint can be read again with others."""
-    length_penalty: NonNegative = 0.0
-    """Answers are compared by log-probability / length^length_penalty, their end counted: more favours longer
-    ones. Greedy decoding has nothing to compare."""
-    decode_length_max: PositiveInt | None = None
-    """Most tokens of a written answer, its end included; null: twice the longest training answer."""
-    decode_examples: PositiveInt | None = 256
-    """At most so many validation samples are decoded for each measurement, the same for every trial; null
-    decodes all. Test splits are decoded in full."""
-
     precision: Precision = "fp32"
     """Autocast type. `fp16` scales the loss and needs a CUDA device."""
     threads: int = Field(default=1, ge=1, le=1024)
     """CPU threads of PyTorch. Sums depend on it in the last bit; one makes every machine agree."""
 
     @model_validator(mode="after")
-    def _nothing_is_ignored(self) -> "TrainConfig":
+    def _nothing_is_ignored(self) -> "LearningConfig":
         if self.schedule == "constant" and self.warmup_steps:
             raise ValueError(
                 f"warmup_steps must be 0 with schedule 'constant', got {self.warmup_steps}: "
@@ -154,6 +141,10 @@ class TrainConfig(Settings):
     def batch_rows(self, length: int) -> int:
         """Samples a step where all have `length` tokens."""
         return self.batch_size if self.batch_tokens is None else max(1, self.batch_tokens // length)
+
+
+class TrainConfig(DecodeConfig, LearningConfig):
+    """Everything under `train`: how weights are learned and measured, then how answers are decoded."""
 
 
 def train_config(raw: Mapping[str, Any]) -> TrainConfig:

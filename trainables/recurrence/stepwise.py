@@ -12,8 +12,8 @@ from torch import Tensor
 
 from trainables.layers.halting import Decision, Halting, decide, keep
 from trainables.layers.tokens import Tokens
-from trainables.models._past import Layer, Past
-from trainables.models._recursion import Recursion, Repeated
+from trainables.recurrence.decoding_state import Layer, Past
+from trainables.recurrence.depth import Recursion, Repeated
 
 
 def think_on(

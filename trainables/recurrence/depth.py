@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from trainables.layers.halting import Decision, Rule, decide
 from trainables.layers.packing import take
 from trainables.layers.positions import Rotation
-from trainables.layers.thinking import Harvest, Memory, Notes, Result, Selection, Thoughts, Told
 from trainables.layers.tokens import KeysValues, Tokens
+from trainables.recurrence.active_units import Harvest, Memory, Notes, Result, Selection, Thoughts, Told
 
 EarlyExit = Literal["compact", "batch", "none"]
 

@@ -19,7 +19,7 @@ from trainables.layers.chunks import ChunkSettings, Cut
 from trainables.layers.memory import Memory, MemorySettings, update_flops, update_saved_bytes
 from trainables.layers.packing import Packing, put, take
 from trainables.layers.tokens import Tokens
-from trainables.models._thought import Thought
+from trainables.recurrence.result import Thought
 from trainables.settings import CausalSettings
 from trainables.types import Encoded
 
