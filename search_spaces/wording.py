@@ -25,6 +25,11 @@ def hint(name: str, known: Iterable[str]) -> str:
     return f"{question}Known: {', '.join(listed) or 'none'}"
 
 
+def amount(number: int, noun: str) -> str:
+    """`1 trial`, `1,045 trials`."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def printable(text: str) -> str:
     """`text` on one line: what cannot be printed is written as an escape."""
     return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)

@@ -10,6 +10,7 @@ import typer
 
 from orchestrator.cli.console import complain, emit_json, out, say
 from orchestrator.cli.options import Json, Overrides, Profile, SpecPath
+from orchestrator.cli.planning import planned
 from orchestrator.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,14 +33,13 @@ def check(files: Annotated[list[Path], typer.Argument(help="Spec files.")]) -> N
 
 def _look_at(path: Path) -> tuple[tuple[str, ...], list[str]]:
     """The profiles of a spec and all that is wrong with it and with them."""
-    from orchestrator.plan.planner import plan_file
     from orchestrator.spec.load import profile_names
 
     told: dict[str, str] = {}
     profiles = profile_names(path)
     for profile in (None, *profiles):
         try:
-            plan_file(path, profile=profile)
+            planned(path, profile=profile)
         except InputError as error:
             addition = f" (with the profile {profile!r})" if profile else ""
             told |= {line: line + addition for line in str(error).splitlines() if line not in told}
@@ -58,9 +58,7 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Dry run: arms and what they change, trials, proof of ablation, price, and what the seeds can show."""
-    from orchestrator.plan.planner import plan_file
-
-    _, made = plan_file(spec, overrides or (), profile, calibrate=calibrate)
+    _, made = planned(spec, overrides or (), profile, calibrate=calibrate)
     if as_json:
         from orchestrator.plan.serialise import to_json
 

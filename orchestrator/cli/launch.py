@@ -19,9 +19,11 @@ from orchestrator.cli.options import (
     Tracking,
 )
 from orchestrator.cli.places import command, data_root, runs_root, tracking_uri
+from orchestrator.cli.planning import planned
 from orchestrator.errors import InputError, StoreError
 from orchestrator.identity import SweepFolder
 from orchestrator.redact import redact_url
+from search_spaces.wording import amount
 
 if TYPE_CHECKING:
     from orchestrator.drivers.holding import Finish
@@ -76,12 +78,11 @@ def launch(
         return
     from orchestrator.drivers.launch import run_sweep
     from orchestrator.drivers.launch_folder import Setup
-    from orchestrator.plan.planner import plan_file
     from orchestrator.plan.serialise import read_plan
     from orchestrator.spec.write import to_yaml
 
     _check_address(driver, address)
-    read, made = plan_file(spec, changes, profile)
+    read, made = planned(spec, changes, profile)
     root = runs_root(runs)
     folder = SweepFolder(root / made.name)
     if go_on and folder.plan.is_file() and read_plan(folder).spec_digest == made.spec_digest:
@@ -94,7 +95,9 @@ def launch(
         checkpoints=_checkpoints(checkpoints, made.name),
     )
     _check_stores(setup)
-    say(f"{made.name}: {len(made.arms)} arms, {len(made.trials)} trials, in {folder.root}")
+    say(
+        f"{made.name}: {amount(len(made.arms), 'arm')}, {amount(len(made.trials), 'trial')}, in {folder.root}"
+    )
     _run(
         made,
         folder,
@@ -113,7 +116,7 @@ def resume(
 
     _check_address(driver, address)
     folder, made = found(name, runs_root(runs))
-    say(f"{made.name}: continued in {folder.root}")
+    say(f"{made.name}: to be continued, in {folder.root}")
     _run(made, folder, lambda watch: resume_sweep(folder, driver=driver.value, address=address, watch=watch))
 
 

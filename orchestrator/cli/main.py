@@ -6,6 +6,7 @@ from importlib import metadata
 from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from orchestrator.cli import (
     catalogue,
@@ -34,8 +35,27 @@ REFUSED: type[Exception] = next(
 )
 """The base of what Typer raises for a command line; Typer does not export it."""
 
+
+class _Interrupted(HaltsweepError):
+    """Ctrl-C, heard by no command: Typer would end the process without a word."""
+
+    exit_code = 130
+
+
+class _Commands(TyperGroup):
+    """All commands. Raises `_Interrupted`."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that was asked for."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise _Interrupted("interrupted") from None
+
+
 app = typer.Typer(
     name="haltsweep",
+    cls=_Commands,
     help="Hyperparameter searches and ablation studies of recurrent Transformers with dynamic halt.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

@@ -8,6 +8,7 @@ from orchestrator.drivers.launch_folder import Setup, read_setup
 from orchestrator.identity import SweepFolder
 from orchestrator.redact import redact_url
 from orchestrator.tracking.state import read_state
+from search_spaces.wording import amount
 
 if TYPE_CHECKING:
     from orchestrator.cli.reading import Opened
@@ -34,7 +35,7 @@ class Tracked:
             return f"MLflow: has everything ({self.store})"
         ago = "" if self.noted_s_ago is None else f" (asked {self.noted_s_ago:.0f} s ago)"
         parts = [
-            f"{self.behind} event{'s' * (self.behind != 1)} behind",
+            f"{amount(self.behind, 'event')} behind",
             self.writing and f"{self.writing}{ago}",
             self.error or ("" if held else "nobody writes it now"),
             "" if held else f"catch up with: {sync}",

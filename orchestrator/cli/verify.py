@@ -12,6 +12,7 @@ from orchestrator.cli.places import command, find_sweep, runs_root
 from orchestrator.errors import HaltsweepError, StoreError
 from orchestrator.findings import BAD, Finding
 from orchestrator.identity import SweepFolder
+from search_spaces.wording import amount
 
 Repair = Annotated[
     bool, typer.Option("--repair", help="If plan.json is damaged, make it again from spec.yaml first.")
@@ -32,7 +33,7 @@ def verify(name: SweepName, runs: Runs = None, repair: Repair = False, as_json: 
     if as_json:
         emit_json({"sweep": folder.name, "sound": not bad, "findings": [asdict(each) for each in found]})
     else:
-        say(f"{folder.name}: {f'{len(bad)} faults' if bad else 'sound'}")
+        say(f"{folder.name}: {amount(len(bad), 'fault') if bad else 'sound'}")
     if bad:
         raise typer.Exit(1)
 

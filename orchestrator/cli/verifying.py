@@ -13,6 +13,7 @@ from orchestrator.errors import StoreError
 from orchestrator.findings import Finding, Verdict
 from orchestrator.identity import SweepFolder
 from orchestrator.seals import damaged_files, read_manifest
+from search_spaces.wording import amount
 
 if TYPE_CHECKING:
     from orchestrator.drivers.worker_checkpoints import Checkpoint
@@ -78,7 +79,7 @@ def _listed(what: str, folder: Path, remedy: Callable[[str], str]) -> Iterator[F
         if fault:
             yield Finding(what, "damaged", f"{folder / name}: {fault}", remedy(name))
     if not any(found.values()):
-        yield Finding(what, "sound", f"{len(found)} files as they were written: {', '.join(sorted(found))}")
+        yield Finding(what, "sound", f"{amount(len(found), 'file')} as written: {', '.join(sorted(found))}")
 
 
 def ledger(opened: "Ledger") -> Iterator[Finding]:
@@ -87,7 +88,9 @@ def ledger(opened: "Ledger") -> Iterator[Finding]:
     for fault in faults:
         yield Finding("ledger", "damaged", str(fault), "restore the ledger from a backup")
     if not faults:
-        yield Finding("ledger", "sound", f"{opened.last_seq()} events, each chained to the one before")
+        yield Finding(
+            "ledger", "sound", f"{amount(opened.last_seq(), 'event')}, each chained to the one before"
+        )
 
 
 def checkpoints(whole: Whole, told: Told) -> Iterator[Finding]:
@@ -96,14 +99,14 @@ def checkpoints(whole: Whole, told: Told) -> Iterator[Finding]:
 
     store, trials, sound = store_at(whole.setup.checkpoints), whole.plan.trials, 0
     for number, trial in enumerate(trials):
-        told(f"checkpoints of {len(trials) - number} trials to read")
+        told(f"checkpoints of {amount(len(trials) - number, 'trial')} to read")
         for each in store.complete(whole.folder.checkpoint(trial.trial_id)):
             fault = _fault(each)
             if fault:
                 remedy = f"it is never used, but an older one or the start is; delete {each.folder}"
                 yield Finding("checkpoints", "damaged", fault, remedy)
             sound += fault == ""
-    yield Finding("checkpoints", "sound", f"{sound} of {len(trials)} trials as they were written")
+    yield Finding("checkpoints", "sound", f"{amount(sound, 'checkpoint')} as written")
 
 
 def _fault(checkpoint: "Checkpoint") -> str | None:
@@ -176,7 +179,7 @@ def parquet(whole: Whole) -> Iterator[Finding]:
     if not found:
         yield Finding("parquet", "absent", "there is none yet", sync)
     elif not any(found.values()):
-        yield Finding("parquet", "sound", f"{len(found)} files say what the ledger says")
+        yield Finding("parquet", "sound", f"{amount(len(found), 'file')} compared with the ledger")
 
 
 def mlflow(whole: Whole, told: Told) -> Iterator[Finding]:

@@ -48,7 +48,8 @@ class Waiting:
         while not self._over.wait(LOOK_S):
             what, since = self._told
             now = time.monotonic()
-            text = f"{self._doing}: {what} (since {now - since:.0f} s); {self._hint}"
+            age = f" (since {now - since:.0f} s)" if now - since >= SHOWN_AFTER_S else ""
+            text = f"{self._doing}: {what}{age}; {self._hint}"
             if self._status is not None:
                 from rich.text import Text
 

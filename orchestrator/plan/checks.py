@@ -126,7 +126,9 @@ def check_precision(spec: Spec, arm: Resolved, faults: Faults) -> None:
     ranges = [each.domain for each in searched if each.path == path]
     drawn = any(isinstance(each, Choice) and "fp16" in each.values for each in ranges)
     if spec.resources.gpus == 0 and (drawn or arm.system.train.precision == "fp16"):
-        keys = ("search", "also", path) if drawn else arm.draft.keys(path)
+        own = path in arm.draft.changes or path in arm.draft.cell
+        keys = arm.draft.keys(path) if own else ("baseline", "train", "precision")
+        keys = ("search", "also", path) if drawn else keys
         faults.add(
             "fp16 must run on a CUDA device, and resources.gpus is 0: give each trial one or a part of it "
             "(resources.gpus: 0.25), or choose bf16 or fp32",

@@ -44,8 +44,13 @@ class Draft:
         if path in self.cell:
             return ("grid", path)
         if self.is_baseline:
-            return ("baseline", *path.split("."))
+            return in_baseline(path)
         return ("arms", self.label)
+
+
+def in_baseline(path: str) -> Keys:
+    """Where the spec has the setting at `path`, of a list by position: `task.length_ranges.0`."""
+    return ("baseline", *(int(part) if part.isdecimal() else part for part in path.split(".")))
 
 
 def drafts(spec: Spec) -> Iterator[Draft]:

@@ -1,6 +1,6 @@
 """From a spec to a plan, or to all that is wrong with it. Pure: starts nothing, writes nothing."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,12 +23,21 @@ from orchestrator.spec.load import SpecFile, in_order, read_spec
 from orchestrator.spec.salvage import sound_part
 from orchestrator.spec.types import Search, Spec
 from search_spaces.dimensions import Value
+from search_spaces.wording import amount
 
 if TYPE_CHECKING:
     from orchestrator.samplers import Chosen  # which loads Optuna
 
 
-def plan(source: Spec | SpecFile, *, calibrate: bool = False) -> Plan:
+Told = Callable[[str], None]
+"""Hears what is looked at now: a plan of thousands of arms takes minutes."""
+
+
+def _nobody(_: str) -> None:
+    pass
+
+
+def plan(source: Spec | SpecFile, *, calibrate: bool = False, told: Told = _nobody) -> Plan:
     """All that `source` asks to run, proved, priced and with every trial's id.
 
     The same spec gives the same plan, but for the seconds of `calibrate`, which times a few real steps of
@@ -38,13 +47,15 @@ def plan(source: Spec | SpecFile, *, calibrate: bool = False) -> Plan:
     faults, bench = Faults(source), Bench()
     checks.check_size(spec, faults)
     stopper = None if spec.search is None else checks.check_samplers(spec.search, faults)
-    resolved = resolve(spec, faults)
+    resolved = resolve(spec, faults, told)
+    told(f"{amount(len(resolved), 'arm')} compared with each other")
     _check(spec, resolved, stopper, bench, faults)
     by_name = {arm.draft.name: arm for arm in resolved}
     if spec.search is not None:
         check_dimensions(resolved, spec.search, faults)
     proofs, arms = [], []
-    for arm in resolved:
+    for number, arm in enumerate(resolved):
+        told(f"{amount(len(resolved) - number, 'arm')} of {len(resolved):,} to build and prove")
         proved = proof.prove(arm, by_name.get(arm.reference), bench, faults)
         searched = Searched() if spec.search is None else _searched(arm, spec, spec.search, bench, faults)
         proofs += [] if proved is None else [proved]
@@ -56,7 +67,10 @@ def plan(source: Spec | SpecFile, *, calibrate: bool = False) -> Plan:
     search, confirm, posthoc = _search_plan(spec), _confirm_plan(spec), _overrides(spec)
     trials = tuple(cells.trials(arms, search, confirm, posthoc))
     counts = by_arm(trials)
-    prices = [price(each, bench, counts.get(each.draft.name), calibrate=calibrate) for each in resolved]
+    prices = []
+    for number, each in enumerate(resolved):
+        told(f"{amount(len(resolved) - number, 'arm')} of {len(resolved):,} to price")
+        prices.append(price(each, bench, counts.get(each.draft.name), calibrate=calibrate))
     return Plan(
         name=spec.name,
         question=spec.question,
@@ -84,7 +98,12 @@ def _searched(arm: Resolved, spec: Spec, search: Search, bench: Bench, faults: F
 
 
 def plan_file(
-    path: Path, overrides: Sequence[str] = (), profile: str | None = None, *, calibrate: bool = False
+    path: Path,
+    overrides: Sequence[str] = (),
+    profile: str | None = None,
+    *,
+    calibrate: bool = False,
+    told: Told = _nobody,
 ) -> tuple[SpecFile, Plan]:
     """The spec at `path` with `profile` and `overrides` applied, and its plan.
 
@@ -95,14 +114,14 @@ def plan_file(
         source = read_spec(path, overrides, profile)
     except SpecError as error:
         rest = sound_part(path, overrides, profile, error.faults)
-        more = _plan_faults(rest) if rest is not None else ()
+        more = _plan_faults(rest, told) if rest is not None else ()
         raise SpecError(in_order([*error.faults, *more])) from None
-    return source, plan(source, calibrate=calibrate)
+    return source, plan(source, calibrate=calibrate, told=told)
 
 
-def _plan_faults(source: SpecFile) -> tuple[Fault, ...]:
+def _plan_faults(source: SpecFile, told: Told) -> tuple[Fault, ...]:
     try:
-        plan(source)
+        plan(source, told=told)
     except PlanError as error:
         return error.faults
     return ()

@@ -1,17 +1,17 @@
 """From drafts to full settings: the baseline of the same cell with only the declared fields changed."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.plan.changes import differences, undeclared
-from orchestrator.plan.drafts import Draft, drafts
+from orchestrator.plan.drafts import Draft, drafts, in_baseline
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.settings import Problem, System, checked, fields_of, leaves
 from orchestrator.plan.types import Change
 from orchestrator.spec.types import Spec
 from search_spaces.paths import MISSING, lookup, with_value
-from search_spaces.wording import nearest, shown
+from search_spaces.wording import amount, nearest, shown
 from trainables.extensions import BadName
 
 
@@ -27,18 +27,22 @@ class Resolved:
     """Name of the arm it is compared with: the baseline of its cell, or the first one; empty for that one."""
 
 
-def resolve(spec: Spec, faults: Faults) -> list[Resolved]:
-    """Every arm whose settings are right, the baseline first; what is wrong with others goes to `faults`."""
+def resolve(spec: Spec, faults: Faults, progress: Callable[[str], None] = lambda _: None) -> list[Resolved]:
+    """Every arm whose settings are right, the baseline first; what is wrong with others goes to `faults`.
+
+    `progress` hears how many were looked at.
+    """
     raw = {"task": spec.baseline.task, "model": spec.baseline.model, "train": spec.baseline.train}
     plain = checked(raw)
     told = set(plain) if isinstance(plain, list) else set()
     for problem in sorted(told, key=lambda each: each.path):
-        faults.add(problem.message, "baseline", *problem.path.split("."))
+        faults.add(problem.message, *in_baseline(problem.path))
     base: Mapping[str, Any] = raw if isinstance(plain, list) else plain.settings
     bases: dict[str, Mapping[str, Any]] = {}
     of_cells: dict[str, set[Problem]] = {}
     found: dict[str, Resolved] = {}
-    for draft in drafts(spec):
+    for number, draft in enumerate(drafts(spec)):
+        progress(f"the settings of {amount(number, 'arm')} read")
         home = base if draft.is_baseline else bases.get(_cell_key(draft), base)
         changed = _changed(home, draft, faults)
         if changed is None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.report.summary import explained
 from orchestrator.report.types import Report
 
 if TYPE_CHECKING:
@@ -12,7 +13,6 @@ if TYPE_CHECKING:
 
 NAME_INCHES = 0.1
 """Of one letter of an arm's name."""
-UNITS = {"accuracy": "share of right answers", "depth": "layers"}
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F")
 """Told apart by colour-blind readers (Okabe and Ito 2008)."""
 
@@ -43,8 +43,9 @@ def draw(report: Report, quantity: str, path: Path) -> bool:
     if named := _named(axes[0]):
         # Below the panels: on them it would hide an arm.
         figure.legend(named.values(), named, fontsize="small", loc="outside lower center", ncols=len(named))
-    unit = f" ({UNITS[quantity]})" if quantity in UNITS else ""
-    figure.suptitle(f"{report.sweep}: {quantity}{unit}, mean and 95% interval over seeds", fontsize="medium")
+    figure.suptitle(
+        f"{report.sweep}: {explained(quantity)}, mean and 95% interval over seeds", fontsize="medium"
+    )
     figure.savefig(path, dpi=150)
     plt.close(figure)
     return True

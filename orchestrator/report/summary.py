@@ -25,6 +25,18 @@ SHARES = ("accuracy", "accuracy_last", "accuracy_whole", "exact_match", "saved")
 """Quantities between 0 and 1."""
 AMOUNTS = ("depth", "ponder", "loss", "tokens_per_s")
 """Quantities that are not below 0."""
+MEANINGS = {
+    "accuracy": "share of right answers",
+    "accuracy_last": "share of right answers at the last position",
+    "accuracy_whole": "share of examples with every answer right",
+    "exact_match": "share of written answers that are right to the last token",
+    "depth": "layers run",
+    "saved": "share of layers that halting left out",
+    "ponder": "ponder cost, whose weight in training is train.ponder_weight",
+    "loss": "nats, without the ponder cost",
+    "tokens_per_s": "training speed",
+}
+"""What a reader who has not seen the names before is told of them."""
 SELECTION_SPLIT = "valid"
 SPEED = "train/tokens_per_s"
 """How fast training was between the last two measurements: where halting is to save time, this shows it."""
@@ -57,6 +69,11 @@ def summarise(plan: Plan, records: Iterable[Record]) -> Report:
         power=plan.power.sentence if plan.power else "",
         left=len({each.trial_id for each in plan.trials}.difference(ended)),
     )
+
+
+def explained(quantity: str) -> str:
+    """A quantity with what it means, if that is known: `depth (layers run)`."""
+    return f"{quantity} ({MEANINGS[quantity]})" if quantity in MEANINGS else quantity
 
 
 def _metrics(plan: Plan, confirmed: Sequence[Record]) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.report.statistics import Estimate
-from orchestrator.report.summary import REPORTED, SELECTION_SPLIT, SPEED
+from orchestrator.report.summary import REPORTED, SELECTION_SPLIT, SPEED, explained
 from orchestrator.report.types import Effect, Report
 from search_spaces.wording import markdown_line, visible
 
@@ -77,7 +77,9 @@ def _results(report: Report, quantity: str) -> Grid:
         rows.append((name, *(_number(report.floors.get(metric)) for metric in metrics)))
     published = [(arm, *(_published(report, arm, metric) for metric in metrics)) for arm in report.arms]
     rows += [(f"{arm}, published", *cells) for arm, *cells in published if any(cells)]
-    return Grid(f"{quantity}: mean [95% interval] (n)", ("arm", *map(_split, metrics)), tuple(rows))
+    return Grid(
+        f"{explained(quantity)}: mean [95% interval] (n)", ("arm", *map(_split, metrics)), tuple(rows)
+    )
 
 
 def _differences(report: Report) -> list[Grid]:

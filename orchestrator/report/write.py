@@ -7,17 +7,27 @@ import tempfile
 from pathlib import Path
 
 from orchestrator.report.figures import draw
+from orchestrator.report.summary import SPEED
 from orchestrator.report.tables import as_csv, as_json, as_markdown, grids
 from orchestrator.report.types import Report
 from orchestrator.seals import write_manifest
-from search_spaces.wording import markdown_line, markdown_text
+from search_spaces.wording import amount, markdown_line, markdown_text
 
 FIGURED = ("accuracy", "depth")
 INTERVALS = (
-    "Intervals are two-sided 95% Student t intervals over seeds, cut off where a quantity cannot be and left "
-    "out where all seeds gave the same, which tells nothing of chance; differences are paired by seed and "
-    "tested by flipping signs, p values corrected by Holm over the arms of a column. Where several "
+    "Intervals are two-sided 95% Student t intervals over seeds, cut off below 0, and of shares above 1, and "
+    "left out where all seeds gave the same, which tells nothing of chance; differences are paired by seed "
+    "and tested by flipping signs, p values corrected by Holm over the arms of a column. Where several "
     "assignments of an arm are confirmed, their mean is the value of a seed."
+)
+CLAIMS = (
+    "An interval of a difference is of that arm alone, not corrected for how many arms there are, and takes "
+    "seeds to be normally distributed; the p values assume neither. Where the interval leaves out 0 and p is "
+    "large, the seeds are too few to tell: p is what may be claimed."
+)
+SPEEDS = (
+    "tokens_per_s is what the machine gave at that time: arms that ran beside other work, or one after the "
+    "other, differ in it for that reason alone."
 )
 FAILURES = (
     "A confirm trial that failed (diverged, out of memory, timed out, crashed) counts at the floor in every "
@@ -76,12 +86,14 @@ def markdown(report: Report, figures: list[str]) -> str:
 
 def unfinished(report: Report) -> str:
     """What a reader of a sweep that is not over must know."""
-    trials = "1 trial has" if report.left == 1 else f"{report.left} trials have"
-    return f"{trials} not ended: every number is of those that have."
+    have = "has" if report.left == 1 else "have"
+    return f"{amount(report.left, 'trial')} {have} not ended: every number is of those that have."
 
 
 def _notes(report: Report) -> str:
-    notes = [INTERVALS, FAILURES]
+    notes = [INTERVALS, CLAIMS, FAILURES]
+    if SPEED in report.metrics:
+        notes.append(SPEEDS)
     sources = dict.fromkeys((each.arm, each.published_source) for each in report.cells)
     cited = [(markdown_line(arm), markdown_line(source)) for arm, source in sources if source]
     notes += [f"Published values of {arm}: {source}" for arm, source in cited]

@@ -16,6 +16,7 @@ from orchestrator.plan.types import Plan
 from orchestrator.seals import read_sound
 from orchestrator.tracking.images import PREFIX, SWEEP, Image, Images, Point
 from orchestrator.tracking.mlflow_runs import RunStore, Stored
+from search_spaces.wording import amount
 
 EVENTS_AT_ONCE = 5000
 """Bounds the memory of a rebuild."""
@@ -90,7 +91,7 @@ class Mirror:
         self._counts = Counts()
         published = self._images.publish(values)
         for number, (key, metrics) in enumerate(published.items()):
-            self._told(f"the arms' means: {len(published) - number} runs to write")
+            self._told(f"the arms' means: {amount(len(published) - number, 'run')} to write")
             stored = self._stored[key]
             changed = {
                 name: value
@@ -125,7 +126,7 @@ class Mirror:
 
     def _write(self) -> None:
         for key in list(self._images.dirty):
-            self._told(f"{len(self._images.dirty)} runs to write")
+            self._told(f"{amount(len(self._images.dirty), 'run')} to write")
             image = self._images.seen(key)
             stored = self._find(image)
             self._fill(stored, image.points, image.params, self._tags(image))

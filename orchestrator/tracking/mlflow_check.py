@@ -8,6 +8,7 @@ from orchestrator.findings import Finding
 from orchestrator.tracking.images import PREFIX, SWEEP, Image, Images
 from orchestrator.tracking.mlflow_reading import Kept
 from orchestrator.tracking.mlflow_runs import MOST_PARAM_TEXT
+from search_spaces.wording import amount
 
 WHAT = "mlflow"
 CHANGING = frozenset({f"{PREFIX}outcome", f"{PREFIX}reason"})
@@ -63,9 +64,12 @@ def compare(
         elif differ.missing or differ.outdated:
             late.append(each.run.key)
     points = sum(map(len, (history for each in kept for history in each.histories.values())))
-    told = f"{len(kept)} runs with {points} points compared with the ledger"
+    told = f"{amount(len(kept), 'run')} with {amount(points, 'point')} compared with the ledger"
     if late:
-        return [*found, Finding(WHAT, "behind", f"{told}, {len(late)} are behind", f"`{sync}` catches up")]
+        return [
+            *found,
+            Finding(WHAT, "behind", f"{told}, {len(late)} of them behind", f"`{sync}` catches up"),
+        ]
     return found or [Finding(WHAT, "sound", told)]
 
 
@@ -102,7 +106,7 @@ def _points(image: Image, kept: Kept, published: Collection[str]) -> Told:
         if history != wanted[: len(history)]:
             yield False, f"points of {name} differ"
         elif len(history) < len(wanted):
-            yield True, f"{len(wanted) - len(history)} points of {name} are missing"
+            yield True, f"{name} lacks {amount(len(wanted) - len(history), 'point')}"
     for name in expected:
         yield True, f"{name} is missing"
 

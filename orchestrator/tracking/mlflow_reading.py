@@ -9,6 +9,7 @@ from typing import Any
 
 from orchestrator.tracking.mlflow_runs import Stored, open_store, outages, runs_of
 from orchestrator.tracking.snapshot import snapshot
+from search_spaces.wording import amount
 
 SQLITE = "sqlite:///"
 History = list[tuple[int, float]]
@@ -58,7 +59,7 @@ def _looked_at(uri: str) -> Iterator[str | None]:
 
 
 def _kept(store: Any, run: Stored, told: Callable[[str], None], left: int) -> Kept:
-    told(f"{left} runs to read")
+    told(f"{amount(left, 'run')} to read")
     return Kept(run, {name: sorted(_history(store, run.run_id, name)) for name in run.latest})
 
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from orchestrator.identity import SweepFolder
 from orchestrator.ordinary import read_ordinary
 from orchestrator.seals import sealed, unsealed
+from search_spaces.wording import amount
 
 STATE = "tracking.json"
 
@@ -35,8 +36,8 @@ class TrackingState:
         """What is being waited for, how much is left and for how long nothing has come back."""
         left = self.newest - self.position
         asked = f"{self.doing} (asked {max(0, round(now - self.at))} s ago)" if self.doing else ""
-        parts = (asked, f"{left} events to go" if left > 0 else "", self.error)
-        return "; ".join(part for part in parts if part) or "about to finish"
+        parts = (asked, f"{amount(left, 'event')} to go" if left > 0 else "", self.error)
+        return "; ".join(part for part in parts if part) or "its last writes are not confirmed yet"
 
 
 def read_state(folder: SweepFolder) -> TrackingState | None:

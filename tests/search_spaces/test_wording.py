@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from search_spaces.wording import markdown_line, markdown_text, printable, visible
+from search_spaces.wording import amount, markdown_line, markdown_text, printable, visible
 
 SIGNS = "\\`*_{}[]()<>#+-.!|~=&$:/@'\" \n1a\x1b\u202e"
 HOSTILE = st.lists(
@@ -80,3 +80,12 @@ def test_nothing_visible_steers_a_terminal_or_turns_text_around(text: str) -> No
 )
 def test_common_text_is_left_alone(text: str) -> None:
     assert markdown_text(text) == text == visible(text)
+
+
+def test_amounts_agree_with_their_noun() -> None:
+    assert [amount(number, "run") for number in (0, 1, 2, 1045)] == [
+        "0 runs",
+        "1 run",
+        "2 runs",
+        "1,045 runs",
+    ]

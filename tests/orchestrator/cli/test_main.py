@@ -98,7 +98,7 @@ def test_wrong_usage_is_bad_input(haltsweep, arguments, told):
             1,
             "Permission denied: 'runs'; make it readable and writable",
         ),
-        (KeyboardInterrupt(), 130, ""),
+        (KeyboardInterrupt(), 130, "interrupted\n"),
     ],
 )
 def test_errors_are_one_message_and_a_code(haltsweep, monkeypatch, error, code, told):

@@ -140,7 +140,7 @@ def test_settings_are_not_refused_in_the_words_of_python():
     asked = spec(baseline={**baseline(gate="yes"), "task": task})
     assert refusals(asked) == [
         "baseline.model.gate: must be true or false, got the text 'yes'",
-        "baseline.task.length_ranges.0: must be a list of at most 2, got a list of 3",
+        "baseline.task.length_ranges[0]: must be a list of at most 2, got a list of 3",
     ]
 
 
@@ -202,3 +202,26 @@ def test_the_proof_runs_few_layers_however_many_are_asked_for(monkeypatch):
     assert tried.glance(deep) == tried.glance(shallow)
     assert max(tried.glance(deep).layers) == 3
     assert tried.structure(deep).flops_max > 10 * tried.structure(shallow).flops_max
+
+
+def test_a_precision_that_arms_inherit_is_told_once():
+    faulty = baseline()
+    faulty["train"] = {**faulty["train"], "precision": "fp16"}
+    (told,) = refusals(spec(baseline=faulty, arms=ARMS))
+    assert told.startswith("baseline.train.precision: fp16 must run on a CUDA device")
+
+
+def test_a_place_in_a_list_is_told_as_people_write_it():
+    faulty = baseline()
+    faulty["task"] = {**faulty["task"], "length_ranges": [[200, 300], [40, 20]]}
+    (told,) = refusals(spec(baseline=faulty, arms=ARMS))
+    assert told.startswith("baseline.task.length_ranges[1]: a length range must have ")
+
+
+def test_how_far_a_plan_is_can_be_heard():
+    heard = []
+    made = plan(spec(arms=ARMS), told=heard.append)
+    count = len(made.arms)
+    assert f"{count} arms of {count} to build and prove" in heard
+    assert f"1 arm of {count} to build and prove" in heard
+    assert f"1 arm of {count} to price" in heard

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from dataclasses import replace
 
 from markdown_it import MarkdownIt
 
@@ -41,3 +42,15 @@ def test_a_spreadsheet_reads_no_formula() -> None:
     rows = list(csv.DictReader(io.StringIO(as_csv(REPORT))))
     assert [row["setting"] for row in rows] == ["", r"'=1+1\x1b"]
     assert rows[0]["published_source"].startswith("<script>")
+
+
+def test_speed_is_told_to_be_the_machine_s() -> None:
+    speed = replace(REPORT, metrics=("valid/accuracy", "train/tokens_per_s"))
+    assert "tokens_per_s is what the machine gave at that time" in markdown(speed, [])
+    assert "tokens_per_s" not in markdown(REPORT, [])
+
+
+def test_names_of_quantities_are_explained() -> None:
+    text = markdown(REPORT, [])
+    assert "**accuracy (share of right answers): mean [95% interval] (n)**" in text
+    assert "p is what may be claimed" in text

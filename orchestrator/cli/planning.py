@@ -1,0 +1,21 @@
+"""Reads and plans a spec for the commands, and says how far that is when it takes its time."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.cli.waiting import Waiting
+
+if TYPE_CHECKING:
+    from orchestrator.plan.types import Plan
+    from orchestrator.spec.load import SpecFile
+
+
+def planned(
+    path: Path, overrides: Sequence[str] = (), profile: str | None = None, *, calibrate: bool = False
+) -> "tuple[SpecFile, Plan]":
+    """As `plan_file`. Raises `SpecError` or `PlanError` with all faults at once."""
+    from orchestrator.plan.planner import plan_file
+
+    with Waiting("Ctrl-C ends it, nothing is written", "planning") as waiting:
+        return plan_file(path, overrides, profile, calibrate=calibrate, told=waiting.told)
