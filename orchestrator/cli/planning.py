@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from orchestrator.plan.types import Plan
     from orchestrator.spec.load import SpecFile
 
+FIRST_S = 10.0
+"""A plan of a few arms is made sooner, on a busy machine too."""
+
 
 def planned(
     path: Path, overrides: Sequence[str] = (), profile: str | None = None, *, calibrate: bool = False
@@ -17,5 +20,5 @@ def planned(
     """As `plan_file`. Raises `SpecError` or `PlanError` with all faults at once."""
     from orchestrator.plan.planner import plan_file
 
-    with Waiting("Ctrl-C ends it, nothing is written", "planning") as waiting:
+    with Waiting("Ctrl-C ends it, nothing is written", "planning", first_s=FIRST_S) as waiting:
         return plan_file(path, overrides, profile, calibrate=calibrate, told=waiting.told)

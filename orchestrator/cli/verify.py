@@ -1,6 +1,6 @@
 """`haltsweep verify`: whether everything that a sweep has kept is what was written."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Annotated
 
@@ -33,7 +33,7 @@ def verify(name: SweepName, runs: Runs = None, repair: Repair = False, as_json: 
     if as_json:
         emit_json({"sweep": folder.name, "sound": not bad, "findings": [asdict(each) for each in found]})
     else:
-        say(f"{folder.name}: {amount(len(bad), 'fault') if bad else 'sound'}")
+        say(f"{folder.name}: {_sum(bad)}")
     if bad:
         raise typer.Exit(1)
 
@@ -71,6 +71,17 @@ def findings(folder: SweepFolder) -> Iterator[Finding]:
                 yield from verifying.mlflow(whole, waiting.told)
         except HaltsweepError as error:
             yield Finding("ledger", "damaged", str(error))
+
+
+def _sum(bad: Sequence[Finding]) -> str:
+    """What cannot be looked at, such as an MLflow that is away, is not told as damage."""
+    damaged = sum(each.verdict == "damaged" for each in bad)
+    unknown = len(bad) - damaged
+    parts = [
+        amount(damaged, "fault") if damaged else "",
+        f"{amount(unknown, 'part')} could not be checked" if unknown else "",
+    ]
+    return ", ".join(filter(None, parts)) or "sound"
 
 
 def _line(finding: Finding) -> str:

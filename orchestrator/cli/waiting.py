@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.25
 FIRST_S = 1.0
-"""What takes longer is told, even in a log."""
+"""What takes longer is told, even in a log, unless `first_s` says otherwise."""
 
 
 class Waiting:
     """Inside, what is `told` is shown, with the seconds since; `doing` says what for, `hint` how to leave."""
 
-    def __init__(self, hint: str, doing: str) -> None:
+    def __init__(self, hint: str, doing: str, *, first_s: float = FIRST_S) -> None:
         self._hint, self._doing = hint, doing
         self._told = ("starting", time.monotonic())
-        self._shown_at = time.monotonic() + FIRST_S - PLAIN_EVERY_S
+        self._shown_at = time.monotonic() + first_s - PLAIN_EVERY_S
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look, name="waiting", daemon=True)
         self._status: Status | None = None
@@ -48,7 +48,7 @@ class Waiting:
         while not self._over.wait(LOOK_S):
             what, since = self._told
             now = time.monotonic()
-            age = f" (since {now - since:.0f} s)" if now - since >= SHOWN_AFTER_S else ""
+            age = f" (since {now - since:.0f} s)" if now - since >= FIRST_S else ""
             text = f"{self._doing}: {what}{age}; {self._hint}"
             if self._status is not None:
                 from rich.text import Text

@@ -17,7 +17,7 @@ import pytest
 from orchestrator.cli import verifying
 from orchestrator.cli.reading import opened
 from orchestrator.cli.track import publish, write_report
-from orchestrator.cli.verify import _line, findings
+from orchestrator.cli.verify import _line, _sum, findings
 from orchestrator.drivers.launch_folder import read_setup
 from orchestrator.errors import StoreError
 from orchestrator.findings import BAD, Finding
@@ -283,6 +283,13 @@ def test_a_running_sweep_is_sound_at_every_moment(tmp_path: Path, monkeypatch: p
 
 
 READ_ONLY = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && shift && exec "$@"'
+
+
+def test_what_cannot_be_looked_at_is_not_told_as_a_fault() -> None:
+    away, flipped = Finding("mlflow", "unknown", "it is away"), Finding("data", "damaged", "a bit")
+    assert _sum([]) == "sound"
+    assert _sum([away]) == "1 part could not be checked"
+    assert _sum([flipped, away, flipped]) == "2 faults, 1 part could not be checked"
 
 
 def test_a_read_only_folder_can_be_verified(place: Place) -> None:

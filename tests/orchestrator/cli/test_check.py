@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.cli import planning, waiting
 from tests.support.commands import TINY
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"
@@ -136,3 +137,11 @@ def test_a_plan_tells_what_this_machine_has_not(haltsweep, spec, tmp_path, monke
     assert refused.code == 2
     assert "train.precision 'fp16' must run on a CUDA device, and PyTorch finds none on this" in refused.err
     assert [each.name for each in tmp_path.iterdir()] == [changed[0]]
+
+
+def test_a_plan_that_takes_long_is_told(haltsweep, spec, monkeypatch):
+    monkeypatch.setattr(planning, "FIRST_S", 0.0)
+    monkeypatch.setattr(waiting, "LOOK_S", 0.001)
+    told = haltsweep("plan", spec())
+    assert told.code == 0
+    assert re.search(r"^planning: .*; Ctrl-C ends it, nothing is written$", told.err, re.MULTILINE)

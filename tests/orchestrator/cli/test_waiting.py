@@ -12,7 +12,7 @@ from orchestrator.cli.waiting import Waiting
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seconds become hundredths."""
     monkeypatch.setattr(waiting, "LOOK_S", 0.005)
-    monkeypatch.setattr(waiting, "SHOWN_AFTER_S", 0.02)
+    monkeypatch.setattr(waiting, "FIRST_S", 0.02)
     monkeypatch.setattr(waiting, "PLAIN_EVERY_S", 0.05)
     console.err.cache_clear()
 
@@ -32,7 +32,7 @@ def until_told(heard: list[str], doing: Waiting, *, hangs: bool) -> None:
 def test_it_is_told_whether_it_hangs_or_goes_on(monkeypatch: pytest.MonkeyPatch, hangs: bool) -> None:
     heard: list[str] = []
     monkeypatch.setattr(waiting, "complain", heard.append)
-    with Waiting("Ctrl-C ends it", "planning") as doing:
+    with Waiting("Ctrl-C ends it", "planning", first_s=0.02) as doing:
         until_told(heard, doing, hangs=hangs)
     assert heard, "nothing was told"
     assert heard[0].startswith("planning: 0 done" if hangs else "planning: ")
@@ -42,8 +42,7 @@ def test_it_is_told_whether_it_hangs_or_goes_on(monkeypatch: pytest.MonkeyPatch,
 def test_what_is_soon_done_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[str] = []
     monkeypatch.setattr(waiting, "complain", heard.append)
-    monkeypatch.setattr(waiting, "SHOWN_AFTER_S", 3600.0)
-    with Waiting("Ctrl-C ends it") as doing:
+    with Waiting("Ctrl-C ends it", "planning", first_s=3600.0) as doing:
         doing.told("something")
         time.sleep(0.05)
     assert heard == []

@@ -211,13 +211,6 @@ def test_a_precision_that_arms_inherit_is_told_once():
     assert told.startswith("baseline.train.precision: fp16 must run on a CUDA device")
 
 
-def test_a_place_in_a_list_is_told_as_people_write_it():
-    faulty = baseline()
-    faulty["task"] = {**faulty["task"], "length_ranges": [[200, 300], [40, 20]]}
-    (told,) = refusals(spec(baseline=faulty, arms=ARMS))
-    assert told.startswith("baseline.task.length_ranges[1]: a length range must have ")
-
-
 def test_how_far_a_plan_is_can_be_heard():
     heard = []
     made = plan(spec(arms=ARMS), told=heard.append)
