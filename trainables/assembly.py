@@ -20,7 +20,7 @@ from trainables.streams import torch_stream
 from trainables.types import TaskShape
 
 
-class _Named(BaseModel):
+class _NamedModel(BaseModel):
     """The one field that says which model the others belong to."""
 
     model_config = ConfigDict(strict=True, title="model")
@@ -33,7 +33,7 @@ def model_config(raw: Mapping[str, Any]) -> Settings:
 
     Raises pydantic.ValidationError for a bad or missing field, `extensions.BadName` for a bad name.
     """
-    name = _Named.model_validate(dict(raw)).name
+    name = _NamedModel.model_validate(dict(raw)).name
     return catalog.config_class("models", name).model_validate(dict(raw))
 
 

@@ -49,8 +49,8 @@ class AnswerSettings(ModelSettings):
     """What a model has that can write answers token by token."""
 
     tied_output: bool = False
-    """Answer tokens are told apart by their embeddings, as in translation, and not by a readout of their own:
-    their logits are products of the decoder's states with the embeddings. Only for tasks of written
+    """Answer tokens share input and output embeddings, as in translation, in place of a readout of their own:
+    logits are products of the decoder's states with the embeddings. Only for tasks of written
     answers."""
 
 

@@ -1,4 +1,4 @@
-"""Finds tasks and asks them about themselves: settings, shape, splits, how an example is written."""
+"""Finds tasks by name and reads what they declare: settings, shape, splits, labels, source files."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ from trainables.task_protocol import SplitInfo, TaskModule
 from trainables.types import Batch, TaskShape
 
 
-class _Named(BaseModel, extra="ignore", strict=True):
+class _NamedTask(BaseModel, extra="ignore", strict=True):
     name: str
 
 
@@ -27,7 +27,7 @@ def task_config(raw: Mapping[str, Any]) -> Settings:
     Raises `extensions.BadName` for a `name` that is no task and `pydantic.ValidationError` for every other
     fault; locations in the error are relative to `raw`.
     """
-    name = _Named.model_validate(dict(raw)).name
+    name = _NamedTask.model_validate(dict(raw)).name
     return catalog.config_class("tasks", name).model_validate(dict(raw))
 
 

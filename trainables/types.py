@@ -23,7 +23,7 @@ class TaskShape:
     vocabulary_size: int
     """Ids of input tokens, `pad_id` among them."""
     num_classes: int
-    """Classes to tell apart; for the head `sequence` the ids of answer tokens, `end_id` among them."""
+    """Classes to predict; for the head `sequence` the ids of answer tokens, `end_id` among them."""
     pad_id: int
     length_max: int
     """Longest training input in tokens, before START and END are added."""
@@ -38,7 +38,7 @@ class TaskShape:
     shared_vocabulary: bool = False
     """Head `sequence`: whether ids mean the same in inputs and answers, so that embeddings may be tied."""
     steps_max: int | None = None
-    """Greatest value of `Batch.steps` in any split; None where the task does not tell steps."""
+    """Greatest value of `Batch.steps` in any split; None where the task gives no steps."""
 
     def __post_init__(self) -> None:
         written = self.head == "sequence"
@@ -80,7 +80,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Guide:
-    """What a head tells an encoder that asks for it; made of what is asked, never of the answers."""
+    """What a head passes to a guided encoder, computed from inputs and asked positions, never answers."""
 
     steps: Int[Tensor, " N"] | None
     """`Batch.steps`."""
@@ -91,7 +91,7 @@ class Guide:
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """What an encoder returns. Thinking costs are returned, never left behind in a module."""
+    """What an encoder returns. Depth and ponder cost are returned, never stored in a module."""
 
     states: Float[Tensor, "N P D"]
     """Final states; P = S plus the START and END positions the encoder adds."""

@@ -29,7 +29,7 @@ from search_spaces.dimensions import Space
 from trainables.assembly import build_model
 from trainables.data.synthetic import synthetic_batch
 from trainables.protocol import Job, Measurement
-from trainables.training.interval import Interval
+from trainables.training.accumulator import Accumulator
 from trainables.training.step import Learner, one_step
 
 WORKLOAD = f"{__name__}:OneStep"
@@ -60,11 +60,11 @@ class OneStep:
     def advance(self) -> Measurement:
         """Take the step. Raises Diverged if its loss or gradient is not finite."""
         learner, began = self._learner, perf_counter()
-        interval = Interval(device=learner.device, scaled=learner.scaler.is_enabled())
-        interval.add(0, one_step(learner, self._batch, 0))
-        interval.flush()
+        accumulator = Accumulator(device=learner.device, scaled=learner.scaler.is_enabled())
+        accumulator.add(0, one_step(learner, self._batch, 0))
+        accumulator.flush()
         self.finished = True
-        return Measurement(1, perf_counter() - began, interval.metrics())
+        return Measurement(1, perf_counter() - began, accumulator.metrics())
 
     def save(self, folder: Path) -> None:
         """Nothing goes on from a rehearsal: the checkpoint holds its measurement alone."""

@@ -7,15 +7,15 @@ import torch
 from torch import nn
 
 from orchestrator.plan.settings import System
+from trainables.training.accumulator import Accumulator
 from trainables.training.config import TrainConfig
 from trainables.training.evaluate import evaluate
-from trainables.training.interval import Interval
 from trainables.training.step import Learner, StepResult
 from trainables.training.writing import right_answers, scores
 from trainables.types import Batch, Output
 
 OF_INTERVAL = ("train/lr", "train/tokens_per_s")
-"""What the workload adds to the sums of an interval."""
+"""What the workload adds to the sums of an accumulator."""
 VALID = "valid"
 
 
@@ -29,11 +29,11 @@ def reported(system: System, batch: Batch, output: Output) -> tuple[str, ...]:
 
 
 def _of_training(train: TrainConfig) -> tuple[str, ...]:
-    interval = Interval(device=torch.device("cpu"), scaled=train.precision == "fp16")
+    accumulator = Accumulator(device=torch.device("cpu"), scaled=train.precision == "fp16")
     one = torch.ones(())
-    interval.add(0, StepResult(loss=one, ponder=one, gradient_norm=one, hits=one, counts=one, tokens=one))
-    interval.flush()
-    return (*interval.metrics(), *OF_INTERVAL)
+    accumulator.add(0, StepResult(loss=one, ponder=one, gradient_norm=one, hits=one, counts=one, tokens=one))
+    accumulator.flush()
+    return (*accumulator.metrics(), *OF_INTERVAL)
 
 
 class _Replay:

@@ -16,8 +16,8 @@ import torch
 
 from trainables.assembly import build_model
 from trainables.data.synthetic import synthetic_batch
+from trainables.decoding.hypotheses import Cached, Recomputing
 from trainables.decoding.search import beam_search, greedy
-from trainables.decoding.writers import Anew, Cached
 from trainables.types import Batch, TaskShape
 
 SYSTEMS: dict[str, dict[str, Any]] = {
@@ -37,13 +37,15 @@ BEAMS = (1, 4)
 def write(model: Any, batch: Batch, length: int, beam: int, *, cached: bool) -> list[list[int]]:
     """All answers to `batch`."""
     memory, mask = model.encode(batch.tokens, batch.mask)
-    pen = (
-        Cached(model, memory.states, mask, beam, length) if cached else Anew(model, memory.states, mask, beam)
+    hypotheses = (
+        Cached(model, memory.states, mask, beam, length)
+        if cached
+        else Recomputing(model, memory.states, mask, beam)
     )
     place = (len(batch.tokens), model.end_id, length, batch.tokens.device)
     if beam == 1:
-        return greedy(pen, *place)
-    return beam_search(pen, *place, beam_size=beam, length_penalty=0.4)
+        return greedy(hypotheses, *place)
+    return beam_search(hypotheses, *place, beam_size=beam, length_penalty=0.4)
 
 
 def seconds(model: Any, batch: Batch, length: int, beam: int, *, cached: bool) -> float:

@@ -1,4 +1,4 @@
-"""What can be told of a split once it is there: lengths, labels, floor, padding, and examples as text."""
+"""Facts about a built split: lengths, labels, floor, padding, and examples as text."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

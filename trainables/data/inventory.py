@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from trainables.data.progress import tell
+from trainables.data.progress import report
 from trainables.data.split import content_hash
 from trainables.data.store import address, open_sealed, read_seal
 from trainables.extensions import BadModule, UnknownName
@@ -48,7 +48,7 @@ class Found:
 def inspect(data_dir: Path) -> Iterator[Found]:
     """Everything in `data_dir`, in order of name; reads all data sets and writes nothing.
 
-    What else lies there, published files for example, is told as a whole and not read.
+    What else lies there, published files for example, is listed as a whole and not read.
     """
     found: dict[Path, list[Path]] = {}
     for path in sorted(path for path in data_dir.rglob("*") if path.is_file()):
@@ -64,7 +64,7 @@ def inspect(data_dir: Path) -> Iterator[Found]:
             if path not in ours:
                 yield Found(path, "unknown", "not where data sets are", size=_size(path))
                 continue
-            tell("bytes", done, total)
+            report("bytes", done, total)
             done += _size(path)
             if (judged := look_at(path)) is not None:
                 yield judged
@@ -159,7 +159,7 @@ def _held(lock: Path) -> bool:
 
 
 def _size(path: Path) -> int:
-    """Bytes; none of what has just gone."""
+    """Size in bytes; 0 for a file that no longer exists."""
     try:
         return path.stat().st_size
     except OSError:

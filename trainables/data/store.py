@@ -26,7 +26,7 @@ from typing import IO, Any
 import pyarrow as pa
 
 from trainables.data.files import file_digest
-from trainables.data.progress import tell_waiting
+from trainables.data.progress import report_waiting
 from trainables.data.split import Split, content_hash
 from trainables.settings import Settings
 from trainables.task_catalog import source_digest, task_module, task_name
@@ -228,7 +228,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _acquire(file: IO[str], path: Path) -> None:
-    """Take the lock; who waits long says for whom."""
+    """Take the lock; a long wait is reported, with the holder of the lock."""
     until = time.monotonic() + WAIT_TOLD_S
     while time.monotonic() < until:
         try:
@@ -239,6 +239,6 @@ def _acquire(file: IO[str], path: Path) -> None:
             return
     file.seek(0)
     told = f"waiting for {file.read() or 'another process'}, which builds {path.with_suffix('.arrow')}"
-    if not tell_waiting(told):
+    if not report_waiting(told):
         LOG.warning("%s", told)
     fcntl.flock(file, fcntl.LOCK_EX)

@@ -1,10 +1,10 @@
-"""From inputs to written answers, with what a spec says about how they are written."""
+"""Decodes answers to a batch of inputs, greedily or by beam search, under a `DecodeConfig`."""
 
 import torch
 
 from trainables.decoding.config import DecodeConfig
+from trainables.decoding.hypotheses import hypotheses_of
 from trainables.decoding.search import beam_search, greedy
-from trainables.decoding.writers import writer
 from trainables.heads.sequence import Model
 from trainables.types import Batch, TaskShape
 
@@ -25,12 +25,12 @@ def answers(model: Model, batch: Batch, config: DecodeConfig) -> list[list[int]]
     """What the model, in evaluation mode, answers to the inputs of `batch`, without ends; labels unread."""
     most = length_max(config, model.shape)
     encoded, memory_mask = model.encode(batch.tokens, batch.mask)
-    pen = writer(model, encoded.states, memory_mask, config.beam_size, most)
+    hypotheses = hypotheses_of(model, encoded.states, memory_mask, config.beam_size, most)
     num_inputs, device = batch.tokens.shape[0], batch.tokens.device
     if config.beam_size == 1:
-        return greedy(pen, num_inputs, model.end_id, most, device)
+        return greedy(hypotheses, num_inputs, model.end_id, most, device)
     return beam_search(
-        pen,
+        hypotheses,
         num_inputs,
         model.end_id,
         most,

@@ -20,24 +20,24 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from trainables.decoding.writers import Writer
+from trainables.decoding.hypotheses import Hypotheses
 
 NEVER = float("-inf")
 
 
 def greedy(
-    writer: Writer, num_inputs: int, end_id: int, length_max: int, device: torch.device
+    hypotheses: Hypotheses, num_inputs: int, end_id: int, length_max: int, device: torch.device
 ) -> list[list[int]]:
     """The most probable next token, again and again: an answer to each input, without its end.
 
-    An answer has at most `length_max` tokens, its end included. `writer` holds one hypothesis an input; what
-    has ended leaves it.
+    An answer has at most `length_max` tokens, its end included. `hypotheses` hold one an input; inputs
+    whose answer has ended are dropped from them.
     """
     answers: list[list[int]] = [[] for _ in range(num_inputs)]
     live = list(range(num_inputs))
     tokens = torch.full((num_inputs,), end_id, device=device)
     for _ in range(length_max - 1):
-        _, tokens = _best(writer.next(tokens), 1)
+        _, tokens = _best(hypotheses.next(tokens), 1)
         tokens = tokens[:, 0]
         written = tokens.tolist()
         going = [place for place, token in enumerate(written) if token != end_id]
@@ -48,13 +48,13 @@ def greedy(
         if len(going) < len(live):
             live = [live[place] for place in going]
             staying = torch.tensor(going, device=device)
-            writer.keep(staying)
+            hypotheses.keep(staying)
             tokens = tokens.index_select(0, staying)
     return answers
 
 
 def beam_search(
-    writer: Writer,
+    hypotheses: Hypotheses,
     num_inputs: int,
     end_id: int,
     length_max: int,
@@ -65,20 +65,20 @@ def beam_search(
 ) -> list[list[int]]:
     """The best of the answers that were found to each input, without its end.
 
-    `writer` holds `beam_size` hypotheses an input. Limits are those of `greedy`, which beam size 1 equals.
+    `hypotheses` hold `beam_size` an input. Limits are those of `greedy`, which beam size 1 equals.
     """
     beam = _Beam(num_inputs, beam_size, end_id, device)
     for length in range(1, length_max + 1):
-        log_p = writer.next(beam.last)
+        log_p = hypotheses.next(beam.last)
         parents = beam.extend(log_p, length, length_penalty, must_end=length == length_max)
         if parents is None:
             break
-        writer.reorder(parents)
+        hypotheses.reorder(parents)
         staying = beam.leave()
         if not beam.live:
             break
         if staying is not None:
-            writer.keep(staying)
+            hypotheses.keep(staying)
     return [answer for _, answer in beam.best]
 
 
@@ -113,7 +113,7 @@ class _Beam:
     def extend(
         self, log_p: Float[Tensor, "R C"], length: int, penalty: float, *, must_end: bool
     ) -> Int[Tensor, " R"] | None:
-        """Take the best continuations, of answers that then have `length` tokens; whom each continues.
+        """Keep the best continuations, of `length` tokens; the row that each continues.
 
         None if every answer has ended.
         """

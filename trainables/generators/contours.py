@@ -13,7 +13,7 @@ import numpy as np
 
 from trainables.data.draws import below, uniform
 from trainables.generators.images import SIDE
-from trainables.generators.paddles import DEGREES, REACH, RING, SIZE, Tables, circle, disc, tables
+from trainables.generators.paddles import DEGREES, REACH, RING, SIZE, PaddleTables, circle, disc, tables
 from trainables.streams import numpy_stream
 
 PADDING = 1
@@ -38,7 +38,7 @@ _ROWS = np.arange(-REACH, REACH + 1)
 
 @dataclass(frozen=True, slots=True)
 class Drawings:
-    """N images and what is drawn in them. A paddle is row, column and direction of its anchor (`Tables`)."""
+    """N images and their contours. A paddle is row, column and direction of its anchor (`PaddleTables`)."""
 
     labels: np.ndarray
     """int16: whether the marked ends are those of one contour."""
@@ -87,7 +87,7 @@ class _Contours:
 
 
 @cache
-def paddles() -> Tables:
+def paddles() -> PaddleTables:
     """The tables, made once."""
     return tables()
 

@@ -7,7 +7,7 @@ from itertools import count, pairwise
 
 import numpy as np
 
-from trainables.data.progress import tell
+from trainables.data.progress import report
 from trainables.data.ragged import offsets_of, positions
 from trainables.generators.formulas import AND, NOT, OPEN, OR, VARIABLES, WORDS, A, Formulas, grow
 from trainables.streams import numpy_stream
@@ -89,7 +89,7 @@ def generated(pairs: int, data_seed: int) -> tuple[tuple[Pairs, ...], tuple[Pair
         first = np.arange(min(missing, len(drawn)))
         kept.append((drawn.take(first), operators[first]))
         missing -= len(first)
-        tell("pairs", pairs - missing, pairs)
+        report("pairs", pairs - missing, pairs)
         if not missing:
             break
     everything = concatenate([part for part, _ in kept])

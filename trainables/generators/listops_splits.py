@@ -8,7 +8,7 @@ from itertools import count
 import numpy as np
 import pyarrow as pa
 
-from trainables.data.progress import tell
+from trainables.data.progress import report
 from trainables.data.unique import first_unseen
 from trainables.generators.listops_lengths import LengthLaw
 from trainables.generators.listops_trees import Law, Trees, concatenate
@@ -74,7 +74,7 @@ def first_unique(draws: Iterator[Trees], wanted: int, seen: set[Hashable]) -> Tr
         new = np.asarray(first_unseen(drawn.rows(), seen, missing), dtype=np.int64)
         kept.append(drawn.take(new))
         missing -= len(new)
-        tell("trees", wanted - missing, wanted)
+        report("trees", wanted - missing, wanted)
     return concatenate(kept)
 
 

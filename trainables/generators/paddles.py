@@ -39,7 +39,7 @@ RING = np.asarray(
 
 
 @dataclass(frozen=True, slots=True)
-class Tables:
+class PaddleTables:
     """What is known of a paddle from its direction alone; the first axis of each is the direction."""
 
     pivot: np.ndarray
@@ -58,7 +58,7 @@ class Tables:
     """int64, D x 16: chance of each direction of the ring to come next, the squared cosine of the turn."""
 
 
-def tables() -> Tables:
+def tables() -> PaddleTables:
     """For first paddles, anchored at the tail, and then for those of the ring, anchored at the head."""
     unit = np.asarray([*map(_of_degree, range(DEGREES)), *map(_normed, RING.tolist())])
     first = np.arange(len(unit)) < DEGREES
@@ -68,7 +68,7 @@ def tables() -> Tables:
     turn = unit[:, None, 0] * unit[DEGREES:, 0] + unit[:, None, 1] * unit[DEGREES:, 1]
     ahead = np.maximum(turn, 0.0)
     from_head = np.concatenate([np.zeros((DEGREES, 2), dtype=np.int64), RING])
-    return Tables(
+    return PaddleTables(
         pivot=np.where(first[:, None], -_rounded(MARGIN * unit), -from_head),
         step=_rounded((LENGTH + 2 * MARGIN) * unit),
         line=line,
@@ -135,7 +135,7 @@ def _stamp(line: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _smaller(fine: np.ndarray) -> np.ndarray:
-    """Each pixel from the fine ones around its middle, weighed like a tent: 16 where all are set."""
+    """Each pixel from the fine ones around its middle, with triangular weights: 16 where all are set."""
     total = np.zeros((SIZE, SIZE), dtype=np.int64)
     for y, down in enumerate(_TENT.tolist()):
         for x, right in enumerate(_TENT.tolist()):

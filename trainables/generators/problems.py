@@ -35,7 +35,7 @@ class Dice:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class AlgorithmicProblem:
     """One of the six; `n` is the length that a model generalises over."""
 
     symbols: tuple[str, ...]
@@ -94,8 +94,8 @@ def _loops_of_product(query: Words) -> int:
     return len(first) * len(second)
 
 
-PROBLEMS: dict[Name, Problem] = {
-    "parity": Problem(
+PROBLEMS: dict[Name, AlgorithmicProblem] = {
+    "parity": AlgorithmicProblem(
         symbols=BITS,
         query=partial(_sequence, BITS),
         answer=lambda query: [str(query.count("1") % 2)],
@@ -106,7 +106,7 @@ PROBLEMS: dict[Name, Problem] = {
         interval=500,
         test_lengths=(25, 30, 35, 40),
     ),
-    "copy": Problem(
+    "copy": AlgorithmicProblem(
         symbols=BITS,
         query=partial(_sequence, BITS),
         answer=list,
@@ -117,7 +117,7 @@ PROBLEMS: dict[Name, Problem] = {
         interval=1000,
         test_lengths=(25, 30, 35),
     ),
-    "addition": Problem(
+    "addition": AlgorithmicProblem(
         symbols=BITS,
         query=_sum_of_two,
         answer=_added,
@@ -128,7 +128,7 @@ PROBLEMS: dict[Name, Problem] = {
         interval=1600,
         test_lengths=(22, 26, 30),
     ),
-    "binary_sum": Problem(
+    "binary_sum": AlgorithmicProblem(
         symbols=BITS,
         query=partial(_sequence, BITS),
         answer=lambda query: list(f"{query.count('1'):b}"[::-1]),
@@ -139,7 +139,7 @@ PROBLEMS: dict[Name, Problem] = {
         interval=500,
         test_lengths=(25, 30, 35, 40),
     ),
-    "multiplication": Problem(
+    "multiplication": AlgorithmicProblem(
         symbols=BITS,
         query=_product_of_two,
         answer=_multiplied,
@@ -151,7 +151,7 @@ PROBLEMS: dict[Name, Problem] = {
         test_lengths=(12, 14, 16),
         steps_per_length=FACTOR_DIGITS_MAX,
     ),
-    "unique_set": Problem(
+    "unique_set": AlgorithmicProblem(
         symbols=ALPHABET,
         query=partial(_sequence, ALPHABET),
         answer=lambda query: list(dict.fromkeys(query)),

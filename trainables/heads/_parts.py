@@ -1,4 +1,4 @@
-"""What all heads share: embedding, readout and the judgement of logits.
+"""What all heads share: embedding, readout and losses and hits from logits.
 
 Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dynamic Halt, App. A, and their
 published runs: embeddings start at N(0, 0.02^2), unscaled, without positions, dropout right after them; the
@@ -66,7 +66,7 @@ def embedded(tokens: Int[Tensor, "N S"], table: Vector, dropout: KeyedDropout) -
 
 
 def num_logits(num_classes: int) -> int:
-    """Logits that tell `num_classes` apart."""
+    """Logits needed for `num_classes` classes."""
     return 1 if num_classes == 2 else num_classes
 
 
@@ -97,10 +97,10 @@ def judge(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> Judged:
 
 @dataclass(frozen=True)
 class Asked:
-    """Predictions asked at some places of N padded rows, K of them in all."""
+    """The positions of N padded rows where predictions are made, K of them in all."""
 
     mask: Bool[Tensor, "N S"]
-    """Where a prediction is asked."""
+    """True where a prediction is made."""
 
     @classmethod
     def by(cls, labels: Int[Tensor, "N S"]) -> "Asked":
@@ -109,7 +109,7 @@ class Asked:
 
     @cached_property
     def places(self) -> Int[Tensor, " K"]:
-        """Where in the flattened rows."""
+        """Their indices in the flattened rows."""
         return self.mask.flatten().nonzero().squeeze(1)
 
     @cached_property
@@ -118,7 +118,7 @@ class Asked:
         return self.mask.sum(1)
 
     def rows(self, values: Float[Tensor, " K"]) -> Float[Tensor, "N S"]:
-        """A value of each prediction where it was asked, zero elsewhere."""
+        """A value of each prediction at its position, zero elsewhere."""
         return put(values, self.places, self.mask.numel()).view(self.mask.shape)
 
     def mean(self, values: Float[Tensor, " K"]) -> Float[Tensor, " N"]:

@@ -33,13 +33,13 @@ class Model(TokenModel):
     def forward(self, batch: Batch) -> Output:
         """Loss, hits and number of asked positions of each sample; two stricter hits among the shares."""
         asked = Asked.by(batch.labels)
-        told = {"guide": self._guide(batch.steps, asked)} if getattr(self.encoder, "guided", False) else {}
-        encoded = self.encoder(self.embed(batch.tokens), batch.mask, **told)
+        guide = {"guide": self._guide(batch.steps, asked)} if getattr(self.encoder, "guided", False) else {}
+        encoded = self.encoder(self.embed(batch.tokens), batch.mask, **guide)
         output, hits = asked.output(self._logits(encoded.states, asked), batch.labels, encoded)
         return replace(output, shares={"accuracy_last": _last(hits, asked.mask), **output.shares})
 
     def _guide(self, steps: Int[Tensor, " N"] | None, asked: Asked) -> Guide:
-        """What an encoder may know. That no label comes in here keeps answers out of it."""
+        """What an encoder may use. It gets no labels, so answers cannot leak into it."""
 
         def mean_uncertainty(states: Float[Tensor, "N P D"]) -> Float[Tensor, " N"]:
             return asked.mean(uncertainty(self._logits(states, asked)))
@@ -47,7 +47,7 @@ class Model(TokenModel):
         return Guide(steps, mean_uncertainty)
 
     def _logits(self, states: Float[Tensor, "N P D"], asked: Asked) -> Float[Tensor, "K C"]:
-        """At the places that are asked."""
+        """Logits at the asked positions."""
         # An encoder that adds START and END puts one on each side.
         columns = asked.mask.shape[1]
         before = (states.shape[1] - columns) // 2

@@ -53,7 +53,7 @@ def commonest_tokens(labels: list[Int[Tensor, "_ _"]]) -> float:
 
 
 class Model(nn.Module):
-    """An encoder of inputs, a decoder of answers, and the words of both."""
+    """An encoder of inputs, a decoder of answers, and the embeddings of both."""
 
     floor = staticmethod(commonest_tokens)
 
@@ -92,7 +92,7 @@ class Model(nn.Module):
     def encode(
         self, tokens: Int[Tensor, "N S"], mask: Bool[Tensor, "N S"]
     ) -> tuple[Encoded, Bool[Tensor, "N P"]]:
-        """What the decoder looks at, and where that is not padding; added START and END count."""
+        """The states that the decoder attends to, and their mask; added START and END count as tokens."""
         x = embedded(tokens, self.embedding, self.embedding_dropout)
         encoded: Encoded = self.encoder(x, mask)
         positions = encoded.states.shape[1]

@@ -94,9 +94,9 @@ def attend_packed(
     drop: WeightDropout | None = None,
     backend: Backend = "auto",
 ) -> Float[Tensor, "M H E"]:
-    """`attend` on packed tokens: row i of `queries` looks at row i of `keys`.
+    """`attend` on packed tokens: row i of `queries` attends to row i of `keys`.
 
-    With `reach`, a query looks at the first so many keys of its row. Then `queries` must be some of the
+    With `reach`, a query attends to that many first keys of its row. Then `queries` must be some of the
     tokens in `keys`, in order, each reaching up to itself; only where they are all of them can `flash` run.
     `bias` is added to the logits, in their padded form; `flash` cannot do that.
     """

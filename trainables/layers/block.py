@@ -87,14 +87,14 @@ class _Heads(nn.Module):
 
 
 class CrossAttention(_Heads):
-    """Attention to rows of vectors in no order: neither turned nor ever causal."""
+    """Attention to unordered rows of vectors: without rotary positions, never causal."""
 
     def offer(self, z: Float[Tensor, "M D"], packing: Packing) -> KeysValues:
-        """What rows of normed vectors `z` show to those who look at them."""
+        """Keys and values of rows of normed vectors `z`."""
         return KeysValues(self._split(self.key(z)), self._split(self.value(z)), packing)
 
     def forward(self, z: Float[Tensor, "M D"], placed: Placed, seen: KeysValues) -> Float[Tensor, "M D"]:
-        """What each of the normed vectors `z` gathers from all of its row of `seen`."""
+        """The attention output for each normed vector in `z` over all of its row of `seen`."""
         return self._gather(self._split(self.query(z)), placed, seen, reach=None)
 
 
@@ -136,7 +136,7 @@ class FeedForward(nn.Module):
 class Block(nn.Module):
     """One layer; with `gate_width` its result is mixed with its input by a learned gate.
 
-    A layer that `recalls` looks at `Tokens.recalled` after its own row (Alg. 2 and 4). The feed-forwards of
+    A layer that `recalls` attends to `Tokens.recalled` after its own row (Alg. 2 and 4). The feed-forwards of
     such layers begin with PyTorch's own distribution, as in the published runs.
     """
 
@@ -156,13 +156,13 @@ class Block(nn.Module):
     def keys_values(
         self, x: Float[Tensor, "M D"], rotation: Rotation
     ) -> tuple[Float[Tensor, "M H E"], Float[Tensor, "M H E"]]:
-        """What tokens with states `x` offer to be looked at; normed like queries."""
+        """Keys and values of tokens with states `x`, normed like queries."""
         return self.attention.keys_values(self.attention_norm(x), rotation)
 
     def forward(
         self, x: Float[Tensor, "M D"], tokens: Tokens, seen: KeysValues | None = None
     ) -> Float[Tensor, "M D"]:
-        """States of `tokens` one layer on; they see each other as they are, if `seen` is not given."""
+        """States of `tokens` one layer on; without `seen` they attend to each other."""
         draw_together(self.dropouts, tokens.place)
         z = self.attention_norm(x)
         if seen is None:
@@ -180,7 +180,7 @@ class Block(nn.Module):
 
 
 class Recall(nn.Module):
-    """Cross-attention with a norm for those who look and another for what they look at."""
+    """Cross-attention with one norm for queries and another for keys and values."""
 
     def __init__(self, config: BlockSettings) -> None:
         super().__init__()
@@ -189,10 +189,10 @@ class Recall(nn.Module):
         self.attention = CrossAttention(config)
 
     def offer(self, x: Float[Tensor, "M D"], packing: Packing) -> KeysValues:
-        """What rows of vectors `x` show to those who look at them."""
+        """Keys and values of rows of vectors `x`."""
         return self.attention.offer(self.source_norm(x), packing)
 
     def forward(self, x: Float[Tensor, "M D"], placed: Placed, seen: KeysValues) -> Float[Tensor, "M D"]:
-        """What each of the vectors `x` gathers from all of its row of `seen`."""
+        """The attention output for each vector in `x` over all of its row of `seen`."""
         out: Tensor = self.attention(self.query_norm(x), placed, seen)
         return out

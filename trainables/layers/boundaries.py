@@ -50,7 +50,7 @@ class Boundaries(nn.Module):
 
 
 class NoBoundaries(nn.Module):
-    """Tokens as they come: a causal model is never told that a sequence has ended."""
+    """Tokens without START and END: a causal model does not know where a sequence ends."""
 
     count = 0
 
@@ -105,7 +105,7 @@ def positions(config: CausalSettings, length: int) -> int:
 
 
 def check_pooling(field: str, how: str, *, causal: bool) -> None:
-    """Raises ValueError for a representation that knows nothing of most of its sequence."""
+    """Raises ValueError for a representation that depends on little of its sequence."""
     if causal and how == "start":
         raise ValueError(
             f"the first state of a causal model sees one token, got {field}='start' and causal=True;"

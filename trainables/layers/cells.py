@@ -36,7 +36,7 @@ class Cell(nn.Module):
         raise NotImplementedError
 
     def hidden(self, state: Float[Tensor, "... C"]) -> Float[Tensor, "... D"]:
-        """What is seen of a state."""
+        """The part of a state that the rest of the model reads."""
         return state[..., : self.width]
 
 
@@ -91,7 +91,7 @@ class LstmCell(Cell):
     def compose(
         self, left: Float[Tensor, "M C"], right: Float[Tensor, "M C"], place: Int[Tensor, " M"]
     ) -> Float[Tensor, "M C"]:
-        """Forget some of both memories, add some of what is new."""
+        """Gated sum of both memories and the new candidate."""
         (h1, c1), (h2, c2) = left.chunk(2, -1), right.chunk(2, -1)
         gates = self.dropout(self.outer(torch.cat((h1, h2), -1)), place)
         f1, f2, i, o, new = gates.chunk(5, -1)

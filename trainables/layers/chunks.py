@@ -4,7 +4,7 @@ Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dyn
 number of chunks, from the chunk size g) and s. 6.6 (k fixed). Their runs cut a sequence of n tokens into
 k = ceil(n / g) chunks of ceil(n / k) tokens, so that chunks of size 100 hold 86 tokens at n = 512. On some
 tasks they count positions from the start of the sequence and not of the chunk: xPos knows only differences,
-and tokens look no further than their chunk, so that this is no choice at all.
+and tokens attend to no other chunk, so that the choice does not matter.
 """
 
 from dataclasses import dataclass
@@ -95,7 +95,7 @@ class Cut:
         )
 
     def tokens(self, head_width: int, dtype: torch.dtype, *, causal: bool) -> Tokens:
-        """All tokens of the batch, positions counted from 0 in each chunk; they look no further than it."""
+        """All tokens of the batch, positions counted from 0 in each chunk; they attend to no other chunk."""
         query, key = rotations(self.column, self.longest, head_width, dtype)
         reach = self.column + 1 if causal else None
         return Tokens(self.packing, packed_places(self.packing), query, key, reach)

@@ -24,7 +24,7 @@ def block_flops(config: BlockSettings, gate_width: int | None, tokens: int) -> f
 
 
 def recall_flops(config: BlockSettings, queries: int, sources: int) -> float:
-    """Cross-attention of `queries` vectors to `sources` vectors, what the latter offer not counted."""
+    """Cross-attention of `queries` vectors to `sources` vectors, the latter's keys and values not counted."""
     inner = config.heads * config.size_of_head
     return 2 * linear_flops(queries, config.width, inner) + 2 * linear_flops(queries, inner, sources)
 

@@ -193,9 +193,9 @@ def set_dropout_context(model: nn.Module, seed: int, step: int, part: int = 0) -
 
 
 def skip_dropout_calls(model: nn.Module, call: int) -> None:
-    """Let the next call of all that is random in `model` be number `call`.
+    """Let the next call of every keyed module in `model` be number `call`.
 
-    For what is run a number of times that depends on who else is in the batch: masks must not.
+    For modules whose number of calls depends on the other rows of a batch, which masks must not depend on.
     """
     for module in model.modules():
         if isinstance(module, Keyed):

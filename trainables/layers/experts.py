@@ -246,15 +246,15 @@ class Use:
     log_probabilities: Float[Tensor, "M E"]
     chosen: Int[Tensor, "M k"]
     weight: Float[Tensor, " M"]
-    """What each token counts: the probability that it thinks on, 0 if it has halted."""
+    """Survival probability of each token, 0 if it has halted."""
 
 
 def mutual_information_loss(uses: list[Use]) -> Float[Tensor, ""]:
     """H(e | x) - H(e) = -I(e; x), between 0 and -log E, over all tokens x of all layers of one mixture.
 
     Source: Tan et al., Sparse Universal Transformer, Eq. 1: minimised, although the text says maximised and
-    the released code loses the sign of H(e). As in that code, a token counts by the probability that it
-    still thinks.
+    the released code loses the sign of H(e). As in that code, a token is weighted by its survival
+    probability.
     """
     total = _sum([use.weight for use in uses])
     marginal = _sum([use.weight[:, None] * use.log_probabilities.exp() for use in uses]) / total
@@ -264,19 +264,19 @@ def mutual_information_loss(uses: list[Use]) -> Float[Tensor, ""]:
 
 
 def switch_loss(uses: list[Use]) -> Float[Tensor, ""]:
-    """E sum_e f_e P_e: shares of choices times mean probabilities, over the tokens that think in all layers.
+    """E sum_e f_e P_e: shares of choices times mean probabilities, over the active tokens of all layers.
 
     Source: Fedus et al., Switch Transformers, Eq. 4, over the k choices of a token: 1 where use is even, up
     to E where all goes to one expert.
     """
     experts = uses[0].log_probabilities.shape[1]
     numbers = torch.arange(experts, device=uses[0].chosen.device)
-    probability = _sum([_thinking(use) * use.log_probabilities.exp() for use in uses])
-    choices = _sum([_thinking(use) * (use.chosen[..., None] == numbers).sum(1) for use in uses])
+    probability = _sum([_active(use) * use.log_probabilities.exp() for use in uses])
+    choices = _sum([_active(use) * (use.chosen[..., None] == numbers).sum(1) for use in uses])
     return experts * (choices / choices.sum() * probability / probability.sum()).sum()
 
 
-def _thinking(use: Use) -> Float[Tensor, "M 1"]:
+def _active(use: Use) -> Float[Tensor, "M 1"]:
     return (use.weight > 0).to(use.weight.dtype)[:, None]
 
 

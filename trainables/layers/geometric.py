@@ -131,7 +131,7 @@ class RoutingAttention(nn.Module):
         return out
 
     def biased(self, queries: Float[Tensor, "M H E"], bias: Float[Tensor, "H E"]) -> Float[Tensor, "M H E"]:
-        """What asks for keys: scaled here, where it is smallest."""
+        """Queries, scaled here, where the tensor is smallest."""
         asking: Tensor = (queries + bias.to(queries.dtype)) * self.scale().to(queries.dtype)
         return asking
 

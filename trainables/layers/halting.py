@@ -1,4 +1,4 @@
-"""Who still thinks, with what probability each state is the last, and what thinking costs. Written once.
+"""Halting of units: which are still active, how probable each state is to be the last, what depth costs.
 
 Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dynamic Halt, Alg. 1 (tokens) and
 Alg. 3 (sequences), Eq. 8. A unit is what halts as one: a token or a sequence. With conditional halting
@@ -32,11 +32,11 @@ Rule = Literal["undo", "prefix"]
 
 
 @dataclass(frozen=True)
-class Halting:
-    """The books of U units. All sums are kept in 32 bits or more, whatever the states are in."""
+class HaltingState:
+    """What halting keeps of U units. All sums have 32 bits or more, whatever the dtype of the states."""
 
     survival: Float[Tensor, " U"]
-    """1 - C: the probability that no kept state so far was the last."""
+    """1 - C, the survival probability: that no kept state so far was the last."""
     spent: Float[Tensor, " U"]
     """sum a_j (j + delay) over the kept steps."""
     kept: Int[Tensor, " U"]
@@ -50,15 +50,15 @@ class Halting:
     """Layers from a state to the decision to halt on it."""
 
     @classmethod
-    def begin(cls, cap: Int[Tensor, " U"], dtype: torch.dtype, delay: int = 1) -> "Halting":
+    def begin(cls, cap: Int[Tensor, " U"], dtype: torch.dtype, delay: int = 1) -> "HaltingState":
         """All units active, nothing spent."""
         one = torch.ones(cap.shape, dtype=sum_dtype(dtype), device=cap.device)
         none = torch.zeros_like(cap)
         return cls(one, torch.zeros_like(one), none, none, cap, cap > 0, delay)
 
-    def select(self, units: Int[Tensor, " K"]) -> "Halting":
-        """The books of some units."""
-        return Halting(
+    def select(self, units: Int[Tensor, " K"]) -> "HaltingState":
+        """The state of some units."""
+        return HaltingState(
             take(self.survival, units),
             take(self.spent, units),
             self.kept.index_select(0, units),
@@ -68,7 +68,7 @@ class Halting:
             self.delay,
         )
 
-    def count_run(self) -> "Halting":
+    def count_run(self) -> "HaltingState":
         """One more step was run on every unit."""
         return replace(self, computed=self.computed + 1)
 
@@ -100,7 +100,7 @@ class Decision:
         )
 
 
-def decide(halting: Halting, p: Float[Tensor, " U"], threshold: float, rule: Rule) -> Decision:
+def decide(halting: HaltingState, p: Float[Tensor, " U"], threshold: float, rule: Rule) -> Decision:
     """Decide this step for every unit, given the probability `p` of halting on the state before it."""
     p = p.to(halting.survival.dtype)
     survival = halting.survival * (1 - p)
@@ -109,8 +109,8 @@ def decide(halting: Halting, p: Float[Tensor, " U"], threshold: float, rule: Rul
     return Decision(halting.survival * p, keeps, crossed, survival)
 
 
-def keep(halting: Halting, decision: Decision) -> Halting:
-    """The books after the step that `decision` is about."""
+def keep(halting: HaltingState, decision: Decision) -> HaltingState:
+    """The halting state after the step that `decision` is about."""
     keeps = decision.keeps
     kept = halting.kept + keeps
     cost = halting.kept + halting.delay

@@ -51,7 +51,7 @@ class XavierLinear(nn.Linear, Initialised):
 
 
 class ZeroLinear(nn.Linear, Initialised):
-    """Weights all zero, no bias: at first it says nothing."""
+    """Weights all zero, no bias: the output is zero at first."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__(inputs, outputs, bias=False)

@@ -1,8 +1,8 @@
-"""Memory that carries over from chunk to chunk: slots that tokens look at, and that look at tokens.
+"""Memory that carries over from chunk to chunk: slots that tokens attend to, and that attend to tokens.
 
 Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dynamic Halt, Alg. 2, after
-Didolkar et al., Temporal Latent Bottleneck. Slots begin at zero, as in the published runs, and nothing tells
-them apart: but for dropout they stay equal for ever, and act as one. `start: random` and `slot_positions`
+Didolkar et al., Temporal Latent Bottleneck. Slots begin at zero, as in the published runs, and nothing
+distinguishes them: but for dropout they stay equal, and act as one slot. `start: random` and `slot_positions`
 (the sinusoids of the original bottleneck, added before every chunk) break that symmetry. The feed-forward of
 an update has the model's width inside, where the text has the same feed-forward everywhere.
 """
@@ -94,14 +94,14 @@ class Memory(nn.Module):
         return packed.reshape(slots.shape)
 
     def read(self, slots: Float[Tensor, "B S D"]) -> Float[Tensor, "B S D"]:
-        """After the last chunk: what the slots show to those who read them."""
+        """The slots as the readout sees them, after the last chunk."""
         assert self.readout_norm is not None
         normed: Tensor = self.readout_norm(slots)
         return normed
 
 
 def offered(recall: Recall, slots: Float[Tensor, "B S D"]) -> KeysValues:
-    """What slots show to the tokens of their row."""
+    """Keys and values of slots for the tokens of their row."""
     return recall.offer(slots.flatten(0, 1), slots_packing(slots))
 
 

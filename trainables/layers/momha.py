@@ -1,7 +1,7 @@
 """Mixture of multi-head attention (MoMHA): experts ask and experts answer, keys and values are shared.
 
 Source: Tan et al., Sparse Universal Transformer, s. 3.1, as in their released code. Each of the k experts
-that a token chose asks with H queries of its own; all experts look at the same H keys and values of a token;
+that a token chose has H queries of its own; all experts share the H keys and values of a token;
 what the heads of an expert gather goes through that expert's output map, and gates weigh the results.
 
     logit_ij = (q_i . k_j + q_i . r_{clip(j - i, -W, W)}) / sqrt(head width)
@@ -33,7 +33,7 @@ class AttentionSettings(MixtureSettings):
     head_width: int = Field(default=64, ge=1)
     """D: size of one head."""
     window: int = Field(default=64, ge=0)
-    """W: offsets told apart to either side; all that is farther counts as W away."""
+    """W: offsets distinguished on either side; farther ones count as W."""
 
 
 class ExpertAttention(nn.Module):

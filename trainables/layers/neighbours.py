@@ -1,4 +1,4 @@
-"""Who is next to whom, when positions exist only with a probability.
+"""Soft neighbours: which position is next to which, when each exists only with a probability.
 
 Source: Ray Chowdhury and Caragea, Modeling Hierarchical Structures with Continuous Recursive Neural Networks,
 s. 3.2.1, with their released code, and On the Design Space Between Transformers and Recursive Neural Nets,
@@ -24,9 +24,9 @@ Retriever = Literal["additive", "product"]
 class _Additive(torch.autograd.Function):
     """The additive form as a minimum: R_ij = min(e_j, max(0, 1 - sum_{i<k<j} e_k)).
 
-    A weight before the sum reaches one is felt by its own e_j; the first that no longer fits is felt, against
-    it, by every e_k in its sum, which are just those before; the ones behind are zero. So the gradient undoes
-    no running sums, and keeps no numbers but two masks.
+    A weight before the sum reaches one has gradient 1 for its own e_j; the first that does not fit has
+    gradient -1 for every e_k in its sum, which are the ones before; the rest are zero. So the backward pass
+    needs no running sums, and two masks are all that is kept.
     """
 
     @staticmethod

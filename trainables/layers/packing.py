@@ -1,7 +1,7 @@
 """Ragged batches without padding: the real tokens of all rows, one after the other.
 
 Position-wise layers run on packed tokens `M D`, so that padding costs nothing and tokens or whole rows can
-leave a batch by plain selection. Only attention and means look at rows, and go through `pad` and `unpad`.
+leave a batch by plain selection. Only attention and means need rows, and use `pad` and `unpad`.
 
 Legend: M packed tokens, B rows, T width of the padded form.
 """

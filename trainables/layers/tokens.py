@@ -1,4 +1,4 @@
-"""The tokens of a batch that are being worked on, with what attention and dropout must know of each."""
+"""The active tokens of a batch, with what attention and dropout need of each: positions, reach, place."""
 
 from dataclasses import dataclass, replace
 
@@ -15,7 +15,7 @@ ROW_STRIDE = 1 << 16
 
 @dataclass(frozen=True)
 class KeysValues:
-    """What queries look at: turned keys, and values, of whole rows."""
+    """What queries attend to: rotated keys, and values, of whole rows."""
 
     keys: Float[Tensor, "L H E"]
     values: Float[Tensor, "L H E"]
@@ -44,29 +44,29 @@ class Placed:
 
     packing: Packing
     place: Int[Tensor, " M"]
-    """A word for row and position in the full batch; stays with a token when others leave."""
+    """A hash of row and position in the full batch; unchanged when other tokens leave the batch."""
 
 
 @dataclass(frozen=True)
 class Tokens(Placed):
-    """Packed tokens: how their queries and keys turn, and what they may look at."""
+    """Packed tokens: how their queries and keys are rotated, and what they may attend to."""
 
     query_rotation: Rotation
     key_rotation: Rotation
     reach: Int[Tensor, " M"] | None = None
-    """How many tokens of its row each may look at, from the first up to itself; None: all of them. It belongs
-    to a token, so that nothing but looking at one's own row can ever be causal."""
+    """Causal: how many tokens of its row each may attend to, from the first up to itself; None: all of them.
+    Attention to `recalled` is never causal."""
     recalled: KeysValues | None = None
-    """What the tokens of each row look at beside their own row: memory of the past, or an input that is
-    answered."""
+    """Keys and values that the tokens of each row attend to beside their own row: memory of earlier chunks,
+    or the encoded input."""
     recallers: Packing | None = None
     """How the tokens lie in the rows of `recalled`, where several of their own rows share one."""
     position: Int[Tensor, " M"] | None = None
-    """Where each is in its row of the full batch, if queries are not turned by it."""
+    """Where each is in its row of the full batch, where queries are not rotated by it."""
 
     @property
     def recalling(self) -> Placed:
-        """The tokens as those who look at `recalled`."""
+        """The tokens as queries to `recalled`."""
         return self if self.recallers is None else Placed(self.recallers, self.place)
 
     @classmethod
@@ -78,7 +78,7 @@ class Tokens(Placed):
 
     @classmethod
     def unturned(cls, packing: Packing, dtype: torch.dtype, *, causal: bool = False) -> "Tokens":
-        """All tokens of a full batch, of a model that turns neither queries nor keys."""
+        """All tokens of a full batch, of a model without rotary positions."""
         turn = NoRotation.of(packing.column.shape[0], dtype)
         reach = packing.column + 1 if causal else None
         return cls(packing, packed_places(packing), turn, turn, reach, position=packing.column)

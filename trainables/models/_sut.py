@@ -1,4 +1,4 @@
-"""The layer that the Sparse Universal Transformer repeats, how tokens halt, and what both cost."""
+"""The recurrent layer of the Sparse Universal Transformer, its halting, and the costs of both."""
 
 from typing import Literal
 
@@ -25,13 +25,13 @@ from trainables.layers.momha import AttentionSettings, ExpertAttention, ExpertSe
 from trainables.layers.positions import Rotation, sinusoids
 from trainables.layers.precision import sum_dtype
 from trainables.layers.tokens import KeysValues, Tokens
-from trainables.recurrence.active_units import Notes, Told
-from trainables.recurrence.depth import EarlyExit, Recursion
-from trainables.recurrence.result import Thought
+from trainables.recurrence.active_units import LayerOutputs, SideOutputs
+from trainables.recurrence.depth import DepthRecurrence, EarlyExit
+from trainables.recurrence.result import RecurrenceResult
 from trainables.settings import AnswerSettings, Settings, SharedDepth
 
 
-class HaltSettings(Settings):
+class TokenHaltSettings(Settings):
     """Stick-breaking halting of each token for itself."""
 
     threshold: float = Field(default=0.999, gt=0, le=1)
@@ -53,8 +53,8 @@ class SparseSettings(PooledSettings, AnswerSettings):
     """Experts of all attention."""
     feedforward: FeedforwardSettings = FeedforwardSettings()
     """Experts of the feed-forward."""
-    halt: HaltSettings | None = HaltSettings()
-    """How thinking ends early; null runs all layers, removes the halting function, and takes keys and values
+    halt: TokenHaltSettings | None = TokenHaltSettings()
+    """When the recurrence ends; null runs all layers, removes the halting function, and takes keys and values
     from the states."""
     balance: Literal["mutual-information", "switch", "none"] = "mutual-information"
     """The auxiliary cost that spreads tokens over experts, summed over mixtures."""
@@ -79,7 +79,7 @@ class SparseSettings(PooledSettings, AnswerSettings):
 
 
 class HaltingGate(nn.Module):
-    """Of two logits, W2 GELU(W1 h + b1), the second says halt. They begin equal: one half for everyone."""
+    """Softmax of two logits, W2 GELU(W1 h + b1); the second is that of halting. Initially p = 1/2."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class HaltingGate(nn.Module):
         self.outer = ZeroLinear(width, 2)
 
     def forward(self, h: Float[Tensor, "M D"]) -> Float[Tensor, " M"]:
-        """The probability of halting on each state, if that has not been done before."""
+        """Probability of halting on each state, given that the token has not halted before."""
         logits: Tensor = self.outer(F.gelu(self.inner(h)))
         return logits.to(sum_dtype(logits.dtype)).softmax(-1)[:, 1]
 
@@ -117,13 +117,13 @@ class Layer(nn.Module):
         x: Float[Tensor, "M D"],
         rotation: Rotation,  # noqa: ARG002 positions are relative
     ) -> tuple[Float[Tensor, "M H E"], Float[Tensor, "M H E"]]:
-        """What tokens with states `x` show to others."""
+        """Keys and values of tokens with states `x`."""
         return self.attention.offer(self.attention_norm(x) if self.norm_first else x)
 
     def forward(
         self, x: Float[Tensor, "M D"], tokens: Tokens, seen: KeysValues | None = None
-    ) -> tuple[Float[Tensor, "M D"], Notes]:
-        """The next states; what routers said and chose, mixture by mixture."""
+    ) -> tuple[Float[Tensor, "M D"], SideOutputs]:
+        """The next states; log-probabilities and choices of the routers, mixture by mixture."""
         draw_together(self.dropouts, tokens.place)
         z = self._before(x, self.attention_norm)
         if seen is None:
@@ -139,7 +139,7 @@ class Layer(nn.Module):
             routings.append(routing)
         z, last = self.feedforward(self._before(x, self.feedforward_norm), tokens)
         x = self._after(x, self.feedforward_dropout(z, tokens.place), self.feedforward_norm)
-        return x, _notes([*routings, last])
+        return x, _side_outputs([*routings, last])
 
     def _before(self, x: Tensor, norm: nn.Module) -> Tensor:
         return norm(x) if self.norm_first else x
@@ -148,8 +148,8 @@ class Layer(nn.Module):
         return x + made if self.norm_first else norm(x + made)
 
 
-def _notes(routings: list[Routing]) -> Notes:
-    return tuple(note for routing in routings for note in (routing.log_probabilities, routing.chosen))
+def _side_outputs(routings: list[Routing]) -> SideOutputs:
+    return tuple(each for routing in routings for each in (routing.log_probabilities, routing.chosen))
 
 
 def halting_gate(config: SparseSettings) -> HaltingGate | None:
@@ -166,29 +166,33 @@ def begin(
     return x + sinusoids(count, x).index_select(0, position)
 
 
-def think(
+def run_to_halt(
     config: SparseSettings,
     layer: Layer,
     halt: HaltingGate | None,
     states: Float[Tensor, "M D"],
     tokens: Tokens,
-) -> tuple[Thought, Float[Tensor, ""] | None]:
-    """Repeat `layer` until every token has halted; how they ended, and what use of experts costs."""
-    repeated = recursion(config, layer, halt)
-    if repeated is None:
-        return _think_to_the_end(config, layer, states, tokens)
-    result = repeated.run(states, tokens)
+) -> tuple[RecurrenceResult, Float[Tensor, ""] | None]:
+    """Repeat `layer` until every token has halted; the result, and the auxiliary cost of expert balance."""
+    recurrence = depth_recurrence(config, layer, halt)
+    if recurrence is None:
+        return _run_all_layers(config, layer, states, tokens)
+    result = recurrence.run(states, tokens)
     kept, computed = (count.to(result.ponder.dtype) for count in (result.kept, result.computed))
     means = tokens.packing.mean(torch.stack((kept, result.ponder, computed), 1))
     depth, ponder, run = means.unbind(1)
-    return Thought(result.states, depth.detach(), ponder, run.detach()), _balance(config, result.told)
+    return RecurrenceResult(result.states, depth.detach(), ponder, run.detach()), _balance(
+        config, result.layer_outputs
+    )
 
 
-def recursion(config: SparseSettings, layer: Layer, halt: HaltingGate | None) -> Recursion | None:
-    """What is repeated until every token has halted; None if nothing halts."""
+def depth_recurrence(
+    config: SparseSettings, layer: Layer, halt: HaltingGate | None
+) -> DepthRecurrence | None:
+    """The layer repeated until every token has halted; None if nothing halts."""
     if halt is None or config.halt is None:
         return None
-    return Recursion(
+    return DepthRecurrence(
         layer,
         halt,
         max_layers=config.max_layers,
@@ -205,36 +209,36 @@ def recursion(config: SparseSettings, layer: Layer, halt: HaltingGate | None) ->
     )
 
 
-def _think_to_the_end(
+def _run_all_layers(
     config: SparseSettings, layer: Layer, states: Tensor, tokens: Tokens
-) -> tuple[Thought, Float[Tensor, ""] | None]:
-    told = []
+) -> tuple[RecurrenceResult, Float[Tensor, ""] | None]:
+    outputs = []
     for _ in range(config.max_layers):
-        states, notes = layer(states, tokens)
-        told.append(Told(notes, torch.ones_like(notes[0][:, 0])))
-    return Thought.of_all(states, tokens.packing, config.max_layers), _balance(config, told)
+        states, side = layer(states, tokens)
+        outputs.append(LayerOutputs(side, torch.ones_like(side[0][:, 0])))
+    return RecurrenceResult.of_all(states, tokens.packing, config.max_layers), _balance(config, outputs)
 
 
-def _balance(config: SparseSettings, told: list[Told]) -> Float[Tensor, ""] | None:
+def _balance(config: SparseSettings, outputs: list[LayerOutputs]) -> Float[Tensor, ""] | None:
     """The auxiliary cost, summed over mixtures; None where there is none, or nothing to choose."""
     if config.balance == "none":
         return None
     cost = switch_loss if config.balance == "switch" else mutual_information_loss
-    uses = zip(*(_uses(step) for step in told), strict=True)
+    uses = zip(*(_uses(step) for step in outputs), strict=True)
     losses = [cost(list(layers)) for layers in uses if layers[0].log_probabilities.shape[1] > 1]
     return torch.stack(losses).sum() if losses else None
 
 
-def _uses(told: Told) -> list[Use]:
-    """Mixture by mixture."""
-    pairs = zip(told.notes[::2], told.notes[1::2], strict=True)
-    return [Use(probabilities, chosen, told.weight) for probabilities, chosen in pairs]
+def _uses(step: LayerOutputs) -> list[Use]:
+    """How each mixture routed its tokens."""
+    pairs = zip(step.side[::2], step.side[1::2], strict=True)
+    return [Use(probabilities, chosen, step.weight) for probabilities, chosen in pairs]
 
 
 def layer_flops(config: SparseSettings, tokens: int, sources: int | None = None) -> float:
     """One layer on one sequence of `tokens` positions; a decoder's, where there are `sources`.
 
-    What the sources offer is made once, not once a layer, and not counted here.
+    Keys and values of the sources are computed once for all layers and not counted here.
     """
     sizes, experts = config.attention, config.feedforward
     inner = sizes.heads * sizes.head_width
@@ -260,7 +264,7 @@ def halting_flops(config: SparseSettings, tokens: int, layers: int) -> float:
     """All halting decisions on one sequence of `tokens` positions that all run `layers` layers."""
     if config.halt is None:
         return 0.0
-    # Nothing is decided on the embeddings; who stops before the bound has decided on the last state too.
+    # No decision on the embeddings; a token that stops before the bound has decided on its last state too.
     decisions = layers - 1 + (layers < config.max_layers)
     return decisions * linear_flops(tokens, config.width, config.width + 2)
 

@@ -1,4 +1,4 @@
-"""Depth that recurs: settings, halting function and costs that all shared-block models have in common."""
+"""Universal Transformers over a sequence or a chunk: settings, halting function and costs they share."""
 
 from typing import Literal
 
@@ -14,18 +14,18 @@ from trainables.layers.halting import Rule
 from trainables.layers.linear import Linear
 from trainables.layers.precision import sum_dtype
 from trainables.layers.tokens import Tokens
-from trainables.recurrence.depth import EarlyExit, Recursion
-from trainables.recurrence.result import Thought
+from trainables.recurrence.depth import DepthRecurrence, EarlyExit
+from trainables.recurrence.result import RecurrenceResult
 from trainables.settings import CausalSettings, Settings, SharedDepth
 
 
 class HaltSettings(Settings):
-    """Who halts, on what features, and when."""
+    """Which units halt, on what features, and when."""
 
     unit: Literal["sequence", "token"] = "sequence"
     """Whole sequences halt (global halt), or each token for itself."""
     transition: bool = True
-    """Halting sees the next layer's states beside the current ones."""
+    """Transition features: halting sees the next layer's states beside the current ones."""
     threshold: float = Field(default=0.999, gt=0, le=1)
     """A unit halts when its halting probabilities sum to this (alpha_thresh)."""
     origin: Literal[0, 1] = 0
@@ -44,7 +44,7 @@ class UniversalSettings(BlockSettings, CausalSettings):
     gate_width: int | None = Field(default=None, ge=1)
     """Inner size of the gate's feed-forward; that of the block's if not given."""
     halt: HaltSettings | None = HaltSettings()
-    """How thinking ends early; null runs all layers and removes the halting function."""
+    """When the recurrence ends; null runs all layers and removes the halting function."""
     kv: Literal["auto", "states", "mixture"] = "auto"
     """Where keys and values come from: the last states, or their halting mixture. auto: the mixture where
     `halt.unit` is token, else the states."""
@@ -78,7 +78,7 @@ class UniversalSettings(BlockSettings, CausalSettings):
 
     @property
     def halts_per_token(self) -> bool:
-        """Whether tokens keep books of their own: a sequence that is still being written cannot halt."""
+        """Whether each token has its own halting state: a causal sequence cannot halt as a whole."""
         return self.halt is not None and (self.halt.unit == "token" or self.causal)
 
     @property
@@ -107,32 +107,34 @@ def halting_function(config: UniversalSettings) -> HaltingProbability | None:
     return None if halt is None else HaltingProbability(config.width, transition=halt.transition)
 
 
-def think(
+def run_to_halt(
     config: UniversalSettings,
     block: Block,
     halt: HaltingProbability | None,
     states: Float[Tensor, "M D"],
     tokens: Tokens,
-) -> Thought:
+) -> RecurrenceResult:
     """Repeat `block` on all tokens until every unit has halted."""
-    repeated = recursion(config, block, halt)
-    if repeated is None:
+    recurrence = depth_recurrence(config, block, halt)
+    if recurrence is None:
         for _ in range(config.max_layers):
             states = block(states, tokens)
-        return Thought.of_all(states, tokens.packing, config.max_layers)
-    result = repeated.run(states, tokens)
+        return RecurrenceResult.of_all(states, tokens.packing, config.max_layers)
+    result = recurrence.run(states, tokens)
     kept, computed = (count.to(result.ponder.dtype) for count in (result.kept, result.computed))
     if not config.halts_per_token:
-        return Thought(result.states, kept, result.ponder, computed)
+        return RecurrenceResult(result.states, kept, result.ponder, computed)
     depth, ponder, run = tokens.packing.mean(torch.stack((kept, result.ponder, computed), 1)).unbind(1)
-    return Thought(result.states, depth.detach(), ponder, run.detach())
+    return RecurrenceResult(result.states, depth.detach(), ponder, run.detach())
 
 
-def recursion(config: UniversalSettings, block: Block, halt: HaltingProbability | None) -> Recursion | None:
-    """What is repeated until all have halted; None if nothing halts."""
+def depth_recurrence(
+    config: UniversalSettings, block: Block, halt: HaltingProbability | None
+) -> DepthRecurrence | None:
+    """The block repeated until all units have halted; None if nothing halts."""
     if halt is None or config.halt is None:
         return None
-    return Recursion(
+    return DepthRecurrence(
         block,
         halt,
         max_layers=config.max_layers,

@@ -48,8 +48,8 @@ from trainables.layers.packing import Packing
 from trainables.recurrence.composition import (
     EPSILON,
     Composition,
+    CompositionResult,
     EarlyExit,
-    Result,
     Scorer,
     balanced,
     left_to_right,
@@ -58,7 +58,7 @@ from trainables.settings import ModelSettings, Settings
 from trainables.types import Encoded
 
 
-class HaltSettings(Settings):
+class CompositionHaltSettings(Settings):
     """When a sequence is composed."""
 
     threshold: float = Field(default=0.1, gt=0, lt=1)
@@ -98,7 +98,7 @@ class Config(ModelSettings):
     """Composing here competes with composing at both neighbours."""
     transition_features: int | None = Field(default=None, ge=1)
     """Size of the vector that says how much a position took up before; null leaves it out."""
-    halt: HaltSettings | None = HaltSettings()
+    halt: CompositionHaltSettings | None = CompositionHaltSettings()
     """How composing ends early; null runs as many steps as there are tokens."""
     early_exit: EarlyExit = "compact"
     """How halting saves work, results being equal: halted sequences leave the batch (compact), the loop ends
@@ -205,7 +205,7 @@ def _cell(config: Config) -> Cell:
     )
 
 
-def _penalty(result: Result, packing: Packing) -> Float[Tensor, " B"]:
+def _penalty(result: CompositionResult, packing: Packing) -> Float[Tensor, " B"]:
     """-log of the last token's share of all tokens that exist, of rows that did not finish."""
     exist = packing.pad(result.exist)
     tokens = packing.counts - NUM_BOUNDARIES

@@ -37,10 +37,10 @@ from trainables.models._universal import (
     halting_function,
     halting_saved_bytes,
     recurrent_depth_range,
-    think,
+    run_to_halt,
 )
 from trainables.recurrence.chunks import Chunked, ChunkedSettings, chunks_flops, chunks_saved_bytes
-from trainables.recurrence.result import Thought
+from trainables.recurrence.result import RecurrenceResult
 from trainables.settings import SharedDepth
 from trainables.types import Encoded
 
@@ -67,12 +67,12 @@ class Encoder(Chunked):
         """Encode right-padded `x`."""
         return self.encode(x, mask, self._layers, self.config.max_layers)
 
-    def _layers(self, states: Tensor, tokens: Tokens, memory: Tensor, number: int) -> Thought:
+    def _layers(self, states: Tensor, tokens: Tokens, memory: Tensor, number: int) -> RecurrenceResult:
         # How many layers the chunks before took depends on the batch and on early exit.
         skip_dropout_calls(self.block, number * self.config.max_layers)
         assert self.block.recall is not None
         here = replace(tokens, recalled=offered(self.block.recall, memory))
-        return think(self.config, self.block, self.halt, states, here)
+        return run_to_halt(self.config, self.block, self.halt, states, here)
 
 
 def depth_range(config: Config, length: int) -> tuple[int, int]:  # noqa: ARG001 the same for all lengths
@@ -84,11 +84,11 @@ def forward_flops(config: Config, length: int, layers: int) -> float:
     """Encoder FLOPs of one sequence of `length` tokens when `layers` layers are run on every chunk."""
     slots = config.memory.slots
 
-    def work(chunk: int) -> float:
+    def flops(chunk: int) -> float:
         layer = block_flops(config, config.size_of_gate, chunk) + recall_flops(config, chunk, slots)
         return offer_flops(config, slots) + layers * layer + halting_flops(config, chunk, layers)
 
-    return chunks_flops(config, length, work)
+    return chunks_flops(config, length, flops)
 
 
 def saved_bytes(config: Config, rows: int, length: int) -> float:

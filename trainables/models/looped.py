@@ -44,7 +44,7 @@ from trainables.layers.linear import LayerNorm
 from trainables.layers.packing import Packing, put, take
 from trainables.layers.tokens import Tokens
 from trainables.recurrence.depth import EarlyExit
-from trainables.recurrence.result import Thought
+from trainables.recurrence.result import RecurrenceResult
 from trainables.settings import DEPTH, MOST_UNSHARED, SharedDepth, UnsharedDepth
 from trainables.types import Encoded, Guide, TaskShape
 
@@ -62,7 +62,7 @@ class Config(BlockSettings):
     layers: UnsharedDepth = 1
     """Layers of the block that is repeated (block depth)."""
     loops: Annotated[Literal["task"] | SharedDepth, DEPTH] = "task"
-    """How often the block is repeated: T(n) as the task tells for each sample, or so often for all."""
+    """How often the block is repeated: T(n) as the task gives it for each sample, or a fixed number."""
     recurrence: Literal["shared", "unshared"] = "shared"
     """One block, or one with weights of its own for each of a fixed number of loops."""
     injection: bool = True
@@ -136,7 +136,7 @@ class Body(nn.Module):
 
 
 @dataclass(frozen=True)
-class Live:
+class LoopingRows:
     """What is still in the batch: M packed tokens in B rows."""
 
     states: Float[Tensor, "M D"]
@@ -150,17 +150,17 @@ class Live:
     """Loops that each row takes."""
 
     @classmethod
-    def begin(cls, inputs: Float[Tensor, "M D"], packing: Packing, steps: Int[Tensor, " B"]) -> "Live":
+    def begin(cls, inputs: Float[Tensor, "M D"], packing: Packing, steps: Int[Tensor, " B"]) -> "LoopingRows":
         """The full batch before the first loop."""
         tokens = Tokens.unturned(packing, inputs.dtype, causal=True)
         source = torch.arange(inputs.shape[0], device=inputs.device)
         return cls(inputs, inputs, tokens, source, steps)
 
-    def select(self, rows: Bool[Tensor, " B"]) -> "Live":
+    def select(self, rows: Bool[Tensor, " B"]) -> "LoopingRows":
         """Only some of the rows."""
         packing = self.tokens.packing
         tokens, kept, packed = packing.select(rows.index_select(0, packing.row))
-        return Live(
+        return LoopingRows(
             take(self.states, tokens),
             take(self.inputs, tokens),
             self.tokens.select(tokens, kept, packed),
@@ -170,7 +170,7 @@ class Live:
 
 
 @dataclass(frozen=True)
-class Ran:
+class LoopResult:
     """How a batch of N rows with M packed tokens was looped."""
 
     states: Float[Tensor, "M D"]
@@ -185,7 +185,7 @@ class Encoder(nn.Module):
     """Repeats the block on each row as often as that takes."""
 
     guided = True
-    """A head that can tells where is asked and how many steps that takes."""
+    """Heads that can pass a `Guide`: asked positions and the steps of each sample."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -201,19 +201,19 @@ class Encoder(nn.Module):
         """Encode right-padded `x`. Raises ValueError if `guide` lacks what loops or stopping need."""
         inputs, packing = self.boundaries(x, mask)
         if self.training or self.config.stop == "oracle":
-            ran = self._told(inputs, packing, guide)
+            ran = self._run_counted(inputs, packing, guide)
         else:
             ran = self._most_confident(inputs, packing, x, guide)
         depth = ran.depth.to(inputs.dtype)
         nothing = torch.zeros_like(depth)
-        thought = Thought(ran.states, depth, ponder=nothing, computed=nothing + ran.computed)
-        return thought.encoded(self.boundaries, packing, x, pooling="end", bound=ran.bound)
+        result = RecurrenceResult(ran.states, depth, ponder=nothing, computed=nothing + ran.computed)
+        return result.encoded(self.boundaries, packing, x, pooling="end", bound=ran.bound)
 
-    def _told(self, inputs: Float[Tensor, "M D"], packing: Packing, guide: Guide | None) -> Ran:
-        """Each row after the loops that are set, or that the task tells."""
+    def _run_counted(self, inputs: Float[Tensor, "M D"], packing: Packing, guide: Guide | None) -> LoopResult:
+        """Each row after its number of loops, fixed or given by the task."""
         steps, ends, bound = self._counted(packing, guide)
         compact = self.config.early_exit == "compact" or len(ends) == 1
-        live, done, left = Live.begin(inputs, packing, steps), 0, []
+        live, done, left = LoopingRows.begin(inputs, packing, steps), 0, []
         for end in ends:
             live, done = self._advance(live, done, end), end
             if compact and end == ends[-1]:
@@ -226,7 +226,7 @@ class Encoder(nn.Module):
         source = torch.cat([part.source for part in left])
         states = put(torch.cat([part.states for part in left]), source, inputs.shape[0])
         run = {"batch": done, "none": bound}.get(self.config.early_exit, steps)
-        return Ran(self._normed(states), steps, run, bound)
+        return LoopResult(self._normed(states), steps, run, bound)
 
     def _counted(self, packing: Packing, guide: Guide | None) -> tuple[Int[Tensor, " N"], list[int], int]:
         """Loops of each row, those at which some row ends, and the most there could be."""
@@ -246,7 +246,7 @@ class Encoder(nn.Module):
             )
         return guide.steps, ends, most
 
-    def _advance(self, live: Live, done: int, until: int) -> Live:
+    def _advance(self, live: LoopingRows, done: int, until: int) -> LoopingRows:
         """Loops number `done` + 1 to `until`."""
         states = live.states
         for number in range(done, until):
@@ -257,14 +257,14 @@ class Encoder(nn.Module):
 
     def _most_confident(
         self, inputs: Float[Tensor, "M D"], packing: Packing, x: Float[Tensor, "N S D"], guide: Guide | None
-    ) -> Ran:
+    ) -> LoopResult:
         """Each row after the loop that Eq. 2 chooses, the first of equals."""
         if guide is None:
             raise ValueError(
                 f"stop: {self.config.stop} needs a head that asks at positions, got none; set stop to oracle"
             )
         zero = torch.zeros_like(packing.counts)
-        live = Live.begin(inputs, packing, zero)
+        live = LoopingRows.begin(inputs, packing, zero)
         chosen, depth = inputs, zero
         least = torch.full(zero.shape, torch.inf, device=x.device)
         for number in range(1, self.config.tried + 1):
@@ -277,7 +277,7 @@ class Encoder(nn.Module):
             better = (found < least) | (depth == 0)
             least, depth = torch.where(better, found, least), torch.where(better, number, depth)
             chosen = torch.where(packing.spread(better)[:, None], states, chosen)
-        return Ran(chosen, depth, self.config.tried, self.config.tried)
+        return LoopResult(chosen, depth, self.config.tried, self.config.tried)
 
     def _normed(self, states: Float[Tensor, "M D"]) -> Float[Tensor, "M D"]:
         return states if self.final_norm is None else self.final_norm(states)
@@ -315,7 +315,7 @@ def misfit(config: Config, shape: TaskShape) -> str | None:
 def depth_range(config: Config, length: int) -> tuple[int, int]:
     """Least and greatest number of loops run on a sequence, in training and in evaluation.
 
-    Where the task tells T(n), it is taken to be no more than the tokens of the input, which holds for all
+    Where the task gives T(n), it is taken to be no more than the tokens of the input, which holds for all
     problems of the paper.
     """
     if config.loops != "task":

@@ -36,7 +36,7 @@ from trainables.layers.geometric import GeometricAttention, RelativeAttention, R
 from trainables.layers.linear import LayerNorm, XavierLinear
 from trainables.layers.packing import Packing
 from trainables.layers.tokens import packed_places
-from trainables.recurrence.result import Thought
+from trainables.recurrence.result import RecurrenceResult
 from trainables.settings import HeadSettings, SharedDepth
 from trainables.types import Encoded
 
@@ -153,8 +153,8 @@ class Encoder(nn.Module):
         layers = self.config.layers if self.training else self.config.test_layers
         for _ in range(layers):
             states = self.layer(states, packing, place)
-        thought = Thought.of_all(states, packing, layers)
-        return thought.encoded(self.boundaries, packing, x, pooling=self.config.pooling, bound=layers)
+        result = RecurrenceResult.of_all(states, packing, layers)
+        return result.encoded(self.boundaries, packing, x, pooling=self.config.pooling, bound=layers)
 
 
 def depth_range(config: Config, length: int) -> tuple[int, int]:  # noqa: ARG001 the same for all lengths
@@ -166,15 +166,15 @@ def forward_flops(config: Config, length: int, layers: int) -> float:
     """Encoder FLOPs of one sequence of `length` tokens on which `layers` layers are run."""
     tokens, width = length + NUM_BOUNDARIES, config.width
     inner = config.heads * config.size_of_head
-    work = 4 * linear_flops(tokens, width, inner) + 2 * linear_flops(tokens, inner, tokens)
-    work += 2 * linear_flops(tokens, width, config.size_of_feedforward + (width if config.gate else 0))
+    flops = 4 * linear_flops(tokens, width, inner) + 2 * linear_flops(tokens, inner, tokens)
+    flops += 2 * linear_flops(tokens, width, config.size_of_feedforward + (width if config.gate else 0))
     if not config.geometric:
         offsets = 2 * tokens - 1
-        work += linear_flops(offsets, width, inner) + linear_flops(tokens, inner, offsets)
-        work += linear_flops(tokens, width, config.heads)
+        flops += linear_flops(offsets, width, inner) + linear_flops(tokens, inner, offsets)
+        flops += linear_flops(tokens, width, config.heads)
     elif config.direction:
-        work += linear_flops(tokens, width, 2 * config.heads)
-    return layers * work
+        flops += linear_flops(tokens, width, 2 * config.heads)
+    return layers * flops
 
 
 def saved_bytes(config: Config, rows: int, length: int) -> float:

@@ -41,22 +41,22 @@ from torch import Tensor, nn
 from trainables.layers.boundaries import boundaries, positions
 from trainables.layers.costs import FLOAT_BYTES
 from trainables.layers.tokens import KeysValues, Tokens
-from trainables.models._answers import packed, written
+from trainables.models._decoders import packed, written
 from trainables.models._sut import (
     Layer,
     SparseSettings,
     begin,
+    depth_recurrence,
     halting_flops,
     halting_gate,
     layer_flops,
     layer_saved_bytes,
     offer_flops,
-    recursion,
+    run_to_halt,
     sparse_depth_range,
-    think,
 )
-from trainables.recurrence.decoding_state import Past, WritingDecoder
-from trainables.recurrence.stepwise import think_on
+from trainables.recurrence.decoding_state import DecodingState, StepwiseDecoder
+from trainables.recurrence.stepwise import extend_by_one_token
 from trainables.types import Encoded
 
 
@@ -83,13 +83,13 @@ class Encoder(nn.Module):
         states, packing = self.boundaries(x * config.width**0.5, mask)
         tokens = Tokens.unturned(packing, states.dtype, causal=config.causal)
         begun = begin(config, states, packing.column, packing.width)
-        thought, auxiliary = think(config, self.block, self.halt, begun, tokens)
+        result, auxiliary = run_to_halt(config, self.block, self.halt, begun, tokens)
         pooling, bound = config.pooling, config.max_layers
-        found = thought.encoded(self.boundaries, packing, x, pooling=pooling, bound=bound)
+        found = result.encoded(self.boundaries, packing, x, pooling=pooling, bound=bound)
         return replace(found, auxiliary=_of_each(auxiliary, found.depth))
 
 
-class Decoder(WritingDecoder):
+class Decoder(StepwiseDecoder):
     """The same with a causal view of what it has written, and a full view of what has been read."""
 
     def __init__(self, config: Config) -> None:
@@ -114,19 +114,23 @@ class Decoder(WritingDecoder):
             recalled=self.recalled(memory, memory_mask)[0],
         )
         begun = begin(config, states, packing.column, packing.width)
-        thought, auxiliary = think(config, self.block, self.halt, begun, tokens)
-        found = written(thought, packing, y, config.max_layers)
+        result, auxiliary = run_to_halt(config, self.block, self.halt, begun, tokens)
+        found = written(result, packing, y, config.max_layers)
         return replace(found, auxiliary=_of_each(auxiliary, found.depth))
 
-    def extend(self, y: Float[Tensor, "R D"], past: Past) -> tuple[Float[Tensor, "R D"], Past]:
-        """The state of one more token in each answer, as `forward` gives it."""
-        config, tokens = self.config, past.unturned(y)
+    def extend(
+        self, y: Float[Tensor, "R D"], decoding: DecodingState
+    ) -> tuple[Float[Tensor, "R D"], DecodingState]:
+        """State of one more token in each answer, as in `forward`, and the new decoding state."""
+        config, tokens = self.config, decoding.unturned(y)
         assert tokens.position is not None
-        states = begin(config, y * config.width**0.5, tokens.position, past.length_max)
-        return think_on(self.block, recursion(config, self.block, self.halt), states, tokens, past)
+        states = begin(config, y * config.width**0.5, tokens.position, decoding.length_max)
+        return extend_by_one_token(
+            self.block, depth_recurrence(config, self.block, self.halt), states, tokens, decoding
+        )
 
     def recalled(self, memory: Float[Tensor, "N P D"], memory_mask: Bool[Tensor, "N P"]) -> list[KeysValues]:
-        """What all layers look at of the inputs."""
+        """Keys and values of the inputs for all layers."""
         assert self.block.recall is not None
         sources, packing = packed(memory, memory_mask)
         return [KeysValues(*self.block.recall.offer(sources), packing)]
@@ -153,8 +157,8 @@ def forward_flops(config: Config, length: int, layers: int) -> float:
 
 def decoder_flops(config: Config, length: int, memory_length: int, layers: int) -> float:
     """Decoder FLOPs of an answer of `length` tokens on which `layers` layers are run."""
-    work = layers * layer_flops(config, length, memory_length) + halting_flops(config, length, layers)
-    return offer_flops(config, memory_length) + work
+    flops = layers * layer_flops(config, length, memory_length) + halting_flops(config, length, layers)
+    return offer_flops(config, memory_length) + flops
 
 
 def saved_bytes(config: Config, rows: int, length: int) -> float:

@@ -1,7 +1,7 @@
 """Temporal Latent Bottleneck (TLB): a Transformer over each chunk, and a memory of the chunks before.
 
 Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dynamic Halt, Alg. 2, after
-Didolkar et al. As there, every layer looks at the memory, and one feed-forward follows both attentions.
+Didolkar et al. As there, every layer attends to the memory, and one feed-forward follows both attentions.
 
 Published systems as settings (what is not named is the default, which is TLB on ListOps):
 
@@ -9,7 +9,7 @@ Published systems as settings (what is not named is the default, which is TLB on
     TLB Fixed Recurrence    chunk: {by: count, count: 5}                                        s. 6.6
     TLB, flip-flop          layers: 3, chunk: {size: 10}, memory: {slots: 10, update_layers: 2}, causal: true
 
-Looking at memory is never causal, because all of it is past. The published code masks it like the chunk
+Attention to memory is never causal, because all of it is past. The published code masks it like the chunk
 itself wherever a chunk has as many tokens as memory has slots, as the text sets both for flip-flop (its
 configuration has chunks of 100). What follows from slots that all begin at zero is said in `layers.memory`.
 """
@@ -31,7 +31,7 @@ from trainables.layers.costs import (
 from trainables.layers.memory import offered
 from trainables.layers.tokens import Tokens
 from trainables.recurrence.chunks import Chunked, ChunkedSettings, chunks_flops, chunks_saved_bytes
-from trainables.recurrence.result import Thought
+from trainables.recurrence.result import RecurrenceResult
 from trainables.settings import UnsharedDepth
 from trainables.types import Encoded
 
@@ -57,12 +57,12 @@ class Encoder(Chunked):
         """Encode right-padded `x`."""
         return self.encode(x, mask, self._layers, self.config.layers)
 
-    def _layers(self, states: Tensor, tokens: Tokens, memory: Tensor, number: int) -> Thought:  # noqa: ARG002 all chunks alike
+    def _layers(self, states: Tensor, tokens: Tokens, memory: Tensor, number: int) -> RecurrenceResult:  # noqa: ARG002 all chunks alike
         for block in self.blocks:
             assert isinstance(block, Block)
             assert block.recall is not None
             states = block(states, replace(tokens, recalled=offered(block.recall, memory)))
-        return Thought.of_all(states, tokens.packing, self.config.layers)
+        return RecurrenceResult.of_all(states, tokens.packing, self.config.layers)
 
 
 def depth_range(config: Config, length: int) -> tuple[int, int]:  # noqa: ARG001 the same for all lengths
@@ -74,11 +74,11 @@ def forward_flops(config: Config, length: int, layers: int) -> float:
     """Encoder FLOPs of one sequence of `length` tokens on which `layers` layers are run."""
     slots = config.memory.slots
 
-    def work(chunk: int) -> float:
+    def flops(chunk: int) -> float:
         recall = offer_flops(config, slots) + recall_flops(config, chunk, slots)
         return layers * (block_flops(config, None, chunk) + recall)
 
-    return chunks_flops(config, length, work)
+    return chunks_flops(config, length, flops)
 
 
 def saved_bytes(config: Config, rows: int, length: int) -> float:

@@ -20,9 +20,9 @@ from trainables.layers.boundaries import PooledSettings, Pooling, boundaries, po
 from trainables.layers.costs import block_flops, block_saved_bytes, offer_flops
 from trainables.layers.linear import LayerNorm
 from trainables.layers.tokens import KeysValues, Tokens
-from trainables.models._answers import packed, recalling_flops, recalling_saved_bytes, written
-from trainables.recurrence.decoding_state import Past, WritingDecoder
-from trainables.recurrence.result import Thought
+from trainables.models._decoders import packed, recalling_flops, recalling_saved_bytes, written
+from trainables.recurrence.decoding_state import DecodingState, StepwiseDecoder
+from trainables.recurrence.result import RecurrenceResult
 from trainables.settings import AnswerSettings, UnsharedDepth
 from trainables.types import Encoded
 
@@ -54,12 +54,12 @@ class Encoder(nn.Module):
         for block in self.blocks:
             assert isinstance(block, Block)
             states = block(states, tokens)
-        thought = Thought.of_all(states, packing, self.config.layers)
+        result = RecurrenceResult.of_all(states, packing, self.config.layers)
         pooling, bound = self.config.pooling, self.config.layers
-        return thought.encoded(self.boundaries, packing, x, pooling=pooling, bound=bound)
+        return result.encoded(self.boundaries, packing, x, pooling=pooling, bound=bound)
 
 
-class Decoder(WritingDecoder):
+class Decoder(StepwiseDecoder):
     """Runs every block once on an answer."""
 
     def __init__(self, config: Config) -> None:
@@ -82,21 +82,23 @@ class Decoder(WritingDecoder):
         for block, recalled in zip(self.blocks, self.recalled(memory, memory_mask), strict=True):
             assert isinstance(block, Block)
             states = block(states, replace(tokens, recalled=recalled))
-        thought = Thought.of_all(self.final_norm(states), packing, self.config.layers)
-        return written(thought, packing, y, self.config.layers)
+        result = RecurrenceResult.of_all(self.final_norm(states), packing, self.config.layers)
+        return written(result, packing, y, self.config.layers)
 
-    def extend(self, y: Float[Tensor, "R D"], past: Past) -> tuple[Float[Tensor, "R D"], Past]:
-        """The state of one more token in each answer, as `forward` gives it."""
-        states, layers = y, list(past.layers)
-        tokens = past.tokens(self.config.size_of_head, y)
+    def extend(
+        self, y: Float[Tensor, "R D"], decoding: DecodingState
+    ) -> tuple[Float[Tensor, "R D"], DecodingState]:
+        """State of one more token in each answer, as in `forward`, and the new decoding state."""
+        states, layers = y, list(decoding.layers)
+        tokens = decoding.tokens(self.config.size_of_head, y)
         for number, block in enumerate(self.blocks):
             assert isinstance(block, Block)
             layers[number] = layers[number].with_token(*block.keys_values(states, tokens.key_rotation))
-            states = block(states, replace(tokens, recalled=past.recalled[number]), layers[number].seen)
-        return self.final_norm(states), replace(past, layers=tuple(layers), length=past.length + 1)
+            states = block(states, replace(tokens, recalled=decoding.recalled[number]), layers[number].seen)
+        return self.final_norm(states), replace(decoding, layers=tuple(layers), length=decoding.length + 1)
 
     def recalled(self, memory: Float[Tensor, "N P D"], memory_mask: Bool[Tensor, "N P"]) -> list[KeysValues]:
-        """What each block looks at of the inputs."""
+        """Keys and values of the inputs for each block."""
         states, packing = packed(memory, memory_mask)
         recalled = []
         for block in self.blocks:

@@ -44,18 +44,18 @@ from trainables.layers.boundaries import PooledSettings, boundaries, positions
 from trainables.layers.costs import block_flops, block_saved_bytes, offer_flops
 from trainables.layers.linear import LayerNorm
 from trainables.layers.tokens import KeysValues, Tokens
-from trainables.models._answers import packed, recalling_flops, recalling_saved_bytes, written
+from trainables.models._decoders import packed, recalling_flops, recalling_saved_bytes, written
 from trainables.models._universal import (
     UniversalSettings,
+    depth_recurrence,
     halting_flops,
     halting_function,
     halting_saved_bytes,
     recurrent_depth_range,
-    recursion,
-    think,
+    run_to_halt,
 )
-from trainables.recurrence.decoding_state import Past, WritingDecoder
-from trainables.recurrence.stepwise import think_on
+from trainables.recurrence.decoding_state import DecodingState, StepwiseDecoder
+from trainables.recurrence.stepwise import extend_by_one_token
 from trainables.settings import AnswerSettings
 from trainables.types import Encoded
 
@@ -81,12 +81,12 @@ class Encoder(nn.Module):
         """Encode right-padded `x`."""
         states, packing = self.boundaries(x, mask)
         tokens = Tokens.of(packing, self.config.size_of_head, states.dtype, causal=self.config.causal)
-        thought = think(self.config, self.block, self.halt, states, tokens)
+        result = run_to_halt(self.config, self.block, self.halt, states, tokens)
         pooling, bound = self.config.pooling, self.config.max_layers
-        return thought.encoded(self.boundaries, packing, x, pooling=pooling, bound=bound)
+        return result.encoded(self.boundaries, packing, x, pooling=pooling, bound=bound)
 
 
-class Decoder(WritingDecoder):
+class Decoder(StepwiseDecoder):
     """Repeats one block on an answer until every token has halted."""
 
     def __init__(self, config: Config) -> None:
@@ -110,18 +110,22 @@ class Decoder(WritingDecoder):
             Tokens.of(packing, self.config.size_of_head, states.dtype, causal=True),
             recalled=self.recalled(memory, memory_mask)[0],
         )
-        thought = think(self.config, self.block, self.halt, states, tokens)
-        thought = replace(thought, states=self.final_norm(thought.states))
-        return written(thought, packing, y, self.config.max_layers)
+        result = run_to_halt(self.config, self.block, self.halt, states, tokens)
+        result = replace(result, states=self.final_norm(result.states))
+        return written(result, packing, y, self.config.max_layers)
 
-    def extend(self, y: Float[Tensor, "R D"], past: Past) -> tuple[Float[Tensor, "R D"], Past]:
-        """The state of one more token in each answer, as `forward` gives it."""
-        tokens = past.tokens(self.config.size_of_head, y)
-        states, past = think_on(self.block, recursion(self.config, self.block, self.halt), y, tokens, past)
-        return self.final_norm(states), past
+    def extend(
+        self, y: Float[Tensor, "R D"], decoding: DecodingState
+    ) -> tuple[Float[Tensor, "R D"], DecodingState]:
+        """State of one more token in each answer, as in `forward`, and the new decoding state."""
+        tokens = decoding.tokens(self.config.size_of_head, y)
+        states, decoding = extend_by_one_token(
+            self.block, depth_recurrence(self.config, self.block, self.halt), y, tokens, decoding
+        )
+        return self.final_norm(states), decoding
 
     def recalled(self, memory: Float[Tensor, "N P D"], memory_mask: Bool[Tensor, "N P"]) -> list[KeysValues]:
-        """What all layers look at of the inputs."""
+        """Keys and values of the inputs for all layers."""
         assert self.block.recall is not None
         return [self.block.recall.offer(*packed(memory, memory_mask))]
 
@@ -137,8 +141,8 @@ def depth_range(config: Config, length: int) -> tuple[int, int]:  # noqa: ARG001
 def forward_flops(config: Config, length: int, layers: int) -> float:
     """Encoder FLOPs of one sequence of `length` tokens on which `layers` layers are run."""
     tokens = positions(config, length)
-    work = layers * block_flops(config, config.size_of_gate, tokens)
-    return work + halting_flops(config, tokens, layers)
+    flops = layers * block_flops(config, config.size_of_gate, tokens)
+    return flops + halting_flops(config, tokens, layers)
 
 
 def saved_bytes(config: Config, rows: int, length: int) -> float:
@@ -150,9 +154,9 @@ def saved_bytes(config: Config, rows: int, length: int) -> float:
 
 def decoder_flops(config: Config, length: int, memory_length: int, layers: int) -> float:
     """Decoder FLOPs of an answer of `length` tokens on which `layers` layers are run."""
-    work = layers * recalling_flops(config, config.size_of_gate, length, memory_length)
+    flops = layers * recalling_flops(config, config.size_of_gate, length, memory_length)
     halting = halting_flops(config.model_copy(update={"causal": True}), length, layers)
-    return offer_flops(config, memory_length) + work + halting
+    return offer_flops(config, memory_length) + flops + halting
 
 
 def decoder_saved_bytes(config: Config, rows: int, length: int, memory_length: int) -> float:

@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 
 from trainables.data.files import unreadable
-from trainables.data.progress import COUNTED_AT_ONCE, tell
+from trainables.data.progress import COUNTED_AT_ONCE, report
 
 PADDING, END, UNKNOWN = "<pad>", "</s>", "<unk>"
 """Marks: ids without a word. A text that holds one of these literally has an unknown word there."""
 LOG = logging.getLogger(__name__)
-UNKNOWN_TOLD = 0.01
-"""Share of unknown words in a file from which on they are told."""
+UNKNOWN_SHARE_WARNED = 0.01
+"""Share of unknown words in a file above which a warning is logged."""
 _TYPES = (("B", 1 << 8), ("H", 1 << 16), ("I", 1 << 32))
 
 
@@ -103,7 +103,7 @@ def _pairs(source: Path, target: Path) -> Iterator[tuple[int, list[str], list[st
     with source.open("rb") as sources, target.open("rb") as targets:
         for number, (one, other) in enumerate(zip_longest(sources, targets), start=1):
             if number % COUNTED_AT_ONCE == 0:
-                tell("bytes", sources.tell() + targets.tell(), size)
+                report("bytes", sources.tell() + targets.tell(), size)
             if one is None or other is None:
                 longer = number + sum(1 for _ in (targets if one is None else sources))
                 counts = (number - 1, longer) if one is None else (longer, number - 1)
@@ -137,11 +137,11 @@ def read_words(file: Path, marks: Sequence[str]) -> Vocabulary:
     return Vocabulary(marks, seen)
 
 
-def tell_unknown(file: Path, column: pa.LargeListArray, unknown: int) -> None:
+def warn_unknown(file: Path, column: pa.LargeListArray, unknown: int) -> None:
     """Log how many words of a file have the id `unknown`, if they are many: a vocabulary of other text."""
     ids = np.asarray(column.values)
     count = int(np.count_nonzero(ids == unknown))
-    if count > UNKNOWN_TOLD * len(ids):
+    if count > UNKNOWN_SHARE_WARNED * len(ids):
         LOG.warning(
             "%s: %s of %s words are not in the vocabulary and are all read as %s; is it that of these files?",
             *(file, f"{count:,}", f"{len(ids):,}", UNKNOWN),

@@ -43,7 +43,7 @@ Key = TypeVar("Key")
 
 
 class NotAQuery(ValueError):
-    """What must stand where; completed with file and line by who reads these."""
+    """States what was expected; the caller adds file and line."""
 
 
 def simplified(query: Words, *, invert: bool) -> list[str]:

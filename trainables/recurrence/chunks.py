@@ -1,4 +1,4 @@
-"""Recurrence over chunks: settings, the loop over time and costs that all chunk-wise models have in common.
+"""Recurrence over chunks: settings, the loop over chunks, and costs shared by all chunk-wise models.
 
 Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dynamic Halt, Alg. 2 and 4. Where
 text and published runs differ we follow the runs: no START and END, although the text adds them to all models
@@ -19,12 +19,12 @@ from trainables.layers.chunks import ChunkSettings, Cut
 from trainables.layers.memory import Memory, MemorySettings, update_flops, update_saved_bytes
 from trainables.layers.packing import Packing, put, take
 from trainables.layers.tokens import Tokens
-from trainables.recurrence.result import Thought
+from trainables.recurrence.result import RecurrenceResult
 from trainables.settings import CausalSettings
 from trainables.types import Encoded
 
-Layers = Callable[[Float[Tensor, "M D"], Tokens, Float[Tensor, "B S D"], int], Thought]
-"""What is done to one chunk: its states, its tokens, the memory of the rows it belongs to, its number."""
+Layers = Callable[[Float[Tensor, "M D"], Tokens, Float[Tensor, "B S D"], int], RecurrenceResult]
+"""Runs the layers on one chunk, given its states, its tokens, the memory of its rows and its number."""
 
 
 class ChunkedSettings(BlockSettings, CausalSettings):
@@ -33,7 +33,7 @@ class ChunkedSettings(BlockSettings, CausalSettings):
     chunk: ChunkSettings = ChunkSettings()
     """How the sequence is cut."""
     memory: MemorySettings = MemorySettings()
-    """What is carried over from chunk to chunk."""
+    """The memory carried over from chunk to chunk."""
     boundaries: bool = False
     """Learned START and END around each sequence."""
     readout: Literal["slots", "last-slot", "mean", "end", "start"] = "slots"
@@ -62,7 +62,7 @@ class ChunkedSettings(BlockSettings, CausalSettings):
 
 
 class Chunked(nn.Module):
-    """The way of a batch through its chunks; what happens inside a chunk is handed in."""
+    """The loop of a batch over its chunks; the layers that run on a chunk are an argument."""
 
     def __init__(self, config: ChunkedSettings) -> None:
         super().__init__()
@@ -73,14 +73,14 @@ class Chunked(nn.Module):
     def encode(self, x: Float[Tensor, "N S D"], mask: Tensor, layers: Layers, bound: int) -> Encoded:
         """Encode right-padded `x`; `bound` is the most layers a chunk can take."""
         states, packing = self.boundaries(x, mask)
-        thought, slots = self._carry(states, packing, layers)
+        result, slots = self._carry(states, packing, layers)
         return Encoded(
-            states=self.boundaries.padded(thought.states, packing, x),
-            pooled=self._read(thought.states, packing, slots),
-            depth=thought.depth,
-            ponder=thought.ponder,
-            computed=thought.computed,
-            bound=torch.full_like(thought.depth, bound),
+            states=self.boundaries.padded(result.states, packing, x),
+            pooled=self._read(result.states, packing, slots),
+            depth=result.depth,
+            ponder=result.ponder,
+            computed=result.computed,
+            bound=torch.full_like(result.depth, bound),
         )
 
     def _read(self, states: Tensor, packing: Packing, slots: Tensor) -> Float[Tensor, "B D"]:
@@ -94,7 +94,7 @@ class Chunked(nn.Module):
 
     def _carry(
         self, states: Float[Tensor, "M D"], packing: Packing, layers: Layers
-    ) -> tuple[Thought, Float[Tensor, "B S D"]]:
+    ) -> tuple[RecurrenceResult, Float[Tensor, "B S D"]]:
         """All chunks one after the other; depths and costs of a row are means over its chunks."""
         config, rows_in_all = self.chunked, packing.num_rows
         cut = Cut.of(packing, config.chunk, causal=config.causal)
@@ -106,21 +106,21 @@ class Chunked(nn.Module):
             chunk = cut.chunk(number)
             memory = self.memory.marked(take(slots, chunk.rows))
             here = tokens.select(chunk.tokens, chunk.rows, chunk.packing)
-            thought = layers(take(states, chunk.tokens), here, memory, number)
-            finals.append((chunk.tokens, thought.states))
-            costs = torch.stack((thought.depth, thought.ponder, thought.computed), 1)
+            result = layers(take(states, chunk.tokens), here, memory, number)
+            finals.append((chunk.tokens, result.states))
+            costs = torch.stack((result.depth, result.ponder, result.computed), 1)
             totals.append(put(costs, chunk.rows, rows_in_all))
-            memory = self.memory.update(memory, chunk.rows, thought.states, chunk.packing)
+            memory = self.memory.update(memory, chunk.rows, result.states, chunk.packing)
             slots = slots.index_copy(0, chunk.rows, memory.to(slots.dtype))
         source = torch.cat([where for where, _ in finals])
         final = put(torch.cat([part for _, part in finals]), source, source.shape[0])
         means = torch.stack(totals).sum(0) / cut.counts.to(states.dtype)[:, None]
         depth, ponder, computed = means.unbind(1)
-        return Thought(final, depth.detach(), ponder, computed.detach()), slots
+        return RecurrenceResult(final, depth.detach(), ponder, computed.detach()), slots
 
 
 def chunks_flops(config: ChunkedSettings, length: int, layers: Callable[[int], float]) -> float:
-    """One sequence of `length` tokens, `layers` being the work of all layers on a chunk of so many."""
+    """FLOPs on one sequence of `length` tokens; `layers` gives those of all layers on a chunk of a length."""
     return sum(
         layers(chunk) + update_flops(config, config.memory, chunk) for chunk in config.chunk_lengths(length)
     )
@@ -129,7 +129,7 @@ def chunks_flops(config: ChunkedSettings, length: int, layers: Callable[[int], f
 def chunks_saved_bytes(
     config: ChunkedSettings, rows: int, length: int, layers: Callable[[int], float]
 ) -> float:
-    """What `rows` sequences of `length` tokens keep, `layers` being what all layers keep of a chunk."""
+    """Bytes kept for `rows` sequences of `length` tokens; `layers` gives those of all layers on one chunk."""
     return sum(
         layers(chunk) + update_saved_bytes(config, config.memory, rows, chunk)
         for chunk in config.chunk_lengths(length)

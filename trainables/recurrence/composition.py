@@ -1,7 +1,7 @@
-"""The recursion of CRvNN: soft neighbours, composition probabilities, who still exists, who still composes.
+"""Recurrence over spans, as in CRvNN: soft neighbours, composition and existential probabilities, halting.
 
-One step: every position looks at its soft neighbours, decides how much it is taken up by its right
-neighbour, and is replaced in so far as its left neighbour is taken up by it. Content moves right; the last
+One step: every position scores, from its soft neighbours, how much it is composed into its right neighbour,
+and is replaced in so far as its left neighbour is composed into it. Content moves right; the last
 token is never taken up and ends as the root. The prose of the source has it move left, its equations right.
 
 Source: Ray Chowdhury and Caragea, On the Design Space Between Transformers and Recursive Neural Nets, Eq.
@@ -31,7 +31,7 @@ NUM_EVER_LASTING = 2
 
 
 class Scorer(nn.Module):
-    """How much each position asks to be taken up, from its window of soft neighbours.
+    """Score of each position for being composed into its right neighbour, from its window of soft neighbours.
 
     With transition features it also sees how much it took up in the step before, as a mix of two vectors.
     """
@@ -53,8 +53,8 @@ class Scorer(nn.Module):
 
 
 @dataclass(frozen=True)
-class Live:
-    """Rows that still compose, as M packed tokens between START and END."""
+class ComposingRows:
+    """Rows that have not halted, as M packed tokens between START and END."""
 
     states: Float[Tensor, "M C"]
     exist: Float[Tensor, " M"]
@@ -75,8 +75,8 @@ class Live:
     origin: Int[Tensor, " B"]
 
     @classmethod
-    def begin(cls, states: Float[Tensor, "M C"], packing: Packing) -> "Live":
-        """All rows of a full batch."""
+    def begin(cls, states: Float[Tensor, "M C"], packing: Packing) -> "ComposingRows":
+        """All rows of a full batch, before the first step."""
         exist = torch.ones(states.shape[0], dtype=sum_dtype(states.dtype), device=states.device)
         behind = packing.counts.index_select(0, packing.row) - packing.column
         free = (packing.column > 0) & (behind > NUM_EVER_LASTING)
@@ -89,10 +89,10 @@ class Live:
         took = torch.zeros_like(exist)
         return cls(states, exist, took, free, packing, place, cap, none, none, everyone, tokens, rows)
 
-    def select(self, stay: Bool[Tensor, " B"]) -> "Live":
+    def select(self, stay: Bool[Tensor, " B"]) -> "ComposingRows":
         """Only the rows in `stay`."""
         tokens, rows, packing = self.packing.select(stay.index_select(0, self.packing.row))
-        return Live(
+        return ComposingRows(
             take(self.states, tokens),
             take(self.exist, tokens),
             take(self.took, tokens),
@@ -113,8 +113,8 @@ class Live:
 
 
 @dataclass(frozen=True)
-class Result:
-    """How every row of the full batch ended."""
+class CompositionResult:
+    """Final states and counts of every row of the full batch."""
 
     states: Float[Tensor, "M C"]
     exist: Float[Tensor, " M"]
@@ -137,50 +137,53 @@ class Composition:
     """A row halts when one token exists with a probability above this; None never halts."""
     early_exit: EarlyExit
 
-    def run(self, states: Float[Tensor, "M C"], packing: Packing) -> Result:
+    def run(self, states: Float[Tensor, "M C"], packing: Packing) -> CompositionResult:
         """Compose until each row has halted or has run as many steps as it has tokens."""
-        live, left = Live.begin(states, packing), list[Live]()
+        composing, left = ComposingRows.begin(states, packing), list[ComposingRows]()
         for number in range(1, packing.width - NUM_EVER_LASTING + 1):
-            live = self._step(live)
-            stay = self._staying(live, number)
+            composing = self._step(composing)
+            stay = self._staying(composing, number)
             if not bool(stay.any()):
                 break
             if not bool(stay.all()):
-                left.append(live.select(~stay))
-                live = live.select(stay)
-        return _gather([*left, live])
+                left.append(composing.select(~stay))
+                composing = composing.select(stay)
+        return _gather([*left, composing])
 
-    def _staying(self, live: Live, number: int) -> Bool[Tensor, " B"]:
+    def _staying(self, composing: ComposingRows, number: int) -> Bool[Tensor, " B"]:
         """Rows that are not done after step `number`."""
-        unspent = live.cap > number
+        unspent = composing.cap > number
         if self.early_exit == "compact":
-            return unspent & live.active
-        if self.early_exit == "batch" and not bool((unspent & live.active).any()):
+            return unspent & composing.active
+        if self.early_exit == "batch" and not bool((unspent & composing.active).any()):
             return torch.zeros_like(unspent)
         return unspent
 
-    def _step(self, live: Live) -> Live:
-        states, exist, took = self._composed(live)
+    def _step(self, composing: ComposingRows) -> ComposingRows:
+        states, exist, took = self._composed(composing)
         if self.threshold is not None and self.early_exit != "compact":
-            moving = live.packing.spread(live.active)
-            states = torch.where(moving[:, None], states, live.states)
-            exist, took = torch.where(moving, exist, live.exist), torch.where(moving, took, live.took)
-        after = replace(live, states=states, exist=exist, took=took)
-        after = replace(after, kept=live.kept + live.active, run=live.run + 1)
+            moving = composing.packing.spread(composing.active)
+            states = torch.where(moving[:, None], states, composing.states)
+            exist, took = (
+                torch.where(moving, exist, composing.exist),
+                torch.where(moving, took, composing.took),
+            )
+        after = replace(composing, states=states, exist=exist, took=took)
+        after = replace(after, kept=composing.kept + composing.active, run=composing.run + 1)
         if self.threshold is None:
             return after
-        return replace(after, active=live.active & (after.surviving(self.threshold) > 1))
+        return replace(after, active=composing.active & (after.surviving(self.threshold) > 1))
 
-    def _composed(self, live: Live) -> tuple[Tensor, Tensor, Tensor]:
+    def _composed(self, composing: ComposingRows) -> tuple[Tensor, Tensor, Tensor]:
         """States, existential probabilities and what was taken up, one step on."""
-        packing = live.packing
-        left, right = neighbours(packing.pad(live.exist), self.retriever)
-        beside, window = self._look(live.states, packing, left, right)
-        chosen = self._choose(self.scorer(window, live.took), live, left, right)
+        packing = composing.packing
+        left, right = neighbours(packing.pad(composing.exist), self.retriever)
+        beside, window = self._look(composing.states, packing, left, right)
+        chosen = self._choose(self.scorer(window, composing.took), composing, left, right)
         took = packing.unpad(_mixed(left, packing.pad(chosen)))
-        composed = self.cell.compose(beside, live.states, live.place)
-        states = torch.addcmul(live.states, took[:, None], composed - live.states)
-        return states, live.exist * (1 - chosen), took
+        composed = self.cell.compose(beside, composing.states, composing.place)
+        states = torch.addcmul(composing.states, took[:, None], composed - composing.states)
+        return states, composing.exist * (1 - chosen), took
 
     def _look(self, states: Tensor, packing: Packing, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
         """The soft left neighbour's state, and the window of what is seen of neighbours, left to right."""
@@ -195,15 +198,15 @@ class Composition:
             window = [before, *window, behind]
         return packing.unpad(beside), packing.unpad(torch.cat([each.to(seen.dtype) for each in window], -1))
 
-    def _choose(self, score: Tensor, live: Live, left: Tensor, right: Tensor) -> Tensor:
+    def _choose(self, score: Tensor, composing: ComposingRows, left: Tensor, right: Tensor) -> Tensor:
         """The modulated sigmoid: composing here against nothing, and against both neighbours composing.
 
         Exponents are shifted by the greatest score of the row, where the released code takes the greatest of
         the batch; it cancels but for the epsilons.
         """
-        packing = live.packing
+        packing = composing.packing
         greatest = packing.pad(score.detach()).amax(1).clamp(min=0)
-        here = torch.where(live.free, (score - packing.spread(greatest)).exp(), 0.0)
+        here = torch.where(composing.free, (score - packing.spread(greatest)).exp(), 0.0)
         terms = here + packing.spread((-greatest).exp()) + 2 * EPSILON
         if self.modulated:
             wide = packing.pad(here)
@@ -266,11 +269,11 @@ def _mixed(weights: Float[Tensor, "B T T"], x: Float[Tensor, "B T"]) -> Float[Te
     return (weights * x[:, None]).sum(-1)
 
 
-def _gather(parts: list[Live]) -> Result:
+def _gather(parts: list[ComposingRows]) -> CompositionResult:
     source = torch.cat([part.source for part in parts])
     back = torch.argsort(torch.cat([part.origin for part in parts]))
     size = source.shape[0]
-    return Result(
+    return CompositionResult(
         put(torch.cat([part.states for part in parts]), source, size),
         put(torch.cat([part.exist for part in parts]), source, size),
         *(torch.cat([getattr(part, name) for part in parts])[back] for name in ("kept", "run", "active")),

@@ -1,4 +1,4 @@
-"""What a decoder remembers of answers it is writing, so that each new token costs one token's work.
+"""What a decoder keeps between tokens of an answer, so that a new token costs one token's FLOPs.
 
 Hypotheses are rows; those of one input stand side by side, equally many for each, and share what is kept of
 the input. All hypotheses have the same length, so nothing is padded.
@@ -16,59 +16,61 @@ from trainables.layers.tokens import KeysValues, Tokens
 
 
 @dataclass(frozen=True)
-class Layer:
-    """Keys and values of all tokens so far as one layer saw them; for halting by means, sums over them."""
+class LayerCache:
+    """Keys and values of all tokens so far in one layer; for halting by means, sums over their states."""
 
     keys: Float[Tensor, "R T H E"] | None = None
     values: Float[Tensor, "R T H E"] | None = None
     before: Float[Tensor, "R D"] | None = None
     """Sum of the states that went into the layer."""
     after: Float[Tensor, "R D"] | None = None
-    """Sum of the states that the layer proposed, those of tokens that had halted before as they were."""
+    """Sum of the states that the layer proposed, of tokens halted before of their final states."""
 
-    def with_token(self, keys: Float[Tensor, "R H E"], values: Float[Tensor, "R H E"]) -> "Layer":
+    def with_token(self, keys: Float[Tensor, "R H E"], values: Float[Tensor, "R H E"]) -> "LayerCache":
         """One more token in each row."""
         return replace(self, keys=_longer(self.keys, keys), values=_longer(self.values, values))
 
-    def with_sums(self, before: Float[Tensor, "R D"] | None, after: Float[Tensor, "R D"] | None) -> "Layer":
+    def with_sums(
+        self, before: Float[Tensor, "R D"] | None, after: Float[Tensor, "R D"] | None
+    ) -> "LayerCache":
         """New sums."""
         return replace(self, before=before, after=after)
 
     @property
     def seen(self) -> KeysValues:
-        """What the last token of each row looks at."""
+        """Keys and values that the last token of each row attends to."""
         assert self.keys is not None
         assert self.values is not None
         rows, length = self.keys.shape[:2]
         return KeysValues(self.keys.flatten(0, 1), self.values.flatten(0, 1), _even(rows, length, self.keys))
 
-    def select(self, rows: Int[Tensor, " K"]) -> "Layer":
+    def select(self, rows: Int[Tensor, " K"]) -> "LayerCache":
         """Some of the rows, in any order and number."""
         parts = (self.keys, self.values, self.before, self.after)
-        return Layer(*(None if part is None else part.index_select(0, rows) for part in parts))
+        return LayerCache(*(None if part is None else part.index_select(0, rows) for part in parts))
 
 
 @dataclass(frozen=True)
-class Past:
+class DecodingState:
     """N inputs with `width` hypotheses each, R = N * `width` rows, of `length` tokens."""
 
     recalled: tuple[KeysValues, ...]
-    """What the tokens of each layer look at of the inputs; a single one for layers with equal weights."""
-    layers: tuple[Layer, ...]
+    """Keys and values of the inputs for each layer; a single entry for layers with equal weights."""
+    layers: tuple[LayerCache, ...]
     width: int
     length_max: int
     """Most tokens that an answer can have."""
     length: int = 0
 
     def tokens(self, head_width: int, x: Float[Tensor, "R D"]) -> Tokens:
-        """The next token of each row, whose queries and keys turn by where it is."""
+        """The next token of each row, with queries and keys rotated by its position."""
         position = torch.full(x.shape[:1], self.length, device=x.device)
-        # Turned as in a row of full length: where it is centred must not change from token to token.
+        # Rotated as in a row of full length, so that the centre does not move from token to token.
         query, key = rotations(position, self.length_max, head_width, x.dtype)
         return replace(self.unturned(x), query_rotation=query, key_rotation=key, position=None)
 
     def unturned(self, x: Float[Tensor, "R D"]) -> Tokens:
-        """The next token of each row, of a model that turns neither queries nor keys."""
+        """The next token of each row, of a model without rotary positions."""
         rows = torch.arange(x.shape[0], device=x.device)
         turn = NoRotation.of(x.shape[0], x.dtype)
         return Tokens(
@@ -81,11 +83,11 @@ class Past:
             position=torch.full_like(rows, self.length),
         )
 
-    def reorder(self, rows: Int[Tensor, " R"]) -> "Past":
-        """Each row continues what the row at `rows`, one of the same input, has written."""
+    def reorder(self, rows: Int[Tensor, " R"]) -> "DecodingState":
+        """Each row continues the hypothesis of the row at `rows`, one of the same input."""
         return replace(self, layers=tuple(layer.select(rows) for layer in self.layers))
 
-    def keep(self, inputs: Int[Tensor, " K"]) -> "Past":
+    def keep(self, inputs: Int[Tensor, " K"]) -> "DecodingState":
         """Only some inputs, in their order, with all their hypotheses."""
         across = torch.arange(self.width, device=inputs.device)
         rows = (inputs[:, None] * self.width + across).flatten()
@@ -103,18 +105,18 @@ def _even(rows: int, length: int, like: Tensor) -> Packing:
     return Packing(row, counts, length)
 
 
-class WritingDecoder(nn.Module):
-    """A decoder of `num_layers` layers that can `extend` what it has written by a token."""
+class StepwiseDecoder(nn.Module):
+    """A decoder of `num_layers` layers that can `extend` its answers token by token."""
 
     num_layers: int
 
     def recalled(self, memory: Float[Tensor, "N P D"], memory_mask: Bool[Tensor, "N P"]) -> list[KeysValues]:
-        """What tokens look at of the inputs, layer by layer, or once for layers with equal weights."""
+        """Keys and values of the inputs, layer by layer, or once for layers with equal weights."""
         raise NotImplementedError
 
     def begin(
         self, memory: Float[Tensor, "N P D"], memory_mask: Bool[Tensor, "N P"], width: int, length_max: int
-    ) -> Past:
-        """Ready to write `width` answers of at most `length_max` tokens to each input, token by token."""
+    ) -> DecodingState:
+        """Before the first token: `width` answers to each input, of at most `length_max` tokens."""
         recalled = tuple(self.recalled(memory, memory_mask))
-        return Past(recalled, (Layer(),) * self.num_layers, width, length_max)
+        return DecodingState(recalled, (LayerCache(),) * self.num_layers, width, length_max)

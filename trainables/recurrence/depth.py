@@ -1,7 +1,10 @@
-"""The recursion over depth that UT, GUT and their ablations share, and how halting saves its work.
+"""Recurrence over depth: one layer repeated until every unit has halted, and early exit from it.
 
-One step: look, propose the next states, decide who halts, keep or undo. If halting does not look at the next
-states and an undone step would be thrown away, the decision comes first and the step is never run.
+Shared by UT, GUT, SUT and their ablations. One step attends, proposes the next states, decides which units
+halt, and keeps or undoes the step. Where halting does not use the next states and an undone step would be
+thrown away, the decision comes first and the step is not run.
+
+Shapes: M packed tokens in B rows, U units, D the width of a state, H heads of width E.
 """
 
 from dataclasses import dataclass, field, replace
@@ -15,182 +18,192 @@ from trainables.layers.halting import Decision, Rule, decide
 from trainables.layers.packing import take
 from trainables.layers.positions import Rotation
 from trainables.layers.tokens import KeysValues, Tokens
-from trainables.recurrence.active_units import Harvest, Memory, Notes, Result, Selection, Thoughts, Told
+from trainables.recurrence.active_units import (
+    ActiveUnits,
+    HaltedResults,
+    KeyValueCache,
+    LayerOutputs,
+    Selection,
+    SideOutputs,
+    UnitResults,
+)
 
 EarlyExit = Literal["compact", "batch", "none"]
 
 
 @runtime_checkable
-class Repeated(Protocol):
+class RecurrentLayer(Protocol):
     """A layer whose keys and values are made apart from its queries."""
 
     def keys_values(
         self, x: Float[Tensor, "M D"], rotation: Rotation
     ) -> tuple[Float[Tensor, "M H E"], Float[Tensor, "M H E"]]:
-        """What tokens with states `x` show to others."""
+        """Keys and values of tokens with states `x`."""
         raise NotImplementedError
 
     def __call__(
         self, x: Float[Tensor, "M D"], tokens: Tokens, seen: KeysValues | None = None
-    ) -> Float[Tensor, "M D"] | tuple[Float[Tensor, "M D"], Notes]:
-        """The next states, and what else there is to tell; tokens see each other, if `seen` is not given."""
+    ) -> Float[Tensor, "M D"] | tuple[Float[Tensor, "M D"], SideOutputs]:
+        """Next states, and side outputs if the layer has any; without `seen` tokens attend to each other."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class Recursion:
+class DepthRecurrence:
     """What is repeated, and when it ends."""
 
-    block: Repeated
+    layer: RecurrentLayer
     halt: nn.Module
-    """Halting probabilities from features `U F`, one a unit."""
+    """Module from features `U F` to halting probabilities `U`."""
     max_layers: int
     threshold: float
     rule: Rule
     origin: int
     per_token: bool
     running: bool
-    """Tokens halt by the mean over their row so far: what a global halt is in a causal model."""
+    """Each token halts by the mean over its row up to itself: global halting in a causal model."""
     transition: bool
     sees_mixture: bool
     early_exit: EarlyExit
     length_bounds: bool = True
-    """A unit keeps at most as many layers as its row has tokens, plus one; never in a causal row, which does
-    not know its length yet."""
+    """A unit keeps at most as many layers as its row has tokens, plus one. Not applied to causal rows, whose
+    length is not known while they are written."""
     delay: int = 1
-    """Layers that deciding on a state costs beyond those that made it."""
+    """Layers charged for the decision to halt on a state, beyond those that computed the state."""
 
-    def run(self, states: Float[Tensor, "M D"], tokens: Tokens) -> Result:
-        """Repeat the block on all tokens of a batch until each unit has halted."""
+    def run(self, states: Float[Tensor, "M D"], tokens: Tokens) -> UnitResults:
+        """Repeat the layer on all tokens of a batch until each unit has halted."""
         cap = torch.full_like(tokens.packing.counts, self.max_layers)
         if self.length_bounds and tokens.reach is None:
             cap = torch.minimum(cap, tokens.packing.counts + 1)
-        live = Thoughts.begin(
+        units = ActiveUnits.begin(
             states, tokens, cap, per_token=self.per_token, running=self.running, delay=self.delay
         )
-        run = _Run(self, live, least_cap=int(cap.min()))
+        run = _ForwardPass(self, units, least_cap=int(cap.min()))
         for number in range(1, self.max_layers + 1):
             run.step(number)
             if run.over:
                 break
-        run.harvest.add(run.live)
-        return replace(run.harvest.gather(), told=run.told)
+        run.halted.add(run.units)
+        return replace(run.halted.gather(), layer_outputs=run.layer_outputs)
 
 
 @dataclass(frozen=True)
 class _Proposal:
-    """What a step would make of the tokens."""
+    """The outcome of a step before it is kept or undone."""
 
     states: Float[Tensor, "M D"]
     summary: Float[Tensor, "U D"]
-    notes: Notes
+    side: SideOutputs
 
     def select(self, picked: Selection) -> "_Proposal":
         """Of some units."""
         states = take(self.states, picked.tokens)
         summary = states if self.summary is self.states else take(self.summary, picked.units)
-        return _Proposal(states, summary, tuple(take(note, picked.tokens) for note in self.notes))
+        return _Proposal(states, summary, tuple(take(each, picked.tokens) for each in self.side))
 
 
 @dataclass
-class _Run:
-    """One forward pass: who is still in the batch, and what those who left it have come to."""
+class _ForwardPass:
+    """The state of one forward pass: active units, halted results, cached keys and values."""
 
-    plan: Recursion
-    live: Thoughts
+    recurrence: DepthRecurrence
+    units: ActiveUnits
     least_cap: int
-    harvest: Harvest = field(default_factory=Harvest)
-    told: list[Told] = field(default_factory=list)
-    memory: Memory | None = None
+    halted: HaltedResults = field(default_factory=HaltedResults)
+    layer_outputs: list[LayerOutputs] = field(default_factory=list)
+    cache: KeyValueCache | None = None
     over: bool = False
 
     def step(self, number: int) -> None:
         """Step `number`, counted from 1."""
-        undo = self.plan.rule == "undo"
-        proposed = self._propose() if self.plan.transition else None
+        undo = self.recurrence.rule == "undo"
+        proposed = self._propose() if self.recurrence.transition else None
         decision = self._decide(number, proposed)
         if undo:
-            picked = self._leave(~decision.crossed, stale=not self.plan.transition)
+            picked = self._leave(~decision.crossed, stale=not self.recurrence.transition)
             if self.over:
                 return
             if picked is not None:
                 decision = decision.select(picked.units)
                 proposed = None if proposed is None else proposed.select(picked)
         made = self._propose() if proposed is None else proposed
-        if made.notes:
-            weight = self.live.at_tokens(decision.survival * decision.keeps).squeeze(1)
-            self.told.append(Told(made.notes, weight))
-        all_keep = self.plan.early_exit == "compact"
-        self.live = self.live.step(made.states, made.summary, decision, all_keep=all_keep)
-        if number < self.plan.max_layers and (not undo or number >= self.least_cap):
-            self._leave(self.live.books.active, stale=not undo)
+        if made.side:
+            weight = self.units.at_tokens(decision.survival * decision.keeps).squeeze(1)
+            self.layer_outputs.append(LayerOutputs(made.side, weight))
+        all_keep = self.recurrence.early_exit == "compact"
+        self.units = self.units.step(made.states, made.summary, decision, all_keep=all_keep)
+        if number < self.recurrence.max_layers and (not undo or number >= self.least_cap):
+            self._leave(self.units.halting.active, stale=not undo)
 
     def _propose(self) -> _Proposal:
-        """What the next step makes of all that think."""
-        made = self.plan.block(self.live.states, self.live.tokens, self._look())
-        states, notes = made if isinstance(made, tuple) else (made, ())
-        self.live = self.live.counted()
-        return _Proposal(states, self.live.summarise(states), notes)
+        """Run the layer on all active units."""
+        made = self.recurrence.layer(self.units.states, self.units.tokens, self._context())
+        states, side = made if isinstance(made, tuple) else (made, ())
+        self.units = self.units.counted()
+        return _Proposal(states, self.units.summarise(states), side)
 
     def _decide(self, number: int, proposed: _Proposal | None) -> Decision:
-        books, features = self.live.books, self.live.summary
-        if number <= self.plan.origin:
-            p = torch.zeros_like(books.survival)
+        halting, features = self.units.halting, self.units.summary
+        if number <= self.recurrence.origin:
+            p = torch.zeros_like(halting.survival)
         else:
-            p = self.plan.halt(features if proposed is None else torch.cat((features, proposed.summary), -1))
-        return decide(books, p, self.plan.threshold, self.plan.rule)
+            p = self.recurrence.halt(
+                features if proposed is None else torch.cat((features, proposed.summary), -1)
+            )
+        return decide(halting, p, self.recurrence.threshold, self.recurrence.rule)
 
-    def _look(self) -> KeysValues | None:
-        """Keys and values of every token in a row that still thinks; None for those of its own last state."""
-        leaves_alone = self.plan.per_token and self.plan.early_exit == "compact"
-        if not (leaves_alone or self.plan.sees_mixture):
+    def _context(self) -> KeysValues | None:
+        """Keys and values that active tokens attend to; None where they are those of the current states."""
+        tokens_leave = self.recurrence.per_token and self.recurrence.early_exit == "compact"
+        if not (tokens_leave or self.recurrence.sees_mixture):
             return None
-        keys, values = self._keys_values(self.live)
-        if not leaves_alone:
-            return KeysValues(keys, values, self.live.tokens.packing)
-        if self.memory is None:
+        keys, values = self._keys_values(self.units)
+        if not tokens_leave:
+            return KeysValues(keys, values, self.units.tokens.packing)
+        if self.cache is None:
             slots = torch.arange(keys.shape[0], device=keys.device)
-            self.memory = Memory(KeysValues(keys, values, self.live.tokens.packing), slots)
+            self.cache = KeyValueCache(KeysValues(keys, values, self.units.tokens.packing), slots)
         else:
-            self.memory = self.memory.write(self.memory.slots, keys, values)
-        return self.memory.seen
+            self.cache = self.cache.write(self.cache.slots, keys, values)
+        return self.cache.seen
 
-    def _keys_values(self, thoughts: Thoughts) -> tuple[Tensor, Tensor]:
-        source = thoughts.mixture() if self.plan.sees_mixture else thoughts.states
-        return self.plan.block.keys_values(source, thoughts.tokens.key_rotation)
+    def _keys_values(self, units: ActiveUnits) -> tuple[Tensor, Tensor]:
+        source = units.mixture() if self.recurrence.sees_mixture else units.states
+        return self.recurrence.layer.keys_values(source, units.tokens.key_rotation)
 
     def _leave(self, stay: Bool[Tensor, " U"], *, stale: bool) -> Selection | None:
-        """Let go of units outside `stay`; what is selected of the rest, or None if nothing left the batch.
+        """Remove units outside `stay` from the batch; the selection of the rest, None if no unit left.
 
-        `stale`: the leaving states are newer than the keys and values that were last written for them.
+        `stale`: the states that leave are newer than the keys and values last cached for them.
         """
-        if self.plan.early_exit == "none":
+        if self.recurrence.early_exit == "none":
             return None
-        if self.plan.early_exit == "batch":
-            self.over = not bool((stay & self.live.books.active).any())
+        if self.recurrence.early_exit == "batch":
+            self.over = not bool((stay & self.units.halting.active).any())
             return None
         if bool(stay.all()):
             return None
-        staying = self.live.pick(stay)
+        staying = self.units.pick(stay)
         self.over = staying.units.shape[0] == 0
         if self.over:
             return None
-        going = self.live.pick(~stay)
-        # Who leaves recalls nothing any more.
-        forgetful = replace(self.live, tokens=replace(self.live.tokens, recalled=None))
-        gone = forgetful.select(going)
-        self.harvest.add(gone)
-        if self.plan.per_token:
-            self._remember(gone, going, staying, stale=stale)
-        self.live = self.live.select(staying)
+        going = self.units.pick(~stay)
+        # Units that leave attend to no encoder states any more.
+        without_memory = replace(self.units, tokens=replace(self.units.tokens, recalled=None))
+        gone = without_memory.select(going)
+        self.halted.add(gone)
+        if self.recurrence.per_token:
+            self._cache_final(gone, going, staying, stale=stale)
+        self.units = self.units.select(staying)
         return staying
 
-    def _remember(self, gone: Thoughts, going: Selection, staying: Selection, *, stale: bool) -> None:
-        """Others still look at tokens that halted: keep the keys and values of their final states."""
-        if self.memory is None:
-            self._look()
+    def _cache_final(self, gone: ActiveUnits, going: Selection, staying: Selection, *, stale: bool) -> None:
+        """Active tokens still attend to halted ones: cache the keys and values of their final states."""
+        if self.cache is None:
+            self._context()
         elif stale:
-            slots = self.memory.slots.index_select(0, going.tokens)
-            self.memory = self.memory.write(slots, *self._keys_values(gone))
-        assert self.memory is not None
-        self.memory = self.memory.select(staying)
+            slots = self.cache.slots.index_select(0, going.tokens)
+            self.cache = self.cache.write(slots, *self._keys_values(gone))
+        assert self.cache is not None
+        self.cache = self.cache.select(staying)

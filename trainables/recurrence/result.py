@@ -1,4 +1,4 @@
-"""How packed tokens ended, and what an encoder or decoder says of it."""
+"""The result of a recurrence on packed tokens, and the `Encoded` that encoders and decoders make of it."""
 
 from dataclasses import dataclass
 
@@ -12,8 +12,8 @@ from trainables.types import Encoded
 
 
 @dataclass(frozen=True)
-class Thought:
-    """How M packed tokens in B rows ended."""
+class RecurrenceResult:
+    """Final states of M packed tokens in B rows, and the depth and cost of each row."""
 
     states: Float[Tensor, "M D"]
     depth: Float[Tensor, " B"]
@@ -22,8 +22,8 @@ class Thought:
     computed: Float[Tensor, " B"]
 
     @classmethod
-    def of_all(cls, states: Float[Tensor, "M D"], packing: Packing, layers: int) -> "Thought":
-        """After `layers` layers on every token, none of which could be saved."""
+    def of_all(cls, states: Float[Tensor, "M D"], packing: Packing, layers: int) -> "RecurrenceResult":
+        """After `layers` layers on every token, where nothing halts."""
         depth = states.new_full((packing.num_rows,), layers)
         return cls(states, depth, torch.zeros_like(depth), depth)
 
@@ -36,7 +36,7 @@ class Thought:
         pooling: Pooling,
         bound: int,
     ) -> Encoded:
-        """Of padded input `x`, that `boundaries` made `packing` of, when at most `bound` layers can run."""
+        """For padded input `x`, packed by `boundaries` as `packing`, where at most `bound` layers can run."""
         return Encoded(
             states=boundaries.padded(self.states, packing, x),
             pooled=pool(self.states, packing, pooling),

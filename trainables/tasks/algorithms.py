@@ -22,7 +22,7 @@ from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
 from trainables.data.progress import counted
 from trainables.data.split import Split
-from trainables.generators.problems import ALPHABET, PROBLEMS, Dice, Name, Problem, Words
+from trainables.generators.problems import ALPHABET, PROBLEMS, AlgorithmicProblem, Dice, Name, Words
 from trainables.settings import Settings
 from trainables.streams import numpy_stream
 from trainables.task_protocol import SplitInfo
@@ -83,7 +83,7 @@ class Config(Settings):
         return self
 
 
-def _problem(config: Config) -> Problem:
+def _problem(config: Config) -> AlgorithmicProblem:
     return PROBLEMS[config.problem]
 
 
@@ -195,18 +195,18 @@ def _table(config: Config, lengths: Iterable[int], dice: Dice) -> pa.Table:
     )
 
 
-def _full(problem: Problem, query: Words, prompt: Words) -> tuple[Words, Words]:
+def _full(problem: AlgorithmicProblem, query: Words, prompt: Words) -> tuple[Words, Words]:
     """The input, and what is asked at its end: the answer begins where the prompt ends."""
     answer, room = problem.answer(query), problem.answer_max(query)
     return [*query, *prompt, *[END_OF_ANSWER] * room], answer + [END_OF_ANSWER] * (room + 1 - len(answer))
 
 
-def _next_token(problem: Problem, query: Words, prompt: Words) -> tuple[Words, Words]:
+def _next_token(problem: AlgorithmicProblem, query: Words, prompt: Words) -> tuple[Words, Words]:
     answer = problem.answer(query)
     return [*query, *prompt, *answer], [*answer, END_OF_ANSWER]
 
 
-_FORMS: dict[str, Callable[[Problem, Words, Words], tuple[Words, Words]]] = {
+_FORMS: dict[str, Callable[[AlgorithmicProblem, Words, Words], tuple[Words, Words]]] = {
     "full": _full,
     "next_token": _next_token,
 }

@@ -37,7 +37,7 @@ from trainables.readers.parallel_text import (
     read_lines,
     read_pairs,
     read_words,
-    tell_unknown,
+    warn_unknown,
 )
 from trainables.readers.sparql import NotAQuery, simplified
 from trainables.settings import Settings
@@ -123,8 +123,8 @@ def build(config: Config, split: str) -> pa.Table:
     if not len(questions):
         raise ValueError(f"{source} must hold a question a line, got an empty file; put the questions there")
     tokens, answers = questions.column(), queries.column()
-    tell_unknown(source, tokens, SOURCE_MARKS.index(UNKNOWN))
-    tell_unknown(target, answers, TARGET_MARKS.index(UNKNOWN))
+    warn_unknown(source, tokens, SOURCE_MARKS.index(UNKNOWN))
+    warn_unknown(target, answers, TARGET_MARKS.index(UNKNOWN))
     return pa.table({"tokens": tokens, "answer": answers})
 
 

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import AfterValidator, Field, model_validator
 
-from trainables.data.progress import tell
+from trainables.data.progress import report
 from trainables.data.unique import first_unseen
 from trainables.settings import Settings
 from trainables.streams import numpy_stream
@@ -203,7 +203,7 @@ def _unique(part: _Part, seen: set[Hashable], streams: Iterator[np.random.Genera
         new = drawn[first_unseen(_marks_of(drawn), seen, part.examples - have)]
         kept[have : have + len(new)] = new
         have += len(new)
-        tell("strings", have, part.examples)
+        report("strings", have, part.examples)
     return kept
 
 

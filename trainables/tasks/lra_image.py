@@ -18,13 +18,13 @@ import numpy as np
 import pyarrow as pa
 
 from trainables.data.files import content_digest
-from trainables.data.progress import tell
+from trainables.data.progress import report
 from trainables.generators.images import (
     PIXELS,
     decode,  # noqa: F401 every task has one
     image_shape,
     image_table,
-    picture,  # noqa: F401 for who looks at examples
+    picture,  # noqa: F401 drawn by `haltsweep data`
 )
 from trainables.readers import cifar as files
 from trainables.settings import Settings
@@ -75,7 +75,7 @@ def build(config: Config, split: str) -> pa.Table:
     chosen = names["test" if split == "test" else "train"]
     images, labels = [], []
     for number, name in enumerate(chosen):
-        tell("files", number, len(chosen))
+        report("files", number, len(chosen))
         colours, answers = files.read(folder / name)
         images.append(grey(colours))
         labels.append(answers)

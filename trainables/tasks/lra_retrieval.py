@@ -25,7 +25,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from trainables.data.files import content_digest, unreadable
-from trainables.data.progress import tell
+from trainables.data.progress import report
 from trainables.readers.byte_text import (
     IDS,
     PAD,
@@ -187,7 +187,7 @@ def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
             for number, line in enumerate(lines, start=1):
                 done += len(line)
                 if number % TOLD_EVERY == 0:
-                    tell("bytes", done, size)
+                    report("bytes", done, size)
                 yield number, line.removeprefix(BOM_UTF8) if number == 1 else line
     except OSError as error:
         raise unreadable(file, error) from error

@@ -14,7 +14,7 @@ long contour is marked, and the end of the same one (label 1) or of the other.
 Departures from the published generator, beside the draws: nothing depends on image libraries, whose
 versions differ, or on the last bits of trigonometry; lines are made smaller with a tent in place of a
 Lanczos window; pixels are occupied or free, where the original weighs shades; a paddle keeps its margin to
-the last paddle of other contours too, which the original leaves out of its books; places are rounded to the
+the last paddle of other contours too, which the original does not mark as occupied; places are rounded to the
 nearest pixel; grey levels have one scale, where the original stretches each image by itself. There are no
 single paddles, which the script that runs that generator turns off. Splits are draws from streams of their
 own: that an image should come up in two of them is as good as impossible.
@@ -27,7 +27,7 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from trainables.data.files import content_digest
-from trainables.data.progress import tell
+from trainables.data.progress import report
 from trainables.generators.contours import drawings, render
 from trainables.generators.images import (
     PIXELS,
@@ -35,7 +35,7 @@ from trainables.generators.images import (
     decode,  # noqa: F401 every task has one
     image_shape,
     image_table,
-    picture,  # noqa: F401 for who looks at examples
+    picture,  # noqa: F401 drawn by `haltsweep data`
 )
 from trainables.readers import pathfinder as files
 from trainables.settings import Settings
@@ -118,7 +118,7 @@ def build(config: Config, split: str) -> pa.Table:
         images[done : done + len(new)] = render(new).reshape(-1, PIXELS)
         labels[done : done + len(new)] = new.labels
         done += len(new)
-        tell("images", done, wanted)
+        report("images", done, wanted)
         if done == wanted:
             break
     return image_table(images, labels)

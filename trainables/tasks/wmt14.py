@@ -37,7 +37,7 @@ from trainables.readers.parallel_text import (
     missing,
     read_pairs,
     read_words,
-    tell_unknown,
+    warn_unknown,
 )
 from trainables.settings import Settings
 from trainables.task_protocol import SplitInfo
@@ -122,8 +122,8 @@ def build(config: Config, split: str) -> pa.Table:
             f"{source} and {target.name} must hold sentences of 1 to {config.pieces_max} pieces, got none"
         )
     tokens, answers = sources.column(), targets.column()
-    tell_unknown(source, tokens, MARKS.index(UNKNOWN))
-    tell_unknown(target, answers, MARKS.index(UNKNOWN))
+    warn_unknown(source, tokens, MARKS.index(UNKNOWN))
+    warn_unknown(target, answers, MARKS.index(UNKNOWN))
     return pa.table({"tokens": tokens, "answer": answers})
 
 

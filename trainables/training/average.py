@@ -1,4 +1,4 @@
-"""Moving average of the weights: steadier than the weights it follows, it is what gets measured."""
+"""Exponential moving average of the weights; where there is one, it is what is measured."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -18,13 +18,12 @@ NUM_COMMON = 7
 
 @torch.inference_mode()
 def evaluate(learner: Learner, batches: Iterable[Batch]) -> dict[str, float]:
-    """Quantities of a split, by name without the split's.
+    """Metrics of a split, by name without the prefix of the split.
 
     `loss`, `ponder` and `depth` are means over samples, `accuracy` is over predictions, `saved` is the share
     of layer-steps not run of those that no halting would cost, `floor` is the accuracy of always answering
-    the split's commonest label, or whatever a head has in its place; what else a head tells of a sample
-    (`Output.shares`) is averaged over samples. How the split is cut into batches does not matter but for
-    rounding.
+    the split's commonest label, or whatever a head has in its place; the further values of a head
+    (`Output.shares`) are averaged over samples. How the split is cut into batches only matters for rounding.
     """
     names: tuple[str, ...] = ()
     rows: list[Tensor] = []
@@ -41,7 +40,7 @@ def evaluate(learner: Learner, batches: Iterable[Batch]) -> dict[str, float]:
     table = torch.cat(rows, dim=1).cpu().numpy()
     shares = {name: float(row.mean()) for name, row in zip(names, table[NUM_COMMON:], strict=True)}
     floor: Callable[[list[Tensor]], float] = getattr(learner.model, "floor", _floor)
-    return _quantities(table[:NUM_COMMON]) | {"floor": floor(labels)} | shares
+    return _metrics(table[:NUM_COMMON]) | {"floor": floor(labels)} | shares
 
 
 def _rows(output: Output) -> Tensor:
@@ -59,7 +58,7 @@ def _rows(output: Output) -> Tensor:
     return torch.stack([column.double() for column in columns])
 
 
-def _quantities(rows: np.ndarray) -> dict[str, float]:
+def _metrics(rows: np.ndarray) -> dict[str, float]:
     loss, hits, counts, ponder, depth, computed, bound = rows
     return {
         "loss": float(loss.mean()),

@@ -26,7 +26,7 @@ VALID_SEED = 0
 
 
 def misfit(task: Settings, config: TrainConfig) -> str | None:
-    """Why batches of `task` cannot be ordered as `config` asks; None where they can."""
+    """Why batches of `task` cannot have the order of `config`; None where they can."""
     if config.order == "bucketed" and any(info.streamed for info in splits(task)):
         return (
             "order 'bucketed' needs a stored training split, got a task that draws every batch anew: "

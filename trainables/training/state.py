@@ -4,7 +4,7 @@ Everything random is a function of (seed, step) and so is the position in the da
 the weights, their moving average, the optimiser's moments, the best weights so far and a handful of numbers.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from trainables.checkpoint import (
     write_json,
     write_tensors,
 )
-from trainables.training.shelf import Kept, read_shelf, write_shelf
+from trainables.training.best_weights import ScoredWeights, read_candidates, write_candidates
 from trainables.training.step import Learner
 
 FORMAT = 2
@@ -33,7 +33,7 @@ COUNT = "step"
 
 
 @dataclass(slots=True)
-class Progress:
+class TrainingProgress:
     """How far a training has come."""
 
     step: int = 0
@@ -57,17 +57,17 @@ class Progress:
 
 
 @dataclass(slots=True)
-class State:
+class TrainingState:
     """What `save` writes and `restore` reads."""
 
     learner: Learner
     identity: Mapping[str, Any]
     """Settings and seed, JSON values: a checkpoint continues only under the same ones."""
-    progress: Progress
+    progress: TrainingProgress
     best: dict[str, Tensor] | None = None
     """Copy of the best weights, or the mean of several; None before there are any, or where the last ones are
     reported."""
-    shelf: list[Kept] = field(default_factory=list)
+    candidates: list[ScoredWeights] = field(default_factory=list)
     """The best weights so far, where the mean of several is selected at the end."""
 
     @property
@@ -89,7 +89,7 @@ class State:
             "identity": self.identity,
             "progress": asdict(self.progress),
             "scaler": self.learner.scaler.state_dict(),
-            "shelf": write_shelf(self.shelf, folder),
+            "candidates": write_candidates(self.candidates, folder),
         }
         write_json(folder / STATE, scalars)
 
@@ -98,19 +98,19 @@ class State:
         scalars = _scalars(folder)
         _must_match(scalars["identity"], self.identity, folder)
         load_weights(self.learner.model, read_tensors(folder / MODEL), folder / MODEL)
-        self.progress = Progress(**scalars["progress"])
+        self.progress = TrainingProgress(**scalars["progress"])
         self.learner.rate_scale = self.progress.rate_scale
         if not self.progress.finished:
             _load_moments(self.learner, read_tensors(folder / OPTIMIZER))
         self.learner.scaler.load_state_dict(scalars["scaler"])
         self.best = _best(folder, self.learner.device)
-        self.shelf = read_shelf(scalars.get("shelf", ()), folder, self.learner.device)
+        self.candidates = read_candidates(_listed(scalars), folder, self.learner.device)
         if self._follows:
             _load_average(self.learner, read_tensors(folder / AVERAGE))
 
     @property
     def _follows(self) -> bool:
-        """Whether the average is still needed: to be gone on with, or to be reported."""
+        """Whether the moving average is still needed, to be continued or to be reported."""
         return self.learner.average is not None and not (self.progress.finished and self.best is not None)
 
 
@@ -128,7 +128,7 @@ class Selected:
 
 def read_selected(folder: Path) -> Selected:
     """The chosen weights of a finished training. Raises CheckpointError if it has not ended."""
-    progress = Progress(**_scalars(folder)["progress"])
+    progress = TrainingProgress(**_scalars(folder)["progress"])
     if not progress.finished:
         raise CheckpointError(
             f"{folder} must be the checkpoint of a finished training, got one at step {progress.step}: "
@@ -147,10 +147,16 @@ def _scalars(folder: Path) -> dict[str, Any]:
             f"{folder / STATE} must have format {FORMAT}, got {scalars.get('format')!r}: "
             "it was written by another version; train again or use that version"
         )
-    expected = {field.name for field in fields(Progress)}
+    expected = {field.name for field in fields(TrainingProgress)}
     if scalars.get("progress", {}).keys() != expected or not {"identity", "scaler"} <= scalars.keys():
         raise CheckpointError(f"{folder / STATE} must hold identity, scaler and progress {sorted(expected)}")
     return scalars
+
+
+def _listed(scalars: Mapping[str, Any]) -> Iterable[tuple[float, int]]:
+    """Scores and steps of the candidates; `shelf` is their key in checkpoints of earlier versions."""
+    listed: Iterable[tuple[float, int]] = scalars.get("candidates", scalars.get("shelf", ()))
+    return listed
 
 
 def _best(folder: Path, device: torch.device) -> dict[str, Tensor] | None:

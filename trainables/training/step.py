@@ -57,7 +57,7 @@ class Learner:
                 "choose 'fp32' or 'bf16'"
             )
         self.rate_scale = 1.0
-        """Factor of the scheduled learning rate, for who watches the validations."""
+        """Factor of the scheduled learning rate, lowered when validations stop improving."""
         self.average = None if config.ema is None else copied(weights(model))
         """What is measured in place of the weights, if a moving average is asked for."""
         self.optimizer = make_optimizer(model, config)

@@ -10,14 +10,14 @@ import torch
 from trainables.checkpoint import load_weights, weights
 from trainables.heads.sequence import Model
 from trainables.protocol import Diverged, Job, Measurement
+from trainables.training.accumulator import Accumulator
 from trainables.training.average import copied, holding
+from trainables.training.best_weights import ScoredWeights, best, mean
 from trainables.training.config import train_config
 from trainables.training.evaluate import evaluate
-from trainables.training.interval import Interval
 from trainables.training.schedule import learning_rate
-from trainables.training.shelf import Kept, mean, ranked
 from trainables.training.sources import VALID, Sources
-from trainables.training.state import Progress, State, read_selected
+from trainables.training.state import TrainingProgress, TrainingState, read_selected
 from trainables.training.step import Learner, one_step
 from trainables.training.writing import measure_writing
 
@@ -40,7 +40,9 @@ class Training:
         self._sources = Sources(job, self._config, self._device)
         learner = Learner(self._sources.model(), self._config, seed=job.seed)
         identity = {"settings": job.settings, "seed": job.seed}
-        self._state = State(learner, json.loads(json.dumps(identity, default=dict)), Progress())
+        self._state = TrainingState(
+            learner, json.loads(json.dumps(identity, default=dict)), TrainingProgress()
+        )
         if job.phase == "posthoc":
             self._load_source()
 
@@ -94,20 +96,20 @@ class Training:
     def _steps(self, until: int) -> dict[str, float]:
         """Optimiser steps up to number `until`, and what they add up to."""
         learner, progress = self._state.learner, self._state.progress
-        interval = Interval(device=self._device, scaled=learner.scaler.is_enabled())
+        accumulator = Accumulator(device=self._device, scaled=learner.scaler.is_enabled())
         begin = perf_counter()
         for step in range(progress.step, until):
-            interval.add(step, one_step(learner, self._sources.train_batch(step), step))
-        interval.flush()
-        tokens_per_s = interval.tokens / (perf_counter() - begin)
+            accumulator.add(step, one_step(learner, self._sources.train_batch(step), step))
+        accumulator.flush()
+        tokens_per_s = accumulator.tokens / (perf_counter() - begin)
         progress.step = until
-        return interval.metrics() | {
+        return accumulator.metrics() | {
             "train/lr": learner.rate_scale * learning_rate(self._config, until - 1),
             "train/tokens_per_s": tokens_per_s,
         }
 
     def _measure(self, split: str) -> dict[str, float]:
-        """Quantities of `split` under the present weights."""
+        """Metrics of `split` under the present weights."""
         learner, sources = self._state.learner, self._sources
         found = evaluate(learner, sources.batches(split))
         if isinstance(learner.model, Model):
@@ -132,7 +134,7 @@ class Training:
         """Remember the weights if they are the best so far, or among the best that are averaged."""
         progress = self._state.progress
         if self._config.average_best > 1 and self._job.phase == "confirm":
-            self._shelve(Kept(score, progress.step, weights(self._state.learner.model)))
+            self._keep_if_best(ScoredWeights(score, progress.step, weights(self._state.learner.model)))
         if progress.best_score is not None and score <= progress.best_score + MIN_IMPROVEMENT:
             progress.stale += 1
             self._halve_rate_if_stale()
@@ -146,19 +148,19 @@ class Training:
         config = self._config
         return config.select == "best" and config.average_best == 1 and self._job.phase == "confirm"
 
-    def _shelve(self, new: Kept) -> None:
+    def _keep_if_best(self, new: ScoredWeights) -> None:
         """Keep a copy of the weights while they are among the best."""
         state = self._state
-        state.shelf = ranked([*state.shelf, new], self._config.average_best)
-        if new in state.shelf:
-            state.shelf[-1] = replace(new, weights=copied(new.weights))
+        state.candidates = best([*state.candidates, new], self._config.average_best)
+        if new in state.candidates:
+            state.candidates[-1] = replace(new, weights=copied(new.weights))
 
     def _average_best(self) -> None:
         """Select the mean of the best weights, if several were kept."""
         state = self._state
-        if state.shelf:
-            state.best, state.progress.best_step = mean(state.shelf), state.shelf[-1].step
-            state.shelf = []
+        if state.candidates:
+            state.best, state.progress.best_step = mean(state.candidates), state.candidates[-1].step
+            state.candidates = []
 
     def _halve_rate_if_stale(self) -> None:
         progress, patience = self._state.progress, self._config.halve_after

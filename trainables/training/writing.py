@@ -1,4 +1,4 @@
-"""Measuring what a model writes when nobody tells it the right beginning."""
+"""Measures decoded answers: exact match, its floor, length, and the scores of the task."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence

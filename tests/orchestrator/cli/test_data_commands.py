@@ -22,7 +22,7 @@ from orchestrator.errors import InputError
 from tests.support.commands import TINY
 from tests.support.logs import Clock
 from trainables.data import store
-from trainables.data.progress import tell, tell_waiting
+from trainables.data.progress import report, report_waiting
 
 SMALL = ("trees=400", "near_iid_examples=20", "valid_examples=20", "test_examples=10", "length_ranges=[]")
 ROOT = Path(__file__).parents[3]
@@ -323,7 +323,7 @@ class TestBars:
         with Bars(clock=clock) as bars, bars.part("listops/train"):
             for done in range(1, 41):
                 clock.now += 0.5
-                tell("trees", done * 1000, 40_000)
+                report("trees", done * 1000, 40_000)
         told = capsys.readouterr()
         assert told.out == ""
         assert told.err == "listops/train: 10% of 40,000 trees\nlistops/train: 60% of 40,000 trees\n"
@@ -331,7 +331,7 @@ class TestBars:
     def test_who_is_waited_for_is_told(self, capsys):
         console.err.cache_clear()
         with Bars() as bars, bars.part("listops/train"):
-            assert tell_waiting("waiting for process 1 on here")
+            assert report_waiting("waiting for process 1 on here")
         assert capsys.readouterr().err == "waiting for process 1 on here\n"
 
     def test_a_terminal_has_a_bar(self, monkeypatch, tmp_path):
@@ -341,7 +341,7 @@ class TestBars:
             terminal = Console(file=file, force_terminal=True, width=120, legacy_windows=False)
             monkeypatch.setattr(building, "err", lambda: terminal)
             with Bars() as bars, bars.part("listops/[train]"):
-                tell("trees", 1, 4)
+                report("trees", 1, 4)
                 bars._bars.refresh()
         screen = re.sub(r"\x1b.*?[mlKhA]", "", (tmp_path / "screen").read_text())
         assert re.search(r"listops/\[train\]: trees .* 25%", screen)

@@ -8,7 +8,7 @@ import pytest
 from tests.contracts.test_tasks import oracle
 from trainables import task_catalog
 from trainables.data import progress
-from trainables.data.progress import Watcher, counted, tell, tell_waiting, watched_by
+from trainables.data.progress import Watcher, counted, report, report_waiting, watched_by
 from trainables.data.split import content_hash
 
 
@@ -21,17 +21,17 @@ def heard() -> Iterator[list[tuple[str, int, int]]]:
 
 def test_nothing_is_told_where_nobody_listens() -> None:
     with heard() as told:
-        tell("trees", 1, 2)
-    tell("trees", 2, 2)
+        report("trees", 1, 2)
+    report("trees", 2, 2)
     assert told == [("trees", 1, 2)]
-    assert not tell_waiting("for nobody")
+    assert not report_waiting("for nobody")
 
 
 def test_an_inner_watcher_hears_instead_of_the_outer_one() -> None:
     with heard() as outer:
         with heard() as inner:
-            tell("trees", 1, 1)
-        tell("trees", 0, 1)
+            report("trees", 1, 1)
+        report("trees", 0, 1)
     assert (inner, outer) == ([("trees", 1, 1)], [("trees", 0, 1)])
 
 

@@ -11,7 +11,7 @@ from trainables import catalog
 from trainables.assembly import model_config
 from trainables.data.synthetic import synthetic_batch
 from trainables.decoding.answers import answers
-from trainables.decoding.writers import Anew, Cached, writer
+from trainables.decoding.hypotheses import Cached, Recomputing, hypotheses_of
 from trainables.training.config import TrainConfig, train_config
 from trainables.types import NOT_ASKED, Batch
 
@@ -98,8 +98,8 @@ def test_decoding_from_a_cache_is_decoding_anew(
     alone = [answers(model, Batch(*(each[row : row + 1] for each in parts)), config)[0] for row in range(4)]
     assert alone == fast
     monkeypatch.setattr(
-        "trainables.decoding.answers.writer",
-        lambda model, memory, mask, width, _: Anew(model, memory, mask, width),
+        "trainables.decoding.answers.hypotheses_of",
+        lambda model, memory, mask, width, _: Recomputing(model, memory, mask, width),
     )
     assert answers(model, batch, config) == fast
 
@@ -137,9 +137,9 @@ def test_all_published_decoders_have_a_cache() -> None:
 def test_a_decoder_without_a_cache_writes_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     raw = {"name": "transformer", "width": 12, "heads": 2}
     model, memory = undecided(raw), full()[2:]
-    assert isinstance(writer(model, *memory, 1, 5), Cached)
+    assert isinstance(hypotheses_of(model, *memory, 1, 5), Cached)
     monkeypatch.delattr(catalog.load("models", "transformer").Decoder, "extend")
-    assert isinstance(writer(model, *memory, 1, 5), Anew)
+    assert isinstance(hypotheses_of(model, *memory, 1, 5), Recomputing)
     assert model_config(raw) == model.encoder.config
 
 

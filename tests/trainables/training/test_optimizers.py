@@ -12,7 +12,7 @@ from tests.support.pretended_gpu import PretendedGpu, back, on_gpu
 from tests.trainables.training.fakes import Bag, some_batch
 from trainables.training.config import TrainConfig, train_config
 from trainables.training.optimizers import Ranger, make_optimizer
-from trainables.training.state import Progress, State, _load_moments, _moments
+from trainables.training.state import TrainingProgress, TrainingState, _load_moments, _moments
 from trainables.training.step import Learner, one_step
 from trainables.types import Batch
 
@@ -71,8 +71,8 @@ def test_a_checkpoint_continues_bit_for_bit(saved_at: int, tmp_path: Path) -> No
 
     ours, theirs = learner(), learner()
     run(ours, range(saved_at))
-    State(ours, {}, Progress(step=saved_at)).save(tmp_path)
-    State(theirs, {}, Progress()).restore(tmp_path)
+    TrainingState(ours, {}, TrainingProgress(step=saved_at)).save(tmp_path)
+    TrainingState(theirs, {}, TrainingProgress()).restore(tmp_path)
     assert isinstance(theirs.optimizer, Ranger)
     for each in (ours, theirs):
         run(each, range(saved_at, saved_at + 6))

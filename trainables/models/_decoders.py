@@ -1,4 +1,4 @@
-"""What decoders have in common: how answers and inputs are packed, what comes out, and what it costs."""
+"""What decoders have in common: packing, the result, and its costs."""
 
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -7,7 +7,7 @@ from trainables.layers.block import BlockSettings
 from trainables.layers.boundaries import NoBoundaries
 from trainables.layers.costs import block_flops, block_saved_bytes, recall_flops, recall_saved_bytes
 from trainables.layers.packing import Packing
-from trainables.recurrence.result import Thought
+from trainables.recurrence.result import RecurrenceResult
 from trainables.types import Encoded
 
 
@@ -18,13 +18,13 @@ def packed(x: Float[Tensor, "N T D"], mask: Bool[Tensor, "N T"]) -> tuple[Float[
     return packing.unpad(x[:, : packing.width]), packing
 
 
-def written(thought: Thought, packing: Packing, y: Float[Tensor, "N T D"], bound: int) -> Encoded:
-    """What a decoder that can run at most `bound` layers returns for answers `y` that ended as `thought`."""
-    return thought.encoded(NoBoundaries(), packing, y, pooling="end", bound=bound)
+def written(result: RecurrenceResult, packing: Packing, y: Float[Tensor, "N T D"], bound: int) -> Encoded:
+    """What a decoder that can run at most `bound` layers returns for answers `y` that ended as `result`."""
+    return result.encoded(NoBoundaries(), packing, y, pooling="end", bound=bound)
 
 
 def recalling_flops(config: BlockSettings, gate_width: int | None, length: int, memory_length: int) -> float:
-    """One block on an answer of `length` tokens that looks at `memory_length` states, already offered."""
+    """One block on an answer of `length` tokens attending to `memory_length` states."""
     return block_flops(config, gate_width, length) + recall_flops(config, length, memory_length)
 
 

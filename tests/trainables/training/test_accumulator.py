@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from trainables.protocol import Diverged
-from trainables.training.interval import Interval
+from trainables.training.accumulator import Accumulator
 from trainables.training.step import StepResult
 
 CPU = torch.device("cpu")
@@ -18,11 +18,11 @@ def result(*, loss: float = 1.0, norm: float = 2.0, hits: float = 1.0) -> StepRe
 
 
 def test_means_over_steps_and_accuracy_over_predictions() -> None:
-    interval = Interval(device=CPU, scaled=False)
-    interval.add(0, result(loss=1.0, norm=2.0, hits=1.0))
-    interval.add(1, result(loss=4.0, norm=6.0, hits=3.0))
-    assert interval.tokens == 20.0
-    assert interval.metrics() == {
+    accumulator = Accumulator(device=CPU, scaled=False)
+    accumulator.add(0, result(loss=1.0, norm=2.0, hits=1.0))
+    accumulator.add(1, result(loss=4.0, norm=6.0, hits=3.0))
+    assert accumulator.tokens == 20.0
+    assert accumulator.metrics() == {
         "train/loss": 2.5,
         "train/accuracy": 0.5,
         "train/ponder": 0.5,
@@ -32,30 +32,30 @@ def test_means_over_steps_and_accuracy_over_predictions() -> None:
 
 @pytest.mark.parametrize("wrong", [{"loss": math.nan}, {"loss": math.inf}, {"norm": math.inf}])
 def test_a_step_that_is_not_finite_is_a_divergence(wrong: dict[str, float]) -> None:
-    interval = Interval(device=CPU, scaled=False)
-    interval.add(6, result())
+    accumulator = Accumulator(device=CPU, scaled=False)
+    accumulator.add(6, result())
     with pytest.raises(Diverged, match=r"must stay finite, got loss=.* at step=8") as caught:
-        interval.add(7, result(**wrong))
+        accumulator.add(7, result(**wrong))
     assert caught.value.step == 8
 
 
 def test_a_device_that_runs_ahead_still_names_the_first_bad_step() -> None:
-    interval = Interval(device=torch.device("cuda"), scaled=False)
+    accumulator = Accumulator(device=torch.device("cuda"), scaled=False)
     for step, loss in enumerate([1.0, math.inf, math.nan]):
-        interval.add(step, result(loss=loss))
+        accumulator.add(step, result(loss=loss))
     with pytest.raises(Diverged) as caught:
-        interval.flush()
+        accumulator.flush()
     assert (caught.value.step, caught.value.loss) == (2, math.inf)
 
 
 def test_a_scaled_loss_may_skip_steps_and_says_so() -> None:
-    interval = Interval(device=CPU, scaled=True)
-    interval.add(0, result(norm=math.inf))
-    interval.add(1, result(norm=3.0))
-    assert interval.metrics()["train/skipped_steps"] == 1.0
-    assert interval.metrics()["train/grad_norm"] == 3.0
+    accumulator = Accumulator(device=CPU, scaled=True)
+    accumulator.add(0, result(norm=math.inf))
+    accumulator.add(1, result(norm=3.0))
+    assert accumulator.metrics()["train/skipped_steps"] == 1.0
+    assert accumulator.metrics()["train/grad_norm"] == 3.0
     with pytest.raises(Diverged):
-        interval.add(2, result(loss=math.nan))
+        accumulator.add(2, result(loss=math.nan))
 
 
 def test_a_divergence_survives_the_way_home_from_a_worker() -> None:

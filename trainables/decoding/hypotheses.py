@@ -1,6 +1,6 @@
-"""What comes next in answers that are being written: from a cache where a decoder has one, else all anew.
+"""Log-probabilities of the next token of answers: from a cache where the decoder has one, else recomputed.
 
-A writer holds N inputs with `width` hypotheses each, side by side, all of the same length: R = N * `width`
+`Hypotheses` hold N inputs with `width` hypotheses each, side by side, all of the same length: R = N * `width`
 rows.
 """
 
@@ -14,21 +14,21 @@ from trainables.heads.sequence import Model
 from trainables.layers.precision import sum_dtype
 
 
-class Writer(Protocol):
-    """Hypotheses, and what may come next in each."""
+class Hypotheses(Protocol):
+    """Hypotheses that grow by one token a call."""
 
     def next(self, tokens: Int[Tensor, " R"]) -> Float[Tensor, "R C"]:
-        """Write one token in each row; log-probabilities of those that may follow."""
+        """Append one token to each row; log-probabilities of the next one."""
 
     def reorder(self, rows: Int[Tensor, " R"]) -> None:
-        """Let each row continue what the row at `rows`, one of the same input, has written."""
+        """Let each row continue the hypothesis of the row at `rows`, one of the same input."""
 
     def keep(self, inputs: Int[Tensor, " K"]) -> None:
         """Only some inputs go on, in their order, with all their hypotheses."""
 
 
 class Cached:
-    """For decoders with `begin(memory, memory_mask, width, length_max)` and `extend(y, past)`."""
+    """For decoders with `begin(memory, memory_mask, width, length_max)` and `extend(y, decoding)`."""
 
     def __init__(
         self,
@@ -40,24 +40,26 @@ class Cached:
     ) -> None:
         self._model = model
         self._decoder = cast(Any, model.decoder)
-        self._past = self._decoder.begin(memory, memory_mask, width, length_max)
+        self._decoding = self._decoder.begin(memory, memory_mask, width, length_max)
 
     def next(self, tokens: Int[Tensor, " R"]) -> Float[Tensor, "R C"]:
-        """One token's work."""
-        states, self._past = self._decoder.extend(self._model.answer(tokens[:, None])[:, 0], self._past)
+        """Runs the decoder on one token a row."""
+        states, self._decoding = self._decoder.extend(
+            self._model.answer(tokens[:, None])[:, 0], self._decoding
+        )
         return _log_probabilities(self._model, states)
 
     def reorder(self, rows: Int[Tensor, " R"]) -> None:
         """Rows of the cache are copied."""
-        self._past = self._past.reorder(rows)
+        self._decoding = self._decoding.reorder(rows)
 
     def keep(self, inputs: Int[Tensor, " K"]) -> None:
-        """The rest of the cache is let go."""
-        self._past = self._past.keep(inputs)
+        """The rest of the cache is freed."""
+        self._decoding = self._decoding.keep(inputs)
 
 
-class Anew:
-    """For every decoder: runs it on all that has been written, for each token again."""
+class Recomputing:
+    """For every decoder: runs it on the whole hypothesis again for each token."""
 
     def __init__(
         self, model: Model, memory: Float[Tensor, "N P D"], memory_mask: Bool[Tensor, "N P"], width: int
@@ -69,7 +71,7 @@ class Anew:
         self._written = torch.empty((self._memory.shape[0], 0), dtype=torch.int64, device=memory.device)
 
     def next(self, tokens: Int[Tensor, " R"]) -> Float[Tensor, "R C"]:
-        """The work of all tokens so far."""
+        """Runs the decoder on all tokens so far."""
         self._written = torch.cat((self._written, tokens[:, None]), 1)
         everything = torch.ones_like(self._written, dtype=torch.bool)
         y = self._model.answer(self._written)
@@ -89,17 +91,17 @@ class Anew:
         )
 
 
-def writer(
+def hypotheses_of(
     model: Model,
     memory: Float[Tensor, "N P D"],
     memory_mask: Bool[Tensor, "N P"],
     width: int,
     length_max: int,
-) -> Writer:
-    """The faster one of those that `model` can have."""
+) -> Hypotheses:
+    """The fastest one that the decoder of `model` supports."""
     if hasattr(model.decoder, "extend"):
         return Cached(model, memory, memory_mask, width, length_max)
-    return Anew(model, memory, memory_mask, width)
+    return Recomputing(model, memory, memory_mask, width)
 
 
 def _log_probabilities(model: Model, states: Float[Tensor, "R D"]) -> Float[Tensor, "R C"]:

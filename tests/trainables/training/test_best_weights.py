@@ -8,11 +8,11 @@ import torch
 
 from tests.trainables.training.fakes import FakeSources
 from tests.trainables.training.test_workload import job, repeatable, run
-from trainables.checkpoint import weights
+from trainables.checkpoint import read_json, weights, write_json
 from trainables.training import Training, workload
 from trainables.training.average import copied
-from trainables.training.shelf import Kept, mean, ranked
-from trainables.training.state import read_selected
+from trainables.training.best_weights import ScoredWeights, best, mean
+from trainables.training.state import STATE, read_selected
 
 SETTINGS = {"lr": 0.5, "steps": 9, "report_every": 1}
 
@@ -23,23 +23,23 @@ def _fake_sources(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_best_are_kept_and_of_equals_the_earlier() -> None:
-    shelf: list[Kept] = []
+    candidates: list[ScoredWeights] = []
     for step, accuracy in enumerate([0.5, 0.7, 0.5, 0.9, 0.7, 0.1]):
-        shelf = ranked([*shelf, Kept(accuracy, step, {})], 3)
-    assert [(kept.step, kept.score) for kept in shelf] == [(1, 0.7), (3, 0.9), (4, 0.7)]
+        candidates = best([*candidates, ScoredWeights(accuracy, step, {})], 3)
+    assert [(each.step, each.score) for each in candidates] == [(1, 0.7), (3, 0.9), (4, 0.7)]
 
 
 def test_the_mean_is_that_of_each_number() -> None:
     values = [1.0, 2.0, 6.0]
-    shelf = [
-        Kept(
+    candidates = [
+        ScoredWeights(
             0.5,
             step,
             {"w": torch.full((2,), value), "n": torch.tensor(step), "h": torch.tensor(value).half()},
         )
         for step, value in enumerate(values)
     ]
-    found = mean(shelf)
+    found = mean(candidates)
     assert found["w"].tolist() == [3.0, 3.0]
     assert found["h"].dtype == torch.float16
     assert found["n"] == 2
@@ -56,15 +56,15 @@ def test_tests_and_rereading_take_the_mean_of_the_best(select_by: str, tmp_path:
     while not seen.finished:
         value = seen.advance().metrics[f"valid/{select_by}"]
         score = -value if select_by == "loss" else value
-        history.append(Kept(score, len(history) + 1, copied(weights(seen._state.learner.model))))
-    best = sorted(history, key=lambda kept: -kept.score)[:3]
-    last = max(kept.step for kept in best)
+        history.append(ScoredWeights(score, len(history) + 1, copied(weights(seen._state.learner.model))))
+    chosen = sorted(history, key=lambda each: -each.score)[:3]
+    last = max(each.step for each in chosen)
     assert found[-1].metrics["model/selected_step"] == last
     training.save(tmp_path)
     selected = read_selected(tmp_path)
     assert (selected.step, selected.last_step) == (last, 9)
     for name, tensor in selected.weights.items():
-        expected = sum(kept.weights[name].double() for kept in best) / 3
+        expected = sum(each.weights[name].double() for each in chosen) / 3
         torch.testing.assert_close(tensor, expected.float(), rtol=1e-6, atol=1e-7)
     again = replace(job("posthoc", **settings), source=tmp_path)
     assert Training(again).advance().metrics["far/loss"] == found[-1].metrics["far/loss"]
@@ -88,6 +88,21 @@ def test_it_goes_on_from_a_checkpoint_bit_for_bit(reports: int, tmp_path: Path) 
     assert one is not None
     assert other is not None
     assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_checkpoint_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    """There the candidates were listed under another key."""
+    expected = run(Training(job(**SETTINGS, average_best=2)))
+    before = Training(job(**SETTINGS, average_best=2))
+    found = [before.advance() for _ in range(5)]
+    before.save(tmp_path)
+    scalars = read_json(tmp_path / STATE)
+    listed = scalars.pop("candidates")
+    assert len(listed) == 2
+    write_json(tmp_path / STATE, scalars | {"shelf": listed})
+    after = Training(job(**SETTINGS, average_best=2))
+    after.restore(tmp_path)
+    assert list(map(repeatable, found + run(after))) == list(map(repeatable, expected))
 
 
 def test_a_moving_average_is_what_is_kept() -> None:

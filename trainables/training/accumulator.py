@@ -1,4 +1,4 @@
-"""What the steps between two measurements add up to, and whether all of it is finite."""
+"""Sums over the steps between two measurements, and the check that every step is finite."""
 
 import math
 from dataclasses import fields
@@ -15,7 +15,7 @@ STEPS_UNSEEN_ON_CUDA = 50
 _NAMES = tuple(field.name for field in fields(StepResult))
 
 
-class Interval:
+class Accumulator:
     """Adds up step results in step order; reads them from the device as rarely as it may.
 
     With a scaled loss (`scaled`) a gradient that is not finite belongs to a step the scaler left out: it is
@@ -63,9 +63,9 @@ class Interval:
         return self._sums["tokens"]
 
     def metrics(self) -> dict[str, float]:
-        """Means over the interval's steps."""
+        """Means over all steps added."""
         assert not self._unseen, "flush before reading"
-        assert self._steps, "an interval has at least one step"
+        assert self._steps, "at least one step must be added before metrics are read"
         scaled = {"train/skipped_steps": float(self._skipped)} if self._scaled else {}
         return {
             "train/loss": self._sums["loss"] / self._steps,

@@ -1,0 +1,66 @@
+"""The best weights of a training: as many candidates are kept as are averaged at its end.
+
+Averaging the last checkpoints: Vaswani et al., Attention Is All You Need, s. 6.1. Averaging the best ones:
+Tan et al., Sparse Universal Transformer, s. 4.1, by negative log-likelihood, `select_by: loss` here.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from trainables.checkpoint import read_tensors, write_tensors
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoredWeights:
+    """Weights with the score of their validation."""
+
+    score: float
+    """Score of the validation: more is better."""
+    step: int
+    """Optimiser steps that led to the weights."""
+    weights: Mapping[str, Tensor]
+
+
+def best(candidates: Iterable[ScoredWeights], count: int) -> list[ScoredWeights]:
+    """The `count` of highest score, ordered by step; among equal scores the earlier ones are taken."""
+    chosen = sorted(candidates, key=lambda each: (-each.score, each.step))[:count]
+    return sorted(chosen, key=lambda each: each.step)
+
+
+def mean(candidates: Sequence[ScoredWeights]) -> dict[str, Tensor]:
+    """The mean of every tensor, summed in 64 bits; tensors without a floating dtype are the last ones."""
+    found = dict(candidates[-1].weights)
+    for name, last in found.items():
+        if last.is_floating_point():
+            total = torch.stack([each.weights[name].double() for each in candidates]).mean(0)
+            found[name] = total.to(last.dtype)
+    return found
+
+
+def write_candidates(candidates: Iterable[ScoredWeights], folder: Path) -> list[tuple[float, int]]:
+    """Write the weights of each; scores and steps, by which `read_candidates` finds them again."""
+    listed = []
+    for each in candidates:
+        write_tensors(_file(folder, each.step), each.weights)
+        listed.append((each.score, each.step))
+    return listed
+
+
+def read_candidates(
+    listed: Iterable[tuple[float, int]], folder: Path, device: torch.device
+) -> list[ScoredWeights]:
+    """What `write_candidates` wrote, copied to `device`. Raises CheckpointError for damaged files."""
+    return [ScoredWeights(score, step, _copied(_file(folder, step), device)) for score, step in listed]
+
+
+def _copied(file: Path, device: torch.device) -> dict[str, Tensor]:
+    # Copied out of the mapped file, which may be deleted or replaced while training goes on.
+    return {name: tensor.to(device, copy=True) for name, tensor in read_tensors(file).items()}
+
+
+def _file(folder: Path, step: int) -> Path:
+    return folder / f"kept-{step}.safetensors"
