@@ -1,14 +1,12 @@
 """Pairs of formulas and how they relate. A pair is one row: first sentence, separator, second sentence."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
-from itertools import count, pairwise
+from itertools import count
 
 import numpy as np
 
 from trainables.data.progress import report
-from trainables.data.ragged import offsets_of, positions
+from trainables.data.ragged import LabelledRows, concatenate, offsets_of, positions
 from trainables.generators.formulas import AND, NOT, OPEN, OR, VARIABLES, WORDS, A, Formulas, grow
 from trainables.streams import numpy_stream
 
@@ -24,44 +22,10 @@ ROUND = 20_000
 EVERYWHERE = np.uint64(2**64 - 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Pairs:
-    """Rows of tokens with their relations."""
+class Pairs(LabelledRows):
+    """Pairs, the separator included, with their relations: positions in `RELATIONS`."""
 
-    tokens: np.ndarray
-    """uint8, all rows in one flat array."""
-    offsets: np.ndarray
-    """int64, one more than there are pairs."""
-    labels: np.ndarray
-    """int16, positions in `RELATIONS`."""
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    @property
-    def lengths(self) -> np.ndarray:
-        """Tokens of each pair, the separator included."""
-        return np.diff(self.offsets)
-
-    def rows(self) -> Iterator[bytes]:
-        """Each pair's tokens."""
-        flat, bounds = self.tokens.tobytes(), self.offsets.tolist()
-        return (flat[start:stop] for start, stop in pairwise(bounds))
-
-    def take(self, indices: np.ndarray) -> "Pairs":
-        """The pairs at `indices`, in that order."""
-        lengths = self.lengths[indices]
-        tokens = self.tokens[positions(self.offsets[indices], lengths)]
-        return Pairs(tokens, offsets_of(lengths), self.labels[indices])
-
-
-def concatenate(parts: list[Pairs]) -> Pairs:
-    """All pairs of `parts`, in order."""
-    return Pairs(
-        np.concatenate([part.tokens for part in parts]),
-        offsets_of(np.concatenate([part.lengths for part in parts])),
-        np.concatenate([part.labels for part in parts]),
-    )
+    __slots__ = ()
 
 
 def relate(first: np.ndarray, second: np.ndarray) -> np.ndarray:

@@ -9,6 +9,7 @@ from itertools import count
 
 import numpy as np
 
+from trainables.data import ragged
 from trainables.data.draws import below, uniform
 from trainables.data.ragged import offsets_of, positions
 from trainables.data.unique import first_unseen
@@ -70,7 +71,7 @@ class Measured:
 def concatenate(parts: list[Measured]) -> Measured:
     """All trees of `parts`, in order."""
     return Measured(
-        trees.concatenate([part.trees for part in parts]),
+        ragged.concatenate([part.trees for part in parts]),
         np.concatenate([part.depth for part in parts]),
         np.concatenate([part.dependency for part in parts]),
     )
@@ -89,7 +90,7 @@ def balanced(law: DepthLaw, wanted: int, data_seed: int, name: str, seen: set[Ha
         missing = missing - [len(each) for each in by_depth]
         if not missing.any():
             break
-    return trees.concatenate(kept)
+    return ragged.concatenate(kept)
 
 
 def draw(stream: np.random.Generator, law: DepthLaw, n: int) -> Measured:

@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from trainables.data.progress import report
+from trainables.data.ragged import concatenate
 from trainables.data.unique import first_unseen
 from trainables.generators.listops_lengths import LengthLaw
-from trainables.generators.listops_trees import Law, Trees, concatenate
+from trainables.generators.listops_trees import Law, Trees
 from trainables.streams import numpy_stream
 from trainables.types import TaskShape
 

@@ -9,14 +9,12 @@ A forest is a list of levels. The children of a level's operators are the nodes 
 so no pointers are stored and every pass over a level is one array operation.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
 from trainables.data.draws import below, uniform
-from trainables.data.ragged import offsets_of, positions
+from trainables.data.ragged import LabelledRows, offsets_of
 
 MIN, MAX, MED, SM, CLOSE = 10, 11, 12, 13, 14
 OPERATORS = (MIN, MAX, MED, SM)
@@ -68,24 +66,10 @@ class Level:
     """int64: number of arguments, 0 for a digit."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trees:
-    """Trees as token rows with their values."""
+class Trees(LabelledRows):
+    """Trees with what each evaluates to."""
 
-    tokens: np.ndarray
-    """uint8, all rows in one flat array."""
-    offsets: np.ndarray
-    """int64, one more than there are trees."""
-    labels: np.ndarray
-    """int16: what each tree evaluates to."""
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    @property
-    def lengths(self) -> np.ndarray:
-        """Tokens of each tree."""
-        return np.diff(self.offsets)
+    __slots__ = ()
 
     def nesting(self) -> np.ndarray:
         """Greatest number of operators around a token of each tree, its own included (int64)."""
@@ -94,31 +78,11 @@ class Trees:
         depth = np.cumsum(opening.astype(np.int64) - (self.tokens == CLOSE))
         return np.asarray(np.maximum.reduceat(depth, self.offsets[:-1]))
 
-    def rows(self) -> Iterator[bytes]:
-        """Each tree's tokens."""
-        flat, bounds = self.tokens.tobytes(), self.offsets.tolist()
-        return (flat[start:stop] for start, stop in pairwise(bounds))
-
-    def take(self, indices: np.ndarray) -> "Trees":
-        """The trees at `indices`, in that order."""
-        lengths = self.lengths[indices]
-        tokens = self.tokens[positions(self.offsets[indices], lengths)]
-        return Trees(tokens, offsets_of(lengths), self.labels[indices])
-
     def between(self, start: int, stop: int) -> "Trees":
         """The trees from number `start` to before `stop`: views, nothing is copied but offsets."""
         first, last = self.offsets[start], self.offsets[stop]
         offsets = self.offsets[start : stop + 1] - first
         return Trees(self.tokens[first:last], offsets, self.labels[start:stop])
-
-
-def concatenate(parts: list[Trees]) -> Trees:
-    """All trees of `parts`, in order."""
-    return Trees(
-        np.concatenate([part.tokens for part in parts]),
-        offsets_of(np.concatenate([part.lengths for part in parts])),
-        np.concatenate([part.labels for part in parts]),
-    )
 
 
 def level(stream: np.random.Generator, arity: np.ndarray) -> Level:

@@ -24,12 +24,12 @@ import pyarrow as pa
 from pydantic import Field
 
 from trainables.data.files import content_digest
+from trainables.data.ragged import concatenate
 from trainables.generators.formula_pairs import (
     BUCKETS,
     RELATIONS,
     SEPARATOR,
     Pairs,
-    concatenate,
     generated,
     holding,
 )

@@ -11,8 +11,9 @@ from scipy.stats import chisquare
 
 from tests.oracles.listops_solver import solve
 from trainables.data.draws import uniform
+from trainables.data.ragged import concatenate
 from trainables.generators.listops_splits import WORDS
-from trainables.generators.listops_trees import OPERATORS, Law, Level, Trees, concatenate, grow, render
+from trainables.generators.listops_trees import OPERATORS, Law, Level, Trees, grow, render
 from trainables.streams import numpy_stream
 from trainables.tasks import listops
 

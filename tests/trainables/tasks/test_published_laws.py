@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from trainables.generators.formula_pairs import RELATIONS, concatenate, generated, holding
+from trainables.data.ragged import concatenate
+from trainables.generators.formula_pairs import RELATIONS, generated, holding
 from trainables.generators.formulas import VARIABLES, A
 from trainables.generators.listops_splits import SplitLaw, generate
 from trainables.generators.listops_trees import CLOSE, MIN, OPERATORS, Trees
