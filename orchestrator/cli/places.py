@@ -7,6 +7,7 @@ from pathlib import Path
 
 from orchestrator.errors import InputError
 from orchestrator.identity import SweepFolder
+from orchestrator.sqlite_urls import absolute
 from search_spaces.wording import hint
 
 RUNS_VARIABLE = "HALTSWEEP_RUNS"
@@ -26,7 +27,7 @@ def data_root(given: Path | None) -> Path:
 
 def tracking_uri(given: str | None, runs: Path) -> str:
     """`--tracking`, else $MLFLOW_TRACKING_URI, else an SQLite file beside the sweeps."""
-    return given or os.environ.get(TRACKING_VARIABLE) or f"sqlite:///{(runs / 'mlflow.db').resolve()}"
+    return absolute(given or os.environ.get(TRACKING_VARIABLE) or f"sqlite:///{runs / 'mlflow.db'}")
 
 
 def find_sweep(name: str, runs: Path) -> SweepFolder:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from orchestrator.drivers.launch_folder import Setup, read_setup
 from orchestrator.identity import SweepFolder
 from orchestrator.redact import redact_url
+from orchestrator.sqlite_urls import file_of
 from orchestrator.tracking.state import read_state
 from search_spaces.wording import amount
 
@@ -55,5 +56,10 @@ def tracked(folder: SweepFolder, setup: Setup, newest: int) -> Tracked:
     store, state = redact_url(setup.tracking_uri), read_state(folder)
     if state is None or state.store != store:
         return Tracked(store, newest, "", "", None)
+    file = file_of(setup.tracking_uri)
+    if file is not None and not file.exists():
+        return Tracked(
+            store, newest, "", "its file is gone, or was left behind when the sweep was moved", None
+        )
     ago = max(0.0, time.time() - state.at)
     return Tracked(store, max(0, newest - state.position), state.doing, state.error, ago)

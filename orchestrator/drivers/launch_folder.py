@@ -20,6 +20,7 @@ from orchestrator.ordinary import read_ordinary
 from orchestrator.plan.serialise import read_plan, to_json
 from orchestrator.plan.types import Plan
 from orchestrator.seals import read_manifest, sealed, unsealed, write_manifest
+from orchestrator.sqlite_urls import absolute, beside, from_beside
 
 DEFAULT_WORKLOAD = "trainables.training:Training"
 SETUP = "launch.json"
@@ -59,7 +60,7 @@ def publish(plan: Plan, folder: SweepFolder, spec: str, provenance: Mapping[str,
         write_atomically(building.spec, spec)
         write_atomically(building.provenance, json.dumps(provenance, indent=2, sort_keys=True) + "\n")
         # URLs may hold passwords. Its digest is in it: one that all can read would let them try passwords.
-        write_atomically(building.root / SETUP, sealed(_setup_to_json(setup)), mode=PRIVATE)
+        write_atomically(building.root / SETUP, sealed(_setup_to_json(setup, root)), mode=PRIVATE)
         write_atomically(
             building.root / LAUNCHER, json.dumps(asdict(Holder.current()), sort_keys=True) + "\n"
         )
@@ -95,16 +96,27 @@ def read_setup(folder: SweepFolder) -> Setup:
         content = read_ordinary(folder.root / SETUP)
         # A folder of a haltsweep that made no digests has no manifest.
         told = json.loads(content) if read_manifest(folder.root) is None else unsealed(content)
-        return Setup(**(told | {"data_dir": Path(told["data_dir"])}))
-    except (OSError, ValueError, TypeError, KeyError) as error:
+        tracking = told.get("tracking_uri")
+        found = tracking if tracking is None else from_beside(tracking, folder.root)
+        return Setup(**(told | {"data_dir": Path(told["data_dir"]), "tracking_uri": found}))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise StoreError(
             f"{folder.root / SETUP} must be as haltsweep wrote it, and cannot be read ({error!r}); "
             "restore the folder from a backup"
         ) from error
 
 
-def _setup_to_json(setup: Setup) -> dict[str, Any]:
-    return asdict(setup) | {"data_dir": str(setup.data_dir.resolve())}
+def _setup_to_json(setup: Setup, root: Path) -> dict[str, Any]:
+    """With places that do not depend on the working directory, nor, of an MLflow beside the sweep, on any.
+
+    Otherwise a copy of both would write, and `remove --mlflow` delete, what is the original's.
+    """
+    told = asdict(setup) | {"data_dir": str(setup.data_dir.resolve())}
+    if setup.tracking_uri is not None:
+        told["tracking_uri"] = beside(absolute(setup.tracking_uri), root)
+    if setup.storage is not None:
+        told["storage"] = absolute(setup.storage)
+    return told
 
 
 def _refuse_existing(plan: Plan, folder: SweepFolder) -> None:

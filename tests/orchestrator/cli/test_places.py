@@ -45,6 +45,7 @@ def test_tracking_is_beside_the_sweeps(here, monkeypatch):
     assert tracking_uri(None, Path("my runs")) == f"sqlite:///{here}/my runs/mlflow.db"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://server")
     assert tracking_uri(None, Path("my runs")) == "http://server"
+    assert tracking_uri("sqlite:///mine.db", Path("my runs")) == f"sqlite:///{here}/mine.db"
     assert tracking_uri("http://given", Path("my runs")) == "http://given"
 
 

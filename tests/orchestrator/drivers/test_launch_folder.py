@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,6 +47,28 @@ def test_urls_are_for_the_owner_alone(folder):
 def test_the_ledger_is_in_the_folder_unless_said_otherwise(folder):
     assert Setup(Path("data")).ledger_url(folder) == folder.ledger_url
     assert Setup(Path("data"), storage="postgresql://u@h/d").ledger_url(folder) == "postgresql://u@h/d"
+
+
+def test_a_moved_runs_folder_has_its_mlflow_with_it(folder, tmp_path):
+    runs = folder.root.parent
+    setup = made(
+        folder, tracking_uri=f"sqlite:///{runs}/mlflow.db", storage=f"sqlite:///{tmp_path}/ledger.db"
+    )
+    assert read_setup(folder).tracking_uri == setup.tracking_uri
+    copy = tmp_path / "else" / "where"
+    shutil.copytree(runs, copy)
+    found = read_setup(SweepFolder(copy / "synthetic"))
+    assert found.tracking_uri == f"sqlite:///{copy}/mlflow.db"
+    assert found.storage == setup.storage, "of all else each copy has the same"
+
+
+def test_files_of_databases_do_not_depend_on_the_working_directory(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made(folder, tracking_uri="sqlite:///track.db", storage="sqlite:///ledger.db?timeout=5")
+    monkeypatch.chdir("/")
+    found = read_setup(folder)
+    assert found.tracking_uri == f"sqlite:///{tmp_path}/track.db"
+    assert found.storage == f"sqlite:///{tmp_path}/ledger.db?timeout=5"
 
 
 def test_a_second_launch_is_pointed_to_resume(folder):

@@ -1,0 +1,35 @@
+"""URLs of SQLite files: named so that they mean the same file from anywhere, and beside what they belong to.
+
+A URL is `sqlite:///PATH`; what SQLite itself would read otherwise (`:memory:`, `file:...?uri=true`) and every
+other URL stays as it is.
+"""
+
+from pathlib import Path
+
+SQLITE = "sqlite:///"
+_BESIDE = f"{SQLITE}../"
+
+
+def file_of(url: str) -> Path | None:
+    """The file that the URL names; None if it names none."""
+    text = url.removeprefix(SQLITE).partition("?")[0]
+    return None if text == url or not text or text.startswith((":", "file:")) else Path(text)
+
+
+def absolute(url: str) -> str:
+    """The URL with the path of its file from the root, whatever the working directory will be."""
+    file = file_of(url)
+    return url if file is None else url.replace(f"{SQLITE}{file}", f"{SQLITE}{file.resolve()}", 1)
+
+
+def beside(url: str, folder: Path) -> str:
+    """A file beside `folder`, or below: as seen from there, both may be moved or copied together."""
+    file, around = file_of(url), folder.resolve().parent
+    if file is None or not file.is_absolute() or not file.is_relative_to(around):
+        return url
+    return url.replace(f"{SQLITE}{file}", f"{_BESIDE}{file.relative_to(around)}", 1)
+
+
+def from_beside(url: str, folder: Path) -> str:
+    """What `beside` was given, where `folder` is now."""
+    return url.replace(_BESIDE, f"{SQLITE}{folder.resolve().parent}/", 1) if url.startswith(_BESIDE) else url

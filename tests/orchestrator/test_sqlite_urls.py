@@ -1,0 +1,38 @@
+"""SQLite files are named the same from anywhere, and nothing else is touched."""
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.sqlite_urls import absolute, beside, file_of, from_beside
+
+OTHERS = (
+    "http://host:5000",
+    "postgresql+psycopg://u@h/d",
+    "sqlite://",
+    "sqlite:///:memory:",
+    "sqlite:///file:x?uri=true",
+)
+
+
+@pytest.mark.parametrize("url", OTHERS)
+def test_what_names_no_file_stays(url: str) -> None:
+    assert file_of(url) is None
+    assert absolute(url) == beside(url, Path("/runs/one")) == from_beside(url, Path("/runs/one")) == url
+
+
+def test_a_file_is_found_beside_the_folder_wherever_it_is(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/a/mlflow.db?timeout=5"
+    kept = beside(url, tmp_path / "a" / "sweep")
+    assert kept == "sqlite:///../mlflow.db?timeout=5"
+    assert from_beside(kept, tmp_path / "a" / "sweep") == url
+    assert from_beside(kept, tmp_path / "b" / "sweep") == url.replace("/a/", "/b/")
+    assert beside(url, tmp_path / "b" / "sweep") == url, "elsewhere it is not beside it"
+
+
+def test_a_relative_file_is_that_of_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert absolute("sqlite:///x/y.db") == f"sqlite:///{tmp_path}/x/y.db"
+    assert absolute(f"sqlite:///{tmp_path}/y.db") == f"sqlite:///{tmp_path}/y.db"
