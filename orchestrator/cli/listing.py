@@ -97,6 +97,7 @@ def _read(folder: SweepFolder, known: "dict[str, Summary]") -> Row:
 
 
 def _sound(folder: SweepFolder, known: "dict[str, Summary]") -> Row:
+    from orchestrator.cli.reading import readable
     from orchestrator.drivers.launch_folder import read_setup
     from orchestrator.ledger.summary import summaries
     from orchestrator.plan.serialise import read_plan
@@ -108,7 +109,8 @@ def _sound(folder: SweepFolder, known: "dict[str, Summary]") -> Row:
     begun = setup.storage is not None or folder.ledger.exists()
     summary = known.get(plan.name)
     if summary is None and begun:
-        (summary,) = summaries(setup.ledger_url(folder), plan.name)
+        with readable(setup.ledger_url(folder), folder) as url:
+            (summary,) = summaries(url, plan.name)
     if summary is None and folder.checkpoints.exists():
         raise StoreError(f"the ledger {folder.ledger} must be there, for the sweep has begun, and is not")
     planned = len(plan.trials)

@@ -1,7 +1,8 @@
 """Opens a launched sweep to read it: its plan, its ledger, its records. Never claims anything."""
 
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,8 +48,26 @@ def found(name: str, runs: Path) -> tuple[SweepFolder, Plan]:
 
 
 @contextmanager
-def opened(name: str, runs: Path, storage: str | None = None) -> Iterator[Opened]:
-    """The sweep called `name`. Raises InputError if there is none, StoreError if it cannot be read."""
+def readable(url: str, folder: SweepFolder) -> Iterator[str]:
+    """URL to read the ledger at `url` by: of a copy of it where nobody may write beside it, as SQLite must.
+
+    So a sweep on a file system that is mounted read-only can be looked at.
+    """
+    if url != folder.ledger_url or os.access(folder.root, os.W_OK) or not folder.ledger.is_file():
+        yield url
+        return
+    from orchestrator.tracking.snapshot import snapshot
+
+    with snapshot(folder.ledger) as copy:
+        yield f"sqlite:///{copy}"
+
+
+@contextmanager
+def opened(name: str, runs: Path, storage: str | None = None, *, writes: bool = False) -> Iterator[Opened]:
+    """The sweep called `name`; `writes`: its ledger will be written, and must be the ledger itself.
+
+    Raises InputError if there is none, StoreError if it cannot be read.
+    """
     folder, plan = found(name, runs)
     url = storage or read_setup(folder).ledger_url(folder)
     if url == folder.ledger_url and not folder.ledger.exists():
@@ -56,5 +75,6 @@ def opened(name: str, runs: Path, storage: str | None = None) -> Iterator[Opened
             f"the ledger {folder.ledger} must be there, and is not: if the sweep was killed before it began, "
             f"`{command('resume', folder)}` begins it; else restore the ledger from a backup"
         )
-    with Ledger.open(url, plan.name) as ledger:
-        yield Opened(folder, plan, ledger, url)
+    with ExitStack() as stack:
+        place = url if writes else stack.enter_context(readable(url, folder))
+        yield Opened(folder, plan, stack.enter_context(Ledger.open(place, plan.name)), url)

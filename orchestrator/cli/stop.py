@@ -65,7 +65,7 @@ def _found(name: str, runs: "Path", storage: str | None) -> "Iterator[tuple[Ledg
         with Ledger.open(storage, name) as ledger:
             yield ledger, f"haltsweep resume {name}, where its folder is"
         return
-    with opened(str(folder.root), runs, storage) as sweep:
+    with opened(str(folder.root), runs, storage, writes=True) as sweep:
         yield sweep.ledger, command("resume", sweep.folder)
 
 

@@ -57,7 +57,7 @@ def tracked(folder: SweepFolder, setup: Setup, newest: int) -> Tracked:
     if state is None or state.store != store:
         return Tracked(store, newest, "", "", None)
     file = file_of(setup.tracking_uri)
-    if file is not None and not file.exists():
+    if state.position and file is not None and not file.exists():
         return Tracked(
             store, newest, "", "its file is gone, or was left behind when the sweep was moved", None
         )

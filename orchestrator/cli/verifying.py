@@ -179,7 +179,7 @@ def parquet(whole: Whole) -> Iterator[Finding]:
     if not found:
         yield Finding("parquet", "absent", "there is none yet", sync)
     elif not any(found.values()):
-        yield Finding("parquet", "sound", f"{amount(len(found), 'file')} compared with the ledger")
+        yield Finding("parquet", "sound", f"{amount(len(found), 'file')} in agreement with the ledger")
 
 
 def mlflow(whole: Whole, told: Told) -> Iterator[Finding]:
@@ -219,18 +219,13 @@ def mlflow(whole: Whole, told: Told) -> Iterator[Finding]:
 @contextmanager
 def ledger_of(folder: SweepFolder, setup: Setup, name: str) -> "Iterator[Ledger]":
     """The ledger, or a copy of it where nobody may write beside it. Raises StoreError."""
-    import os
-    from contextlib import ExitStack
-
+    from orchestrator.cli.reading import readable
     from orchestrator.ledger.engine import connect
     from orchestrator.ledger.store import Ledger
-    from orchestrator.tracking.snapshot import snapshot
 
     url = setup.ledger_url(folder)
-    with ExitStack() as stack:
-        if url == folder.ledger_url and not folder.ledger.exists():
-            raise StoreError(f"the ledger {folder.ledger} must be there, and is not; restore a backup of it")
-        connect(url).dispose()  # refuses what is no file before it is copied
-        if url == folder.ledger_url and not os.access(folder.root, os.W_OK):
-            url = f"sqlite:///{stack.enter_context(snapshot(folder.ledger))}"
-        yield stack.enter_context(Ledger.open(url, name))
+    if url == folder.ledger_url and not folder.ledger.exists():
+        raise StoreError(f"the ledger {folder.ledger} must be there, and is not; restore a backup of it")
+    connect(url).dispose()  # refuses what is no file before it is copied
+    with readable(url, folder) as place, Ledger.open(place, name) as ledger:
+        yield ledger

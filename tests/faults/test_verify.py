@@ -28,7 +28,7 @@ from orchestrator.plan.serialise import read_plan
 from orchestrator.tracking.mlflow_reading import read_runs
 from orchestrator.tracking.projections import Projections
 from tests.faults.chaos import Place, _session, forks, go
-from tests.support.commands import Shell, tree
+from tests.support.commands import COMMAND, Shell, tree
 from tests.support.flips import flip, flip_any
 from tests.support.plans import make_arm, make_plan
 
@@ -304,6 +304,32 @@ def test_a_read_only_folder_can_be_verified(place: Place) -> None:
     found = json.loads(told.stdout)["findings"]
     assert {each["verdict"] for each in found} == {"sound", "absent"}, found
     assert tree(place.root) == before
+
+
+@pytest.mark.slow
+def test_a_read_only_sweep_can_be_looked_at_and_is_not_told_as_damaged(tmp_path: Path) -> None:
+    shell = Shell.at(tmp_path)
+    assert shell.run("launch", "tiny.yaml", "--profile", "short", "--driver", "inline").code == 0
+    runs = shell.folder / "runs"
+    before = tree(runs)
+    locked = ["unshare", "--mount", "--map-root-user", "sh", "-c", READ_ONLY, "sh", str(runs), str(COMMAND)]
+    for arguments, told in (
+        (("status", "tiny"), "tiny: finished; 4/4 done"),
+        (("list",), "finished"),
+        (("logs", "tiny"), "no trial has failed"),
+    ):
+        answer = subprocess.run(
+            [*locked, *arguments],
+            cwd=shell.folder,
+            env=shell.environment,
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+        assert answer.returncode == 0, answer
+        assert told in answer.stdout
+        assert "damaged" not in answer.stdout
+    assert tree(runs) == before
 
 
 @pytest.mark.slow
