@@ -11,7 +11,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, func, make
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from orchestrator import disk
-from orchestrator.errors import InputError, StoreError
+from orchestrator.errors import HaltsweepError, InputError, StoreError
 from orchestrator.ordinary import found_instead
 from orchestrator.redact import needs_encoding, redact_url
 
@@ -104,6 +104,9 @@ def ask(url: str) -> None:
 
     A SQLite file that is not there yet is not created.
     """
+    parsed = _parse(url)
+    if parsed.get_backend_name() == "sqlite":
+        _refuse_other(database_file(parsed), InputError)  # asked for, so nothing is lost
     engine = connect(url)
     file = database_file(engine.url) if engine.url.get_backend_name() == "sqlite" else None
     if file is not None and not file.parent.is_dir():
@@ -135,10 +138,10 @@ def database_file(url: URL) -> Path:
         ) from error
 
 
-def _refuse_other(file: Path) -> None:
-    """Raises StoreError: SQLite itself would call a pipe or a device a disk that fails."""
+def _refuse_other(file: Path, error: type[HaltsweepError] = StoreError) -> None:
+    """Raises `error`: SQLite itself would call a pipe or a device a disk that fails."""
     if kind := found_instead(file):
-        raise StoreError(
+        raise error(
             f"the ledger {file} must be a file, and is {kind}; restore a backup of it, or name another "
             "place with --storage"
         )

@@ -10,8 +10,10 @@ import pytest
 
 from orchestrator.cli.states import State, state_of
 from orchestrator.drivers.launch_folder import Setup, publish
+from orchestrator.errors import InputError
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger import events as log
+from orchestrator.ledger.engine import ask
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.trials import Outcome, OutcomeKind
@@ -201,6 +203,11 @@ def test_a_database_that_is_no_file_is_not_called_absent(haltsweep, place, kind)
     assert told.err.startswith(
         f"the ledger {place} must be a file, and is {kind}; restore a backup of it, or "
     )
+
+
+def test_a_launch_into_a_device_is_bad_input():
+    with pytest.raises(InputError, match="the ledger /dev/null must be a file, and is a device; "):
+        ask("sqlite:////dev/null")
 
 
 def test_listing_changes_nothing(haltsweep, tmp_path):
