@@ -123,7 +123,7 @@ def head_module(shape: TaskShape) -> ModuleType:
 
 
 def initialise(model: nn.Module, seed: int) -> None:
-    """Draw every parameter of `model` anew from the streams of `seed`."""
+    """Draw every parameter of `model` from the streams of `seed`."""
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.fill_(torch.nan)

@@ -1,4 +1,4 @@
-"""The contract between whatever trains and whoever schedules it. Loads no torch: schedulers stay light."""
+"""The contract between a trainable and its scheduler. Loads no torch: schedulers stay light."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -9,7 +9,7 @@ NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 DEPTH: Final = "bounds the number of layers that are run"
 """Marks the fields by which `shallower` makes a model cheap to try."""
 MOST_UNSHARED: Final = 1_000
-"""Layers with weights of their own: so many take a second to build."""
+"""Most layers with weights of their own; as many take a second to build."""
 UnsharedDepth = Annotated[int, Field(ge=1, le=MOST_UNSHARED), DEPTH]
 """Number of layers that have weights of their own."""
 SharedDepth = Annotated[int, Field(ge=1, le=10_000), DEPTH]

@@ -25,7 +25,7 @@ class SplitInfo:
     examples: int | None
     """Number of examples, None where a filter leaves it open or they never end."""
     streamed: bool = False
-    """Drawn anew for every batch by the task's `stream(config, batch_size, seed, step) -> Batch` and never
+    """Drawn for every batch by the task's `stream(config, batch_size, seed, step) -> Batch` and never
     stored; only for role `train`. `build` refuses it."""
 
 

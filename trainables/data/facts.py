@@ -14,7 +14,7 @@ from trainables.types import NOT_ASKED, Batch
 
 POOL_BATCHES = 32
 POOLS = 32
-"""Padding is measured on at most so many pools of batches."""
+"""Most pools of batches on which padding is measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Example:
 def of_split(
     split: Split, config: Settings, role: Role, batch_size: int, batch_tokens: int | None = None
 ) -> Facts:
-    """The facts of a stored split, read in batches of so many examples, or tokens where these are given."""
+    """The facts of a stored split, in batches of `batch_size` examples, or of `batch_tokens` tokens."""
     orders = _orders(split.lengths, role, batch_size)
     if role == "train" and batch_tokens is not None:
         order = TokenBatches(split.sizes, batch_tokens, 0)

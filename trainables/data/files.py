@@ -1,4 +1,4 @@
-"""Files by content: read once a process, however often it is asked."""
+"""Digests of files by content, computed once a process while size and times of change stay the same."""
 
 import hashlib
 import os

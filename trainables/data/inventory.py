@@ -1,4 +1,4 @@
-"""What a data folder holds: every split read in full and compared with its seal, and what else lies there."""
+"""What a data folder holds: every split read in full and compared with its seal, and other files."""
 
 import fcntl
 import re
@@ -123,7 +123,7 @@ def _split(path: Path) -> Found:
 
 
 def _staleness(path: Path, made_from: Mapping[str, Any]) -> str:
-    """Why nobody will ever read it again; empty if somebody may.
+    """Why no spec can read the split any more; empty if one can.
 
     Raises `ValueError` or `OSError` where its source is away.
     """

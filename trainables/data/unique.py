@@ -1,4 +1,4 @@
-"""Keeps examples from occurring twice."""
+"""Drops repeated examples."""
 
 from collections.abc import Hashable, Iterable
 

@@ -9,7 +9,7 @@ from trainables.heads.sequence import Model
 from trainables.types import Batch, TaskShape
 
 LENGTH_MARGIN = 2
-"""Answers may become so many times as long as the longest training answer, if nothing else is said."""
+"""Default limit: this many times the length of the longest training answer."""
 
 
 def length_max(config: DecodeConfig, shape: TaskShape) -> int:

@@ -17,5 +17,5 @@ class DecodeConfig(Settings):
     decode_length_max: PositiveInt | None = None
     """Most tokens of a written answer, its end included; null: twice the longest training answer."""
     decode_examples: PositiveInt | None = 256
-    """At most so many validation samples are decoded for each measurement, the same for every trial; null
+    """Most validation samples decoded for each measurement, the same for every trial; null
     decodes all. Test splits are decoded in full."""

@@ -93,7 +93,7 @@ def paddles() -> PaddleTables:
 
 
 def drawings(contour_length: int, data_seed: int, split: str) -> Iterator[Drawings]:
-    """Endless images of contours of so many paddles, a round at a time."""
+    """Endless images of contours of `contour_length` paddles, a round at a time."""
     for turn in count():
         stream = numpy_stream(data_seed, "pathfinder", contour_length, split, turn)
         targets, tails, occupied = _pairs(stream, contour_length)

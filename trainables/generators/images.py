@@ -1,4 +1,4 @@
-"""What all tasks on images share: a picture is its grey levels, row by row."""
+"""Images as sequences of grey levels, row by row: shape, table and text that all image tasks share."""
 
 import math
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ def image_table(images: np.ndarray, labels: np.ndarray) -> pa.Table:
 
 
 def picture(tokens: Sequence[int]) -> str:
-    """The same for the eye: a line a row, two characters a pixel, the more ink the brighter."""
+    """The image in characters: a line a row, two characters a pixel, darker ones for brighter pixels."""
     inks, side = [SHADES[token * len(SHADES) // LEVELS] * 2 for token in tokens], math.isqrt(len(tokens))
     return "\n".join("".join(inks[start : start + side]) for start in range(0, len(inks), side))
 

@@ -29,7 +29,7 @@ ROUND = 30_000
 
 @dataclass(frozen=True, slots=True)
 class DepthLaw:
-    """Trees of so many levels, the level of digits included, and of as many dependency depths, alike."""
+    """Bounds, both for levels (that of digits included) and for dependency depths of trees."""
 
     shallowest: int
     deepest: int

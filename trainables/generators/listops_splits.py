@@ -1,4 +1,4 @@
-"""What all ListOps tasks share: words, laws of splits, unique trees, tables."""
+"""ListOps splits: vocabulary, distributions of splits, unique trees, tables. Shared by all ListOps tasks."""
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ DRAW_TOKENS = 2_000_000
 
 @dataclass(frozen=True, slots=True)
 class SplitLaw:
-    """So many trees of a law, within bounds; all bounds are included."""
+    """Trees of a distribution (`Law`), within bounds; all bounds are included."""
 
     law: Law
     lengths: tuple[int, int]

@@ -22,7 +22,7 @@ OPERATORS = (MIN, MAX, MED, SM)
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """Which trees the process makes."""
+    """The distribution of trees that the process draws from."""
 
     depth_max: int
     """Levels of the tree, the level of digits included: at most `depth_max - 1` nested operators."""

@@ -1,4 +1,4 @@
-"""What all heads share: embedding, readout and losses and hits from logits.
+"""Parts of all heads: embedding, readout, losses and hits from logits.
 
 Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dynamic Halt, App. A, and their
 published runs: embeddings start at N(0, 0.02^2), unscaled, without positions, dropout right after them; the
@@ -83,7 +83,7 @@ class Judged:
 
 
 def judge(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> Judged:
-    """Each prediction by itself. A single column is the logit of class 1 of two."""
+    """Loss and guess of each prediction. A single column is the logit of class 1 of two."""
     if logits.shape[1] == 1:
         logit = logits[:, 0]
         loss = F.binary_cross_entropy_with_logits(logit, labels.to(logit.dtype), reduction="none")

@@ -1,4 +1,4 @@
-"""One class at each position that asks for one; the other positions are neither read nor trained.
+"""One class at each labelled position; the other positions are neither read nor trained.
 
 Sources: the reads of flip-flop language modelling as in Ray Chowdhury and Caragea, Investigating Recurrent
 Transformers with Dynamic Halt, App. A; the answers of Fan et al., Looped Transformers for Length

@@ -1,4 +1,4 @@
-"""The one seam to attention kernels; layout (batch, tokens, heads, head width) on every side of it.
+"""Attention: the one interface to its kernels; layout (batch, tokens, heads, head width) on every side of it.
 
 `math` is the explicit product, `sdpa` PyTorch's fused kernels, `flash` flash-attn's variable-length kernel on
 tokens without padding: that of version 2, or of its successor `flash_attn.cute`, which cannot drop weights.

@@ -127,7 +127,7 @@ class FeedForward(nn.Module):
         self.outer_dropout = KeyedDropout(dropout, width)
 
     def forward(self, z: Float[Tensor, "M D"], placed: Placed) -> Float[Tensor, "M D"]:
-        """Each vector by itself."""
+        """The feed-forward of each vector."""
         inner = F.gelu(self.inner_dropout(self.inner(z), placed.place))
         out: Tensor = self.outer_dropout(self.outer(inner), placed.place)
         return out

@@ -27,11 +27,11 @@ class ChunkSettings(Settings):
     """Where one chunk ends and the next begins."""
 
     by: Literal["size", "count"] = "size"
-    """Chunks of a size, however many there are (size), or so many chunks however long they are (count)."""
+    """Chunks of a fixed size (size), or a fixed number of chunks (count)."""
     size: int = Field(default=20, ge=1)
     """Most tokens in a chunk, where cut by size."""
     count: int = Field(default=5, ge=1)
-    """Most chunks in a sequence, where cut by count; so many tokens or fewer are cut into single ones."""
+    """Most chunks in a sequence, where cut by count; short sequences have one token a chunk."""
     even: bool | None = None
     """Where cut by size: chunks of one sequence are as long as each other (true, as published), or full but
     for the last (false). Not given: even, but full in a causal model, where no token may know how many
@@ -101,5 +101,5 @@ class Cut:
         return Tokens(self.packing, packed_places(self.packing), query, key, reach)
 
     def chunk(self, number: int) -> Chunk:
-        """Chunk `number`, counted from 0, of all rows that have so many."""
+        """Chunk `number`, counted from 0, of all rows that have one of that number."""
         return Chunk(*self.packing.select(self.number == number))

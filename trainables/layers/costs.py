@@ -1,4 +1,4 @@
-"""What a block costs, by arithmetic on its sizes.
+"""FLOPs and saved bytes of a block, by arithmetic on its sizes.
 
 FLOPs count two for each multiply-add of a matrix product and nothing else, the convention of
 `torch.utils.flop_counter`. Bytes count what autograd keeps for the backward pass, in 32 bits.

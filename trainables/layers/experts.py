@@ -179,7 +179,7 @@ class Routing:
 
 
 class Router(nn.Module):
-    """Probabilities of experts, by a layer of tanh; nothing at all where there is only one expert."""
+    """Probabilities of experts, from a tanh layer; without parameters where there is one expert."""
 
     def __init__(self, width: int, mixture: MixtureSettings, dropout: float) -> None:
         super().__init__()

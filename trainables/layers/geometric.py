@@ -1,4 +1,4 @@
-"""Attention of the Neural Data Router: a query tries the other positions outwards, the nearest match wins.
+"""Attention of the Neural Data Router: the nearest matching position gets the weight.
 
 Source: Csordas, Irie and Schmidhuber, The Neural Data Router, with their released code; restated in Ray
 Chowdhury and Caragea, On the Design Space Between Transformers and Recursive Neural Nets, Eq. 4-7. With a

@@ -1,4 +1,4 @@
-"""Halting of units: which are still active, how probable each state is to be the last, what depth costs.
+"""Halting of units: which are active, the probability of each state to be the last, and the ponder cost.
 
 Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dynamic Halt, Alg. 1 (tokens) and
 Alg. 3 (sequences), Eq. 8. A unit is what halts as one: a token or a sequence. With conditional halting

@@ -1,8 +1,8 @@
-"""Mixture of multi-head attention (MoMHA): experts ask and experts answer, keys and values are shared.
+"""Mixture of multi-head attention (MoMHA): experts for queries and outputs, shared keys and values.
 
 Source: Tan et al., Sparse Universal Transformer, s. 3.1, as in their released code. Each of the k experts
-that a token chose has H queries of its own; all experts share the H keys and values of a token;
-what the heads of an expert gather goes through that expert's output map, and gates weigh the results.
+that a token chose has H queries of its own; all experts share the H keys and values of a token. The
+output of an expert's heads goes through that expert's output map, and gates weigh the results.
 
     logit_ij = (q_i . k_j + q_i . r_{clip(j - i, -W, W)}) / sqrt(head width)
 
@@ -141,7 +141,7 @@ class ExpertSelfAttention(ExpertAttention):
 
 
 def _pairs(packing: Packing, active: int) -> Packing:
-    """How tokens lie in rows once each stands for `active` queries."""
+    """The packing of tokens once each stands for `active` queries."""
     if active == 1:
         return packing
     return Packing(packing.row.repeat_interleave(active), packing.counts * active, packing.width * active)

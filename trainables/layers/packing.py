@@ -63,7 +63,7 @@ def put(x: Shaped[Tensor, "M ..."], index: Int[Tensor, " M"], size: int) -> Shap
 
 @dataclass(frozen=True)
 class Packing:
-    """How M packed tokens lie in B rows."""
+    """M packed tokens in B rows."""
 
     row: Int[Tensor, " M"]
     """Row of each token, never descending."""

@@ -44,7 +44,7 @@ class NoRotation(Rotation):
 
     @classmethod
     def of(cls, tokens: int, dtype: torch.dtype) -> "NoRotation":
-        """For so many tokens."""
+        """The identity for so many `tokens`."""
         return cls(torch.empty(tokens, 0, dtype=dtype.to_complex()))
 
     def select(self, tokens: Int[Tensor, " K"]) -> "NoRotation":  # noqa: ARG002 the same for all

@@ -40,7 +40,7 @@ class KeysValues:
 
 @dataclass(frozen=True)
 class Placed:
-    """M packed vectors: how they lie in rows, and where they come from."""
+    """M packed vectors: their packing in rows, and their places in the full batch."""
 
     packing: Packing
     place: Int[Tensor, " M"]
@@ -60,7 +60,7 @@ class Tokens(Placed):
     """Keys and values that the tokens of each row attend to beside their own row: memory of earlier chunks,
     or the encoded input."""
     recallers: Packing | None = None
-    """How the tokens lie in the rows of `recalled`, where several of their own rows share one."""
+    """Packing of the tokens in the rows of `recalled`, where several of their own rows share one."""
     position: Int[Tensor, " M"] | None = None
     """Where each is in its row of the full batch, where queries are not rotated by it."""
 
@@ -84,7 +84,7 @@ class Tokens(Placed):
         return cls(packing, packed_places(packing), turn, turn, reach, position=packing.column)
 
     def select(self, tokens: Int[Tensor, " K"], rows: Int[Tensor, " R"], packing: Packing) -> "Tokens":
-        """Only `tokens`, which are all in `rows`, packed anew by `packing`."""
+        """Only `tokens`, which are all in `rows`, packed by `packing`."""
         return replace(
             self,
             packing=packing,

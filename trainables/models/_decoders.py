@@ -1,4 +1,4 @@
-"""What decoders have in common: packing, the result, and its costs."""
+"""What decoders share: packing of inputs and answers, the result, and its costs."""
 
 from jaxtyping import Bool, Float
 from torch import Tensor

@@ -78,7 +78,7 @@ def build(config: Config, split: str) -> pa.Table:
 
 
 def picture(tokens: Sequence[int]) -> str:
-    """The same for the eye: a line a row, two characters a pixel, the more ink the darker."""
+    """The image in characters: a line a row, two characters a pixel, darker characters for darker pixels."""
     inks = [SHADES[token * len(SHADES) // LEVELS] * 2 for token in tokens]
     return "\n".join("".join(inks[start : start + SIDE]) for start in range(0, len(inks), SIDE))
 

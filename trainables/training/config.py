@@ -32,7 +32,7 @@ class LearningConfig(Settings):
     """`bucketed` puts samples of like length together (less padding) and shuffles the batches."""
 
     optimizer: Literal["adamw", "ranger"] = "adamw"
-    """`ranger`: RAdam that looks ahead 5 steps and takes 0.8 of the way, as CRvNN was trained."""
+    """`ranger`: RAdam with Lookahead: every 5 steps it takes 0.8 of the way, as CRvNN was trained."""
     lr: Positive = 5e-4
     """Peak learning rate, except for `rsqrt`, where the peak is lr / sqrt(warmup_steps)."""
     schedule: Schedule = "constant"
@@ -48,7 +48,7 @@ class LearningConfig(Settings):
     their curriculum has reached its end."""
     onecycle_beta1: bool = False
     """`linear` only: beta1 goes 0.95, 0.85, 0.95 against the learning rate, whatever `betas` says. PyTorch's
-    OneCycleLR does so unless told otherwise, and so did the published FlipFlop and Pathfinder runs."""
+    OneCycleLR does so by default, and so did the published FlipFlop and Pathfinder runs."""
     betas: Annotated[tuple[Beta, Beta], Field(strict=False)] = (0.9, 0.98)
     """Decay rates of the two moments."""
     eps: Positive = 1e-8
@@ -83,11 +83,11 @@ class LearningConfig(Settings):
     patience: NonNegativeInt | None = None
     """Validations without a better one that are let pass; one more ends the training. Null: none does."""
     valid_examples: PositiveInt | None = None
-    """At most so many validation samples, the same for every trial; null takes all."""
+    """Most validation samples, the same for every trial; null takes all."""
     eval_batch_size: PositiveInt = 128
-    """At most so many samples a batch when measuring."""
+    """Most samples a batch when measuring."""
     eval_tokens: PositiveInt = 65536
-    """At most so many tokens, padding included, a batch when measuring: bounds the memory of long splits."""
+    """Most tokens, padding included, a batch when measuring: bounds the memory of long splits."""
 
     precision: Precision = "fp32"
     """Autocast type. `fp16` scales the loss and needs a CUDA device."""

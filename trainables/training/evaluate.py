@@ -1,4 +1,4 @@
-"""Measuring a model on one split."""
+"""Metrics of a model on one split: loss, accuracy, depth, ponder cost, saved layers, floor."""
 
 from collections.abc import Callable, Iterable
 

@@ -1,8 +1,8 @@
 """The optimisers that `train.optimizer` names.
 
-Ranger is RAdam that looks ahead: every `LOOKAHEAD_STEPS` steps the weights are drawn back to where they stood
-after the last such step, and go on from `LOOKAHEAD_SHARE` of the way. Sources: Liu et al., On the Variance of
-the Adaptive Learning Rate and Beyond; Zhang et al., Lookahead Optimizer; with the constants, and the
+Ranger is RAdam with Lookahead: every `LOOKAHEAD_STEPS` steps the weights return to their values after the
+last such step, moved `LOOKAHEAD_SHARE` of the way to the present ones. Sources: Liu et al., On the Variance
+of the Adaptive Learning Rate and Beyond; Zhang et al., Lookahead Optimizer; with the constants, and the
 decoupled weight decay, of the released code of Ray Chowdhury and Caragea, Modeling Hierarchical Structures
 with Continuous Recursive Neural Networks.
 """
@@ -19,7 +19,7 @@ from trainables.training.schedule import learning_rate
 LOOKAHEAD_STEPS = 5
 LOOKAHEAD_SHARE = 0.8
 SLOW = "slow"
-"""Slot of the weights that are looked ahead from."""
+"""Slot of the slow weights of Lookahead."""
 
 
 class Ranger(torch.optim.RAdam):

@@ -1,4 +1,4 @@
-"""One optimiser step: what the loop repeats, what the planner proves arms with, what calibration times."""
+"""One optimiser step, shared by training loop, proofs of the planner and calibration of prices."""
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass

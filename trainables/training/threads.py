@@ -1,4 +1,4 @@
-"""How many CPU threads PyTorch uses, for as long as it matters."""
+"""Sets the number of CPU threads of PyTorch for a block of code."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
