@@ -1,4 +1,4 @@
-"""The books of halting, against probabilities worked out by hand."""
+"""The halting of halting, against probabilities worked out by hand."""
 
 import pytest
 import torch
@@ -6,30 +6,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from trainables.layers.halting import Halting, Rule, decide, keep
+from trainables.layers.halting import HaltingState, Rule, decide, keep
 
 probabilities = st.lists(st.floats(0.01, 0.99), min_size=1, max_size=12)
 
 
 def play(
     hats: list[float], threshold: float, rule: Rule, cap: int = 99, delay: int = 1
-) -> tuple[Halting, list[float], list[bool]]:
-    """One unit through `hats`: its books, and for each step the weight and whether it was kept."""
-    books = Halting.begin(torch.tensor([cap]), torch.float64, delay)
+) -> tuple[HaltingState, list[float], list[bool]]:
+    """One unit through `hats`: its halting, and for each step the weight and whether it was kept."""
+    halting = HaltingState.begin(torch.tensor([cap]), torch.float64, delay)
     weights, kept = [], []
     for hat in hats:
-        decision = decide(books, torch.tensor([hat], dtype=torch.float64), threshold, rule)
-        books = keep(books, decision)
+        decision = decide(halting, torch.tensor([hat], dtype=torch.float64), threshold, rule)
+        halting = keep(halting, decision)
         weights.append(decision.weight.item())
         kept.append(bool(decision.keeps))
-    return books, weights, kept
+    return halting, weights, kept
 
 
 @given(hats=probabilities, threshold=st.floats(0.05, 0.999), rule=st.sampled_from(["undo", "prefix"]))
 def test_weights_and_leftover_sum_to_one(hats: list[float], threshold: float, rule: Rule) -> None:
-    books, weights, kept = play(hats, threshold, rule)
+    halting, weights, kept = play(hats, threshold, rule)
     total = sum(weight for weight, stays in zip(weights, kept, strict=True) if stays)
-    assert total + books.survival.item() == pytest.approx(1)
+    assert total + halting.survival.item() == pytest.approx(1)
 
 
 @given(hats=probabilities, threshold=st.floats(0.05, 0.999))
@@ -45,51 +45,51 @@ def test_the_rules_differ_in_the_step_that_reaches_the_threshold(hats: list[floa
 
 @given(hats=probabilities, rule=st.sampled_from(["undo", "prefix"]))
 def test_ponder_is_the_expected_number_of_layers(hats: list[float], rule: Rule) -> None:
-    books, weights, kept = play(hats, 0.9, rule)
+    halting, weights, kept = play(hats, 0.9, rule)
     steps = sum(kept)
     expected = sum(weight * (j + 1) for j, weight in enumerate(weights[:steps]))
     expected += (1 - sum(weights[:steps])) * steps
-    assert books.ponder.item() == pytest.approx(expected)
-    assert 0 <= books.ponder.item() <= steps
+    assert halting.ponder.item() == pytest.approx(expected)
+    assert 0 <= halting.ponder.item() <= steps
 
 
 @given(hats=probabilities, rule=st.sampled_from(["undo", "prefix"]))
 def test_without_delay_halting_on_a_state_costs_the_layers_that_made_it(
     hats: list[float], rule: Rule
 ) -> None:
-    books, weights, kept = play(hats, 0.9, rule, delay=0)
+    halting, weights, kept = play(hats, 0.9, rule, delay=0)
     steps = sum(kept)
     expected = sum(weight * j for j, weight in enumerate(weights[:steps]))
     expected += (1 - sum(weights[:steps])) * steps
-    assert books.ponder.item() == pytest.approx(expected)
+    assert halting.ponder.item() == pytest.approx(expected)
 
 
 def test_ten_even_chances_pass_the_published_threshold() -> None:
     """1 - 2^-10 is the first of its kind above 0.999."""
-    books, _, kept = play([0.5] * 12, 0.999, "undo")
-    assert books.kept.item() == 9
+    halting, _, kept = play([0.5] * 12, 0.999, "undo")
+    assert halting.kept.item() == 9
     assert kept == [True] * 9 + [False] * 3
 
 
 def test_a_unit_keeps_no_more_steps_than_its_cap() -> None:
-    books, _, kept = play([0.1] * 5, 0.999, "undo", cap=3)
+    halting, _, kept = play([0.1] * 5, 0.999, "undo", cap=3)
     assert kept == [True] * 3 + [False] * 2
-    assert not books.active.item()
+    assert not halting.active.item()
 
 
 def test_only_kept_steps_get_gradient() -> None:
     hats = torch.tensor([0.3, 0.4, 0.9, 0.5], dtype=torch.float64, requires_grad=True)
-    books = Halting.begin(torch.tensor([9]), torch.float64)
+    halting = HaltingState.begin(torch.tensor([9]), torch.float64)
     for hat in hats:
-        books = keep(books, decide(books, hat[None], 0.8, "undo"))
-    (books.ponder + books.survival).sum().backward()
+        halting = keep(halting, decide(halting, hat[None], 0.8, "undo"))
+    (halting.ponder + halting.survival).sum().backward()
     assert (hats.grad != 0).tolist() == [True, True, False, False]
 
 
 def test_sums_are_never_in_16_bits() -> None:
-    books = Halting.begin(torch.tensor([9]), torch.bfloat16)
+    halting = HaltingState.begin(torch.tensor([9]), torch.bfloat16)
     small = torch.tensor([1e-3], dtype=torch.bfloat16)
-    after = keep(books, decide(books, small, 0.999, "undo"))
+    after = keep(halting, decide(halting, small, 0.999, "undo"))
     assert after.survival.dtype == torch.float32
     assert after.survival.item() == pytest.approx(1 - small.float().item())
 
@@ -99,10 +99,10 @@ def select_by_hand(x: Tensor, units: list[int]) -> list[float]:
 
 
 def test_selection_keeps_each_units_own_books() -> None:
-    books = Halting.begin(torch.tensor([5, 6, 7]), torch.float64)
-    decision = decide(books, torch.tensor([0.2, 0.99, 0.4], dtype=torch.float64), 0.9, "undo")
-    books = keep(books, decision)
-    some = books.select(torch.tensor([0, 2]))
+    halting = HaltingState.begin(torch.tensor([5, 6, 7]), torch.float64)
+    decision = decide(halting, torch.tensor([0.2, 0.99, 0.4], dtype=torch.float64), 0.9, "undo")
+    halting = keep(halting, decision)
+    some = halting.select(torch.tensor([0, 2]))
     for name in ("survival", "spent", "kept", "computed", "cap", "active"):
-        assert getattr(some, name).tolist() == select_by_hand(getattr(books, name), [0, 2])
+        assert getattr(some, name).tolist() == select_by_hand(getattr(halting, name), [0, 2])
     assert decision.select(torch.tensor([1])).crossed.tolist() == [True]
