@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from search_spaces.algebra import CyclicSpace, ordered
 from search_spaces.dimensions import Choice, Dimension, Domain, Fixed, Float, Int, Value, When
-from search_spaces.paths import path_problem
+from search_spaces.paths import built_in_problem
 from search_spaces.wording import hint, shown
 
 FORMS: Final = {
@@ -36,8 +36,16 @@ class Problem:
     message: str
 
 
-def parse_space(written: Any) -> tuple[tuple[Dimension, ...], tuple[Problem, ...]]:
-    """All dimensions of a mapping from path to form that are right, and all that is wrong with the others."""
+PathProblem = Callable[[str], str | None]
+
+
+def parse_space(
+    written: Any, path_problem: PathProblem = built_in_problem
+) -> tuple[tuple[Dimension, ...], tuple[Problem, ...]]:
+    """All dimensions of a mapping from path to form that are right, and all that is wrong with the others.
+
+    `path_problem` says what is wrong with a field path, None where nothing is.
+    """
     if not isinstance(written, Mapping):
         return (), (Problem((), f"must be a mapping from field path to range, got {shown(written)}"),)
     problems: list[Problem] = []
@@ -45,7 +53,7 @@ def parse_space(written: Any) -> tuple[tuple[Dimension, ...], tuple[Problem, ...
     for path, form in written.items():
         if problem := path_problem(path):
             problems.append(Problem((path,), problem))
-        found = _Reader(path, problems).dimension(form)
+        found = _Reader(path, problems, path_problem).dimension(form)
         if found is not None:
             dimensions.append(found)
     try:
@@ -81,9 +89,10 @@ def _render(dimension: Dimension) -> dict[str, Any]:
 class _Reader:
     """Reads one dimension and notes what is wrong with it."""
 
-    def __init__(self, path: str, problems: list[Problem]) -> None:
+    def __init__(self, path: str, problems: list[Problem], path_problem: PathProblem) -> None:
         self.path = path
         self.problems = problems
+        self.path_problem = path_problem
 
     def dimension(self, form: Any) -> Dimension | None:
         before = len(self.problems)
@@ -92,7 +101,7 @@ class _Reader:
             return None
         domain = self._domain(form)
         when = self._when(form.get("when", {}))
-        if domain is None or path_problem(self.path) or len(self.problems) > before:
+        if domain is None or self.path_problem(self.path) or len(self.problems) > before:
             return None
         return self._made(partial(Dimension, self.path, domain, when))
 
@@ -180,7 +189,9 @@ class _Reader:
         found: list[When] = []
         for path, values in given.items():
             scalars = self._scalars(values, "when", path)
-            if scalars is not None:
+            if problem := self.path_problem(str(path)):
+                self._note(problem, "when", path)
+            elif scalars is not None:
                 made = self._made(partial(When, path, scalars), "when", path)
                 found.extend([made] if made is not None else [])
         return tuple(found)

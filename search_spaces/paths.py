@@ -7,7 +7,7 @@ from typing import Any, Final
 from search_spaces.wording import nearest, shown
 
 ROOTS: Final = ("task", "model", "train")
-"""What every path begins with: the three mappings that settings are made of."""
+"""What every path of the built-in trainable begins with: the three mappings that its settings are made of."""
 
 _PART: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -23,7 +23,14 @@ MISSING: Final = Missing()
 
 
 def path_problem(path: str) -> str | None:
-    """What is wrong with `path` as text; None if it could name a field."""
+    """What is wrong with `path` as text; None if it could name a field of some trainable."""
+    if not all(_PART.fullmatch(part) for part in path.split(".")):
+        return f"a path must be names joined by single dots, got {path!r}"
+    return None
+
+
+def built_in_problem(path: str) -> str | None:
+    """What is wrong with `path` as text; None if it could name a field of the built-in trainable."""
     root, *fields = path.split(".")
     if root not in ROOTS:
         near = nearest(root, ROOTS)
@@ -31,9 +38,7 @@ def path_problem(path: str) -> str | None:
         return f"a path must begin with task, model or train, got {path!r}{question}"
     if not fields:
         return f"a path must name a field, e.g. '{root}.name', got {path!r}"
-    if not all(_PART.fullmatch(part) for part in fields):
-        return f"a path must be names joined by single dots, got {path!r}"
-    return None
+    return path_problem(path)
 
 
 def lookup(settings: Mapping[str, Any], path: str) -> Any:

@@ -45,8 +45,11 @@ class Workload(Protocol):
     def finished(self) -> bool:
         """Whether the last measurement has been made."""
 
-    def advance(self) -> Measurement:
-        """Work until the next report. Raises `Diverged` on a loss that is not finite."""
+    def advance(self) -> Measurement | None:
+        """Work until the next report; None if the work has ended and there is nothing more to report.
+
+        Raises `Diverged` on a loss that is not finite.
+        """
 
     def save(self, folder: Path) -> None:
         """Write the complete state into the existing, empty `folder`."""

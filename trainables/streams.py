@@ -4,16 +4,10 @@ A trial never touches a global generator. Data order, initial weights and dropou
 own, so that removing a component in one arm does not shift the random numbers of what is left.
 """
 
-import hashlib
-
 import numpy as np
 import torch
 
-
-def derive(seed: int, *name: str | int) -> int:
-    """A 63-bit seed, a pure function of `seed` and the parts of `name`."""
-    text = "\x1f".join([str(seed), *map(str, name)])
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) >> 1
+from trainables.seeds import derive
 
 
 def torch_stream(seed: int, *name: str | int, device: torch.device | str = "cpu") -> torch.Generator:

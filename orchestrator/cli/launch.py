@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -77,7 +78,7 @@ def launch(
         check.plan(spec, changes, profile)
         return
     from orchestrator.drivers.launch import run_sweep
-    from orchestrator.drivers.launch_folder import Setup
+    from orchestrator.drivers.launch_folder import DEFAULT_WORKLOAD, Setup
     from orchestrator.plan.serialise import read_plan
     from orchestrator.spec.write import to_yaml
 
@@ -90,6 +91,8 @@ def launch(
         return
     setup = Setup(
         data_root(data),
+        workload=made.trainable or DEFAULT_WORKLOAD,
+        code=None if made.trainable is None else str(Path.cwd()),
         storage=storage,
         tracking_uri=tracking_uri(tracking, root),
         checkpoints=_checkpoints(checkpoints, made.name),

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -92,13 +93,17 @@ def _line(finding: Finding) -> str:
 def _repair(folder: SweepFolder) -> None:
     """Make plan.json again if it is damaged. Raises StoreError if that does not give the plan as launched."""
     from orchestrator.atomic import write_atomically
+    from orchestrator.drivers.launch_folder import read_setup
     from orchestrator.plan.planner import plan_file
     from orchestrator.plan.serialise import to_json
     from orchestrator.seals import damaged_files, digest_of, read_manifest, read_sound
+    from trainables.outside import search_in
 
     if not damaged_files(folder.root).get(folder.plan.name):
         return
     read_sound(folder.spec, "restore it from a backup")
+    if (code := read_setup(folder).code) is not None:
+        search_in(Path(code))
     _, plan = plan_file(folder.spec)
     text = to_json(plan)
     if digest_of(text.encode()) != (read_manifest(folder.root) or {}).get(folder.plan.name):

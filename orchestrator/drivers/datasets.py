@@ -47,7 +47,8 @@ def build_datasets(
 
 def require_files(plan: Plan) -> None:
     """Raises InputError if files that the data of `plan` are read from are not there. Reads none of them."""
-    require_task_files(arm.settings["task"] for arm in plan.arms)
+    if plan.trainable is None:
+        require_task_files(arm.settings["task"] for arm in plan.arms)
 
 
 def content_hashes(

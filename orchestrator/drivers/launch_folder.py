@@ -35,7 +35,9 @@ class Setup:
 
     data_dir: Path
     workload: str = DEFAULT_WORKLOAD
-    """`module:Class`."""
+    """`module:name` of the trainable."""
+    code: str | None = None
+    """Folder from which its modules were launched; None for the built-in one."""
     storage: str | None = None
     """SQLAlchemy URL of the ledger; None for the one in the sweep's folder."""
     tracking_uri: str | None = None

@@ -17,7 +17,8 @@ def require_means(plan: Plan, driver: Driver, num_cpus: int | None) -> None:
     """Raises InputError if this machine, with `num_cpus`, lacks what a trial of `plan` asks for."""
     if driver == "ray":
         require_room([this_machine(num_cpus)], plan.resources)
-    _require_half_precision(plan)
+    if plan.trainable is None:
+        _require_half_precision(plan)
 
 
 def _require_half_precision(plan: Plan) -> None:

@@ -4,7 +4,6 @@ Knows neither Ray nor torch. A driver calls `start` once a trial, `advance` unti
 ended or the conductor says stop, and in the second case `stop`.
 """
 
-import importlib
 import logging
 import time
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from orchestrator.identity import checkpoint_step
 from orchestrator.redact import redact
 from orchestrator.storable import storable
 from orchestrator.trials import Outcome, OutcomeKind
+from trainables.outside import load
 from trainables.protocol import Job, Measurement, Phase, Workload
 
 _log = logging.getLogger(__name__)
@@ -32,17 +32,12 @@ WASTE = 3.0
 """Least time of work after a checkpoint that failed, in times what the failure took."""
 
 
-def load_workload(path: str) -> type[Workload]:
-    """The class at `module:Class`. Raises InputError."""
-    module, _, name = path.partition(":")
+def load_workload(path: str) -> Callable[[Job], Workload]:
+    """What begins a trial of the trainable at `module:name`. Raises InputError."""
     try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InputError(
-            f"a workload must be given as module:Class that can be imported, got {path!r}: {error}"
-        ) from error
-    assert isinstance(found, type), f"{path} must be a class"
-    return found
+        return load(path).workload
+    except ValueError as error:
+        raise InputError(f"a trainable must be one that can be imported, got {path!r}: {error}") from error
 
 
 class Harness:
@@ -56,7 +51,7 @@ class Harness:
         store: CheckpointStore | None = None,
         output: Output | None = None,
     ) -> None:
-        self._class = load_workload(workload)
+        self._begin = load_workload(workload)
         self._store = store or InFolder()
         self._output = output or Unheard()
         self._checkpoint_seconds = checkpoint_seconds
@@ -129,14 +124,23 @@ class Harness:
             return Reply()
         try:
             with heard_within(silence_s):
-                measurement = self._again or sound(self._workload.advance(), self._last)
-            self._finished = bool(self._workload.finished)
+                measurement = self._again or self._measured()
+            self._finished = measurement is None or bool(self._workload.finished)
         except (Exception, SystemExit) as error:  # an outcome, whatever it is
             return self._failed(outcome_of(error), error)
-        self._last, self._again = measurement, None
+        self._last, self._again = measurement or self._last, None
+        if measurement is None:
+            self._saved_step = -1  # it may have saved something after its last report
         due = self._finished or self._clock() - self._saved_at >= self._checkpoint_seconds
         self._owes = self._owes or (due and not heard)
         return self._saved(measurement) if due and heard else Reply(measurement)
+
+    def _measured(self) -> Measurement | None:
+        """The next report; None if the work has ended without another one."""
+        assert self._workload is not None, "there must be a workload to advance"
+        reported = self._workload.advance()
+        ended = reported is None and self._last is not None and bool(self._workload.finished)
+        return None if ended else sound(reported, self._last)
 
     def _saved(self, measurement: Measurement | None) -> Reply:
         """A checkpoint of where the trial is, with `measurement`, and its end if that is its last step."""
@@ -166,7 +170,7 @@ class Harness:
         for checkpoint in self._store.complete(self._folder):
             try:
                 measurement = checkpoint.measurement()
-                self._workload = self._class(job)
+                self._workload = self._begin(job)
                 self._workload.restore(checkpoint.state)
             except Exception as error:  # an older one may be sound
                 _log.warning("checkpoint %s is passed over: %s", checkpoint.folder, redact(repr(error)))
@@ -175,7 +179,7 @@ class Harness:
                 self._last = self._again = measurement
                 self._saved_step = checkpoint.step
                 return
-        self._workload = self._class(job)
+        self._workload = self._begin(job)
 
     def _with_source(self, job: Job) -> Job:
         """The job with `source` pointing at the state inside that checkpoint. Raises NoSource.

@@ -23,7 +23,7 @@ class Unsound(Exception):
         self.outcome = Outcome(kind, message)
 
 
-def sound(measurement: Measurement, last: Measurement | None) -> Measurement:
+def sound(measurement: Measurement | None, last: Measurement | None) -> Measurement:
     """`measurement` with plain numbers and storable names. Raises Unsound if it cannot follow `last`."""
     if not isinstance(measurement, Measurement):
         raise Unsound(f"a workload must report a Measurement, got {_kind(measurement)}; mend the workload")

@@ -1,6 +1,6 @@
 """What a plan refuses beyond settings and spaces: samplers, stoppers, splits, seeds, posthoc settings."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import ceil, prod
 from typing import TYPE_CHECKING
 
@@ -170,14 +170,18 @@ def check_seeds(spec: Spec, search: SearchPlan | None, faults: Faults) -> None:
 
 def check_published(spec: Spec, arms: Sequence[Resolved], bench: Bench, faults: Faults) -> None:
     """Published figures must stand beside a split and a quantity that are measured, in the same unit."""
-    measured = {"valid", *(spec.confirm.splits if spec.confirm else ())}
-    known = {each.name for arm in arms for each in splits(arm.system.task)} | measured
+    check_published_splits(spec, [each.name for arm in arms for each in splits(arm.system.task)], faults)
+    _check_quantities(spec, arms[0], bench, faults)
+
+
+def check_published_splits(spec: Spec, named: Iterable[str], faults: Faults) -> None:
+    """Published figures must stand beside a split that is measured, or that is among those `named`."""
+    known = {"valid", *named, *(spec.confirm.splits if spec.confirm else ())}
     for place, row in enumerate(spec.published):
         for split in row.values:
             if split not in known:
                 keys = ("published", place, "values", split)
                 faults.add(f"no split named {split!r}. {hint(split, sorted(known))}", *keys)
-    _check_quantities(spec, arms[0], bench, faults)
 
 
 def _check_quantities(spec: Spec, baseline: Resolved, bench: Bench, faults: Faults) -> None:

@@ -1,14 +1,14 @@
 """What a search may not vary: what never exists, what has one value, what decides how good a trial looks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import isclose
 from typing import Any
 
 from orchestrator import space_catalog
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.resolve import Resolved
+from orchestrator.plan.resolve import Resolved, ResolvedOf
 from orchestrator.plan.settings import leaves
-from orchestrator.plan.spaces import common_space, dimension_keys, may_draw, may_exist
+from orchestrator.plan.spaces import common_space, dimension_keys, may_draw, may_exist, related
 from orchestrator.plan.words import domain_words, value_words
 from orchestrator.spec.types import Search
 from search_spaces.algebra import exists, without
@@ -24,7 +24,13 @@ CHOICE = ("train.select", "train.average_best")
 """Fields that choose the weights of confirmed trials, which a search never sees."""
 
 
-def check_dimensions(arms: Sequence[Resolved], search: Search, faults: Faults) -> None:
+Measures = Callable[[str], str | None]
+"""Why a path is for nobody to search, for it changes how trials are measured; None where it does not."""
+
+
+def check_dimensions(
+    arms: Sequence[ResolvedOf[Any]], search: Search, measures: Measures, faults: Faults
+) -> None:
     """Note the dimensions of the common space that cannot be searched in a way that means anything."""
     common = common_space(search)
     for dimension in search.also:
@@ -34,7 +40,7 @@ def check_dimensions(arms: Sequence[Resolved], search: Search, faults: Faults) -
         elif not _unknown_condition(dimension, arms, common, search, faults):
             _check_existence(dimension, arms, common, search, faults)
     for dimension in common.dimensions:
-        if why := _measures(dimension.path, arms):
+        if why := measures(dimension.path):
             faults.add(why, *dimension_keys(dimension.path, search))
 
 
@@ -60,7 +66,7 @@ def _one_value(dimension: Dimension, search: Search) -> str | None:
 
 
 def _unknown_condition(
-    dimension: Dimension, arms: Sequence[Resolved], common: Space, search: Search, faults: Faults
+    dimension: Dimension, arms: Sequence[ResolvedOf[Any]], common: Space, search: Search, faults: Faults
 ) -> bool:
     """Whether the dimension depends on a field of no arm; it would be left out of every search in silence."""
     fields = dict.fromkeys(path for arm in arms for path, _ in leaves(arm.system.settings))
@@ -70,7 +76,7 @@ def _unknown_condition(
         if path in common.paths or any(_may_be(path, arm.system.settings) for arm in arms):
             continue
         told = True
-        known = [field for field in fields if field.partition(".")[0] == path.partition(".")[0]]
+        known = related(path, fields)
         faults.add(
             f"depends on {path}, a field of no arm. {hint(path, known)}",
             *dimension_keys(dimension.path, search),
@@ -86,7 +92,7 @@ def _may_be(path: str, settings: Mapping[str, Any]) -> bool:
 
 
 def _check_existence(
-    dimension: Dimension, arms: Sequence[Resolved], common: Space, search: Search, faults: Faults
+    dimension: Dimension, arms: Sequence[ResolvedOf[Any]], common: Space, search: Search, faults: Faults
 ) -> None:
     having = [(arm, without(common, arm.draft.drop)) for arm in arms if dimension.path not in arm.draft.drop]
     if any(may_exist(dimension, space, arm) for arm, space in having):
@@ -105,7 +111,7 @@ def _check_existence(
             )
 
 
-Having = Sequence[tuple[Resolved, Space]]
+Having = Sequence[tuple[ResolvedOf[Any], Space]]
 
 
 def _may_hold(condition: When, having: Having) -> bool:
@@ -131,12 +137,12 @@ def _quoted(value: Any) -> str:
     return repr(value) if isinstance(value, str) else value_words(value)
 
 
-def _setting(arm: Resolved, path: str) -> str:
+def _setting(arm: ResolvedOf[Any], path: str) -> str:
     found = lookup(arm.system.settings, path)
     return "absent" if found is MISSING else _quoted(found)
 
 
-def _measures(path: str, arms: Sequence[Resolved]) -> str | None:
+def measures(path: str, arms: Sequence[Resolved]) -> str | None:
     """Why a field is for nobody to search: it changes how trials are measured, not how good they are."""
     root, _, field = path.partition(".")
     if path in SAMPLE:

@@ -50,7 +50,7 @@ class Draft:
 
 def in_baseline(path: str) -> Keys:
     """Where the spec has the setting at `path`, of a list by position: `task.length_ranges.0`."""
-    return ("baseline", *(int(part) if part.isdecimal() else part for part in path.split(".")))
+    return ("baseline", *(int(part) if part.isdecimal() else part for part in path.split(".") if part))
 
 
 def drafts(spec: Spec) -> Iterator[Draft]:

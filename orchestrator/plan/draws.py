@@ -5,19 +5,17 @@ all dimensions together, as a trial would get them. What fails is traced to the 
 """
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, islice, product
 from math import prod
 from typing import Any
 
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.limits import too_large
-from orchestrator.plan.resolve import Resolved
-from orchestrator.plan.settings import checked
+from orchestrator.plan.resolve import Checked, ResolvedOf
 from orchestrator.plan.spaces import assigned, condition_values, dimension_keys, ends
 from orchestrator.plan.words import among
-from orchestrator.spec.types import Search
+from orchestrator.spec.types import Search, Spec
 from search_spaces.algebra import admits, exists
 from search_spaces.dimensions import (
     Assignment,
@@ -46,12 +44,20 @@ COMPLETIONS = 16
 """Draws that a value must fail in to be called impossible."""
 
 
-def check_draws(arm: Resolved, space: Space, search: Search, best: int, faults: Faults) -> None:
-    """Note every value, and every combination of values, that could be drawn and not be trained.
+@dataclass(frozen=True, slots=True)
+class Trying:
+    """How a trainable says whether it can be trained with some settings."""
 
-    `best` different ones are to be confirmed.
-    """
-    drawing = _Drawing(arm.system.settings, space)
+    checked: Checked[Any]
+    too_large: Callable[[Any], str | None]
+    """Why no machine could train what was checked; None where one could. Raises ValueError if none can."""
+
+
+def check_draws(arm: ResolvedOf[Any], space: Space, trying: Trying, spec: Spec, faults: Faults) -> None:
+    """Note every value, and every combination of values, that could be drawn and not be trained."""
+    assert spec.search is not None, "there must be a search to draw for"
+    search, best = spec.search, 1 if spec.confirm is None else spec.confirm.best
+    drawing = _Drawing(arm.system.settings, space, trying)
     sound = [_check_alone(arm, dimension, drawing, search, faults) for dimension in space.dimensions]
     if not all(sound):
         return
@@ -107,6 +113,7 @@ class _Drawing:
 
     settings: Mapping[str, Any]
     space: Space
+    trying: Trying
     _chance: random.Random = field(default_factory=lambda: random.Random(0))
 
     def admits(self, draw: Assignment) -> bool:
@@ -129,12 +136,12 @@ class _Drawing:
         settings = assigned(self.settings, draw)
         if settings is None:
             return None
-        found = checked(settings)
+        found = self.trying.checked(settings)
         if isinstance(found, list):
             more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
             return found[0].message + more
         try:
-            return too_large(found) if whole else None
+            return self.trying.too_large(found) if whole else None
         except ValueError as error:
             return str(error)
 
@@ -214,7 +221,7 @@ def _few(domain: Domain, pairs: int) -> Sequence[Value]:
 
 
 def _check_alone(
-    arm: Resolved, dimension: Dimension, drawing: _Drawing, search: Search, faults: Faults
+    arm: ResolvedOf[Any], dimension: Dimension, drawing: _Drawing, search: Search, faults: Faults
 ) -> bool:
     """Whether every value of `dimension` can be trained in some draw; those that cannot go to `faults`."""
     domain, extremes = dimension.domain, ends(dimension.domain)
@@ -275,7 +282,9 @@ def _in_a_row(some: Sequence[Value], values: Sequence[Value]) -> bool:
     return list(some) == list(values[first : first + len(some)])
 
 
-def _tell_together(arm: Resolved, draw: Assignment, problem: str, drawing: _Drawing, faults: Faults) -> None:
+def _tell_together(
+    arm: ResolvedOf[Any], draw: Assignment, problem: str, drawing: _Drawing, faults: Faults
+) -> None:
     """Note what of `draw` cannot be together, once for all draws that fail alike."""
     about = ("together", problem.partition(", got")[0])
     if faults.has_told(*about):

@@ -5,7 +5,9 @@ because FLOPs or the layers run differ. What agrees in weights, FLOPs and, to th
 gradients and layers run on all the weights that were tried is the same system under another name.
 """
 
+from collections.abc import Mapping
 from math import isclose
+from typing import Protocol
 
 from orchestrator.plan.bench import POINTS, Bench, Gradient, Structure
 from orchestrator.plan.changes import differences
@@ -17,6 +19,20 @@ WRITING_ONLY = frozenset({"beam_size", "length_penalty", "decode_length_max", "d
 """Fields that are read where answers are written token by token."""
 ROUNDING = 1e-4
 """Relative difference up to which losses and gradients may be the same sums in another order."""
+
+
+class Built(Protocol):
+    """A model, seen from outside."""
+
+    @property
+    def modules(self) -> Mapping[str, str]:
+        """Class name by qualified module name."""
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """By qualified parameter name."""
+
+
 FUNCTIONAL = frozenset({"loss", "gradient", "layers run"})
 
 
@@ -97,7 +113,7 @@ def _same_gradient(before: Gradient, after: Gradient) -> bool:
     )
 
 
-def tree_difference(before: Structure, after: Structure) -> tuple[str, ...]:
+def tree_difference(before: Built, after: Built) -> tuple[str, ...]:
     """Outermost modules that only `after` has, then weights both have but of another shape."""
     only = [name for name in after.modules if name not in before.modules]
     outermost = [name for name in only if not any(name.startswith(f"{other}.") for other in only)]

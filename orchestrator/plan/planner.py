@@ -2,20 +2,20 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from orchestrator.errors import Fault, PlanError, SpecError
 from orchestrator.identity import digest
 from orchestrator.plan import cells, checks, proof
-from orchestrator.plan.bench import Bench
+from orchestrator.plan.built_in import BuiltIn
 from orchestrator.plan.dimensions import check_dimensions
 from orchestrator.plan.draws import check_draws
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.objectives import check_movement, check_objectives
-from orchestrator.plan.posthoc import check_posthoc
+from orchestrator.plan.own import Own
+from orchestrator.plan.planned import Planned
 from orchestrator.plan.power import power
-from orchestrator.plan.price import by_arm, price
-from orchestrator.plan.resolve import Resolved, resolve
+from orchestrator.plan.price import by_arm
+from orchestrator.plan.resolve import ResolvedOf
 from orchestrator.plan.serialise import plain
 from orchestrator.plan.spaces import Searched, arm_space
 from orchestrator.plan.types import Arm, ConfirmPlan, Objective, Plan, Resources, SearchPlan
@@ -24,9 +24,7 @@ from orchestrator.spec.salvage import sound_part
 from orchestrator.spec.types import Search, Spec
 from search_spaces.dimensions import Value
 from search_spaces.wording import amount
-
-if TYPE_CHECKING:
-    from orchestrator.samplers import Chosen  # which loads Optuna
+from trainables.outside import load, search_in
 
 
 Told = Callable[[str], None]
@@ -44,25 +42,30 @@ def plan(source: Spec | SpecFile, *, calibrate: bool = False, told: Told = _nobo
     every arm. A `SpecFile` lets faults say on which line they are. Raises `PlanError` with all of them.
     """
     spec = source.spec if isinstance(source, SpecFile) else source
-    faults, bench = Faults(source), Bench()
+    faults = Faults(source)
     checks.check_size(spec, faults)
     stopper = None if spec.search is None else checks.check_samplers(spec.search, faults)
-    resolved = resolve(spec, faults, told)
+    trainable = _trainable(spec, faults)
+    resolved = trainable.resolve(spec, faults, told)
+    if not resolved or not resolved[0].draft.is_baseline:
+        faults.raise_if_any()
     told(f"{amount(len(resolved), 'arm')} compared with each other")
-    _check(spec, resolved, stopper, bench, faults)
+    trainable.check(spec, resolved, stopper, faults)
+    checks.check_seeds(spec, _search_plan(spec), faults)
+    proof.check_same(resolved, faults)
     by_name = {arm.draft.name: arm for arm in resolved}
     if spec.search is not None:
-        check_dimensions(resolved, spec.search, faults)
+        check_dimensions(resolved, spec.search, lambda path: trainable.measures(path, resolved), faults)
     proofs, arms = [], []
     for number, arm in enumerate(resolved):
         told(f"{amount(len(resolved) - number, 'arm')} of {len(resolved):,} to build and prove")
-        proved = proof.prove(arm, by_name.get(arm.reference), bench, faults)
-        searched = Searched() if spec.search is None else _searched(arm, spec, spec.search, bench, faults)
+        proved = trainable.prove(arm, by_name.get(arm.reference), faults)
+        searched = Searched() if spec.search is None else _searched(arm, spec, spec.search, trainable, faults)
         proofs += [] if proved is None else [proved]
-        arms.append(_arm(arm, searched))
+        arms.append(_arm(arm, searched, trainable.path))
     if spec.search is not None and not faults:
         spaces = [(arm, planned.space) for arm, planned in zip(resolved, arms, strict=True)]
-        check_movement(spec.search, spaces, bench, faults)
+        trainable.check_movement(spec.search, spaces, faults)
     faults.raise_if_any()
     search, confirm, posthoc = _search_plan(spec), _confirm_plan(spec), _overrides(spec)
     trials = tuple(cells.trials(arms, search, confirm, posthoc))
@@ -70,7 +73,7 @@ def plan(source: Spec | SpecFile, *, calibrate: bool = False, told: Told = _nobo
     prices = []
     for number, each in enumerate(resolved):
         told(f"{amount(len(resolved) - number, 'arm')} of {len(resolved):,} to price")
-        prices.append(price(each, bench, counts.get(each.draft.name), calibrate=calibrate))
+        prices.append(trainable.price(each, counts.get(each.draft.name), calibrate=calibrate))
     return Plan(
         name=spec.name,
         question=spec.question,
@@ -86,14 +89,31 @@ def plan(source: Spec | SpecFile, *, calibrate: bool = False, told: Told = _nobo
         prices=tuple(prices),
         power=power(confirm, sum(bool(each.draft.changes) for each in resolved)) if confirm else None,
         published=tuple(_published(spec)),
+        trainable=trainable.path,
+        metrics=trainable.metrics,
     )
 
 
-def _searched(arm: Resolved, spec: Spec, search: Search, bench: Bench, faults: Faults) -> Searched:
-    check_objectives(search, arm, bench, faults)
+def _trainable(spec: Spec, faults: Faults) -> Planned:
+    """What runs the trials of `spec`. Raises `PlanError` if it cannot be had."""
+    if spec.trainable is None:
+        return BuiltIn()
+    try:
+        search_in(Path.cwd())
+        return Own(load(spec.trainable))
+    except ValueError as error:
+        faults.add(str(error), "trainable")
+        faults.raise_if_any()
+        raise AssertionError("a fault was added") from error
+
+
+def _searched(
+    arm: ResolvedOf[Any], spec: Spec, search: Search, trainable: Planned, faults: Faults
+) -> Searched:
+    trainable.check_objectives(search, arm, faults)
     found = arm_space(arm, search, faults)
-    check_draws(arm, found.space, search, 1 if spec.confirm is None else spec.confirm.best, faults)
-    proof.check_dimensions(arm, found.space, search, bench, faults)
+    check_draws(arm, found.space, trainable.trying, spec, faults)
+    trainable.check_space(arm, found.space, search, faults)
     return found
 
 
@@ -127,26 +147,9 @@ def _plan_faults(source: SpecFile, told: Told) -> tuple[Fault, ...]:
     return ()
 
 
-def _check(
-    spec: Spec, resolved: Sequence[Resolved], stopper: "Chosen | None", bench: Bench, faults: Faults
-) -> None:
-    """Note what is wrong apart from the arms' own settings. Raises `PlanError` if there is no baseline."""
-    if not resolved or not resolved[0].draft.is_baseline:
-        faults.raise_if_any()
-    for arm in resolved:
-        checks.check_splits(spec, arm, faults)
-        checks.check_precision(spec, arm, faults)
-        if spec.search is not None:
-            checks.check_stopper(stopper, spec.search, arm, faults)
-    checks.check_seeds(spec, _search_plan(spec), faults)
-    checks.check_published(spec, resolved, bench, faults)
-    check_posthoc(spec, resolved, bench, faults)
-    proof.check_names(resolved, faults)
-    proof.check_same(resolved, faults)
-
-
-def _arm(resolved: Resolved, searched: Searched) -> Arm:
+def _arm(resolved: ResolvedOf[Any], searched: Searched, trainable: str | None) -> Arm:
     settings = resolved.system.settings
+    own = [] if trainable is None else [trainable]
     return Arm(
         name=resolved.draft.name,
         why=resolved.draft.why,
@@ -154,7 +157,7 @@ def _arm(resolved: Resolved, searched: Searched) -> Arm:
         changes=resolved.changes,
         space=searched.space,
         dropped=searched.dropped,
-        digest=digest(settings, plain(searched.space)),
+        digest=digest(settings, plain(searched.space), *own),
         reference=resolved.reference,
     )
 

@@ -9,7 +9,7 @@ from orchestrator.plan.bench import Bench
 from orchestrator.plan.effects import FUNCTIONAL, differ, effects, reshaped_share, tree_difference
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.limits import too_large
-from orchestrator.plan.resolve import Resolved
+from orchestrator.plan.resolve import Resolved, ResolvedOf
 from orchestrator.plan.settings import System, checked, leaves
 from orchestrator.plan.spaces import condition_values, dimension_keys, ends
 from orchestrator.plan.types import ArmProof, Change
@@ -149,9 +149,9 @@ def _words(text: str) -> set[str]:
     return whole | {part for word in whole for part in word.split("_") if part}
 
 
-def check_same(arms: Sequence[Resolved], faults: Faults) -> None:
+def check_same(arms: Sequence[ResolvedOf[Any]], faults: Faults) -> None:
     """Two arms must not be one system under two names."""
-    seen: dict[str, Resolved] = {}
+    seen: dict[str, ResolvedOf[Any]] = {}
     for arm in arms:
         key = repr(sorted(leaves(arm.system.settings)))
         if (other := seen.setdefault(key, arm)) is not arm and not other.draft.is_baseline:

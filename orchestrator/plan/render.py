@@ -27,24 +27,42 @@ def render(plan: Plan) -> tuple[RenderableType, ...]:
     proofs = {proof.arm: proof for proof in plan.proofs}
     parts: list[RenderableType] = [Text.assemble((plan.name, "bold"), "  ", plan.question)]
     parts += [_block(plan, arm, proofs) for arm in plan.arms]
-    parts.append(
-        Text(
-            f"Each arm was built and run forward and backward once on {EXAMPLES} examples of at most "
-            f"{LENGTH} tokens and through at most {LAYERS} layers; parameters and FLOPs are of the whole.",
-            "dim",
-        )
-    )
+    parts.append(Text(_proved(plan), "dim"))
     parts += [Rule("trials and price", style="dim"), _price_table(plan), Text(_totals(plan) + _silence(plan))]
     if plan.power is not None:
         parts += [Rule("what the seeds can show", style="dim"), Text(plan.power.sentence)]
     return tuple(parts)
 
 
+def _proved(plan: Plan) -> str:
+    """What was done to tell the arms apart."""
+    if plan.trainable is None:
+        return (
+            f"Each arm was built and run forward and backward once on {EXAMPLES} examples of at most "
+            f"{LENGTH} tokens and through at most {LAYERS} layers; parameters and FLOPs are of the whole."
+        )
+    if not plan.proofs:
+        return (
+            f"Not proved: that the arms of {plan.trainable} differ in more than their settings. With "
+            "build(settings) -> nn.Module beside it, and example(settings), each is built and run."
+        )
+    if all(proof.flops_max is None for proof in plan.proofs):
+        return (
+            f"Each arm's model was built by the build(settings) of {plan.trainable}; not proved: that models "
+            "of equal weights work differently. With example(settings) beside it each is run too."
+        )
+    return (
+        f"Each arm's model was built by the build(settings) of {plan.trainable} and run forward and backward "
+        "once on its example(settings), from one seed; what differs in training alone does not show there."
+    )
+
+
 def _block(plan: Plan, arm: Arm, proofs: Mapping[str, ArmProof]) -> RenderableType:
     title = Text.assemble((arm.name, "bold"), f"  {arm.why}")
     body: list[RenderableType] = [_settings(arm) if arm == plan.baseline else _changes(arm)]
     body += [Text(line) for line in _space_lines(plan, arm)]
-    body += [Text(line) for line in _proof_lines(proofs[arm.name], proofs.get(arm.reference))]
+    if arm.name in proofs:
+        body += [Text(line) for line in _proof_lines(proofs[arm.name], proofs.get(arm.reference))]
     return Group(Rule(title, align="left"), Padding(Group(*body), (0, 0, 1, 2)))
 
 
@@ -91,36 +109,48 @@ def _space_lines(plan: Plan, arm: Arm) -> Iterator[str]:
 def _proof_lines(proof: ArmProof, reference: ArmProof | None) -> Iterator[str]:
     base = reference.parameters if reference else proof.parameters
     delta = f" ({signed(proof.parameters - base)})" if proof.parameters != base else ""
-    yield (
-        f"{count(proof.parameters)} parameters{delta}; one input of full length: "
-        f"{_span(proof.flops_min, proof.flops_max, 'to')} FLOPs forward"
-    )
+    size = f"{count(proof.parameters)} parameters{delta}"
+    if proof.flops_min is None or proof.flops_max is None:
+        yield size
+    else:
+        what = "one input of full length" if proof.loss is not None else "its example"
+        yield f"{size}; {what}: {_span(proof.flops_min, proof.flops_max, 'to')} FLOPs forward"
     for sign, modules in (("+", proof.module_tree_added), ("-", proof.module_tree_removed)):
         for module in modules:
             yield f"{sign} {module}"
-    differs = f"; differs in {', '.join(proof.evidence)}" if proof.evidence else ""
-    yield f"first loss {proof.loss:g}, gradient norm {proof.gradient_norm:g}{differs}"
+    told = []
+    if proof.loss is not None and proof.gradient_norm is not None:
+        told.append(f"first loss {proof.loss:g}, gradient norm {proof.gradient_norm:g}")
+    if proof.evidence:
+        told.append(f"differs in {', '.join(proof.evidence)}")
+    elif reference is not None and proof.loss is None:
+        told.append("the same model as far as it was looked at: the change must show in training")
+    if told:
+        yield "; ".join(told)
 
 
 def _price_table(plan: Plan) -> Table:
     timed = any(price.seconds_per_step is not None for price in plan.prices)
     table = Table(box=None, header_style="dim", pad_edge=False)
     table.add_column("arm", overflow="fold")
-    columns = [*PHASES, "FLOPs a step", "memory", "checkpoint", *(["a step", "all steps"] if timed else [])]
+    known = ["FLOPs a step", "memory", "checkpoint"] if plan.trainable is None else []
+    columns = [*PHASES, *known, *(["a step", "all steps"] if timed else [])]
     for column in columns:
         table.add_column(column, justify="right")
     for price in plan.prices:
         table.add_row(price.arm, *_price_cells(plan, price, timed=timed))
     totals = [str(sum(price.trials.get(phase, 0) for price in plan.prices)) for phase in PHASES]
     seconds = [duration(_total_seconds(plan))] if timed else []
-    table.add_row("all", *totals, "", "", bytes_amount(_disk(plan)), *([""] if timed else []), *seconds)
+    disk = ["", "", bytes_amount(_disk(plan))] if known else []
+    table.add_row("all", *totals, *disk, *([""] if timed else []), *seconds)
     return table
 
 
 def _price_cells(plan: Plan, price: ArmPrice, *, timed: bool) -> list[str]:
     cells = [str(price.trials.get(phase, 0)) for phase in PHASES]
-    cells += [_span(price.train_flops_min, price.train_flops_max, "..")]
-    cells += [bytes_amount(price.peak_memory_bytes), bytes_amount(price.checkpoint_bytes)]
+    if plan.trainable is None:
+        cells += [_span(price.train_flops_min or 0.0, price.train_flops_max or 0.0, "..")]
+        cells += [bytes_amount(price.peak_memory_bytes or 0), bytes_amount(price.checkpoint_bytes or 0)]
     if timed:
         cells += [duration(price.seconds_per_step or 0.0), duration(_seconds(plan, price))]
     return cells
@@ -152,7 +182,7 @@ def _total_seconds(plan: Plan) -> float:
 
 def _disk(plan: Plan) -> int:
     """Bytes of one checkpoint of every trial that trains."""
-    return sum(_trained(price) * price.checkpoint_bytes for price in plan.prices)
+    return sum(_trained(price) * (price.checkpoint_bytes or 0) for price in plan.prices)
 
 
 def _silence(plan: Plan) -> str:
@@ -165,8 +195,11 @@ def _silence(plan: Plan) -> str:
 
 
 def _totals(plan: Plan) -> str:
-    flops = sum(_steps(plan, price) * price.train_flops_max for price in plan.prices)
-    disk, trials = bytes_amount(_disk(plan)), count(len(plan.trials))
+    trials = count(len(plan.trials))
+    if plan.trainable is not None:
+        return f"{trials} trials; what a step of {plan.trainable} costs is not known beforehand."
+    flops = sum(_steps(plan, price) * (price.train_flops_max or 0.0) for price in plan.prices)
+    disk = bytes_amount(_disk(plan))
     told = f"{trials} trials; {amount(flops)} FLOPs if no trial stops or halts early; {disk} of checkpoints."
     if all(price.seconds_per_step is None for price in plan.prices):
         return told

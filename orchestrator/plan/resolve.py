@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from orchestrator.plan.changes import differences, undeclared
 from orchestrator.plan.drafts import Draft, drafts, in_baseline
@@ -15,24 +15,49 @@ from search_spaces.wording import amount, nearest, shown
 from trainables.extensions import BadName
 
 
+class HasSettings(Protocol):
+    """Settings that can be trained."""
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """As plain values, with every default filled in."""
+
+
+S = TypeVar("S", bound=HasSettings)
+Checked = Callable[[Mapping[str, Any]], S | list[Problem]]
+"""What says of raw settings what they are, or all that is wrong with them."""
+
+
 @dataclass(frozen=True, slots=True)
-class Resolved:
-    """An arm that can be built."""
+class ResolvedOf(Generic[S]):
+    """An arm that can be built, with settings as its trainable reads them."""
 
     draft: Draft
-    system: System
+    system: S
     changes: tuple[Change, ...]
     """Against `reference`."""
     reference: str
     """Name of the arm it is compared with: the baseline of its cell, or the first one; empty for that one."""
 
 
-def resolve(spec: Spec, faults: Faults, progress: Callable[[str], None] = lambda _: None) -> list[Resolved]:
+Resolved = ResolvedOf[System]
+"""An arm of the built-in trainable."""
+Progress = Callable[[str], None]
+
+
+def resolve(spec: Spec, faults: Faults, progress: Progress = lambda _: None) -> list[Resolved]:
+    """`resolve_by` for the built-in trainable."""
+    return resolve_by(checked, spec, faults, progress)
+
+
+def resolve_by(
+    checked: Checked[S], spec: Spec, faults: Faults, progress: Progress = lambda _: None
+) -> list[ResolvedOf[S]]:
     """Every arm whose settings are right, the baseline first; what is wrong with others goes to `faults`.
 
     `progress` hears how many were looked at.
     """
-    raw = {"task": spec.baseline.task, "model": spec.baseline.model, "train": spec.baseline.train}
+    raw = spec.settings
     plain = checked(raw)
     told = set(plain) if isinstance(plain, list) else set()
     for problem in sorted(told, key=lambda each: each.path):
@@ -40,7 +65,7 @@ def resolve(spec: Spec, faults: Faults, progress: Callable[[str], None] = lambda
     base: Mapping[str, Any] = raw if isinstance(plain, list) else plain.settings
     bases: dict[str, Mapping[str, Any]] = {}
     of_cells: dict[str, set[Problem]] = {}
-    found: dict[str, Resolved] = {}
+    found: dict[str, ResolvedOf[S]] = {}
     for number, draft in enumerate(drafts(spec)):
         progress(f"the settings of {amount(number, 'arm')} read")
         home = base if draft.is_baseline else bases.get(_cell_key(draft), base)
@@ -66,7 +91,7 @@ def _cell_key(draft: Draft) -> str:
     return repr(sorted(draft.cell.items()))
 
 
-def _compared(draft: Draft, system: System, home: Mapping[str, Any], first: str, faults: Faults) -> Resolved:
+def _compared(draft: Draft, system: S, home: Mapping[str, Any], first: str, faults: Faults) -> ResolvedOf[S]:
     changes = differences(home, system.settings)
     declared = draft.cell if draft.is_baseline else draft.changes
     for change in undeclared(changes, declared):
@@ -77,13 +102,13 @@ def _compared(draft: Draft, system: System, home: Mapping[str, Any], first: str,
             *draft.keys(path),
         )
     if draft.is_baseline:
-        return Resolved(draft, system, changes if first else (), first)
+        return ResolvedOf(draft, system, changes if first else (), first)
     _refuse_what_is_there(draft, home, system, faults)
     reference = Draft("baseline", "", {}, (), draft.cell).name
-    return Resolved(draft, system, changes, reference)
+    return ResolvedOf(draft, system, changes, reference)
 
 
-def _refuse_what_is_there(draft: Draft, home: Mapping[str, Any], system: System, faults: Faults) -> None:
+def _refuse_what_is_there(draft: Draft, home: Mapping[str, Any], system: HasSettings, faults: Faults) -> None:
     """An arm must not set a field to what the baseline has, unless another model or task reads it anew."""
     renamed = {
         path.split(".")[0] for path in draft.changes if path.count(".") == 1 and path.endswith(".name")

@@ -100,7 +100,8 @@ def _read(root: str, raw: Mapping[str, Any]) -> Settings | list[Problem]:
     except BadName as error:
         return [Problem(f"{root}.name", str(error) + _other_kind(root, raw.get("name")))]
     except ValidationError as error:
-        return [_problem(root, raw, one) for one in error.errors(include_url=False)]
+        kind = _config_class(root, raw)
+        return [described(kind, (root,), one) for one in error.errors(include_url=False)]
 
 
 def _too_many(root: str, config: Settings) -> list[Problem]:
@@ -126,12 +127,13 @@ def _other_kind(root: str, name: Any) -> str:
     return f". {name!r} is a {other.removesuffix('s')}" if name in catalog.names(other) else ""
 
 
-def _problem(root: str, raw: Mapping[str, Any], error: ErrorDetails) -> Problem:
+def described(config: type[BaseModel], above: tuple[str, ...], error: ErrorDetails) -> Problem:
+    """What pydantic found wrong with settings at the path `above`, read as `config`, in our words."""
     loc, given, message = error["loc"], error["input"], error["msg"]
-    path = ".".join([root, *map(str, loc)])
+    path = ".".join([*above, *map(str, loc)])
     match error["type"]:
         case "extra_forbidden":
-            fields = _fields_at(_config_class(root, raw), loc[:-1])
+            fields = _fields_at(config, loc[:-1])
             return Problem(path, f"no field {path}. {hint(str(loc[-1]), fields)}")
         case "missing":
             return Problem(path, "is required")

@@ -1,13 +1,13 @@
 """What each arm's search may vary."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
 from orchestrator import space_catalog
 from orchestrator.plan.faults import Faults, Keys
-from orchestrator.plan.resolve import Resolved
+from orchestrator.plan.resolve import ResolvedOf
 from orchestrator.plan.settings import leaves
 from orchestrator.spec.types import Search
 from search_spaces.algebra import exists, merge, without
@@ -41,7 +41,7 @@ def common_space(search: Search) -> Space:
     return merge(*(space_catalog.load(name) for name in search.spaces), Space(search.also))
 
 
-def arm_space(arm: Resolved, search: Search, faults: Faults) -> Searched:
+def arm_space(arm: ResolvedOf[Any], search: Search, faults: Faults) -> Searched:
     """The dimensions that exist in `arm`; those it wrongly lacks go to `faults`."""
     common = common_space(search)
     kept = without(common, arm.draft.drop)
@@ -56,7 +56,7 @@ def arm_space(arm: Resolved, search: Search, faults: Faults) -> Searched:
     return Searched(without(kept, lacking), tuple(path for path in common.paths if path not in kept.paths))
 
 
-def may_exist(dimension: Dimension, space: Space, arm: Resolved) -> bool:
+def may_exist(dimension: Dimension, space: Space, arm: ResolvedOf[Any]) -> bool:
     """Whether some draw of `arm` has `dimension`: by all values that conditions tell apart."""
     involved = _ancestors(dimension, space)
     asked = [value for one in (*involved, dimension) for when in one.when for value in when.values]
@@ -90,14 +90,14 @@ def _ancestors(dimension: Dimension, space: Space) -> list[Dimension]:
     return [each for each in space.dimensions if each.path in wanted]
 
 
-def _is_field(dimension: Dimension, space: Space, arm: Resolved) -> bool:
+def _is_field(dimension: Dimension, space: Space, arm: ResolvedOf[Any]) -> bool:
     """Whether the arm's task, model or training has the field, with the conditions met."""
     met = condition_values(dimension, space)
     settings = assigned(arm.system.settings, met)
     return settings is not None and lookup(settings, dimension.path) is not MISSING
 
 
-def _lacks(arm: Resolved, path: str) -> str:
+def _lacks(arm: ResolvedOf[Any], path: str) -> str:
     settings = arm.system.settings
     parents = path.split(".")
     for length in range(2, len(parents)):
@@ -107,9 +107,15 @@ def _lacks(arm: Resolved, path: str) -> str:
             reason = f"{arm.draft.name} has no {path}: its {parent} is {shown(value)}"
             break
     else:
-        known = [field for field, _ in leaves(settings) if field.startswith(f"{parents[0]}.")]
+        known = related(path, [field for field, _ in leaves(settings)])
         reason = f"{arm.draft.name} has no field {path}. {hint(path, known)}"
     return reason
+
+
+def related(path: str, fields: Iterable[str]) -> list[str]:
+    """The fields in the same part of the settings as `path`; all if it names no part."""
+    root, dot, _ = path.partition(".")
+    return [field for field in fields if not dot or field.partition(".")[0] == root]
 
 
 def dimension_keys(path: str, search: Search) -> Keys:

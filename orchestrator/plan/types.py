@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isinf
 from typing import Any
 
 from orchestrator.trials import PlannedTrial
 from search_spaces.dimensions import Space, Value
+from trainables.metrics import Metric
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +99,13 @@ class ArmProof:
     module_tree_added: tuple[str, ...]
     """Outermost modules that the baseline lacks, and weights of another shape, with their shapes."""
     module_tree_removed: tuple[str, ...]
-    flops_min: float
-    """Forward FLOPs of one sequence of the longest training length at the least halting depth."""
-    flops_max: float
-    loss: float
-    """Loss of the seeded forward pass on two synthetic examples."""
-    gradient_norm: float
+    flops_min: float | None
+    """Forward FLOPs of one sequence of the longest training length at the least halting depth; of an own
+    trainable those of its example, None without one."""
+    flops_max: float | None
+    loss: float | None
+    """Loss of the seeded forward pass on two synthetic examples; None for an own trainable."""
+    gradient_norm: float | None
     functional_change: bool
     """Whether losses, gradients or the layers run differ from the baseline, on some seeded weights."""
     evidence: tuple[str, ...] = ()
@@ -117,11 +120,11 @@ class ArmPrice:
     arm: str
     trials: Mapping[str, int]
     """Trials by phase."""
-    train_flops_min: float
-    train_flops_max: float
-    """FLOPs of one training step at least and greatest halting depth."""
-    peak_memory_bytes: int
-    checkpoint_bytes: int
+    train_flops_min: float | None = None
+    train_flops_max: float | None = None
+    """FLOPs of one training step at least and greatest halting depth; None, as all others, where unknown."""
+    peak_memory_bytes: int | None = None
+    checkpoint_bytes: int | None = None
     seconds_per_step: float | None = None
 
 
@@ -136,6 +139,24 @@ class Power:
     smallest_p_holm: float
     """The same after Holm's correction over all comparisons."""
     sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredMetric:
+    """What an own trainable says of a quantity; None where it says nothing."""
+
+    name: str
+    better: str | None = None
+    unit: str = ""
+    low: float | None = None
+    high: float | None = None
+    floor: float | None = None
+
+    @classmethod
+    def of(cls, metric: Metric) -> "DeclaredMetric":
+        """`metric` in JSON's numbers, which have no infinity."""
+        low, high = (None if isinf(end) else end for end in (metric.low, metric.high))
+        return cls(metric.name, metric.better, metric.unit, low, high, metric.floor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +180,10 @@ class Plan:
     power: Power | None = None
     published: tuple[Mapping[str, Any], ...] = field(default=())
     """Rows of published tables the report shows beside ours."""
+    trainable: str | None = None
+    """`module:name` of the spec's own trainable; None for the built-in one."""
+    metrics: tuple[DeclaredMetric, ...] = ()
+    """What that trainable declares of the quantities it reports."""
 
     def arm(self, name: str) -> Arm:
         """The arm called `name`. Raises KeyError."""

@@ -48,14 +48,13 @@ def summarise(plan: Plan, records: Iterable[Record]) -> Report:
     confirmed = [record for record in known if record.phase == "confirm" and record.outcome is not None]
     reread = [record for record in known if record.phase == "posthoc" and record.outcome is not None]
     ended = {each.trial_id for each in known if each.outcome is not None and each.outcome.final}
-    floors = _floors(confirmed)
+    floors = _floors(plan, confirmed)
     metrics = _metrics(plan, confirmed)
     arms = tuple(arm.name for arm in plan.arms)
     cells = [
         cell for arm in arms for metric in metrics if (cell := _cell(plan, arm, metric, confirmed, floors))
     ]
-    references = {arm.name: arm.reference for arm in plan.arms if arm.reference}
-    effects = [effect for metric in metrics for effect in _effects(references, metric, confirmed, floors)]
+    effects = [effect for metric in metrics for effect in _effects(plan, metric, confirmed, floors)]
     return Report(
         sweep=plan.name,
         question=plan.question,
@@ -67,6 +66,7 @@ def summarise(plan: Plan, records: Iterable[Record]) -> Report:
         floors=floors,
         arms=arms,
         power=plan.power.sentence if plan.power else "",
+        headlines=_headlines(plan, metrics),
         left=len({each.trial_id for each in plan.trials}.difference(ended)),
     )
 
@@ -86,13 +86,25 @@ def _metrics(plan: Plan, confirmed: Sequence[Record]) -> tuple[str, ...]:
     return tuple(name for name in wanted if name in measured)
 
 
-def _floors(confirmed: Sequence[Record]) -> dict[str, float]:
+def _headlines(plan: Plan, metrics: Sequence[str]) -> tuple[str, ...]:
+    """What is searched for; without a search the first quantity that is declared, or measured."""
+    if plan.trainable is None:
+        return ()
+    searched = [each.metric for each in plan.search.objectives] if plan.search is not None else []
+    measured = [metric.rpartition("/")[2] for metric in (*searched, *metrics)]
+    declared = [each.name for each in plan.metrics if each.name in measured]
+    many = len(searched) or 1
+    return tuple(dict.fromkeys((measured if searched else [*declared, *measured])[:many]))
+
+
+def _floors(plan: Plan, confirmed: Sequence[Record]) -> dict[str, float]:
+    declared = {each.name: each.floor for each in plan.metrics if each.floor is not None}
     floors: dict[str, float] = {}
     for record in confirmed:
         measured = record.last.metrics if record.last else {}
         for name in measured:
             split, _, quantity = name.rpartition("/")
-            floor = measured.get(f"{split}/{FLOORS.get(quantity)}")
+            floor = declared.get(quantity, measured.get(f"{split}/{FLOORS.get(quantity)}"))
             if floor is not None:
                 floors[name] = floor
     return dict(sorted(floors.items()))
@@ -113,14 +125,19 @@ def _value(record: Record, metric: str, floors: Mapping[str, float]) -> float | 
     return None
 
 
-def _span(metric: str) -> tuple[float, float]:
-    """Between what a quantity lies."""
+def _span(plan: Plan, metric: str) -> tuple[float, float]:
+    """Between what a quantity lies: as its trainable declares it, or as the built-in one measures it."""
     quantity = metric.rpartition("/")[2]
+    if declared := [each for each in plan.metrics if each.name == quantity]:
+        low, high = declared[0].low, declared[0].high
+        return (-math.inf if low is None else low, math.inf if high is None else high)
+    if plan.trainable is not None:
+        return (-math.inf, math.inf)
     return (0.0 if quantity in (*SHARES, *AMOUNTS) else -math.inf, 1.0 if quantity in SHARES else math.inf)
 
 
-def _span_of_difference(metric: str) -> tuple[float, float]:
-    low, high = _span(metric)
+def _span_of_difference(plan: Plan, metric: str) -> tuple[float, float]:
+    low, high = _span(plan, metric)
     return low - high, high - low
 
 
@@ -158,7 +175,7 @@ def _cell(
         arm=arm,
         metric=metric,
         estimate=estimate(
-            _by_seed_alone({key: value for key, (value, _) in values.items()}), span=_span(metric)
+            _by_seed_alone({key: value for key, (value, _) in values.items()}), span=_span(plan, metric)
         ),
         failed=failed,
         record_ids=tuple(trial_id for _, trial_id in values.values()),
@@ -193,9 +210,10 @@ def _published(plan: Plan, arm: str, metric: str) -> tuple[float | None, str]:
 
 
 def _effects(
-    references: Mapping[str, str], metric: str, confirmed: Sequence[Record], floors: Mapping[str, float]
+    plan: Plan, metric: str, confirmed: Sequence[Record], floors: Mapping[str, float]
 ) -> list[Effect]:
     """Every arm's difference to its reference in one metric; Holm's correction runs over these arms."""
+    references = {arm.name: arm.reference for arm in plan.arms if arm.reference}
     paired, differences = {}, {}
     for arm, reference in references.items():
         own = _by_seed(arm, metric, confirmed, floors)
@@ -210,7 +228,7 @@ def _effects(
             arm=arm,
             reference=references[arm],
             metric=metric,
-            estimate=estimate(differences[arm], span=_span_of_difference(metric)),
+            estimate=estimate(differences[arm], span=_span_of_difference(plan, metric)),
             p=p_values[arm],
             p_holm=corrected[arm],
             pairs=tuple(pairs),

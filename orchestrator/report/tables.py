@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 POSTHOC_QUANTITIES = ("exact_match", "accuracy", "depth")
 """Of all that are known; what only a task has is shown in any case."""
 FLOOR_ROW = "floor (most common label)"
+DECLARED_FLOOR_ROW = "floor (as declared)"
 WRITTEN_FLOOR_ROW = "floor (most common answer)"
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 WHOLE_FROM = 100
@@ -41,10 +42,12 @@ def grids(report: Report) -> list[Grid]:
 def headline(report: Report) -> Grid:
     """The one table for the screen: accuracy and depth of every arm, the floor beneath.
 
-    Of answers that are written, the share that is right to the last token stands for accuracy.
+    Of answers that are written, the share that is right to the last token stands for accuracy; of an own
+    trainable the quantities that its spec asks for do.
     """
+    own = [metric for metric in report.metrics if metric.rpartition("/")[2] in report.headlines]
     written = [metric for metric in report.metrics if metric.endswith("/exact_match")]
-    accuracy = written or [metric for metric in report.metrics if metric.endswith("/accuracy")]
+    accuracy = own or written or [metric for metric in report.metrics if metric.endswith("/accuracy")]
     tested = [metric for metric in accuracy if _split(metric) != SELECTION_SPLIT]
     shown = tested or accuracy
     depth = [metric for metric in report.metrics if metric.endswith("/depth")][:1]
@@ -57,8 +60,9 @@ def headline(report: Report) -> Grid:
         )
         for arm in report.arms
     ]
+    beneath = DECLARED_FLOOR_ROW if own else WRITTEN_FLOOR_ROW if written else FLOOR_ROW
     floor = (
-        WRITTEN_FLOOR_ROW if written else FLOOR_ROW,
+        beneath,
         "",
         *(_number(report.floors.get(metric)) for metric in shown),
         *("" for _ in depth),
@@ -66,13 +70,15 @@ def headline(report: Report) -> Grid:
     )
     headers = ("arm", "n", *shown, *depth, f"difference in {shown[0]}" if shown else "difference")
     title = f"{report.sweep}: means with 95% intervals over n seeds, differences paired by seed"
-    return Grid(title, headers, (*rows, floor))
+    return Grid(title, headers, (*rows, floor) if not own or report.floors else tuple(rows))
 
 
 def _results(report: Report, quantity: str) -> Grid:
     metrics = [metric for metric in report.metrics if metric.endswith(f"/{quantity}")]
     rows = [(arm, *(_mean(report, arm, metric) for metric in metrics)) for arm in report.arms]
-    if quantity in ("accuracy", "exact_match"):
+    if report.headlines and any(metric in report.floors for metric in metrics):
+        rows.append((DECLARED_FLOOR_ROW, *(_number(report.floors.get(metric)) for metric in metrics)))
+    elif not report.headlines and quantity in ("accuracy", "exact_match"):
         name = FLOOR_ROW if quantity == "accuracy" else WRITTEN_FLOOR_ROW
         rows.append((name, *(_number(report.floors.get(metric)) for metric in metrics)))
     published = [(arm, *(_published(report, arm, metric) for metric in metrics)) for arm in report.arms]

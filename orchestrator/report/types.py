@@ -1,7 +1,7 @@
 """What a report holds: numbers, each with its n and the records it was computed from."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from orchestrator.report.statistics import Estimate
 
@@ -70,6 +70,8 @@ class Report:
     """By metric: what always giving the commonest label, or written answer, would score."""
     arms: tuple[str, ...]
     """The baseline first."""
+    headlines: tuple[str, ...] = field(default=(), kw_only=True)
+    """Quantities that the spec of an own trainable asks about; empty for the built-in one."""
     power: str
     left: int = 0
     """Trials of the plan that have not ended."""

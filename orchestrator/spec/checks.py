@@ -12,10 +12,11 @@ from typing import Any, Final
 from orchestrator import space_catalog
 from orchestrator.errors import Fault
 from orchestrator.spec.document import Document, Keys
+from orchestrator.spec.types import names_trainable
 from search_spaces.algebra import CyclicSpace, merge
 from search_spaces.dimensions import Dimension, Fixed, Space
 from search_spaces.parse import parse_space
-from search_spaces.paths import ROOTS, overlap
+from search_spaces.paths import ROOTS, built_in_problem, overlap, path_problem
 from search_spaces.wording import hint
 from trainables.extensions import BadName
 
@@ -74,7 +75,12 @@ class _Written:
     @cached_property
     def also(self) -> tuple[Dimension, ...]:
         """The spec's own ranges that have no faults."""
-        return parse_space(self.mapping("search", "also"))[0]
+        return parse_space(self.mapping("search", "also"), path_problem if self.own else built_in_problem)[0]
+
+    @property
+    def own(self) -> bool:
+        """Whether the spec names its own trainable."""
+        return names_trainable(self.data)
 
     @cached_property
     def searched(self) -> dict[str, Dimension | None]:
@@ -105,18 +111,19 @@ def _phases(written: _Written) -> Told:
         yield (), "must have a search, a confirm or both, got neither"
     if written.mapping("posthoc") and written.at("confirm") is None:
         yield ("posthoc",), "needs confirm, whose checkpoints it reads again"
-    for path in written.mapping("posthoc"):
+    for path in () if written.own else written.mapping("posthoc"):
         if path.startswith("train.") and path not in READING:
             wanted = f"must be a field of model or task, or one of {', '.join(READING)}"
             yield ("posthoc", path), f"{wanted}: reading a checkpoint again trains nothing"
 
 
 def _nesting(written: _Written) -> Told:
-    for section in ROOTS:
-        for key in written.mapping(BASELINE, section):
-            outer, dot, inner = key.partition(".")
+    sections = [(BASELINE,)] if written.own else [(BASELINE, root) for root in ROOTS]
+    for section in sections:
+        for key in written.mapping(*section):
+            outer, dot, inner = str(key).partition(".")
             if dot:
-                yield (BASELINE, section, key), f"must be nested here, as {outer}: {{{inner}: ...}}"
+                yield (*section, key), f"must be nested here, as {outer}: {{{inner}: ...}}"
 
 
 def _space_names(written: _Written) -> Told:

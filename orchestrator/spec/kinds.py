@@ -13,6 +13,7 @@ from pydantic import (
     JsonValue,
     PlainSerializer,
     ValidationError,
+    ValidationInfo,
     WithJsonSchema,
     WrapValidator,
 )
@@ -21,12 +22,15 @@ from pydantic_core import PydanticCustomError
 from orchestrator.identity import canonical
 from search_spaces.dimensions import Dimension
 from search_spaces.parse import FORMS, parse_space, render_space
-from search_spaces.paths import ROOTS, path_problem
+from search_spaces.paths import ROOTS, built_in_problem, path_problem
 from search_spaces.wording import shown
 
 NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 PATH_PATTERN: Final = r"^(task|model|train)(\.[A-Za-z_][A-Za-z0-9_]*)+$"
 OBJECTIVE_PATTERN: Final = r"^(train|valid)[A-Za-z0-9_-]*/[A-Za-z0-9_-]+$"
+OWN: Final = "own"
+"""Key of a validation's context: whether the spec names a trainable of its own."""
+TRAINABLE_PATTERN: Final = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"
 FAULTS: Final = "faults"
 """Type of an error that carries faults of its own: pairs of keys and message, under `ctx`."""
 
@@ -88,8 +92,13 @@ def _json(value: Any) -> Any:
     return value
 
 
-def _path(path: str) -> str:
-    if problem := path_problem(path):
+def path_check(info: ValidationInfo) -> Callable[[str], str | None]:
+    """What says what is wrong with a field path: own trainables name their fields as they like."""
+    return path_problem if (info.context or {}).get(OWN) else built_in_problem
+
+
+def _path(path: str, info: ValidationInfo) -> str:
+    if problem := path_check(info)(path):
         raise refusal(problem)
     return path
 
@@ -124,6 +133,11 @@ Name = Annotated[
     Field(pattern=NAME_PATTERN),
     says("a name of at most 64 letters, digits, '-' and '_' that begins with a letter or digit"),
 ]
+Trainable = Annotated[
+    str,
+    Field(pattern=TRAINABLE_PATTERN),
+    says("package.module:name, a class or function that can be imported"),
+]
 Path = Annotated[str, AfterValidator(_path), Field(json_schema_extra={"pattern": PATH_PATTERN})]
 Json = Annotated[Any, AfterValidator(_json)]
 Scalar = Annotated[bool | int | float | str | None, says("a number, a text, true, false or null")]
@@ -148,10 +162,10 @@ Split = Annotated[
 ]
 
 
-def _read_space(written: Any) -> Any:
+def _read_space(written: Any, info: ValidationInfo) -> Any:
     if isinstance(written, tuple) and all(isinstance(entry, Dimension) for entry in written):
         return written
-    dimensions, problems = parse_space(written)
+    dimensions, problems = parse_space(written, path_check(info))
     if problems:
         faults = [(problem.path, problem.message) for problem in problems]
         raise PydanticCustomError(FAULTS, "{faults}", {"faults": faults})

@@ -11,10 +11,10 @@ from pydantic import ValidationError
 from orchestrator.errors import Fault, SpecError
 from orchestrator.spec import checks, document, places
 from orchestrator.spec.document import Document, Keys
-from orchestrator.spec.kinds import FAULTS
+from orchestrator.spec.kinds import FAULTS, OWN
 from orchestrator.spec.overrides import BadOverride, apply, parse, profile_overrides
 from orchestrator.spec.texts import unfit
-from orchestrator.spec.types import Spec
+from orchestrator.spec.types import Spec, names_trainable, spec_class
 from search_spaces.wording import hint, shown
 
 
@@ -78,9 +78,11 @@ def validate(found: Document) -> tuple[Spec | None, list[Fault]]:
     spec = None
     faults = checks.check(found)
     try:
-        spec = Spec.model_validate(found.data)
+        own = names_trainable(found.data)
+        spec = spec_class(found.data).model_validate(found.data, context={OWN: own})
     except ValidationError as error:
-        faults = [*(found.fault(keys, message) for keys, message in _told(error)), *faults]
+        told = _told(error, spec_class(found.data))
+        faults = [*(found.fault(keys, message) for keys, message in told), *faults]
     # What could not be read stands as null, which is rarely right: it is no second fault.
     unreadable = {fault.path for fault in found.faults if fault.path}
     return spec, [*found.faults, *(fault for fault in faults if fault.path not in unreadable)]
@@ -126,7 +128,7 @@ def in_order(faults: Sequence[Fault]) -> list[Fault]:
     return sorted(dict.fromkeys(faults), key=lambda fault: (fault.line is None, fault.line or 0))
 
 
-def _told(error: ValidationError) -> list[tuple[Keys, str]]:
+def _told(error: ValidationError, kind: type[Spec]) -> list[tuple[Keys, str]]:
     """Every error with its keys, in our words."""
     told: list[tuple[Keys, str]] = []
     for one in error.errors(include_url=False):
@@ -134,13 +136,13 @@ def _told(error: ValidationError) -> list[tuple[Keys, str]]:
         if one["type"] == FAULTS:
             told += [((*keys, *inner), message) for inner, message in one["ctx"]["faults"]]
         elif one["type"] != "too_short" or not one["input"]:  # else its items are wrong, told one by one
-            told.append((keys, _sentence(one["type"], one["msg"], one["input"], keys)))
+            told.append((keys, _sentence(one["type"], one["msg"], one["input"], keys, kind)))
     return told
 
 
-def _sentence(kind: str, message: str, given: Any, keys: Keys) -> str:
+def _sentence(kind: str, message: str, given: Any, keys: Keys, spec: type[Spec]) -> str:
     if kind == "extra_forbidden":
-        return f"is not a known key. {hint(str(keys[-1]), places.known(places.at(keys[:-1])))}"
+        return f"is not a known key. {hint(str(keys[-1]), places.known(places.at(keys[:-1], spec)))}"
     wanted = {
         "model_type": "be a mapping",
         "dict_type": "be a mapping",

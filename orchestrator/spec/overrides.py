@@ -14,6 +14,7 @@ from typing import Any, Final
 from orchestrator.errors import Fault
 from orchestrator.spec import places, scalars
 from orchestrator.spec.document import Document, Keys, Origin, dotted, read_text
+from orchestrator.spec.types import spec_class
 from search_spaces.wording import hint, shown
 
 _INDEX: Final = re.compile(r"\[(\d+)\]")
@@ -82,7 +83,7 @@ def resolve(key: str, data: Any) -> Keys:
     Keys that hold dots themselves, like field paths under `set`, are taken whole.
     """
     keys: Keys = ()
-    kind: Any = places.at(())
+    kind: Any = places.at((), spec_class(data))
     rest = f".{key}"
     while rest:
         inside = _inside(data, keys)

@@ -25,9 +25,9 @@ def below(kind: Any, key: str | int) -> Any:
     return None
 
 
-def at(keys: tuple[str | int, ...]) -> Any:
-    """The type at `keys` inside a spec; None if there is no such place."""
-    kind: Any = Spec
+def at(keys: tuple[str | int, ...], spec: type[Spec] = Spec) -> Any:
+    """The type at `keys` inside a spec of type `spec`; None if there is no such place."""
+    kind: Any = spec
     for key in keys:
         kind = below(kind, key)
     return kind

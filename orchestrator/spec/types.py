@@ -30,6 +30,7 @@ from orchestrator.spec.kinds import (
     SomeDistinct,
     Split,
     Text,
+    Trainable,
     says,
 )
 
@@ -146,6 +147,8 @@ class Spec(Section):
     """The sweep: its folder, its MLflow experiment."""
     question: Text
     """What the sweep answers, in one sentence."""
+    trainable: Trainable | None = None
+    """What runs a trial, as package.module:name; without it the models and tasks of the box."""
     baseline: Baseline
     arms: Mapping[Name, Arm] = Field(default_factory=dict)
     """The ablations, by name."""
@@ -160,6 +163,11 @@ class Spec(Section):
     published: Listed[Published] = ()
     profiles: Mapping[Name, Mapping[Text, Json]] = Field(default_factory=dict)
     """Named sets of overrides: `small: {baseline.train.steps: 100}`. A loaded spec carries none any more."""
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The baseline's settings as written."""
+        return {"task": self.baseline.task, "model": self.baseline.model, "train": self.baseline.train}
 
     @property
     def published_rows(self) -> tuple[dict[str, Any], ...]:
@@ -179,3 +187,27 @@ class Spec(Section):
         """All that is asked for, as JSON values; what is absent is left out."""
         dumped: dict[str, Any] = self.model_dump(mode="json")
         return {key: value for key, value in dumped.items() if value not in ({}, [], None)}
+
+
+class OwnSpec(Spec):
+    """A spec that names its own trainable: what its settings may be is for that trainable to say."""
+
+    trainable: Trainable
+    """What runs a trial: a class or function, as package.module:name."""
+    baseline: Mapping[str, Json]  # type: ignore[assignment]
+    """The settings that everything is compared with."""
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The baseline's settings as written."""
+        return self.baseline
+
+
+def names_trainable(data: Any) -> bool:
+    """Whether the spec written as `data` names its own trainable."""
+    return isinstance(data, Mapping) and data.get("trainable") is not None
+
+
+def spec_class(data: Any) -> type[Spec]:
+    """The kind of spec that is written as `data`."""
+    return OwnSpec if names_trainable(data) else Spec

@@ -5,7 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainables.streams import derive, numpy_stream, torch_stream
+from trainables.seeds import derive
+from trainables.streams import numpy_stream, torch_stream
 
 NAMES = st.lists(st.one_of(st.text(max_size=5), st.integers(-5, 5)), max_size=3)
 

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from trainables.streams import derive
+from trainables.seeds import derive
 
 MASK_LEVELS = 1 << 16
 HALF_WORDS = 1 << 31

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from trainables.layers.dropout import KeyedDropout
 from trainables.protocol import Job
-from trainables.streams import derive
+from trainables.seeds import derive
 from trainables.training.config import TrainConfig
 from trainables.types import Batch, Encoded, Output
 

@@ -1,0 +1,74 @@
+"""What the planner asks of the built-in trainable: models and tasks that it can build, run and count."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from orchestrator.plan import checks, proof
+from orchestrator.plan.bench import Bench
+from orchestrator.plan.dimensions import measures
+from orchestrator.plan.draws import Trying
+from orchestrator.plan.faults import Faults
+from orchestrator.plan.limits import too_large
+from orchestrator.plan.objectives import check_movement, check_objectives
+from orchestrator.plan.posthoc import check_posthoc
+from orchestrator.plan.price import price
+from orchestrator.plan.resolve import Progress, Resolved, resolve
+from orchestrator.plan.settings import checked
+from orchestrator.plan.types import ArmPrice, ArmProof, DeclaredMetric
+from orchestrator.spec.types import Search, Spec
+from search_spaces.dimensions import Space
+
+if TYPE_CHECKING:
+    from orchestrator.samplers import Chosen  # which loads Optuna
+
+
+class BuiltIn:
+    """The trainable of specs that name none; see `Planned` for what each method is for."""
+
+    path: str | None = None
+    metrics: tuple[DeclaredMetric, ...] = ()
+    trying = Trying(checked, too_large)
+
+    def __init__(self) -> None:
+        self._bench = Bench()
+
+    def resolve(self, spec: Spec, faults: Faults, progress: Progress) -> list[Resolved]:
+        """As of `Planned`."""
+        return resolve(spec, faults, progress)
+
+    def check(self, spec: Spec, arms: Sequence[Resolved], stopper: "Chosen | None", faults: Faults) -> None:
+        """As of `Planned`."""
+        for arm in arms:
+            checks.check_splits(spec, arm, faults)
+            checks.check_precision(spec, arm, faults)
+            if spec.search is not None:
+                checks.check_stopper(stopper, spec.search, arm, faults)
+        checks.check_published(spec, arms, self._bench, faults)
+        check_posthoc(spec, arms, self._bench, faults)
+        proof.check_names(arms, faults)
+
+    def measures(self, path: str, arms: Sequence[Resolved]) -> str | None:
+        """As of `Planned`."""
+        return measures(path, arms)
+
+    def prove(self, arm: Resolved, reference: Resolved | None, faults: Faults) -> ArmProof | None:
+        """As of `Planned`."""
+        return proof.prove(arm, reference, self._bench, faults)
+
+    def check_objectives(self, search: Search, arm: Resolved, faults: Faults) -> None:
+        """As of `Planned`."""
+        check_objectives(search, arm, self._bench, faults)
+
+    def check_space(self, arm: Resolved, space: Space, search: Search, faults: Faults) -> None:
+        """As of `Planned`."""
+        proof.check_dimensions(arm, space, search, self._bench, faults)
+
+    def check_movement(
+        self, search: Search, spaces: Sequence[tuple[Resolved, Space]], faults: Faults
+    ) -> None:
+        """As of `Planned`."""
+        check_movement(search, spaces, self._bench, faults)
+
+    def price(self, arm: Resolved, trials: Mapping[str, int] | None, *, calibrate: bool) -> ArmPrice:
+        """As of `Planned`."""
+        return price(arm, self._bench, trials, calibrate=calibrate)

@@ -1,0 +1,157 @@
+"""What the planner asks of a trainable that a spec names: as much as it says of itself, and no more."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from orchestrator.errors import InputError
+from orchestrator.plan import checks
+from orchestrator.plan.draws import Trying
+from orchestrator.plan.faults import Faults
+from orchestrator.plan.own_proof import Seen, differences_of, look
+from orchestrator.plan.resolve import Progress, ResolvedOf, resolve_by
+from orchestrator.plan.settings import Problem, described, leaves
+from orchestrator.plan.spaces import related
+from orchestrator.plan.types import ArmPrice, ArmProof, DeclaredMetric
+from orchestrator.spec.types import Search, Spec
+from search_spaces.dimensions import Space
+from search_spaces.paths import MISSING, lookup, with_value
+from search_spaces.wording import hint, shown
+from trainables.outside import Trainable
+
+if TYPE_CHECKING:
+    from orchestrator.samplers import Chosen  # which loads Optuna
+
+
+@dataclass(frozen=True, slots=True)
+class OwnSystem:
+    """Settings that the trainable accepts."""
+
+    settings: Mapping[str, Any]
+
+
+Arm = ResolvedOf[OwnSystem]
+
+
+class Own:
+    """A trainable that a spec names; see `Planned` for what each method is for."""
+
+    def __init__(self, trainable: Trainable) -> None:
+        self._trainable = trainable
+        self._seen: dict[str, Seen] = {}
+        self.path: str | None = trainable.path
+        self.metrics = tuple(DeclaredMetric.of(each) for each in trainable.metrics)
+        self.trying = Trying(self._checked, lambda _: None)
+
+    def resolve(self, spec: Spec, faults: Faults, progress: Progress) -> list[Arm]:
+        """As of `Planned`."""
+        return resolve_by(self._checked, spec, faults, progress)
+
+    def check(self, spec: Spec, arms: Sequence[Arm], stopper: "Chosen | None", faults: Faults) -> None:  # noqa: ARG002
+        """As of `Planned`; whether the stopper ever gets to see a report cannot be known."""
+        known = arms[0].system.settings
+        for arm in arms:
+            for path in (*arm.draft.changes, *arm.draft.cell):
+                if self._is_no_field(path, arm, known):
+                    fields = related(path, [field for field, _ in leaves(known)])
+                    faults.add(
+                        f"{self.path} has no field {path}. {hint(path, fields)}",
+                        *arm.draft.keys(path),
+                        about=("no field", path),
+                    )
+        checks.check_published_splits(spec, (), faults)
+        self._check_posthoc(spec, arms, faults)
+
+    def measures(self, path: str, arms: Sequence[Arm]) -> str | None:  # noqa: ARG002 - nobody can know
+        """As of `Planned`: nobody can know."""
+        return None
+
+    def prove(self, arm: Arm, reference: Arm | None, faults: Faults) -> ArmProof | None:
+        """As of `Planned`."""
+        if self._trainable.build is None:
+            return None
+        try:
+            after = self._look(arm)
+            before = self._look(reference) if reference is not None else after
+        except ValueError as error:
+            place = ("baseline",) if arm.draft.is_baseline else ("arms", arm.draft.label)
+            faults.add(f"{arm.draft.name} cannot be built: {error}", *place, about=("built", str(error)))
+            return None
+        return differences_of(arm.draft.name, before, after, compared=reference is not None)
+
+    def check_objectives(self, search: Search, arm: Arm, faults: Faults) -> None:
+        """As of `Planned`."""
+        better = {each.name: each.better for each in self.metrics}
+        for place, objective in enumerate(search.objectives):
+            wanted = better.get(objective.metric.rpartition("/")[2])
+            if arm.draft.is_baseline and wanted is not None and objective.goal != wanted:
+                faults.add(
+                    f"must be {wanted}, got {objective.goal}: {self.path} declares that {wanted} is better",
+                    *("search", "objectives", place, "goal"),
+                )
+
+    def check_space(self, arm: Arm, space: Space, search: Search, faults: Faults) -> None:
+        """Nothing is known of what a dimension changes."""
+
+    def check_movement(self, search: Search, spaces: Sequence[tuple[Arm, Space]], faults: Faults) -> None:
+        """Nothing is known of what can move."""
+
+    def price(self, arm: Arm, trials: Mapping[str, int] | None, *, calibrate: bool) -> ArmPrice:
+        """As of `Planned`."""
+        if calibrate:
+            raise InputError(
+                f"steps can be timed of models and tasks of the box, got the trainable {self.path}; leave "
+                "--calibrate out"
+            )
+        return ArmPrice(arm.draft.name, dict(sorted((trials or {}).items())))
+
+    def _checked(self, raw: Mapping[str, Any]) -> OwnSystem | list[Problem]:
+        config = self._trainable.config
+        if config is None:
+            return OwnSystem(dict(raw))
+        try:
+            return OwnSystem(config.model_validate(dict(raw)).model_dump(mode="json"))
+        except ValidationError as error:
+            return [described(config, (), one) for one in error.errors(include_url=False)]
+        except Exception as error:  # a validator of others may raise anything
+            return [Problem("", f"{self.path} refuses these settings: {type(error).__name__}: {error}")]
+
+    def _is_no_field(self, path: str, arm: Arm, known: Mapping[str, Any]) -> bool:
+        """With a Config a field is what it kept; without one, what the baseline has."""
+        where = known if self._trainable.config is None else arm.system.settings
+        return lookup(where, path) is MISSING
+
+    def _look(self, arm: Arm) -> Seen:
+        key = arm.draft.name
+        if key not in self._seen:
+            self._seen[key] = look(self._trainable, arm.system.settings)
+        return self._seen[key]
+
+    def _check_posthoc(self, spec: Spec, arms: Sequence[Arm], faults: Faults) -> None:
+        if spec.posthoc and self._trainable.evaluate is None:
+            faults.add(
+                f"needs evaluate(settings, folder) beside {self.path}, which returns the metrics of what a "
+                "trial saved; write one, or leave posthoc out",
+                "posthoc",
+            )
+            return
+        base = arms[0].system.settings
+        for path, values in spec.posthoc.items():
+            if (had := lookup(base, path)) is MISSING:
+                known = [field for field, _ in leaves(base)]
+                faults.add(f"the baseline has no field {path}. {hint(path, known)}", "posthoc", path)
+                continue
+            for place, value in enumerate(values):
+                found = self._checked(with_value(base, path, value))
+                if isinstance(found, list):
+                    told = "; ".join(problem.message for problem in found)
+                    faults.add(
+                        f"the baseline cannot have {path} = {shown(value)}: {told}", "posthoc", path, place
+                    )
+                elif had == value and type(had) is type(value):
+                    faults.add(
+                        f"must differ from what is trained: {shown(value)} is what the baseline has already",
+                        *("posthoc", path, place),
+                    )

@@ -1,0 +1,145 @@
+"""A plain function as a trainable: `train(settings, trial)`, which imports nothing of ours.
+
+    def train(settings, trial):
+        model = build(settings, seed=trial.seed_of("weights"))
+        state = trial.folder / "state.pt"
+        if state.exists():
+            ...                                    # go on from what was saved
+        for step in ...:
+            ...
+            torch.save(..., state)                 # if it is to be resumed: before the report
+            trial.report(step, {"valid/accuracy": accuracy})
+
+The function runs in a greenlet: inside `report` it stands still while the trial is recorded, saved, stopped.
+"""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from greenlet import GreenletExit, getcurrent, greenlet
+
+from trainables.protocol import Job, Measurement
+from trainables.seeds import derive
+
+Train = Callable[[Mapping[str, Any], "Trial"], object]
+PREFIX = "haltsweep-trial-"
+FILES, REPORTED = "files", "reported.json"
+"""In a checkpoint: what the function saved, and its last report."""
+
+
+class Trial:
+    """What a training function is given beside its settings."""
+
+    def __init__(self, job: Job, folder: Path, hand_over: Callable[[int, Mapping[str, float]], None]) -> None:
+        self.seed: int = job.seed
+        """Root of the trial's randomness; the same in the paired trials of all arms."""
+        self.phase: str = job.phase
+        """`search` or `confirm`."""
+        self.splits: tuple[str, ...] = job.splits
+        """Test splits to measure after the last step; empty while searching."""
+        self.data: Path = job.data_dir
+        """Folder for datasets, shared by all trials of a machine; it may not exist yet."""
+        self.folder: Path = folder
+        """What is in it at a report is saved with the trial, and is there again when it is resumed."""
+        self._hand_over = hand_over
+
+    @property
+    def device(self) -> str:
+        """`cuda` where PyTorch may use a GPU, else `cpu`."""
+        import torch
+
+        return "cuda" if torch.cuda.is_available() else "cpu"
+
+    def seed_of(self, *name: str | int) -> int:
+        """A seed below 2**32 for the random stream `name`: the same in all arms, whatever else they draw."""
+        return derive(self.seed, *name) % 2**32
+
+    def generator(self, *name: str | int) -> np.random.Generator:
+        """A fresh NumPy generator for the random stream `name`."""
+        return np.random.Generator(np.random.PCG64(derive(self.seed, *name)))
+
+    def report(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Record what was measured after `step` steps, by `<split>/<quantity>`, e.g. `valid/accuracy`.
+
+        Steps must increase. A trial that is stopped early never returns from here: GreenletExit unwinds it.
+        Raises ValueError for a metric that names no split.
+        """
+        if nameless := [name for name in metrics if "/" not in str(name)]:
+            raise ValueError(
+                f"a metric must be named <split>/<quantity>, e.g. valid/accuracy, got {nameless[0]!r}"
+            )
+        self._hand_over(step, metrics)
+
+
+class FunctionWorkload:
+    """Runs `train(settings, trial)` from one report to the next.
+
+    A function that saves nothing is begun anew when it is resumed; reports that it has made before are passed
+    over, so that a trial's measurements are told once.
+    """
+
+    def __init__(self, train: Train, job: Job) -> None:
+        self.finished = False
+        """Whether the function has returned."""
+        self._folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+        self._began = perf_counter()
+        self._last: Measurement | None = None
+        self._told_until = -1
+        """Reports up to this step were made before the trial was resumed."""
+        trial = Trial(job, self._folder, self._reported)
+        self._running = greenlet(lambda: train(job.settings, trial))
+
+    def advance(self) -> Measurement | None:
+        """Let the function work until its next report; None when it returned without another one.
+
+        Raises what the function raises, and ValueError if it never reported.
+        """
+        # What the function reports, returns or raises arrives in the greenlet that is its parent.
+        self._running.parent = getcurrent()
+        self._began = perf_counter()
+        reported = self._running.switch()
+        if not self._running.dead:
+            self._last = reported
+            return self._last
+        self.finished = True
+        if self._last is None:
+            raise ValueError(
+                "a training function must report at least once, and it returned without a report"
+            )
+        return None
+
+    def _reported(self, step: int, metrics: Mapping[str, float]) -> None:
+        if step <= self._told_until:
+            return
+        seconds = 0.0 if self._last is None else self._last.seconds
+        made = Measurement(step, seconds + perf_counter() - self._began, metrics)
+        assert self._running.parent is not None, "a function that runs was switched to"
+        self._running.parent.switch(made)
+
+    def save(self, folder: Path) -> None:
+        """Write what the function has saved, and how far it is, into the empty `folder`."""
+        assert self._last is not None, "what is saved has been reported"
+        shutil.copytree(self._folder, folder / FILES)
+        told = {"step": int(self._last.step), "seconds": self._last.seconds}
+        (folder / REPORTED).write_text(json.dumps(told), encoding="utf-8")
+
+    def restore(self, folder: Path) -> None:
+        """Give the function, which has not begun yet, what it had saved."""
+        told = json.loads((folder / REPORTED).read_text(encoding="utf-8"))
+        shutil.copytree(folder / FILES, self._folder, dirs_exist_ok=True)
+        self._told_until = told["step"]
+        self._last = Measurement(told["step"], told["seconds"], {})
+
+    def close(self) -> None:
+        """End the function where it stands, and delete its folder."""
+        try:
+            if not self._running.dead:
+                self._running.throw(GreenletExit)
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)

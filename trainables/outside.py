@@ -1,0 +1,140 @@
+"""Finds what a spec names as its trainable: a class with the Workload protocol, or a plain function.
+
+Beside it, as an attribute of it or of its module, may stand what makes a plan say more:
+
+    Config                      a pydantic model of the settings
+    metrics                     what is known of the quantities it reports, see `trainables.metrics`
+    build(settings)             the nn.Module that is trained, to prove what arms change
+    example(settings)           the arguments of one forward pass of that module, for the same proof
+    evaluate(settings, folder)  metrics of what a trial saved in `folder`, read again under other settings
+"""
+
+import importlib
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from trainables.evaluation import Evaluate, Evaluation
+from trainables.function import FunctionWorkload
+from trainables.metrics import Metric, declared
+from trainables.protocol import Job, Workload
+
+METHODS = ("advance", "save", "restore", "close")
+
+
+@dataclass(frozen=True, slots=True)
+class Trainable:
+    """What can run trials, and what is known of it."""
+
+    path: str
+    """`module:name`."""
+    workload: Callable[[Job], Workload]
+    file: Path | None
+    """The source file of its module; None where that has none."""
+    config: type[BaseModel] | None = None
+    metrics: tuple[Metric, ...] = ()
+    build: Callable[[Mapping[str, Any]], Any] | None = None
+    example: Callable[[Mapping[str, Any]], Any] | None = None
+    evaluate: Evaluate | None = None
+
+
+def search_in(folder: Path) -> None:
+    """Modules are looked for in `folder` too, last, as long as this process lives."""
+    if (path := str(folder.resolve())) not in sys.path:
+        sys.path.append(path)
+
+
+def load(path: str) -> Trainable:
+    """The trainable at `module:name`. Raises ValueError with one sentence if there is none."""
+    module_name, _, name = path.partition(":")
+    module = _imported(module_name)
+    try:
+        found: Any = module
+        for part in name.split("."):
+            found = getattr(found, part)
+    except AttributeError:
+        raise ValueError(f"{module_name} has no {name}; it has {_names(module)}") from None
+    if not callable(found):
+        raise ValueError(  # noqa: TRY004 - of a spec, not of code
+            f"must be a class or a function, got {type(found).__name__} at {path}"
+        )
+
+    def beside(attribute: str) -> Any:
+        there = getattr(found, attribute, getattr(module, attribute, None))
+        return None if inspect.ismodule(there) else there
+
+    functions = {each: beside(each) for each in ("build", "example", "evaluate")}
+    for each, function in functions.items():
+        if function is not None and not callable(function):
+            raise ValueError(f"{each} beside {path} must be a function, got {type(function).__name__}")
+    file = getattr(module, "__file__", None)
+    return Trainable(
+        path=path,
+        workload=_workload(found, path, functions["evaluate"]),
+        file=None if file is None else Path(file),
+        config=_config(beside("Config"), path),
+        metrics=() if beside("metrics") is None else declared(beside("metrics")),
+        **functions,
+    )
+
+
+def _imported(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except Exception as error:  # code of others may raise anything
+        frames = [
+            each for each in traceback.extract_tb(error.__traceback__) if "importlib" not in each.filename
+        ]
+        inside = frames[-1] if len(frames) > 1 else None
+        where = f" ({inside.filename}:{inside.lineno})" if inside is not None else ""
+        raise ValueError(
+            f"{name} must be a module that can be imported, got {type(error).__name__}: {error}{where}; it "
+            "is looked for where Python is installed, on PYTHONPATH and in the current directory"
+        ) from error
+
+
+def _names(module: Any) -> str:
+    public = {name: value for name, value in vars(module).items() if callable(value) and name[0] != "_"}
+    own = [name for name, value in public.items() if getattr(value, "__module__", "") == module.__name__]
+    return ", ".join(sorted(own)) or "no class and no function"
+
+
+def _config(found: Any, path: str) -> type[BaseModel] | None:
+    if found is None or (isinstance(found, type) and issubclass(found, BaseModel)):
+        return found
+    raise ValueError(f"Config beside {path} must be a pydantic model, got {found!r}")
+
+
+def _workload(found: Any, path: str, evaluate: Evaluate | None) -> Callable[[Job], Workload]:
+    if not isinstance(found, type):
+        _check_arguments(found, path)
+        trains: Callable[[Job], Workload] = partial(FunctionWorkload, found)
+    else:
+        if missing := [name for name in METHODS if not callable(getattr(found, name, None))]:
+            raise ValueError(
+                f"{path} must have the methods of trainables.protocol.Workload, lacks {', '.join(missing)}"
+            )
+        trains = found
+    return trains if evaluate is None else partial(_of_phase, trains, evaluate)
+
+
+def _of_phase(trains: Callable[[Job], Workload], evaluate: Evaluate, job: Job) -> Workload:
+    return Evaluation(evaluate, job) if job.phase == "posthoc" else trains(job)
+
+
+def _check_arguments(function: Any, path: str) -> None:
+    try:
+        inspect.signature(function).bind(object(), object())
+    except TypeError as error:
+        raise ValueError(
+            f"{path} must be called as train(settings, trial), and it cannot: {error}"
+        ) from error
+    except ValueError:
+        return  # it says nothing of its arguments
