@@ -10,6 +10,7 @@ Beside it, as an attribute of it or of its module, may stand what makes a plan s
 """
 
 import importlib
+import importlib.util
 import inspect
 import sys
 import traceback
@@ -49,6 +50,16 @@ def search_in(folder: Path) -> None:
     """Modules are looked for in `folder` too, last, as long as this process lives."""
     if (path := str(folder.resolve())) not in sys.path:
         sys.path.append(path)
+
+
+def not_installed(path: str, folder: Path) -> str | None:
+    """The file or package below `folder` that holds the trainable at `path`; None if it is installed."""
+    found = importlib.util.find_spec(path.partition(":")[0].partition(".")[0])
+    if found is None or found.origin is None:
+        return None
+    file = Path(found.origin).resolve()
+    inside = file.is_relative_to(folder.resolve()) and "site-packages" not in file.parts
+    return str(file.parent if file.name == "__init__.py" else file) if inside else None
 
 
 def load(path: str) -> Trainable:

@@ -22,6 +22,7 @@ from orchestrator.plan.types import Plan
 from orchestrator.redact import redact
 from trainables import catalog
 from trainables.extensions import BadName
+from trainables.outside import not_installed
 
 OURS = ("orchestrator", "search_spaces", "trainables")
 SAME = ("torch", "numpy")
@@ -46,6 +47,8 @@ class Needs:
     """Names of every model; none for a workload that is not ours."""
     splits: tuple[str, ...]
     """Test splits that confirmed trials read."""
+    sent: str | None
+    """Module or package of the trainable that is not installed, and therefore sent to every node."""
     store: str | None
     """URI of the checkpoints; None: they are in the folder of sweeps, which must be shared."""
     mark: str = ""
@@ -92,6 +95,7 @@ def needs_of(plan: Plan, setup: Setup) -> Needs:
         tasks=tasks,
         models=models,
         splits=tuple(confirmed),
+        sent=None if setup.code is None else not_installed(setup.workload, Path(setup.code)),
         store=setup.checkpoints,
     )
 

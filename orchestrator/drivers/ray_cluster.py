@@ -5,7 +5,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,17 +32,20 @@ QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
 
 
 @contextmanager
-def cluster(address: str | None, num_cpus: int | None) -> Iterator[Path]:
+def cluster(
+    address: str | None, num_cpus: int | None, sent: Mapping[str, Any] | None = None
+) -> Iterator[Path]:
     """A connection to Ray while it is open; yields a scratch folder on this machine.
 
     To be entered inside `ray_environment`. `address` None starts a Ray that ends with this process, and
-    `num_cpus` None gives it all CPUs that this process may use.
+    `num_cpus` None gives it all CPUs that this process may use. `sent` is the runtime
+    environment of the workers of a cluster at `address`; those of our own find all code where it is.
     Raises InputError if there is no cluster at `address`, ExecutorError if none can be started here.
     """
     clear_abandoned()
     scratch = Path(tempfile.mkdtemp(prefix=f"{RAY}{os.getpid()}-", dir=short_folder()))
     try:
-        _connect(address, num_cpus, scratch)
+        _connect(address, num_cpus, scratch, sent)
         for name in ("ray.tune", "ray.air", "ray.train"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
         yield scratch
@@ -84,13 +87,15 @@ def head() -> str:
     return str(ray.get_runtime_context().gcs_address)
 
 
-def _connect(address: str | None, num_cpus: int | None, scratch: Path) -> None:
+def _connect(
+    address: str | None, num_cpus: int | None, scratch: Path, sent: Mapping[str, Any] | None
+) -> None:
     if address is None:
         _start(num_cpus, scratch)
         return
     try:
         with redacted_entrypoint():
-            ray.init(address=address, **QUIET)
+            ray.init(address=address, runtime_env=None if sent is None else dict(sent), **QUIET)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise no_cluster(address, error) from error
 

@@ -34,7 +34,8 @@ def _nodes(address: str, needs: Needs | None) -> list[dict[str, Any]]:
 
     from orchestrator.drivers import ray_nodes
 
-    ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
+    sent = ray_nodes.sent_code(needs)
+    ray.init(address=address, runtime_env=sent, log_to_driver=False, logging_level=logging.CRITICAL)
     try:
         nodes = ray_nodes.alive()
         asked = (

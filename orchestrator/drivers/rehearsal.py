@@ -15,6 +15,7 @@ import torch
 from orchestrator.abandoned import clear_folders
 from orchestrator.drivers.inline import run_inline
 from orchestrator.drivers.recorder import Recorder
+from orchestrator.drivers.worker import Harness
 from orchestrator.identity import SweepFolder, digest
 from orchestrator.ledger.fold import records
 from orchestrator.ledger.lease import Holder
@@ -81,17 +82,33 @@ class OneStep:
 def rehearse(source: SpecFile, plan: Plan) -> None:
     """Take one training step of every arm of `plan`, which was made from `source`.
 
-    Everything is written to a temporary folder that is gone afterwards. Raises PlanError with a fault an arm
-    whose step did not end well.
+    Of a spec's own trainable each arm works until its first report. Everything is written to a temporary
+    folder that is gone afterwards. Raises PlanError with a fault an arm whose step did not end well.
     """
     clear_folders(Path(tempfile.gettempdir()), PREFIX)  # of killed processes
-    with tempfile.TemporaryDirectory(prefix=f"{PREFIX}{os.getpid()}-") as folder:
-        ended = _run(_shortened(plan), SweepFolder(Path(folder) / plan.name))
     faults = Faults(source)
-    for record in ended:
-        if record.outcome is not OutcomeKind.FINISHED:
-            faults.add(_message(record), *_keys(record.arm))
+    with tempfile.TemporaryDirectory(prefix=f"{PREFIX}{os.getpid()}-") as folder:
+        if plan.trainable is not None:
+            for number, arm in enumerate(plan.arms):
+                if (why := _first_report(plan.trainable, arm, Path(folder) / str(number))) is not None:
+                    faults.add(f"the first report of {arm.name} must come, got {why}", *_keys(arm.name))
+        else:
+            for record in _run(_shortened(plan), SweepFolder(Path(folder) / plan.name)):
+                if record.outcome is not OutcomeKind.FINISHED:
+                    faults.add(_message(record), *_keys(record.arm))
     faults.raise_if_any()
+
+
+def _first_report(trainable: str, arm: Arm, folder: Path) -> str | None:
+    """What went wrong until the first report of `arm`, and its checkpoint; None if nothing did."""
+    harness = Harness(trainable, NEVER_S)
+    harness.start(Job(arm.settings, SEED, "confirm", data_dir=folder / "data"), folder)
+    reply = harness.advance()
+    if reply.ended is not None and reply.ended.kind is not OutcomeKind.FINISHED:
+        return _told(reply.ended.kind, reply.ended.reason)
+    saved = harness.stop(save=True)
+    left = saved.checkpoint is not None or reply.checkpoint is not None
+    return None if left else "no checkpoint: it cannot be saved"
 
 
 def _shortened(plan: Plan) -> Plan:
@@ -125,10 +142,14 @@ def _run(plan: Plan, folder: SweepFolder) -> list[Record]:
 def _message(record: Record) -> str:
     """One line: of a crash its error and the innermost place of its call stack."""
     assert record.outcome is not None, "a rehearsal runs to its end"
-    error = record.reason.partition("\n")[0]
-    places = _PLACE.findall(record.reason)
+    return f"one training step of {record.arm} must end well, got {_told(record.outcome, record.reason)}"
+
+
+def _told(outcome: OutcomeKind, reason: str) -> str:
+    error = reason.partition("\n")[0]
+    places = _PLACE.findall(reason)
     where = " ({}:{})".format(*places[-1]) if places else ""
-    return f"one training step of {record.arm} must end well, got {record.outcome.value}: {error}{where}"
+    return f"{outcome.value}: {error}{where}"
 
 
 def _keys(arm: str) -> Keys:

@@ -79,8 +79,9 @@ def _panel(axis: "Axes", report: Report, metric: str) -> None:
                 linestyle="none",
                 label="published",
             )
-    if quantity == "accuracy" and metric in report.floors:
-        axis.axvline(report.floors[metric], linestyle=":", color="#555555", label="most common label")
+    if metric in report.floors and (quantity == "accuracy" or report.headlines):
+        label = "declared floor" if report.headlines else "most common label"
+        axis.axvline(report.floors[metric], linestyle=":", color="#555555", label=label)
     axis.set_title(split, fontsize="small")
     axis.grid(axis="x", alpha=0.3)
     axis.margins(y=0.15)

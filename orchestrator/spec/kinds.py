@@ -27,6 +27,7 @@ from search_spaces.wording import shown
 
 NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 PATH_PATTERN: Final = r"^(task|model|train)(\.[A-Za-z_][A-Za-z0-9_]*)+$"
+OWN_PATH_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
 OBJECTIVE_PATTERN: Final = r"^(train|valid)[A-Za-z0-9_-]*/[A-Za-z0-9_-]+$"
 OWN: Final = "own"
 """Key of a validation's context: whether the spec names a trainable of its own."""

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from orchestrator import space_catalog as spaces
-from orchestrator.spec.kinds import NAME_PATTERN, range_schema
-from orchestrator.spec.types import Spec
+from orchestrator.spec.kinds import NAME_PATTERN, OWN_PATH_PATTERN, PATH_PATTERN, range_schema
+from orchestrator.spec.types import OwnSpec, Spec
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 MODULE_NAME: Final = {"type": "string", "pattern": r"^[^\W\d]\w*(\.[^\W\d]\w*)+$"}
@@ -18,7 +18,41 @@ Schema = dict[str, Any]
 
 def json_schema() -> Schema:
     """The schema of a spec file. Loads every task and model, and torch with them."""
-    whole = Spec.model_json_schema()
+    definitions: Schema = {}
+    _adopt("built-in", _built_in(), definitions)
+    _adopt("own", _own(), definitions)
+    fields = definitions["built-in"]["properties"].items()
+    return {
+        "$schema": DIALECT,
+        "title": "haltsweep spec",
+        "type": "object",
+        # For editors, which show what they find here.
+        "properties": {name: {"description": one.get("description", "")} for name, one in fields},
+        "if": {"properties": {"trainable": {"type": "string"}}, "required": ["trainable"]},
+        "then": {"$ref": "#/$defs/own"},
+        "else": {"$ref": "#/$defs/built-in"},
+        "$defs": definitions,
+    }
+
+
+def _own() -> Schema:
+    """Of a spec that names its own trainable: its settings may be anything."""
+    schema: Schema = OwnSpec.model_json_schema()
+    _replace(schema, PATH_PATTERN, OWN_PATH_PATTERN)
+    return schema
+
+
+def _replace(schema: Any, old: str, new: str) -> None:
+    """Put `new` where a pattern is `old`, everywhere inside."""
+    for key, value in schema.items() if isinstance(schema, dict) else enumerate(schema):
+        if value == old:
+            schema[key] = new
+        elif isinstance(value, dict | list):
+            _replace(value, old, new)
+
+
+def _built_in() -> Schema:
+    whole: Schema = Spec.model_json_schema()
     definitions: Schema = whole["$defs"]
     settings = _settings(definitions)
     definitions["Baseline"]["properties"] |= settings
@@ -42,9 +76,7 @@ def json_schema() -> Schema:
         "propertyNames": {"not": {"const": "baseline"}},
     }
     properties["profiles"]["additionalProperties"] = False
-    return {"$schema": DIALECT, "title": "haltsweep spec"} | {
-        key: value for key, value in whole.items() if key != "title"
-    }
+    return whole
 
 
 def _axis(values: Schema) -> Schema:

@@ -108,6 +108,6 @@ def test_what_is_allowed_passes(validator: Draft202012Validator, keys: tuple[Any
 
 def test_fields_are_explained() -> None:
     schema = json_schema()
-    assert "seeds no search has seen" in schema["$defs"]["Confirm"]["description"]
+    assert "seeds no search has seen" in schema["$defs"]["built-in.Confirm"]["description"]
     assert schema["properties"]["question"]["description"]
     assert json.loads(json.dumps(schema)) == schema
