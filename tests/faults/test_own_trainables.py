@@ -1,0 +1,91 @@
+"""Users' own training code, in every form: searched, killed, resumed, confirmed, read again, reported."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from orchestrator.identity import SweepFolder
+from orchestrator.ledger.events import EventKind
+from orchestrator.ledger.store import Ledger
+from tests.support.commands import Shell, wait_for
+from tests.support.own_code import FORMS
+
+pytestmark = pytest.mark.slow
+QUICK = ("--driver", "inline")
+
+
+def shell_at(root, form):
+    root.mkdir()
+    name, code, spec = FORMS[form]
+    shell = Shell.at(root, spec)
+    (shell.folder / "tiny.yaml").rename(shell.folder / "own.yaml")
+    (shell.folder / f"{name}.py").write_text(code)
+    return shell
+
+
+def results(shell):
+    """What the report of the sweep says of every arm and metric, and how many trials ended how."""
+    told = shell.run("report", "own", "--json")
+    assert told.code == 0, told
+    report = json.loads(told.out)
+    return report["cells"], report["effects"], [each["outcomes"] for each in report["tallies"]]
+
+
+def seen(shell, kind):
+    sweep = SweepFolder(shell.folder / "runs" / "own")
+    if not sweep.ledger.exists():
+        return 0
+    with Ledger.open(sweep.ledger_url, "own") as ledger:
+        return sum(event.kind is kind for event in ledger.events())
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_killed_and_resumed_it_finds_what_it_finds_undisturbed(tmp_path, form):
+    calm, disturbed = shell_at(tmp_path / "calm", form), shell_at(tmp_path / "disturbed", form)
+    told = calm.run("launch", "own.yaml", *QUICK)
+    assert told.code == 0, told
+    with disturbed.started("launch", "own.yaml", *QUICK) as process:
+        wait_for(lambda: seen(disturbed, EventKind.MEASURED) >= 3, process)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    told = disturbed.run("resume", "own", *QUICK)
+    assert told.code == 0, told
+    assert results(disturbed) == results(calm)
+    told = calm.run("verify", "own")
+    assert told.code == 0, told
+
+
+def test_on_ray_from_another_folder_too(tmp_path):
+    shell = shell_at(tmp_path / "ray", "torch")
+    paused = "baseline.pause=0.5"
+    with shell.started("launch", "own.yaml", paused) as process:
+        wait_for(lambda: seen(shell, EventKind.CHECKPOINTED) >= 2, process)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    elsewhere = Shell(tmp_path, shell.home)
+    told = elsewhere.run("resume", str(shell.folder / "runs" / "own"))
+    assert told.code == 0, told
+    cells, _, tallies = results(shell)
+    assert {cell["arm"] for cell in cells if cell["metric"] == "test/accuracy"} == {"baseline", "minus-gate"}
+    assert (
+        tallies == [{"confirm": {"finished": 2}, "posthoc": {"finished": 2}, "search": {"finished": 2}}] * 2
+    )
+
+
+def test_specs_are_tests(tmp_path):
+    shell = shell_at(tmp_path / "specs", "torch")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--haltsweep", "."]
+    told = subprocess.run(
+        command, cwd=shell.folder, env=shell.environment, capture_output=True, text=True, check=False
+    )
+    assert told.returncode == 0, told.stdout
+    (shell.folder / "digits.py").write_text(FORMS["torch"][1].replace("trial.report(", "trial.reprot("))
+    told = subprocess.run(
+        command, cwd=shell.folder, env=shell.environment, capture_output=True, text=True, check=False
+    )
+    assert told.returncode == 1
+    assert "the first report of baseline must come, got crashed: AttributeError" in told.stdout

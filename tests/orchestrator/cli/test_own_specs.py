@@ -1,0 +1,135 @@
+"""The plan of a spec that names its own trainable: what it can prove, and what it refuses."""
+
+import sys
+
+import pytest
+
+from tests.support.own_code import FORMS
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A working folder with nothing in it; what is imported from it is forgotten afterwards."""
+    before = set(sys.modules)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+def write(folder, form, *changes):
+    name, code, spec = FORMS[form]
+    for old, new in changes:
+        assert old in code or old in spec, old
+        code, spec = code.replace(old, new), spec.replace(old, new)
+    (folder / f"{name}.py").write_text(code)
+    (folder / "own.yaml").write_text(spec)
+
+
+@pytest.mark.parametrize(
+    ("form", "told"),
+    [
+        (
+            "torch",
+            ["differs in outputs, gradient", "+ 1: Identity", "built by the build(settings) of digits:tr"],
+        ),
+        ("sklearn", ["Not proved: that the arms of forest:fit differ in more than their settings"]),
+        ("workload", ["Not proved: that the arms of walk:Walk", "steps 6", "searches drift: 0 to 1"]),
+    ],
+)
+def test_every_form_is_planned_with_what_it_says_of_itself(folder, haltsweep, form, told):
+    write(folder, form)
+    found = haltsweep("plan", "own.yaml")
+    assert found.code == 0, found
+    words = " ".join(found.out.split())
+    for each in told:
+        assert each in words
+    assert haltsweep("plan", "own.yaml").out == found.out
+    assert haltsweep("check", "own.yaml").code == 0
+
+
+def test_without_an_example_only_weights_are_compared(folder, haltsweep):
+    write(folder, "torch", ("def example(settings):", "def no_example(settings):"))
+    words = " ".join(haltsweep("plan", "own.yaml").out.split())
+    assert "not proved: that models of equal weights work differently" in words
+    assert "differs in" not in words
+
+
+NO_FIELD = ("set: {gate: false}", "set: {gat: false}")
+
+
+@pytest.mark.parametrize(
+    ("form", "changes", "told"),
+    [
+        (
+            "torch",
+            [NO_FIELD],
+            "own.yaml:4: arms.minus-gate.set.gat: digits:train has no field gat. Did you mean",
+        ),
+        ("workload", [NO_FIELD], "own.yaml:4: arms.minus-gate.set.gat: no field gat. Did you mean 'gate'?"),
+        ("workload", [("drift: 0.5", "drift: 5.0")], "baseline.drift: must be less than or equal to 1"),
+        ("workload", [("drift: 0.5", "drft: 0.5")], "baseline.drft: no field drft. Did you mean 'drift'?"),
+        ("workload", [("[0.0, 1.0]", "[0.0, 2.0]")], "less than or equal to 1"),
+        (
+            "torch",
+            [("set: {gate: false}", "set: {gate: true}")],
+            "must differ from the baseline, which has true",
+        ),
+        ("torch", [("also: {lr", "also: {lrr")], "baseline has no field lrr. Did you mean 'lr'?"),
+        (
+            "torch",
+            [("goal: max", "goal: min")],
+            "must be max, got min: digits:train declares that max is better",
+        ),
+        ("torch", [("scale: [0.5]", "scale: [1.0]")], "posthoc.scale[0]: must differ from what is trained"),
+        ("torch", [("posthoc: {scale", "posthoc: {scal")], "the baseline has no field scal"),
+        (
+            "sklearn",
+            [("resources", "posthoc: {trees: [1]}\nresources")],
+            "needs evaluate(settings, folder) beside",
+        ),
+        (
+            "torch",
+            [("trainable: digits:train", "trainable: digits")],
+            "must be package.module:name, a class or",
+        ),
+        ("torch", [("digits:train", "digits:trian")], "trainable: digits has no trian; it has"),
+        (
+            "torch",
+            [("return nn.Seq", "raise OSError(3)\n    return nn.Seq")],
+            "cannot be built: build(settings)",
+        ),
+        (
+            "torch",
+            [("torch.ones(4, 64)", "torch.ones(4, 63)")],
+            "the model cannot run its example: RuntimeErr",
+        ),
+        ("torch", [("import time", "import no_such_library")], "No module named 'no_such_library'"),
+        (
+            "torch",
+            [("width: 16", "width.x: 16")],
+            "baseline.width.x: must be nested here, as width: {x: ...}",
+        ),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_place(folder, haltsweep, form, changes, told):
+    write(folder, form, *changes)
+    before = sorted(folder.iterdir())
+    for command in ("plan", "check"):
+        found = haltsweep(command, "own.yaml")
+        assert found.code == 2, found
+        assert told in " ".join(found.err.split()), found.err
+        assert "Traceback" not in found.err
+    assert sorted(path for path in folder.iterdir() if path.name != "__pycache__") == before
+
+
+def test_another_trainable_gives_other_trials(folder, haltsweep):
+    write(folder, "torch")
+    one = haltsweep("plan", "own.yaml", "--json").out
+    write(folder, "torch", ("digits:train", "digits:train_again"), ("def train(", "def train_again("))
+    sys.modules.pop("digits")
+    other = haltsweep("plan", "own.yaml", "--json").out
+    assert one != other
+    assert '"trainable": "digits:train_again"' in other

@@ -1,0 +1,124 @@
+"""A plain function as a workload: from report to report, saved, resumed, ended."""
+
+from pathlib import Path
+
+import pytest
+
+from trainables.function import FunctionWorkload
+from trainables.protocol import Job, Measurement
+
+SETTINGS = {"steps": 5}
+
+
+def counting(settings, trial):
+    """Saves how far it is before every report, and goes on from there."""
+    saved = trial.folder / "step.txt"
+    first = int(saved.read_text()) + 1 if saved.exists() else 1
+    for step in range(first, settings["steps"] + 1):
+        saved.write_text(str(step))
+        trial.report(step, {"valid/score": trial.generator("noise", step).random()})
+
+
+def forgetting(settings, trial):
+    """Saves nothing."""
+    for step in range(1, settings["steps"] + 1):
+        trial.report(step, {"valid/score": trial.generator("noise", step).random()})
+
+
+def run(workload: FunctionWorkload) -> list[Measurement]:
+    found = []
+    while (measured := workload.advance()) is not None:
+        assert not workload.finished
+        found.append(measured)
+    assert workload.finished
+    return found
+
+
+def told(measurements: list[Measurement]) -> list[tuple[int, dict[str, float]]]:
+    return [(each.step, dict(each.metrics)) for each in measurements]
+
+
+@pytest.mark.parametrize("train", [counting, forgetting])
+@pytest.mark.parametrize("cut", [1, 3, 5])
+def test_a_resumed_function_reports_the_rest_and_nothing_twice(train, cut: int, tmp_path: Path) -> None:
+    whole = run(FunctionWorkload(train, Job(SETTINGS, seed=7)))
+    assert [each.step for each in whole] == [1, 2, 3, 4, 5]
+    begun = FunctionWorkload(train, Job(SETTINGS, seed=7))
+    before = [begun.advance() for _ in range(cut)]
+    begun.save(tmp_path)
+    begun.close()
+    resumed = FunctionWorkload(train, Job(SETTINGS, seed=7))
+    resumed.restore(tmp_path)
+    after = run(resumed)
+    assert told(before) + told(after) == told(whole)
+    assert all(each.seconds >= before[-1].seconds for each in after)
+
+
+def test_what_is_saved_later_than_a_report_is_not_in_its_checkpoint(tmp_path: Path) -> None:
+    def train(settings, trial):
+        trial.report(1, {"valid/score": 0.0})
+        (trial.folder / "late.txt").write_text("after the report")
+        trial.report(2, {"valid/score": 0.0})
+
+    workload = FunctionWorkload(train, Job(SETTINGS, seed=0))
+    workload.advance()
+    workload.save(tmp_path)
+    assert not list(tmp_path.rglob("late.txt"))
+
+
+def test_closing_unwinds_the_function_and_deletes_its_folder() -> None:
+    seen = []
+
+    def train(settings, trial):
+        seen.append(trial.folder)
+        try:
+            trial.report(1, {"valid/score": 0.0})
+        finally:
+            seen.append("unwound")
+
+    workload = FunctionWorkload(train, Job(SETTINGS, seed=0))
+    workload.advance()
+    assert seen[0].is_dir()
+    workload.close()
+    assert seen[1:] == ["unwound"]
+    assert not seen[0].exists()
+
+
+def test_an_exception_arrives_where_the_function_is_advanced() -> None:
+    def train(settings, trial):
+        trial.report(1, {"valid/score": 0.0})
+        raise RuntimeError("no more")
+
+    workload = FunctionWorkload(train, Job(SETTINGS, seed=0))
+    workload.advance()
+    with pytest.raises(RuntimeError, match="no more"):
+        workload.advance()
+    workload.close()
+
+
+def test_a_function_that_never_reports_is_told() -> None:
+    with pytest.raises(ValueError, match="must report at least once"):
+        FunctionWorkload(lambda settings, trial: None, Job(SETTINGS, seed=0)).advance()
+
+
+def test_a_metric_must_name_its_split() -> None:
+    def train(settings, trial):
+        trial.report(1, {"accuracy": 0.5})
+
+    with pytest.raises(ValueError, match=r"<split>/<quantity>, e\.g\. valid/accuracy, got 'accuracy'"):
+        FunctionWorkload(train, Job(SETTINGS, seed=0)).advance()
+
+
+def test_named_streams_are_of_seed_and_name_alone() -> None:
+    drawn = {}
+
+    def train(settings, trial):
+        drawn[settings["arm"]] = (trial.seed_of("weights"), trial.seed_of("data", 1), trial.seed)
+        trial.report(1, {"valid/score": 0.0})
+
+    for arm in ("one", "other"):
+        FunctionWorkload(train, Job({"arm": arm}, seed=3)).advance()
+    FunctionWorkload(train, Job({"arm": "elsewhere"}, seed=4)).advance()
+    assert drawn["one"] == drawn["other"] != drawn["elsewhere"]
+    assert len(set(drawn["one"])) == 3
+    assert all(0 <= seed < 2**32 for seed in drawn["one"])

@@ -1,0 +1,111 @@
+"""What a spec can name as its trainable, and what is told where it cannot be had."""
+
+import math
+import sys
+
+import pytest
+
+from tests.support.own_code import FORMS
+from trainables.metrics import Metric, declared
+from trainables.outside import load, not_installed, search_in
+from trainables.protocol import Job
+
+
+@pytest.fixture
+def written(tmp_path, monkeypatch):
+    """Writes a module into a folder where modules are looked for; forgotten afterwards."""
+    before = set(sys.modules)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    search_in(tmp_path)
+
+    def write(name, code):
+        (tmp_path / f"{name}.py").write_text(code)
+
+    yield write
+    for name in set(sys.modules) - before:
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_is_found(form, written):
+    name, code, spec = FORMS[form]
+    written(name, code)
+    path = next(line.split()[1] for line in spec.splitlines() if line.startswith("trainable"))
+    found = load(path)
+    assert found.file.name == f"{name}.py"
+    assert (found.config is not None) == (form == "workload")
+    assert (found.build is not None) == (found.evaluate is not None) == (form == "torch")
+    assert found.workload(Job({"drift": 0.5, "gate": True, "steps": 1, "pause": 0}, seed=0)) is not None
+
+
+@pytest.mark.parametrize(
+    ("code", "path", "told"),
+    [
+        ("x = 1", "mine:train", "mine has no train; it has no class and no function"),
+        ("def trian(s, t): ...", "mine:train", "mine has no train; it has trian"),
+        ("train = 3", "mine:train", "must be a class or a function, got int at mine:train"),
+        ("import nowhere_at_all", "mine:train", r"ModuleNotFoundError: .*nowhere_at_all.*mine.py:1\)"),
+        ("\n\n1 / 0", "mine:train", r"ZeroDivisionError: division by zero \(.*mine.py:3\); it is looked for"),
+        ("def train(", "mine:train", "SyntaxError"),
+        ("def train(settings): ...", "mine:train", "and it cannot: too many"),
+        ("class train:\n def save(self, f): ...", "mine:train", "lacks advance, restore, close"),
+        (
+            "def train(s, t): ...\nConfig = 3",
+            "mine:train",
+            "Config beside mine:train must be a pydantic model",
+        ),
+        (
+            "def train(s, t): ...\nbuild = 3",
+            "mine:train",
+            "build beside mine:train must be a function, got int",
+        ),
+        ("def train(s, t): ...\nmetrics = 3", "mine:train", "metrics must be a mapping from name"),
+        (
+            "",
+            "elsewhere_at_all:train",
+            "ModuleNotFoundError: No module named 'elsewhere_at_all'; it is looked",
+        ),
+    ],
+)
+def test_what_cannot_be_had_is_told_in_one_sentence(code, path, told, written):
+    written("mine", code)
+    with pytest.raises(ValueError, match=told) as error:
+        load(path)
+    assert "\n" not in str(error.value)
+
+
+def test_only_code_that_is_not_installed_travels(tmp_path, written):
+    written("mine", "def train(s, t): ...")
+    assert not_installed("mine:train", tmp_path) == str(tmp_path / "mine.py")
+    package = tmp_path / "pack"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "inner.py").write_text("def train(s, t): ...")
+    assert not_installed("pack.inner:train", tmp_path) == str(package)
+    assert not_installed("trainables.training:Training", tmp_path) is None
+    assert not_installed("sklearn.base:clone", tmp_path) is None
+
+
+def test_metrics_are_declared_as_a_mapping_or_as_what_they_are():
+    written = {"accuracy": {"better": "max", "unit": "%", "range": [0, 1], "floor": 0.1}, "loss": {}}
+    found = (Metric("accuracy", "max", "%", 0.0, 1.0, 0.1), Metric("loss"))
+    assert declared(written) == declared(found) == found
+    assert declared({"loss": {"range": [0, None]}})[0].high == math.inf
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        ({"valid/accuracy": {}}, "by its name without a split, got 'valid/accuracy'"),
+        ({"accuracy": {"beter": "max"}}, "better, unit, range, floor, got 'beter' for accuracy"),
+        ({"accuracy": {"better": "up"}}, "better must be max or min, got 'up' for accuracy"),
+        ({"accuracy": {"range": [1, 0]}}, r"a range must go up, got \[1, 0\] for accuracy"),
+        ({"accuracy": {"range": 1}}, r"a range must be \[low, high\]"),
+        ({"accuracy": {"floor": "low"}}, "a floor must be a number, got 'low'"),
+        (["accuracy"], "metrics must be a mapping"),
+    ],
+)
+def test_metrics_that_say_nothing_clear_are_refused(written, told):
+    with pytest.raises(ValueError, match=told):
+        declared(written)
