@@ -130,7 +130,7 @@ def is_module_name(name: object) -> bool:
 
 def imported(module: str, what: str) -> ModuleType:
     """The module called `module`, which is `what`. Raises UnknownName if it is not there, BadModule."""
-    look_in_current_directory()
+    look_in(Path.cwd())
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -144,13 +144,13 @@ def imported(module: str, what: str) -> ModuleType:
         raise _not_imported(what, error) from error
 
 
-def look_in_current_directory() -> None:
-    """Let modules be imported from the current directory too, after all other places.
+def look_in(folder: Path) -> None:
+    """Let modules be imported from `folder` too, after all other places, as long as this process lives.
 
-    Workers of a cluster get the launching process's `sys.path`, and so this directory with it.
+    Workers of a Ray of ours get the launching process's `sys.path`, and so this folder with it.
     """
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.append(here)
+    if (path := str(folder.resolve())) not in sys.path:
+        sys.path.append(path)
         importlib.invalidate_caches()
 
 

@@ -12,8 +12,6 @@ Beside it, as an attribute of it or of its module, may stand what makes a plan s
 import importlib
 import importlib.util
 import inspect
-import sys
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +21,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from trainables.evaluation import Evaluate, Evaluation
+from trainables.extensions import BadName, imported
 from trainables.function import FunctionWorkload
 from trainables.metrics import Metric, declared
 from trainables.protocol import Job, Workload
@@ -46,12 +45,6 @@ class Trainable:
     evaluate: Evaluate | None = None
 
 
-def search_in(folder: Path) -> None:
-    """Modules are looked for in `folder` too, last, as long as this process lives."""
-    if (path := str(folder.resolve())) not in sys.path:
-        sys.path.append(path)
-
-
 def not_installed(path: str, folder: Path) -> str | None:
     """The file or package below `folder` that holds the trainable at `path`; None if it is installed."""
     found = importlib.util.find_spec(path.partition(":")[0].partition(".")[0])
@@ -65,7 +58,10 @@ def not_installed(path: str, folder: Path) -> str | None:
 def load(path: str) -> Trainable:
     """The trainable at `module:name`. Raises ValueError with one sentence if there is none."""
     module_name, _, name = path.partition(":")
-    module = _imported(module_name)
+    try:
+        module = imported(module_name, "a trainable's module")
+    except BadName as error:
+        raise ValueError(str(error)) from error
     try:
         found: Any = module
         for part in name.split("."):
@@ -94,21 +90,6 @@ def load(path: str) -> Trainable:
         metrics=() if beside("metrics") is None else declared(beside("metrics")),
         **functions,
     )
-
-
-def _imported(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except Exception as error:  # code of others may raise anything
-        frames = [
-            each for each in traceback.extract_tb(error.__traceback__) if "importlib" not in each.filename
-        ]
-        inside = frames[-1] if len(frames) > 1 else None
-        where = f" ({inside.filename}:{inside.lineno})" if inside is not None else ""
-        raise ValueError(
-            f"{name} must be a module that can be imported, got {type(error).__name__}: {error}{where}; it "
-            "is looked for where Python is installed, on PYTHONPATH and in the current directory"
-        ) from error
 
 
 def _names(module: Any) -> str:

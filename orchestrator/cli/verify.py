@@ -97,13 +97,13 @@ def _repair(folder: SweepFolder) -> None:
     from orchestrator.plan.planner import plan_file
     from orchestrator.plan.serialise import to_json
     from orchestrator.seals import damaged_files, digest_of, read_manifest, read_sound
-    from trainables.outside import search_in
+    from trainables.extensions import look_in
 
     if not damaged_files(folder.root).get(folder.plan.name):
         return
     read_sound(folder.spec, "restore it from a backup")
     if (code := read_setup(folder).code) is not None:
-        search_in(Path(code))
+        look_in(Path(code))
     _, plan = plan_file(folder.spec)
     text = to_json(plan)
     if digest_of(text.encode()) != (read_manifest(folder.root) or {}).get(folder.plan.name):

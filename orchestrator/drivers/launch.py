@@ -30,7 +30,7 @@ from orchestrator.ledger.lease import LeaseHeld
 from orchestrator.plan.types import Plan
 from orchestrator.provenance import provenance
 from orchestrator.tracking.mlflow_runs import check_uri
-from trainables.outside import search_in
+from trainables.extensions import look_in
 
 RAY_LOG = "ray.log"
 """What Ray says of itself, in the folder of the sweep."""
@@ -130,7 +130,7 @@ def _require(means: _Means, plan: Plan, folder: SweepFolder, setup: Setup) -> No
 def _check(setup: Setup, folder: SweepFolder, address: str | None) -> None:
     """Raises InputError for what cannot work, before anything is made."""
     if setup.code is not None:
-        search_in(Path(setup.code))
+        look_in(Path(setup.code))
     load_workload(setup.workload)
     if address is not None:
         check_address(address)

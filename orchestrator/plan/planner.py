@@ -24,7 +24,7 @@ from orchestrator.spec.salvage import sound_part
 from orchestrator.spec.types import Search, Spec
 from search_spaces.dimensions import Value
 from search_spaces.wording import amount
-from trainables.outside import load, search_in
+from trainables.outside import load
 
 
 Told = Callable[[str], None]
@@ -99,7 +99,6 @@ def _trainable(spec: Spec, faults: Faults) -> Planned:
     if spec.trainable is None:
         return BuiltIn()
     try:
-        search_in(Path.cwd())
         return Own(load(spec.trainable))
     except ValueError as error:
         faults.add(str(error), "trainable")

@@ -6,8 +6,9 @@ import sys
 import pytest
 
 from tests.support.own_code import FORMS
+from trainables.extensions import look_in
 from trainables.metrics import Metric, declared
-from trainables.outside import load, not_installed, search_in
+from trainables.outside import load, not_installed
 from trainables.protocol import Job
 
 
@@ -16,7 +17,7 @@ def written(tmp_path, monkeypatch):
     """Writes a module into a folder where modules are looked for; forgotten afterwards."""
     before = set(sys.modules)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    search_in(tmp_path)
+    look_in(tmp_path)
 
     def write(name, code):
         (tmp_path / f"{name}.py").write_text(code)
@@ -45,8 +46,8 @@ def test_every_form_is_found(form, written):
         ("x = 1", "mine:train", "mine has no train; it has no class and no function"),
         ("def trian(s, t): ...", "mine:train", "mine has no train; it has trian"),
         ("train = 3", "mine:train", "must be a class or a function, got int at mine:train"),
-        ("import nowhere_at_all", "mine:train", r"ModuleNotFoundError: .*nowhere_at_all.*mine.py:1\)"),
-        ("\n\n1 / 0", "mine:train", r"ZeroDivisionError: division by zero \(.*mine.py:3\); it is looked for"),
+        ("import nowhere_at_all", "mine:train", r"mine.py:1: ModuleNotFoundError: .*nowhere_at_all"),
+        ("\n\n1 / 0", "mine:train", r"mine.py:3: ZeroDivisionError: division by zero"),
         ("def train(", "mine:train", "SyntaxError"),
         ("def train(settings): ...", "mine:train", "and it cannot: too many"),
         ("class train:\n def save(self, f): ...", "mine:train", "lacks advance, restore, close"),
@@ -64,7 +65,7 @@ def test_every_form_is_found(form, written):
         (
             "",
             "elsewhere_at_all:train",
-            "ModuleNotFoundError: No module named 'elsewhere_at_all'; it is looked",
+            "must be a module that is there, got elsewhere_at_all; it is looked for where",
         ),
     ],
 )
