@@ -37,7 +37,9 @@ def load_workload(path: str) -> Callable[[Job], Workload]:
     try:
         return load(path).workload
     except ValueError as error:
-        raise InputError(f"a trainable must be one that can be imported, got {path!r}: {error}") from error
+        raise InputError(
+            f"a trainable must be given as module:name that can be imported, got {path!r}: {error}"
+        ) from error
 
 
 class Harness:

@@ -48,19 +48,19 @@ WIDTH = Dimension("model.width", Int(8, 64))
         (lambda: Choice((1, 2, 1.0)), r"values of a choice must differ, got 1\.0 more than once"),
         (lambda: Choice((math.nan,)), "values must be finite, got nan"),
         (lambda: Fixed(math.inf), "a fixed value must be finite, got inf"),
-        (lambda: When("width", (1,)), "a path must begin with task, model or train, got 'width'"),
+        (lambda: When("wi dth", (1,)), "a path must be names joined by single dots, got 'wi dth'"),
         (
             lambda: When("model.width", ()),
             "a condition must list at least one value of model.width, got none",
         ),
-        (lambda: Dimension("model", Int(1, 2)), "a path must name a field, e.g. 'model.name', got 'model'"),
+        (lambda: Dimension("", Int(1, 2)), "a path must be names joined by single dots, got ''"),
         (
             lambda: Dimension("model.a", Int(1, 2), (When("model.a", (1,)),)),
             "a dimension must not depend on itself, got model.a",
         ),
         (lambda: Constraint("model.a", "=<", 3), "an operator must be one of <, <=, ==, !=, >=, >, got '=<'"),
-        (lambda: Constraint("a", "<", 3), "a path must begin with task, model or train, got 'a'"),
-        (lambda: Constraint("model.a", "<", "b"), "a path must begin with task, model or train, got 'b'"),
+        (lambda: Constraint("a.", "<", 3), r"a path must be names joined by single dots, got 'a\.'"),
+        (lambda: Constraint("model.a", "<", "1b"), "a path must be names joined by single dots, got '1b'"),
         (lambda: Space((WIDTH, WIDTH)), "a space must have each path once, got model.width twice"),
     ],
 )

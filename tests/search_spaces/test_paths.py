@@ -2,13 +2,20 @@
 
 import pytest
 
-from search_spaces.paths import MISSING, lookup, overlap, path_problem
+from search_spaces.paths import MISSING, built_in_problem, lookup, overlap, path_problem
 from search_spaces.wording import hint, nearest, shown
 
 
 @pytest.mark.parametrize("path", ["model.a", "task.train_length_max", "train.a.b.c_1"])
 def test_paths(path: str) -> None:
+    assert built_in_problem(path) is None
     assert path_problem(path) is None
+
+
+@pytest.mark.parametrize("path", ["lr", "optimizer.lr", "_hidden"])
+def test_paths_of_own_trainables(path: str) -> None:
+    assert path_problem(path) is None
+    assert built_in_problem(path) is not None
 
 
 @pytest.mark.parametrize(
@@ -27,7 +34,8 @@ def test_paths(path: str) -> None:
     ],
 )
 def test_path_problems(path: str, problem: str) -> None:
-    assert path_problem(path) == problem
+    assert built_in_problem(path) == problem
+    assert path_problem(path) in (None, f"a path must be names joined by single dots, got {path!r}")
 
 
 def test_lookup_tells_null_from_nothing() -> None:

@@ -255,5 +255,5 @@ def test_leftovers_of_a_killed_worker_go_when_the_trial_starts_again(tmp_path):
 
 @pytest.mark.parametrize("path", ["no.such.module:X", "tests.support.workloads:Nothing", "nonsense", ":X"])
 def test_a_workload_that_cannot_be_found_is_bad_input(path):
-    with pytest.raises(InputError, match=f"must be given as module:Class that can be imported, got '{path}'"):
+    with pytest.raises(InputError, match=f"must be given as module:name that can be imported, got '{path}'"):
         load_workload(path)

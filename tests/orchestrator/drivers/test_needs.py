@@ -83,7 +83,7 @@ def test_other_code_is_told_and_nothing_else_is_looked_at(needs):
 
 def test_code_that_is_not_there(needs):
     told = answer(replace(needs, workload="no_such_module:Class"))
-    assert "a workload must be given as module:Class that can be imported" in told.lacks[0]
+    assert "a trainable must be given as module:name that can be imported" in told.lacks[0]
 
 
 def test_the_digest_sees_every_byte_of_ours_and_of_the_workload(tmp_path, monkeypatch):
