@@ -26,7 +26,6 @@ from search_spaces.dimensions import Value
 from search_spaces.wording import amount
 from trainables.outside import load
 
-
 Told = Callable[[str], None]
 """Hears what is looked at now: a plan of thousands of arms takes minutes."""
 
