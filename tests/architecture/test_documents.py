@@ -1,12 +1,14 @@
 """What README, CONTRIBUTING and experiments/README say is there is there."""
 
 import re
+import sys
 import tomllib
 
 import pytest
 import typer
 
 from orchestrator.cli.main import app
+from orchestrator.drivers.rehearsal import rehearse
 from orchestrator.plan.planner import plan
 from orchestrator.spec.load import read_spec
 from tests.architecture.source import ROOT, text, tracked
@@ -65,12 +67,20 @@ def test_make_targets_that_are_named_exist(document):
     assert set(re.findall(r"make ([a-z]+)", "\n".join(code_of(document)))) <= targets
 
 
-def test_the_study_of_the_readme_can_be_planned(tmp_path):
-    studies = [body for kind, body in BLOCK.findall(text(ROOT / "README.md")) if kind == "yaml"]
-    assert studies
+def test_the_studies_of_the_readme_can_be_planned_and_its_code_trained(tmp_path, monkeypatch):
+    blocks = BLOCK.findall(text(ROOT / "README.md"))
+    (code,) = (body for kind, body in blocks if kind == "python")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "digits", raising=False)
+    (tmp_path / "digits.py").write_text(code)
+    studies = [body for kind, body in blocks if kind == "yaml"]
+    assert len(studies) == 2
     for study in studies:
         (tmp_path / "study.yaml").write_text(study)
-        assert plan(read_spec(tmp_path / "study.yaml")).arms
+        source = read_spec(tmp_path / "study.yaml")
+        rehearse(source, plan(source))
+    monkeypatch.delitem(sys.modules, "digits")
 
 
 def test_extras_that_are_named_exist():
