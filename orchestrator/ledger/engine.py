@@ -1,5 +1,6 @@
 """Connections to the ledger's database: URLs, pragmas, transactions, and what its errors mean."""
 
+import logging
 import re
 import time
 from collections.abc import Iterator
@@ -36,6 +37,8 @@ NETWORK_FILE_SYSTEMS = frozenset(
 )
 MOUNTS = Path("/proc/self/mounts")
 _WRITE = "haltsweep_write"
+_LOGGER = "haltsweep"
+"""Ends the name of the logger of our connections, so that nobody else's is changed."""
 _ANSWERS = {
     "connect_timeout": 10,
     "keepalives_idle": 10,
@@ -83,20 +86,33 @@ def connect(url: str, mounts: Path = MOUNTS) -> Engine:
         file = database_file(parsed)
         _refuse_other(file)
         refuse_network_file_system(file, mounts)
-        engine = create_engine(parsed, connect_args={"timeout": BUSY_TIMEOUT_MS / 1000})
+        engine = create_engine(
+            parsed, connect_args={"timeout": BUSY_TIMEOUT_MS / 1000}, pool_logging_name=_LOGGER
+        )
         event.listen(engine, "connect", _set_pragmas)
         event.listen(engine, "begin", _begin_sqlite)
+        _quieten(engine)
         return engine
     answers = {name: value for name, value in _ANSWERS.items() if name not in parsed.query}
     try:
-        engine = create_engine(parsed, pool_pre_ping=True, connect_args=answers)
+        engine = create_engine(parsed, pool_pre_ping=True, connect_args=answers, pool_logging_name=_LOGGER)
     except ModuleNotFoundError as error:
         raise InputError(
             f"a ledger in PostgreSQL needs the driver psycopg, which is missing ({error}); "
             "install it with: pip install 'haltsweep[postgres]'"
         ) from error
     event.listen(engine, "connect", _set_limits)
+    _quieten(engine)
     return engine
+
+
+def _quieten(engine: Engine) -> None:
+    """Log nothing of what its pool raises or makes up for: a lost server, Ctrl-C while a connection closes.
+
+    SQLAlchemy logs their tracebacks, and they would stand on the screen beside the one sentence of ours.
+    """
+    pool: Any = engine.pool
+    logging.getLogger(pool.logger.name).setLevel(logging.CRITICAL)
 
 
 def ask(url: str) -> None:

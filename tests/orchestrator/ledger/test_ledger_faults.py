@@ -10,7 +10,9 @@ import sys
 import textwrap
 import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import event as sqlalchemy_event
@@ -248,3 +250,23 @@ def test_an_error_of_another_kind_names_the_database_without_its_password() -> N
     assert "server closed the connection; check that the database is reachable" in str(fault)
     assert "secret" not in str(fault)
     assert "db.example" in str(fault)
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, OSError])
+def test_a_connection_that_cannot_be_closed_shows_no_traceback(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    raised: type[BaseException],
+) -> None:
+    engine = connect(f"sqlite:///{tmp_path}/ledger.db")
+    engine.connect().close()
+
+    def fail(connection: Any) -> None:
+        connection.close()
+        raise raised
+
+    monkeypatch.setattr(engine.dialect, "do_close", fail)
+    with pytest.raises(KeyboardInterrupt) if raised is KeyboardInterrupt else nullcontext():
+        engine.dispose()
+    assert caplog.records == []
