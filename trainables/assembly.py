@@ -1,23 +1,32 @@
 """Builds a model from its settings, with initial weights drawn from named streams.
 
-Every parameter has a stream of its own, keyed by its qualified name. Two arms built with the same seed
-therefore start with equal weights wherever they share a module, whatever else one of them has.
+Every parameter has a stream of its own, keyed by its qualified name; of what is PyTorch's or a user's, every
+module. Two arms built with the same seed therefore start with equal weights wherever they share a module,
+whatever else one of them has.
 """
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from types import ModuleType
-from typing import Any
+from typing import Any, Final, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict
 from torch import nn
 
 from trainables import catalog
+from trainables.extensions import place, said
 from trainables.layers.linear import Initialised
+from trainables.layers.plain import GlobalStream, global_stream, has_plain, is_plain, reset
 from trainables.settings import Settings
-from trainables.streams import torch_stream
+from trainables.streams import derive, torch_stream
 from trainables.types import TaskShape
+
+Part = Literal["Encoder", "Decoder"]
+NEEDS_VALUES: Final = ("meta tensor", "meta device", "on meta")
+"""What PyTorch says when it is asked for the values of a tensor that has none."""
 
 
 class _NamedModel(BaseModel):
@@ -52,22 +61,95 @@ def build_model(
     config = model_settings if isinstance(model_settings, Settings) else model_config(model_settings)
     if (why := misfit(config, shape)) is not None:
         raise ValueError(f"model {why}")
-    module = _file(config)
-    head = head_module(shape)
-    try:
-        with torch.device("meta"):
-            parts = [module.Encoder(config)]
-            if shape.head == "sequence":
-                parts.append(module.Decoder(config))
-            model: nn.Module = head.Model(*parts, config, shape)
-    except (RuntimeError, OverflowError) as error:  # of PyTorch, for more bytes than 64 bits count
-        raise ValueError(f"a model must fit into memory, got one that fits nowhere: {error}") from error
+    model = _made(config, partial(_whole, config, shape), device)
+    if has_plain(model):
+        model.global_stream = GlobalStream(model)
     if torch.device(device).type == "meta":
         return model
-    # What `to_empty` does, but it asks a meta tensor for its like, which takes PyTorch a second of imports.
-    model._apply(lambda meta: torch.empty(meta.shape, dtype=meta.dtype))  # type: ignore[no-untyped-call]
     initialise(model, seed)
     return model.to(device)
+
+
+def build_part(config: Settings, part: Part, device: torch.device | str) -> nn.Module:
+    """The encoder or decoder alone, in training mode; weights are drawn unless `device` is `meta`.
+
+    Raises ValueError for one that cannot be built.
+    """
+    model = _made(config, partial(getattr(_file(config), part), config), device)
+    if torch.device(device).type != "meta":
+        initialise(model, seed=0)
+    return model
+
+
+def drawn_by_constructors(config: Settings, shape: TaskShape) -> tuple[str, ...]:
+    """Parameters that differ when the same seed builds the model twice: nothing but a constructor draws them.
+
+    Arms with equal seeds would not start alike there.
+    """
+    if not has_plain(build_model(config, shape, seed=0, device="meta")):
+        return ()
+    construct = partial(_whole, config, shape)
+    one, other = (_made(config, construct, "cpu", constructing) for constructing in (1, 2))
+    for model in (one, other):
+        initialise(model, seed=0)
+    pairs = zip(one.named_parameters(), other.parameters(), strict=True)
+    return tuple(name for (name, here), there in pairs if not torch.equal(here, there))
+
+
+def _whole(config: Settings, shape: TaskShape) -> nn.Module:
+    module = _file(config)
+    parts = [module.Encoder(config)]
+    if shape.head == "sequence":
+        parts.append(module.Decoder(config))
+    model: nn.Module = head_module(shape).Model(*parts, config, shape)
+    return model
+
+
+def _made(
+    config: Settings, construct: Callable[[], nn.Module], device: torch.device | str, constructing: int = 0
+) -> nn.Module:
+    """What `construct` makes, with memory that is not filled yet, or without any on the device `meta`.
+
+    Plain modules are made on the CPU, for their constructors may fill what nobody fills later; what they draw
+    there comes from the stream `constructing`.
+    """
+    ghost = torch.device(device).type == "meta"
+    try:
+        with torch.device("meta"):
+            model = construct()
+    except (RuntimeError, OverflowError) as error:
+        if not any(word in str(error).lower() for word in NEEDS_VALUES):
+            with as_fault(config, "be built"):
+                if "overflow" not in str(error).lower():
+                    raise
+            # More bytes than 64 bits count.
+            raise ValueError(f"a model must fit into memory, got one that fits nowhere: {error}") from error
+        with as_fault(config, "be built"), global_stream(constructing):
+            model = construct()
+        return model.to("meta") if ghost else model
+    except Exception:
+        with as_fault(config, "be built"):
+            raise
+    if ghost:
+        return model
+    if has_plain(model):
+        with as_fault(config, "be built"), global_stream(constructing):
+            return construct()
+    # What `to_empty` does, but it asks a meta tensor for its like, which takes PyTorch a second of imports.
+    model._apply(lambda meta: torch.empty(meta.shape, dtype=meta.dtype))  # type: ignore[no-untyped-call]
+    return model
+
+
+@contextmanager
+def as_fault(config: Settings, what: str) -> Iterator[None]:
+    """Raises ValueError, with file and line, for whatever a model from outside raises; ours raise as is."""
+    try:
+        yield
+    except Exception as error:
+        name = vars(config)["name"]
+        if not catalog.is_outside("models", name) or (isinstance(error, ValueError) and not place(error)):
+            raise
+        raise ValueError(f"the model {name!r} must {what}, got {said(error)}; correct it") from error
 
 
 def misfit(config: Settings, shape: TaskShape) -> str | None:
@@ -123,12 +205,21 @@ def head_module(shape: TaskShape) -> ModuleType:
 
 
 def initialise(model: nn.Module, seed: int) -> None:
-    """Draw every parameter of `model` from the streams of `seed`."""
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.fill_(torch.nan)
-    for name, module in model.named_modules():
+    """Draw every parameter of `model` from the streams of `seed`.
+
+    A plain module does it by its own `reset_parameters`, after all modules in it, as constructors do. Where
+    it has none its parameters stay as they were made.
+    """
+    modules = dict(model.named_modules())
+    for name, module in modules.items():
         if isinstance(module, Initialised):
+            with torch.no_grad():
+                for parameter in module.parameters(recurse=False):
+                    parameter.fill_(torch.nan)
             module.initialise(lambda own, name=name: torch_stream(seed, "init", f"{name}.{own}"))  # type: ignore[misc]
+    for name, module in reversed(modules.items()):
+        if is_plain(module):
+            with global_stream(derive(seed, "init", name)):
+                reset(module)
     missed = [name for name, parameter in model.named_parameters() if parameter.isnan().any()]
-    assert not missed, f"every parameter must belong to an Initialised module, got {missed}"
+    assert not missed, f"every parameter must be drawn, got {missed}"

@@ -89,6 +89,11 @@ def load(kind: Kind, name: str) -> ModuleType:
     return CATALOGUES[kind].load(name)
 
 
+def is_outside(kind: Kind, name: str) -> bool:
+    """Whether `name` is none of ours."""
+    return name not in _files(kind)
+
+
 def usable(kind: Kind) -> Iterator[tuple[str, ModuleType]]:
     """All listed names with their modules, without those from outside that cannot be used."""
     for name in names(kind):

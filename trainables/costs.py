@@ -1,19 +1,24 @@
 """What a model costs before it runs: parameters, FLOPs, memory. Formulas live beside what they describe.
 
-A model file states its own costs in three functions: `depth_range(config, length)`, the least and greatest
+A model file may state its own costs in three functions: `depth_range(config, length)`, the least and greatest
 number of layers a sequence of `length` tokens can make it run; `forward_flops(config, length, layers)`; and
 `saved_bytes(config, rows, length)`, what its forward pass keeps for the backward pass when no unit halts
 early. A model with a decoder adds `decoder_flops(config, length, memory_length, layers)` and
 `decoder_saved_bytes(config, rows, length, memory_length)` for answers of `length` tokens, and where its
-encoder returns more states than there are tokens `memory_length(config, length)`.
+encoder returns more states than there are tokens `memory_length(config, length)`. What a file does not state
+is counted (`trainables.counting`); at another number of layers than were run when counting, FLOPs are taken
+to grow evenly with the layers.
 """
 
-from types import ModuleType
+import math
+from collections.abc import Callable
+from typing import Any
 
 from torch import nn
 
 from trainables import catalog
-from trainables.assembly import build_model, head_module
+from trainables.assembly import Part, build_model, head_module
+from trainables.counting import Counted, counted
 from trainables.data.synthetic import answer_length
 from trainables.heads._parts import num_logits
 from trainables.layers.costs import FLOAT_BYTES, linear_flops
@@ -54,9 +59,16 @@ def parameters_by_group(model: nn.Module) -> dict[str, int]:
 
 
 def depth_range(config: Settings, length: int) -> tuple[int, int]:
-    """Least and greatest number of layers run on a sequence of `length` tokens, an undone step included."""
-    found: tuple[int, int] = _model(config).depth_range(config, length)
-    return found
+    """Least and greatest number of layers run on a sequence of `length` tokens, an undone step included.
+
+    A model that does not state it can run as many as it says when it runs, and where it halts as few as one.
+    """
+    stated: Callable[[Settings, int], tuple[int, int]] | None = _stated(config, "depth_range")
+    if stated is not None:
+        return stated(config, length)
+    found = _counted(config, "Encoder", length)
+    most = max(1, math.ceil(found.bound))
+    return (1 if found.halts else most), most
 
 
 def flops(config: Settings, shape: TaskShape, length: int, layers: int) -> float:
@@ -67,7 +79,7 @@ def flops(config: Settings, shape: TaskShape, length: int, layers: int) -> float
     """
     assert isinstance(config, ModelSettings)
     rows, tokens = _rows(shape, length)
-    encoder: float = rows * _model(config).forward_flops(config, tokens, layers)
+    encoder = rows * _forward_flops(config, tokens, layers)
     if shape.head == "sequence":
         return encoder + _answer_flops(config, shape, length, layers)
     asked = length if shape.head == "positions" else 1
@@ -78,14 +90,62 @@ def flops(config: Settings, shape: TaskShape, length: int, layers: int) -> float
 
 def _answer_flops(config: ModelSettings, shape: TaskShape, length: int, layers: int) -> float:
     tokens = answer_length(shape, length)
-    decoder: float = _model(config).decoder_flops(config, tokens, _memory_length(config, length), layers)
+    decoder = _decoder_flops(config, tokens, _memory_length(config, length), layers)
     inner = 0.0 if getattr(config, "tied_output", False) else linear_flops(tokens, config.width, config.width)
     return decoder + inner + linear_flops(tokens, config.width, shape.num_classes)
 
 
 def _memory_length(config: Settings, length: int) -> int:
-    found: int = getattr(_model(config), "memory_length", lambda _, length: length)(config, length)
-    return found
+    stated: Callable[[Settings, int], int] | None = _stated(config, "memory_length")
+    if stated is not None:
+        return stated(config, length)
+    if _stated(config, "forward_flops") is not None:  # who states costs would have said so
+        return length
+    return round(_counted(config, "Encoder", length).positions)
+
+
+def _forward_flops(config: Settings, length: int, layers: int) -> float:
+    stated: Callable[[Settings, int, int], float] | None = _stated(config, "forward_flops")
+    if stated is not None:
+        return stated(config, length, layers)
+    return _at_layers(_counted(config, "Encoder", length), layers)
+
+
+def _decoder_flops(config: Settings, length: int, memory_length: int, layers: int) -> float:
+    stated: Callable[[Settings, int, int, int], float] | None = _stated(config, "decoder_flops")
+    if stated is not None:
+        return stated(config, length, memory_length, layers)
+    return _at_layers(_counted(config, "Decoder", length, memory_length), layers)
+
+
+def _at_layers(found: Counted, layers: int) -> float:
+    return found.flops * layers / found.computed if found.computed else found.flops
+
+
+def _saved_bytes(config: Settings, rows: int, length: int) -> float:
+    stated: Callable[[Settings, int, int], float] | None = _stated(config, "saved_bytes")
+    return (
+        rows * _counted(config, "Encoder", length).saved_bytes
+        if stated is None
+        else stated(config, rows, length)
+    )
+
+
+def _decoder_saved_bytes(config: Settings, rows: int, length: int, memory_length: int) -> float:
+    stated: Callable[[Settings, int, int, int], float] | None = _stated(config, "decoder_saved_bytes")
+    if stated is not None:
+        return stated(config, rows, length, memory_length)
+    return rows * _counted(config, "Decoder", length, memory_length).saved_bytes
+
+
+def _stated(config: Settings, what: str) -> Any:
+    """The function by which the model's file states it; None if it does not."""
+    return getattr(catalog.load("models", vars(config)["name"]), what, None)
+
+
+def _counted(config: Settings, part: Part, length: int, memory_length: int = 0) -> Counted:
+    assert isinstance(config, ModelSettings)
+    return counted(config, part, length, memory_length)
 
 
 def peak_memory_bytes(config: Settings, shape: TaskShape, batch_size: int, length: int) -> int:
@@ -99,7 +159,7 @@ def peak_memory_bytes(config: Settings, shape: TaskShape, batch_size: int, lengt
     copies = ADAM_COPIES * FLOAT_BYTES * parameters(build_model(config, shape, seed=0, device="meta"))
     embedded = 3 * FLOAT_BYTES * batch_size * length * config.width
     rows, tokens = _rows(shape, length)
-    saved: float = _model(config).saved_bytes(config, rows * batch_size, tokens)
+    saved = _saved_bytes(config, rows * batch_size, tokens)
     if shape.head == "sequence":
         saved += _answer_bytes(config, shape, batch_size, length)
     return round(copies + embedded + saved)
@@ -109,7 +169,7 @@ def _answer_bytes(config: ModelSettings, shape: TaskShape, batch_size: int, leng
     """What decoder and readout keep: logits and their logarithms beside three widths a token."""
     tokens = answer_length(shape, length)
     memory = _memory_length(config, length)
-    decoder: float = _model(config).decoder_saved_bytes(config, batch_size, tokens, memory)
+    decoder = _decoder_saved_bytes(config, batch_size, tokens, memory)
     readout = (6 * config.width + 2 * shape.num_classes) * tokens * batch_size
     return decoder + FLOAT_BYTES * readout
 
@@ -117,10 +177,6 @@ def _answer_bytes(config: ModelSettings, shape: TaskShape, batch_size: int, leng
 def _rows(shape: TaskShape, length: int) -> tuple[int, int]:
     """How many sequences an input of `length` tokens is to the encoder, and their length."""
     return (2, (length - 1) // 2) if shape.head == "pair" else (1, length)
-
-
-def _model(config: Settings) -> ModuleType:
-    return catalog.load("models", vars(config)["name"])
 
 
 def _group(name: str) -> str:

@@ -10,6 +10,7 @@ import inspect
 import pkgutil
 import re
 import sys
+import sysconfig
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -164,24 +165,36 @@ def _sibling(module: str) -> str:
 
 
 def _not_imported(what: str, error: BaseException) -> BadModule:
-    said = str(error).partition("\n")[0]
-    place = f"{_where(error)}: " if _where(error) else ""
-    return BadModule(
-        f"{what} must be a module that can be imported, got {place}{type(error).__name__}: {said}; correct it"
-    )
+    return BadModule(f"{what} must be a module that can be imported, got {said(error)}; correct it")
 
 
-def _where(error: BaseException) -> str:
-    """File and line of the innermost code outside Python's importing."""
+def said(error: BaseException) -> str:
+    """The first line of `error` after its place and kind."""
+    where = f"{place(error)}: " if place(error) else ""
+    return f"{where}{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+
+
+def place(error: BaseException) -> str:
+    """File and line of what raised `error`, code of ours, of Python and of installed libraries left out.
+
+    Empty if there is no other.
+    """
     if isinstance(error, SyntaxError) and error.filename is not None:
         return f"{shown_path(error.filename)}:{error.lineno}"
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith("<frozen ") and Path(frame.filename).parent.name != "importlib"
-    ]
-    # The first is ours, which asked for it.
-    return f"{shown_path(frames[-1].filename)}:{frames[-1].lineno}" if len(frames) > 1 else ""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_known(frame.filename)]
+    return f"{shown_path(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
+
+
+def _is_known(file: str) -> bool:
+    """Whether `file` is of ours, of Python or of PyTorch."""
+    path = Path(file)
+    torch = getattr(sys.modules.get("torch"), "__file__", None)
+    known = (
+        Path(__file__).parents[1] / package for package in ("orchestrator", "search_spaces", "trainables")
+    )
+    libraries = [*known, *([Path(torch).parent] if torch else [])]
+    of_python = path.is_relative_to(sysconfig.get_path("stdlib")) and "site-packages" not in path.parts
+    return file.startswith("<frozen ") or of_python or any(map(path.is_relative_to, libraries))
 
 
 def shown_path(file: str | Path) -> str:

@@ -19,15 +19,15 @@ from orchestrator.identity import canonical
 from orchestrator.plan.metrics import reported
 from orchestrator.plan.quantities import bytes_amount
 from orchestrator.plan.settings import System
-from trainables.assembly import build_model
+from trainables.assembly import as_fault, build_model, drawn_by_constructors
 from trainables.costs import depth_range, flops
 from trainables.data.synthetic import synthetic_batch
 from trainables.layers.dropout import set_dropout_context
 from trainables.settings import shallower
 from trainables.streams import torch_stream
+from trainables.threads import cpu_threads
 from trainables.training.config import TrainConfig
 from trainables.training.step import objective
-from trainables.training.threads import cpu_threads
 from trainables.types import Batch, Output
 
 SEED = 0
@@ -161,6 +161,8 @@ class Bench:
             while len(self._runs) >= KEPT_RUNS:
                 del self._runs[next(iter(self._runs))]
             _require_memory(self.structure(system))
+            if point == 0:
+                _require_streams(system)
             self._runs[key] = _Run.of(system, point)
         return self._runs[key]
 
@@ -172,6 +174,16 @@ def _require_memory(structure: Structure) -> None:
         raise ValueError(
             f"a model must fit into memory to be tried, got {structure.parameters:,} parameters that take "
             f"{bytes_amount(needed)} where {bytes_amount(free)} are free; make it smaller or take more memory"
+        )
+
+
+def _require_streams(system: System) -> None:
+    """Raises ValueError for a model of which arms with equal seeds would not start alike."""
+    drawn = drawn_by_constructors(shallower(system.model, LAYERS), system.shape)
+    if drawn:
+        raise ValueError(
+            f"{drawn[0]} must be drawn by a method reset_parameters of the module it belongs to, so that it "
+            "has the same random stream in every arm, got one that a constructor draws; move it there"
         )
 
 
@@ -208,7 +220,8 @@ class _Run:
             model = build_model(shallower(system.model, LAYERS), system.shape, SEED)
             _move(model, point)
             set_dropout_context(model, SEED, 0)
-            output = model(_batch(system))
+            with as_fault(system.model, "run on a batch"):
+                output = model(_batch(system))
         assert isinstance(output, Output)
         return cls(model, output)
 
@@ -218,7 +231,8 @@ class _Run:
         with cpu_threads(1), torch.inference_mode():
             model = build_model(shallower(system.model, LAYERS), system.shape, SEED).eval()
             _move(model, point)
-            output = model(_batch(system, READ_LENGTH))
+            with as_fault(system.model, "run on a batch"):
+                output = model(_batch(system, READ_LENGTH))
         encoded = output.encoded
         told = (output.loss, output.hits, encoded.depth, encoded.computed, encoded.ponder)
         return tuple(value for each in told for value in each.tolist())

@@ -17,8 +17,8 @@ from orchestrator.trials import PlannedTrial
 from trainables.assembly import build_model
 from trainables.costs import peak_memory_bytes
 from trainables.data.synthetic import synthetic_batch
+from trainables.threads import cpu_threads
 from trainables.training.step import Learner, one_step
-from trainables.training.threads import cpu_threads
 
 BYTES = 4
 """Of a saved number."""

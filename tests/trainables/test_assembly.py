@@ -10,7 +10,7 @@ from torch import nn
 from trainables import catalog
 from trainables.assembly import build_model, initialise, misfit, model_config
 from trainables.extensions import UnknownName
-from trainables.layers.linear import LayerNorm, Linear, Vector, XavierLinear
+from trainables.layers.linear import LayerNorm, Linear, Stream, Vector, XavierLinear
 from trainables.types import TaskShape
 
 SHAPE = TaskShape(head="classify", vocabulary_size=18, num_classes=10, pad_id=16, length_max=100)
@@ -70,8 +70,12 @@ def test_initial_distributions() -> None:
 
 
 def test_a_parameter_nobody_initialises_is_our_mistake() -> None:
-    with pytest.raises(AssertionError, match="every parameter must belong to an Initialised module"):
-        initialise(nn.ModuleDict({"stray": nn.Linear(2, 2)}), 0)
+    class Forgetful(Vector):
+        def initialise(self, stream: Stream) -> None:
+            pass
+
+    with pytest.raises(AssertionError, match=r"every parameter must be drawn, got \['stray.weight'\]"):
+        initialise(nn.ModuleDict({"stray": Forgetful(2, std=1.0)}), 0)
 
 
 CAUSAL_SHAPE = dataclasses.replace(SHAPE, causal=True)

@@ -40,7 +40,7 @@ def block_saved_bytes(config: BlockSettings, gate_width: int | None, rows: int, 
     A position keeps its state, two norms of it, the attended state and its norm (5 width); queries and keys
     before and after turning, values and what attention returns (6 heads * head_width); two copies of each
     hidden layer; two widths more for a gate; and one byte for each element a dropout may take. Attention
-    weights are kept, twice and with a byte each, only where they have dropout or no fused kernel.
+    weights are kept only where they have no fused kernel, or dropout: then twice and with a byte each.
     """
     inner = config.heads * config.size_of_head
     hidden = config.size_of_feedforward + (gate_width or 0)
@@ -65,4 +65,5 @@ def _weight_bytes(config: BlockSettings, keys: int) -> float:
     """Attention weights of one query, where they are kept at all."""
     if not config.attention_dropout and config.attention != "math":
         return 0.0
-    return config.heads * keys * (2.0 * FLOAT_BYTES + bool(config.attention_dropout))
+    copies = 2.0 if config.attention_dropout else 1.0  # before and after dropout
+    return config.heads * keys * (copies * FLOAT_BYTES + bool(config.attention_dropout))

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from trainables.threads import cpu_threads
 from trainables.training.step import Learner
-from trainables.training.threads import cpu_threads
 from trainables.types import NOT_ASKED, Batch, Output
 
 PERCENTILES = (10, 50, 90)

@@ -10,8 +10,8 @@ from trainables.decoding.answers import answers
 from trainables.heads.sequence import Model
 from trainables.settings import Settings
 from trainables.task_catalog import task_module, task_name
+from trainables.threads import cpu_threads
 from trainables.training.step import Learner
-from trainables.training.threads import cpu_threads
 from trainables.types import NOT_ASKED, Batch
 
 Answers = Sequence[Sequence[int]]

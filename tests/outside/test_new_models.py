@@ -1,0 +1,194 @@
+"""A new model needs `Config` and `Encoder`: weights, dropout and costs of plain modules."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from tests.support.distributions import SPEC, gru_kit
+from tests.support.in_process import Run
+from trainables import catalog, costs
+from trainables.assembly import build_model, drawn_by_constructors, initialise, model_config
+from trainables.data.synthetic import synthetic_batch
+from trainables.layers.dropout import set_dropout_context
+from trainables.layers.linear import Linear
+from trainables.types import TaskShape
+
+SHAPE = TaskShape(head="classify", vocabulary_size=18, num_classes=10, pad_id=16, length_max=100)
+BEGIN = """\
+import torch
+from torch import nn
+from trainables.settings import ModelSettings
+from trainables.types import Encoded
+
+class Config(ModelSettings):
+    parts: int = 1
+
+class Encoder(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+"""
+END = """
+    def forward(self, x, mask):
+        states = self.states(x, mask)
+        return Encoded.of_fixed_depth(states, states.sum(1), 2)
+"""
+STATES = "\n    def states(self, x, mask):\n        return "
+LSTM = f"{STATES}self.lstm(x)[0]\n"
+
+
+@pytest.fixture(autouse=True)
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder on the path; what is imported from there is forgotten."""
+    folder = tmp_path / "site"
+    (folder / "mine").mkdir(parents=True)
+    monkeypatch.syspath_prepend(folder)
+    yield folder
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", "")).startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+def model(site: Path, body: str, name: str = "model") -> dict[str, object]:
+    """Settings of a model whose constructor and method `states` are `body`."""
+    (site / "mine" / f"{name}.py").write_text(f"{BEGIN}{body}{END}")
+    return {"name": f"mine.{name}", "width": 8, "dropout": 0.0}
+
+
+def test_a_spec_of_an_installed_package_is_planned_and_proved(haltsweep: Run, site: Path) -> None:
+    gru_kit(site)
+    planned = haltsweep("plan", str(SPEC))
+    assert planned.code == 0, planned.err
+    # Three gates of two products with 16 x 16 weights at 9 tokens, and the readout.
+    assert 2 * 9 * 3 * 2 * 16 * 16 + 2 * (16 * 16 + 16) == 28_192
+    assert "28.2 k FLOPs" in planned.out
+    by_module = haltsweep(
+        "plan", str(SPEC), "baseline.model.name=gru_kit.gru", "baseline.task.name=gru_kit.majority"
+    )
+    assert by_module.code == 0, by_module.err
+
+
+def test_weights_of_plain_modules_depend_on_seed_and_name_alone() -> None:
+    def made(**parts: nn.Module) -> nn.ModuleDict:
+        found = nn.ModuleDict(parts)
+        initialise(found, 5)
+        return found
+
+    before = torch.random.get_rng_state()
+    kinds = {
+        "gru": lambda: nn.GRU(4, 4),
+        "norm": lambda: nn.BatchNorm1d(4),
+        "linear": lambda: nn.Linear(4, 4),
+    }
+    kinds |= {"attention": lambda: nn.MultiheadAttention(4, 2), "table": lambda: nn.Embedding(3, 4)}
+    alone = {name: made(**{name: kind()}) for name, kind in kinds.items()}
+    together = made(first=Linear(3, 3), **{name: kind() for name, kind in kinds.items()})
+    for name, part in alone.items():
+        for (key, one), same in zip(
+            part[name].state_dict().items(), together[name].state_dict().values(), strict=True
+        ):
+            assert torch.equal(one, same), (name, key)
+    assert not torch.equal(made(other=nn.Linear(4, 4))["other"].weight, alone["linear"]["linear"].weight)
+    assert not alone["attention"]["attention"].out_proj.bias.any()  # as its own constructor has it
+    torch.random.set_rng_state(before)
+    nn.Linear(4, 4)
+
+
+def test_building_leaves_the_global_generator_and_keeps_buffers(site: Path) -> None:
+    raw = model(
+        site,
+        "        self.register_buffer('steps', torch.arange(3.0))\n        self.scale = torch.tensor(2.0)\n"
+        "        self.lstm = nn.LSTM(8, 8, batch_first=True)\n"
+        "\n    def states(self, x, mask):\n        return self.lstm(x)[0] * self.scale + self.steps.sum()\n",
+    )
+    before = torch.random.get_rng_state()
+    one, same, other = (build_model(raw, SHAPE, seed) for seed in (1, 1, 2))
+    assert torch.equal(before, torch.random.get_rng_state())
+    assert one.encoder.steps.tolist() == [0, 1, 2]
+    assert one.encoder.scale == 2
+    assert torch.equal(one.encoder.lstm.weight_hh_l0, same.encoder.lstm.weight_hh_l0)
+    assert not torch.equal(one.encoder.lstm.weight_hh_l0, other.encoder.lstm.weight_hh_l0)
+    assert all(each.is_meta for each in build_model(raw, SHAPE, 1, "meta").parameters())
+
+
+def test_plain_dropout_is_a_function_of_seed_and_step(site: Path) -> None:
+    raw = model(
+        site,
+        "        self.inner = nn.Linear(8, 8)\n        self.drop = nn.Dropout(0.5)\n"
+        "\n    def states(self, x, mask):\n        return self.drop(self.inner(x))\n",
+    )
+    built, batch = build_model(raw, SHAPE, 3), synthetic_batch(SHAPE, 4, 9, 0)
+    before = torch.random.get_rng_state()
+
+    def loss(step: int) -> torch.Tensor:
+        set_dropout_context(built, 3, step)
+        return built(batch).loss
+
+    assert torch.equal(loss(1), loss(1))
+    assert not torch.equal(loss(1), loss(2))
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_costs_that_no_file_states_are_counted(site: Path) -> None:
+    """Also where PyTorch runs a fused kernel that its counter does not know."""
+    lstm = model_config(model(site, f"        self.lstm = nn.LSTM(8, 8, batch_first=True)\n{LSTM}", "lstm"))
+    readout = 2 * (8 * 8 + 8 * 10)
+    gates = 2 * 4 * 2 * 8 * 8
+    assert costs.depth_range(lstm, 9) == (2, 2)
+    for length in (9, 64, 500):
+        assert costs.flops(lstm, SHAPE, length, 2) == pytest.approx(length * gates + readout)
+    body = "        self.look = nn.MultiheadAttention(8, 2, batch_first=True)\n"
+    body += "\n    def states(self, x, mask):\n        return self.look(x, x, x, need_weights=False)[0]\n"
+    attention = model_config(model(site, body, "attention"))
+    for length in (9, 300):
+        expected = length * 4 * 2 * 8 * 8 + 2 * 2 * length * length * 8
+        assert costs.flops(attention, SHAPE, length, 2) == pytest.approx(expected + readout)
+    few, more = (costs.peak_memory_bytes(lstm, SHAPE, rows, 40) for rows in (1, 11))
+    assert more - few >= 10 * 40 * 8 * 4
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (
+            f"        self.start = nn.Parameter(torch.randn(8))\n{STATES}x + self.start\n",
+            "encoder.start must be drawn by a method reset_parameters of the module it belongs to",
+        ),
+        (
+            "        self.inner = nn.Linear(8, -1)\n",
+            "model.py:12: RuntimeError: Trying to create tensor with neg",
+        ),
+        (
+            "        self.inner = nowhere\n",
+            "must be built, got site/mine/model.py:12: NameError: name 'nowhere'",
+        ),
+        (
+            f"        self.inner = nn.Linear(8, 8)\n{STATES}self.outer(x)\n",
+            "model.py:15: AttributeError: 'Encoder' object has no attribute 'outer'",
+        ),
+    ],
+)
+def test_what_a_model_does_wrong_is_told_by_the_plan(
+    haltsweep: Run, site: Path, body: str, message: str
+) -> None:
+    gru_kit(site)
+    model(site, body)
+    answer = haltsweep(
+        "plan", str(SPEC), "baseline.model={name: mine.model, width: 8}", "arms={}", "search=null"
+    )
+    assert answer.code == 2, answer
+    assert message in answer.err
+    assert "Traceback" not in answer.err
+
+
+def test_what_a_constructor_draws_is_found(site: Path) -> None:
+    body = (
+        "        self.one = nn.Parameter(torch.ones(8))\n        self.drawn = nn.Parameter(torch.rand(8))\n"
+    )
+    raw = model(site, f"{body}\n    def states(self, x, mask):\n        return x * self.one + self.drawn\n")
+    assert drawn_by_constructors(model_config(raw), SHAPE) == ("encoder.drawn",)
+    assert drawn_by_constructors(model_config({"name": "universal", "width": 16}), SHAPE) == ()
+    assert catalog.is_outside("models", "mine.model")

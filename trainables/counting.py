@@ -1,0 +1,157 @@
+"""What an encoder or a decoder costs, counted while it runs once: for models that state no formulas.
+
+FLOPs are those of `torch.utils.flop_counter`, two for each multiply-add of a matrix product or convolution.
+Bytes are those of the tensors that autograd keeps for the backward pass, weights left out. What is counted
+runs on the CPU, on at most `LONGEST` tokens; a parabola through three lengths says what more tokens cost, and
+that is exact for sums of parts that grow with the length and with its square.
+"""
+
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import astuple, dataclass
+from functools import cache
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from trainables.assembly import Part, as_fault, build_part
+from trainables.layers.dropout import set_dropout_context
+from trainables.layers.plain import global_stream
+from trainables.settings import ModelSettings
+from trainables.streams import torch_stream
+from trainables.threads import cpu_threads
+from trainables.types import Encoded
+
+LONGEST: Final = 64
+LENGTHS: Final = (16, 32, LONGEST)
+"""Through which the parabola goes."""
+COPIES: Final = 3
+"""Of the weights: as made, as drawn, and what is computed on the way."""
+SEED: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What one input costs."""
+
+    flops: float
+    saved_bytes: float
+    """Kept for the backward pass, weights left out."""
+    computed: float
+    """Layers run, as the model says."""
+    bound: float
+    """Most layers that it can run."""
+    halts: float
+    """1 if fewer can be run, else 0."""
+    positions: float
+    """States returned."""
+
+
+@cache
+def counted(config: ModelSettings, part: Part, length: int, memory_length: int = 0) -> Counted:
+    """The cost of an input of `length` tokens, or of an answer of so many to `memory_length` states.
+
+    Raises ValueError for a model that cannot be built or run here.
+    """
+    longer = max(length, memory_length) / LONGEST
+    if longer <= 1:
+        return _count(config, part, length, memory_length)
+    # Three points between nothing and what is asked for, the longer of both sizes at most LONGEST.
+    shares = [size / (LONGEST * longer) for size in LENGTHS]
+    counts = [
+        _count(config, part, max(1, round(length * share)), round(memory_length * share)) for share in shares
+    ]
+    at = [max(length, memory_length) * share for share in shares]
+    rows = zip(*map(astuple, counts), strict=True)
+    return Counted(*(max(0.0, _parabola(at, values, max(length, memory_length))) for values in rows))
+
+
+def _parabola(at: list[float], values: tuple[float, ...], x: float) -> float:
+    """The value at `x` of the parabola through three points (Lagrange)."""
+    (a, b, c), (f, g, h) = at, values
+    return (
+        f * (x - b) * (x - c) / ((a - b) * (a - c))
+        + g * (x - a) * (x - c) / ((b - a) * (b - c))
+        + h * (x - a) * (x - b) / ((c - a) * (c - b))
+    )
+
+
+def _count(config: ModelSettings, part: Part, length: int, memory_length: int) -> Counted:
+    try:
+        return _count_rows(config, part, length, memory_length, 1)
+    except ValueError:  # what normalises over a batch needs more than one
+        return _count_rows(config, part, length, memory_length, 2)
+
+
+def _count_rows(config: ModelSettings, part: Part, length: int, memory_length: int, rows: int) -> Counted:
+    model = _ready(config, part)
+    inputs = _rows(config.width, rows, length)
+    if memory_length:
+        inputs += _rows(config.width, rows, memory_length)
+    with cpu_threads(1), as_fault(config, f"run on {length} tokens"), global_stream(SEED):
+        set_dropout_context(model, SEED, 0)
+        with _only_counted_kernels(), FlopCounterMode(display=False) as counter:
+            model(*inputs)
+        set_dropout_context(model, SEED, 0)
+        with _kept(model) as kept:
+            encoded = model(*inputs)
+        if not isinstance(encoded, Encoded):
+            raise TypeError(f"{part} must return trainables.types.Encoded, got {type(encoded).__name__}")
+    computed, bound = float(encoded.computed.mean()), float(encoded.bound.mean())
+    return Counted(
+        flops=counter.get_total_flops() / rows,
+        saved_bytes=sum(kept.values()) / rows,
+        computed=computed,
+        bound=bound,
+        halts=float(encoded.ponder.requires_grad or computed < bound),
+        positions=encoded.states.shape[1],
+    )
+
+
+@cache
+def _ready(config: ModelSettings, part: Part) -> nn.Module:
+    weights = sum(each.numel() * each.itemsize for each in build_part(config, part, "meta").parameters())
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if COPIES * weights > free:
+        raise ValueError(
+            f"model must fit into memory for its costs to be counted, got weights of {weights:,} bytes where "
+            f"{free:,} are free; make it smaller, or state its costs in its file (see trainables/costs.py)"
+        )
+    return build_part(config, part, "cpu")
+
+
+def _rows(width: int, rows: int, length: int) -> list[Tensor]:
+    """Vectors and their mask."""
+    x = torch.randn(rows, length, width, generator=torch_stream(SEED, "counting", length))
+    return [x.requires_grad_(), torch.ones(rows, length, dtype=torch.bool)]
+
+
+@contextmanager
+def _only_counted_kernels() -> Iterator[None]:
+    """Without the fused kernels of a CPU, of which PyTorch's counter knows nothing."""
+    with warnings.catch_warnings(), ExitStack() as kernels:
+        warnings.simplefilter("ignore")  # of graphics cards that are not there, by the next line
+        kernels.enter_context(torch.backends.mkldnn.flags(enabled=False))
+        kernels.enter_context(sdpa_kernel(SDPBackend.MATH))
+        yield
+
+
+@contextmanager
+def _kept(model: nn.Module) -> Iterator[dict[int, int]]:
+    """Sizes of all storages that autograd keeps meanwhile, but for the weights of `model`."""
+    weights = {each.untyped_storage()._cdata for each in model.parameters()}
+    found: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in weights:
+            found[storage._cdata] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        yield found
