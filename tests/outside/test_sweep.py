@@ -1,0 +1,81 @@
+"""A sweep of an installed package outside of the tree: searched, killed, resumed, confirmed, reported."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestrator.errors import StoreError
+from orchestrator.identity import SweepFolder
+from orchestrator.ledger.events import Event, EventKind
+from orchestrator.ledger.store import Ledger
+from tests.support.commands import PATIENCE_S, Shell, wait_for
+from tests.support.distributions import PROJECT, SPEC
+
+INLINE = ("--driver", "inline")
+ENDED = EventKind.ENDED
+TRIALS = 8
+"""Two arms, two searched and two confirmed each."""
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A folder in which pip has installed the package, without any index."""
+    source, target = tmp_path / "source", tmp_path / "site"
+    shutil.copytree(PROJECT, source)
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check"]
+    subprocess.run(
+        [sys.executable, "-m", "pip", "install", *options, "--target", target, source],
+        check=True,
+        timeout=PATIENCE_S,
+    )
+    return target
+
+
+@pytest.mark.slow
+def test_a_package_outside_of_the_tree_is_swept_as_ours_are(tmp_path: Path, site: Path) -> None:
+    """What a killed launcher and its resumption measured is what an undisturbed launch measures."""
+    shell = Shell.at(tmp_path, SPEC.read_text())
+    path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH", "")]))
+    killed, undisturbed = (SweepFolder(shell.folder / runs / "majority") for runs in ("runs", "others"))
+    with shell.started("launch", "tiny.yaml", *INLINE, PYTHONPATH=path) as process:
+        wait_for(lambda: len(ended(killed)) >= 2, process)
+        process.kill()
+    assert len(ended(killed)) < TRIALS
+    resumed = shell.run("resume", "majority", *INLINE, PYTHONPATH=path)
+    assert resumed.code == 0, resumed.err
+    assert list(ended(killed).values()) == ["finished"] * TRIALS
+    whole = shell.run("launch", "tiny.yaml", *INLINE, "--runs", "others", PYTHONPATH=path)
+    assert whole.code == 0, whole.err
+    assert losses(killed) == losses(undisturbed)
+    reported = shell.run("report", "majority", PYTHONPATH=path)
+    assert reported.code == 0, reported.err
+    assert "two-layers" in (killed.root / "report" / "report.md").read_text()
+
+
+def events(folder: SweepFolder) -> list[Event]:
+    """The whole log; none before there is one."""
+    try:
+        with Ledger.open(folder.ledger_url, folder.root.name) as ledger:
+            return list(ledger.events())
+    except StoreError:
+        return []
+
+
+def ended(folder: SweepFolder) -> dict[str, str]:
+    """How every trial ended that did."""
+    return {event.trial_id or "": event.payload["kind"] for event in events(folder) if event.kind is ENDED}
+
+
+def losses(folder: SweepFolder) -> dict[str, list[tuple[int, float, float]]]:
+    """By trial, step, training and validation loss of every report."""
+    found: dict[str, list[tuple[int, float, float]]] = {}
+    for event in events(folder):
+        if event.kind is EventKind.MEASURED:
+            metrics = event.payload["metrics"]
+            row = (event.payload["step"], metrics["train/loss"], metrics["valid/loss"])
+            found.setdefault(event.trial_id or "", []).append(row)
+    return found
