@@ -20,8 +20,9 @@ from trainables import catalog
 from trainables.extensions import place, said
 from trainables.layers.linear import Initialised
 from trainables.layers.plain import GlobalStream, global_stream, has_plain, is_plain, reset
+from trainables.seeds import derive
 from trainables.settings import Settings
-from trainables.streams import derive, torch_stream
+from trainables.streams import torch_stream
 from trainables.types import TaskShape
 
 Part = Literal["Encoder", "Decoder"]
