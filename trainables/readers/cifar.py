@@ -25,7 +25,7 @@ RECORD = 1 + COLOURS * PIXELS
 TRAIN, TEST = tuple(f"data_batch_{number}" for number in range(1, 6)), ("test_batch",)
 
 
-class RefusedPickle(ValueError):
+class Refused(ValueError):
     """What a pickle may not ask for."""
 
 
@@ -55,14 +55,14 @@ class _ByteArray:
             ):
                 self.values = np.frombuffer(content, dtype=np.uint8).reshape(sizes)
             case _:
-                raise RefusedPickle("an array that does not hold as many bytes as it says, row by row")
+                raise Refused("an array that does not hold as many bytes as it says, row by row")
 
 
 class _Unpickler(pickle.Unpickler):
     """Admits the four names that a pickled array of bytes consists of, each as a function of our own."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """The stand-in of an admitted name. Raises `RefusedPickle` for any other."""
+        """The stand-in of an admitted name. Raises `Refused` for any other."""
         admitted: dict[tuple[str, str], Callable[..., Any]] = {
             ("numpy", "ndarray"): _no_call,
             ("numpy", "dtype"): _byte_type,
@@ -71,19 +71,19 @@ class _Unpickler(pickle.Unpickler):
             ("_codecs", "encode"): _latin,
         }
         if (module, name) not in admitted:
-            raise RefusedPickle(f"the name {module}.{name}, which nothing in a batch needs")
+            raise Refused(f"the name {module}.{name}, which nothing in a batch needs")
         stand_in = admitted[module, name]
         # A function of this call's own: a pickle could set attributes of one that others use too.
         return lambda *given: stand_in(*given)  # noqa: PLW0108
 
 
 def _no_call(*_: object) -> None:
-    raise RefusedPickle("an array made in another way than batches do")
+    raise Refused("an array made in another way than batches do")
 
 
 def _byte_type(code: object = None, *_: object) -> _ByteType:
     if code not in ("u1", b"u1"):
-        raise RefusedPickle(f"an array of {code!r} where there are only bytes")
+        raise Refused(f"an array of {code!r} where there are only bytes")
     return _ByteType()
 
 
@@ -93,7 +93,7 @@ def _byte_array(*_: object) -> _ByteArray:
 
 def _latin(text: object, encoding: object) -> bytes:
     if not isinstance(text, str) or encoding != "latin1":
-        raise RefusedPickle("text in an encoding of its own")
+        raise Refused("text in an encoding of its own")
     return text.encode("latin1")
 
 
