@@ -16,6 +16,7 @@ from orchestrator.cli import (
     launch,
     listing,
     logs,
+    new,
     remove,
     status,
     stop,
@@ -85,6 +86,7 @@ RUNNING = "Running a sweep"
 AFTER = "Reading a sweep"
 CATALOGUE = "What is in the box"
 
+app.command(rich_help_panel=BEFORE)(new.new)
 app.command(rich_help_panel=BEFORE)(check.check)
 app.command(rich_help_panel=BEFORE)(check.plan)
 app.command(rich_help_panel=BEFORE)(check.schema)

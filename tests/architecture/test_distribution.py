@@ -16,6 +16,7 @@ from tests.architecture.source import PACKAGES, ROOT, packaged
 from tests.support.commands import PATIENCE_S
 
 CLUSTERS = Path("orchestrator/clusters")
+STARTERS = Path("orchestrator/starters")
 BUILD = "import setuptools.build_meta as backend, sys; backend.build_wheel(sys.argv[1])"
 
 
@@ -46,7 +47,10 @@ def wheel(tmp_path_factory):
 def test_every_module_is_in_and_nothing_else(wheel):
     names = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert {str(path) for path in packaged()} <= names
-    assert {name.partition("/")[0] for name in names} == set(PACKAGES)
+    assert {name.partition("/")[0] for name in names} == {*PACKAGES, "experiments"}
+    specs = {f"experiments/{path.name}" for path in (ROOT / "experiments").glob("*.yaml")}
+    assert {name for name in names if name.startswith("experiments/")} == specs
+    assert {f"{package}/py.typed" for package in PACKAGES} <= names
 
 
 def test_packages_need_no_other_files():
@@ -57,13 +61,48 @@ def test_packages_need_no_other_files():
         for path in (ROOT / package).rglob("*")
         if path.is_file() and path.suffix != ".py" and "__pycache__" not in path.parts
     ]
-    assert {path.parent for path in others if path.name != "py.typed"} == {CLUSTERS}
+    assert {path.parent for path in others if path.name != "py.typed"} == {CLUSTERS, STARTERS}
 
 
 def test_the_files_to_run_on_clusters_are_in(wheel):
     files = {str(CLUSTERS / path.name) for path in (ROOT / CLUSTERS).iterdir()}
     assert len(files) == 3
     assert files <= set(wheel.namelist())
+
+
+@pytest.mark.slow
+def test_who_has_the_wheel_alone_goes_from_new_to_report(wheel, tmp_path):
+    """Away from the tree; of this environment only what others made is used."""
+    site, folder = tmp_path / "site", tmp_path / "folder"
+    wheel.extractall(site)
+    folder.mkdir()
+    run = "from orchestrator.cli.main import run; import sys; run(sys.argv[1:])"
+    environment = {**os.environ, "PYTHONPATH": str(site), "HOME": str(tmp_path), "OMP_NUM_THREADS": "1"}
+
+    def haltsweep(*arguments):
+        command = [sys.executable, "-P", "-c", run, *arguments]
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert "gut-ablation-listops" in haltsweep("new", "--list")
+    haltsweep("new", "own")
+    quick = ("baseline.epochs=2", "search.trials_per_arm=2", "confirm.seeds=[1, 2]")
+    haltsweep("launch", "digits.yaml", *quick, "--driver", "inline")
+    assert "minus-dropout" in haltsweep("report", "digits")
+    haltsweep("new", "gut-ablation-listops")
+    haltsweep("check", "gut-ablation-listops.yaml")
+    where = subprocess.run(
+        [sys.executable, "-P", "-c", "import orchestrator; print(orchestrator.__file__)"],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert where.startswith(str(site))
 
 
 def test_command_and_plugin_are_declared_and_there(wheel):

@@ -76,6 +76,8 @@ def test_the_studies_of_the_readme_can_be_planned_and_its_code_trained(tmp_path,
     (tmp_path / "digits.py").write_text(code)
     studies = [body for kind, body in blocks if kind == "yaml"]
     assert len(studies) == 2
+    starters = ROOT / "orchestrator" / "starters"
+    assert [code, studies[1]] == [text(starters / "digits.py.txt"), text(starters / "digits.yaml")]
     for study in studies:
         (tmp_path / "study.yaml").write_text(study)
         source = read_spec(tmp_path / "study.yaml")

@@ -1,0 +1,43 @@
+"""`haltsweep new`: what it writes can be planned, and nothing is ever overwritten."""
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_every_spec_of_the_box_is_listed(haltsweep):
+    listed = haltsweep("new", "--list")
+    names = {line.split()[0] for line in listed.out.splitlines()}
+    assert names == {path.stem for path in (ROOT / "experiments").glob("*.yaml")} | {"own"}
+    assert not list(Path.cwd().iterdir())
+
+
+def test_without_a_name_it_is_the_quickstart(haltsweep):
+    told = haltsweep("new")
+    assert told.code == 0
+    assert Path("quickstart.yaml").read_bytes() == (ROOT / "experiments" / "quickstart.yaml").read_bytes()
+    assert "haltsweep plan quickstart.yaml" in told.out
+
+
+def test_own_code_comes_with_its_spec(haltsweep):
+    assert haltsweep("new", "own").code == 0
+    assert sorted(path.name for path in Path.cwd().iterdir()) == ["digits.py", "digits.yaml"]
+
+
+@pytest.mark.parametrize("name", ["digits.py", "digits.yaml"])
+def test_nothing_is_overwritten(haltsweep, name):
+    Path(name).write_text("mine")
+    told = haltsweep("new", "own")
+    assert told.code == 2
+    assert f"here there is {name} already" in told.err
+    assert [path.name for path in Path.cwd().iterdir()] == [name]
+    assert Path(name).read_text() == "mine"
+
+
+def test_an_unknown_name_gets_the_nearest(haltsweep):
+    told = haltsweep("new", "quickstrat")
+    assert told.code == 2
+    assert "Did you mean 'quickstart'?" in told.err
+    assert not list(Path.cwd().iterdir())
