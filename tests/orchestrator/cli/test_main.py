@@ -15,6 +15,7 @@ from tests.support.commands import every_command
 COMMANDS = every_command(typer.main.get_command(main.app))
 ISSUED = {
     *(
+        "new",
         "check",
         "plan",
         "launch",
