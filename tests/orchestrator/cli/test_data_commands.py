@@ -136,7 +136,7 @@ class TestBuild:
 
         monkeypatch.setattr(os, "fsync", interrupted)
         told = haltsweep("data", "build", "listops", *SMALL)
-        assert (told.code, told.out, told.err) == (130, "", "")
+        assert (told.code, told.out, told.err) == (130, "", "interrupted\n")
         assert files(tmp_path / "data") == {"train.lock"}
 
 
