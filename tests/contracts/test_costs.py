@@ -20,6 +20,8 @@ SHAPE = TaskShape(head="classify", vocabulary_size=18, num_classes=10, pad_id=16
 SMALL = {"width": 16, "early_exit": "none"}
 """Of what a model has; with early exit, what runs depends on the weights."""
 LENGTH, ANSWER = 9, 5
+FACTOR = 1.6
+"""By which an estimate of memory may be wrong, of a model that is all small parts: most at a single input."""
 ELSEWHERE = ("name", "early_exit")
 """Choices that change nothing that can be counted."""
 ABSENT = ("flash",)
@@ -90,7 +92,7 @@ def test_flops_of_an_encoder_are_what_is_counted(name: str, raw: dict[str, Any])
 @pytest.mark.parametrize(("name", "raw"), CASES)
 def test_memory_of_an_encoder_is_about_what_is_counted(name: str, raw: dict[str, Any]) -> None:
     stated = catalog.load("models", name).saved_bytes(config_of(raw), 1, 30)
-    assert 1 / 1.5 < stated / counted(config_of(raw), "Encoder", 30).saved_bytes < 1.5
+    assert 1 / FACTOR < stated / counted(config_of(raw), "Encoder", 30).saved_bytes < FACTOR
 
 
 @pytest.mark.parametrize(
@@ -101,4 +103,4 @@ def test_costs_of_a_decoder_are_what_is_counted(name: str, raw: dict[str, Any]) 
     found = counted(config, "Decoder", ANSWER, LENGTH)
     assert module.decoder_flops(config, ANSWER, LENGTH, round(found.computed)) == found.flops
     more = counted(config, "Decoder", 20, 30)
-    assert 1 / 1.5 < module.decoder_saved_bytes(config, 1, 20, 30) / more.saved_bytes < 1.5
+    assert 1 / FACTOR < module.decoder_saved_bytes(config, 1, 20, 30) / more.saved_bytes < FACTOR
