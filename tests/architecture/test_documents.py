@@ -1,7 +1,6 @@
 """What README, CONTRIBUTING and experiments/README say is there is there."""
 
 import re
-import sys
 import tomllib
 
 import pytest
@@ -13,6 +12,7 @@ from orchestrator.plan.planner import plan
 from orchestrator.spec.load import read_spec
 from tests.architecture.source import ROOT, text, tracked
 from tests.support.commands import every_command
+from tests.support.own_code import forgotten
 
 DOCUMENTS = [path for path in tracked() if path.suffix == ".md"]
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
@@ -71,18 +71,16 @@ def test_the_studies_of_the_readme_can_be_planned_and_its_code_trained(tmp_path,
     blocks = BLOCK.findall(text(ROOT / "README.md"))
     code, _ = (body for kind, body in blocks if kind == "python")  # the other is tried by tests/outside
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.delitem(sys.modules, "digits", raising=False)
     (tmp_path / "digits.py").write_text(code)
     studies = [body for kind, body in blocks if kind == "yaml"]
     assert len(studies) == 2
     starters = ROOT / "orchestrator" / "starters"
     assert [code, studies[1]] == [text(starters / "digits.py.txt"), text(starters / "digits.yaml")]
-    for study in studies:
-        (tmp_path / "study.yaml").write_text(study)
-        source = read_spec(tmp_path / "study.yaml")
-        rehearse(source, plan(source))
-    monkeypatch.delitem(sys.modules, "digits")
+    with forgotten(tmp_path):
+        for study in studies:
+            (tmp_path / "study.yaml").write_text(study)
+            source = read_spec(tmp_path / "study.yaml")
+            rehearse(source, plan(source))
 
 
 def test_extras_that_are_named_exist():

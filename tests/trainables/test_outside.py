@@ -1,11 +1,10 @@
 """What a spec can name as its trainable, and what is told where it cannot be had."""
 
 import math
-import sys
 
 import pytest
 
-from tests.support.own_code import FORMS
+from tests.support.own_code import FORMS, forgotten
 from trainables.extensions import look_in
 from trainables.metrics import Metric, declared
 from trainables.outside import load, not_installed
@@ -13,19 +12,15 @@ from trainables.protocol import Job
 
 
 @pytest.fixture
-def written(tmp_path, monkeypatch):
-    """Writes a module into a folder where modules are looked for; forgotten afterwards."""
-    before = set(sys.modules)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    look_in(tmp_path)
+def written(tmp_path):
+    """Writes a module into a folder where modules are looked for."""
 
     def write(name, code):
         (tmp_path / f"{name}.py").write_text(code)
 
-    yield write
-    for name in set(sys.modules) - before:
-        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
-            del sys.modules[name]
+    with forgotten(tmp_path):
+        look_in(tmp_path)
+        yield write
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -4,19 +4,15 @@ import sys
 
 import pytest
 
-from tests.support.own_code import FORMS
+from tests.support.own_code import FORMS, forgotten
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A working folder with nothing in it; what is imported from it is forgotten afterwards."""
-    before = set(sys.modules)
+    """A working folder with nothing in it."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    yield tmp_path
-    for name in set(sys.modules) - before:
-        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
-            del sys.modules[name]
+    with forgotten(tmp_path):
+        yield tmp_path
 
 
 def write(folder, form, *changes):
