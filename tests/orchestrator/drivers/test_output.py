@@ -250,6 +250,10 @@ class Loud:
         print("stepped")
         raise RuntimeError("all of it")
 
+    def save(self, folder): ...
+
+    def restore(self, folder): ...
+
     def close(self):
         print("closed")
 
