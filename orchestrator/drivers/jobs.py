@@ -14,7 +14,7 @@ class Assignment:
     """One attempt at a trial, as seen from the worker."""
 
     workload: str
-    """`module:Class`, importable where the worker runs."""
+    """`module:name`, importable where the worker runs."""
     checkpoint_seconds: float
     cpus: float
     gpus: float

@@ -88,5 +88,5 @@ def test_a_budget_that_is_used_up_ends_the_run_quietly(tmp_path):
 
 def test_a_workload_that_is_not_there_is_bad_input(tmp_path):
     recorder = record(make_plan(1), MemoryLog(), root=tmp_path)
-    with pytest.raises(InputError, match="a workload must be given as module:name"):
+    with pytest.raises(InputError, match="a trainable must be given as module:name"):
         run_inline(recorder, "nowhere:Nothing", data_dir=tmp_path)
