@@ -13,7 +13,9 @@
 The function runs in a greenlet: inside `report` it stands still while the trial is recorded, saved, stopped.
 """
 
+import copy
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
@@ -24,11 +26,10 @@ from typing import Any
 import numpy as np
 from greenlet import GreenletExit, getcurrent, greenlet
 
-from trainables.protocol import Job, Measurement
+from trainables.protocol import TRIALS, Job, Measurement
 from trainables.seeds import derive
 
 Train = Callable[[Mapping[str, Any], "Trial"], object]
-PREFIX = "haltsweep-trial-"
 FILES, REPORTED = "files", "reported.json"
 """In a checkpoint: what the function saved, and its last report."""
 
@@ -87,13 +88,14 @@ class FunctionWorkload:
     def __init__(self, train: Train, job: Job) -> None:
         self.finished = False
         """Whether the function has returned."""
-        self._folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+        self._folder = Path(tempfile.mkdtemp(prefix=f"{TRIALS}{os.getpid()}-"))
         self._began = perf_counter()
         self._last: Measurement | None = None
         self._told_until = -1
         """Reports up to this step were made before the trial was resumed."""
         trial = Trial(job, self._folder, self._reported)
-        self._running = greenlet(lambda: train(job.settings, trial))
+        # A function may change what it is given; the settings of the trial stay what they are.
+        self._running = greenlet(lambda: train(copy.deepcopy(dict(job.settings)), trial))
 
     def advance(self) -> Measurement | None:
         """Let the function work until its next report; None when it returned without another one.

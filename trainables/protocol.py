@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 Phase = Literal["search", "confirm", "posthoc"]
+TRIALS = "haltsweep-trial-"
+"""Prefix of temporary folders of running trials; the process id follows, so that killed ones' are cleared."""
 
 
 @dataclass(frozen=True, slots=True)

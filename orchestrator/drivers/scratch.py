@@ -4,6 +4,7 @@ import tempfile
 from pathlib import Path
 
 from orchestrator.abandoned import clear_folders
+from trainables.protocol import TRIALS
 
 RAY = "haltsweep-ray-"
 """What a Ray of this machine's own and Tune write; the process id follows."""
@@ -22,4 +23,5 @@ def short_folder() -> Path:
 def clear_abandoned() -> None:
     """Remove what killed launches and workers of this user left behind."""
     clear_folders(short_folder(), RAY)
-    clear_folders(Path(tempfile.gettempdir()), CHECKPOINTS)
+    for prefix in (CHECKPOINTS, TRIALS):
+        clear_folders(Path(tempfile.gettempdir()), prefix)

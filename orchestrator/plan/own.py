@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from orchestrator.errors import InputError
 from orchestrator.plan import checks
+from orchestrator.plan.drafts import in_baseline
 from orchestrator.plan.draws import Trying
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.own_proof import Seen, differences_of, look
@@ -52,6 +53,10 @@ class Own:
     def check(self, spec: Spec, arms: Sequence[Arm], stopper: "Chosen | None", faults: Faults) -> None:  # noqa: ARG002
         """As of `Planned`; whether the stopper ever gets to see a report cannot be known."""
         known = arms[0].system.settings
+        for path, _ in leaves(spec.settings):
+            if lookup(known, path) is MISSING:  # a Config may leave out in silence what it does not know
+                fields = related(path, [field for field, _ in leaves(known)])
+                faults.add(f"{self.path} has no field {path}. {hint(path, fields)}", *in_baseline(path))
         for arm in arms:
             for path in (*arm.draft.changes, *arm.draft.cell):
                 if self._is_no_field(path, arm, known):

@@ -1,11 +1,14 @@
 """A plain function as a workload: from report to report, saved, resumed, ended."""
 
+import os
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from orchestrator.drivers.scratch import clear_abandoned
 from trainables.function import FunctionWorkload
-from trainables.protocol import Job, Measurement
+from trainables.protocol import TRIALS, Job, Measurement
 
 SETTINGS = {"steps": 5}
 
@@ -82,6 +85,31 @@ def test_closing_unwinds_the_function_and_deletes_its_folder() -> None:
     workload.close()
     assert seen[1:] == ["unwound"]
     assert not seen[0].exists()
+
+
+def test_what_a_function_does_to_its_settings_is_its_own() -> None:
+    def train(settings, trial):
+        settings["inner"]["width"] = 0
+        trial.report(1, {"valid/score": 0.0})
+
+    settings = {"inner": {"width": 3}}
+    FunctionWorkload(train, Job(settings, seed=0)).advance()
+    assert settings == {"inner": {"width": 3}}
+
+
+def test_the_folder_of_a_killed_trial_is_cleared_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    killed = tmp_path / f"{TRIALS}999999999-abc"
+    killed.mkdir()
+    running = FunctionWorkload(counting, Job(SETTINGS, seed=0))
+    running.advance()
+    clear_abandoned()
+    assert [path.name.startswith(f"{TRIALS}{os.getpid()}-") for path in tmp_path.iterdir()] == [True]
+    running.close()
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_exception_arrives_where_the_function_is_advanced() -> None:

@@ -67,6 +67,11 @@ NO_FIELD = ("set: {gate: false}", "set: {gat: false}")
         ("workload", [NO_FIELD], "own.yaml:4: arms.minus-gate.set.gat: no field gat. Did you mean 'gate'?"),
         ("workload", [("drift: 0.5", "drift: 5.0")], "baseline.drift: must be less than or equal to 1"),
         ("workload", [("drift: 0.5", "drft: 0.5")], "baseline.drft: no field drft. Did you mean 'drift'?"),
+        (
+            "workload",
+            [("drift: 0.5", "drift: 0.5, stepps: 3"), ('ConfigDict(extra="forbid")', "ConfigDict()")],
+            "baseline.stepps: walk:Walk has no field stepps. Did you mean 'steps'?",
+        ),
         ("workload", [("[0.0, 1.0]", "[0.0, 2.0]")], "less than or equal to 1"),
         (
             "torch",
