@@ -38,6 +38,7 @@ class BuiltIn:
 
     def check(self, spec: Spec, arms: Sequence[Resolved], stopper: "Chosen | None", faults: Faults) -> None:
         """As of `Planned`."""
+        checks.check_gpus(spec, faults)
         for arm in arms:
             checks.check_splits(spec, arm, faults)
             checks.check_precision(spec, arm, faults)

@@ -137,6 +137,17 @@ def check_precision(spec: Spec, arm: Resolved, faults: Faults) -> None:
         )
 
 
+def check_gpus(spec: Spec, faults: Faults) -> None:
+    """A trial of the built-in trainable trains on one GPU; further ones would be reserved and idle."""
+    if spec.resources.gpus > 1:
+        faults.add(
+            f"must be at most 1, got {spec.resources.gpus:g}: a trial trains on one GPU, and the others "
+            "would be reserved for nothing; ask for 1, or name a trainable of your own that uses several",
+            "resources",
+            "gpus",
+        )
+
+
 def check_splits(spec: Spec, arm: Resolved, faults: Faults) -> None:
     """Every split to confirm on must be a test split of the arm's task."""
     if spec.confirm is None:

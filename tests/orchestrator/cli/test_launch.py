@@ -65,7 +65,7 @@ def handed_on(monkeypatch):
             2,
             "a trial must fit on one node: it asks for cpus=9999 and gpus=0, and there is",
         ),
-        (("--gpus", "1000"), 2, "it asks for cpus=1 and gpus=1000, and there is a node with CPU="),
+        (("--gpus", "1000"), 2, "resources.gpus: must be at most 1, got 1000: a trial trains on one GPU"),
         (
             ("baseline.train.precision=fp16",),
             2,
