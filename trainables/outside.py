@@ -36,8 +36,6 @@ class Trainable:
     path: str
     """`module:name`."""
     workload: Callable[[Job], Workload]
-    file: Path | None
-    """The source file of its module; None where that has none."""
     config: type[BaseModel] | None = None
     metrics: tuple[Metric, ...] = ()
     build: Callable[[Mapping[str, Any]], Any] | None = None
@@ -81,11 +79,9 @@ def load(path: str) -> Trainable:
     for each, function in functions.items():
         if function is not None and not callable(function):
             raise ValueError(f"{each} beside {path} must be a function, got {type(function).__name__}")
-    file = getattr(module, "__file__", None)
     return Trainable(
         path=path,
         workload=_workload(found, path, functions["evaluate"]),
-        file=None if file is None else Path(file),
         config=_config(beside("Config"), path),
         metrics=() if beside("metrics") is None else declared(beside("metrics")),
         **functions,

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.plan.proof import rounded
 from orchestrator.plan.types import ArmProof
 from trainables.outside import Trainable
 
@@ -11,7 +12,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SEED = 0
-DIGITS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ def differences_of(arm: str, before: Seen, after: Seen, *, compared: bool) -> Ar
         flops_min=after.flops,
         flops_max=after.flops,
         loss=None,
-        gradient_norm=None if norm is None else float(f"{norm:.{DIGITS}g}"),
+        gradient_norm=None if norm is None else rounded(norm),
         functional_change=compared and (found["outputs"] or found["gradient"]),
         evidence=tuple(name for name, differs in found.items() if compared and differs),
     )

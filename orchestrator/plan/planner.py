@@ -1,6 +1,6 @@
 """From a spec to a plan, or to all that is wrong with it. Pure: starts nothing, writes nothing."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +87,7 @@ def plan(source: Spec | SpecFile, *, calibrate: bool = False, told: Told = _nobo
         proofs=tuple(proofs),
         prices=tuple(prices),
         power=power(confirm, sum(bool(each.draft.changes) for each in resolved)) if confirm else None,
-        published=tuple(_published(spec)),
+        published=spec.published_rows,
         trainable=trainable.path,
         metrics=trainable.metrics,
     )
@@ -176,19 +176,6 @@ def _confirm_plan(spec: Spec) -> ConfirmPlan | None:
     if spec.confirm is None:
         return None
     return ConfirmPlan(spec.confirm.best, spec.confirm.seeds, spec.confirm.splits)
-
-
-def _published(spec: Spec) -> Iterator[dict[str, Any]]:
-    """One row a published value."""
-    for row in spec.published:
-        for split, value in row.values.items():
-            yield {
-                "arm": row.arm,
-                "split": split,
-                "metric": row.metric,
-                "value": value,
-                "source": row.source,
-            }
 
 
 def _overrides(spec: Spec) -> tuple[Mapping[str, Value], ...]:

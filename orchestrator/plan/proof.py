@@ -54,14 +54,15 @@ def prove(arm: Resolved, reference: Resolved | None, bench: Bench, faults: Fault
         module_tree_removed=tree_difference(structure, before),
         flops_min=structure.flops_min,
         flops_max=structure.flops_max,
-        loss=_rounded(loss),
-        gradient_norm=_rounded(gradient),
+        loss=rounded(loss),
+        gradient_norm=rounded(gradient),
         functional_change=bool(FUNCTIONAL & set(found)),
         evidence=found,
     )
 
 
-def _rounded(value: float) -> float:
+def rounded(value: float) -> float:
+    """`value` with as many digits as are the same on every machine."""
     return float(f"{value:.{DIGITS}g}")
 
 
