@@ -46,6 +46,10 @@ class Placed:
     place: Int[Tensor, " M"]
     """A hash of row and position in the full batch; unchanged when other tokens leave the batch."""
 
+    def select(self, tokens: Int[Tensor, " K"], rows: Int[Tensor, " R"], packing: Packing) -> "Placed":  # noqa: ARG002
+        """Only `tokens`, which are all in `rows`, packed by `packing`."""
+        return replace(self, packing=packing, place=self.place.index_select(0, tokens))
+
 
 @dataclass(frozen=True)
 class Tokens(Placed):

@@ -25,8 +25,9 @@ from trainables.layers.momha import AttentionSettings, ExpertAttention, ExpertSe
 from trainables.layers.positions import Rotation, sinusoids
 from trainables.layers.precision import sum_dtype
 from trainables.layers.tokens import KeysValues, Tokens
-from trainables.recurrence.active_units import LayerOutputs, SideOutputs
-from trainables.recurrence.depth import DepthRecurrence, EarlyExit
+from trainables.recurrence.active_units import EarlyExit
+from trainables.recurrence.depth import DepthRecurrence
+from trainables.recurrence.depth_units import LayerOutputs, SideOutputs
 from trainables.recurrence.result import RecurrenceResult
 from trainables.settings import AnswerSettings, Settings, SharedDepth
 

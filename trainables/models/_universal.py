@@ -14,7 +14,8 @@ from trainables.layers.halting import Rule
 from trainables.layers.linear import Linear
 from trainables.layers.precision import sum_dtype
 from trainables.layers.tokens import Tokens
-from trainables.recurrence.depth import DepthRecurrence, EarlyExit
+from trainables.recurrence.active_units import EarlyExit
+from trainables.recurrence.depth import DepthRecurrence
 from trainables.recurrence.result import RecurrenceResult
 from trainables.settings import CausalSettings, Settings, SharedDepth
 

@@ -45,11 +45,11 @@ from trainables.layers.costs import FLOAT_BYTES, linear_flops
 from trainables.layers.linear import Constant
 from trainables.layers.neighbours import Retriever
 from trainables.layers.packing import Packing
+from trainables.recurrence.active_units import EarlyExit
 from trainables.recurrence.composition import (
     EPSILON,
     Composition,
     CompositionResult,
-    EarlyExit,
     Scorer,
     balanced,
     left_to_right,

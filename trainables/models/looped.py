@@ -29,7 +29,7 @@ on how a split is cut: set `train.eval_batch_size` to all of them for the publis
 One loop, that is `layers` layers, counts as one layer of depth.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -41,9 +41,16 @@ from trainables.layers.block import Block, BlockSettings
 from trainables.layers.boundaries import NoBoundaries
 from trainables.layers.costs import FLOAT_BYTES, block_flops, block_saved_bytes
 from trainables.layers.linear import LayerNorm
-from trainables.layers.packing import Packing, put, take
+from trainables.layers.packing import Packing
 from trainables.layers.tokens import Tokens
-from trainables.recurrence.depth import EarlyExit
+from trainables.recurrence.active_units import (
+    PER_TOKEN,
+    PER_UNIT,
+    ActiveUnits,
+    EarlyExit,
+    HaltedResults,
+    everywhere,
+)
 from trainables.recurrence.result import RecurrenceResult
 from trainables.settings import DEPTH, MOST_UNSHARED, SharedDepth, UnsharedDepth
 from trainables.types import Encoded, Guide, TaskShape
@@ -135,37 +142,30 @@ class Body(nn.Module):
         return x if self.norm is None else self.norm(x)
 
 
-@dataclass(frozen=True)
-class LoopingRows:
-    """What is still in the batch: M packed tokens in B rows."""
+@dataclass(frozen=True, kw_only=True)
+class LoopingRows(ActiveUnits):
+    """Rows that have not run all their loops: M packed tokens in B rows."""
 
-    states: Float[Tensor, "M D"]
-    """z."""
-    inputs: Float[Tensor, "M D"]
-    """e."""
     tokens: Tokens
-    source: Int[Tensor, " M"]
-    """Where each token was in the full batch."""
-    steps: Int[Tensor, " B"]
+    states: Float[Tensor, "M D"] = field(metadata=PER_TOKEN)
+    """z."""
+    inputs: Float[Tensor, "M D"] = field(metadata=PER_TOKEN)
+    """e."""
+    steps: Int[Tensor, " B"] = field(metadata=PER_UNIT)
     """Loops that each row takes."""
 
     @classmethod
     def begin(cls, inputs: Float[Tensor, "M D"], packing: Packing, steps: Int[Tensor, " B"]) -> "LoopingRows":
         """The full batch before the first loop."""
-        tokens = Tokens.unturned(packing, inputs.dtype, causal=True)
-        source = torch.arange(inputs.shape[0], device=inputs.device)
-        return cls(inputs, inputs, tokens, source, steps)
-
-    def select(self, rows: Bool[Tensor, " B"]) -> "LoopingRows":
-        """Only some of the rows."""
-        packing = self.tokens.packing
-        tokens, kept, packed = packing.select(rows.index_select(0, packing.row))
-        return LoopingRows(
-            take(self.states, tokens),
-            take(self.inputs, tokens),
-            self.tokens.select(tokens, kept, packed),
-            self.source.index_select(0, tokens),
-            self.steps.index_select(0, kept),
+        source, rows = everywhere(packing)
+        return cls(
+            tokens=Tokens.unturned(packing, inputs.dtype, causal=True),
+            per_token=False,
+            source=source,
+            origin=rows,
+            states=inputs,
+            inputs=inputs,
+            steps=steps,
         )
 
 
@@ -213,18 +213,18 @@ class Encoder(nn.Module):
         """Each row after its number of loops, fixed or given by the task."""
         steps, ends, bound = self._counted(packing, guide)
         compact = self.config.early_exit == "compact" or len(ends) == 1
-        live, done, left = LoopingRows.begin(inputs, packing, steps), 0, []
+        live, done, halted = LoopingRows.begin(inputs, packing, steps), 0, HaltedResults[LoopingRows]()
         for end in ends:
             live, done = self._advance(live, done, end), end
-            if compact and end == ends[-1]:
-                left.append(live)
-                break
-            left.append(live.select(live.steps == end))
-            live = live.select(live.steps != end) if compact else live
+            if not compact:
+                halted.add(live.select(live.pick(live.steps == end)))
+            elif end != ends[-1]:
+                live = halted.release(live, live.steps > end)
+        if compact:
+            halted.add(live)
         if self.config.early_exit == "none":
             self._advance(live, done, bound)
-        source = torch.cat([part.source for part in left])
-        states = put(torch.cat([part.states for part in left]), source, inputs.shape[0])
+        (states,) = halted.per_token(lambda rows: rows.states)
         run = {"batch": done, "none": bound}.get(self.config.early_exit, steps)
         return LoopResult(self._normed(states), steps, run, bound)
 

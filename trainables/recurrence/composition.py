@@ -9,7 +9,6 @@ Source: Ray Chowdhury and Caragea, On the Design Space Between Transformers and 
 """
 
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -21,9 +20,16 @@ from trainables.layers.linear import Linear, Vector
 from trainables.layers.neighbours import Retriever, neighbours
 from trainables.layers.packing import Packing, put, take
 from trainables.layers.precision import sum_dtype
-from trainables.layers.tokens import packed_places
+from trainables.layers.tokens import Placed, packed_places
+from trainables.recurrence.active_units import (
+    PER_TOKEN,
+    PER_UNIT,
+    ActiveUnits,
+    EarlyExit,
+    HaltedResults,
+    everywhere,
+)
 
-EarlyExit = Literal["compact", "batch", "none"]
 EPSILON = 1e-8
 """Added to every term of a denominator, and inside the logarithm of the halt penalty."""
 NUM_EVER_LASTING = 2
@@ -52,59 +58,44 @@ class Scorer(nn.Module):
         return score.to(sum_dtype(score.dtype))
 
 
-@dataclass(frozen=True)
-class ComposingRows:
+@dataclass(frozen=True, kw_only=True)
+class ComposingRows(ActiveUnits):
     """Rows that have not halted, as M packed tokens between START and END."""
 
-    states: Float[Tensor, "M C"]
-    exist: Float[Tensor, " M"]
+    states: Float[Tensor, "M C"] = field(metadata=PER_TOKEN)
+    exist: Float[Tensor, " M"] = field(metadata=PER_TOKEN)
     """E: probability that a position has not been taken up yet."""
-    took: Float[Tensor, " M"]
+    took: Float[Tensor, " M"] = field(metadata=PER_TOKEN)
     """How much each position took up in the last step."""
-    free: Bool[Tensor, " M"]
+    free: Bool[Tensor, " M"] = field(metadata=PER_TOKEN)
     """Positions that can be taken up: all but START, END and the last token."""
-    packing: Packing
-    place: Int[Tensor, " M"]
-    cap: Int[Tensor, " B"]
+    cap: Int[Tensor, " B"] = field(metadata=PER_UNIT)
     """Most steps of a row: its tokens."""
-    kept: Int[Tensor, " B"]
-    run: Int[Tensor, " B"]
-    active: Bool[Tensor, " B"]
+    kept: Int[Tensor, " B"] = field(metadata=PER_UNIT)
+    run: Int[Tensor, " B"] = field(metadata=PER_UNIT)
+    active: Bool[Tensor, " B"] = field(metadata=PER_UNIT)
     """Rows that have not halted."""
-    source: Int[Tensor, " M"]
-    origin: Int[Tensor, " B"]
 
     @classmethod
     def begin(cls, states: Float[Tensor, "M C"], packing: Packing) -> "ComposingRows":
         """All rows of a full batch, before the first step."""
+        source, rows = everywhere(packing)
         exist = torch.ones(states.shape[0], dtype=sum_dtype(states.dtype), device=states.device)
         behind = packing.counts.index_select(0, packing.row) - packing.column
-        free = (packing.column > 0) & (behind > NUM_EVER_LASTING)
-        rows = torch.arange(packing.num_rows, device=states.device)
         none = torch.zeros_like(rows)
-        tokens = torch.arange(states.shape[0], device=states.device)
-        cap = packing.counts - NUM_EVER_LASTING
-        place = packed_places(packing)
-        everyone = torch.ones_like(rows, dtype=torch.bool)
-        took = torch.zeros_like(exist)
-        return cls(states, exist, took, free, packing, place, cap, none, none, everyone, tokens, rows)
-
-    def select(self, stay: Bool[Tensor, " B"]) -> "ComposingRows":
-        """Only the rows in `stay`."""
-        tokens, rows, packing = self.packing.select(stay.index_select(0, self.packing.row))
-        return ComposingRows(
-            take(self.states, tokens),
-            take(self.exist, tokens),
-            take(self.took, tokens),
-            self.free[tokens],
-            packing,
-            self.place[tokens],
-            self.cap[rows],
-            self.kept[rows],
-            self.run[rows],
-            self.active[rows],
-            self.source[tokens],
-            self.origin[rows],
+        return cls(
+            tokens=Placed(packing, packed_places(packing)),
+            per_token=False,
+            source=source,
+            origin=rows,
+            states=states,
+            exist=exist,
+            took=torch.zeros_like(exist),
+            free=(packing.column > 0) & (behind > NUM_EVER_LASTING),
+            cap=packing.counts - NUM_EVER_LASTING,
+            kept=none,
+            run=none,
+            active=torch.ones_like(rows, dtype=torch.bool),
         )
 
     def surviving(self, threshold: float) -> Int[Tensor, " B"]:
@@ -139,16 +130,18 @@ class Composition:
 
     def run(self, states: Float[Tensor, "M C"], packing: Packing) -> CompositionResult:
         """Compose until each row has halted or has run as many steps as it has tokens."""
-        composing, left = ComposingRows.begin(states, packing), list[ComposingRows]()
+        composing, halted = ComposingRows.begin(states, packing), HaltedResults[ComposingRows]()
         for number in range(1, packing.width - NUM_EVER_LASTING + 1):
             composing = self._step(composing)
             stay = self._staying(composing, number)
             if not bool(stay.any()):
                 break
-            if not bool(stay.all()):
-                left.append(composing.select(~stay))
-                composing = composing.select(stay)
-        return _gather([*left, composing])
+            composing = halted.release(composing, stay)
+        halted.add(composing)
+        return CompositionResult(
+            *halted.per_token(lambda rows: rows.states, lambda rows: rows.exist),
+            *halted.per_unit(lambda rows: rows.kept, lambda rows: rows.run, lambda rows: rows.active),
+        )
 
     def _staying(self, composing: ComposingRows, number: int) -> Bool[Tensor, " B"]:
         """Rows that are not done after step `number`."""
@@ -181,7 +174,7 @@ class Composition:
         beside, window = self._look(composing.states, packing, left, right)
         chosen = self._choose(self.scorer(window, composing.took), composing, left, right)
         took = packing.unpad(_mixed(left, packing.pad(chosen)))
-        composed = self.cell.compose(beside, composing.states, composing.place)
+        composed = self.cell.compose(beside, composing.states, composing.tokens.place)
         states = torch.addcmul(composing.states, took[:, None], composed - composing.states)
         return states, composing.exist * (1 - chosen), took
 
@@ -267,14 +260,3 @@ def left_to_right(
 def _mixed(weights: Float[Tensor, "B T T"], x: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
     """Weights times numbers, never in 16 bits, as a matrix product would be under autocast."""
     return (weights * x[:, None]).sum(-1)
-
-
-def _gather(parts: list[ComposingRows]) -> CompositionResult:
-    source = torch.cat([part.source for part in parts])
-    back = torch.argsort(torch.cat([part.origin for part in parts]))
-    size = source.shape[0]
-    return CompositionResult(
-        put(torch.cat([part.states for part in parts]), source, size),
-        put(torch.cat([part.exist for part in parts]), source, size),
-        *(torch.cat([getattr(part, name) for part in parts])[back] for name in ("kept", "run", "active")),
-    )

@@ -8,7 +8,7 @@ Shapes: M packed tokens in B rows, U units, D the width of a state, H heads of w
 """
 
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float
@@ -18,17 +18,14 @@ from trainables.layers.halting import Decision, Rule, decide
 from trainables.layers.packing import take
 from trainables.layers.positions import Rotation
 from trainables.layers.tokens import KeysValues, Tokens
-from trainables.recurrence.active_units import (
-    ActiveUnits,
-    HaltedResults,
+from trainables.recurrence.active_units import EarlyExit, HaltedResults, Selection
+from trainables.recurrence.depth_units import (
+    DepthResult,
+    DepthUnits,
     KeyValueCache,
     LayerOutputs,
-    Selection,
     SideOutputs,
-    UnitResults,
 )
-
-EarlyExit = Literal["compact", "batch", "none"]
 
 
 @runtime_checkable
@@ -71,12 +68,12 @@ class DepthRecurrence:
     delay: int = 1
     """Layers charged for the decision to halt on a state, beyond those that computed the state."""
 
-    def run(self, states: Float[Tensor, "M D"], tokens: Tokens) -> UnitResults:
+    def run(self, states: Float[Tensor, "M D"], tokens: Tokens) -> DepthResult:
         """Repeat the layer on all tokens of a batch until each unit has halted."""
         cap = torch.full_like(tokens.packing.counts, self.max_layers)
         if self.length_bounds and tokens.reach is None:
             cap = torch.minimum(cap, tokens.packing.counts + 1)
-        units = ActiveUnits.begin(
+        units = DepthUnits.begin(
             states, tokens, cap, per_token=self.per_token, running=self.running, delay=self.delay
         )
         run = _ForwardPass(self, units, least_cap=int(cap.min()))
@@ -85,7 +82,7 @@ class DepthRecurrence:
             if run.over:
                 break
         run.halted.add(run.units)
-        return replace(run.halted.gather(), layer_outputs=run.layer_outputs)
+        return run.result()
 
 
 @dataclass(frozen=True)
@@ -93,14 +90,19 @@ class _Proposal:
     """The outcome of a step before it is kept or undone."""
 
     states: Float[Tensor, "M D"]
-    summary: Float[Tensor, "U D"]
+    means: Float[Tensor, "U D"] | None
     side: SideOutputs
+
+    @property
+    def features(self) -> Float[Tensor, "U D"]:
+        """What the halting function sees of the proposed states."""
+        return self.states if self.means is None else self.means
 
     def select(self, picked: Selection) -> "_Proposal":
         """Of some units."""
-        states = take(self.states, picked.tokens)
-        summary = states if self.summary is self.states else take(self.summary, picked.units)
-        return _Proposal(states, summary, tuple(take(each, picked.tokens) for each in self.side))
+        means = None if self.means is None else take(self.means, picked.units)
+        side = tuple(take(each, picked.tokens) for each in self.side)
+        return _Proposal(take(self.states, picked.tokens), means, side)
 
 
 @dataclass
@@ -108,9 +110,9 @@ class _ForwardPass:
     """The state of one forward pass: active units, halted results, cached keys and values."""
 
     recurrence: DepthRecurrence
-    units: ActiveUnits
+    units: DepthUnits
     least_cap: int
-    halted: HaltedResults = field(default_factory=HaltedResults)
+    halted: HaltedResults[DepthUnits] = field(default_factory=HaltedResults)
     layer_outputs: list[LayerOutputs] = field(default_factory=list)
     cache: KeyValueCache | None = None
     over: bool = False
@@ -132,24 +134,34 @@ class _ForwardPass:
             weight = self.units.at_tokens(decision.survival * decision.keeps).squeeze(1)
             self.layer_outputs.append(LayerOutputs(made.side, weight))
         all_keep = self.recurrence.early_exit == "compact"
-        self.units = self.units.step(made.states, made.summary, decision, all_keep=all_keep)
+        self.units = self.units.step(made.states, made.features, decision, all_keep=all_keep)
         if number < self.recurrence.max_layers and (not undo or number >= self.least_cap):
             self._leave(self.units.halting.active, stale=not undo)
+
+    def result(self) -> DepthResult:
+        """How all units ended, once all have left."""
+        (states,) = self.halted.per_token(DepthUnits.mixture)
+        ponder, kept, computed = self.halted.per_unit(
+            lambda units: units.halting.ponder,
+            lambda units: units.halting.kept,
+            lambda units: units.halting.computed,
+        )
+        return DepthResult(states, ponder, kept, computed, self.layer_outputs)
 
     def _propose(self) -> _Proposal:
         """Run the layer on all active units."""
         made = self.recurrence.layer(self.units.states, self.units.tokens, self._context())
         states, side = made if isinstance(made, tuple) else (made, ())
         self.units = self.units.counted()
-        return _Proposal(states, self.units.summarise(states), side)
+        return _Proposal(states, self.units.means_of(states), side)
 
     def _decide(self, number: int, proposed: _Proposal | None) -> Decision:
-        halting, features = self.units.halting, self.units.summary
+        halting, features = self.units.halting, self.units.features
         if number <= self.recurrence.origin:
             p = torch.zeros_like(halting.survival)
         else:
             p = self.recurrence.halt(
-                features if proposed is None else torch.cat((features, proposed.summary), -1)
+                features if proposed is None else torch.cat((features, proposed.features), -1)
             )
         return decide(halting, p, self.recurrence.threshold, self.recurrence.rule)
 
@@ -168,7 +180,7 @@ class _ForwardPass:
             self.cache = self.cache.write(self.cache.slots, keys, values)
         return self.cache.seen
 
-    def _keys_values(self, units: ActiveUnits) -> tuple[Tensor, Tensor]:
+    def _keys_values(self, units: DepthUnits) -> tuple[Tensor, Tensor]:
         source = units.mixture() if self.recurrence.sees_mixture else units.states
         return self.recurrence.layer.keys_values(source, units.tokens.key_rotation)
 
@@ -198,7 +210,7 @@ class _ForwardPass:
         self.units = self.units.select(staying)
         return staying
 
-    def _cache_final(self, gone: ActiveUnits, going: Selection, staying: Selection, *, stale: bool) -> None:
+    def _cache_final(self, gone: DepthUnits, going: Selection, staying: Selection, *, stale: bool) -> None:
         """Active tokens still attend to halted ones: cache the keys and values of their final states."""
         if self.cache is None:
             self._context()

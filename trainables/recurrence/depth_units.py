@@ -1,0 +1,180 @@
+"""Depth recurrence: what is kept of active units between layers, and of halted ones for others to attend to.
+
+Shapes: M packed tokens in B rows, U units (the tokens, or their rows), D the width of a state, H heads of
+width E.
+"""
+
+from dataclasses import dataclass, field, replace
+
+import torch
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor
+
+from trainables.layers.halting import Decision, HaltingState, keep
+from trainables.layers.tokens import KeysValues, Tokens
+from trainables.recurrence.active_units import PER_TOKEN, PER_UNIT, ActiveUnits, Selection, everywhere
+
+
+@dataclass(frozen=True, kw_only=True)
+class DepthUnits(ActiveUnits):
+    """The states of M packed tokens, and the halting state of their U units."""
+
+    tokens: Tokens
+    states: Float[Tensor, "M D"] = field(metadata=PER_TOKEN)
+    """h: the last kept states."""
+    mixed: Float[Tensor, "M D"] = field(metadata=PER_TOKEN)
+    """sum a_j h_j over the states before."""
+    halting: HaltingState = field(metadata=PER_UNIT)
+    halts_by: Float[Tensor, "U D"] | None = field(default=None, metadata=PER_UNIT)
+    """What units halt by, where that is not their own states: the means over each row, or for each token the
+    mean over its row up to that token. Not kept up for units that have halted."""
+    halted_sum: Float[Tensor, "M D"] | None = field(default=None, metadata=PER_TOKEN)
+    """Where halting uses means over the row so far: for each token, the sum of the final states of earlier
+    tokens that left the batch; else None."""
+
+    @classmethod
+    def begin(
+        cls,
+        states: Float[Tensor, "M D"],
+        tokens: Tokens,
+        row_cap: Int[Tensor, " B"],
+        *,
+        per_token: bool,
+        running: bool,
+        delay: int = 1,
+    ) -> "DepthUnits":
+        """All units of a full batch; `row_cap` is the most steps the units of a row may keep.
+
+        `running`: each token halts by the mean over its row up to itself; `tokens` must be causal.
+        """
+        source, rows = everywhere(tokens.packing)
+        cap = row_cap.index_select(0, tokens.packing.row) if per_token else row_cap
+        halting = HaltingState.begin(cap, states.dtype, delay)
+        begun = cls(
+            tokens=tokens,
+            per_token=per_token,
+            source=source,
+            origin=source if per_token else rows,
+            states=states,
+            mixed=torch.zeros_like(states, dtype=halting.survival.dtype),
+            halting=halting,
+            halted_sum=torch.zeros_like(states) if running else None,
+        )
+        return replace(begun, halts_by=begun.means_of(states))
+
+    @property
+    def features(self) -> Float[Tensor, "U D"]:
+        """What the halting function sees of the last kept states."""
+        return self.states if self.halts_by is None else self.halts_by
+
+    def means_of(self, states: Float[Tensor, "M D"]) -> Float[Tensor, "U D"] | None:
+        """Means of states, proposed or kept; None where tokens halt by their own.
+
+        The states of units that have halted do not change.
+        """
+        if self.halted_sum is not None:
+            assert self.tokens.reach is not None
+            states = torch.where(self.halting.active[:, None], states, self.states)
+            total = self.halted_sum + self.packing.running_sum(states)
+            return total / self.tokens.reach.to(total.dtype)[:, None]
+        return None if self.per_token else self.packing.mean(states)
+
+    def at_tokens(self, value: Tensor) -> Tensor:
+        """A value of each unit as a column over its tokens (M x 1)."""
+        return (value if self.per_token else self.packing.spread(value))[:, None]
+
+    def mixture(self) -> Float[Tensor, "M D"]:
+        """s: the states weighted by the probability that each is the last."""
+        return self.mixed + self.at_tokens(self.halting.survival) * self.states
+
+    def counted(self) -> "DepthUnits":
+        """One more step was run on every unit."""
+        return replace(self, halting=self.halting.count_run())
+
+    def step(
+        self,
+        states: Float[Tensor, "M D"],
+        features: Float[Tensor, "U D"],
+        decision: Decision,
+        *,
+        all_keep: bool,
+    ) -> "DepthUnits":
+        """After the step to `states`, by `features` of which units halt; those that do not keep it stay."""
+        halts_by = None if features is states and all_keep else features
+        mixed = self.mixed + self.at_tokens(decision.weight) * self.states
+        if not all_keep:
+            keeps = self.at_tokens(decision.keeps)
+            mixed = torch.where(keeps, mixed, self.mixed)
+            states = torch.where(keeps, states, self.states)
+        if self.halted_sum is not None:
+            # Other tokens of the row may not have kept the step that `features` are of.
+            halts_by = self.means_of(states)
+        halting = keep(self.halting, decision)
+        return replace(self, states=states, mixed=mixed, halts_by=halts_by, halting=halting)
+
+    def select(self, picked: Selection) -> "DepthUnits":
+        """Only the units in `picked`; final states of the others go into `halted_sum`."""
+        if self.halted_sum is None:
+            return super().select(picked)
+        leaves = torch.ones_like(self.source, dtype=torch.bool)
+        leaves[picked.tokens] = False
+        gone = self.packing.running_sum(torch.where(leaves[:, None], self.states, 0))
+        return super(DepthUnits, replace(self, halted_sum=self.halted_sum + gone)).select(picked)
+
+
+SideOutputs = tuple[Shaped[Tensor, "M ..."], ...]
+"""What a layer returns for each token beside its next state, e.g. routing probabilities."""
+
+
+@dataclass(frozen=True)
+class LayerOutputs:
+    """The side outputs of one layer step."""
+
+    side: SideOutputs
+    weight: Float[Tensor, " M"]
+    """Survival probability of each token, 0 for one that did not keep the step."""
+
+
+@dataclass(frozen=True)
+class DepthResult:
+    """How every unit of the full batch ended."""
+
+    states: Float[Tensor, "M D"]
+    ponder: Float[Tensor, " U"]
+    kept: Int[Tensor, " U"]
+    computed: Int[Tensor, " U"]
+    layer_outputs: list[LayerOutputs]
+    """Side outputs, step by step."""
+
+
+@dataclass(frozen=True)
+class KeyValueCache:
+    """Keys and values of whole rows; those of halted tokens stay as they were last written."""
+
+    seen: KeysValues
+    slots: Int[Tensor, " M"]
+    """Where the active tokens are among the keys."""
+
+    def write(
+        self, slots: Int[Tensor, " K"], keys: Float[Tensor, "K H E"], values: Float[Tensor, "K H E"]
+    ) -> "KeyValueCache":
+        """New keys and values in `slots`."""
+        return replace(
+            self,
+            seen=KeysValues(
+                self.seen.keys.index_copy(0, slots, keys),
+                self.seen.values.index_copy(0, slots, values),
+                self.seen.packing,
+            ),
+        )
+
+    def select(self, picked: Selection) -> "KeyValueCache":
+        """Only the rows in `picked`, and of their tokens only the active ones."""
+        slots = self.slots.index_select(0, picked.tokens)
+        packing = self.seen.packing
+        if picked.rows.shape[0] == packing.num_rows:
+            return replace(self, slots=slots)
+        stays = torch.zeros_like(packing.counts, dtype=torch.bool)
+        stays[picked.rows] = True
+        renumber = stays.index_select(0, packing.row).cumsum(0) - 1
+        return KeyValueCache(self.seen.select_rows(picked.rows), renumber.index_select(0, slots))
