@@ -29,12 +29,12 @@ from greenlet import GreenletExit, getcurrent, greenlet
 from trainables.protocol import TRIALS, Job, Measurement
 from trainables.seeds import derive
 
-Train = Callable[[Mapping[str, Any], "Trial"], object]
+Train = Callable[[Mapping[str, Any], "FunctionTrial"], object]
 FILES, REPORTED = "files", "reported.json"
 """In a checkpoint: what the function saved, and its last report."""
 
 
-class Trial:
+class FunctionTrial:
     """What a training function is given beside its settings."""
 
     def __init__(self, job: Job, folder: Path, hand_over: Callable[[int, Mapping[str, float]], None]) -> None:
@@ -93,7 +93,7 @@ class FunctionWorkload:
         self._last: Measurement | None = None
         self._told_until = -1
         """Reports up to this step were made before the trial was resumed."""
-        trial = Trial(job, self._folder, self._reported)
+        trial = FunctionTrial(job, self._folder, self._reported)
         # A function may change what it is given; the settings of the trial stay what they are.
         self._running = greenlet(lambda: train(copy.deepcopy(dict(job.settings)), trial))
 

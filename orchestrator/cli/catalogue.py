@@ -129,7 +129,7 @@ def spaces(name: Name = None, as_json: Json = False) -> None:
 
 
 def _print_dimensions(space: "Space") -> None:
-    from orchestrator.plan.words import condition_words, domain_words
+    from orchestrator.plan.format import condition_words, domain_words
 
     _print_table(
         ("field", "range", "exists when", "source"),

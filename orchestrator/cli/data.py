@@ -9,8 +9,8 @@ import typer
 
 from orchestrator.cli.building import Bars
 from orchestrator.cli.console import complain, emit_json, out, say
+from orchestrator.cli.locations import data_root
 from orchestrator.cli.options import Data, Json, Profile
-from orchestrator.cli.places import data_root
 from orchestrator.errors import InputError, StoreError
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from urllib.request import urlopen
 import typer
 
 from orchestrator.cli.console import emit_json, say
+from orchestrator.cli.locations import data_root, existing, runs_root, tracking_uri
 from orchestrator.cli.options import Data, Json, Runs, Storage, Tracking
-from orchestrator.cli.places import data_root, existing, runs_root, tracking_uri
 from orchestrator.errors import HaltsweepError
 from orchestrator.redact import redact, redact_url
 
@@ -29,7 +29,7 @@ Verdict = Literal["ok", "note", "fault"]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class MachineCheck:
     """One thing looked at."""
 
     what: str
@@ -57,39 +57,41 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _print(findings: list[Finding]) -> None:
+def _print(findings: list[MachineCheck]) -> None:
     marks = {"ok": "ok   ", "note": "note ", "fault": "FAULT"}
     for finding in findings:
         advice = f" ({finding.advice})" if finding.advice else ""
         say(f"{marks[finding.verdict]} {finding.what:<14} {finding.found}{advice}")
 
 
-def _versions() -> Iterator[Finding]:
+def _versions() -> Iterator[MachineCheck]:
     for package in PACKAGES:
         try:
-            yield Finding(package, "ok", metadata.version(package))
+            yield MachineCheck(package, "ok", metadata.version(package))
         except metadata.PackageNotFoundError:
-            yield Finding(package, "fault", "not installed", f"pip install {package}")
+            yield MachineCheck(package, "fault", "not installed", f"pip install {package}")
 
 
-def _devices() -> Iterator[Finding]:
+def _devices() -> Iterator[MachineCheck]:
     import torch
 
-    yield Finding("cpu", "ok", f"{os.cpu_count()} cores")
+    yield MachineCheck("cpu", "ok", f"{os.cpu_count()} cores")
     if not torch.cuda.is_available():
-        yield Finding(
+        yield MachineCheck(
             "cuda", "note", "no CUDA device", "sweeps run on the CPU; a CUDA torch is used when installed"
         )
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)
-        yield Finding(f"cuda:{index}", "ok", f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB")
+        yield MachineCheck(
+            f"cuda:{index}", "ok", f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB"
+        )
 
 
-def _flash() -> Finding:
+def _flash() -> MachineCheck:
     for module, name in (("flash_attn", "flash-attn"), ("flash_attn.cute", "flash-attn-4")):
         if util.find_spec(module.partition(".")[0]) and _importable(module):
-            return Finding("attention", "ok", f"{name} and PyTorch SDPA")
-    return Finding(
+            return MachineCheck("attention", "ok", f"{name} and PyTorch SDPA")
+    return MachineCheck(
         "attention", "note", "PyTorch SDPA", "pip install 'haltsweep[flash]' for flash-attn on CUDA"
     )
 
@@ -101,20 +103,22 @@ def _importable(module: str) -> bool:
         return False
 
 
-def _disks(runs: Path, data: Path) -> Iterator[Finding]:
+def _disks(runs: Path, data: Path) -> Iterator[MachineCheck]:
     for what, folder in (("runs", runs), ("data", data)):
         place = existing(folder)
         free = shutil.disk_usage(place).free
         found = f"{folder}: {free / 2**30:.1f} GiB free"
         if not os.access(place, os.W_OK | os.X_OK):
-            yield Finding(what, "fault", f"{folder}: {place} cannot be written", f"choose another --{what}")
+            yield MachineCheck(
+                what, "fault", f"{folder}: {place} cannot be written", f"choose another --{what}"
+            )
         elif free < LOW_DISK_BYTES:
-            yield Finding(what, "fault", found, f"free some space or choose another --{what}")
+            yield MachineCheck(what, "fault", found, f"free some space or choose another --{what}")
         else:
-            yield Finding(what, "ok", found)
+            yield MachineCheck(what, "ok", found)
 
 
-def _stores(tracking: str, storage: str | None) -> list[Finding]:
+def _stores(tracking: str, storage: str | None) -> list[MachineCheck]:
     from orchestrator.ledger.engine import ask
 
     findings = [_reach("tracking", tracking, _ask_tracking)]
@@ -123,12 +127,12 @@ def _stores(tracking: str, storage: str | None) -> list[Finding]:
     return findings
 
 
-def _reach(what: str, url: str, reach: Callable[[str], None]) -> Finding:
+def _reach(what: str, url: str, reach: Callable[[str], None]) -> MachineCheck:
     try:
         reach(url)
     except (HaltsweepError, OSError, ValueError) as error:
-        return Finding(what, "fault", redact_url(url), " ".join(redact(error).split()))
-    return Finding(what, "ok", redact_url(url))
+        return MachineCheck(what, "fault", redact_url(url), " ".join(redact(error).split()))
+    return MachineCheck(what, "ok", redact_url(url))
 
 
 def _ask_tracking(uri: str) -> None:

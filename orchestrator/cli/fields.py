@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic.fields import FieldInfo
 
-from orchestrator.plan.words import value_words
+from orchestrator.plan.format import value_words
 from trainables.settings import Settings
 
 WORDS = {int: "whole number", float: "number", bool: "true or false", str: "text"}

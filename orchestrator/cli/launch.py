@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli.console import complain, out, say
+from orchestrator.cli.locations import command, data_root, runs_root, tracking_uri
 from orchestrator.cli.options import (
     Checkpoints,
     Data,
@@ -19,7 +20,6 @@ from orchestrator.cli.options import (
     SweepName,
     Tracking,
 )
-from orchestrator.cli.places import command, data_root, runs_root, tracking_uri
 from orchestrator.cli.planning import planned
 from orchestrator.errors import InputError, StoreError
 from orchestrator.identity import SweepFolder
@@ -27,9 +27,9 @@ from orchestrator.redact import redact_url
 from search_spaces.wording import amount
 
 if TYPE_CHECKING:
-    from orchestrator.drivers.holding import Finish
     from orchestrator.drivers.launch_folder import Setup
-    from orchestrator.drivers.watching import Watch
+    from orchestrator.drivers.live_view import Listeners
+    from orchestrator.drivers.open_sweep import SweepResult
     from orchestrator.plan.types import Plan
 
 
@@ -160,11 +160,11 @@ def _check_stores(setup: "Setup") -> None:
         ask(setup.storage)
 
 
-def _run(plan: "Plan", folder: SweepFolder, start: "Callable[[Watch], Finish]") -> None:
+def _run(plan: "Plan", folder: SweepFolder, start: "Callable[[Listeners], SweepResult]") -> None:
     """Run with a live view, then report; the exit code says how it went."""
     from orchestrator.cli.progress import View
+    from orchestrator.drivers.live_view import Listeners
     from orchestrator.drivers.signals import interrupts
-    from orchestrator.drivers.watching import Watch
     from trainables.data.progress import Watcher
     from trainables.data.store import DataError
 
@@ -174,7 +174,7 @@ def _run(plan: "Plan", folder: SweepFolder, start: "Callable[[Watch], Finish]") 
             with view:
                 building = Watcher(view.show_build, complain)
                 told = (complain, view.show_tracking, view.show_outage)
-                finish = start(Watch(view.show, view.show_data, building, *told))
+                finish = start(Listeners(view.show, view.show_data, building, *told))
         except DataError as error:
             on = f"`{command('resume', folder)}`" if folder.plan.is_file() else "launch it again"
             raise StoreError(f"{error}; then {on}") from error
@@ -202,7 +202,7 @@ def _show_report(folder: SweepFolder, *, tracked: bool) -> None:
         say(report.power)
 
 
-def _tell(folder: SweepFolder, finish: "Finish") -> None:
+def _tell(folder: SweepFolder, finish: "SweepResult") -> None:
     """What came of it, where it is, and what to do next."""
     ended = ", ".join(f"{count} {kind.value}" for kind, count in sorted(finish.counts.items()))
     say(f"trials: {ended or 'none ended'}" + (f", {finish.left} left" if finish.left else ""))

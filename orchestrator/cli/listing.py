@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.console import emit_json, out, say
+from orchestrator.cli.locations import runs_root
 from orchestrator.cli.options import Json, Runs, Storage
-from orchestrator.cli.places import runs_root
 from orchestrator.cli.progress import duration
-from orchestrator.cli.states import State, state_of
+from orchestrator.cli.states import SweepState, state_of
 from orchestrator.errors import StoreError
 from orchestrator.identity import SweepFolder
 from search_spaces.wording import printable
@@ -26,7 +26,7 @@ class Row:
     """One sweep, as far as it could be read."""
 
     name: str
-    state: State
+    state: SweepState
     arms: int | None = None
     ended: int | None = None
     """Trials that have ended for good."""
@@ -93,7 +93,7 @@ def _read(folder: SweepFolder, known: "dict[str, Summary]") -> Row:
         return _sound(folder, known)
     except Exception as error:  # one that is damaged, in whatever way, must not hide the others
         why = str(error).partition("\n")[0] if isinstance(error, StoreError) else repr(error)
-        return Row(folder.name, State.DAMAGED, folder=str(folder.root), why=why)
+        return Row(folder.name, SweepState.DAMAGED, folder=str(folder.root), why=why)
 
 
 def _sound(folder: SweepFolder, known: "dict[str, Summary]") -> Row:
@@ -169,7 +169,7 @@ def _print(rows: list[Row]) -> None:
         made.add_row(*map(Text, cells))
     out().print(made)
     for row in rows:
-        if row.state is State.DAMAGED:
+        if row.state is SweepState.DAMAGED:
             say(f"damaged: {printable(row.name)}: {printable(row.why)}")
 
 

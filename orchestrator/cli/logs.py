@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli.console import emit_json, say
+from orchestrator.cli.locations import command, runs_root
 from orchestrator.cli.options import Json, Runs, Storage, SweepName
-from orchestrator.cli.places import command, runs_root
 from orchestrator.errors import InputError
 from orchestrator.identity import SweepFolder
 from orchestrator.trials import PlannedTrial, Record
@@ -25,7 +25,7 @@ REASON_CHARACTERS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class AttemptLog:
     """One run of a trial by one worker."""
 
     number: int
@@ -129,26 +129,26 @@ def _identity(trial: PlannedTrial | Record) -> dict[str, object]:
     }
 
 
-def _attempts(sweep: "Opened", trial_id: str) -> list[Attempt]:
+def _attempts(sweep: "Opened", trial_id: str) -> list[AttemptLog]:
     """By the ledger, with what is kept of their output."""
     from orchestrator.drivers.output import read
     from orchestrator.ledger.events import EventKind
 
-    found: list[Attempt] = []
+    found: list[AttemptLog] = []
     for event in sweep.ledger.events():
         if event.trial_id != trial_id:
             continue
         if event.kind is EventKind.STARTED:
             number = event.payload["token"]
             file = SweepFolder(sweep.folder.root).log(trial_id, number)
-            found.append(Attempt(number, event.at, file=str(file), output=read(file)))
+            found.append(AttemptLog(number, event.at, file=str(file), output=read(file)))
         elif event.kind is EventKind.ENDED and found:
             kind, reason = event.payload["kind"], event.payload["reason"]
             found[-1] = replace(found[-1], ended_at=event.at, outcome=kind, reason=reason)
     return found
 
 
-def _print(trial: PlannedTrial, attempts: Sequence[Attempt]) -> None:
+def _print(trial: PlannedTrial, attempts: Sequence[AttemptLog]) -> None:
     say(f"{trial.trial_id}  {label(trial)}  seed {trial.seed}")
     if not attempts:
         say("it has not been started")

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
+    from orchestrator.drivers.live_view import Snapshot
     from orchestrator.drivers.signals import Heard
-    from orchestrator.drivers.watching import Snapshot
     from orchestrator.ledger.outage import Outage
 
 HEARD = {

@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.cli.places import command, find_sweep
+from orchestrator.cli.locations import command, find_sweep
 from orchestrator.drivers.launch_folder import read_setup
 from orchestrator.errors import InputError, StoreError
 from orchestrator.identity import SweepFolder

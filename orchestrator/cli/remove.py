@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli.console import complain, say
+from orchestrator.cli.locations import holds_sweep, runs_root, tracking_uri
 from orchestrator.cli.options import Runs, Storage, SweepName, Tracking
-from orchestrator.cli.places import holds_sweep, runs_root, tracking_uri
 from orchestrator.errors import InputError, StoreError
 from orchestrator.identity import SweepFolder
 from search_spaces.wording import hint
@@ -40,7 +40,7 @@ def remove(
 
 
 @dataclass(frozen=True, slots=True)
-class _Subject:
+class _SweepToRemove:
     """What is to be removed."""
 
     name: str
@@ -66,7 +66,7 @@ def _finished_leftovers(root: Path) -> bool:
     return False
 
 
-def _find(name: str, root: Path, storage: str | None) -> _Subject:
+def _find(name: str, root: Path, storage: str | None) -> _SweepToRemove:
     """By name or folder; a damaged sweep too. Raises InputError with the nearest and all names."""
     from orchestrator.cli.listing import folders
     from orchestrator.drivers.launch_folder import Setup, read_setup
@@ -80,18 +80,18 @@ def _find(name: str, root: Path, storage: str | None) -> _Subject:
             raise InputError(
                 f"no sweep named {name!r} in {root}. {hint(name, [each.name for each in known])}"
             )
-        return _Subject(name, root, None, None, storage)
+        return _SweepToRemove(name, root, None, None, storage)
     found = SweepFolder(found.root.absolute())
     try:
         setup = read_setup(found)
     except StoreError as error:
         complain(f"damaged: {error}")
         given_storage = Setup(Path(), storage=storage) if storage is not None else None
-        return _Subject(found.name, found.root.parent, found, given_storage, storage)
-    return _Subject(found.name, found.root.parent, found, setup, setup.storage or storage)
+        return _SweepToRemove(found.name, found.root.parent, found, given_storage, storage)
+    return _SweepToRemove(found.name, found.root.parent, found, setup, setup.storage or storage)
 
 
-def _confirm(subject: _Subject, uri: str | None) -> None:
+def _confirm(subject: _SweepToRemove, uri: str | None) -> None:
     """Show what goes, and ask. Raises InputError where nobody can be asked, Exit if the answer is no."""
     if not sys.stdin.isatty():
         raise InputError(
@@ -106,7 +106,7 @@ def _confirm(subject: _Subject, uri: str | None) -> None:
         raise typer.Exit(1)
 
 
-def _what_goes(subject: _Subject, uri: str | None) -> list[str]:
+def _what_goes(subject: _SweepToRemove, uri: str | None) -> list[str]:
     from orchestrator.ledger.deletion import num_events
     from orchestrator.redact import redact_url
 
@@ -126,7 +126,7 @@ def _what_goes(subject: _Subject, uri: str | None) -> list[str]:
     return lines
 
 
-def _delete(subject: _Subject, uri: str | None) -> None:
+def _delete(subject: _SweepToRemove, uri: str | None) -> None:
     from orchestrator.drivers import removal
 
     if subject.folder is not None:

@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 
-class State(StrEnum):
+class SweepState(StrEnum):
     """One word a sweep."""
 
     RUNNING = "running"
@@ -16,10 +16,10 @@ class State(StrEnum):
     """It cannot be read."""
 
 
-def state_of(*, held: bool, planned: int, ended: int, failed: int) -> State:
+def state_of(*, held: bool, planned: int, ended: int, failed: int) -> SweepState:
     """Of a sweep that can be read."""
     if held:
-        return State.RUNNING
+        return SweepState.RUNNING
     if ended < planned:
-        return State.WAITING
-    return State.FAILED if ended and failed == ended else State.FINISHED
+        return SweepState.WAITING
+    return SweepState.FAILED if ended and failed == ended else SweepState.FINISHED

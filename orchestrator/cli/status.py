@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.console import emit_json, out, say
+from orchestrator.cli.locations import command, runs_root
 from orchestrator.cli.options import Json, Runs, Storage, SweepName
-from orchestrator.cli.places import command, runs_root
 from orchestrator.cli.progress import line, progress_of, table
-from orchestrator.cli.states import State, state_of
+from orchestrator.cli.states import SweepState, state_of
 from orchestrator.cli.tracked import tracking_of
 from orchestrator.conductor.messages import Progress
 from orchestrator.trials import Record
@@ -49,7 +49,7 @@ def status(
     objective = sweep.plan.search.objectives[0].metric if sweep.plan.search else ""
     out().print(table(progress, objective))
     say(f"{sweep.plan.name}: {state}; {line(progress, '')}")
-    if state is State.WAITING:
+    if state is SweepState.WAITING:
         say(f"continue with: {command('resume', sweep.folder)}")
     if tracking is not None:
         say(tracking.line(command("sync", sweep.folder), held=held))
@@ -59,13 +59,13 @@ def status(
     _exit_if_failed(state)
 
 
-def _state(progress: Sequence[Progress], *, held: bool) -> State:
+def _state(progress: Sequence[Progress], *, held: bool) -> SweepState:
     planned, ended = sum(each.planned for each in progress), sum(each.ended for each in progress)
     return state_of(held=held, planned=planned, ended=ended, failed=sum(each.failed for each in progress))
 
 
-def _exit_if_failed(state: State) -> None:
-    if state is State.FAILED:
+def _exit_if_failed(state: SweepState) -> None:
+    if state is SweepState.FAILED:
         raise typer.Exit(1)
 
 

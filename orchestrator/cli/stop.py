@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli.console import say
+from orchestrator.cli.locations import command, find_sweep, runs_root
 from orchestrator.cli.options import Runs, Storage, SweepName
-from orchestrator.cli.places import command, find_sweep, runs_root
 from orchestrator.errors import InputError, StoreError
 
 if TYPE_CHECKING:

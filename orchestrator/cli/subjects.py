@@ -7,8 +7,8 @@ from typing import Any
 
 from orchestrator.drivers.datasets import needed
 from orchestrator.errors import InputError
+from orchestrator.plan.arms import resolve
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.resolve import resolve
 from orchestrator.plan.settings import part_problems
 from orchestrator.spec.load import read_spec
 from orchestrator.spec.overrides import BadOverride, parse

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.console import complain, out, say
+from orchestrator.cli.locations import command, find_sweep, runs_root, tracking_uri
 from orchestrator.cli.options import Json, Runs, Storage, SweepName, Tracking
-from orchestrator.cli.places import command, find_sweep, runs_root, tracking_uri
 from orchestrator.cli.waiting import Waiting
 from orchestrator.identity import SweepFolder
 from orchestrator.redact import redact_url

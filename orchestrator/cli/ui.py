@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 import typer
 
 from orchestrator.cli.console import say
+from orchestrator.cli.locations import find_sweep, runs_root, tracking_uri
 from orchestrator.cli.options import Runs, Tracking
-from orchestrator.cli.places import find_sweep, runs_root, tracking_uri
 from orchestrator.errors import InputError
 from orchestrator.identity import SweepFolder
 

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.console import emit_json, say
+from orchestrator.cli.locations import command, find_sweep, runs_root
 from orchestrator.cli.options import Json, Runs, SweepName
-from orchestrator.cli.places import command, find_sweep, runs_root
 from orchestrator.errors import HaltsweepError, StoreError
 from orchestrator.findings import BAD, Finding
 from orchestrator.identity import SweepFolder
@@ -94,9 +94,9 @@ def _repair(folder: SweepFolder) -> None:
     """Make plan.json again if it is damaged. Raises StoreError if that does not give the plan as launched."""
     from orchestrator.atomic import write_atomically
     from orchestrator.drivers.launch_folder import read_setup
+    from orchestrator.file_digests import damaged_files, digest_of, read_manifest, read_sound
     from orchestrator.plan.planner import plan_file
     from orchestrator.plan.serialise import to_json
-    from orchestrator.seals import damaged_files, digest_of, read_manifest, read_sound
     from trainables.extensions import look_in
 
     if not damaged_files(folder.root).get(folder.plan.name):

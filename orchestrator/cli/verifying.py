@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.places import command
+from orchestrator.cli.locations import command
 from orchestrator.drivers.launch_folder import DEFAULT_WORKLOAD, Setup, read_setup
 from orchestrator.errors import StoreError
+from orchestrator.file_digests import damaged_files, read_manifest
 from orchestrator.findings import Finding, Verdict
 from orchestrator.identity import SweepFolder
-from orchestrator.seals import damaged_files, read_manifest
 from search_spaces.wording import amount
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ def mlflow(whole: Whole, told: Told) -> Iterator[Finding]:
     """Every run in MLflow, compared with the ledger."""
     from orchestrator.cli.tracked import tracked
     from orchestrator.report.summary import arm_metrics, summarise
-    from orchestrator.tracking.images import Images
+    from orchestrator.tracking.desired_runs import DesiredRuns
     from orchestrator.tracking.mlflow_check import compare
     from orchestrator.tracking.mlflow_reading import read_runs
 
@@ -207,13 +207,13 @@ def mlflow(whole: Whole, told: Told) -> Iterator[Finding]:
         yield Finding("mlflow", "behind", "the sweep is not in it", f"`{sync}` puts it there")
         return
     # Read after MLflow, which never knows more than the ledger.
-    images = Images(whole.plan, whole.ledger.uid)
+    desired_runs = DesiredRuns(whole.plan, whole.ledger.uid)
     for event in whole.ledger.events():
-        images.hear(event)
-    images.hold(held=held)
+        desired_runs.hear(event)
+    desired_runs.hold(held=held)
     settled = settled and whole.ledger.last_seq() == before
     means = arm_metrics(summarise(whole.plan, whole.records))
-    yield from compare(images, kept, means, settled=settled, sync=sync)
+    yield from compare(desired_runs, kept, means, settled=settled, sync=sync)
 
 
 @contextmanager

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.conductor.messages import Continue, Reply, Verdict
-from orchestrator.drivers.attempt import Attempt
 from orchestrator.drivers.checkpoint_stores import store_at
+from orchestrator.drivers.jobs import Attempt
 from orchestrator.drivers.output import PythonOutput
 from orchestrator.drivers.recorder import Recorder
-from orchestrator.drivers.silence import Silence
+from orchestrator.drivers.watchdog import SilenceLimit
 from orchestrator.drivers.worker import Harness
 from orchestrator.trials import Outcome, OutcomeKind
 
@@ -26,7 +26,7 @@ def run_inline(
     *,
     data_dir: Path,
     checkpoint_seconds: float = 30.0,
-    silence: Silence | None = None,
+    silence: SilenceLimit | None = None,
     checkpoints: str | None = None,
     on_change: Callable[[], None] | None = None,
     stop: threading.Event | None = None,
@@ -41,7 +41,7 @@ def run_inline(
     """
     stop = stop or threading.Event()
     harness = Harness(workload, checkpoint_seconds, store=store_at(checkpoints), output=PythonOutput())
-    run = _Run(recorder, harness, stop, on_change or (lambda: None), silence, check or (lambda: None))
+    run = _InlineRun(recorder, harness, stop, on_change or (lambda: None), silence, check or (lambda: None))
     while not stop.is_set() and (attempt := recorder.ask()) is not None:
         run.changed()
         run.trial(attempt, data_dir)
@@ -51,12 +51,12 @@ def run_inline(
 
 
 @dataclass(frozen=True)
-class _Run:
+class _InlineRun:
     recorder: Recorder
     harness: Harness
     stop: threading.Event
     changed: Callable[[], None]
-    silence: Silence | None
+    silence: SilenceLimit | None
     check: Callable[[], None]
 
     def trial(self, attempt: Attempt, data_dir: Path) -> None:

@@ -4,13 +4,41 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.drivers.attempt import Attempt
-from orchestrator.identity import canonical
+from orchestrator.identity import SweepFolder, canonical
+from orchestrator.trials import Trial
 from trainables.protocol import Job
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
+class Attempt:
+    """One run of a trial by one worker."""
+
+    trial: Trial
+    token: int
+    """Fencing token: the first attempt has 1, and only the newest may write."""
+    checkpoints: Path
+    """Folder that holds the trial's checkpoints."""
+    source: Path | None
+    """`posthoc`: the last checkpoint of the confirmed trial, as its workers name it."""
+
+    @property
+    def trial_id(self) -> str:
+        """Id of the trial."""
+        return self.trial.trial_id
+
+    @property
+    def log(self) -> Path:
+        """Where what the attempt prints is kept: beside the checkpoints."""
+        return SweepFolder(self.checkpoints.parent.parent).log(self.trial_id, self.token)
+
+    def job(self, data_dir: Path) -> Job:
+        """What the workload is built with."""
+        planned = self.trial.planned
+        return Job(self.trial.settings, planned.seed, planned.phase, self.trial.splits, data_dir, self.source)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerJob:
     """One attempt at a trial, as seen from the worker."""
 
     workload: str
@@ -32,7 +60,7 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True)
-class Orders:
+class JobEncoder:
     """What all attempts of a sweep have in common."""
 
     workload: str
@@ -67,8 +95,8 @@ class Orders:
         )
 
 
-def decode(text: str) -> Assignment:
-    """What `Orders.encode` wrote."""
+def decode(text: str) -> WorkerJob:
+    """What `JobEncoder.encode` wrote."""
     told = json.loads(text)
     job = Job(
         settings=told["settings"],
@@ -78,7 +106,7 @@ def decode(text: str) -> Assignment:
         data_dir=Path(told["data_dir"]),
         source=Path(told["source"]) if told["source"] is not None else None,
     )
-    return Assignment(
+    return WorkerJob(
         told["workload"],
         told["checkpoint_seconds"],
         told["cpus"],

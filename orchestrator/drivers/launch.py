@@ -4,24 +4,25 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from orchestrator.drivers.address import check_address
 from orchestrator.drivers.checkpoint_stores import Elsewhere
 from orchestrator.drivers.datasets import build_datasets, require_files
-from orchestrator.drivers.holding import Finish, Held, held
 from orchestrator.drivers.inline import run_inline
 from orchestrator.drivers.launch_folder import DEFAULT_WORKLOAD, Setup, launched_plan, publish, read_setup
 from orchestrator.drivers.launch_undo import clear_unbegun, refuse_foreign, withdraw, withdraw_folder
-from orchestrator.drivers.means import Driver, require_means
-from orchestrator.drivers.needs import needs_built
+from orchestrator.drivers.live_view import Listeners, ThrottledView
+from orchestrator.drivers.machine_check import Driver, require_means
+from orchestrator.drivers.node_check import needs_built
+from orchestrator.drivers.open_sweep import OpenSweep, SweepResult, open_sweep
 from orchestrator.drivers.scratch import clear_abandoned
 from orchestrator.drivers.signals import interrupts
-from orchestrator.drivers.silence import silence_of
 from orchestrator.drivers.supervisor import run_ray
 from orchestrator.drivers.survey import require_cluster
-from orchestrator.drivers.watching import View, Watch
+from orchestrator.drivers.watchdog import silence_of
 from orchestrator.drivers.worker import load_workload
 from orchestrator.errors import Withdrawn
 from orchestrator.identity import SweepFolder
@@ -45,8 +46,8 @@ def run_sweep(
     driver: Driver = "ray",
     address: str | None = None,
     num_cpus: int | None = None,
-    watch: Watch | None = None,
-) -> Finish:
+    watch: Listeners | None = None,
+) -> SweepResult:
     """Launch the sweep of `plan`, and run it to its end; `spec` is the text kept as spec.yaml.
 
     `address` is that of an existing Ray cluster; without it Ray runs on this machine, with `num_cpus`. To
@@ -57,7 +58,7 @@ def run_sweep(
     _check(setup, folder, address)
     if setup.workload == DEFAULT_WORKLOAD:
         require_files(plan)
-    means = _Means(driver, address, num_cpus, watch or Watch())
+    means = _Means(driver, address, num_cpus, watch or Listeners())
     _require(means, plan, folder, setup)
     origin = provenance().to_json()
     clear_unbegun(folder)
@@ -98,12 +99,12 @@ def resume_sweep(
     driver: Driver = "ray",
     address: str | None = None,
     num_cpus: int | None = None,
-    watch: Watch | None = None,
-) -> Finish:
+    watch: Listeners | None = None,
+) -> SweepResult:
     """Run a launched sweep to its end, from wherever it is. Arguments and errors as of `run_sweep`."""
     plan, setup = launched_plan(folder), read_setup(folder)
     _check(setup, folder, address)
-    means = _Means(driver, address, num_cpus, watch or Watch())
+    means = _Means(driver, address, num_cpus, watch or Listeners())
     if address is not None:
         _require(means, plan, folder, setup)
     return _session(plan, folder, setup, provenance().to_json(), means)
@@ -116,7 +117,7 @@ class _Means:
     driver: Driver
     address: str | None
     num_cpus: int | None
-    watch: Watch
+    watch: Listeners
 
 
 def _require(means: _Means, plan: Plan, folder: SweepFolder, setup: Setup) -> None:
@@ -147,8 +148,9 @@ def _session(
     setup: Setup,
     origin: Mapping[str, Any],
     means: _Means,
-) -> Finish:
-    with interrupts() as heard, held(plan, folder, setup, origin, heard=heard, watch=means.watch) as session:
+) -> SweepResult:
+    opening = partial(open_sweep, plan, folder, setup, origin, watch=means.watch)
+    with interrupts() as heard, opening(heard=heard) as session:
         try:
             if setup.workload == DEFAULT_WORKLOAD and not session.recorder.finished:
                 build_datasets(plan, setup.data_dir, means.watch.on_data, means.watch.building)
@@ -162,9 +164,9 @@ def _session(
     return session.finish
 
 
-def _drive(session: Held, means: _Means, stop: threading.Event) -> None:
+def _drive(session: OpenSweep, means: _Means, stop: threading.Event) -> None:
     """Let the driver run until everything is done or drained."""
-    view = View(lambda: means.watch.on_change(session.snapshot()), session.begin)
+    view = ThrottledView(lambda: means.watch.on_change(session.snapshot()), session.begin)
     view.show()
     if not session.recorder.finished:
         if means.driver == "inline":
@@ -174,7 +176,7 @@ def _drive(session: Held, means: _Means, stop: threading.Event) -> None:
     view.show()
 
 
-def _run_inline(session: Held, view: View, stop: threading.Event) -> None:
+def _run_inline(session: OpenSweep, view: ThrottledView, stop: threading.Event) -> None:
     run_inline(
         session.recorder,
         session.setup.workload,
@@ -188,7 +190,7 @@ def _run_inline(session: Held, view: View, stop: threading.Event) -> None:
     )
 
 
-def _run_ray(session: Held, means: _Means, view: View, stop: threading.Event) -> None:
+def _run_ray(session: OpenSweep, means: _Means, view: ThrottledView, stop: threading.Event) -> None:
     def check() -> None:
         session.check()
         view.catch_up()

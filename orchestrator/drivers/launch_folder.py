@@ -14,12 +14,12 @@ from orchestrator.abandoned import clear_folders
 from orchestrator.atomic import PRIVATE, write_atomically
 from orchestrator.disk import remedy
 from orchestrator.errors import InputError, StoreError
+from orchestrator.file_digests import read_manifest, sealed, unsealed, write_manifest
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.lease import Holder
-from orchestrator.ordinary import read_ordinary
 from orchestrator.plan.serialise import read_plan, to_json
 from orchestrator.plan.types import Plan
-from orchestrator.seals import read_manifest, sealed, unsealed, write_manifest
+from orchestrator.regular_files import read_ordinary
 from orchestrator.sqlite_urls import absolute, beside, from_beside
 
 DEFAULT_WORKLOAD = "trainables.training:Training"

@@ -15,7 +15,7 @@ from orchestrator.identity import SweepFolder
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import LEASE_S, Ledger
 from orchestrator.ledger.summary import holds
-from orchestrator.ordinary import read_ordinary
+from orchestrator.regular_files import read_ordinary
 
 
 def clear_unbegun(folder: SweepFolder) -> None:

@@ -20,8 +20,8 @@ from typing import Any, Protocol
 
 from orchestrator.abandoned import own_file
 from orchestrator.atomic import PRIVATE, write_atomically
-from orchestrator.ordinary import other_kind
 from orchestrator.redact import redact
+from orchestrator.regular_files import other_kind
 from search_spaces.wording import printable
 
 HEAD_BYTES = 64 << 10
@@ -34,7 +34,7 @@ RAW = ".raw"
 _log = logging.getLogger(__name__)
 
 
-class Output(Protocol):
+class TrialOutput(Protocol):
     """Where the output of one trial after the other goes."""
 
     def begin(self, file: Path | None) -> None:
@@ -50,24 +50,24 @@ class Output(Protocol):
         """The attempt is over."""
 
 
-class Unheard:
+class NoOutput:
     """Keeps nothing."""
 
     def begin(self, file: Path | None) -> None:
-        """As of Output."""
+        """As of TrialOutput."""
 
     def listening(self) -> contextlib.AbstractContextManager[None]:
-        """As of Output."""
+        """As of TrialOutput."""
         return contextlib.nullcontext()
 
     def failed(self, error: BaseException) -> None:
-        """As of Output."""
+        """As of TrialOutput."""
 
     def end(self) -> None:
-        """As of Output."""
+        """As of TrialOutput."""
 
 
-class ProcessOutput(Unheard):
+class ProcessOutput(NoOutput):
     """All that this process writes to its standard output and error, libraries in C and children included.
 
     For a worker, whose process runs nothing but trials.
@@ -79,7 +79,7 @@ class ProcessOutput(Unheard):
         threading.Thread(target=self._watch, name="haltsweep-output", daemon=True).start()
 
     def begin(self, file: Path | None) -> None:
-        """As of Output."""
+        """As of TrialOutput."""
         self.end()
         self._file = _opened(file)
         if self._file is not None:
@@ -89,13 +89,13 @@ class ProcessOutput(Unheard):
             os.dup2(self._file.descriptor, 2)
 
     def failed(self, error: BaseException) -> None:
-        """As of Output."""
+        """As of TrialOutput."""
         if self._file is not None:
             _flush()
             self._file.write(_traceback(error))
 
     def end(self) -> None:
-        """As of Output."""
+        """As of TrialOutput."""
         file, self._file = self._file, None
         if file is None:
             return
@@ -114,7 +114,7 @@ class ProcessOutput(Unheard):
                 file.bound()
 
 
-class PythonOutput(Unheard):
+class PythonOutput(NoOutput):
     """What Python code of the trial prints in this process, besides where it goes anyway.
 
     For a driver in the launching process, whose own view must not end up in the log.
@@ -125,7 +125,7 @@ class PythonOutput(Unheard):
         self._others: frozenset[threading.Thread] = frozenset()
 
     def begin(self, file: Path | None) -> None:
-        """As of Output."""
+        """As of TrialOutput."""
         self.end()
         self._file = _opened(file)
         # Threads that the trial starts belong to it.
@@ -133,7 +133,7 @@ class PythonOutput(Unheard):
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """As of Output."""
+        """As of TrialOutput."""
         file = self._file
         if file is None:
             yield
@@ -146,12 +146,12 @@ class PythonOutput(Unheard):
             sys.stdout, sys.stderr = before
 
     def failed(self, error: BaseException) -> None:
-        """As of Output."""
+        """As of TrialOutput."""
         if self._file is not None:
             self._file.write(_traceback(error))
 
     def end(self) -> None:
-        """As of Output."""
+        """As of TrialOutput."""
         file, self._file = self._file, None
         if file is not None:
             file.close()

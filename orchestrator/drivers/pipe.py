@@ -7,8 +7,8 @@ the cluster or None, arguments), each of which is answered, and in the end `Over
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.drivers.jobs import Orders
-from orchestrator.drivers.needs import Needs
+from orchestrator.drivers.jobs import JobEncoder
+from orchestrator.drivers.node_check import NodeRequirements
 from orchestrator.errors import HaltsweepError
 from orchestrator.plan.types import Resources
 
@@ -17,12 +17,12 @@ from orchestrator.plan.types import Resources
 class Begin:
     """What is to be run, and on which Ray."""
 
-    orders: Orders
+    orders: JobEncoder
     resources: Resources
     address: str | None
     """None: a Ray of this machine's own is started."""
     num_cpus: int | None
-    needs: Needs | None
+    needs: NodeRequirements | None
     """What every node of a cluster that is not ours is asked for before it gets trials."""
 
 

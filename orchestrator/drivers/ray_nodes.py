@@ -9,7 +9,7 @@ import ray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from orchestrator.drivers.needs import Answer, Needs
+from orchestrator.drivers.node_check import NodeAnswer, NodeRequirements
 from orchestrator.drivers.slots import slots
 from orchestrator.errors import ExecutorError
 from orchestrator.plan.types import Resources
@@ -19,7 +19,7 @@ TRIES = 3
 """How often a node is asked that gives no answer."""
 
 
-def sent_code(needs: Needs | None) -> dict[str, Any] | None:
+def sent_code(needs: NodeRequirements | None) -> dict[str, Any] | None:
     """Ray's runtime environment by which code that is not installed reaches the workers; None without any."""
     return None if needs is None or needs.sent is None else {"py_modules": [needs.sent]}
 
@@ -35,39 +35,39 @@ def named(node: Mapping[str, Any]) -> str:
     return f"{host} ({address})" if host != address else host
 
 
-def ask(node_id: str, needs: Needs) -> Any:
-    """A reference to what the node says, as JSON of `Answer`."""
+def ask(node_id: str, needs: NodeRequirements) -> Any:
+    """A reference to what the node says, as JSON of `NodeAnswer`."""
     placed = NodeAffinitySchedulingStrategy(node_id, soft=False)
     return _answer.options(scheduling_strategy=placed).remote(needs.to_json())
 
 
-def said(reference: Any, timeout_s: float | None = None) -> Answer:
+def said(reference: Any, timeout_s: float | None = None) -> NodeAnswer:
     """What a node that was asked says. Raises RayError if it says nothing."""
     try:
         told = json.loads(ray.get(reference, timeout=timeout_s))
     except ray.exceptions.RayTaskError as error:
         why = redact(str(error).strip().splitlines()[-1])
-        return Answer((f"haltsweep cannot be used there as installed ({why})",))
-    return Answer(tuple(told["lacks"]), told["unshared"], tuple(told["differs"]))
+        return NodeAnswer((f"haltsweep cannot be used there as installed ({why})",))
+    return NodeAnswer(tuple(told["lacks"]), told["unshared"], tuple(told["differs"]))
 
 
 @ray.remote(num_cpus=0, max_retries=0)
 def _answer(text: str) -> str:
-    from orchestrator.drivers.needs import answer
+    from orchestrator.drivers.node_check import answer
 
-    return json.dumps(asdict(answer(Needs.from_json(text))))
+    return json.dumps(asdict(answer(NodeRequirements.from_json(text))))
 
 
 @dataclass(slots=True)
 class Nodes:
     """Which nodes of a cluster take trials; nodes come and go, and who comes is asked before it gets one."""
 
-    needs: Needs
+    needs: NodeRequirements
     wanted: Resources
     tell: Callable[[str], None]
     _asked: dict[str, Any] = field(default_factory=dict)
     _tries: dict[str, int] = field(default_factory=dict)
-    _answers: dict[str, Answer] = field(default_factory=dict)
+    _answers: dict[str, NodeAnswer] = field(default_factory=dict)
     _alive: dict[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
@@ -114,12 +114,12 @@ class Nodes:
                 self._tries[key] = self._tries.get(key, 0) + 1
                 if self._tries[key] < TRIES:
                     continue  # it is asked again, if it still lives
-                self._answers[key] = Answer((f"it gives no answer ({type(error).__name__})",))
+                self._answers[key] = NodeAnswer((f"it gives no answer ({type(error).__name__})",))
             for line in _remarks(self._alive[key], self._answers[key]):
                 self.tell(line)
 
 
-def _remarks(node: Mapping[str, Any], heard: Answer) -> Iterable[str]:
+def _remarks(node: Mapping[str, Any], heard: NodeAnswer) -> Iterable[str]:
     """What people must know of a node."""
     if heard.lacks:
         yield f"node {_why(node, heard)}; it takes no trials"
@@ -127,5 +127,5 @@ def _remarks(node: Mapping[str, Any], heard: Answer) -> Iterable[str]:
         yield f"node {named(node)} has {', '.join(heard.differs)}: results may differ in the last digits"
 
 
-def _why(node: Mapping[str, Any], heard: Answer) -> str:
+def _why(node: Mapping[str, Any], heard: NodeAnswer) -> str:
     return f"{named(node)}: {'; '.join(heard.lacks)}"

@@ -14,9 +14,9 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from orchestrator.conductor.messages import Reply, Stop
-from orchestrator.drivers.attempt import Attempt
+from orchestrator.drivers.jobs import Attempt
 from orchestrator.drivers.pipe import Begin, Connected, Failed, Over
-from orchestrator.drivers.session import Offer, Turn
+from orchestrator.drivers.session import NoAttempt, Turn
 from orchestrator.errors import HaltsweepError
 
 ORPHAN_POLL_S = 0.2
@@ -60,8 +60,8 @@ class _Remote:
     slots: Callable[[], int] = lambda: 0
     """How many trials fit on the cluster at this moment."""
 
-    def offer(self, key: str) -> Attempt | Offer:
-        answer: Attempt | Offer = self._call("offer", key, room=self.slots())
+    def offer(self, key: str) -> Attempt | NoAttempt:
+        answer: Attempt | NoAttempt = self._call("offer", key, room=self.slots())
         return answer
 
     def reported(self, key: str, replies: Iterable[Reply]) -> tuple[Stop | None, bool]:

@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Any
 
-from orchestrator.drivers.needs import Answer, Needs
+from orchestrator.drivers.node_check import NodeAnswer, NodeRequirements
 from orchestrator.drivers.ray_settings import ray_environment
 
 ANSWERS_S = 120.0
@@ -19,7 +19,7 @@ ANSWERS_S = 120.0
 def main() -> None:
     """One survey."""
     told = json.loads(sys.stdin.readline())
-    needs = None if told["needs"] is None else Needs.from_json(told["needs"])
+    needs = None if told["needs"] is None else NodeRequirements.from_json(told["needs"])
     with ray_environment(private=False):
         try:
             found: dict[str, Any] = {"nodes": _nodes(told["address"], needs)}
@@ -28,7 +28,7 @@ def main() -> None:
     sys.stdout.write(f"\n{json.dumps(found)}\n")
 
 
-def _nodes(address: str, needs: Needs | None) -> list[dict[str, Any]]:
+def _nodes(address: str, needs: NodeRequirements | None) -> list[dict[str, Any]]:
     import ray
     from ray.exceptions import RayError
 
@@ -43,12 +43,12 @@ def _nodes(address: str, needs: Needs | None) -> list[dict[str, Any]]:
         )
         until, found = time.monotonic() + ANSWERS_S, []
         for node in nodes:
-            heard = Answer()
+            heard = NodeAnswer()
             if reference := asked.get(node["NodeID"]):
                 try:
                     heard = ray_nodes.said(reference, max(0.0, until - time.monotonic()))
                 except RayError as error:
-                    heard = Answer((f"it gives no answer ({type(error).__name__})",))
+                    heard = NodeAnswer((f"it gives no answer ({type(error).__name__})",))
             found.append(
                 {
                     "name": ray_nodes.named(node),

@@ -14,9 +14,9 @@ from ray.tune import PlacementGroupFactory, Trainable
 
 from orchestrator.conductor.messages import Reply
 from orchestrator.drivers.checkpoint_stores import store_at
-from orchestrator.drivers.jobs import Assignment, decode
+from orchestrator.drivers.jobs import WorkerJob, decode
 from orchestrator.drivers.memory import Footprint
-from orchestrator.drivers.needs import NODE_ID, seen
+from orchestrator.drivers.node_check import NODE_ID, seen
 from orchestrator.drivers.output import ProcessOutput
 from orchestrator.drivers.worker import Harness
 from orchestrator.trials import Outcome
@@ -103,7 +103,7 @@ class TrialActor(Trainable):
         """The actor is about to exit."""
         self._harness.stop(save=False)
 
-    def _start(self, told: Assignment) -> None:
+    def _start(self, told: WorkerJob) -> None:
         self._stopping = None
         self._written = True
         self._harness.start(told.job, told.checkpoints, told.log)
@@ -115,7 +115,7 @@ class TrialActor(Trainable):
         return Reply(checkpoint=self._harness.stop(save=save).checkpoint, ended=outcome)
 
 
-def _limit_process(told: Assignment) -> None:
+def _limit_process(told: WorkerJob) -> None:
     """As many threads as CPUs were asked for, and no GPU where none was; before torch is loaded."""
     if not told.gpus:
         # Ray hides GPUs from those who hold some only.
@@ -126,7 +126,7 @@ def _limit_process(told: Assignment) -> None:
         torch.set_num_threads(int(threads))
 
 
-def _limit_libraries(told: Assignment) -> None:
+def _limit_libraries(told: WorkerJob) -> None:
     """With a share of a GPU goes that share of its memory: a trial that needs more must not starve others."""
     torch = sys.modules.get("torch")
     if torch is not None and 0 < told.gpus < 1 and torch.cuda.is_available():

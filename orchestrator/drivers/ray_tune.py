@@ -24,10 +24,10 @@ from ray.tune.experiment import Trial as Run
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
-from orchestrator.drivers.jobs import Orders
+from orchestrator.drivers.jobs import JobEncoder
 from orchestrator.drivers.ray_nodes import Nodes
 from orchestrator.drivers.ray_trainable import REPLIES, TOLD, UNFIT, TrialActor
-from orchestrator.drivers.session import Hooks, Offer
+from orchestrator.drivers.session import Hooks, NoAttempt
 from orchestrator.redact import redact
 from orchestrator.trials import OutcomeKind
 
@@ -40,7 +40,7 @@ class _Link:
     """What Tune's hooks have to do with a session."""
 
     session: Hooks
-    orders: Orders
+    orders: JobEncoder
     nodes: Nodes | None
     runs: dict[str, Run] = field(default_factory=dict)
     """Tune's runs that have not ended, by Tune's id."""
@@ -89,7 +89,7 @@ class _Drained(Exception):
 _SESSIONS: dict[str, _Link] = {}
 
 
-def run_session(session: Hooks, orders: Orders, scratch: Path, nodes: Nodes | None = None) -> None:
+def run_session(session: Hooks, orders: JobEncoder, scratch: Path, nodes: Nodes | None = None) -> None:
     """Run on the Ray that is connected until the session is over; Tune's own files go below `scratch`."""
     key = uuid.uuid4().hex
     _SESSIONS[key] = link = _Link(session, orders, nodes)
@@ -141,8 +141,8 @@ class Asking(Searcher):
             # Here too: with nothing else to do Tune waits for a suggestion, and for nothing else.
             link.collect_refused()
             attempt = session.offer(trial_id)
-            if isinstance(attempt, Offer):
-                return Searcher.FINISHED if attempt is Offer.NEVER else None
+            if isinstance(attempt, NoAttempt):
+                return Searcher.FINISHED if attempt is NoAttempt.NEVER else None
             kept_out = link.nodes.kept_out if link.nodes is not None else ()
             return {TOLD: link.orders.encode(attempt, kept_out)}
 

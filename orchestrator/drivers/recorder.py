@@ -14,9 +14,9 @@ from orchestrator.conductor.attempts import Attempts
 from orchestrator.conductor.budget import HeldOpen
 from orchestrator.conductor.conductor import Conductor
 from orchestrator.conductor.messages import Continue, Progress, Reply, Stop, Verdict
-from orchestrator.drivers.attempt import Attempt
-from orchestrator.drivers.checkpoint_places import Checkpoints, InSweepFolder
-from orchestrator.drivers.under_way import UnderWay
+from orchestrator.drivers.checkpoint_index import Checkpoints, InSweepFolder
+from orchestrator.drivers.jobs import Attempt
+from orchestrator.drivers.running_trials import RunningTrials
 from orchestrator.identity import SweepFolder, checkpoint_name
 from orchestrator.ledger import events as log
 from orchestrator.ledger.events import Event, EventKind
@@ -63,7 +63,7 @@ class Recorder:
         self._writer = Writer(ledger, lease)
         self._folder = folder
         self._checkpoints = checkpoints or InSweepFolder(folder)
-        self._under_way = UnderWay(folder.under_way)
+        self._under_way = RunningTrials(folder.under_way)
         self._clock = clock
         self._conductor = Conductor(plan)
         self._attempts: dict[str, Attempts] = {}
@@ -110,7 +110,7 @@ class Recorder:
         """The next trial to run, to be started once all is `written`; None if there is none to hand out."""
         self._check_budget()
         trial = self._conductor.ask()
-        new = self._doomed()
+        new = self._unrunnable()
         if trial is None:
             self._write(new)
             return None
@@ -174,7 +174,7 @@ class Recorder:
             new.append(log.checkpointed(now, trial_id, reply.checkpoint, place))
         if reply.ended is not None:
             new.append(self._end(trial_id, self._conductor.settle(trial_id, reply.ended)))
-        self._write([*new, *self._doomed()])
+        self._write([*new, *self._unrunnable()])
         if reply.ended is not None:
             self._tidy([trial_id])
         if self._together is None and not self.written():
@@ -203,7 +203,7 @@ class Recorder:
             return Outcome(kind, "the trial had let go of its worker before that was lost")
         standing = self._conductor.standing(trial_id)
         outcome = standing.outcome if standing else attempts.loss("worker", reason, self._retries)
-        self._write([self._end(trial_id, outcome, lost=True), *self._doomed()])
+        self._write([self._end(trial_id, outcome, lost=True), *self._unrunnable()])
         self._tidy([trial_id])
         return outcome
 
@@ -235,18 +235,19 @@ class Recorder:
         self._conductor.tell(trial_id, outcome)
         return log.ended(self._clock(), trial_id, outcome, lost=lost)
 
-    def _doomed(self) -> list[Event]:
+    def _unrunnable(self) -> list[Event]:
         now = self._clock()
         return [
             event
-            for trial, outcome in self._conductor.take_doomed()
+            for trial, outcome in self._conductor.take_unrunnable()
             for event in (log.asked(now, trial), log.ended(now, trial.trial_id, outcome))
         ]
 
     def _finish_what_was_decided(self) -> None:
-        """Write the stops, and the trials doomed by them, that the last session decided and did not write."""
-        new = [self._end(trial_id, stop.outcome) for trial_id, stop in self._conductor.undone()]
-        self._write([*new, *self._doomed()])
+        """Write what the last session decided and did not: stops, and trials that cannot run because of them."""
+        stopped = self._conductor.stopped_while_waiting()
+        new = [self._end(trial_id, stop.outcome) for trial_id, stop in stopped]
+        self._write([*new, *self._unrunnable()])
 
     def _blame(self, suspects: Iterable[str]) -> None:
         """Count the death of the last session's process against the trials that it was running.
@@ -258,7 +259,7 @@ class Recorder:
             if attempts is not None and attempts.ended is None and attempts.idle:
                 what, reason = "launching process", "it ended while it ran this trial"
                 outcome = attempts.loss(what, reason, self._retries)
-                self._write([self._end(trial_id, outcome, lost=True), *self._doomed()])
+                self._write([self._end(trial_id, outcome, lost=True), *self._unrunnable()])
 
     def _write(self, new: Sequence[Event]) -> None:
         if self._together is not None:

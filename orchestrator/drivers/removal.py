@@ -21,7 +21,7 @@ from orchestrator.identity import SweepFolder
 from orchestrator.ledger.deletion import delete_sweep
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
-from orchestrator.ordinary import read_ordinary
+from orchestrator.regular_files import read_ordinary
 from orchestrator.tracking.lock import projection_lock
 
 NOTE = "removal.json"

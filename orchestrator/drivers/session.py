@@ -13,14 +13,14 @@ from enum import Enum, auto
 from typing import Protocol
 
 from orchestrator.conductor.messages import Reply, Stop
-from orchestrator.drivers.attempt import Attempt
 from orchestrator.drivers.inline import INTERRUPTED
+from orchestrator.drivers.jobs import Attempt
 from orchestrator.drivers.recorder import Recorder
-from orchestrator.drivers.silence import Silence, told
+from orchestrator.drivers.watchdog import SilenceLimit, told
 from orchestrator.trials import Outcome, OutcomeKind
 
 
-class Offer(Enum):
+class NoAttempt(Enum):
     """Why there is no attempt to run."""
 
     LATER = auto()
@@ -42,7 +42,7 @@ class Turn:
 class Hooks(Protocol):
     """What a scheduler tells and asks: the session itself, or one in another process."""
 
-    def offer(self, key: str) -> Attempt | Offer:
+    def offer(self, key: str) -> Attempt | NoAttempt:
         """An attempt for the new run `key`, asked for only when a slot is free."""
 
     def reported(self, key: str, replies: Iterable[Reply]) -> tuple[Stop | None, bool]:
@@ -82,7 +82,7 @@ class Session:
     """Called often; raises if the session must end at once."""
     tell: Callable[[str], None] = lambda _: None
     """Called with what people should know."""
-    silence: Silence | None = None
+    silence: SilenceLimit | None = None
     """A worker that reports nothing for longer is to be killed; None: it may be silent for ever."""
     clock: Callable[[], float] = time.monotonic
     _running: dict[str, Attempt] = field(default_factory=dict)
@@ -98,22 +98,22 @@ class Session:
         """Keys of runs that have not ended."""
         return tuple(self._running)
 
-    def offer(self, key: str) -> Attempt | Offer:
+    def offer(self, key: str) -> Attempt | NoAttempt:
         """An attempt for the new run `key`, asked for only when a slot is free."""
         self.tick()
         if not self._running and (self.recorder.finished or self.recorder.draining):
             self.give_up()
-            return Offer.NEVER
+            return NoAttempt.NEVER
         if not self.recorder.written() or len(self._running) >= self.slots():
-            return Offer.LATER
+            return NoAttempt.LATER
         attempt = self._again.popleft() if self._again else self.recorder.ask()
         if attempt is None:
             over = self.recorder.finished or self.recorder.draining
             assert self._running or over, "with nothing running, something must be left to hand out"
-            return Offer.LATER if self._running else Offer.NEVER
+            return NoAttempt.LATER if self._running else NoAttempt.NEVER
         if not self.recorder.written():
             self._again.appendleft(attempt)
-            return Offer.LATER
+            return NoAttempt.LATER
         self._running[key] = attempt
         self.changed()
         return attempt

@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from orchestrator.drivers.jobs import Orders
-from orchestrator.drivers.needs import Needs
+from orchestrator.drivers.jobs import JobEncoder
+from orchestrator.drivers.node_check import NodeRequirements
 from orchestrator.drivers.pipe import Begin, Connected, Failed, Over
 from orchestrator.drivers.ray_child import RayChild
 from orchestrator.drivers.recorder import Recorder
 from orchestrator.drivers.session import Session
 from orchestrator.drivers.signals import undisturbed
-from orchestrator.drivers.silence import silence_of
+from orchestrator.drivers.watchdog import silence_of
 from orchestrator.errors import ExecutorError
 from orchestrator.plan.types import Resources
 
@@ -41,7 +41,7 @@ def run_ray(
     *,
     resources: Resources,
     data_dir: Path,
-    needs: Needs | None = None,
+    needs: NodeRequirements | None = None,
     checkpoints: str | None = None,
     address: str | None = None,
     num_cpus: int | None = None,
@@ -61,7 +61,7 @@ def run_ray(
     Raises InputError if there is no such cluster, or if a trial fits on none of its nodes; ExecutorError if
     Ray cannot be started, or ended and is not ours to start, or ended too often.
     """
-    orders = Orders(
+    orders = JobEncoder(
         workload,
         resources.checkpoint_seconds,
         resources.cpus,

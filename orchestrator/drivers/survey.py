@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from orchestrator.drivers.address import no_cluster
 from orchestrator.drivers.launch_folder import Setup
-from orchestrator.drivers.needs import Needs, marked, needs_of
+from orchestrator.drivers.node_check import NodeRequirements, marked, needs_of
 from orchestrator.drivers.ray_settings import token_place
 from orchestrator.drivers.slots import require_room, slots
 from orchestrator.errors import InputError
@@ -37,7 +37,7 @@ def require_cluster(address: str, plan: Plan, setup: Setup, folder: SweepFolder)
         require_nodes(address, plan.resources, needs)
 
 
-def require_nodes(address: str, wanted: Resources, needs: Needs | None) -> None:
+def require_nodes(address: str, wanted: Resources, needs: NodeRequirements | None) -> None:
     """Raises InputError unless a cluster is there whose nodes can run trials that ask for `wanted`.
 
     Without `needs` only what the nodes have is looked at. A cluster that can grow needs no room yet.
@@ -64,7 +64,7 @@ def _reasons(nodes: Sequence[Mapping[str, Any]]) -> str:
     return "; ".join(f"{node['name']}: {'; '.join(node['lacks'])}" for node in nodes)
 
 
-def _asked(address: str, needs: Needs | None) -> list[dict[str, Any]]:
+def _asked(address: str, needs: NodeRequirements | None) -> list[dict[str, Any]]:
     """What each node of the cluster has and says."""
     question = {"address": address, "needs": None if needs is None else needs.to_json()}
     with tempfile.TemporaryFile() as noise, tempfile.TemporaryFile("w+") as asked:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from orchestrator.conductor.messages import Reply
 from orchestrator.drivers.checkpoint_stores import PATIENCE_S, CheckpointStore, InFolder, Unreachable
-from orchestrator.drivers.output import Output, Unheard
-from orchestrator.drivers.silence import heard_within
+from orchestrator.drivers.output import NoOutput, TrialOutput
+from orchestrator.drivers.watchdog import heard_within
 from orchestrator.drivers.worker_checkpoints import Damaged
 from orchestrator.drivers.worker_measurements import sound
 from orchestrator.drivers.worker_outcomes import NoSource, outcome_of
@@ -51,11 +51,11 @@ class Harness:
         checkpoint_seconds: float = 30.0,
         clock: Callable[[], float] = time.monotonic,
         store: CheckpointStore | None = None,
-        output: Output | None = None,
+        output: TrialOutput | None = None,
     ) -> None:
         self._begin = load_workload(workload)
         self._store = store or InFolder()
-        self._output = output or Unheard()
+        self._output = output or NoOutput()
         self._checkpoint_seconds = checkpoint_seconds
         self._clock = clock
         self._workload: Workload | None = None

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.abandoned import own_folder
+from orchestrator.file_digests import sealed, unsealed
 from orchestrator.identity import checkpoint_name, checkpoint_step
-from orchestrator.ordinary import read_ordinary
-from orchestrator.seals import sealed, unsealed
+from orchestrator.regular_files import read_ordinary
 from trainables.protocol import Measurement
 
 KEPT = 2

@@ -15,7 +15,7 @@ STEP_END = 2**63
 """Steps are stored as integers of 64 bits."""
 
 
-class Unsound(Exception):
+class BadMeasurement(Exception):
     """A report that cannot be recorded; `outcome` is the end of its trial."""
 
     def __init__(self, message: str, kind: OutcomeKind = OutcomeKind.CRASHED) -> None:
@@ -24,16 +24,23 @@ class Unsound(Exception):
 
 
 def sound(measurement: Measurement | None, last: Measurement | None) -> Measurement:
-    """`measurement` with plain numbers and storable names. Raises Unsound if it cannot follow `last`."""
+    """`measurement` with plain numbers and storable names.
+
+    Raises BadMeasurement if it cannot follow `last`.
+    """
     if not isinstance(measurement, Measurement):
-        raise Unsound(f"a workload must report a Measurement, got {_kind(measurement)}; mend the workload")
+        raise BadMeasurement(
+            f"a workload must report a Measurement, got {_kind(measurement)}; mend the workload"
+        )
     step = _step(measurement.step)
     if not isinstance(measurement.metrics, Mapping):
-        raise Unsound(f"metrics must be a mapping, got {_kind(measurement.metrics)}; mend the workload")
+        raise BadMeasurement(
+            f"metrics must be a mapping, got {_kind(measurement.metrics)}; mend the workload"
+        )
     metrics = {_name(name): _number(name, value, step) for name, value in measurement.metrics.items()}
     seconds = _number("seconds", measurement.seconds, step)
     if last is not None and step <= last.step:
-        raise Unsound(f"steps must increase, got {step} after {last.step}; mend the workload")
+        raise BadMeasurement(f"steps must increase, got {step} after {last.step}; mend the workload")
     return replace(measurement, step=step, seconds=seconds, metrics=metrics)
 
 
@@ -41,15 +48,17 @@ def _step(value: Any) -> int:
     try:
         step = operator.index(value)
     except TypeError as error:
-        raise Unsound(f"a step must be a whole number, got {_told(value)}; mend the workload") from error
+        raise BadMeasurement(
+            f"a step must be a whole number, got {_told(value)}; mend the workload"
+        ) from error
     if not 0 <= step < STEP_END:
-        raise Unsound("a step must be from 0 to 2**63 - 1, got one beyond; mend the workload")
+        raise BadMeasurement("a step must be from 0 to 2**63 - 1, got one beyond; mend the workload")
     return step
 
 
 def _name(name: Any) -> str:
     if not isinstance(name, str) or not name.strip():
-        raise Unsound(f"a metric must have a name, got {_told(name)}; mend the workload")
+        raise BadMeasurement(f"a metric must have a name, got {_told(name)}; mend the workload")
     return storable(name)
 
 
@@ -60,15 +69,17 @@ def _number(name: Any, value: Any, step: int) -> float:
     try:
         number = _float(value)
     except OverflowError as error:
-        raise Unsound(f"a metric must fit into a 64-bit float, got one beyond for {_told(name)}") from error
+        raise BadMeasurement(
+            f"a metric must fit into a 64-bit float, got one beyond for {_told(name)}"
+        ) from error
     except Exception as error:  # whatever an object raises that is no number
-        raise Unsound(
+        raise BadMeasurement(
             f"a metric must be a number, got {_told(value)} for {_told(name)} at step {step}; mend the "
             "workload"
         ) from error
     if not math.isfinite(number):
         told = f"metrics must stay finite, got {name}={number} at step {step}"
-        raise Unsound(storable(told), OutcomeKind.DIVERGED)
+        raise BadMeasurement(storable(told), OutcomeKind.DIVERGED)
     return number
 
 

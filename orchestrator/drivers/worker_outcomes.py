@@ -3,8 +3,8 @@
 import sys
 import traceback
 
-from orchestrator.drivers.silence import Silent
-from orchestrator.drivers.worker_measurements import Unsound
+from orchestrator.drivers.watchdog import TrialHangs
+from orchestrator.drivers.worker_measurements import BadMeasurement
 from orchestrator.redact import redact
 from orchestrator.storable import storable
 from orchestrator.trials import Outcome, OutcomeKind
@@ -27,13 +27,13 @@ class NoSource(Exception):
 
 def outcome_of(error: BaseException) -> Outcome:
     """The end of the trial that raised `error`, which is quoted as storable text without passwords."""
-    if isinstance(error, Unsound):
+    if isinstance(error, BadMeasurement):
         return error.outcome
     said = _said(error)
     text = f"{_fit(type(error).__name__)}: {said}".strip()
     if isinstance(error, Diverged):
         return Outcome(OutcomeKind.DIVERGED, said or text)
-    if isinstance(error, Silent):
+    if isinstance(error, TrialHangs):
         return Outcome(OutcomeKind.TIMED_OUT, said or text)
     if isinstance(error, NoSource):
         return Outcome(OutcomeKind.CRASHED, said)

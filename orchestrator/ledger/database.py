@@ -9,7 +9,7 @@ from sqlalchemy.exc import DBAPIError
 from orchestrator.errors import StoreError
 from orchestrator.ledger.engine import begin, database_file, explain
 from orchestrator.ledger.outage import OnOutage, Patience, passing
-from orchestrator.ordinary import entry_of
+from orchestrator.regular_files import entry_of
 
 T = TypeVar("T")
 

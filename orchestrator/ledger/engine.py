@@ -13,8 +13,8 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from orchestrator import disk
 from orchestrator.errors import HaltsweepError, InputError, StoreError
-from orchestrator.ordinary import found_instead
 from orchestrator.redact import needs_encoding, redact_url
+from orchestrator.regular_files import found_instead
 
 BUSY_TIMEOUT_MS = 30_000
 NETWORK_FILE_SYSTEMS = frozenset(

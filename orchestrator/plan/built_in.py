@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.plan import checks, proof
-from orchestrator.plan.bench import Bench
+from orchestrator.plan.arms import BuiltInArm, Progress, resolve
 from orchestrator.plan.dimensions import measures
 from orchestrator.plan.draws import Trying
 from orchestrator.plan.faults import Faults
@@ -12,7 +12,7 @@ from orchestrator.plan.limits import too_large
 from orchestrator.plan.objectives import check_movement, check_objectives
 from orchestrator.plan.posthoc import check_posthoc
 from orchestrator.plan.price import price
-from orchestrator.plan.resolve import Progress, Resolved, resolve
+from orchestrator.plan.probe import Probe
 from orchestrator.plan.settings import checked
 from orchestrator.plan.types import ArmPrice, ArmProof, DeclaredMetric
 from orchestrator.spec.types import Search, Spec
@@ -30,13 +30,13 @@ class BuiltIn:
     trying = Trying(checked, too_large)
 
     def __init__(self) -> None:
-        self._bench = Bench()
+        self._bench = Probe()
 
-    def resolve(self, spec: Spec, faults: Faults, progress: Progress) -> list[Resolved]:
+    def resolve(self, spec: Spec, faults: Faults, progress: Progress) -> list[BuiltInArm]:
         """As of `Planned`."""
         return resolve(spec, faults, progress)
 
-    def check(self, spec: Spec, arms: Sequence[Resolved], stopper: "Chosen | None", faults: Faults) -> None:
+    def check(self, spec: Spec, arms: Sequence[BuiltInArm], stopper: "Chosen | None", faults: Faults) -> None:
         """As of `Planned`."""
         checks.check_gpus(spec, faults)
         for arm in arms:
@@ -48,28 +48,28 @@ class BuiltIn:
         check_posthoc(spec, arms, self._bench, faults)
         proof.check_names(arms, faults)
 
-    def measures(self, path: str, arms: Sequence[Resolved]) -> str | None:
+    def measures(self, path: str, arms: Sequence[BuiltInArm]) -> str | None:
         """As of `Planned`."""
         return measures(path, arms)
 
-    def prove(self, arm: Resolved, reference: Resolved | None, faults: Faults) -> ArmProof | None:
+    def prove(self, arm: BuiltInArm, reference: BuiltInArm | None, faults: Faults) -> ArmProof | None:
         """As of `Planned`."""
         return proof.prove(arm, reference, self._bench, faults)
 
-    def check_objectives(self, search: Search, arm: Resolved, faults: Faults) -> None:
+    def check_objectives(self, search: Search, arm: BuiltInArm, faults: Faults) -> None:
         """As of `Planned`."""
         check_objectives(search, arm, self._bench, faults)
 
-    def check_space(self, arm: Resolved, space: Space, search: Search, faults: Faults) -> None:
+    def check_space(self, arm: BuiltInArm, space: Space, search: Search, faults: Faults) -> None:
         """As of `Planned`."""
         proof.check_dimensions(arm, space, search, self._bench, faults)
 
     def check_movement(
-        self, search: Search, spaces: Sequence[tuple[Resolved, Space]], faults: Faults
+        self, search: Search, spaces: Sequence[tuple[BuiltInArm, Space]], faults: Faults
     ) -> None:
         """As of `Planned`."""
         check_movement(search, spaces, self._bench, faults)
 
-    def price(self, arm: Resolved, trials: Mapping[str, int] | None, *, calibrate: bool) -> ArmPrice:
+    def price(self, arm: BuiltInArm, trials: Mapping[str, int] | None, *, calibrate: bool) -> ArmPrice:
         """As of `Planned`."""
         return price(arm, self._bench, trials, calibrate=calibrate)

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable, Sequence
 from math import ceil, prod
 from typing import TYPE_CHECKING
 
-from orchestrator.plan.bench import Bench
-from orchestrator.plan.cells import search_seed
+from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.objectives import WORSE
-from orchestrator.plan.resolve import Resolved
+from orchestrator.plan.planned_trials import search_seed
+from orchestrator.plan.probe import Probe
 from orchestrator.plan.spaces import common_space
 from orchestrator.plan.types import SearchPlan
 from orchestrator.spec.types import Search, Spec
@@ -84,7 +84,7 @@ def check_samplers(search: Search, faults: Faults) -> "Chosen | None":
     return None if stopper is None else noting("stopper", lambda: check_stopper(stopper))
 
 
-def check_stopper(stopper: "Chosen | None", search: Search, arm: Resolved, faults: Faults) -> None:
+def check_stopper(stopper: "Chosen | None", search: Search, arm: BuiltInArm, faults: Faults) -> None:
     """A stopper that waits for longer than the training, or the search, lasts stops nothing."""
     if stopper is None:
         return
@@ -112,22 +112,22 @@ def check_stopper(stopper: "Chosen | None", search: Search, arm: Resolved, fault
     else:
         return
     faults.add(
-        f"can never stop a trial of {arm.draft.name}: {why}",
+        f"can never stop a trial of {arm.name}: {why}",
         "search",
         "stopper",
         about=("stopper", steps, between),
     )
 
 
-def check_precision(spec: Spec, arm: Resolved, faults: Faults) -> None:
+def check_precision(spec: Spec, arm: BuiltInArm, faults: Faults) -> None:
     """Half precision needs a GPU, and a trial that asks for none gets none."""
     path = "train.precision"
-    searched = () if spec.search is None or path in arm.draft.drop else spec.search.also
+    searched = () if spec.search is None or path in arm.request.drop else spec.search.also
     ranges = [each.domain for each in searched if each.path == path]
     drawn = any(isinstance(each, Choice) and "fp16" in each.values for each in ranges)
     if spec.resources.gpus == 0 and (drawn or arm.system.train.precision == "fp16"):
-        own = path in arm.draft.changes or path in arm.draft.cell
-        keys = arm.draft.keys(path) if own else ("baseline", "train", "precision")
+        own = path in arm.request.changes or path in arm.request.cell
+        keys = arm.request.keys(path) if own else ("baseline", "train", "precision")
         keys = ("search", "also", path) if drawn else keys
         faults.add(
             "fp16 must run on a CUDA device, and resources.gpus is 0: give each trial one or a part of it "
@@ -148,7 +148,7 @@ def check_gpus(spec: Spec, faults: Faults) -> None:
         )
 
 
-def check_splits(spec: Spec, arm: Resolved, faults: Faults) -> None:
+def check_splits(spec: Spec, arm: BuiltInArm, faults: Faults) -> None:
     """Every split to confirm on must be a test split of the arm's task."""
     if spec.confirm is None:
         return
@@ -179,10 +179,10 @@ def check_seeds(spec: Spec, search: SearchPlan | None, faults: Faults) -> None:
             )
 
 
-def check_published(spec: Spec, arms: Sequence[Resolved], bench: Bench, faults: Faults) -> None:
+def check_published(spec: Spec, arms: Sequence[BuiltInArm], probe: Probe, faults: Faults) -> None:
     """Published figures must stand beside a split and a quantity that are measured, in the same unit."""
     check_published_splits(spec, [each.name for arm in arms for each in splits(arm.system.task)], faults)
-    _check_quantities(spec, arms[0], bench, faults)
+    _check_quantities(spec, arms[0], probe, faults)
 
 
 def check_published_splits(spec: Spec, named: Iterable[str], faults: Faults) -> None:
@@ -195,11 +195,11 @@ def check_published_splits(spec: Spec, named: Iterable[str], faults: Faults) -> 
                 faults.add(f"no split named {split!r}. {hint(split, sorted(known))}", *keys)
 
 
-def _check_quantities(spec: Spec, baseline: Resolved, bench: Bench, faults: Faults) -> None:
+def _check_quantities(spec: Spec, baseline: BuiltInArm, probe: Probe, faults: Faults) -> None:
     if not spec.published:
         return
     try:
-        reported = bench.metrics(baseline.system)
+        reported = probe.metrics(baseline.system)
     except ValueError:
         return  # what cannot be run is refused by the proof
     known = [name.partition("/")[2] for name in reported if name.startswith("valid/")]

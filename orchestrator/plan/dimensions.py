@@ -5,11 +5,11 @@ from math import isclose
 from typing import Any
 
 from orchestrator import space_catalog
+from orchestrator.plan.arms import BuiltInArm, CheckedArm
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.resolve import Resolved, ResolvedOf
+from orchestrator.plan.format import domain_words, value_words
 from orchestrator.plan.settings import leaves
 from orchestrator.plan.spaces import common_space, dimension_keys, may_draw, may_exist, related
-from orchestrator.plan.words import domain_words, value_words
 from orchestrator.spec.types import Search
 from search_spaces.algebra import exists, without
 from search_spaces.dimensions import Choice, Dimension, Fixed, Float, Space, Value, When
@@ -29,7 +29,7 @@ Measures = Callable[[str], str | None]
 
 
 def check_dimensions(
-    arms: Sequence[ResolvedOf[Any]], search: Search, measures: Measures, faults: Faults
+    arms: Sequence[CheckedArm[Any]], search: Search, measures: Measures, faults: Faults
 ) -> None:
     """Note the dimensions of the common space that cannot be searched in a way that means anything."""
     common = common_space(search)
@@ -66,7 +66,7 @@ def _one_value(dimension: Dimension, search: Search) -> str | None:
 
 
 def _unknown_condition(
-    dimension: Dimension, arms: Sequence[ResolvedOf[Any]], common: Space, search: Search, faults: Faults
+    dimension: Dimension, arms: Sequence[CheckedArm[Any]], common: Space, search: Search, faults: Faults
 ) -> bool:
     """Whether the dimension depends on a field of no arm; it would be left out of every search in silence."""
     fields = dict.fromkeys(path for arm in arms for path, _ in leaves(arm.system.settings))
@@ -92,9 +92,11 @@ def _may_be(path: str, settings: Mapping[str, Any]) -> bool:
 
 
 def _check_existence(
-    dimension: Dimension, arms: Sequence[ResolvedOf[Any]], common: Space, search: Search, faults: Faults
+    dimension: Dimension, arms: Sequence[CheckedArm[Any]], common: Space, search: Search, faults: Faults
 ) -> None:
-    having = [(arm, without(common, arm.draft.drop)) for arm in arms if dimension.path not in arm.draft.drop]
+    having = [
+        (arm, without(common, arm.request.drop)) for arm in arms if dimension.path not in arm.request.drop
+    ]
     if any(may_exist(dimension, space, arm) for arm, space in having):
         return
     alone = {each.path: _words(each.path, having) for each in dimension.when if not _may_hold(each, having)}
@@ -111,7 +113,7 @@ def _check_existence(
             )
 
 
-Having = Sequence[tuple[ResolvedOf[Any], Space]]
+Having = Sequence[tuple[CheckedArm[Any], Space]]
 
 
 def _may_hold(condition: When, having: Having) -> bool:
@@ -137,12 +139,12 @@ def _quoted(value: Any) -> str:
     return repr(value) if isinstance(value, str) else value_words(value)
 
 
-def _setting(arm: ResolvedOf[Any], path: str) -> str:
+def _setting(arm: CheckedArm[Any], path: str) -> str:
     found = lookup(arm.system.settings, path)
     return "absent" if found is MISSING else _quoted(found)
 
 
-def measures(path: str, arms: Sequence[Resolved]) -> str | None:
+def measures(path: str, arms: Sequence[BuiltInArm]) -> str | None:
     """Why a field is for nobody to search: it changes how trials are measured, not how good they are."""
     root, _, field = path.partition(".")
     if path in SAMPLE:
@@ -154,7 +156,7 @@ def measures(path: str, arms: Sequence[Resolved]) -> str | None:
         for arm in arms
         if root == "task"
         and lookup(arm.system.settings, path) is not MISSING
-        and path not in arm.draft.drop
+        and path not in arm.request.drop
         and field not in training_only(arm.system.task)
     ]
     if not changing:

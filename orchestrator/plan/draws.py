@@ -11,10 +11,10 @@ from itertools import combinations, islice, product
 from math import prod
 from typing import Any
 
+from orchestrator.plan.arms import Checked, CheckedArm
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.resolve import Checked, ResolvedOf
+from orchestrator.plan.format import among
 from orchestrator.plan.spaces import assigned, condition_values, dimension_keys, ends
-from orchestrator.plan.words import among
 from orchestrator.spec.types import Search, Spec
 from search_spaces.algebra import admits, exists
 from search_spaces.dimensions import (
@@ -53,7 +53,7 @@ class Trying:
     """Why no machine could train what was checked; None where one could. Raises ValueError if none can."""
 
 
-def check_draws(arm: ResolvedOf[Any], space: Space, trying: Trying, spec: Spec, faults: Faults) -> None:
+def check_draws(arm: CheckedArm[Any], space: Space, trying: Trying, spec: Spec, faults: Faults) -> None:
     """Note every value, and every combination of values, that could be drawn and not be trained."""
     assert spec.search is not None, "there must be a search to draw for"
     search, best = spec.search, 1 if spec.confirm is None else spec.confirm.best
@@ -67,12 +67,12 @@ def check_draws(arm: ResolvedOf[Any], space: Space, trying: Trying, spec: Spec, 
             _tell_together(arm, draw, problem, drawing, faults)
     if draws and not any(map(drawing.admits, draws)):
         broken = ", ".join(map(str, space.constraints))
-        faults.add(f"{arm.draft.name} can draw nothing that satisfies {broken}: change the ranges", "search")
+        faults.add(f"{arm.name} can draw nothing that satisfies {broken}: change the ranges", "search")
         return
     many = sum(map(drawing.admits, draws))
     if many < best and all(_is_whole(each.domain) for each in space.dimensions) and len(draws) < DRAWS_MAX:
         faults.add(
-            f"must be at most {many}, all different assignments that {arm.draft.name} can draw, got {best}",
+            f"must be at most {many}, all different assignments that {arm.name} can draw, got {best}",
             "confirm",
             "best",
             about=("best", many),
@@ -221,7 +221,7 @@ def _few(domain: Domain, pairs: int) -> Sequence[Value]:
 
 
 def _check_alone(
-    arm: ResolvedOf[Any], dimension: Dimension, drawing: _Drawing, search: Search, faults: Faults
+    arm: CheckedArm[Any], dimension: Dimension, drawing: _Drawing, search: Search, faults: Faults
 ) -> bool:
     """Whether every value of `dimension` can be trained in some draw; those that cannot go to `faults`."""
     domain, extremes = dimension.domain, ends(dimension.domain)
@@ -240,7 +240,7 @@ def _check_alone(
         told = at_ends or wrong
         drawn = _listed([values[place] for place in told], values, domain)
         faults.add(
-            f"{arm.draft.name} cannot be trained with {dimension.path} = {drawn}: "
+            f"{arm.name} cannot be trained with {dimension.path} = {drawn}: "
             f"{found[told[0]]}{_remedy(domain, values, possible)}",
             *dimension_keys(dimension.path, search),
             about=("bounds", dimension.path, kind, drawn),
@@ -283,7 +283,7 @@ def _in_a_row(some: Sequence[Value], values: Sequence[Value]) -> bool:
 
 
 def _tell_together(
-    arm: ResolvedOf[Any], draw: Assignment, problem: str, drawing: _Drawing, faults: Faults
+    arm: CheckedArm[Any], draw: Assignment, problem: str, drawing: _Drawing, faults: Faults
 ) -> None:
     """Note what of `draw` cannot be together, once for all draws that fail alike."""
     about = ("together", problem.partition(", got")[0])
@@ -299,4 +299,4 @@ def _tell_together(
     domain = drawing.space[last].domain
     may_be = _listed(fitting, candidates(domain), domain) if fitting else ""
     remedy = f". With {rest}, {last} may be {may_be}" if may_be and rest else ""
-    faults.add(f"{arm.draft.name} cannot be trained with {drawn}: {problem}{remedy}", "search", about=about)
+    faults.add(f"{arm.name} cannot be trained with {drawn}: {problem}{remedy}", "search", about=about)

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from math import isclose
 from typing import Protocol
 
-from orchestrator.plan.bench import POINTS, Bench, Gradient, Structure
 from orchestrator.plan.changes import differences
+from orchestrator.plan.probe import POINTS, BackwardPass, Probe, Structure
 from orchestrator.plan.settings import System
 
 MEASURING_ONLY = frozenset({"eval_batch_size", "eval_tokens", "threads"})
@@ -36,56 +36,56 @@ class Built(Protocol):
 FUNCTIONAL = frozenset({"loss", "gradient", "layers run"})
 
 
-def effects(bench: Bench, before: System, after: System) -> tuple[str, ...]:
+def effects(probe: Probe, before: System, after: System) -> tuple[str, ...]:
     """Everything in which `after` differs from `before`, by a word each; empty if the change has no effect.
 
     Settings of task and training that no single step shows (data, steps, learning rate, ...) count as they
     are declared; those the loss reads must change loss or gradient. Raises ValueError for what cannot be run.
     """
     found = [
-        *_structural(bench, before, after),
-        *_declared(bench, before, after),
-        *_seen(bench, before, after, 0),
+        *_structural(probe, before, after),
+        *_declared(probe, before, after),
+        *_seen(probe, before, after, 0),
     ]
     for point in range(1, POINTS):
         if found:
             break
-        found = _seen(bench, before, after, point)
+        found = _seen(probe, before, after, point)
     return tuple(found)
 
 
-def differ(bench: Bench, before: System, after: System) -> bool:
+def differ(probe: Probe, before: System, after: System) -> bool:
     """Whether `effects` would find anything; cheaper, for it stops at the first difference."""
-    if _structural(bench, before, after) or _declared(bench, before, after):
+    if _structural(probe, before, after) or _declared(probe, before, after):
         return True
     for point in range(POINTS):
-        if bench.glance(before, point) != bench.glance(after, point):
+        if probe.forward(before, point) != probe.forward(after, point):
             return True
-    return any(bool(_seen(bench, before, after, point)) for point in range(POINTS))
+    return any(bool(_seen(probe, before, after, point)) for point in range(POINTS))
 
 
-def _structural(bench: Bench, before: System, after: System) -> list[str]:
-    old, new = bench.structure(before), bench.structure(after)
+def _structural(probe: Probe, before: System, after: System) -> list[str]:
+    old, new = probe.structure(before), probe.structure(after)
     return [
         *(["weights"] if old.shapes != new.shapes else []),
         *(["FLOPs"] if (old.flops_min, old.flops_max) != (new.flops_min, new.flops_max) else []),
     ]
 
 
-def _declared(bench: Bench, before: System, after: System) -> list[str]:
+def _declared(probe: Probe, before: System, after: System) -> list[str]:
     """`task` and `training` if settings differ there that one step need not show."""
     old, new = before.settings["train"], after.settings["train"]
     changed = {change.path.split(".")[0] for change in differences(old, new)} - MEASURING_ONLY
     changed -= WRITING_ONLY if after.shape.head != "sequence" else frozenset()
     return [
         *(["task"] if before.settings["task"] != after.settings["task"] else []),
-        *(["training"] if changed and changed - bench.glance(after).objective_reads else []),
+        *(["training"] if changed and changed - probe.forward(after).objective_reads else []),
     ]
 
 
-def _seen(bench: Bench, before: System, after: System, point: int) -> list[str]:
-    old, new = bench.glance(before, point), bench.glance(after, point)
-    gradient, other = bench.gradient(before, point), bench.gradient(after, point)
+def _seen(probe: Probe, before: System, after: System, point: int) -> list[str]:
+    old, new = probe.forward(before, point), probe.forward(after, point)
+    gradient, other = probe.gradient(before, point), probe.gradient(after, point)
     loss, turned = _close(old.loss, new.loss), _same_gradient(gradient, other)
     same = old.loss == new.loss and gradient == other
     return [
@@ -100,7 +100,7 @@ def _close(before: float, after: float) -> bool:
     return isclose(before, after, rel_tol=ROUNDING)
 
 
-def _same_gradient(before: Gradient, after: Gradient) -> bool:
+def _same_gradient(before: BackwardPass, after: BackwardPass) -> bool:
     """Whether two gradients differ by no more than the order of sums explains."""
     if [name for name, *_ in before.parts] != [name for name, *_ in after.parts]:
         return False

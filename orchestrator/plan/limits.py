@@ -1,6 +1,6 @@
 """What no machine could hold or finish: refused before anything is built, computed or written."""
 
-from orchestrator.plan.quantities import bytes_amount
+from orchestrator.plan.format import bytes_amount
 from orchestrator.plan.settings import System
 from trainables.costs import depth_range, flops, peak_memory_bytes
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from orchestrator.plan.bench import Bench
+from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.faults import Faults
+from orchestrator.plan.probe import Probe
 from orchestrator.plan.proof import systems
-from orchestrator.plan.resolve import Resolved
 from orchestrator.plan.settings import System
 from orchestrator.spec.types import Search
 from search_spaces.dimensions import Space
@@ -25,10 +25,10 @@ _POINTS = 3
 """Weights at which they are looked at: the initial ones, all halting pushed up, all pushed down."""
 
 
-def check_objectives(search: Search, arm: Resolved, bench: Bench, faults: Faults) -> None:
+def check_objectives(search: Search, arm: BuiltInArm, probe: Probe, faults: Faults) -> None:
     """Every objective must be a metric that the trials of `arm` report while searching, and no setting."""
     try:
-        known = bench.metrics(arm.system)
+        known = probe.metrics(arm.system)
     except ValueError:
         return  # what cannot be run is refused by the proof
     for place, objective in enumerate(search.objectives):
@@ -36,10 +36,10 @@ def check_objectives(search: Search, arm: Resolved, bench: Bench, faults: Faults
         kind, about = metric.rpartition("/")[2], ("objective", place)
         if faults.has_told(*about):
             continue
-        if metric not in known and arm.draft.is_baseline:
+        if metric not in known and arm.request.is_baseline:
             faults.add(f"no metric named {metric!r}. {hint(metric, known)}", *keys, "metric", about=about)
         elif metric not in known:
-            told = f"{arm.draft.name} reports no {metric!r}, so it cannot be searched with the others"
+            told = f"{arm.name} reports no {metric!r}, so it cannot be searched with the others"
             faults.add(f"{told}. {hint(metric, known)}", *keys, "metric", about=about)
         elif kind.endswith("floor"):
             told = f"must move, got {metric}, which the data decide: the same in every trial"
@@ -60,7 +60,7 @@ def check_objectives(search: Search, arm: Resolved, bench: Bench, faults: Faults
 
 
 def check_movement(
-    search: Search, arms: Sequence[tuple[Resolved, Space]], bench: Bench, faults: Faults
+    search: Search, arms: Sequence[tuple[BuiltInArm, Space]], probe: Probe, faults: Faults
 ) -> None:
     """Thinking must vary where it is an objective: in every arm, or in some beside another one."""
     for place, objective in enumerate(search.objectives):
@@ -68,12 +68,12 @@ def check_movement(
         if quantity not in _THINKING or faults.has_told("objective", place):
             continue
         alone = len(search.objectives) == 1
-        found = [(arm, _stands_still(quantity, arm, space, bench, alone=alone)) for arm, space in arms]
+        found = [(arm, _stands_still(quantity, arm, space, probe, alone=alone)) for arm, space in arms]
         still = [(arm, why) for arm, why in found if why]
         if still and (alone or len(still) == len(found)):
             arm, why = still[0]
             faults.add(
-                f"must move, got {objective.metric}, which {why} in {arm.draft.name}: choose another, or let "
+                f"must move, got {objective.metric}, which {why} in {arm.name}: choose another, or let "
                 "something halt",
                 "search",
                 "objectives",
@@ -83,13 +83,13 @@ def check_movement(
             )
 
 
-def _stands_still(quantity: str, arm: Resolved, space: Space, bench: Bench, *, alone: bool) -> str | None:
+def _stands_still(quantity: str, arm: BuiltInArm, space: Space, probe: Probe, *, alone: bool) -> str | None:
     """Why the weights of `arm` make no difference to `quantity`, whatever its search draws."""
     drawn = [arm.system, *(each for dimension in space.dimensions for each in systems(arm, dimension, space))]
     values = set[float]()
     try:
         for system in drawn:
-            seen = _seen(quantity, system, bench)
+            seen = _seen(quantity, system, probe)
             if len(seen) > 1:
                 return None
             values |= seen
@@ -100,5 +100,5 @@ def _stands_still(quantity: str, arm: Resolved, space: Space, bench: Bench, *, a
     return "the search itself sets" if alone else None
 
 
-def _seen(quantity: str, system: System, bench: Bench) -> set[float]:
-    return {bench.thinking(system, point)[quantity] for point in range(_POINTS)}
+def _seen(quantity: str, system: System, probe: Probe) -> set[float]:
+    return {probe.halting(system, point)[quantity] for point in range(_POINTS)}

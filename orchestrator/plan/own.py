@@ -8,12 +8,11 @@ from pydantic import ValidationError
 
 from orchestrator.errors import InputError
 from orchestrator.plan import checks
-from orchestrator.plan.drafts import in_baseline
+from orchestrator.plan.arms import CheckedArm, Progress, in_baseline, resolve_by
 from orchestrator.plan.draws import Trying
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.own_proof import Seen, differences_of, look
-from orchestrator.plan.resolve import Progress, ResolvedOf, resolve_by
-from orchestrator.plan.settings import Problem, described, leaves
+from orchestrator.plan.settings import SettingFault, described, leaves
 from orchestrator.plan.spaces import related
 from orchestrator.plan.types import ArmPrice, ArmProof, DeclaredMetric
 from orchestrator.spec.types import Search, Spec
@@ -33,7 +32,7 @@ class OwnSystem:
     settings: Mapping[str, Any]
 
 
-Arm = ResolvedOf[OwnSystem]
+Arm = CheckedArm[OwnSystem]
 
 
 class Own:
@@ -58,12 +57,12 @@ class Own:
                 fields = related(path, [field for field, _ in leaves(known)])
                 faults.add(f"{self.path} has no field {path}. {hint(path, fields)}", *in_baseline(path))
         for arm in arms:
-            for path in (*arm.draft.changes, *arm.draft.cell):
+            for path in (*arm.request.changes, *arm.request.cell):
                 if self._is_no_field(path, arm, known):
                     fields = related(path, [field for field, _ in leaves(known)])
                     faults.add(
                         f"{self.path} has no field {path}. {hint(path, fields)}",
-                        *arm.draft.keys(path),
+                        *arm.request.keys(path),
                         about=("no field", path),
                     )
         checks.check_published_splits(spec, (), faults)
@@ -81,17 +80,17 @@ class Own:
             after = self._look(arm)
             before = self._look(reference) if reference is not None else after
         except ValueError as error:
-            place = ("baseline",) if arm.draft.is_baseline else ("arms", arm.draft.label)
-            faults.add(f"{arm.draft.name} cannot be built: {error}", *place, about=("built", str(error)))
+            place = ("baseline",) if arm.request.is_baseline else ("arms", arm.request.label)
+            faults.add(f"{arm.name} cannot be built: {error}", *place, about=("built", str(error)))
             return None
-        return differences_of(arm.draft.name, before, after, compared=reference is not None)
+        return differences_of(arm.name, before, after, compared=reference is not None)
 
     def check_objectives(self, search: Search, arm: Arm, faults: Faults) -> None:
         """As of `Planned`."""
         better = {each.name: each.better for each in self.metrics}
         for place, objective in enumerate(search.objectives):
             wanted = better.get(objective.metric.rpartition("/")[2])
-            if arm.draft.is_baseline and wanted is not None and objective.goal != wanted:
+            if arm.request.is_baseline and wanted is not None and objective.goal != wanted:
                 faults.add(
                     f"must be {wanted}, got {objective.goal}: {self.path} declares that {wanted} is better",
                     *("search", "objectives", place, "goal"),
@@ -110,9 +109,9 @@ class Own:
                 f"steps can be timed of models and tasks of the box, got the trainable {self.path}; leave "
                 "--calibrate out"
             )
-        return ArmPrice(arm.draft.name, dict(sorted((trials or {}).items())))
+        return ArmPrice(arm.name, dict(sorted((trials or {}).items())))
 
-    def _checked(self, raw: Mapping[str, Any]) -> OwnSystem | list[Problem]:
+    def _checked(self, raw: Mapping[str, Any]) -> OwnSystem | list[SettingFault]:
         config = self._trainable.config
         if config is None:
             return OwnSystem(dict(raw))
@@ -121,7 +120,7 @@ class Own:
         except ValidationError as error:
             return [described(config, (), one) for one in error.errors(include_url=False)]
         except Exception as error:  # a validator of others may raise anything
-            return [Problem("", f"{self.path} refuses these settings: {type(error).__name__}: {error}")]
+            return [SettingFault("", f"{self.path} refuses these settings: {type(error).__name__}: {error}")]
 
     def _is_no_field(self, path: str, arm: Arm, known: Mapping[str, Any]) -> bool:
         """With a Config a field is what it kept; without one, what the baseline has."""
@@ -129,7 +128,7 @@ class Own:
         return lookup(where, path) is MISSING
 
     def _look(self, arm: Arm) -> Seen:
-        key = arm.draft.name
+        key = arm.name
         if key not in self._seen:
             self._seen[key] = look(self._trainable, arm.system.settings)
         return self._seen[key]

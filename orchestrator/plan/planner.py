@@ -6,18 +6,19 @@ from typing import Any
 
 from orchestrator.errors import Fault, PlanError, SpecError
 from orchestrator.identity import digest
-from orchestrator.plan import cells, checks, proof
+from orchestrator.plan import checks, proof
+from orchestrator.plan.arms import CheckedArm
 from orchestrator.plan.built_in import BuiltIn
 from orchestrator.plan.dimensions import check_dimensions
 from orchestrator.plan.draws import check_draws
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.own import Own
-from orchestrator.plan.planned import Planned
+from orchestrator.plan.planned_trials import planned_trials
 from orchestrator.plan.power import power
 from orchestrator.plan.price import by_arm
-from orchestrator.plan.resolve import ResolvedOf
 from orchestrator.plan.serialise import plain
 from orchestrator.plan.spaces import Searched, arm_space
+from orchestrator.plan.trainable import TrainableForPlan
 from orchestrator.plan.types import Arm, ConfirmPlan, Objective, Plan, Resources, SearchPlan
 from orchestrator.spec.load import SpecFile, in_order, read_spec
 from orchestrator.spec.salvage import sound_part
@@ -46,13 +47,13 @@ def plan(source: Spec | SpecFile, *, calibrate: bool = False, told: Told = _nobo
     stopper = None if spec.search is None else checks.check_samplers(spec.search, faults)
     trainable = _trainable(spec, faults)
     resolved = trainable.resolve(spec, faults, told)
-    if not resolved or not resolved[0].draft.is_baseline:
+    if not resolved or not resolved[0].request.is_baseline:
         faults.raise_if_any()
     told(f"{amount(len(resolved), 'arm')} compared with each other")
     trainable.check(spec, resolved, stopper, faults)
     checks.check_seeds(spec, _search_plan(spec), faults)
     proof.check_same(resolved, faults)
-    by_name = {arm.draft.name: arm for arm in resolved}
+    by_name = {arm.name: arm for arm in resolved}
     if spec.search is not None:
         check_dimensions(resolved, spec.search, lambda path: trainable.measures(path, resolved), faults)
     proofs, arms = [], []
@@ -67,12 +68,12 @@ def plan(source: Spec | SpecFile, *, calibrate: bool = False, told: Told = _nobo
         trainable.check_movement(spec.search, spaces, faults)
     faults.raise_if_any()
     search, confirm, posthoc = _search_plan(spec), _confirm_plan(spec), _overrides(spec)
-    trials = tuple(cells.trials(arms, search, confirm, posthoc))
+    trials = tuple(planned_trials(arms, search, confirm, posthoc))
     counts = by_arm(trials)
     prices = []
     for number, each in enumerate(resolved):
         told(f"{amount(len(resolved) - number, 'arm')} of {len(resolved):,} to price")
-        prices.append(trainable.price(each, counts.get(each.draft.name), calibrate=calibrate))
+        prices.append(trainable.price(each, counts.get(each.name), calibrate=calibrate))
     return Plan(
         name=spec.name,
         question=spec.question,
@@ -86,14 +87,14 @@ def plan(source: Spec | SpecFile, *, calibrate: bool = False, told: Told = _nobo
         trials=trials,
         proofs=tuple(proofs),
         prices=tuple(prices),
-        power=power(confirm, sum(bool(each.draft.changes) for each in resolved)) if confirm else None,
+        power=power(confirm, sum(bool(each.request.changes) for each in resolved)) if confirm else None,
         published=spec.published_rows,
         trainable=trainable.path,
         metrics=trainable.metrics,
     )
 
 
-def _trainable(spec: Spec, faults: Faults) -> Planned:
+def _trainable(spec: Spec, faults: Faults) -> TrainableForPlan:
     """What runs the trials of `spec`. Raises `PlanError` if it cannot be had."""
     if spec.trainable is None:
         return BuiltIn()
@@ -106,7 +107,7 @@ def _trainable(spec: Spec, faults: Faults) -> Planned:
 
 
 def _searched(
-    arm: ResolvedOf[Any], spec: Spec, search: Search, trainable: Planned, faults: Faults
+    arm: CheckedArm[Any], spec: Spec, search: Search, trainable: TrainableForPlan, faults: Faults
 ) -> Searched:
     trainable.check_objectives(search, arm, faults)
     found = arm_space(arm, search, faults)
@@ -145,12 +146,12 @@ def _plan_faults(source: SpecFile, told: Told) -> tuple[Fault, ...]:
     return ()
 
 
-def _arm(resolved: ResolvedOf[Any], searched: Searched, trainable: str | None) -> Arm:
+def _arm(resolved: CheckedArm[Any], searched: Searched, trainable: str | None) -> Arm:
     settings = resolved.system.settings
     own = [] if trainable is None else [trainable]
     return Arm(
-        name=resolved.draft.name,
-        why=resolved.draft.why,
+        name=resolved.name,
+        why=resolved.request.why,
         settings=settings,
         changes=resolved.changes,
         space=searched.space,

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import torch
 
-from orchestrator.plan.bench import POINTS, Bench
+from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.resolve import Resolved
+from orchestrator.plan.probe import POINTS, Probe
 from orchestrator.plan.settings import System, checked, leaves
 from orchestrator.plan.spaces import common_space
 from orchestrator.spec.types import Spec
@@ -17,7 +17,7 @@ from trainables.assembly import build_model
 from trainables.task_catalog import splits, training_only
 
 
-def check_posthoc(spec: Spec, arms: Sequence[Resolved], bench: Bench, faults: Faults) -> None:
+def check_posthoc(spec: Spec, arms: Sequence[BuiltInArm], probe: Probe, faults: Faults) -> None:
     """Posthoc settings must exist in the baseline, leave every weight as it is, and change what is read."""
     for path, values in spec.posthoc.items():
         if lookup(arms[0].system.settings, path) is MISSING:
@@ -28,18 +28,18 @@ def check_posthoc(spec: Spec, arms: Sequence[Resolved], bench: Bench, faults: Fa
         refused = [
             _check_value(spec, having, (path, place), value, faults) for place, value in enumerate(values)
         ]
-        if not any(refused) and (why := _unread(spec, having, path, values, bench)):
+        if not any(refused) and (why := _unread(spec, having, path, values, probe)):
             faults.add(f"changes nothing that is read: {why}; leave it out", "posthoc", path)
 
 
 def _check_value(
-    spec: Spec, arms: Sequence[Resolved], at: tuple[str, int], value: Value, faults: Faults
+    spec: Spec, arms: Sequence[BuiltInArm], at: tuple[str, int], value: Value, faults: Faults
 ) -> bool:
     """Whether there is something wrong with one value; that goes to `faults`."""
     (path, place), refused = at, False
     for arm in arms:
         if why := _unreadable(spec, arm, path, value):
-            faults.add(f"{arm.draft.name} {why}", "posthoc", path, place, about=(path, place, why))
+            faults.add(f"{arm.name} {why}", "posthoc", path, place, about=(path, place, why))
             refused = True
     if not refused and all(_has_already(spec, arm, path, value) for arm in arms):
         faults.add(
@@ -53,15 +53,15 @@ def _check_value(
     return refused
 
 
-def _has_already(spec: Spec, arm: Resolved, path: str, value: Value) -> bool:
+def _has_already(spec: Spec, arm: BuiltInArm, path: str, value: Value) -> bool:
     searched = spec.search is not None and path in common_space(spec.search).paths
-    if searched and path not in arm.draft.drop:
+    if searched and path not in arm.request.drop:
         return False
     found = lookup(arm.system.settings, path)
     return not isinstance(found, list | dict) and same(found, value)
 
 
-def _unreadable(spec: Spec, arm: Resolved, path: str, value: Value) -> str | None:
+def _unreadable(spec: Spec, arm: BuiltInArm, path: str, value: Value) -> str | None:
     """Why a checkpoint of `arm` cannot be read with `value` at `path`, said of the arm."""
     found = checked(with_value(arm.system.settings, path, value))
     if isinstance(found, list):
@@ -88,7 +88,7 @@ def _unreadable(spec: Spec, arm: Resolved, path: str, value: Value) -> str | Non
 
 
 def _unread(
-    spec: Spec, arms: Sequence[Resolved], path: str, values: Sequence[Value], bench: Bench
+    spec: Spec, arms: Sequence[BuiltInArm], path: str, values: Sequence[Value], probe: Probe
 ) -> str | None:
     """Why no value of `path` makes a difference to any arm."""
     root, _, field = path.partition(".")
@@ -105,15 +105,15 @@ def _unread(
             return "beam_size is 1, so answers are decoded greedily and nothing is compared"
         return None
     try:
-        moves = any(_moves(arm, path, value, bench) for arm in arms for value in values)
+        moves = any(_moves(arm, path, value, probe) for arm in arms for value in values)
     except ValueError:
         return None  # what cannot be run is refused by the proof
     return None if moves else "evaluation gives the same with every value, in every arm"
 
 
-def _moves(arm: Resolved, path: str, value: Value, bench: Bench) -> bool:
+def _moves(arm: BuiltInArm, path: str, value: Value, probe: Probe) -> bool:
     """Whether evaluating `arm` with `value` gives anything else, at some weights."""
     after = checked(with_value(arm.system.settings, path, value))
     if not isinstance(after, System) or after == arm.system:
         return False
-    return any(bench.reading(arm.system, point) != bench.reading(after, point) for point in range(POINTS))
+    return any(probe.reading(arm.system, point) != probe.reading(after, point) for point in range(POINTS))

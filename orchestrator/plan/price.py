@@ -8,9 +8,9 @@ from time import perf_counter
 import torch
 
 from orchestrator.errors import InputError
-from orchestrator.plan.bench import SEED, Bench, Structure
+from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.limits import BACKWARD, rows_per_step
-from orchestrator.plan.resolve import Resolved
+from orchestrator.plan.probe import SEED, Probe, Structure
 from orchestrator.plan.settings import System
 from orchestrator.plan.types import ArmPrice
 from orchestrator.trials import PlannedTrial
@@ -30,12 +30,12 @@ AFFORDABLE_S = 1.0
 TIMED_STEPS = 3
 
 
-def price(arm: Resolved, bench: Bench, trials: Mapping[str, int] | None, *, calibrate: bool) -> ArmPrice:
+def price(arm: BuiltInArm, probe: Probe, trials: Mapping[str, int] | None, *, calibrate: bool) -> ArmPrice:
     """The price of `arm` with so many trials a phase. Raises InputError if a step cannot be timed here."""
-    structure, system = bench.structure(arm.system), arm.system
+    structure, system = probe.structure(arm.system), arm.system
     step = BACKWARD * rows_per_step(system)
     return ArmPrice(
-        arm=arm.draft.name,
+        arm=arm.name,
         trials=dict(sorted((trials or {}).items())),
         train_flops_min=step * structure.flops_min,
         train_flops_max=step * structure.flops_max,

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any
 
-from orchestrator.plan.bench import Bench
+from orchestrator.plan.arms import BuiltInArm, CheckedArm
 from orchestrator.plan.effects import FUNCTIONAL, differ, effects, reshaped_share, tree_difference
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.limits import too_large
-from orchestrator.plan.resolve import Resolved, ResolvedOf
+from orchestrator.plan.probe import Probe
 from orchestrator.plan.settings import System, checked, leaves
 from orchestrator.plan.spaces import condition_values, dimension_keys, ends
 from orchestrator.plan.types import ArmProof, Change
@@ -24,31 +24,31 @@ MOST = 0.5
 _TAKES_AWAY = re.compile(r"^(?:minus|no|without)[-_](.+)$")
 
 
-def prove(arm: Resolved, reference: Resolved | None, bench: Bench, faults: Faults) -> ArmProof | None:
+def prove(arm: BuiltInArm, reference: BuiltInArm | None, probe: Probe, faults: Faults) -> ArmProof | None:
     """What building and running `arm` showed next to `reference`; what is wrong with it goes to `faults`."""
-    place = ("baseline",) if arm.draft.is_baseline else ("arms", arm.draft.label)
+    place = ("baseline",) if arm.request.is_baseline else ("arms", arm.request.label)
     try:
         if (why := too_large(arm.system)) is not None:
             raise ValueError(why)  # noqa: TRY301 - one way to say that it cannot be trained
-        structure = bench.structure(arm.system)
-        before = bench.structure(reference.system) if reference else structure
-        loss, gradient = bench.glance(arm.system).loss, bench.gradient(arm.system).norm
-        found = effects(bench, reference.system, arm.system) if reference else ()
+        structure = probe.structure(arm.system)
+        before = probe.structure(reference.system) if reference else structure
+        loss, gradient = probe.forward(arm.system).loss, probe.gradient(arm.system).norm
+        found = effects(probe, reference.system, arm.system) if reference else ()
     except ValueError as error:
-        faults.add(f"{arm.draft.name} cannot be trained: {error}", *place, about=("trained", str(error)))
+        faults.add(f"{arm.name} cannot be trained: {error}", *place, about=("trained", str(error)))
         return None
     if not isfinite(loss) or not isfinite(gradient):
         faults.add(
-            f"{arm.draft.name} must begin with a finite loss and gradient, got {loss=} and {gradient=}",
+            f"{arm.name} must begin with a finite loss and gradient, got {loss=} and {gradient=}",
             *place,
         )
         return None
     if reference is not None:
         if arm.changes and not found:
             _refuse_no_effect(arm, reference, faults)
-        _refuse_hidden_size(arm, reference, bench, faults)
+        _refuse_hidden_size(arm, reference, probe, faults)
     return ArmProof(
-        arm=arm.draft.name,
+        arm=arm.name,
         parameters=structure.parameters,
         module_tree_added=tree_difference(before, structure),
         module_tree_removed=tree_difference(structure, before),
@@ -66,35 +66,35 @@ def rounded(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
 
 
-def _refuse_no_effect(arm: Resolved, reference: Resolved, faults: Faults) -> None:
-    paths = list(arm.draft.cell if arm.draft.is_baseline else arm.draft.changes)
+def _refuse_no_effect(arm: BuiltInArm, reference: BuiltInArm, faults: Faults) -> None:
+    paths = list(arm.request.cell if arm.request.is_baseline else arm.request.changes)
     faults.add(
-        f"{arm.draft.name} changes nothing against {reference.draft.name}: with {', '.join(paths)} set, "
+        f"{arm.name} changes nothing against {reference.name}: with {', '.join(paths)} set, "
         "weights, FLOPs, loss, gradient and layers run are the same to the last bit. Drop it, or change "
         "something that has an effect",
-        *arm.draft.keys(paths[0]),
+        *arm.request.keys(paths[0]),
     )
 
 
-def _refuse_hidden_size(arm: Resolved, reference: Resolved, bench: Bench, faults: Faults) -> None:
+def _refuse_hidden_size(arm: BuiltInArm, reference: BuiltInArm, probe: Probe, faults: Faults) -> None:
     """A size of the whole model, changed beside something else, must be named: the effect may be its own."""
-    paths = [path for path in arm.draft.changes if path.startswith("model.") and path != "model.name"]
-    if len(paths) < 2 or "model.name" in arm.draft.changes:
+    paths = [path for path in arm.request.changes if path.startswith("model.") and path != "model.name"]
+    if len(paths) < 2 or "model.name" in arm.request.changes:
         return
-    sizes = [path for path in paths if _is_size(path, arm, reference, bench)]
-    words = _words(f"{arm.draft.label} {arm.draft.why}")
+    sizes = [path for path in paths if _is_size(path, arm, reference, probe)]
+    words = _words(f"{arm.request.label} {arm.request.why}")
     for path in sizes if len(sizes) < len(paths) else ():
         field = path.rsplit(".", 1)[-1]
         if field not in words:
             others = ", ".join(each for each in paths if each not in sizes)
             faults.add(
-                f"{arm.draft.name} changes {path}, and with it most weights, beside {others}: what it shows "
+                f"{arm.name} changes {path}, and with it most weights, beside {others}: what it shows "
                 f"could come from either. Make it an arm of its own, or say {field!r} in the arm's why",
-                *arm.draft.keys(path),
+                *arm.request.keys(path),
             )
 
 
-def _is_size(path: str, arm: Resolved, reference: Resolved, bench: Bench) -> bool:
+def _is_size(path: str, arm: BuiltInArm, reference: BuiltInArm, probe: Probe) -> bool:
     """Whether `path` alone reshapes most of the weights that remain."""
     before = lookup(reference.system.settings, path)
     if before is MISSING:
@@ -102,14 +102,14 @@ def _is_size(path: str, arm: Resolved, reference: Resolved, bench: Bench) -> boo
     without = checked(with_value(arm.system.settings, path, before))
     if isinstance(without, list):
         return False
-    return reshaped_share(bench.structure(without), bench.structure(arm.system)) > MOST
+    return reshaped_share(probe.structure(without), probe.structure(arm.system)) > MOST
 
 
-def check_names(arms: Sequence[Resolved], faults: Faults) -> None:
+def check_names(arms: Sequence[BuiltInArm], faults: Faults) -> None:
     """An arm called after what it takes away must touch it; names that were swapped are found here."""
-    settings = {arm.draft.name: arm.system.settings for arm in arms}
+    settings = {arm.name: arm.system.settings for arm in arms}
     for arm in arms:
-        taken = _TAKES_AWAY.match(arm.draft.label)
+        taken = _TAKES_AWAY.match(arm.request.label)
         if taken is None or not arm.changes or arm.reference not in settings:
             continue
         named = _words(taken.group(1)) & _field_words(arm.system.settings, settings[arm.reference])
@@ -120,7 +120,7 @@ def check_names(arms: Sequence[Resolved], faults: Faults) -> None:
                 f"is named for taking away {' and '.join(sorted(named))}, which stays; it changes {paths}. "
                 "Were two arms swapped? Otherwise give it another name",
                 "arms",
-                arm.draft.label,
+                arm.request.label,
             )
 
 
@@ -150,39 +150,39 @@ def _words(text: str) -> set[str]:
     return whole | {part for word in whole for part in word.split("_") if part}
 
 
-def check_same(arms: Sequence[ResolvedOf[Any]], faults: Faults) -> None:
+def check_same(arms: Sequence[CheckedArm[Any]], faults: Faults) -> None:
     """Two arms must not be one system under two names."""
-    seen: dict[str, ResolvedOf[Any]] = {}
+    seen: dict[str, CheckedArm[Any]] = {}
     for arm in arms:
         key = repr(sorted(leaves(arm.system.settings)))
-        if (other := seen.setdefault(key, arm)) is not arm and not other.draft.is_baseline:
-            faults.add(f"is the same system as {other.draft.name}: drop one of them", "arms", arm.draft.label)
+        if (other := seen.setdefault(key, arm)) is not arm and not other.request.is_baseline:
+            faults.add(f"is the same system as {other.name}: drop one of them", "arms", arm.request.label)
 
 
-def check_dimensions(arm: Resolved, space: Space, search: Search, bench: Bench, faults: Faults) -> None:
+def check_dimensions(arm: BuiltInArm, space: Space, search: Search, probe: Probe, faults: Faults) -> None:
     """A dimension that changes nothing in an arm must be dropped: it only makes the search less thorough."""
     for dimension in space.dimensions:
         found = systems(arm, dimension, space)
         try:
-            if len(found) < 2 or any(differ(bench, found[0], other) for other in reversed(found[1:])):
+            if len(found) < 2 or any(differ(probe, found[0], other) for other in reversed(found[1:])):
                 continue
         except ValueError:
             continue
-        if arm.draft.is_baseline:
+        if arm.request.is_baseline:
             faults.add(
-                f"varies {dimension.path}, which changes nothing in {arm.draft.name}",
+                f"varies {dimension.path}, which changes nothing in {arm.name}",
                 *dimension_keys(dimension.path, search),
             )
         else:
             faults.add(
-                f"searches {dimension.path}, which changes nothing in {arm.draft.name}: "
+                f"searches {dimension.path}, which changes nothing in {arm.name}: "
                 f"add {dimension.path} to the arm's drop",
                 "arms",
-                arm.draft.label,
+                arm.request.label,
             )
 
 
-def systems(arm: Resolved, dimension: Dimension, space: Space) -> list[System]:
+def systems(arm: BuiltInArm, dimension: Dimension, space: Space) -> list[System]:
     """The arm at every end of `dimension`, those that cannot be built left out."""
     settings = arm.system.settings
     found = []

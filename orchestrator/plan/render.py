@@ -9,12 +9,20 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.plan.bench import EXAMPLES, LAYERS, LENGTH
-from orchestrator.plan.cells import CONFIRM, POSTHOC, SEARCH
-from orchestrator.plan.quantities import amount, bytes_amount, count, duration, signed
+from orchestrator.plan.format import (
+    amount,
+    bytes_amount,
+    condition_words,
+    count,
+    domain_words,
+    duration,
+    signed,
+    value_words,
+)
+from orchestrator.plan.planned_trials import CONFIRM, POSTHOC, SEARCH
+from orchestrator.plan.probe import EXAMPLES, LAYERS, LENGTH
 from orchestrator.plan.settings import leaves
 from orchestrator.plan.types import SILENT_PAUSES, SILENT_S, Arm, ArmPrice, ArmProof, Plan
-from orchestrator.plan.words import condition_words, domain_words, value_words
 from search_spaces.paths import MISSING, lookup
 
 PHASES = (SEARCH, CONFIRM, POSTHOC)

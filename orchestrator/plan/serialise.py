@@ -9,9 +9,9 @@ from types import NoneType, UnionType
 from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
 from orchestrator.errors import StoreError
+from orchestrator.file_digests import read_sound
 from orchestrator.identity import SweepFolder, canonical
 from orchestrator.plan.types import Plan
-from orchestrator.seals import read_sound
 from search_spaces.dimensions import Choice, Domain, Fixed, Float, Int
 
 FORMAT: Final = 1

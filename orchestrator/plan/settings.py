@@ -8,7 +8,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from orchestrator.spec.places import bare
+from orchestrator.spec.field_paths import bare
 from search_spaces.paths import ROOTS
 from search_spaces.wording import hint, nearest, shown
 from trainables import catalog
@@ -41,7 +41,7 @@ _QUOTED: Final = re.compile(r"'([^']*)'")
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class SettingFault:
     """One thing wrong with settings."""
 
     path: str
@@ -61,10 +61,10 @@ class System:
     shape: TaskShape
 
 
-def checked(raw: Mapping[str, Any]) -> System | list[Problem]:
+def checked(raw: Mapping[str, Any]) -> System | list[SettingFault]:
     """The system that `raw` describes, or all that is wrong with it."""
     configs: dict[str, Settings] = {}
-    problems: list[Problem] = []
+    problems: list[SettingFault] = []
     for root in ROOTS:
         found = _read(root, raw[root])
         if isinstance(found, list):
@@ -78,35 +78,35 @@ def checked(raw: Mapping[str, Any]) -> System | list[Problem]:
     try:
         asked = shape(configs["task"])
     except ValueError as error:  # a vocabulary that is not where the task reads it
-        return [Problem("task", str(error))]
+        return [SettingFault("task", str(error))]
     if (why := misfit(configs["model"], asked)) is not None:
-        return [Problem("model", why)]
+        return [SettingFault("model", why)]
     if (why := sources.misfit(configs["task"], train)) is not None:
-        return [Problem("train.order", why)]
+        return [SettingFault("train.order", why)]
     settings = {root: config.model_dump(mode="json") for root, config in configs.items()}
     return System(settings, configs["task"], configs["model"], train, asked)
 
 
-def part_problems(root: str, raw: Mapping[str, Any]) -> list[Problem]:
+def part_problems(root: str, raw: Mapping[str, Any]) -> list[SettingFault]:
     """Everything wrong with the part `root` (task, model or train) of the settings."""
     found = _read(root, raw)
     return found if isinstance(found, list) else []
 
 
-def _read(root: str, raw: Mapping[str, Any]) -> Settings | list[Problem]:
+def _read(root: str, raw: Mapping[str, Any]) -> Settings | list[SettingFault]:
     try:
         config = _READERS[root](raw)
         return _too_many(root, config) or config
     except BadName as error:
-        return [Problem(f"{root}.name", str(error) + _other_kind(root, raw.get("name")))]
+        return [SettingFault(f"{root}.name", str(error) + _other_kind(root, raw.get("name")))]
     except ValidationError as error:
         kind = _config_class(root, raw)
         return [described(kind, (root,), one) for one in error.errors(include_url=False)]
 
 
-def _too_many(root: str, config: Settings) -> list[Problem]:
+def _too_many(root: str, config: Settings) -> list[SettingFault]:
     return [
-        Problem(path, f"must be at most {MOST:,}, got {value:,}")
+        SettingFault(path, f"must be at most {MOST:,}, got {value:,}")
         for path, value in _numbers(config.model_dump(), f"{root}.")
         if not path.endswith("seed") and value > MOST
     ]
@@ -127,26 +127,28 @@ def _other_kind(root: str, name: Any) -> str:
     return f". {name!r} is a {other.removesuffix('s')}" if name in catalog.names(other) else ""
 
 
-def described(config: type[BaseModel], above: tuple[str, ...], error: ErrorDetails) -> Problem:
+def described(config: type[BaseModel], above: tuple[str, ...], error: ErrorDetails) -> SettingFault:
     """What pydantic found wrong with settings at the path `above`, read as `config`, in our words."""
     loc, given, message = error["loc"], error["input"], error["msg"]
     path = ".".join([*above, *map(str, loc)])
     match error["type"]:
         case "extra_forbidden":
             fields = _fields_at(config, loc[:-1])
-            return Problem(path, f"no field {path}. {hint(str(loc[-1]), fields)}")
+            return SettingFault(path, f"no field {path}. {hint(str(loc[-1]), fields)}")
         case "missing":
-            return Problem(path, "is required")
+            return SettingFault(path, "is required")
         case "value_error":
-            return Problem(path, message.removeprefix("Value error, "))
+            return SettingFault(path, message.removeprefix("Value error, "))
         case kind if kind in _WORDS:
-            return Problem(path, f"must be {_WORDS[kind].format(**error.get('ctx', {}))}, got {shown(given)}")
+            return SettingFault(
+                path, f"must be {_WORDS[kind].format(**error.get('ctx', {}))}, got {shown(given)}"
+            )
         case "literal_error":
             near = nearest(given, _QUOTED.findall(message)) if isinstance(given, str) else None
             question = f". Did you mean {near!r}?" if near is not None else ""
-            return Problem(path, f"{_must(message)}, got {shown(given)}{question}")
+            return SettingFault(path, f"{_must(message)}, got {shown(given)}{question}")
         case _:
-            return Problem(path, f"{_must(message)}, got {shown(given)}")
+            return SettingFault(path, f"{_must(message)}, got {shown(given)}")
 
 
 def _must(message: str) -> str:

@@ -6,8 +6,8 @@ from itertools import product
 from typing import Any
 
 from orchestrator import space_catalog
+from orchestrator.plan.arms import CheckedArm
 from orchestrator.plan.faults import Faults, Keys
-from orchestrator.plan.resolve import ResolvedOf
 from orchestrator.plan.settings import leaves
 from orchestrator.spec.types import Search
 from search_spaces.algebra import exists, merge, without
@@ -41,22 +41,22 @@ def common_space(search: Search) -> Space:
     return merge(*(space_catalog.load(name) for name in search.spaces), Space(search.also))
 
 
-def arm_space(arm: ResolvedOf[Any], search: Search, faults: Faults) -> Searched:
+def arm_space(arm: CheckedArm[Any], search: Search, faults: Faults) -> Searched:
     """The dimensions that exist in `arm`; those it wrongly lacks go to `faults`."""
     common = common_space(search)
-    kept = without(common, arm.draft.drop)
+    kept = without(common, arm.request.drop)
     kept = without(kept, [each.path for each in kept.dimensions if not may_exist(each, kept, arm)])
     lacking = [each.path for each in kept.dimensions if not _is_field(each, kept, arm)]
     for path in lacking:
-        if arm.draft.is_baseline:
+        if arm.request.is_baseline:
             faults.add(_lacks(arm, path), *dimension_keys(path, search), about=("lacks", path))
         elif not faults.has_told("lacks", path):
             remedy = f". Add {path} to the arm's drop"
-            faults.add(_lacks(arm, path) + remedy, "arms", arm.draft.label)
+            faults.add(_lacks(arm, path) + remedy, "arms", arm.request.label)
     return Searched(without(kept, lacking), tuple(path for path in common.paths if path not in kept.paths))
 
 
-def may_exist(dimension: Dimension, space: Space, arm: ResolvedOf[Any]) -> bool:
+def may_exist(dimension: Dimension, space: Space, arm: CheckedArm[Any]) -> bool:
     """Whether some draw of `arm` has `dimension`: by all values that conditions tell apart."""
     involved = _ancestors(dimension, space)
     asked = [value for one in (*involved, dimension) for when in one.when for value in when.values]
@@ -90,25 +90,25 @@ def _ancestors(dimension: Dimension, space: Space) -> list[Dimension]:
     return [each for each in space.dimensions if each.path in wanted]
 
 
-def _is_field(dimension: Dimension, space: Space, arm: ResolvedOf[Any]) -> bool:
+def _is_field(dimension: Dimension, space: Space, arm: CheckedArm[Any]) -> bool:
     """Whether the arm's task, model or training has the field, with the conditions met."""
     met = condition_values(dimension, space)
     settings = assigned(arm.system.settings, met)
     return settings is not None and lookup(settings, dimension.path) is not MISSING
 
 
-def _lacks(arm: ResolvedOf[Any], path: str) -> str:
+def _lacks(arm: CheckedArm[Any], path: str) -> str:
     settings = arm.system.settings
     parents = path.split(".")
     for length in range(2, len(parents)):
         parent = ".".join(parents[:length])
         value = lookup(settings, parent)
         if value is not MISSING and not isinstance(value, Mapping):
-            reason = f"{arm.draft.name} has no {path}: its {parent} is {shown(value)}"
+            reason = f"{arm.name} has no {path}: its {parent} is {shown(value)}"
             break
     else:
         known = related(path, [field for field, _ in leaves(settings)])
-        reason = f"{arm.draft.name} has no field {path}. {hint(path, known)}"
+        reason = f"{arm.name} has no field {path}. {hint(path, known)}"
     return reason
 
 

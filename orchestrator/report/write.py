@@ -6,11 +6,11 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from orchestrator.file_digests import write_manifest
 from orchestrator.report.figures import draw
 from orchestrator.report.summary import SPEED
 from orchestrator.report.tables import as_csv, as_json, as_markdown, grids
 from orchestrator.report.types import Report
-from orchestrator.seals import write_manifest
 from search_spaces.wording import amount, markdown_line, markdown_text
 
 FIGURED = ("accuracy", "depth")

@@ -110,7 +110,7 @@ def _kind(mode: int) -> str:
 def read_text(text: str, file: str, *, lines: bool = True) -> Document:
     """The document `text`; `lines=False` for text that is not a file and has no lines to speak of."""
     document = Document(None, Origin(file, 1 if lines else None))
-    reader = _Reader(document, file, lines)
+    reader = _NodeReader(document, file, lines)
     try:
         node = yaml.compose(text, Loader=_Loader)
         document.data = reader.value(node, ()) if node is not None else None
@@ -128,7 +128,7 @@ def read_text(text: str, file: str, *, lines: bool = True) -> Document:
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes nodes by the rules of `scalars`; values are made by `_Reader`, which keeps lines."""
+    """Composes nodes by the rules of `scalars`; values are made by `_NodeReader`, which keeps lines."""
 
     yaml_implicit_resolvers = scalars.resolvers()
 
@@ -137,7 +137,7 @@ class _TooLarge(Exception):
     """Aliases of aliases made the document explode."""
 
 
-class _Reader:
+class _NodeReader:
     """Turns nodes into values, noting origins and faults in `document`."""
 
     def __init__(self, document: Document, file: str, lines: bool) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from orchestrator.errors import Fault, SpecError
-from orchestrator.spec import checks, document, places
+from orchestrator.spec import checks, document, field_paths
 from orchestrator.spec.document import Document, Keys
 from orchestrator.spec.kinds import FAULTS, OWN
 from orchestrator.spec.overrides import BadOverride, apply, parse, profile_overrides
@@ -142,7 +142,9 @@ def _told(error: ValidationError, kind: type[Spec]) -> list[tuple[Keys, str]]:
 
 def _sentence(kind: str, message: str, given: Any, keys: Keys, spec: type[Spec]) -> str:
     if kind == "extra_forbidden":
-        return f"is not a known key. {hint(str(keys[-1]), places.known(places.at(keys[:-1], spec)))}"
+        return (
+            f"is not a known key. {hint(str(keys[-1]), field_paths.known(field_paths.at(keys[:-1], spec)))}"
+        )
     wanted = {
         "model_type": "be a mapping",
         "dict_type": "be a mapping",

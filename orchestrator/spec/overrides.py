@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from orchestrator.errors import Fault
-from orchestrator.spec import places, scalars
+from orchestrator.spec import field_paths, scalars
 from orchestrator.spec.document import Document, Keys, Origin, dotted, read_text
 from orchestrator.spec.types import spec_class
 from search_spaces.wording import hint, shown
@@ -83,7 +83,7 @@ def resolve(key: str, data: Any) -> Keys:
     Keys that hold dots themselves, like field paths under `set`, are taken whole.
     """
     keys: Keys = ()
-    kind: Any = places.at((), spec_class(data))
+    kind: Any = field_paths.at((), spec_class(data))
     rest = f".{key}"
     while rest:
         inside = _inside(data, keys)
@@ -97,7 +97,7 @@ def _next(kind: Any, inside: Any, rest: str) -> tuple[str | int, str]:
     """The first part of `rest` and what is left; `rest` begins with a dot or an index."""
     if index := _INDEX.match(rest):
         return int(index[1]), rest[index.end() :]
-    if places.has_dotted_keys(kind):
+    if field_paths.has_dotted_keys(kind):
         whole = rest[1:]
         written = inside if isinstance(inside, dict) else {}
         fits = [one for one in written if whole == one or whole.startswith((f"{one}.", f"{one}["))]
@@ -111,9 +111,9 @@ def _next(kind: Any, inside: Any, rest: str) -> tuple[str | int, str]:
 
 def _kind_below(kind: Any, inside: Any, part: str | int, keys: Keys, *, last: bool) -> Any:
     """The type at `part`. Raises `BadOverride` if there is no such place, or nothing there to change."""
-    found = places.below(kind, part)
+    found = field_paths.below(kind, part)
     at = f"{dotted(keys)} " if keys else "a spec "
-    if found is None and (names := places.known(kind)):
+    if found is None and (names := field_paths.known(kind)):
         raise BadOverride(f"{at}has no key {str(part)!r}. {hint(str(part), names)}")
     if isinstance(part, str) and isinstance(inside, list):
         raise BadOverride(f"{at}is {shown(inside)}: say which by a position like [0]")

@@ -54,7 +54,7 @@ class Baseline(Section):
     """How it is trained: steps, batch_size, lr, ponder_weight, ..."""
 
 
-class Arm(Section):
+class ArmSpec(Section):
     """The baseline with only these fields changed."""
 
     why: Text
@@ -150,7 +150,7 @@ class Spec(Section):
     trainable: Trainable | None = None
     """What runs a trial, as package.module:name; without it the models and tasks of the box."""
     baseline: Baseline
-    arms: Mapping[Name, Arm] = Field(default_factory=dict)
+    arms: Mapping[Name, ArmSpec] = Field(default_factory=dict)
     """The ablations, by name."""
     grid: Mapping[Path, SomeDistinct[Json]] = Field(default_factory=dict)
     """Field path to values; every combination is crossed with every arm."""

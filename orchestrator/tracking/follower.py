@@ -23,7 +23,7 @@ from orchestrator.redact import redact_url
 from orchestrator.streams import redacted_stderr
 from orchestrator.tracking.background import LEDGER_VARIABLE, URI_VARIABLE
 from orchestrator.tracking.lock import projection_lock
-from orchestrator.tracking.mirror import Mirror
+from orchestrator.tracking.mlflow_writer import MlflowWriter
 from orchestrator.tracking.parquet import ParquetFiles
 from orchestrator.tracking.state import TrackingState, write_state
 from orchestrator.tracking.sync import artifact_root
@@ -62,7 +62,7 @@ class FollowerLoop:
         self._parent_lives = parent_lives
         self._plan = read_plan(folder)
         self._parquet = ParquetFiles(folder, self._plan, ledger)
-        self._mirror: Mirror | None = None
+        self._writer: MlflowWriter | None = None
         self._position = self._newest = 0
         self._noted_at = float("-inf")
         self._error, self._failed_at = "", 0.0
@@ -90,19 +90,19 @@ class FollowerLoop:
             return False
         try:
             self._newest = self._ledger.last_seq()
-            if self._mirror is None:
+            if self._writer is None:
                 artifacts = artifact_root(self._folder)
-                self._mirror = Mirror(self._uri, self._plan, self._ledger, artifacts, self._asking)
-            self._mirror.update()
+                self._writer = MlflowWriter(self._uri, self._plan, self._ledger, artifacts, self._asking)
+            self._writer.update()
         except StoreError as error:
-            # What the store took of the failed request is unknown: the next mirror looks.
-            self._mirror = None
+            # What the store took of the failed request is unknown: the next writer looks.
+            self._writer = None
             self._not_before = time.monotonic() + self._wait_s
             self._wait_s = min(2 * self._wait_s, BACKOFF_S[1])
             self._note(str(error))
             return False
         self._wait_s = BACKOFF_S[0]
-        self._position = self._mirror.position
+        self._position = self._writer.position
         self._newest = max(self._newest, self._position)
         self._note("")
         return True
@@ -170,14 +170,14 @@ def _follow() -> int:
     folder = SweepFolder(args.folder)
     try:
         with projection_lock(folder.root, LOCK_WAIT_S), Ledger.open(ledger_url, folder.name) as ledger:
-            loop = FollowerLoop(folder, ledger, uri, _Told(), lambda: os.getppid() == args.parent)
+            loop = FollowerLoop(folder, ledger, uri, _StandardInput(), lambda: os.getppid() == args.parent)
             return 0 if loop.run() else 1
     except HaltsweepError as error:
         print(error, file=sys.stderr, flush=True)
         return 1
 
 
-class _Told:
+class _StandardInput:
     """Whether anything, or the end, has come in on standard input."""
 
     def __init__(self) -> None:

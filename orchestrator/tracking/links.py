@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.errors import InputError, StoreError
-from orchestrator.tracking.images import PREFIX
+from orchestrator.tracking.desired_runs import PREFIX
 
 TIMEOUT_S = 30.0
 MOST_RUNS = 1000

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from orchestrator.disk import remedy
 from orchestrator.errors import StoreError
-from orchestrator.ordinary import other_kind
+from orchestrator.regular_files import other_kind
 
 POLL_S = 0.05
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.findings import Finding
-from orchestrator.tracking.images import PREFIX, SWEEP, Image, Images
+from orchestrator.tracking.desired_runs import PREFIX, SWEEP, DesiredRun, DesiredRuns
 from orchestrator.tracking.mlflow_reading import Kept
 from orchestrator.tracking.mlflow_runs import MOST_PARAM_TEXT
 from search_spaces.wording import amount
@@ -28,7 +28,7 @@ class Differences:
 
 
 def compare(
-    images: Images,
+    desired_runs: DesiredRuns,
     kept: Sequence[Kept],
     aggregates: Mapping[str, Mapping[str, float]],
     *,
@@ -38,26 +38,26 @@ def compare(
     """One finding a run that is not as it should be, and one for all others.
 
     `settled`: MLflow was told everything, so that what is late is wrong. `sync` is the command that catches
-    up. `images` have heard the log, and at least as much of it as MLflow.
+    up. `desired_runs` have heard the log, and at least as much of it as MLflow.
     """
     keys = Counter(each.run.key for each in kept)
     ids = {each.run.key: each.run.run_id for each in kept}
-    published = images.publish(aggregates)
+    published = desired_runs.publish(aggregates)
     remedy = f"delete that run in MLflow, then `{sync}` makes it again from the ledger"
     found = [
         Finding(WHAT, "damaged", f"{key} is there {count} times", f"`{sync}` deletes all but one")
         for key, count in keys.items()
         if count > 1
     ]
-    late = [key for key in images.runs if key not in keys]
+    late = [key for key in desired_runs.runs if key not in keys]
     for each in kept:
         name = f"run {each.run.run_id} ({each.run.key})"
-        if each.run.key not in images.runs:
+        if each.run.key not in desired_runs.runs:
             found.append(Finding(WHAT, "damaged", f"{name}: nothing in the ledger is called so", remedy))
             continue
-        image = images.seen(each.run.key)
-        parent = None if image.parent is None else ids.get(image.parent)
-        differ = differences(image, each, parent, published.get(each.run.key, {}))
+        desired = desired_runs.seen(each.run.key)
+        parent = None if desired.parent is None else ids.get(desired.parent)
+        differ = differences(desired, each, parent, published.get(each.run.key, {}))
         if differ.wrong or (settled and differ.missing):
             told = _listed([*differ.wrong, *differ.missing])
             found.append(Finding(WHAT, "damaged", f"{name}: {told}", remedy))
@@ -73,15 +73,17 @@ def compare(
     return found or [Finding(WHAT, "sound", told)]
 
 
-def differences(image: Image, kept: Kept, parent: str | None, published: Mapping[str, float]) -> Differences:
-    """How a run differs from its image; `published` are the arm's means, of which the newest counts."""
+def differences(
+    desired: DesiredRun, kept: Kept, parent: str | None, published: Mapping[str, float]
+) -> Differences:
+    """How a run differs from its desired; `published` are the arm's means, of which the newest counts."""
     wrong: list[str] = []
     missing: list[str] = []
     for late, text in (
-        *_points(image, kept, published.keys()),
-        *_params(image, kept),
-        *_tags(image, kept, parent),
-        *_status(image, kept),
+        *_points(desired, kept, published.keys()),
+        *_params(desired, kept),
+        *_tags(desired, kept, parent),
+        *_status(desired, kept),
     ):
         (missing if late else wrong).append(text)
     newest = {name: history[-1][1] for name, history in kept.histories.items()}
@@ -95,9 +97,9 @@ Told = Iterator[tuple[bool, str]]
 """Whether it may only be late, and what differs."""
 
 
-def _points(image: Image, kept: Kept, published: Collection[str]) -> Told:
+def _points(desired: DesiredRun, kept: Kept, published: Collection[str]) -> Told:
     expected: dict[str, list[tuple[int, float]]] = {}
-    for point in image.points:
+    for point in desired.points:
         expected.setdefault(point.key, []).append((point.step, point.value))
     for name, history in kept.histories.items():
         wanted = sorted(expected.pop(name, []))
@@ -111,29 +113,29 @@ def _points(image: Image, kept: Kept, published: Collection[str]) -> Told:
         yield True, f"{name} is missing"
 
 
-def _params(image: Image, kept: Kept) -> Told:
-    for name, value in image.params.items():
+def _params(desired: DesiredRun, kept: Kept) -> Told:
+    for name, value in desired.params.items():
         stored = kept.run.params.get(name)
         if stored is None:
             yield True, f"parameter {name} is missing"
         elif stored != value[:MOST_PARAM_TEXT]:
             yield False, f"parameter {name} is {stored!r}, the ledger says {value[:MOST_PARAM_TEXT]!r}"
-    for name in kept.run.params.keys() - image.params.keys():
+    for name in kept.run.params.keys() - desired.params.keys():
         yield False, f"parameter {name} is in no trial"
 
 
-def _tags(image: Image, kept: Kept, parent: str | None) -> Told:
-    wanted = dict(image.tags) | ({"mlflow.parentRunId": parent} if parent is not None else {})
+def _tags(desired: DesiredRun, kept: Kept, parent: str | None) -> Told:
+    wanted = dict(desired.tags) | ({"mlflow.parentRunId": parent} if parent is not None else {})
     for name, value in wanted.items():
         stored = kept.run.tags.get(name)
         if stored != value:
-            late = stored is None or name in CHANGING or image.key == SWEEP
+            late = stored is None or name in CHANGING or desired.key == SWEEP
             yield late, f"tag {name} is {stored!r}, the ledger says {value!r}"
 
 
-def _status(image: Image, kept: Kept) -> Told:
-    if (kept.run.status, kept.run.end_ms) != (image.status, image.end_ms or kept.run.end_ms):
-        yield True, f"status is {kept.run.status}, the ledger says {image.status}"
+def _status(desired: DesiredRun, kept: Kept) -> Told:
+    if (kept.run.status, kept.run.end_ms) != (desired.status, desired.end_ms or kept.run.end_ms):
+        yield True, f"status is {kept.run.status}, the ledger says {desired.status}"
 
 
 def _listed(texts: Sequence[str]) -> str:

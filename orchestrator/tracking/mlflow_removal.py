@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from orchestrator.tracking.images import PREFIX
+from orchestrator.tracking.desired_runs import PREFIX
 from orchestrator.tracking.mlflow_runs import PAGE, check_uri, open_store, outages
 
 

@@ -19,7 +19,7 @@ from orchestrator.abandoned import clear_folders
 from orchestrator.errors import InputError, StoreError
 from orchestrator.ledger.engine import MOUNTS, refuse_network_file_system, relax
 from orchestrator.redact import needs_encoding, redact_url
-from orchestrator.tracking.images import PREFIX, Image, Point, Status, batches
+from orchestrator.tracking.desired_runs import PREFIX, DesiredRun, Point, Status, batches
 
 MOST_METRICS = 800
 MOST_PARAMS = MOST_TAGS = 100
@@ -38,7 +38,7 @@ QUIET = {
 }
 
 
-class Outage(StoreError):
+class TrackingOutage(StoreError):
     """MLflow could not be reached or refused a request; nothing is lost, the projection catches up."""
 
 
@@ -57,7 +57,7 @@ class Stored:
 
     @property
     def key(self) -> str:
-        """The image this run belongs to."""
+        """The desired this run belongs to."""
         kind = self.tags.get(f"{PREFIX}kind")
         return {
             "arm": f"arm/{self.tags.get(f'{PREFIX}arm')}",
@@ -124,7 +124,7 @@ class RunStore:
         """Connect, and create the experiment unless it is there.
 
         `artifacts` holds the files of a store that has no server to take them. Raises InputError for a file
-        store, Outage if MLflow cannot be reached.
+        store, TrackingOutage if MLflow cannot be reached.
         """
         check_uri(uri)
         self._uri = uri
@@ -135,7 +135,7 @@ class RunStore:
             self.experiment_id = self._experiment(experiment, location)
 
     def search(self, ledger_uid: str) -> dict[str, Stored]:
-        """The runs made from that ledger, by their image's key.
+        """The runs made from that ledger, by their desired's key.
 
         One that is there twice, because a server took a request whose answer was lost, is deleted but for
         the fuller copy.
@@ -150,7 +150,7 @@ class RunStore:
                     found[stored.key] = stored
         return found
 
-    def create(self, image: Image, tags: Mapping[str, str]) -> Stored:
+    def create(self, desired: DesiredRun, tags: Mapping[str, str]) -> Stored:
         """A new run, open, with its tags."""
         from mlflow.entities import RunTag
 
@@ -158,9 +158,9 @@ class RunStore:
             run = self._store.create_run(
                 experiment_id=self.experiment_id,
                 user_id=tags.get("mlflow.user", "unknown"),
-                start_time=image.start_ms,
+                start_time=desired.start_ms,
                 tags=[RunTag(key, value) for key, value in tags.items()],
-                run_name=image.name,
+                run_name=desired.name,
             )
         return Stored(run.info.run_id, run.info.artifact_uri, tags=dict(tags))
 
@@ -258,13 +258,13 @@ def runs_of(store: Any, experiment_id: str, ledger_uid: str) -> Iterator[Stored]
 
 @contextmanager
 def outages(uri: str) -> Iterator[None]:
-    """Raises Outage for whatever MLflow, its database or the network raises inside."""
+    """Raises TrackingOutage for whatever MLflow, its database or the network raises inside."""
     try:
         yield
     except Exception as error:
         # Its stores raise their driver's, their HTTP library's and their own errors alike.
         cause = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        raise Outage(
+        raise TrackingOutage(
             f"MLflow at {redact_url(uri)} failed ({cause}); nothing is lost, `haltsweep sync` catches up "
             "once it answers again"
         ) from error

@@ -6,9 +6,9 @@ from pathlib import Path
 from orchestrator.abandoned import own_file
 from orchestrator.atomic import write_atomically
 from orchestrator.errors import StoreError
+from orchestrator.file_digests import digest_of, sealed, unsealed
 from orchestrator.identity import SweepFolder
-from orchestrator.ordinary import read_ordinary
-from orchestrator.seals import digest_of, sealed, unsealed
+from orchestrator.regular_files import read_ordinary
 
 LIST = "projections.json"
 TRIES = 20

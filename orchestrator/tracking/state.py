@@ -5,9 +5,9 @@ import os
 import uuid
 from dataclasses import asdict, dataclass
 
+from orchestrator.file_digests import sealed, unsealed
 from orchestrator.identity import SweepFolder
-from orchestrator.ordinary import read_ordinary
-from orchestrator.seals import sealed, unsealed
+from orchestrator.regular_files import read_ordinary
 from search_spaces.wording import amount
 
 STATE = "tracking.json"

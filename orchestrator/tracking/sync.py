@@ -10,7 +10,7 @@ from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import read_plan
 from orchestrator.redact import redact_url
 from orchestrator.tracking.lock import projection_lock
-from orchestrator.tracking.mirror import Counts, Mirror, OnAsk
+from orchestrator.tracking.mlflow_writer import Counts, MlflowWriter, OnAsk
 from orchestrator.tracking.parquet import ParquetFiles
 from orchestrator.tracking.state import TrackingState, write_state
 
@@ -33,12 +33,12 @@ def sync(
     plan = read_plan(folder)
     with projection_lock(folder.root, LOCK_WAIT_S):
         written = Counts(files=ParquetFiles(folder, plan, ledger).update())
-        with closing(Mirror(uri, plan, ledger, artifact_root(folder), told)) as mirror:
-            written += mirror.update()
+        with closing(MlflowWriter(uri, plan, ledger, artifact_root(folder), told)) as writer:
+            written += writer.update()
             if aggregates is not None:
-                written += mirror.publish(aggregates)
-            written += mirror.upload(folder)
-            position = mirror.position
+                written += writer.publish(aggregates)
+            written += writer.upload(folder)
+            position = writer.position
         write_state(folder, TrackingState(position, "", time.time(), position, store=redact_url(uri)))
         return written
 

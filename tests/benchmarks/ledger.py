@@ -23,8 +23,8 @@ from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import to_json
 from orchestrator.plan.types import Plan
-from orchestrator.tracking.mirror import Mirror
 from orchestrator.tracking.mlflow_runs import default_uri
+from orchestrator.tracking.mlflow_writer import MlflowWriter
 from orchestrator.tracking.parquet import ParquetFiles, read_records
 from orchestrator.tracking.sync import artifact_root
 from tests.support.histories import history, trial_of
@@ -144,13 +144,13 @@ def measure_mlflow(folder: SweepFolder, plan: Plan, steps: int) -> None:
         ledger.release(lease)
         uri = default_uri(folder.root)
         began = time.perf_counter()
-        with closing(Mirror(uri, plan, ledger, artifact_root(folder))) as mirror:
+        with closing(MlflowWriter(uri, plan, ledger, artifact_root(folder))) as mirror:
             connected = time.perf_counter() - began
             began = time.perf_counter()
             counts = mirror.update()
             wrote = time.perf_counter() - began
         began = time.perf_counter()
-        with closing(Mirror(uri, plan, ledger, artifact_root(folder))) as mirror:
+        with closing(MlflowWriter(uri, plan, ledger, artifact_root(folder))) as mirror:
             again = mirror.update().total
         compared = time.perf_counter() - began
     show(

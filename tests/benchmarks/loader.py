@@ -25,8 +25,8 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from orchestrator.plan.arms import resolve
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.resolve import resolve
 from orchestrator.plan.settings import System
 from orchestrator.spec.load import profile_names, read_spec
 from trainables.assembly import build_model

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.conductor.messages import Reply
-from orchestrator.drivers.attempt import Attempt
+from orchestrator.drivers.jobs import Attempt
 from orchestrator.drivers.launch import run_sweep
 from orchestrator.drivers.launch_folder import Setup
 from orchestrator.drivers.recorder import Recorder

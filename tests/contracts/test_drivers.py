@@ -13,11 +13,11 @@ from typing import Protocol
 import pytest
 
 from orchestrator.drivers.inline import run_inline
-from orchestrator.drivers.jobs import Orders
+from orchestrator.drivers.jobs import JobEncoder
 from orchestrator.drivers.ray_settings import ray_environment
 from orchestrator.drivers.recorder import Recorder
 from orchestrator.drivers.session import Session
-from orchestrator.drivers.silence import silence_of, told
+from orchestrator.drivers.watchdog import silence_of, told
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.lease import Holder
@@ -74,7 +74,7 @@ def ray(
     from orchestrator.drivers.ray_tune import run_session
 
     asked = plan.resources
-    orders = Orders(PATH, asked.checkpoint_seconds, asked.cpus, asked.gpus, data_dir)
+    orders = JobEncoder(PATH, asked.checkpoint_seconds, asked.cpus, asked.gpus, data_dir)
     with tempfile.TemporaryDirectory() as scratch:
         session = Session(recorder, lambda: 1, stop, on_change, silence=silence_of(asked))
         run_session(session, orders, Path(scratch))
@@ -248,7 +248,7 @@ class TestDriver:
         assert [each.payload["step"] for each in sweep.events(EventKind.MEASURED)] == [1, 2, 3]
 
     def test_a_trial_that_hangs_has_timed_out_and_others_go_on(self, driver, tmp_path, monkeypatch):
-        monkeypatch.setattr("orchestrator.drivers.silence.GRACE_S", 0.0)
+        monkeypatch.setattr("orchestrator.drivers.watchdog.GRACE_S", 0.0)
         arms = [make_arm("stuck", fault="hang", fault_at=3, sleep_s=0.1), make_arm("sound")]
         plan = make_plan(arms, trials_per_arm=1, seeds=(), resources=Resources(minutes=5 / 60))
         sweep = Sweep(driver, plan, tmp_path / "sweep").run()

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from orchestrator.cli.places import find_sweep, tracking_uri
+from orchestrator.cli.locations import find_sweep, tracking_uri
 from orchestrator.identity import SweepFolder
 from orchestrator.plan.serialise import from_json
 from orchestrator.tracking.links import find_links

@@ -16,9 +16,9 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from orchestrator.drivers.holding import Finish
 from orchestrator.drivers.launch import resume_sweep, run_sweep
 from orchestrator.drivers.launch_folder import Setup
+from orchestrator.drivers.open_sweep import SweepResult
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.store import Ledger
@@ -32,7 +32,7 @@ WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 NEVER = -1
 
 forks = multiprocessing.get_context("forkserver")
-forks.set_forkserver_preload(["pytest", "optuna", "orchestrator.conductor.samplers", "tests.faults.chaos"])
+forks.set_forkserver_preload(["pytest", "optuna", "orchestrator.conductor.arm_search", "tests.faults.chaos"])
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def ended_well(process: BaseProcess) -> bool:
     return process.exitcode == 0
 
 
-def go(place: Place, driver: Any = "inline", **more: Any) -> Finish:
+def go(place: Place, driver: Any = "inline", **more: Any) -> SweepResult:
     """Launch, or resume what was launched."""
     if place.folder.plan.exists():
         return resume_sweep(place.folder, driver=driver, **more)

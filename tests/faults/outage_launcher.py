@@ -11,7 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 from orchestrator.cli.progress import View
-from orchestrator.drivers.watching import Watch
+from orchestrator.drivers.live_view import Listeners
 from orchestrator.errors import HaltsweepError
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan, Resources
@@ -52,9 +52,12 @@ def main() -> int:
     place = Place(args.root, sweep(quick=args.quick), args.tracking, storage)
     place.data.mkdir(parents=True, exist_ok=True)
     more: dict[str, Any] = {"num_cpus": 2} if args.driver == "ray" else {}
-    watch = Watch(on_outage=View(place.plan).show_outage)
+    watch = Listeners(on_outage=View(place.plan).show_outage)
     try:
-        with patch("orchestrator.drivers.holding.PATIENCE_S", args.wait), _filling(args.root, args.fill_at):
+        with (
+            patch("orchestrator.drivers.open_sweep.PATIENCE_S", args.wait),
+            _filling(args.root, args.fill_at),
+        ):
             go(place, args.driver, watch=watch, **more)
     except HaltsweepError as error:
         print(error, file=sys.stderr)

@@ -7,8 +7,8 @@ import sys
 import time
 from pathlib import Path
 
+from orchestrator.drivers.live_view import Listeners
 from orchestrator.drivers.ray_settings import ray_environment
-from orchestrator.drivers.watching import Watch
 from orchestrator.errors import HaltsweepError
 from orchestrator.plan.types import Plan, Resources
 from tests.faults.chaos import Place, go
@@ -57,7 +57,7 @@ if __name__ == "__main__":
             "ray",
             address=address,
             num_cpus=None if address else 2,
-            watch=Watch(on_trouble=lambda text: print("warned:", text, flush=True)),
+            watch=Listeners(on_trouble=lambda text: print("warned:", text, flush=True)),
         )
     except HaltsweepError as error:
         print("error:", error, flush=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.drivers.presence import FolderGone, Presence
+from orchestrator.drivers.folder_watch import FolderGone, FolderWatch
 from orchestrator.errors import StoreError
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger import events as log
@@ -83,7 +83,7 @@ def test_nothing_is_made_where_a_folder_was(tmp_path):
 
 
 def _session_with(place, act):
-    from orchestrator.drivers.watching import Watch
+    from orchestrator.drivers.live_view import Listeners
     from tests.faults.chaos import go
 
     place.data.mkdir(parents=True, exist_ok=True)
@@ -95,13 +95,13 @@ def _session_with(place, act):
             act()
             time.sleep(1.1)  # looked at once a second
 
-    return go(place, "inline", watch=Watch(on_change=changed)).exit_code
+    return go(place, "inline", watch=Listeners(on_change=changed)).exit_code
 
 
 def test_a_look_once_a_second_is_enough(tmp_path):
     folder = SweepFolder(tmp_path / "sweep")
     folder.root.mkdir()
-    with Presence(folder) as presence:
+    with FolderWatch(folder) as presence:
         presence.check(at_once=True)
         folder.root.rmdir()
         presence.check()

@@ -11,7 +11,7 @@ from sqlalchemy import create_engine, text
 
 from orchestrator.errors import InputError, StoreError
 from orchestrator.ledger.engine import ask
-from orchestrator.tracking.mlflow_runs import Outage, check_uri, outages
+from orchestrator.tracking.mlflow_runs import TrackingOutage, check_uri, outages
 from tests.support.commands import TINY, Answer, Shell, answer, interrupt, wait_for
 from tests.support.mlflow_server import Server
 from tests.support.postgres import postgres
@@ -65,7 +65,10 @@ def test_odd_passwords_are_refused_or_fail_untold(odd: str) -> None:
         with pytest.raises(InputError, match="percent-encoded") as refused:
             check_uri(f"http://ann:{password}@{NOBODY}")
         assert not told(str(refused.value))
-    with pytest.raises(Outage, match=r"http://ann:\*\*\*@h failed") as outage, outages("http://ann:pw@h"):
+    with (
+        pytest.raises(TrackingOutage, match=r"http://ann:\*\*\*@h failed") as outage,
+        outages("http://ann:pw@h"),
+    ):
         requests.get(f"http://ann:{quote(password, safe='')}@{NOBODY}", timeout=1)
     assert not told(str(outage.value))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli import waiting
-from orchestrator.drivers.watching import Watch
+from orchestrator.drivers.live_view import Listeners
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
@@ -62,7 +62,7 @@ def test_what_a_slow_mlflow_still_lacks_is_told_until_it_has_everything(tmp_path
     told: list[str] = []
     with slow_mlflow(tmp_path / "artifacts", delay_s=0.5) as mlflow:
         place = Place(tmp_path, PLAN, mlflow.url)
-        finish = go(place, watch=Watch(on_tracking=told.append))
+        finish = go(place, watch=Listeners(on_tracking=told.append))
         assert finish.untracked == ""
         assert len(mlflow.runs) == RUNS
     left = [int(found[1]) for text in told if (found := re.match(r"(\d+) runs? to write \(asked", text))]

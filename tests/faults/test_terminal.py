@@ -13,7 +13,7 @@ DRAWING = """
 import os, signal, sys, threading, time
 from orchestrator.cli.progress import View
 from orchestrator.drivers.signals import Heard, interrupts
-from orchestrator.drivers.watching import Snapshot
+from orchestrator.drivers.live_view import Snapshot
 from orchestrator.conductor.conductor import Conductor
 from tests.support.plans import make_plan
 

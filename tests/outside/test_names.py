@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator import space_catalog
-from orchestrator.drivers.needs import code_digest
+from orchestrator.drivers.node_check import code_digest
 from orchestrator.errors import InputError
 from orchestrator.spec.schema import MODULE_NAME, json_schema
 from tests.support.distributions import SPEC, distribution, gru_kit

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from orchestrator.conductor.messages import Reply, Stop
-from orchestrator.drivers.attempt import Attempt
+from orchestrator.drivers.jobs import Attempt
 from orchestrator.drivers.recorder import Recorder
 from orchestrator.trials import Outcome, OutcomeKind, Trial
 from tests.support.workloads import SECONDS_PER_STEP, score

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.cli.states import State, state_of
+from orchestrator.cli.states import SweepState, state_of
 from orchestrator.drivers.launch_folder import Setup, publish
 from orchestrator.errors import InputError
 from orchestrator.identity import SweepFolder
@@ -62,11 +62,11 @@ FINISHED, CRASHED = OutcomeKind.FINISHED, OutcomeKind.CRASHED
 @pytest.mark.parametrize(
     ("held", "planned", "ended", "failed", "state"),
     [
-        (True, 4, 4, 4, State.RUNNING),
-        (False, 4, 3, 3, State.WAITING),
-        (False, 4, 4, 3, State.FINISHED),
-        (False, 4, 4, 4, State.FAILED),
-        (False, 0, 0, 0, State.FINISHED),
+        (True, 4, 4, 4, SweepState.RUNNING),
+        (False, 4, 3, 3, SweepState.WAITING),
+        (False, 4, 4, 3, SweepState.FINISHED),
+        (False, 4, 4, 4, SweepState.FAILED),
+        (False, 0, 0, 0, SweepState.FINISHED),
     ],
 )
 def test_one_word_says_how_a_sweep_is(held, planned, ended, failed, state):

@@ -12,8 +12,8 @@ from orchestrator.cli import progress
 from orchestrator.cli.progress import PLAIN_EVERY_S, View, duration, line, progress_of, table
 from orchestrator.conductor.conductor import Conductor
 from orchestrator.conductor.messages import Progress
+from orchestrator.drivers.live_view import Snapshot
 from orchestrator.drivers.signals import Heard
-from orchestrator.drivers.watching import Snapshot
 from orchestrator.ledger.fold import records
 from orchestrator.plan.types import Objective
 from orchestrator.trials import OutcomeKind, Record

@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.cli.status import REASON_CHARACTERS, SHOWN_FAILURES
 from orchestrator.drivers import launch as pipeline
-from orchestrator.drivers.holding import Finish
+from orchestrator.drivers.open_sweep import SweepResult
 from orchestrator.ledger import events as log
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
@@ -141,7 +141,7 @@ def test_the_end_of_a_sweep_says_where_the_reasons_of_failures_are(haltsweep, sw
     ends = [event for number in range(12) for event in trial(number, OutcomeKind.CRASHED)]
     with holding(sweep, *ends):
         pass
-    finish = Finish(Counter({OutcomeKind.CRASHED: 12}), left=0, interrupted=False, untracked="")
+    finish = SweepResult(Counter({OutcomeKind.CRASHED: 12}), left=0, interrupted=False, untracked="")
     monkeypatch.setattr(pipeline, "resume_sweep", lambda *_, **__: finish)
     told = haltsweep("resume", "synthetic")
     assert told.code == 1

@@ -4,7 +4,7 @@ from itertools import count
 
 import pytest
 
-from orchestrator.conductor import samplers
+from orchestrator.conductor import arm_search
 from orchestrator.conductor.conductor import Conductor
 from orchestrator.conductor.messages import Continue, Progress, Stop
 from orchestrator.errors import StoreError
@@ -156,22 +156,22 @@ def test_only_finished_trials_win(kind):
     assert ask_all(conductor)[0].assignment == bad.assignment
 
 
-def test_a_search_that_found_nothing_dooms_its_confirm_and_posthoc_trials_alone():
+def test_a_search_that_found_nothing_makes_unrunnable_its_confirm_and_posthoc_trials_alone():
     plan = make_plan(2, trials_per_arm=1, seeds=(7, 8), posthoc=({"model.shift": 1.0},))
     conductor = Conductor(plan)
     first, second = ask_all(conductor)
     conductor.tell(first.trial_id, Outcome(OutcomeKind.DIVERGED, "nan"))
-    doomed = conductor.take_doomed()
-    phases = [(trial.planned.phase, trial.planned.arm) for trial, _ in doomed]
+    unrunnable = conductor.take_unrunnable()
+    phases = [(trial.planned.phase, trial.planned.arm) for trial, _ in unrunnable]
     assert sorted(phases) == [("confirm", "arm-0")] * 2 + [("posthoc", "arm-0")] * 2
-    reasons = {trial.planned.phase: outcome.reason for trial, outcome in doomed}
+    reasons = {trial.planned.phase: outcome.reason for trial, outcome in unrunnable}
     assert reasons["confirm"] == (
         "a confirm trial needs an assignment whose search trial finished, and the search of arm 'arm-0' "
         "found 0 where 1 are needed; its trials: 1 diverged"
     )
     assert "must have finished, but crashed: a confirm trial needs" in reasons["posthoc"]
-    assert {outcome.kind for _, outcome in doomed} == {OutcomeKind.CRASHED}
-    assert conductor.take_doomed() == []
+    assert {outcome.kind for _, outcome in unrunnable} == {OutcomeKind.CRASHED}
+    assert conductor.take_unrunnable() == []
     finish(conductor, second)
     assert names(ask_all(conductor)) == [("arm-1", "confirm", 0), ("arm-1", "confirm", 1)]
 
@@ -181,17 +181,17 @@ def test_a_rank_nobody_holds_is_doomed():
     first, second = ask_all(conductor)
     conductor.tell(first.trial_id, CRASH)
     finish(conductor, second)
-    ((trial, outcome),) = conductor.take_doomed()
+    ((trial, outcome),) = conductor.take_unrunnable()
     assert trial.planned.rank == 1
     assert "found 1 where 2 are needed; its trials: 1 crashed, 1 finished" in outcome.reason
 
 
-def test_a_failed_confirm_trial_dooms_what_would_read_it():
+def test_a_failed_confirm_trial_makes_unrunnable_what_would_read_it():
     conductor = Conductor(make_plan(1, trials_per_arm=1, seeds=(7,), posthoc=({"model.shift": 1.0},)))
     finish(conductor, conductor.ask())
     confirm = conductor.ask()
     conductor.tell(confirm.trial_id, CRASH)
-    ((trial, outcome),) = conductor.take_doomed()
+    ((trial, outcome),) = conductor.take_unrunnable()
     assert trial.source_id == confirm.trial_id
     assert (
         outcome.reason == f"its confirmed trial {confirm.trial_id} must have finished, but crashed: KeyError"
@@ -199,14 +199,14 @@ def test_a_failed_confirm_trial_dooms_what_would_read_it():
     assert conductor.finished
 
 
-def test_a_space_that_admits_nothing_dooms_its_search(monkeypatch):
-    monkeypatch.setattr(samplers, "TRIES", 5)
+def test_a_space_that_admits_nothing_makes_unrunnable_its_search(monkeypatch):
+    monkeypatch.setattr(arm_search, "TRIES", 5)
     space = Space(LINE.dimensions, (Constraint("model.x", ">", 2),))
     conductor = Conductor(make_plan([make_arm("none", space), make_arm("some")], trials_per_arm=2, seeds=()))
     assert names(ask_all(conductor)) == [("some", "search", 0), ("some", "search", 1)]
-    assert ["5 draws for arm 'none' did not" in outcome.reason for _, outcome in conductor.take_doomed()] == [
-        True
-    ] * 2
+    assert [
+        "5 draws for arm 'none' did not" in outcome.reason for _, outcome in conductor.take_unrunnable()
+    ] == [True] * 2
 
 
 def test_a_trial_over_its_time_limit_is_stopped():

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.drivers import checkpoint_stores
-from orchestrator.drivers.checkpoint_places import InStore
+from orchestrator.drivers.checkpoint_index import InStore
 from orchestrator.drivers.checkpoint_stores import Elsewhere, Unreachable
 from orchestrator.drivers.checkpoint_uris import below, check_uri, sweep_uri
 from orchestrator.drivers.worker import Harness

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.drivers import holding, launch
-from orchestrator.drivers.holding import Finish
+from orchestrator.drivers import launch, open_sweep
 from orchestrator.drivers.launch import Setup, resume_sweep, run_sweep
+from orchestrator.drivers.live_view import Listeners
+from orchestrator.drivers.open_sweep import SweepResult
 from orchestrator.drivers.signals import Heard, interrupts
-from orchestrator.drivers.watching import Watch
 from orchestrator.errors import InputError, LeaseLost, StoreError
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import EventKind
@@ -45,7 +45,7 @@ def events(folder):
 
 def test_a_sweep_runs_to_its_end_and_lets_go(folder, setup):
     finish = run_sweep(small(), folder, setup, SPEC, driver="inline")
-    assert finish == Finish(Counter({OutcomeKind.FINISHED: 6}), 0, interrupted=False, untracked="")
+    assert finish == SweepResult(Counter({OutcomeKind.FINISHED: 6}), 0, interrupted=False, untracked="")
     assert finish.exit_code == 0
     written = events(folder)
     assert written[0].kind is EventKind.OPENED
@@ -68,10 +68,15 @@ def test_failed_trials_show_in_the_exit_code(folder, setup):
 @pytest.mark.parametrize(
     ("finish", "code"),
     [
-        (Finish({OutcomeKind.PRUNED: 3, OutcomeKind.FINISHED: 1}, 0, interrupted=False, untracked="away"), 0),
-        (Finish({OutcomeKind.DIVERGED: 1}, 0, interrupted=False, untracked=""), 1),
-        (Finish({OutcomeKind.FINISHED: 1}, 2, interrupted=False, untracked=""), 1),
-        (Finish({OutcomeKind.CRASHED: 1}, 2, interrupted=True, untracked=""), 130),
+        (
+            SweepResult(
+                {OutcomeKind.PRUNED: 3, OutcomeKind.FINISHED: 1}, 0, interrupted=False, untracked="away"
+            ),
+            0,
+        ),
+        (SweepResult({OutcomeKind.DIVERGED: 1}, 0, interrupted=False, untracked=""), 1),
+        (SweepResult({OutcomeKind.FINISHED: 1}, 2, interrupted=False, untracked=""), 1),
+        (SweepResult({OutcomeKind.CRASHED: 1}, 2, interrupted=True, untracked=""), 130),
     ],
 )
 def test_exit_codes(finish, code):
@@ -80,7 +85,7 @@ def test_exit_codes(finish, code):
 
 def test_it_is_watched_from_the_first_moment_to_the_last(folder, setup):
     seen = []
-    run_sweep(small(), folder, setup, SPEC, driver="inline", watch=Watch(on_change=seen.append))
+    run_sweep(small(), folder, setup, SPEC, driver="inline", watch=Listeners(on_change=seen.append))
     assert [each.arm for each in seen[0].arms] == ["arm-0", "arm-1"]
     assert sum(each.ended for each in seen[0].arms) == 0
     assert sum(each.ended for each in seen[-1].arms) == 6
@@ -121,7 +126,7 @@ def test_an_interrupted_sweep_is_resumed_to_the_same_end(folder, setup, monkeypa
     assert finish.left == 6 - finish.counts[OutcomeKind.FINISHED] > 0
     assert events(folder)[-1].payload == {"reason": "interrupted"}
     finish = resume_sweep(folder, driver="inline")
-    assert finish == Finish(Counter({OutcomeKind.FINISHED: 6}), 0, interrupted=False, untracked="")
+    assert finish == SweepResult(Counter({OutcomeKind.FINISHED: 6}), 0, interrupted=False, untracked="")
 
 
 def test_a_second_interrupt_ends_the_session_in_order(folder, setup, monkeypatch):
@@ -215,7 +220,9 @@ def test_long_trials_keep_their_lease(folder, setup, monkeypatch):
             renewed.set()
 
     monkeypatch.setattr(Ledger, "renew", renew)
-    monkeypatch.setattr(holding, "Heartbeat", lambda *held, **more: HEARTBEAT(*held, period_s=0.01, **more))
+    monkeypatch.setattr(
+        open_sweep, "Heartbeat", lambda *held, **more: HEARTBEAT(*held, period_s=0.01, **more)
+    )
     arm = make_arm("slow", sleep_s=0.05)
     plan = make_plan([arm], trials_per_arm=1, seeds=(), resources=Resources(checkpoint_seconds=100.0))
     finish = run_sweep(plan, folder, setup, SPEC, driver="inline")
@@ -223,7 +230,7 @@ def test_long_trials_keep_their_lease(folder, setup, monkeypatch):
     assert finish.exit_code == 0
 
 
-HEARTBEAT = holding.Heartbeat
+HEARTBEAT = open_sweep.Heartbeat
 
 
 def test_what_this_machine_has_no_room_for_is_refused_before_anything_is_made(folder, setup):

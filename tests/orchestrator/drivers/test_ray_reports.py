@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.conductor.messages import Reply
-from orchestrator.drivers.attempt import Attempt
-from orchestrator.drivers.jobs import Orders
+from orchestrator.drivers.jobs import Attempt, JobEncoder
 from orchestrator.drivers.ray_settings import ray_environment
 from orchestrator.trials import OutcomeKind, PlannedTrial, Trial
 from tests.support.plans import make_arm
@@ -28,7 +27,7 @@ class Worker:
             monkeypatch.setenv("RAY_CHDIR_TO_TRIAL_DIR", "0")
             settings = make_arm("arm", steps=STEPS, sleep_s=0.01).settings
             trial = Trial(PlannedTrial("t", "arm", "search", 0, seed=3), {}, settings)
-            orders = Orders(PATH, 0.025, 1.0, 0.0, root / "data")
+            orders = JobEncoder(PATH, 0.025, 1.0, 0.0, root / "data")
             told = orders.encode(Attempt(trial, 1, root / "checkpoints", None))
             self._actor = ray_trainable.TrialActor({ray_trainable.TOLD: told})
             self._replies = ray_trainable.REPLIES

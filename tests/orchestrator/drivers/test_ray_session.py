@@ -5,9 +5,9 @@ import threading
 import pytest
 
 from orchestrator.conductor.messages import Reply, Stop
-from orchestrator.drivers.attempt import Attempt
-from orchestrator.drivers.session import Offer, Session, Turn
-from orchestrator.drivers.silence import Silence, told
+from orchestrator.drivers.jobs import Attempt
+from orchestrator.drivers.session import NoAttempt, Session, Turn
+from orchestrator.drivers.watchdog import SilenceLimit, told
 from orchestrator.ledger.events import EventKind
 from orchestrator.plan.types import Resources
 from orchestrator.trials import Outcome, OutcomeKind
@@ -46,7 +46,7 @@ def bench():
 def test_a_trial_is_asked_for_only_when_a_slot_is_free(bench):
     assert isinstance(bench.session.offer("a"), Attempt)
     assert isinstance(bench.session.offer("b"), Attempt)
-    assert bench.session.offer("c") is Offer.LATER
+    assert bench.session.offer("c") is NoAttempt.LATER
     assert len(bench.log.of(EventKind.ASKED)) == 2
     bench.num_slots = 3
     assert isinstance(bench.session.offer("c"), Attempt)
@@ -55,18 +55,18 @@ def test_a_trial_is_asked_for_only_when_a_slot_is_free(bench):
 
 def test_with_no_slot_at_all_it_waits(bench):
     bench.num_slots = 0
-    assert bench.session.offer("a") is Offer.LATER
+    assert bench.session.offer("a") is NoAttempt.LATER
     assert not bench.log.of(EventKind.ASKED)
 
 
 def test_it_is_over_when_everything_has_ended():
     bench = Bench(make_plan(1, trials_per_arm=1, seeds=()))
     attempt = bench.session.offer("a")
-    assert bench.session.offer("b") is Offer.LATER, "what runs may yet be lost"
+    assert bench.session.offer("b") is NoAttempt.LATER, "what runs may yet be lost"
     last = Reply(measurement(attempt.trial, 4), ended=DONE)
     assert bench.session.heard("a", [*measured(attempt, 1, 2, 3), last]) is None
     assert bench.session.running == ()
-    assert bench.session.offer("b") is Offer.NEVER
+    assert bench.session.offer("b") is NoAttempt.NEVER
     assert bench.recorder.finished
 
 
@@ -93,7 +93,7 @@ def test_a_trial_lost_too_often_has_crashed():
         bench.session.offer(key)
         bench.session.lost(key, "killed")
     assert bench.outcomes() == ["stopped", "stopped", "crashed"]
-    assert bench.session.offer("d") is Offer.NEVER
+    assert bench.session.offer("d") is NoAttempt.NEVER
 
 
 def test_a_pruned_trial_is_stopped_once_and_its_further_work_ignored():
@@ -134,9 +134,9 @@ def test_draining_stops_at_the_next_report_and_keeps_what_was_done(bench):
     assert isinstance(stop, Stop)
     assert stop.kind is OutcomeKind.STOPPED
     assert len(bench.log.of(EventKind.MEASURED)) == 2, "work done before the worker heard of it counts"
-    assert bench.session.offer("b") is Offer.LATER
+    assert bench.session.offer("b") is NoAttempt.LATER
     bench.session.heard("a", [Reply(checkpoint=2, ended=stop.outcome)])
-    assert bench.session.offer("b") is Offer.NEVER
+    assert bench.session.offer("b") is NoAttempt.NEVER
     assert bench.outcomes() == ["stopped"]
 
 
@@ -157,14 +157,14 @@ def test_draining_gives_up_what_no_worker_has_begun(bench):
     bench.session.tick()
     bench.session.give_up()
     assert bench.outcomes() == ["stopped", "stopped"]
-    assert bench.session.offer("c") is Offer.NEVER
+    assert bench.session.offer("c") is NoAttempt.NEVER
 
 
 def test_a_refused_run_is_not_forgotten_when_nothing_runs(bench):
     bench.session.offer("a")
     bench.session.refused("a")
     bench.stop.set()
-    assert bench.session.offer("b") is Offer.NEVER
+    assert bench.session.offer("b") is NoAttempt.NEVER
     assert bench.outcomes() == ["stopped"]
 
 
@@ -219,7 +219,7 @@ class TestSilence:
     @pytest.fixture
     def clock(self, bench):
         clock = Clock()
-        bench.session.clock, bench.session.silence = clock, Silence(60.0)
+        bench.session.clock, bench.session.silence = clock, SilenceLimit(60.0)
         return clock
 
     def test_a_run_is_silent_once_it_was_not_heard_of_for_too_long(self, bench, clock):
@@ -271,7 +271,7 @@ class TestSilence:
         assert bench.session.silent() == []
 
     def test_who_pauses_for_long_may_be_silent_for_longer(self, bench, clock):
-        bench.session.silence = Silence(60.0, times=3)
+        bench.session.silence = SilenceLimit(60.0, times=3)
         attempt = bench.session.offer("a")
         bench.session.began("a")
         clock.now += 50

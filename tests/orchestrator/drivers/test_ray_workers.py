@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.drivers.jobs import Orders
+from orchestrator.drivers.jobs import JobEncoder
 from orchestrator.drivers.launch_folder import Setup
-from orchestrator.drivers.needs import needs_of
+from orchestrator.drivers.node_check import needs_of
 from orchestrator.drivers.ray_settings import ray_environment
 from orchestrator.drivers.session import Session
 from orchestrator.errors import ExecutorError, InputError
@@ -41,7 +41,7 @@ def facts(connected, tmp_path, workload, resources):
     log = MemoryLog()
     plan = make_plan(1, trials_per_arm=TRIALS, seeds=(), resources=resources)
     recorder = record(plan, log, root=tmp_path / "sweep")
-    orders = Orders(workload, 1000.0, resources.cpus, resources.gpus, tmp_path / "data")
+    orders = JobEncoder(workload, 1000.0, resources.cpus, resources.gpus, tmp_path / "data")
     run_session(Session(recorder, lambda: 1, threading.Event()), orders, connected)
     assert recorder.finished
     last = {each.trial_id: each.payload["metrics"] for each in log.of(EventKind.MEASURED)}
@@ -128,7 +128,7 @@ def test_a_node_that_does_not_see_the_folder_costs_a_trial_nothing(connected, tm
     monkeypatch.setattr(Session, "refused", told)
     log = MemoryLog()
     recorder = record(make_plan(1, trials_per_arm=2, seeds=()), log, root=tmp_path / "sweep")
-    orders = Orders(TELLING, 1000.0, 1.0, 0.0, tmp_path / "data", mark=(str(mark), "nonce"))
+    orders = JobEncoder(TELLING, 1000.0, 1.0, 0.0, tmp_path / "data", mark=(str(mark), "nonce"))
     run_session(Session(recorder, lambda: 1, threading.Event()), orders, connected)
     assert refused
     assert [each.payload["kind"] for each in log.of(EventKind.ENDED)] == ["finished"] * 2

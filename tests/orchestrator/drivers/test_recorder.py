@@ -237,7 +237,7 @@ def test_a_stop_that_was_decided_is_written_when_the_session_that_decided_it_die
     assert isinstance(verdict, Stop)
     resumed = record(plan, log)
     assert log.outcomes()[attempt.trial_id] is OutcomeKind.TIMED_OUT
-    assert resumed.finished, "its only winner is gone, so the confirm trial is doomed and recorded"
+    assert resumed.finished, "its only winner is gone, so the confirm trial is unrunnable and recorded"
     assert len(log.outcomes()) == len(plan.trials)
 
 
@@ -289,11 +289,11 @@ def test_doomed_trials_are_recorded_like_any_other():
     run_in_turn(recorder)
     assert recorder.finished
     assert log.outcomes() == {each.trial_id: OutcomeKind.CRASHED for each in plan.trials}
-    doomed = next(each.trial_id for each in plan.trials if each.phase == "posthoc")
-    assert kinds(log, doomed) == ["asked", "ended"]
+    unrunnable = next(each.trial_id for each in plan.trials if each.phase == "posthoc")
+    assert kinds(log, unrunnable) == ["asked", "ended"]
 
 
-def test_what_an_end_dooms_is_written_with_it():
+def test_what_an_end_makes_unrunnable_is_written_with_it():
     plan = make_plan(1, trials_per_arm=1, seeds=(7,))
     log = MemoryLog()
     recorder = record(plan, log)

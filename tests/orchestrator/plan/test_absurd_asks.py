@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from orchestrator.errors import PlanError
-from orchestrator.plan import bench
+from orchestrator.plan import probe
 from orchestrator.plan.planner import plan
 from orchestrator.plan.settings import checked
 from tests.orchestrator.plan.small import ARMS, CONFIRM, SEARCH, baseline, full, one_arm, spec
@@ -42,7 +42,7 @@ def test_a_model_of_more_bytes_than_can_be_counted_is_refused():
 
 def test_a_model_that_would_fill_this_machine_is_not_run(monkeypatch):
     few = SimpleNamespace(virtual_memory=lambda: SimpleNamespace(available=50_000))
-    monkeypatch.setattr(bench, "psutil", few)
+    monkeypatch.setattr(probe, "psutil", few)
     told = refusals(spec())
     assert "a model must fit into memory to be tried, got 4,539" in told[0]
     assert "where 48.8 KiB are free; make it smaller or take more memory" in told[0]
@@ -194,13 +194,13 @@ def test_no_end_of_a_range_needs_more_memory_than_there_is():
 
 
 def test_the_proof_runs_few_layers_however_many_are_asked_for(monkeypatch):
-    monkeypatch.setattr(bench, "LAYERS", 3)
+    monkeypatch.setattr(probe, "LAYERS", 3)
     deep, shallow = (
         checked(absurd(max_layers=layers, halt=None).baseline.model_dump()) for layers in (50, 3)
     )
-    tried = bench.Bench()
-    assert tried.glance(deep) == tried.glance(shallow)
-    assert max(tried.glance(deep).layers) == 3
+    tried = probe.Probe()
+    assert tried.forward(deep) == tried.forward(shallow)
+    assert max(tried.forward(deep).layers) == 3
     assert tried.structure(deep).flops_max > 10 * tried.structure(shallow).flops_max
 
 

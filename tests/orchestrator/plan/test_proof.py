@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from orchestrator.errors import PlanError
-from orchestrator.plan import bench, proof
-from orchestrator.plan.bench import Bench
+from orchestrator.plan import probe, proof
+from orchestrator.plan.arms import resolve
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.planner import plan
-from orchestrator.plan.resolve import resolve
+from orchestrator.plan.probe import Probe
 from orchestrator.plan.types import ArmProof
 from tests.orchestrator.plan.small import ARMS, baseline, full, one_arm, spec
 
@@ -226,7 +226,7 @@ def test_an_arm_that_changes_more_than_it_declares(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_loss_that_is_not_finite_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "objective", lambda output, config: output.loss.sum() * torch.inf)
+    monkeypatch.setattr(probe, "objective", lambda output, config: output.loss.sum() * torch.inf)
     with pytest.raises(PlanError, match="must begin with a finite loss and gradient, got loss=inf"):
         plan(spec())
 
@@ -240,11 +240,11 @@ def test_shared_weights_and_dropout_are_paired() -> None:
     """What makes a difference of one bit mean something: the same settings twice agree exactly."""
     faults = Faults(spec())
     (one,) = resolve(spec(), faults)
-    first, second = Bench(), Bench()
-    for point in range(bench.POINTS):
-        assert first.glance(one.system, point) == second.glance(one.system, point)
+    first, second = Probe(), Probe()
+    for point in range(probe.POINTS):
+        assert first.forward(one.system, point) == second.forward(one.system, point)
         assert first.gradient(one.system, point) == second.gradient(one.system, point)
-    assert first.glance(one.system, 1) != first.glance(one.system, 2)
+    assert first.forward(one.system, 1) != first.forward(one.system, 2)
 
 
 def test_a_dimension_without_effect_is_refused() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from orchestrator.plan.format import amount, bytes_amount, duration
 from orchestrator.plan.planner import plan
-from orchestrator.plan.quantities import amount, bytes_amount, duration
 from orchestrator.plan.render import render
 from tests.orchestrator.plan.small import full, one_arm
 

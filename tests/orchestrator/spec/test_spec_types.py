@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from orchestrator.spec.types import Arm, Confirm, Resources, Search, Spec
+from orchestrator.spec.types import ArmSpec, Confirm, Resources, Search, Spec
 from search_spaces.dimensions import Choice, Dimension
 
 OBJECTIVES = [{"metric": "valid/accuracy", "goal": "max"}]
@@ -16,12 +16,12 @@ OBJECTIVES = [{"metric": "valid/accuracy", "goal": "max"}]
     ("kind", "values", "message"),
     [
         (
-            Arm,
+            ArmSpec,
             {"why": "x", "set": {"model.a": math.nan}},
             "must be finite numbers, texts, true, false, null, lists and mappings",
         ),
-        (Arm, {"why": "x", "set": {"model.a": {1, 2}}}, "must be finite numbers, texts"),
-        (Arm, {"why": " ", "set": {"model.a": 1}}, "must be a text that is not empty, got the text ' '"),
+        (ArmSpec, {"why": "x", "set": {"model.a": {1, 2}}}, "must be finite numbers, texts"),
+        (ArmSpec, {"why": " ", "set": {"model.a": 1}}, "must be a text that is not empty, got the text ' '"),
         (Confirm, {"seeds": (1, True)}, "must be an integer from 0 to 2147483647, got true"),
         (Confirm, {"seeds": (1,), "best": 10**12}, "must be at most 1,000,000,000, got 1000000000000"),
         (

@@ -16,16 +16,16 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import InputError, StoreError
+from orchestrator.file_digests import write_manifest
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
-from orchestrator.seals import write_manifest
 from orchestrator.tracking import follower as followers
 from orchestrator.tracking.background import LOG, start_follower
 from orchestrator.tracking.follower import FollowerLoop
 from orchestrator.tracking.lock import projection_lock
-from orchestrator.tracking.mirror import Mirror
+from orchestrator.tracking.mlflow_writer import MlflowWriter
 from orchestrator.tracking.parquet import read_records
 from orchestrator.tracking.state import read_state
 from orchestrator.tracking.sync import artifact_root, sync
@@ -52,11 +52,11 @@ def anew(
     """What an undisturbed projection of the ledger gives."""
     file = folder.root.parent / "anew.db"
     shutil.copy(empty, file)
-    mirror = Mirror(f"sqlite:///{file}", plan, ledger, artifact_root(folder))
-    mirror.update()
+    writer = MlflowWriter(f"sqlite:///{file}", plan, ledger, artifact_root(folder))
+    writer.update()
     if files:
-        mirror.upload(folder)
-    mirror.close()
+        writer.upload(folder)
+    writer.close()
     return runs(file, plan.name)
 
 
@@ -255,15 +255,15 @@ class TestLoop:
     ) -> None:
         append_all(ledger, plan)
         tries: list[float] = []
-        real = followers.Mirror
+        real = followers.MlflowWriter
 
-        def flaky(*args: object) -> Mirror:
+        def flaky(*args: object) -> MlflowWriter:
             tries.append(clock[0])
             if len(tries) < 9:
                 raise StoreError("away")
             return real(*args)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(followers, "Mirror", flaky)
+        monkeypatch.setattr(followers, "MlflowWriter", flaky)
 
         def told(seconds: float) -> bool:
             clock[0] += seconds
@@ -286,11 +286,11 @@ class TestLoop:
         append_all(ledger, plan)
         tries = []
 
-        def away(*_: object) -> Mirror:
+        def away(*_: object) -> MlflowWriter:
             tries.append(clock[0])
             raise StoreError("away")
 
-        monkeypatch.setattr(followers, "Mirror", away)
+        monkeypatch.setattr(followers, "MlflowWriter", away)
         assert not FollowerLoop(folder, ledger, uri, lambda _: False, lambda: False).run()
         assert len(tries) == 1
         assert len(read_records(folder)) == len(plan.trials)

@@ -15,10 +15,10 @@ from orchestrator.ledger.events import Event
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Change, Plan
-from orchestrator.tracking import mirror as mirrors
-from orchestrator.tracking.images import GONE, Images
-from orchestrator.tracking.mirror import Mirror
-from orchestrator.tracking.mlflow_runs import Outage
+from orchestrator.tracking import mlflow_writer
+from orchestrator.tracking.desired_runs import GONE, DesiredRuns
+from orchestrator.tracking.mlflow_runs import TrackingOutage
+from orchestrator.tracking.mlflow_writer import MlflowWriter
 from orchestrator.tracking.sync import artifact_root
 from orchestrator.trials import Outcome, OutcomeKind
 from tests.support.histories import DEAD, history, measurement, trial_of
@@ -39,11 +39,13 @@ STATUS = {
 
 
 @pytest.fixture
-def open_mirror(folder: SweepFolder, ledger: Ledger, uri: str, plan: Plan) -> Iterator[Callable[[], Mirror]]:
-    opened: list[Mirror] = []
+def open_writer(
+    folder: SweepFolder, ledger: Ledger, uri: str, plan: Plan
+) -> Iterator[Callable[[], MlflowWriter]]:
+    opened: list[MlflowWriter] = []
 
-    def make() -> Mirror:
-        opened.append(Mirror(uri, plan, ledger, artifact_root(folder)))
+    def make() -> MlflowWriter:
+        opened.append(MlflowWriter(uri, plan, ledger, artifact_root(folder)))
         return opened[-1]
 
     yield make
@@ -70,10 +72,10 @@ def points_of(events: list[Event], trial_id: str) -> list[tuple[str, int, int, f
 
 
 def test_every_run_is_as_the_ledger_says(
-    open_mirror: Callable[[], Mirror], ledger: Ledger, database: Path, plan: Plan
+    open_writer: Callable[[], MlflowWriter], ledger: Ledger, database: Path, plan: Plan
 ) -> None:
     events = run_whole(ledger, plan)
-    counts = open_mirror().update()
+    counts = open_writer().update()
     seen = runs(database, plan.name)
     assert set(seen) == {
         "sweep/-/-",
@@ -117,9 +119,9 @@ def test_arms_and_the_sweep_can_be_compared(
     baseline, other = make_arm("baseline"), make_arm("other", steps=8)
     plan = make_plan([baseline, replace(other, changes=(Change("train.steps", 4, 8),))])
     events = run_whole(ledger, plan)
-    mirror = Mirror(uri, plan, ledger, artifact_root(folder))
-    mirror.update()
-    mirror.close()
+    writer = MlflowWriter(uri, plan, ledger, artifact_root(folder))
+    writer.update()
+    writer.close()
     seen = runs(database, plan.name)
     sweep, arm = seen["sweep/-/-"], seen["arm/other/-"]
     assert arm.params == {
@@ -142,19 +144,19 @@ def test_arms_and_the_sweep_can_be_compared(
 
 
 def test_a_second_projection_stores_nothing(
-    open_mirror: Callable[[], Mirror], ledger: Ledger, database: Path, plan: Plan
+    open_writer: Callable[[], MlflowWriter], ledger: Ledger, database: Path, plan: Plan
 ) -> None:
     run_whole(ledger, plan)
-    first = open_mirror()
+    first = open_writer()
     assert first.update().total > 0
     before = runs(database, plan.name)
     assert first.update().total == 0
-    assert open_mirror().update().total == 0
+    assert open_writer().update().total == 0
     assert runs(database, plan.name) == before
 
 
 def test_a_deleted_database_is_rebuilt(
-    open_mirror: Callable[[], Mirror],
+    open_writer: Callable[[], MlflowWriter],
     ledger: Ledger,
     database: Path,
     plan: Plan,
@@ -163,19 +165,19 @@ def test_a_deleted_database_is_rebuilt(
     folder: SweepFolder,
 ) -> None:
     run_whole(ledger, plan)
-    open_mirror().update()
+    open_writer().update()
     before = runs(database, plan.name)
     rebuilt = database.with_name("rebuilt.db")
     shutil.copy(empty_mlflow, rebuilt)
-    mirror = Mirror(f"sqlite:///{rebuilt}", plan, ledger, artifact_root(folder))
-    mirror.update()
-    mirror.close()
+    writer = MlflowWriter(f"sqlite:///{rebuilt}", plan, ledger, artifact_root(folder))
+    writer.update()
+    writer.close()
     assert runs(rebuilt, plan.name) == before
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_bit_by_bit_is_the_same_as_at_once(
-    open_mirror: Callable[[], Mirror],
+    open_writer: Callable[[], MlflowWriter],
     ledger: Ledger,
     database: Path,
     plan: Plan,
@@ -186,51 +188,51 @@ def test_bit_by_bit_is_the_same_as_at_once(
     stream = random.Random(seed)
     lease = ledger.claim(Holder.current())
     events = list(history(plan, seed + 1))
-    mirror = open_mirror()
+    writer = open_writer()
     while events:
         size = stream.randrange(1, 25)
         ledger.append(events[:size], lease)
         events = events[size:]
         if stream.random() < 0.3:
-            mirror = open_mirror()
-        mirror.update()
+            writer = open_writer()
+        writer.update()
     ledger.release(lease)
-    mirror.update()
+    writer.update()
     at_once = database.with_name("at once.db")
     shutil.copy(empty_mlflow, at_once)
-    whole = Mirror(f"sqlite:///{at_once}", plan, ledger, artifact_root(folder))
+    whole = MlflowWriter(f"sqlite:///{at_once}", plan, ledger, artifact_root(folder))
     whole.update()
     whole.close()
     assert runs(database, plan.name) == runs(at_once, plan.name)
 
 
 def test_a_rebuild_in_parts_rewrites_no_ending(
-    open_mirror: Callable[[], Mirror],
+    open_writer: Callable[[], MlflowWriter],
     ledger: Ledger,
     database: Path,
     plan: Plan,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run_whole(ledger, plan)
-    open_mirror().update()
+    open_writer().update()
     before = runs(database, plan.name)
-    monkeypatch.setattr(mirrors, "EVENTS_AT_ONCE", 4)
-    assert open_mirror().update().total == 0
-    with_new = open_mirror()
+    monkeypatch.setattr(mlflow_writer, "EVENTS_AT_ONCE", 4)
+    assert open_writer().update().total == 0
+    with_new = open_writer()
     assert runs(database, plan.name) == before
     assert with_new.update().total == 0
 
 
 def test_a_first_projection_in_parts(
-    open_mirror: Callable[[], Mirror],
+    open_writer: Callable[[], MlflowWriter],
     ledger: Ledger,
     database: Path,
     plan: Plan,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     events = run_whole(ledger, plan)
-    monkeypatch.setattr(mirrors, "EVENTS_AT_ONCE", 4)
-    open_mirror().update()
+    monkeypatch.setattr(mlflow_writer, "EVENTS_AT_ONCE", 4)
+    open_writer().update()
     for trial in plan.trials:
         run = runs(database, plan.name)[f"trial/{trial.arm}/{trial.trial_id}"]
         assert list(run.points) == points_of(events, trial.trial_id)
@@ -262,7 +264,7 @@ class Unreliable:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_outages_neither_lose_nor_double(
-    open_mirror: Callable[[], Mirror],
+    open_writer: Callable[[], MlflowWriter],
     ledger: Ledger,
     database: Path,
     plan: Plan,
@@ -275,17 +277,17 @@ def test_outages_neither_lose_nor_double(
     outages = 0
     for _ in range(500):
         try:
-            mirror = open_mirror()
-            mirror._store._store = Unreliable(mirror._store._store, stream)
-            mirror.update()
+            writer = open_writer()
+            writer._store._store = Unreliable(writer._store._store, stream)
+            writer.update()
             break
-        except Outage:
+        except TrackingOutage:
             outages += 1
     assert outages > 3, "seeded; of some 40 requests about twelve fail"
-    assert open_mirror().update().total == 0
+    assert open_writer().update().total == 0
     sound = database.with_name("sound.db")
     shutil.copy(empty_mlflow, sound)
-    whole = Mirror(f"sqlite:///{sound}", plan, ledger, artifact_root(folder))
+    whole = MlflowWriter(f"sqlite:///{sound}", plan, ledger, artifact_root(folder))
     whole.update()
     whole.close()
     assert runs(database, plan.name) == runs(sound, plan.name)
@@ -295,7 +297,7 @@ class TestWhoHolds:
     """Nothing is RUNNING without a living holder."""
 
     def test_open_trials_run_while_the_holder_lives(
-        self, open_mirror: Callable[[], Mirror], ledger: Ledger, database: Path, plan: Plan
+        self, open_writer: Callable[[], MlflowWriter], ledger: Ledger, database: Path, plan: Plan
     ) -> None:
         lease = ledger.claim(Holder.current())
         trial = trial_of(plan, 0)
@@ -303,19 +305,19 @@ class TestWhoHolds:
             [log.opened(1.0, DEAD, "d", {}), log.asked(2.0, trial), log.started(3.0, trial.trial_id, 1)],
             lease,
         )
-        mirror = open_mirror()
-        mirror.update()
+        writer = open_writer()
+        writer.update()
         key = f"trial/{trial.planned.arm}/{trial.trial_id}"
         assert {run.status for run in runs(database, plan.name).values()} == {"RUNNING"}
         ledger.release(lease)  # as good as dead
-        assert mirror.update().endings == 2 + len(plan.arms)
+        assert writer.update().endings == 2 + len(plan.arms)
         gone = runs(database, plan.name)
         assert {run.status for run in gone.values()} == {"KILLED"}
         assert {run.end_ms for run in gone.values()} == {3000}
         assert (gone[key].tags["haltsweep.outcome"], gone[key].tags["haltsweep.reason"]) == ("stopped", GONE)
         lease = ledger.claim(Holder.current())
         ledger.append([log.opened(10.0, DEAD, "d", {}), log.started(11.0, trial.trial_id, 2)], lease)
-        mirror.update()
+        writer.update()
         again = runs(database, plan.name)
         assert again[key].status == "RUNNING"
         assert again[key].tags["haltsweep.outcome"] == "running"
@@ -327,33 +329,33 @@ class TestWhoHolds:
             lease,
         )
         ledger.release(lease)
-        mirror.update()
+        writer.update()
         done = runs(database, plan.name)
         assert {run.status for run in done.values()} == {"FINISHED"}
         assert (done[key].start_ms, done[key].end_ms) == (3000, 12000)
 
     def test_an_interrupted_sweep_is_killed_and_says_why(
-        self, open_mirror: Callable[[], Mirror], ledger: Ledger, database: Path, plan: Plan
+        self, open_writer: Callable[[], MlflowWriter], ledger: Ledger, database: Path, plan: Plan
     ) -> None:
         run_whole(ledger, plan, closed="interrupted")
-        open_mirror().update()
+        open_writer().update()
         sweep = runs(database, plan.name)["sweep/-/-"]
         assert (sweep.status, sweep.tags["haltsweep.reason"]) == ("KILLED", "interrupted")
 
     def test_a_running_run_that_the_ledger_does_not_know_is_closed(
-        self, open_mirror: Callable[[], Mirror], ledger: Ledger, database: Path, plan: Plan
+        self, open_writer: Callable[[], MlflowWriter], ledger: Ledger, database: Path, plan: Plan
     ) -> None:
         run_whole(ledger, plan)
-        mirror = open_mirror()
-        mirror.update()
-        images = Images(plan, ledger.uid)
-        images.hear(
+        writer = open_writer()
+        writer.update()
+        desired_runs = DesiredRuns(plan, ledger.uid)
+        desired_runs.hear(
             log.asked(1.0, replace(trial_of(plan, 0), planned=replace(plan.trials[0], trial_id="lost")))
         )
-        images.hear(log.started(2.0, "lost", 1))
-        image = images.runs["trial/lost"]
-        mirror._store.create(image, image.tags)
-        assert open_mirror().update().endings == 1
+        desired_runs.hear(log.started(2.0, "lost", 1))
+        desired = desired_runs.runs["trial/lost"]
+        writer._store.create(desired, desired.tags)
+        assert open_writer().update().endings == 1
         assert runs(database, plan.name)["trial/arm-0/lost"].status == "KILLED"
 
 
@@ -361,18 +363,18 @@ class TestPublish:
     """Aggregates of the report as metrics of the arms."""
 
     def test_values_are_there_to_compare_and_change_only_when_they_change(
-        self, open_mirror: Callable[[], Mirror], ledger: Ledger, database: Path, plan: Plan
+        self, open_writer: Callable[[], MlflowWriter], ledger: Ledger, database: Path, plan: Plan
     ) -> None:
         run_whole(ledger, plan)
-        mirror = open_mirror()
-        mirror.update()
+        writer = open_writer()
+        writer.update()
         values = {
             "arm-0": {"test/accuracy/mean": 0.5, "test/accuracy/n": 8.0, "bad": float("nan"), "a%b": 1.0},
             "gone": {"x": 1.0},
         }
-        assert mirror.publish(values).points == 3
-        assert mirror.publish(values).total == 0
-        fresh = open_mirror()
+        assert writer.publish(values).points == 3
+        assert writer.publish(values).total == 0
+        fresh = open_writer()
         fresh.update()
         assert fresh.publish(values).total == 0
         assert runs(database, plan.name)["arm/arm-0/-"].latest == {
@@ -407,9 +409,9 @@ class TestLimits:
         )
         reason = "z" * 20_000
         ledger.append([log.ended(5.0, trial.trial_id, Outcome(OutcomeKind.CRASHED, reason))], lease)
-        mirror = Mirror(uri, plan, ledger, artifact_root(folder))
-        mirror.update()
-        mirror.close()
+        writer = MlflowWriter(uri, plan, ledger, artifact_root(folder))
+        writer.update()
+        writer.close()
         seen = runs(database, plan.name)
         run = seen[f"trial/wide/{trial.trial_id}"]
         assert len(run.points) == 2 * 2501
@@ -421,7 +423,7 @@ class TestLimits:
         assert whole.read_text() == "y" * 7000
 
     def test_a_step_torn_between_two_requests_is_completed(
-        self, open_mirror: Callable[[], Mirror], ledger: Ledger, database: Path, plan: Plan
+        self, open_writer: Callable[[], MlflowWriter], ledger: Ledger, database: Path, plan: Plan
     ) -> None:
         trial = trial_of(plan, 0)
         lease = ledger.claim(Holder.current())
@@ -431,8 +433,8 @@ class TestLimits:
             lease,
         )
         ledger.append([log.measured(4.0, trial.trial_id, Measurement(1, 1.0, wide))], lease)
-        mirror = open_mirror()
-        store, calls = mirror._store._store, []
+        writer = open_writer()
+        store, calls = writer._store._store, []
 
         class Dies:
             def __getattr__(self, name: str) -> Any:
@@ -444,18 +446,19 @@ class TestLimits:
                     raise ConnectionError
                 store.log_batch(run_id, metrics, params, tags)
 
-        mirror._store._store = Dies()
+        writer._store._store = Dies()
         with pytest.raises(
-            Outage, match=r"failed \(ConnectionError: \); nothing is lost, `haltsweep sync` catches up"
+            TrackingOutage,
+            match=r"failed \(ConnectionError: \); nothing is lost, `haltsweep sync` catches up",
         ):
-            mirror.update()
-        assert open_mirror().update().points == 1501 - 800
+            writer.update()
+        assert open_writer().update().points == 1501 - 800
         run = runs(database, plan.name)[f"trial/{trial.planned.arm}/{trial.trial_id}"]
         assert len(run.points) == 1501
 
 
 def test_measurements_go_on_from_where_the_store_ends(
-    open_mirror: Callable[[], Mirror], ledger: Ledger, plan: Plan
+    open_writer: Callable[[], MlflowWriter], ledger: Ledger, plan: Plan
 ) -> None:
     trial = trial_of(plan, 0)
     lease = ledger.claim(Holder.current())
@@ -464,4 +467,4 @@ def test_measurements_go_on_from_where_the_store_ends(
     )
     for step in range(1, 4):
         ledger.append([log.measured(3.0 + step, trial.trial_id, measurement(step))], lease)
-        assert open_mirror().update().points == 3
+        assert open_writer().update().points == 3

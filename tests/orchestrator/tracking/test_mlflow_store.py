@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import InputError
-from orchestrator.tracking.images import Image, Point, batches
-from orchestrator.tracking.mlflow_runs import Outage, RunStore, check_uri, default_uri
+from orchestrator.tracking.desired_runs import DesiredRun, Point, batches
+from orchestrator.tracking.mlflow_runs import RunStore, TrackingOutage, check_uri, default_uri
 
 
 @pytest.mark.parametrize("uri", ["./mlruns", "mlruns", "/abs/mlruns", "file:///abs/mlruns", ""])
@@ -50,14 +50,14 @@ def test_a_server_that_is_away_is_an_outage_with_what_to_do(
 ) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     with pytest.raises(
-        Outage, match=r"MLflow at http://127.0.0.1:9 failed .*nothing is lost, `haltsweep sync`"
+        TrackingOutage, match=r"MLflow at http://127.0.0.1:9 failed .*nothing is lost, `haltsweep sync`"
     ):
         RunStore("http://127.0.0.1:9", "sweep", tmp_path)
 
 
 def test_passwords_are_not_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    with pytest.raises(Outage, match=r"MLflow at http://me:\*\*\*@127.0.0.1:9 failed"):
+    with pytest.raises(TrackingOutage, match=r"MLflow at http://me:\*\*\*@127.0.0.1:9 failed"):
         RunStore("http://me:secret@127.0.0.1:9", "sweep", tmp_path)
 
 
@@ -102,14 +102,14 @@ def test_a_deleted_experiment_is_restored(uri: str, tmp_path: Path) -> None:
     again.close()
 
 
-def image(arm: str = "a") -> Image:
+def desired(arm: str = "a") -> DesiredRun:
     tags = {"haltsweep.ledger": "uid", "haltsweep.kind": "arm", "haltsweep.arm": arm}
-    return Image(f"arm/{arm}", None, arm, 1000, tags=tags)
+    return DesiredRun(f"arm/{arm}", None, arm, 1000, tags=tags)
 
 
 def test_of_a_run_stored_twice_the_fuller_stays(uri: str, tmp_path: Path) -> None:
     store = RunStore(uri, "sweep", tmp_path)
-    _, rich = (store.create(image(), image().tags) for _ in range(2))
+    _, rich = (store.create(desired(), desired().tags) for _ in range(2))
     store.log(rich, [Point("x", 1.0, 1, 1)], {}, {})
     assert store.search("uid")["arm/a"].run_id == rich.run_id
     assert [run.info.run_id for run in store._store.search_runs([store.experiment_id], "", 1)] == [
@@ -120,8 +120,8 @@ def test_of_a_run_stored_twice_the_fuller_stays(uri: str, tmp_path: Path) -> Non
 
 def test_only_runs_of_the_same_ledger_are_ours(uri: str, tmp_path: Path) -> None:
     store = RunStore(uri, "sweep", tmp_path)
-    store.create(image(), image().tags)
-    store.create(image("b"), {**image("b").tags, "haltsweep.ledger": "a colleague's"})
+    store.create(desired(), desired().tags)
+    store.create(desired("b"), {**desired("b").tags, "haltsweep.ledger": "a colleague's"})
     assert list(store.search("uid")) == ["arm/a"]
     store.close()
 
@@ -130,7 +130,7 @@ def test_searching_goes_over_pages(uri: str, tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("orchestrator.tracking.mlflow_runs.PAGE", 2)
     store = RunStore(uri, "sweep", tmp_path)
     for arm in "abcde":
-        store.create(image(arm), image(arm).tags)
+        store.create(desired(arm), desired(arm).tags)
     assert sorted(store.search("uid")) == [f"arm/{arm}" for arm in "abcde"]
     store.close()
 
@@ -189,7 +189,7 @@ def test_a_database_that_was_not_finished_is_in_nobody_s_way(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(utils, "_upgrade_db", fill_up)
-    with pytest.raises(Outage, match="No space left on device"):
+    with pytest.raises(TrackingOutage, match="No space left on device"):
         RunStore(f"sqlite:///{file}", "sweep", tmp_path)
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setattr(utils, "_upgrade_db", upgrade)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from orchestrator.plan.bench import Bench
+from orchestrator.plan.probe import Probe
 from orchestrator.plan.settings import System, checked
 from trainables import task_catalog
 from trainables.assembly import build_model
@@ -83,7 +83,7 @@ def test_floor_by_tokens_is_that_of_the_best_constant_answer_at_each_place() -> 
 def test_the_planner_knows_the_metrics_and_proves_the_system(model: dict[str, Any]) -> None:
     system = checked({"task": RAW, "model": model, "train": {"steps": 1}})
     assert isinstance(system, System)
-    known = Bench().metrics(system)
+    known = Probe().metrics(system)
     assert {"valid/exact_match", "valid/accuracy", "valid/accuracy_whole", "valid/longer"} < set(known)
-    assert Bench().gradient(system).norm > 0
-    assert Bench().structure(system).flops_max > 0
+    assert Probe().gradient(system).norm > 0
+    assert Probe().structure(system).flops_max > 0

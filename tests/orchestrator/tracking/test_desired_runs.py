@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from orchestrator.tracking.images import as_params, metric_key
+from orchestrator.tracking.desired_runs import as_params, metric_key
 
 
 @given(st.text(st.characters(), min_size=1))

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 
-class UnderWay:
+class RunningTrials:
     """The notes of one sweep; whoever opens it gets those that the last session left."""
 
     def __init__(self, folder: Path) -> None:

@@ -49,8 +49,8 @@ class Point(NamedTuple):
 
 
 @dataclass(slots=True)
-class Image:
-    """One run as it should be; `points` are those heard since the image was last written."""
+class DesiredRun:
+    """One run as it should be; `points` are those heard since the desired was last written."""
 
     key: str
     """`sweep`, `arm/<name>` or `trial/<id>`."""
@@ -64,7 +64,7 @@ class Image:
     points: list[Point] = field(default_factory=list)
 
 
-class Images:
+class DesiredRuns:
     """All runs of a sweep, kept up to date event by event; `dirty` are the keys to look at again."""
 
     def __init__(self, plan: Plan, ledger_uid: str) -> None:
@@ -74,7 +74,7 @@ class Images:
         self._trials: dict[str, Trial] = {}
         self._last_ms = 0
         self._held = True
-        self.runs: dict[str, Image] = {}
+        self.runs: dict[str, DesiredRun] = {}
         self.dirty: dict[str, None] = {}
         """Keys in the order in which they must be written: parents first."""
 
@@ -97,25 +97,27 @@ class Images:
         """Say whether a living process holds the sweep: without one, nothing is running."""
         if held != self._held:
             self._held = held
-            self.dirty |= dict.fromkeys(key for key, image in self.runs.items() if image.status == "RUNNING")
+            self.dirty |= dict.fromkeys(
+                key for key, desired in self.runs.items() if desired.status == "RUNNING"
+            )
 
-    def seen(self, key: str) -> Image:
+    def seen(self, key: str) -> DesiredRun:
         """The run as it should be shown now: as heard, unless its process is gone."""
-        image = self.runs[key]
-        if image.status == "RUNNING" and not self._held:
-            tags = image.tags | {f"{PREFIX}outcome": OutcomeKind.STOPPED.value, f"{PREFIX}reason": GONE}
-            return Image(
+        desired = self.runs[key]
+        if desired.status == "RUNNING" and not self._held:
+            tags = desired.tags | {f"{PREFIX}outcome": OutcomeKind.STOPPED.value, f"{PREFIX}reason": GONE}
+            return DesiredRun(
                 key,
-                image.parent,
-                image.name,
-                image.start_ms,
+                desired.parent,
+                desired.name,
+                desired.start_ms,
                 "KILLED",
                 self._last_ms,
                 tags,
-                image.params,
-                image.points,
+                desired.params,
+                desired.points,
             )
-        return image
+        return desired
 
     def publish(self, values: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
         """Finite values by run key, for those arms that have a run."""
@@ -135,7 +137,7 @@ class Images:
         tags = self._tags("sweep")
         if self._plan.question:
             tags["mlflow.note.content"] = markdown_text(_cut(self._plan.question, MAX_TEXT))
-        self._add(Image(SWEEP, None, self._plan.name, start_ms, tags=tags))
+        self._add(DesiredRun(SWEEP, None, self._plan.name, start_ms, tags=tags))
         for arm in self._plan.arms:
             self._add(self._arm_image(arm, start_ms))
 
@@ -169,14 +171,14 @@ class Images:
             self._mark(key, status_of(kind), milliseconds(event.at), kind.value, event.payload["reason"])
 
     def _mark(self, key: str, status: Status, end_ms: int | None, outcome: str, reason: str) -> None:
-        image = self.runs[key]
-        image.status, image.end_ms = status, end_ms
-        image.tags |= {f"{PREFIX}outcome": outcome, f"{PREFIX}reason": visible(_cut(reason, MAX_TEXT))}
+        desired = self.runs[key]
+        desired.status, desired.end_ms = status, end_ms
+        desired.tags |= {f"{PREFIX}outcome": outcome, f"{PREFIX}reason": visible(_cut(reason, MAX_TEXT))}
         self.dirty[key] = None
 
-    def _add(self, image: Image) -> None:
-        self.runs[image.key] = image
-        self.dirty[image.key] = None
+    def _add(self, desired: DesiredRun) -> None:
+        self.runs[desired.key] = desired
+        self.dirty[desired.key] = None
 
     def _parents(self) -> list[str]:
         return [SWEEP, *(f"arm/{arm.name}" for arm in self._plan.arms)]
@@ -186,7 +188,7 @@ class Images:
         names = ("sweep", "ledger", "kind", "arm", "phase", "seed", "number", "trial", "outcome", "reason")
         return {f"{PREFIX}{name}": str(applicable.get(name, NOT_APPLICABLE)) for name in names}
 
-    def _arm_image(self, arm: Arm, start_ms: int) -> Image:
+    def _arm_image(self, arm: Arm, start_ms: int) -> DesiredRun:
         changes = [
             f"- `{change.path}`: {_change_text(change.before)} -> {_change_text(change.after)}"
             for change in arm.changes
@@ -195,11 +197,11 @@ class Images:
         tags = self._tags("arm", arm=arm.name)
         if text:
             tags["mlflow.note.content"] = _cut(text, MAX_NOTE)
-        return Image(
+        return DesiredRun(
             f"arm/{arm.name}", SWEEP, arm.name, start_ms, tags=tags, params=as_params(flatten(arm.settings))
         )
 
-    def _trial_image(self, trial: Trial, start_ms: int) -> Image:
+    def _trial_image(self, trial: Trial, start_ms: int) -> DesiredRun:
         planned = trial.planned
         tags = self._tags(
             "trial",
@@ -211,7 +213,7 @@ class Images:
         )
         # The settings in which arms differ, and what this trial chose: what one compares trials by.
         settings = {path: value for path, value in flatten(trial.settings).items() if path in self._differing}
-        return Image(
+        return DesiredRun(
             key=f"trial/{planned.trial_id}",
             parent=f"arm/{planned.arm}",
             name=f"{planned.arm} {planned.phase} {planned.number}",

@@ -19,7 +19,7 @@ CONFIRM: Final = "confirm"
 POSTHOC: Final = "posthoc"
 
 
-def trials(
+def planned_trials(
     arms: Sequence[Arm],
     search: SearchPlan | None,
     confirm: ConfirmPlan | None,

@@ -1,7 +1,7 @@
 """Brings MLflow in line with the log: compares what each run should be with what is there, writes the rest.
 
 Correct from any starting point, because nothing but the store itself says what was written: after a crash of
-the writer, a deleted database or an outage, a new mirror finds out and writes what is missing, once.
+the writer, a deleted database or an outage, a new writer finds out and writes what is missing, once.
 """
 
 import hashlib
@@ -10,11 +10,11 @@ from dataclasses import dataclass, fields
 from itertools import islice
 from pathlib import Path
 
+from orchestrator.file_digests import read_sound
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
-from orchestrator.seals import read_sound
-from orchestrator.tracking.images import PREFIX, SWEEP, Image, Images, Point
+from orchestrator.tracking.desired_runs import PREFIX, SWEEP, DesiredRun, DesiredRuns, Point
 from orchestrator.tracking.mlflow_runs import RunStore, Stored
 from search_spaces.wording import amount
 
@@ -48,7 +48,7 @@ class Counts:
         return sum(getattr(self, one.name) for one in fields(Counts))
 
 
-class Mirror:
+class MlflowWriter:
     """One sweep's runs in MLflow. After an Outage it is useless: make a new one."""
 
     def __init__(
@@ -59,7 +59,7 @@ class Mirror:
         self._told("looking up what is in MLflow")
         self._ledger = ledger
         self._store = RunStore(uri, plan.name, artifacts)
-        self._images = Images(plan, ledger.uid)
+        self._desired = DesiredRuns(plan, ledger.uid)
         self._stored = self._store.search(ledger.uid)
         self._counts = Counts()
         self.position = 0
@@ -73,11 +73,11 @@ class Mirror:
         events = self._ledger.events(self.position)
         while some := list(islice(events, EVENTS_AT_ONCE)):
             for event in some:
-                self._images.hear(event)
+                self._desired.hear(event)
             self.position = some[-1].seq or self.position
             if len(some) == EVENTS_AT_ONCE:
                 self._spill()
-        self._images.hold(held=held)
+        self._desired.hold(held=held)
         self._write()
         self._close_strangers()
         return self._counts
@@ -89,7 +89,7 @@ class Mirror:
     def publish(self, values: Mapping[str, Mapping[str, float]]) -> Counts:
         """Metrics of the arms' runs, `values[arm][metric]`; a changed value is a new step. Raises Outage."""
         self._counts = Counts()
-        published = self._images.publish(values)
+        published = self._desired.publish(values)
         for number, (key, metrics) in enumerate(published.items()):
             self._told(f"the arms' means: {amount(len(published) - number, 'run')} to write")
             stored = self._stored[key]
@@ -99,7 +99,7 @@ class Mirror:
                 if stored.latest.get(name, (0, None))[1] != value
             }
             points = [
-                Point(name, value, self._images.last_ms, stored.latest.get(name, (-1, 0.0))[0] + 1)
+                Point(name, value, self._desired.last_ms, stored.latest.get(name, (-1, 0.0))[0] + 1)
                 for name, value in sorted(changed.items())
             ]
             if points:
@@ -125,47 +125,47 @@ class Mirror:
         return self._counts
 
     def _write(self) -> None:
-        for key in list(self._images.dirty):
-            self._told(f"{amount(len(self._images.dirty), 'run')} to write")
-            image = self._images.seen(key)
-            stored = self._find(image)
-            self._fill(stored, image.points, image.params, self._tags(image))
-            if (stored.status, stored.end_ms) != (image.status, image.end_ms or stored.end_ms):
-                self._store.end(stored, image.status, image.end_ms)
+        for key in list(self._desired.dirty):
+            self._told(f"{amount(len(self._desired.dirty), 'run')} to write")
+            desired = self._desired.seen(key)
+            stored = self._find(desired)
+            self._fill(stored, desired.points, desired.params, self._tags(desired))
+            if (stored.status, stored.end_ms) != (desired.status, desired.end_ms or stored.end_ms):
+                self._store.end(stored, desired.status, desired.end_ms)
                 self._counts.endings += 1
-            self._images.runs[key].points = []
-            del self._images.dirty[key]
+            self._desired.runs[key].points = []
+            del self._desired.dirty[key]
 
     def _close_strangers(self) -> None:
         # Runs of events that the log no longer has, as after a restored backup, must not run for ever.
         for key, stored in self._stored.items():
-            if stored.status == "RUNNING" and key not in self._images.runs:
-                self._store.end(stored, "KILLED", self._images.last_ms)
+            if stored.status == "RUNNING" and key not in self._desired.runs:
+                self._store.end(stored, "KILLED", self._desired.last_ms)
                 self._counts.endings += 1
 
     def _spill(self) -> None:
         # Points alone: how a run ended may be told by events not heard yet.
-        for key in self._images.dirty:
-            image = self._images.runs[key]
-            if image.points:
-                self._told(f"points of {image.name}")
-                self._fill(self._find(image), image.points, {}, {})
-                image.points = []
+        for key in self._desired.dirty:
+            desired = self._desired.runs[key]
+            if desired.points:
+                self._told(f"points of {desired.name}")
+                self._fill(self._find(desired), desired.points, {}, {})
+                desired.points = []
 
-    def _find(self, image: Image) -> Stored:
-        if image.key not in self._stored:
-            if image.parent is not None:
-                self._find(self._images.runs[image.parent])
-            tags = self._tags(image)
-            self._stored[image.key] = self._store.create(image, tags)
+    def _find(self, desired: DesiredRun) -> Stored:
+        if desired.key not in self._stored:
+            if desired.parent is not None:
+                self._find(self._desired.runs[desired.parent])
+            tags = self._tags(desired)
+            self._stored[desired.key] = self._store.create(desired, tags)
             self._counts.runs += 1
             self._counts.tags += len(tags)
-        return self._stored[image.key]
+        return self._stored[desired.key]
 
-    def _tags(self, image: Image) -> dict[str, str]:
-        if image.parent is None:
-            return image.tags
-        return image.tags | {"mlflow.parentRunId": self._stored[image.parent].run_id}
+    def _tags(self, desired: DesiredRun) -> dict[str, str]:
+        if desired.parent is None:
+            return desired.tags
+        return desired.tags | {"mlflow.parentRunId": self._stored[desired.parent].run_id}
 
     def _fill(
         self, stored: Stored, points: Sequence[Point], params: Mapping[str, str], tags: Mapping[str, str]

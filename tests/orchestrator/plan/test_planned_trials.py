@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.plan.cells import search_seed, trials
+from orchestrator.plan.planned_trials import search_seed, trials
 from orchestrator.plan.types import Arm, ConfirmPlan, Objective, SearchPlan
 from orchestrator.trials import PlannedTrial
 from search_spaces.dimensions import Space

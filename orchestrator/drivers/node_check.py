@@ -33,7 +33,7 @@ NODE_ID = "ray.io/node-id"
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
+class NodeRequirements:
     """What trials of one sweep need of the machine they run on; JSON values only."""
 
     workload: str
@@ -70,8 +70,8 @@ class Needs:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What a machine says to `Needs`."""
+class NodeAnswer:
+    """What a machine says to `NodeRequirements`."""
 
     lacks: tuple[str, ...] = ()
     """Why it cannot run trials, each a clause."""
@@ -81,13 +81,13 @@ class Answer:
     """What may change results in the last digits."""
 
 
-def needs_of(plan: Plan, setup: Setup) -> Needs:
+def needs_of(plan: Plan, setup: Setup) -> NodeRequirements:
     """What the trials of `plan` need, as this machine has it."""
     ours = setup.workload == DEFAULT_WORKLOAD
     confirmed = plan.confirm.splits if plan.confirm is not None else ()
     tasks = tuple(arm.settings["task"] for arm in plan.arms) if ours else ()
     models = tuple(sorted({arm.settings["model"]["name"] for arm in plan.arms})) if ours else ()
-    return Needs(
+    return NodeRequirements(
         workload=setup.workload,
         code=code_digest(setup.workload, _names(tasks), models),
         versions=_versions(),
@@ -101,7 +101,7 @@ def needs_of(plan: Plan, setup: Setup) -> Needs:
 
 
 @contextmanager
-def marked(needs: Needs, folder: Path) -> Iterator[Needs]:
+def marked(needs: NodeRequirements, folder: Path) -> Iterator[NodeRequirements]:
     """`needs` with a file in `folder` by which others tell that they see the same; gone afterwards.
 
     None is made where checkpoints are elsewhere. Raises StoreError if nothing can be written there.
@@ -124,7 +124,7 @@ def marked(needs: Needs, folder: Path) -> Iterator[Needs]:
 
 
 @contextmanager
-def needs_built(plan: Plan, setup: Setup, folder: SweepFolder) -> Iterator[Needs]:
+def needs_built(plan: Plan, setup: Setup, folder: SweepFolder) -> Iterator[NodeRequirements]:
     """The needs of a session that has built its data, with a mark in the sweep's folder while it is open."""
     for stale in folder.root.glob(f"{MARK}*"):
         stale.unlink(missing_ok=True)
@@ -134,16 +134,16 @@ def needs_built(plan: Plan, setup: Setup, folder: SweepFolder) -> Iterator[Needs
         yield told
 
 
-def answer(needs: Needs) -> Answer:
+def answer(needs: NodeRequirements) -> NodeAnswer:
     """What this machine lacks; where the launching machine has built its data, it builds its own first."""
     try:
         load_workload(needs.workload)
         code = code_digest(needs.workload, _names(needs.tasks), needs.models)
     except InputError as error:
-        return Answer((str(error),))
+        return NodeAnswer((str(error),))
     if code != needs.code:
         named = f"haltsweep, {needs.workload} or what the spec names"
-        return Answer((f"its code of {named} is another one than where the launch is",))
+        return NodeAnswer((f"its code of {named} is another one than where the launch is",))
     unshared = "" if needs.store is not None else _unshared(Path(needs.mark), needs.nonce)
     found = [unshared, _no_store(needs.store), _no_data(needs)]
     here = _versions()
@@ -152,7 +152,7 @@ def answer(needs: Needs) -> Answer:
         for name, version in needs.versions.items()
         if here.get(name) != version
     ]
-    return Answer(tuple(filter(None, found)), bool(unshared), tuple(differs))
+    return NodeAnswer(tuple(filter(None, found)), bool(unshared), tuple(differs))
 
 
 def code_digest(workload: str, tasks: Iterable[str] = (), models: Iterable[str] = ()) -> str:
@@ -223,7 +223,7 @@ def _no_store(uri: str | None) -> str:
     return ""
 
 
-def _no_data(needs: Needs) -> str:
+def _no_data(needs: NodeRequirements) -> str:
     folder = Path(needs.data_dir)
     try:
         if needs.data is not None:

@@ -9,14 +9,14 @@ import time
 
 import pytest
 
-from orchestrator.drivers.silence import GRACE_S, Silence, Silent, heard_within, silence_of
+from orchestrator.drivers.watchdog import GRACE_S, SilenceLimit, TrialHangs, heard_within, silence_of
 from orchestrator.drivers.worker_outcomes import outcome_of
 from orchestrator.plan.types import Resources
 from orchestrator.trials import OutcomeKind
 
 
 def test_the_limit_is_that_of_the_trial_and_a_grace():
-    assert silence_of(Resources(minutes=2)) == Silence(120 + GRACE_S)
+    assert silence_of(Resources(minutes=2)) == SilenceLimit(120 + GRACE_S)
 
 
 def test_without_minutes_the_pauses_of_the_trial_set_the_limit():
@@ -47,14 +47,14 @@ def test_what_takes_too_long_is_ended():
     began = time.monotonic()
     with (
         pytest.raises(
-            Silent,
+            TrialHangs,
             match=r"must report within resources.minutes, or by .* got nothing for 0 s; unless it hangs, rai",
         ),
         heard_within(0.1),
     ):
         time.sleep(100)
     assert time.monotonic() - began < 90
-    assert outcome_of(Silent("quiet")).kind is OutcomeKind.TIMED_OUT
+    assert outcome_of(TrialHangs("quiet")).kind is OutcomeKind.TIMED_OUT
 
 
 @pytest.mark.parametrize("limit", [None, 100.0])

@@ -22,12 +22,12 @@ GRACE_S = 30.0
 DEBUGGERS = frozenset({"pdb", "bdb", "IPython", "debugpy", "pydevd"})
 
 
-class Silent(Exception):
+class TrialHangs(Exception):
     """A trial has not reported for longer than it may."""
 
 
 @dataclass(frozen=True, slots=True)
-class Silence:
+class SilenceLimit:
     """How long trials of a sweep may be silent."""
 
     least_s: float
@@ -38,11 +38,11 @@ class Silence:
         return max(self.least_s, self.times * longest_s)
 
 
-def silence_of(resources: Resources) -> Silence:
+def silence_of(resources: Resources) -> SilenceLimit:
     """With a limit of work: after it a silent trial has surely used up its minutes."""
     if resources.minutes is None:
-        return Silence(SILENT_S, SILENT_PAUSES)
-    return Silence(resources.minutes * 60 + GRACE_S)
+        return SilenceLimit(SILENT_S, SILENT_PAUSES)
+    return SilenceLimit(resources.minutes * 60 + GRACE_S)
 
 
 def told(limit_s: float) -> str:
@@ -56,14 +56,14 @@ def told(limit_s: float) -> str:
 
 @contextmanager
 def heard_within(limit_s: float | None) -> Iterator[None]:
-    """Raises Silent inside after `limit_s` seconds, in the main thread and between two steps of Python."""
+    """Raises TrialHangs inside after `limit_s` seconds, in the main thread, between two steps of Python."""
     if limit_s is None or threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def ring(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the shape of a handler
         if not _debugged(frame):
-            raise Silent(told(limit_s))
+            raise TrialHangs(told(limit_s))
         signal.setitimer(signal.ITIMER_REAL, limit_s)
 
     began = time.monotonic()

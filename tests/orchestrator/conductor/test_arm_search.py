@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.conductor import samplers
+from orchestrator.conductor import arm_search
+from orchestrator.conductor.arm_search import ArmSearch
 from orchestrator.conductor.assigning import NothingAdmitted
-from orchestrator.conductor.samplers import ArmSearch
 from orchestrator.plan.types import Objective, SearchPlan
 from search_spaces.dimensions import Choice, Constraint, Dimension, Fixed, Float, Int, Space, When, contains
 from tests.support.plans import LINE, MAX_SCORE, make_arm
@@ -182,7 +182,7 @@ def test_constraints_hold_in_every_draw():
 
 
 def test_a_constraint_that_cannot_hold_is_given_up_on(monkeypatch):
-    monkeypatch.setattr(samplers, "TRIES", 40)
+    monkeypatch.setattr(arm_search, "TRIES", 40)
     space = Space(LINE.dimensions, (Constraint("model.x", ">", 2),))
     found = search(space)
     with pytest.raises(

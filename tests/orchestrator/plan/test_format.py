@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.plan.words import condition_words, domain_words, value_words
+from orchestrator.plan.format import condition_words, domain_words, value_words
 from search_spaces.dimensions import Choice, Dimension, Domain, Fixed, Float, Int, When
 
 

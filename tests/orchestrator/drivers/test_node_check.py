@@ -6,9 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.drivers import needs as needs_module
+from orchestrator.drivers import node_check
 from orchestrator.drivers.launch_folder import Setup
-from orchestrator.drivers.needs import MARK, Needs, answer, code_digest, marked, needs_built, needs_of
+from orchestrator.drivers.node_check import (
+    MARK,
+    NodeRequirements,
+    answer,
+    code_digest,
+    marked,
+    needs_built,
+    needs_of,
+)
 from orchestrator.errors import InputError, StoreError
 from orchestrator.identity import SweepFolder
 from tests.support.plans import make_plan
@@ -26,8 +34,8 @@ def needs(tmp_path):
 
 
 def test_the_launching_machine_has_what_it_needs(needs):
-    assert answer(needs) == needs_module.Answer()
-    assert Needs.from_json(needs.to_json()) == needs
+    assert answer(needs) == node_check.Answer()
+    assert NodeRequirements.from_json(needs.to_json()) == needs
 
 
 def test_the_mark_is_gone_afterwards(tmp_path):
@@ -56,7 +64,7 @@ def test_a_folder_that_cannot_be_written_is_not_shared(needs, monkeypatch):
     def refuse(**_):
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr(needs_module.tempfile, "TemporaryFile", refuse)
+    monkeypatch.setattr(node_check.tempfile, "TemporaryFile", refuse)
     told = answer(needs)
     assert told.unshared
     assert "it cannot write to" in told.lacks[0]
@@ -93,7 +101,7 @@ def test_the_digest_sees_every_byte_of_ours_and_of_the_workload(tmp_path, monkey
     assert before != code_digest(PATH)
     (tmp_path / "mine_for_needs.py").write_text("class One: .. .\n")
     assert code_digest("mine_for_needs:One") != before
-    monkeypatch.setattr(needs_module, "OURS", ("orchestrator", "no_such_package"))
+    monkeypatch.setattr(node_check, "OURS", ("orchestrator", "no_such_package"))
     with pytest.raises(InputError, match="the package no_such_package must be installed"):
         code_digest("mine_for_needs:One")
 
@@ -106,8 +114,8 @@ def test_other_versions_are_told_and_no_hindrance(needs):
 
 @pytest.fixture
 def built(needs, tmp_path):
-    """Needs of a sweep that has built its data."""
-    hashes = needs_module.content_hashes((TASK,), ("near-iid",), tmp_path / "data")
+    """NodeRequirements of a sweep that has built its data."""
+    hashes = node_check.content_hashes((TASK,), ("near-iid",), tmp_path / "data")
     return replace(needs, tasks=(TASK,), splits=("near-iid",), data=hashes)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli.places import command, data_root, find_sweep, runs_root, tracking_uri
+from orchestrator.cli.locations import command, data_root, find_sweep, runs_root, tracking_uri
 from orchestrator.cli.reading import found, opened
 from orchestrator.errors import InputError, StoreError
 from orchestrator.identity import SweepFolder

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from orchestrator.plan.arms import CheckedArm, Progress
 from orchestrator.plan.draws import Trying
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.resolve import Progress, ResolvedOf
 from orchestrator.plan.types import ArmPrice, ArmProof, DeclaredMetric
 from orchestrator.spec.types import Search, Spec
 from search_spaces.dimensions import Space
@@ -13,10 +13,10 @@ from search_spaces.dimensions import Space
 if TYPE_CHECKING:
     from orchestrator.samplers import Chosen  # which loads Optuna
 
-Arms = Sequence[ResolvedOf[Any]]
+Arms = Sequence[CheckedArm[Any]]
 
 
-class Planned(Protocol):
+class TrainableForPlan(Protocol):
     """A trainable as a plan sees it. Whatever is wrong goes to `faults`."""
 
     path: str | None
@@ -26,7 +26,7 @@ class Planned(Protocol):
     trying: Trying
     """Says of any settings whether they can be trained."""
 
-    def resolve(self, spec: Spec, faults: Faults, progress: Progress) -> list[ResolvedOf[Any]]:
+    def resolve(self, spec: Spec, faults: Faults, progress: Progress) -> list[CheckedArm[Any]]:
         """Every arm whose settings are right, the baseline first; `progress` hears how many were read."""
 
     def check(self, spec: Spec, arms: Arms, stopper: "Chosen | None", faults: Faults) -> None:
@@ -36,20 +36,20 @@ class Planned(Protocol):
         """Why a field is for nobody to search: it changes how trials are measured. None where it does not."""
 
     def prove(
-        self, arm: ResolvedOf[Any], reference: ResolvedOf[Any] | None, faults: Faults
+        self, arm: CheckedArm[Any], reference: CheckedArm[Any] | None, faults: Faults
     ) -> ArmProof | None:
         """What building the arm shows beside the one it is compared with; None if it cannot be built."""
 
-    def check_objectives(self, search: Search, arm: ResolvedOf[Any], faults: Faults) -> None:
+    def check_objectives(self, search: Search, arm: CheckedArm[Any], faults: Faults) -> None:
         """Note objectives that the arm does not report, or that are none."""
 
-    def check_space(self, arm: ResolvedOf[Any], space: Space, search: Search, faults: Faults) -> None:
+    def check_space(self, arm: CheckedArm[Any], space: Space, search: Search, faults: Faults) -> None:
         """Note dimensions that change nothing in the arm."""
 
     def check_movement(
-        self, search: Search, spaces: Sequence[tuple[ResolvedOf[Any], Space]], faults: Faults
+        self, search: Search, spaces: Sequence[tuple[CheckedArm[Any], Space]], faults: Faults
     ) -> None:
         """Note objectives that cannot move, whatever is drawn."""
 
-    def price(self, arm: ResolvedOf[Any], trials: Mapping[str, int] | None, *, calibrate: bool) -> ArmPrice:
+    def price(self, arm: CheckedArm[Any], trials: Mapping[str, int] | None, *, calibrate: bool) -> ArmPrice:
         """What the arm costs with so many trials a phase."""

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from orchestrator.identity import canonical
+from orchestrator.plan.format import bytes_amount
 from orchestrator.plan.metrics import reported
-from orchestrator.plan.quantities import bytes_amount
 from orchestrator.plan.settings import System
 from trainables.assembly import as_fault, build_model, drawn_by_constructors
 from trainables.costs import depth_range, flops
@@ -66,7 +66,7 @@ class Structure:
 
 
 @dataclass(frozen=True, slots=True)
-class Glance:
+class ForwardPass:
     """What one forward pass gave."""
 
     loss: float
@@ -78,7 +78,7 @@ class Glance:
 
 
 @dataclass(frozen=True, slots=True)
-class Gradient:
+class BackwardPass:
     """What one backward pass gave."""
 
     norm: float
@@ -86,14 +86,14 @@ class Gradient:
     """Norm and sum of the gradient of every parameter."""
 
 
-class Bench:
+class Probe:
     """Builds and runs systems. Each is measured once; the last ones that ran are kept as they are."""
 
     def __init__(self) -> None:
         self._structures: dict[str, Structure] = {}
-        self._glances: dict[tuple[str, str, int], Glance] = {}
-        self._gradients: dict[tuple[str, str, int], Gradient] = {}
-        self._runs: dict[tuple[str, int], _Run] = {}
+        self._forward_passes: dict[tuple[str, str, int], ForwardPass] = {}
+        self._gradients: dict[tuple[str, str, int], BackwardPass] = {}
+        self._runs: dict[tuple[str, int], _ProbedModel] = {}
         self._readings: dict[tuple[str, int], tuple[float, ...]] = {}
         self._read: frozenset[str] | None = None
 
@@ -104,19 +104,19 @@ class Bench:
             self._structures[key] = _structure(system)
         return self._structures[key]
 
-    def glance(self, system: System, point: int = 0) -> Glance:
+    def forward(self, system: System, point: int = 0) -> ForwardPass:
         """One seeded forward pass at weights number `point`. Raises ValueError if it cannot be run here."""
         key = (_key(system), self._loss_key(system), point)
-        if key not in self._glances:
+        if key not in self._forward_passes:
             watched = _Watched(system.train)
             loss = self._loss(system, point, watched)
-            self._glances[key] = Glance(
+            self._forward_passes[key] = ForwardPass(
                 float(loss.detach()), self._run(system, point).layers, frozenset(watched.read)
             )
-        return self._glances[key]
+        return self._forward_passes[key]
 
-    def gradient(self, system: System, point: int = 0) -> Gradient:
-        """The backward pass that belongs to `glance`."""
+    def gradient(self, system: System, point: int = 0) -> BackwardPass:
+        """The backward pass that belongs to `forward`."""
         key = (_key(system), self._loss_key(system), point)
         if key not in self._gradients:
             run = self._run(system, point)
@@ -127,7 +127,7 @@ class Bench:
         """Names of all that a trial of `system` reports while searching."""
         return reported(system, _batch(system), self._run(system, 0).output)
 
-    def thinking(self, system: System, point: int) -> dict[str, float]:
+    def halting(self, system: System, point: int) -> dict[str, float]:
         """Mean depth and ponder cost of the two examples and the share of work saved, at weights `point`."""
         encoded = self._run(system, point).output.encoded
         return {
@@ -141,7 +141,7 @@ class Bench:
         key = (_key(system), point)
         if key not in self._readings:
             _require_memory(self.structure(system))
-            self._readings[key] = _Run.read(system, point)
+            self._readings[key] = _ProbedModel.read(system, point)
         return self._readings[key]
 
     def _loss(self, system: System, point: int, watched: "_Watched") -> Tensor:
@@ -155,7 +155,7 @@ class Bench:
             self._read = frozenset(watched.read)
         return canonical({name: system.settings["train"][name] for name in sorted(self._read)})
 
-    def _run(self, system: System, point: int) -> "_Run":
+    def _run(self, system: System, point: int) -> "_ProbedModel":
         key = (_key(system), point)
         if key not in self._runs:
             while len(self._runs) >= KEPT_RUNS:
@@ -163,7 +163,7 @@ class Bench:
             _require_memory(self.structure(system))
             if point == 0:
                 _require_streams(system)
-            self._runs[key] = _Run.of(system, point)
+            self._runs[key] = _ProbedModel.of(system, point)
         return self._runs[key]
 
 
@@ -207,14 +207,14 @@ def _structure(system: System) -> Structure:
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _ProbedModel:
     """A model and what it made of the two examples."""
 
     model: nn.Module
     output: Output
 
     @classmethod
-    def of(cls, system: System, point: int) -> "_Run":
+    def of(cls, system: System, point: int) -> "_ProbedModel":
         # One thread: sums are then the same on every machine, and work this small is no faster on more.
         with cpu_threads(1):
             model = build_model(shallower(system.model, LAYERS), system.shape, SEED)
@@ -242,7 +242,7 @@ class _Run:
         encoded = self.output.encoded
         return (*encoded.depth.tolist(), *encoded.computed.tolist())
 
-    def gradient(self, loss: Tensor) -> Gradient:
+    def gradient(self, loss: Tensor) -> BackwardPass:
         names, weights = zip(*self.model.named_parameters(), strict=True)
         with cpu_threads(1):
             grads = torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True)
@@ -251,7 +251,7 @@ class _Run:
                 for name, grad in zip(names, grads, strict=True)
                 if grad is not None
             )
-        return Gradient(sum(norm**2 for _, norm, _ in parts) ** 0.5, parts)
+        return BackwardPass(sum(norm**2 for _, norm, _ in parts) ** 0.5, parts)
 
 
 def _batch(system: System, length: int = LENGTH) -> Batch:

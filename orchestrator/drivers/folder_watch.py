@@ -10,7 +10,7 @@ from typing import Self
 
 from orchestrator.errors import StoreError
 from orchestrator.identity import SweepFolder
-from orchestrator.ordinary import entry_of
+from orchestrator.regular_files import entry_of
 
 LOOK_S = 1.0
 """Least time between two looks."""
@@ -20,7 +20,7 @@ class FolderGone(StoreError):
     """The folder of a sweep is not where it was."""
 
 
-class Presence:
+class FolderWatch:
     """Holds on to the folder that was there at first, and compares."""
 
     def __init__(self, folder: SweepFolder) -> None:

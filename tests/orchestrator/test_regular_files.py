@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.ordinary import found_instead, read_ordinary
+from orchestrator.regular_files import found_instead, read_ordinary
 
 
 def test_files_and_links_to_files_are_read(tmp_path: Path) -> None:

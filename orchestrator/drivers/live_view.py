@@ -27,7 +27,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class Listeners:
     """Whom to tell what while a sweep runs; all but `on_outage` are called in the launching thread."""
 
     on_change: Callable[[Snapshot], None] = lambda _: None
@@ -43,7 +43,7 @@ class Watch:
 
 
 @dataclass(slots=True)
-class View:
+class ThrottledView:
     """Shows changes no more often than people can read; what was passed over is shown a little later."""
 
     display: Callable[[], None]

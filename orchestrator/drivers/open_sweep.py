@@ -6,13 +6,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.drivers.checkpoint_places import InStore
+from orchestrator.drivers.checkpoint_index import InStore
+from orchestrator.drivers.folder_watch import FolderGone, FolderWatch
 from orchestrator.drivers.heartbeat import Heartbeat
 from orchestrator.drivers.launch_folder import Setup
-from orchestrator.drivers.presence import FolderGone, Presence
+from orchestrator.drivers.live_view import Listeners, Snapshot
 from orchestrator.drivers.recorder import Recorder
 from orchestrator.drivers.signals import Interrupts, as_interrupt
-from orchestrator.drivers.watching import Snapshot, Watch
 from orchestrator.errors import StoreError
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.database import Replaced
@@ -29,7 +29,7 @@ DRAIN_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Finish:
+class SweepResult:
     """What came of a sweep by the end of a session."""
 
     counts: Mapping[OutcomeKind, int]
@@ -50,7 +50,7 @@ class Finish:
 
 
 @dataclass(slots=True)
-class Held:
+class OpenSweep:
     """A session with everything it holds."""
 
     plan: Plan
@@ -58,14 +58,14 @@ class Held:
     setup: Setup
     recorder: Recorder
     heartbeat: Heartbeat
-    presence: Presence
+    presence: FolderWatch
     begin: Callable[[], None]
     """Called when a trial was handed out, as often as one likes: only then is there something to track."""
     interrupted: bool = False
-    _finish: Finish | None = None
+    _finish: SweepResult | None = None
 
     @property
-    def finish(self) -> Finish:
+    def finish(self) -> SweepResult:
         """What came of it; known when all is let go of."""
         assert self._finish is not None, "a session must be left before what came of it is known"
         return self._finish
@@ -86,24 +86,24 @@ class Held:
             if event.kind is EventKind.ENDED and OutcomeKind(event.payload["kind"]).final:
                 ends[event.trial_id] = OutcomeKind(event.payload["kind"])
         left = len(self.plan.trials) - len(ends)
-        self._finish = Finish(Counter(ends.values()), left, self.interrupted, untracked)
+        self._finish = SweepResult(Counter(ends.values()), left, self.interrupted, untracked)
 
 
 @contextmanager
-def held(
+def open_sweep(
     plan: Plan,
     folder: SweepFolder,
     setup: Setup,
     origin: Mapping[str, Any],
     *,
     heard: Interrupts,
-    watch: Watch,
-) -> Iterator[Held]:
+    watch: Listeners,
+) -> Iterator[OpenSweep]:
     """Ledger, lease, heartbeat and follower, all let go of at the end, whatever happens."""
     _refuse_lost_ledger(folder, setup)
     url = setup.ledger_url(folder)
     opening = Ledger.open(url, folder.name, create=True, patience_s=PATIENCE_S, on_outage=watch.on_outage)
-    with Presence(folder) as presence, opening as ledger:
+    with FolderWatch(folder) as presence, opening as ledger:
         lease = ledger.claim(Holder.current())
         follower: Follower | None = None
         untracked = ""
@@ -117,7 +117,7 @@ def held(
             with Heartbeat(ledger, lease, on_stop=as_interrupt(heard.stop)) as heartbeat:
                 places = InStore(setup.checkpoints) if setup.checkpoints is not None else None
                 recorder = Recorder(plan, ledger, lease, folder, provenance=origin, checkpoints=places)
-                run = Held(plan, folder, setup, recorder, heartbeat, presence, begin)
+                run = OpenSweep(plan, folder, setup, recorder, heartbeat, presence, begin)
                 if ledger.begun:
                     run.begin()
                 with _blamed(recorder, heard):
@@ -155,7 +155,7 @@ def _blamed(recorder: Recorder, heard: Interrupts) -> Iterator[None]:
         recorder.excuse()
 
 
-def _behind(follower: Follower, heard: Interrupts, watch: Watch) -> str:
+def _behind(follower: Follower, heard: Interrupts, watch: Listeners) -> str:
     """Have MLflow brought up to date; why it is not, or nothing."""
     if heard.hurry.is_set():
         follower.kill()
@@ -164,7 +164,7 @@ def _behind(follower: Follower, heard: Interrupts, watch: Watch) -> str:
     return behind.error if behind is not None else ""
 
 
-def _gone(error: BaseException, presence: Presence) -> StoreError | None:
+def _gone(error: BaseException, presence: FolderWatch) -> StoreError | None:
     """What says that folder or ledger are gone, if that is what the error comes from."""
     if isinstance(error, StoreError | OSError) and not isinstance(error, FolderGone):
         try:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.drivers.means import require_means
+from orchestrator.drivers.machine_check import require_means
 from orchestrator.errors import InputError
 from orchestrator.plan.types import Resources
 from search_spaces.dimensions import Choice, Dimension, Fixed, Space

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from orchestrator.errors import StoreError
-from orchestrator.ordinary import open_ordinary, read_ordinary
+from orchestrator.regular_files import open_ordinary, read_ordinary
 
 SEAL: Final = "digest"
 """Key of a JSON object's digest of all its other keys."""

@@ -1,4 +1,4 @@
-"""What the conductor remembers: one cell a planned trial, one lane an arm."""
+"""What the conductor remembers: the state of every planned trial, and of every arm."""
 
 import heapq
 from collections import Counter
@@ -14,7 +14,7 @@ from search_spaces.dimensions import Assignment
 from trainables.protocol import Measurement
 
 
-class State(Enum):
+class TrialStatus(Enum):
     """Where a trial stands."""
 
     WAITING = auto()
@@ -26,13 +26,13 @@ class State(Enum):
 
 
 @dataclass(slots=True)
-class Cell:
+class TrialState:
     """One planned trial."""
 
     planned: PlannedTrial
     place: int
     """Position among all trials of the arm: search, then confirm, then posthoc."""
-    state: State = State.WAITING
+    status: TrialStatus = TrialStatus.WAITING
     trial: Trial | None = None
     last: Measurement | None = None
     values: tuple[float, ...] | None = None
@@ -45,11 +45,11 @@ class Cell:
 
 
 @dataclass(slots=True)
-class Lane:
+class ArmState:
     """One arm."""
 
     arm: Arm
-    cells: list[Cell] = field(default_factory=list)
+    trials: list[TrialState] = field(default_factory=list)
     ready: list[tuple[int, str]] = field(default_factory=list)
     """Heap of (place, trial id) that may be asked for."""
     searching: int = 0
@@ -60,17 +60,17 @@ class Lane:
     ended: Counter[OutcomeKind] = field(default_factory=Counter)
     seconds: float = 0.0
 
-    def push(self, cell: Cell) -> None:
-        """Let `cell` be asked for."""
-        heapq.heappush(self.ready, (cell.place, cell.planned.trial_id))
+    def push(self, state: TrialState) -> None:
+        """Let `state` be asked for."""
+        heapq.heappush(self.ready, (state.place, state.planned.trial_id))
 
-    def phase(self, name: str) -> Iterator[Cell]:
+    def phase(self, name: str) -> Iterator[TrialState]:
         """Cells of one phase, in order."""
-        return (cell for cell in self.cells if cell.planned.phase == name)
+        return (state for state in self.trials if state.planned.phase == name)
 
     def nothing_to_confirm(self, rank: int) -> str:
         """Why no assignment holds `rank`."""
-        kinds = Counter(cell.outcome.kind for cell in self.phase("search") if cell.outcome is not None)
+        kinds = Counter(state.outcome.kind for state in self.phase("search") if state.outcome is not None)
         ended = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
         return (
             "a confirm trial needs an assignment whose search trial finished, and the search of arm "
@@ -83,7 +83,7 @@ class Lane:
         best = (max(firsts) if goal == "max" else min(firsts)) if firsts else None
         return Progress(
             arm=self.arm.name,
-            planned=len(self.cells),
+            planned=len(self.trials),
             running=self.running,
             finished=self.ended[OutcomeKind.FINISHED],
             pruned=self.ended[OutcomeKind.PRUNED],
