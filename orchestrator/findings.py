@@ -16,6 +16,6 @@ class Finding:
     what: str
     """files, ledger, checkpoints, data, parquet, mlflow or report."""
     verdict: Verdict
-    told: str
+    detail: str
     remedy: str = ""
     """What to do about it; empty where nothing need be done, and where `told` is an error, which says it."""

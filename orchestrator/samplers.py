@@ -83,7 +83,7 @@ class Refusal:
     message: str
 
 
-class Refused(ValueError):
+class SamplerRefused(ValueError):
     """A sampler or stopper that cannot be used; `refusals` holds every reason."""
 
     def __init__(self, refusals: Sequence[Refusal]) -> None:
@@ -92,35 +92,37 @@ class Refused(ValueError):
 
 
 def chosen_sampler(given: Mapping[str, Any]) -> Chosen:
-    """What `given` (`name` and keywords) builds, as far as names and types tell. Raises `Refused`."""
+    """What `given` (`name` and keywords) builds, as far as names and types tell. Raises `SamplerRefused`."""
     return _target(given, "samplers", SAMPLERS, "sampler").chosen(given)
 
 
 def chosen_stopper(given: Mapping[str, Any]) -> Chosen:
-    """What `given` (`name` and keywords) builds, as far as names and types tell. Raises `Refused`."""
+    """What `given` (`name` and keywords) builds, as far as names and types tell. Raises `SamplerRefused`."""
     return _target(given, "pruners", STOPPERS, "stopper").chosen(given)
 
 
 def check_sampler(given: Mapping[str, Any], objectives: int, space: Sequence[Domain] = ()) -> None:
-    """Make the sampler and let it search `space` for so many objectives. Raises `Refused` if it cannot."""
+    """Make the sampler and let it search `space` for so many objectives. Raises `SamplerRefused`."""
     target = _target(given, "samplers", SAMPLERS, "sampler")
     chosen = target.chosen(given)
     failure = _failure(_use_sampler, chosen, objectives, space)
     if failure and objectives > 1 and failure != _failure(_use_sampler, chosen, 1, space):
-        told = f"{given['name']} searches for one objective, got {objectives}: choose nsga2 or tpe"
-        raise Refused([Refusal("", told)])
+        message = f"{given['name']} searches for one objective, got {objectives}: choose nsga2 or tpe"
+        raise SamplerRefused([Refusal("", message)])
     if failure:
         target.require_use(chosen, lambda chosen: _use_sampler(chosen, 1, space))
 
 
 def check_stopper(given: Mapping[str, Any]) -> Chosen:
-    """Make the stopper and let it judge a few trials; what was made. Raises `Refused` if that cannot be."""
+    """Make the stopper and let it judge a few trials; what was made. Raises `SamplerRefused`."""
     target = _target(given, "pruners", STOPPERS, "stopper")
     chosen = target.chosen(given)
     low, high = (chosen.keywords.get(f"{end}_resource") for end in ("min", "max"))
     if isinstance(low, int) and isinstance(high, int) and low >= high:
         name = target.written("min_resource")
-        raise Refused([Refusal("max_resource", f"max_resource must be more than {name}, {low}, got {high}")])
+        raise SamplerRefused(
+            [Refusal("max_resource", f"max_resource must be more than {name}, {low}, got {high}")]
+        )
     target.require_use(chosen, _use_stopper)
     return chosen
 
@@ -171,7 +173,7 @@ class _Target:
     parameters: Mapping[str, inspect.Parameter]
 
     def chosen(self, given: Mapping[str, Any]) -> Chosen:
-        """What `given` builds, as far as names and types tell. Raises `Refused`."""
+        """What `given` builds, as far as names and types tell. Raises `SamplerRefused`."""
         written = {self.alias.keywords.get(key, key): key for key in given if key != "name"}
         required = [key for key, each in self.parameters.items() if _required(each)]
         twice = [each for each in given if each != self.alias.keywords.get(each, each) in given]
@@ -181,11 +183,11 @@ class _Target:
             *(each for keyword, key in written.items() for each in self._refusals(key, keyword, given[key])),
         ]
         if refusals:
-            raise Refused(refusals)
+            raise SamplerRefused(refusals)
         return Chosen(self.alias.class_name, {keyword: given[key] for keyword, key in written.items()})
 
     def require_use(self, chosen: Chosen, use: Callable[[Chosen], None]) -> None:
-        """Put it to use. Raises `Refused`, for each keyword that Optuna stumbles over alone or for all."""
+        """Put it to use. Raises `SamplerRefused`, for each keyword that Optuna refuses alone, or for all."""
         if not (failure := _failure(use, chosen)):
             return
         needed = {key: value for key, value in chosen.keywords.items() if _required(self.parameters[key])}
@@ -196,7 +198,9 @@ class _Target:
                     word = self.written(key)
                     found[word] = f"with {word} = {shown(value)}: {why.replace(key, word)}"
         refusals = found or {"": f"as asked: {failure}"}
-        raise Refused([Refusal(key, f"{self.label} cannot be used {why}") for key, why in refusals.items()])
+        raise SamplerRefused(
+            [Refusal(key, f"{self.label} cannot be used {why}") for key, why in refusals.items()]
+        )
 
     def written(self, keyword: str) -> str:
         """Our word for a keyword of Optuna's."""
@@ -227,7 +231,7 @@ def _target(given: Mapping[str, Any], package: Package, aliases: Mapping[str, Al
     name, usable = str(given.get("name")), constructors(package)
     if name not in aliases and name not in usable:
         names = sorted(aliases) + sorted(usable)
-        raise Refused([Refusal("", f"no {noun} named {name!r}. {hint(name, names)}")])
+        raise SamplerRefused([Refusal("", f"no {noun} named {name!r}. {hint(name, names)}")])
     alias = aliases.get(name) or Alias(name)
     return _Target(f"{noun} {name!r}", alias, usable[alias.class_name])
 
@@ -275,8 +279,8 @@ def _failure(use: Callable[..., None], *given: Any) -> str:
     except ModuleNotFoundError as error:
         return f"it needs the package {error.name}: pip install {error.name}"
     except Exception as error:  # a library's own: whatever it is, the search could not run
-        told = str(error).partition("\n")[0]
-        return told if isinstance(error, ValueError | TypeError) else f"{type(error).__name__}: {told}"
+        message = str(error).partition("\n")[0]
+        return message if isinstance(error, ValueError | TypeError) else f"{type(error).__name__}: {message}"
     return ""
 
 

@@ -63,10 +63,10 @@ def _summary(describe: Callable[[], str], origin: str) -> str:
     from trainables.extensions import OURS, BadName
 
     try:
-        told = describe()
+        description = describe()
     except BadName as error:
         return f"cannot be used: {error}"
-    return told if origin == OURS else f"{told} [from {origin}]".strip()
+    return description if origin == OURS else f"{description} [from {origin}]".strip()
 
 
 def _print_settings(kind: "Kind", name: str) -> None:

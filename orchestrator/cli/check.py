@@ -35,17 +35,17 @@ def _look_at(path: Path) -> tuple[tuple[str, ...], list[str]]:
     """The profiles of a spec and all that is wrong with it and with them."""
     from orchestrator.spec.load import profile_names
 
-    told: dict[str, str] = {}
+    by_line: dict[str, str] = {}
     profiles = profile_names(path)
     for profile in (None, *profiles):
         try:
             planned(path, profile=profile)
         except InputError as error:
             addition = f" (with the profile {profile!r})" if profile else ""
-            told |= {line: line + addition for line in str(error).splitlines() if line not in told}
-        if told and profile is None:
+            by_line |= {line: line + addition for line in str(error).splitlines() if line not in by_line}
+        if by_line and profile is None:
             break  # a faulty spec is faulty with every profile
-    return profiles, list(told.values())
+    return profiles, list(by_line.values())
 
 
 def plan(

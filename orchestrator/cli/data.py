@@ -68,11 +68,9 @@ def _build(subject: "Subject", split: str, root: Path, bars: Bars) -> None:
     there, _ = open_sealed(path)
     begin = time.monotonic()
     made = _opened(subject, split, root, bars)
-    told = f"built in {time.monotonic() - begin:.1f} s" if there is None else "already there"
+    how = f"built in {time.monotonic() - begin:.1f} s" if there is None else "already there"
     size = split_path(subject.config, split, root).stat().st_size
-    say(
-        f"{subject.name}/{split}: {told}: {len(made):,} examples, {size:,} bytes, {made.content_hash}, {path}"
-    )
+    say(f"{subject.name}/{split}: {how}: {len(made):,} examples, {size:,} bytes, {made.content_hash}, {path}")
 
 
 def _path(subject: "Subject", split: str, root: Path) -> Path:

@@ -36,8 +36,8 @@ def type_words(field: FieldInfo) -> str:
         for kind, name, sign in SIGNS
         if isinstance(bound, kind)
     )
-    told = " or ".join(_words(kind) for kind in kinds if kind is not NoneType)
-    limited = f"{told} {limits}" if limits else told
+    words = " or ".join(_words(kind) for kind in kinds if kind is not NoneType)
+    limited = f"{words} {limits}" if limits else words
     return f"{limited} or null" if NoneType in kinds else limited
 
 

@@ -173,8 +173,8 @@ def _run(plan: "Plan", folder: SweepFolder, start: "Callable[[Listeners], SweepR
         try:
             with view:
                 building = Watcher(view.show_build, complain)
-                told = (complain, view.show_tracking, view.show_outage)
-                finish = start(Listeners(view.show, view.show_data, building, *told))
+                callbacks = (complain, view.show_tracking, view.show_outage)
+                finish = start(Listeners(view.show, view.show_data, building, *callbacks))
         except DataError as error:
             on = f"`{command('resume', folder)}`" if folder.plan.is_file() else "launch it again"
             raise StoreError(f"{error}; then {on}") from error

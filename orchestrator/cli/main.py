@@ -126,8 +126,8 @@ def _run(arguments: Sequence[str] | None) -> None:
         complain(str(error))
         sys.exit(error.exit_code)
     except OSError as error:
-        told = f"the system refused: {error}; {remedy(error)}, and try again; nothing recorded is lost"
-        complain(told)
+        message = f"the system refused: {error}; {remedy(error)}, and try again; nothing recorded is lost"
+        complain(message)
         sys.exit(1)
     except KeyboardInterrupt:
         complain("interrupted")

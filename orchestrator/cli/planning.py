@@ -21,4 +21,4 @@ def planned(
     from orchestrator.plan.planner import plan_file
 
     with Waiting("Ctrl-C ends it, nothing is written", "planning", first_s=FIRST_S) as waiting:
-        return plan_file(path, overrides, profile, calibrate=calibrate, told=waiting.told)
+        return plan_file(path, overrides, profile, calibrate=calibrate, on_progress=waiting.update)

@@ -87,8 +87,8 @@ def _trial(record: Record) -> dict[str, object]:
 
 def _print_failures(failed: list[Record]) -> None:
     for record in failed[:SHOWN_FAILURES]:
-        told = record.reason.partition("\n")[0]  # below it a crash has its traceback
-        cut = told[:REASON_CHARACTERS] + ("..." if len(told) > REASON_CHARACTERS else "")
+        reason = record.reason.partition("\n")[0]  # below it a crash has its traceback
+        cut = reason[:REASON_CHARACTERS] + ("..." if len(reason) > REASON_CHARACTERS else "")
         place = f"{record.arm} {record.phase} {record.number} ({record.trial_id})"
         say(f"failed: {place}: {record.outcome}: {cut}")
     if len(failed) > SHOWN_FAILURES:

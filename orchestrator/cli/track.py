@@ -42,13 +42,13 @@ def sync(name: SweepName, runs: Runs = None, storage: Storage = None, tracking: 
     root = runs_root(runs)
     folder = find_sweep(name, root)
     with _waiting(folder, tracking) as waiting:  # before the imports, which take seconds
-        waiting.told("report and Parquet are brought up to date first")
+        waiting.update("report and Parquet are brought up to date first")
         from orchestrator.cli.reading import opened
         from orchestrator.drivers.launch_folder import read_setup
 
         with opened(name, root, storage) as sweep:
             uri = tracking or read_setup(sweep.folder).tracking_uri or tracking_uri(None, root)
-            written = publish(sweep, write_report(sweep), uri, waiting.told)
+            written = publish(sweep, write_report(sweep), uri, waiting.update)
     say(f"{sweep.plan.name}: {written}")
 
 
@@ -67,7 +67,9 @@ def write_report(sweep: "Opened") -> "Report":
     return made
 
 
-def publish(sweep: "Opened", made: "Report", uri: str, told: Callable[[str], None] = lambda _: None) -> str:
+def publish(
+    sweep: "Opened", made: "Report", uri: str, on_progress: Callable[[str], None] = lambda _: None
+) -> str:
     """Parquet and MLflow in line with ledger and report; what was written, in words.
 
     `told` hears what MLflow is being asked for.
@@ -75,7 +77,8 @@ def publish(sweep: "Opened", made: "Report", uri: str, told: Callable[[str], Non
     from orchestrator.report.summary import arm_metrics
     from orchestrator.tracking.sync import sync as project
 
-    return str(project(sweep.folder, sweep.ledger, uri, aggregates=arm_metrics(made), told=told))
+    means = arm_metrics(made)
+    return str(project(sweep.folder, sweep.ledger, uri, aggregates=means, on_progress=on_progress))
 
 
 def publish_or_complain(sweep: "Opened", made: "Report", uri: str) -> None:
@@ -87,7 +90,7 @@ def publish_or_complain(sweep: "Opened", made: "Report", uri: str) -> None:
 
     try:
         with _waiting(sweep.folder, uri) as waiting:
-            publish(sweep, made, uri, waiting.told)
+            publish(sweep, made, uri, waiting.update)
         return
     except StoreError as error:
         why = str(error)

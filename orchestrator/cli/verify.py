@@ -61,15 +61,15 @@ def findings(folder: SweepFolder) -> Iterator[Finding]:
                 faults = list(verifying.ledger(ledger))
                 yield from faults
                 if plan is None or setup is None or any(each.verdict == "damaged" for each in faults):
-                    told = "not compared: what they must say cannot be read"
+                    detail = "not compared: what they must say cannot be read"
                     for what in ("checkpoints", "data", "parquet", "mlflow"):
-                        yield Finding(what, "unknown", told, "put right what is above, and check again")
+                        yield Finding(what, "unknown", detail, "put right what is above, and check again")
                     return
                 whole = verifying.Whole(folder, plan, setup, ledger, records(ledger.events(), plan))
-                yield from verifying.checkpoints(whole, waiting.told)
-                yield from verifying.data(whole, waiting.told)
+                yield from verifying.checkpoints(whole, waiting.update)
+                yield from verifying.data(whole, waiting.update)
                 yield from verifying.parquet(whole)
-                yield from verifying.mlflow(whole, waiting.told)
+                yield from verifying.mlflow(whole, waiting.update)
         except HaltsweepError as error:
             yield Finding("ledger", "damaged", str(error))
 
@@ -86,7 +86,7 @@ def _sum(bad: Sequence[Finding]) -> str:
 
 
 def _line(finding: Finding) -> str:
-    what = f"{finding.what:<11} {finding.verdict:<7} {finding.told}"
+    what = f"{finding.what:<11} {finding.verdict:<7} {finding.detail}"
     return what if finding.verdict == "sound" or not finding.remedy else f"{what}; {finding.remedy}"
 
 

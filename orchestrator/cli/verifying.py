@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from orchestrator.plan.types import Plan
     from orchestrator.trials import Record
 
-Told = Callable[[str], None]
+OnProgress = Callable[[str], None]
 TRIES = 10
 TRY_S = 0.1
 
@@ -93,13 +93,13 @@ def ledger(opened: "Ledger") -> Iterator[Finding]:
         )
 
 
-def checkpoints(whole: Whole, told: Told) -> Iterator[Finding]:
+def checkpoints(whole: Whole, on_progress: OnProgress) -> Iterator[Finding]:
     """Every file of every checkpoint."""
     from orchestrator.drivers.checkpoint_stores import store_at
 
     store, trials, sound = store_at(whole.setup.checkpoints), whole.plan.trials, 0
     for number, trial in enumerate(trials):
-        told(f"checkpoints of {amount(len(trials) - number, 'trial')} to read")
+        on_progress(f"checkpoints of {amount(len(trials) - number, 'trial')} to read")
         for each in store.complete(whole.folder.checkpoint(trial.trial_id)):
             fault = _fault(each)
             if fault:
@@ -127,7 +127,7 @@ def _fault(checkpoint: "Checkpoint") -> str | None:
     return fault
 
 
-def data(whole: Whole, told: Told) -> Iterator[Finding]:
+def data(whole: Whole, on_progress: OnProgress) -> Iterator[Finding]:
     """Every data set that the sweep's arms or trials read."""
     if whole.setup.workload != DEFAULT_WORKLOAD:
         yield Finding("data", "absent", f"{whole.setup.workload} keeps its own")
@@ -145,7 +145,7 @@ def data(whole: Whole, told: Told) -> Iterator[Finding]:
         for info in infos:
             if info.streamed:
                 continue
-            told(f"data: {task_name(config)}/{info.name}")
+            on_progress(f"data: {task_name(config)}/{info.name}")
             try:
                 yield _split(split_path(config, info.name, whole.setup.data_dir))
             except ValueError as error:
@@ -162,9 +162,9 @@ def _split(path: Path) -> Finding:
     assert found is not None, "data are looked at themselves"
     verdicts: dict[str, Verdict] = {"whole": "sound", "stale": "sound", "being built": "absent"}
     verdict = verdicts.get(found.verdict, "unknown" if found.verdict == "unknown" else "damaged")
-    told = f"{path}: {found.reason or found.content_hash}"
+    on_progress = f"{path}: {found.reason or found.content_hash}"
     remedy = "it is never used: whoever needs it next builds it again" if verdict == "damaged" else ""
-    return Finding("data", verdict, told, remedy)
+    return Finding("data", verdict, on_progress, remedy)
 
 
 def parquet(whole: Whole) -> Iterator[Finding]:
@@ -182,7 +182,7 @@ def parquet(whole: Whole) -> Iterator[Finding]:
         yield Finding("parquet", "sound", f"{amount(len(found), 'file')} in agreement with the ledger")
 
 
-def mlflow(whole: Whole, told: Told) -> Iterator[Finding]:
+def mlflow(whole: Whole, on_progress: OnProgress) -> Iterator[Finding]:
     """Every run in MLflow, compared with the ledger."""
     from orchestrator.cli.tracked import tracked
     from orchestrator.report.summary import arm_metrics, summarise
@@ -199,7 +199,7 @@ def mlflow(whole: Whole, told: Told) -> Iterator[Finding]:
     before, held = whole.ledger.last_seq(), whole.ledger.held()
     settled = not held and tracked(whole.folder, whole.setup, before).behind == 0
     try:
-        kept = read_runs(uri, whole.plan.name, whole.ledger.uid, told)
+        kept = read_runs(uri, whole.plan.name, whole.ledger.uid, on_progress)
     except StoreError as error:
         yield Finding("mlflow", "unknown", str(error))
         return

@@ -21,15 +21,15 @@ class Waiting:
 
     def __init__(self, hint: str, doing: str, *, first_s: float = FIRST_S) -> None:
         self._hint, self._doing = hint, doing
-        self._told = ("starting", time.monotonic())
+        self._update = ("starting", time.monotonic())
         self._shown_at = time.monotonic() + first_s - PLAIN_EVERY_S
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look, name="waiting", daemon=True)
         self._status: Status | None = None
 
-    def told(self, what: str) -> None:
+    def update(self, what: str) -> None:
         """This is asked for now."""
-        self._told = (what, time.monotonic())
+        self._update = (what, time.monotonic())
 
     def __enter__(self) -> Self:
         if err().is_terminal:
@@ -46,7 +46,7 @@ class Waiting:
 
     def _look(self) -> None:
         while not self._over.wait(LOOK_S):
-            what, since = self._told
+            what, since = self._update
             now = time.monotonic()
             age = f" (since {now - since:.0f} s)" if now - since >= FIRST_S else ""
             text = f"{self._doing}: {what}{age}; {self._hint}"

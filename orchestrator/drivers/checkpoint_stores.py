@@ -227,8 +227,8 @@ class Elsewhere:
         state = f"{STATE}-{uuid.uuid4().hex}"
         for path in sorted(each for each in made.state.rglob("*") if each.is_file()):
             self._copy_up(path, f"{target}/{state}/{path.relative_to(made.state).as_posix()}")
-        told = {"state": state, "manifest": (made.folder / MANIFEST).read_text(encoding="utf-8")}
-        self.put(f"{target}/{MANIFEST}", json.dumps(told).encode())
+        manifest = {"state": state, "manifest": (made.folder / MANIFEST).read_text(encoding="utf-8")}
+        self.put(f"{target}/{MANIFEST}", json.dumps(manifest).encode())
 
     def _copy_up(self, source: Path, target: str) -> None:
         self._make_folder(target.rpartition("/")[0])
@@ -238,12 +238,12 @@ class Elsewhere:
     def _fetched(self, trial_id: str, step: int) -> Checkpoint:
         source = f"{self._trial(trial_id)}/{checkpoint_name(step)}"
         target = self._here(trial_id) / checkpoint_name(step)
-        told = json.loads(patiently(lambda: self.get(f"{source}/{MANIFEST}"), PATIENCE_S, self.uri))
-        state = f"{source}/{told['state']}"
+        manifest = json.loads(patiently(lambda: self.get(f"{source}/{MANIFEST}"), PATIENCE_S, self.uri))
+        state = f"{source}/{manifest['state']}"
         shutil.rmtree(target, ignore_errors=True)
         (target / STATE).mkdir(parents=True)
         patiently(lambda: self._copy_down(state, target / STATE), PATIENCE_S, self.uri)
-        (target / MANIFEST).write_text(told["manifest"], encoding="utf-8")
+        (target / MANIFEST).write_text(manifest["manifest"], encoding="utf-8")
         return Checkpoint(target, step)
 
     def _copy_down(self, source: str, target: Path) -> None:

@@ -97,24 +97,24 @@ class JobEncoder:
 
 def decode(text: str) -> WorkerJob:
     """What `JobEncoder.encode` wrote."""
-    told = json.loads(text)
+    fields = json.loads(text)
     job = Job(
-        settings=told["settings"],
-        seed=told["seed"],
-        phase=told["phase"],
-        splits=tuple(told["splits"]),
-        data_dir=Path(told["data_dir"]),
-        source=Path(told["source"]) if told["source"] is not None else None,
+        settings=fields["settings"],
+        seed=fields["seed"],
+        phase=fields["phase"],
+        splits=tuple(fields["splits"]),
+        data_dir=Path(fields["data_dir"]),
+        source=Path(fields["source"]) if fields["source"] is not None else None,
     )
     return WorkerJob(
-        told["workload"],
-        told["checkpoint_seconds"],
-        told["cpus"],
-        told["gpus"],
-        Path(told["checkpoints"]),
+        fields["workload"],
+        fields["checkpoint_seconds"],
+        fields["cpus"],
+        fields["gpus"],
+        Path(fields["checkpoints"]),
         job,
-        told["store"],
-        tuple(told["mark"]) if told["mark"] is not None else None,
-        tuple(told["kept_out"]),
-        log=Path(told["log"]),
+        fields["store"],
+        tuple(fields["mark"]) if fields["mark"] is not None else None,
+        tuple(fields["kept_out"]),
+        log=Path(fields["log"]),
     )

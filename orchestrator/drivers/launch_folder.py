@@ -97,10 +97,10 @@ def read_setup(folder: SweepFolder) -> Setup:
     try:
         content = read_ordinary(folder.root / SETUP)
         # A folder of a haltsweep that made no digests has no manifest.
-        told = json.loads(content) if read_manifest(folder.root) is None else unsealed(content)
-        tracking = told.get("tracking_uri")
+        values = json.loads(content) if read_manifest(folder.root) is None else unsealed(content)
+        tracking = values.get("tracking_uri")
         found = tracking if tracking is None else from_beside(tracking, folder.root)
-        return Setup(**(told | {"data_dir": Path(told["data_dir"]), "tracking_uri": found}))
+        return Setup(**(values | {"data_dir": Path(values["data_dir"]), "tracking_uri": found}))
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise StoreError(
             f"{folder.root / SETUP} must be as haltsweep wrote it, and cannot be read ({error!r}); "
@@ -113,12 +113,12 @@ def _setup_to_json(setup: Setup, root: Path) -> dict[str, Any]:
 
     Otherwise a copy of both would write, and `remove --mlflow` delete, what is the original's.
     """
-    told = asdict(setup) | {"data_dir": str(setup.data_dir.resolve())}
+    values = asdict(setup) | {"data_dir": str(setup.data_dir.resolve())}
     if setup.tracking_uri is not None:
-        told["tracking_uri"] = beside(absolute(setup.tracking_uri), root)
+        values["tracking_uri"] = beside(absolute(setup.tracking_uri), root)
     if setup.storage is not None:
-        told["storage"] = absolute(setup.storage)
-    return told
+        values["storage"] = absolute(setup.storage)
+    return values
 
 
 def _refuse_existing(plan: Plan, folder: SweepFolder) -> None:

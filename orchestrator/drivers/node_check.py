@@ -65,8 +65,8 @@ class NodeRequirements:
     @classmethod
     def from_json(cls, text: str) -> Self:
         """What `to_json` wrote."""
-        told = json.loads(text)
-        return cls(**(told | {name: tuple(told[name]) for name in ("tasks", "models", "splits")}))
+        fields = json.loads(text)
+        return cls(**(fields | {name: tuple(fields[name]) for name in ("tasks", "models", "splits")}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +130,8 @@ def needs_built(plan: Plan, setup: Setup, folder: SweepFolder) -> Iterator[NodeR
         stale.unlink(missing_ok=True)
     needs = needs_of(plan, setup)
     hashes = content_hashes(needs.tasks, needs.splits, setup.data_dir)
-    with marked(replace(needs, data=hashes), folder.root) as told:
-        yield told
+    with marked(replace(needs, data=hashes), folder.root) as complete:
+        yield complete
 
 
 def answer(needs: NodeRequirements) -> NodeAnswer:

@@ -167,7 +167,7 @@ def read(file: Path) -> str | None:
     for path in (file, file.with_suffix(RAW)):
         if own_file(path):
             with path.open("rb") as stream:
-                return told(stream.read(RAW_BYTES + HEAD_BYTES))
+                return as_text(stream.read(RAW_BYTES + HEAD_BYTES))
     return None
 
 
@@ -178,7 +178,7 @@ def seal_abandoned(folder: Path) -> None:
             _seal(path)
 
 
-def told(content: bytes) -> str:
+def as_text(content: bytes) -> str:
     """Bytes that were printed, as text that can be shown anywhere, without its middle if it is long."""
     if len(content) > HEAD_BYTES + TAIL_BYTES:
         left_out = len(content) - HEAD_BYTES - TAIL_BYTES
@@ -270,7 +270,7 @@ def _seal(raw: Path) -> None:
     with contextlib.suppress(OSError):
         content = raw.read_bytes()
         if content:
-            write_atomically(raw.with_suffix(".log"), told(content), mode=PRIVATE)
+            write_atomically(raw.with_suffix(".log"), as_text(content), mode=PRIVATE)
         raw.unlink()
         if not content:
             raw.parent.rmdir()  # unless an earlier attempt has printed something

@@ -46,6 +46,6 @@ class Over:
 class Failed:
     """Ray's driver gave up."""
 
-    told: str
+    message: str
     kind: type[HaltsweepError] | None = None
     """None: Ray's fault, not a known one."""

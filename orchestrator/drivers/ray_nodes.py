@@ -44,11 +44,11 @@ def ask(node_id: str, needs: NodeRequirements) -> Any:
 def said(reference: Any, timeout_s: float | None = None) -> NodeAnswer:
     """What a node that was asked says. Raises RayError if it says nothing."""
     try:
-        told = json.loads(ray.get(reference, timeout=timeout_s))
+        answer = json.loads(ray.get(reference, timeout=timeout_s))
     except ray.exceptions.RayTaskError as error:
         why = redact(str(error).strip().splitlines()[-1])
         return NodeAnswer((f"haltsweep cannot be used there as installed ({why})",))
-    return NodeAnswer(tuple(told["lacks"]), told["unshared"], tuple(told["differs"]))
+    return NodeAnswer(tuple(answer["lacks"]), answer["unshared"], tuple(answer["differs"]))
 
 
 @ray.remote(num_cpus=0, max_retries=0)

@@ -53,8 +53,8 @@ def token_place() -> str | None:
     """Where Ray finds the token of a cluster, first come first served; None if there is none."""
     if os.environ.get("RAY_AUTH_TOKEN", "").strip():
         return "RAY_AUTH_TOKEN"
-    told = os.environ.get("RAY_AUTH_TOKEN_PATH")
-    file = Path(told) if told else Path.home() / ".ray" / "auth_token"
+    path = os.environ.get("RAY_AUTH_TOKEN_PATH")
+    file = Path(path) if path else Path.home() / ".ray" / "auth_token"
     try:
         return str(file) if file.read_text(encoding="utf-8").strip() else None
     except (OSError, UnicodeError):

@@ -21,7 +21,7 @@ from orchestrator.drivers.output import ProcessOutput
 from orchestrator.drivers.worker import Harness
 from orchestrator.trials import Outcome
 
-TOLD = "told"
+WORKER_JOB = "worker_job"
 """Key of the configuration that holds the encoded assignment."""
 REPLIES = "replies"
 """Key of a result that holds the replies since the last one, oldest first."""
@@ -42,38 +42,38 @@ class TrialActor(Trainable):
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> PlacementGroupFactory | None:
         """What the trial asks of the cluster; the same for all trials of a sweep."""
-        if TOLD not in config:
+        if WORKER_JOB not in config:
             return None
-        told = decode(config[TOLD])
-        bundle = {"CPU": told.cpus, "GPU": told.gpus}
+        job = decode(config[WORKER_JOB])
+        bundle = {"CPU": job.cpus, "GPU": job.gpus}
         bundles = [{name: amount for name, amount in bundle.items() if amount}]
-        if not told.kept_out:
+        if not job.kept_out:
             return PlacementGroupFactory(bundles)
-        elsewhere = {NODE_ID: f"!in({','.join(told.kept_out)})"}
+        elsewhere = {NODE_ID: f"!in({','.join(job.kept_out)})"}
         return PlacementGroupFactory(bundles, bundle_label_selector=[elsewhere])
 
     def setup(self, config: dict[str, Any]) -> None:
         """Prepare the process and start the first trial."""
-        told = decode(config[TOLD])
-        if told.store is None and told.mark and not seen(Path(told.mark[0]), told.mark[1]):
+        job = decode(config[WORKER_JOB])
+        if job.store is None and job.mark and not seen(Path(job.mark[0]), job.mark[1]):
             # It joined a moment ago, and nobody has asked it yet.
             raise RuntimeError(UNFIT)
-        _limit_process(told)
+        _limit_process(job)
         self._harness = Harness(
-            told.workload, told.checkpoint_seconds, store=store_at(told.store), output=ProcessOutput()
+            job.workload, job.checkpoint_seconds, store=store_at(job.store), output=ProcessOutput()
         )
-        _limit_libraries(told)
+        _limit_libraries(job)
         self._footprint = Footprint()
         self._spent = False
         self._stopping: tuple[Outcome, bool] | None = None
-        self._start(told)
+        self._start(job)
 
     def reset(self, new_config: dict[str, Any], storage: Any = None) -> bool:
         """Start the next trial; False if the last left so much behind that another process must take it."""
         if self._spent:
             return False
         self._storage = storage
-        self._start(decode(new_config[TOLD]))
+        self._start(decode(new_config[WORKER_JOB]))
         return True
 
     def train(self) -> dict[str, Any]:
@@ -103,10 +103,10 @@ class TrialActor(Trainable):
         """The actor is about to exit."""
         self._harness.stop(save=False)
 
-    def _start(self, told: WorkerJob) -> None:
+    def _start(self, job: WorkerJob) -> None:
         self._stopping = None
         self._written = True
-        self._harness.start(told.job, told.checkpoints, told.log)
+        self._harness.start(job.job, job.checkpoints, job.log)
 
     def _step(self, *, heard: bool) -> Reply:
         if self._stopping is None:
@@ -115,19 +115,19 @@ class TrialActor(Trainable):
         return Reply(checkpoint=self._harness.stop(save=save).checkpoint, ended=outcome)
 
 
-def _limit_process(told: WorkerJob) -> None:
+def _limit_process(job: WorkerJob) -> None:
     """As many threads as CPUs were asked for, and no GPU where none was; before torch is loaded."""
-    if not told.gpus:
+    if not job.gpus:
         # Ray hides GPUs from those who hold some only.
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    threads = str(max(1, int(told.cpus)))
+    threads = str(max(1, int(job.cpus)))
     os.environ.update(OMP_NUM_THREADS=threads, MKL_NUM_THREADS=threads, OPENBLAS_NUM_THREADS=threads)
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(int(threads))
 
 
-def _limit_libraries(told: WorkerJob) -> None:
+def _limit_libraries(job: WorkerJob) -> None:
     """With a share of a GPU goes that share of its memory: a trial that needs more must not starve others."""
     torch = sys.modules.get("torch")
-    if torch is not None and 0 < told.gpus < 1 and torch.cuda.is_available():
-        torch.cuda.set_per_process_memory_fraction(told.gpus)
+    if torch is not None and 0 < job.gpus < 1 and torch.cuda.is_available():
+        torch.cuda.set_per_process_memory_fraction(job.gpus)

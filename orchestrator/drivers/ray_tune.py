@@ -26,7 +26,7 @@ from ray.tune.search import Searcher
 
 from orchestrator.drivers.jobs import JobEncoder
 from orchestrator.drivers.ray_nodes import Nodes
-from orchestrator.drivers.ray_trainable import REPLIES, TOLD, UNFIT, TrialActor
+from orchestrator.drivers.ray_trainable import REPLIES, UNFIT, WORKER_JOB, TrialActor
 from orchestrator.drivers.session import Hooks, NoAttempt
 from orchestrator.redact import redact
 from orchestrator.trials import OutcomeKind
@@ -144,7 +144,7 @@ class Asking(Searcher):
             if isinstance(attempt, NoAttempt):
                 return Searcher.FINISHED if attempt is NoAttempt.NEVER else None
             kept_out = link.nodes.kept_out if link.nodes is not None else ()
-            return {TOLD: link.orders.encode(attempt, kept_out)}
+            return {WORKER_JOB: link.orders.encode(attempt, kept_out)}
 
     def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
         """The scheduler has told already."""
@@ -216,8 +216,8 @@ def _reason(run: Run) -> str:
     if not run.error_file or not Path(run.error_file).is_file():
         return "Ray gave no reason"
     lines = [line.strip() for line in Path(run.error_file).read_text(errors="replace").splitlines()[1:]]
-    told = " ".join(line for line in lines if line and not _RAYS_NAMES.match(line))
-    told = redact(told.partition(" Some common causes include")[0])
-    if UNFIT in told:
+    text = " ".join(line for line in lines if line and not _RAYS_NAMES.match(line))
+    text = redact(text.partition(" Some common causes include")[0])
+    if UNFIT in text:
         return UNFIT
-    return told if len(told) <= REASON_CHARACTERS else f"{told[:REASON_CHARACTERS]} ..."
+    return text if len(text) <= REASON_CHARACTERS else f"{text[:REASON_CHARACTERS]} ..."

@@ -244,7 +244,7 @@ class Recorder:
         ]
 
     def _finish_what_was_decided(self) -> None:
-        """Write what the last session decided and did not: stops, and trials that cannot run because of them."""
+        """Write the stops that the last session decided and did not write, and what cannot run for them."""
         stopped = self._conductor.stopped_while_waiting()
         new = [self._end(trial_id, stop.outcome) for trial_id, stop in stopped]
         self._write([*new, *self._unrunnable()])

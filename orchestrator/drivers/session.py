@@ -16,7 +16,7 @@ from orchestrator.conductor.messages import Reply, Stop
 from orchestrator.drivers.inline import INTERRUPTED
 from orchestrator.drivers.jobs import Attempt
 from orchestrator.drivers.recorder import Recorder
-from orchestrator.drivers.watchdog import SilenceLimit, told
+from orchestrator.drivers.watchdog import SilenceLimit, hang_reason
 from orchestrator.trials import Outcome, OutcomeKind
 
 
@@ -187,7 +187,7 @@ class Session:
         self._heard_at.pop(key, None)
         self._longest_s.pop(key, None)
         if key in self._silent:
-            outcome = Outcome(OutcomeKind.TIMED_OUT, told(self._silent.pop(key)))
+            outcome = Outcome(OutcomeKind.TIMED_OUT, hang_reason(self._silent.pop(key)))
             self.recorder.take(attempt.trial_id, attempt.token, Reply(ended=outcome))
         else:
             self.recorder.lost(attempt.trial_id, reason)

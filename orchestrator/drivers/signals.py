@@ -39,14 +39,14 @@ class Heard(Enum):
 class Interrupts:
     """What was heard so far."""
 
-    def __init__(self, told: Callable[[Heard], None]) -> None:
+    def __init__(self, on_signal: Callable[[Heard], None]) -> None:
         self.stop = threading.Event()
         """Set by the first, or by anybody who wants the sweep to drain."""
         self.hurry = threading.Event()
         """Set by the second."""
         self.at_first: Callable[[], None] = lambda: None
         """Called in another thread when the first is heard."""
-        self._told = told
+        self._on_signal = on_signal
         self._gentle = self._shields = self._handled = 0
         self._raised = self._pending = False
         self._first: Heard | None = None
@@ -95,10 +95,10 @@ class Interrupts:
             count += 1
             if count == 1:
                 self.at_first()
-                self._told(self._first or self._meaning())
+                self._on_signal(self._first or self._meaning())
             elif count == 2:
                 self.hurry.set()
-                self._told(Heard.HURRY)
+                self._on_signal(Heard.HURRY)
                 threading.Thread(target=self._hasten, daemon=True).start()
 
     def leave(self) -> None:
@@ -125,14 +125,14 @@ _CURRENT: Interrupts | None = None
 
 
 @contextmanager
-def interrupts(told: Callable[[Heard], None] | None = None) -> Iterator[Interrupts]:
+def interrupts(on_signal: Callable[[Heard], None] | None = None) -> Iterator[Interrupts]:
     """Signals are heard inside; `told` is called in another thread.
 
     Inside another one it is that one. Outside the main thread, where Python allows no handlers, the events
     are only there to be set by others.
     """
     global _CURRENT  # noqa: PLW0603 - handlers of signals are global too
-    mine = Interrupts(told or (lambda _: None))
+    mine = Interrupts(on_signal or (lambda _: None))
     if threading.current_thread() is not threading.main_thread():
         yield mine
         return

@@ -162,11 +162,11 @@ def _serve(session: Session, child: RayChild) -> str | None:
                 case Over():
                     child.gently = True
                     return None
-                case Failed(told, kind):
+                case Failed(message, kind):
                     child.gently = True
                     if kind is not None:
-                        raise kind(told)
-                    return told
+                        raise kind(message)
+                    return message
                 case Connected():
                     connected = True
                     child.connected(message)

@@ -45,7 +45,7 @@ def silence_of(resources: Resources) -> SilenceLimit:
     return SilenceLimit(resources.minutes * 60 + GRACE_S)
 
 
-def told(limit_s: float) -> str:
+def hang_reason(limit_s: float) -> str:
     """Why a silent trial was ended."""
     return (
         f"a trial must report within resources.minutes, or by default within {SILENT_S / 60:.0f} minutes or "
@@ -63,7 +63,7 @@ def heard_within(limit_s: float | None) -> Iterator[None]:
 
     def ring(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the shape of a handler
         if not _debugged(frame):
-            raise TrialHangs(told(limit_s))
+            raise TrialHangs(hang_reason(limit_s))
         signal.setitimer(signal.ITIMER_REAL, limit_s)
 
     began = time.monotonic()

@@ -157,8 +157,8 @@ class Harness:
         without = "" if searched or self._saved_step == self._last.step else f", {self._unsaved}"
         self._close()
         self._output.end()
-        told = f"ran to step {self._last.step}{without}"
-        return Reply(measurement, saved, Outcome(OutcomeKind.FINISHED, told))
+        reason = f"ran to step {self._last.step}{without}"
+        return Reply(measurement, saved, Outcome(OutcomeKind.FINISHED, reason))
 
     def stop(self, *, save: bool) -> Reply:
         """Let go of the trial, with a checkpoint to continue from if `save`."""

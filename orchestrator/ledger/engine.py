@@ -217,8 +217,8 @@ def explain(error: DBAPIError, url: URL, since: float | None = None) -> StoreErr
     """The same fault in words, with what to do; `since`: Unix time in seconds of the first of its kind."""
     cause = " ".join(str(error.orig).split())
     away = f" (since {time.strftime('%H:%M:%S', time.localtime(since))})" if since is not None else ""
-    if any(sign in cause for sign in _UNCLEAR) and (told := _refusal(url)) is not None:
-        cause, remedy = f"{cause} ({told})", f"{disk.remedy(told)}, then `haltsweep resume`"
+    if any(sign in cause for sign in _UNCLEAR) and (refusal := _refusal(url)) is not None:
+        cause, remedy = f"{cause} ({refusal})", f"{disk.remedy(refusal)}, then `haltsweep resume`"
     else:
         remedy = next((remedy for sign, remedy in _REMEDIES if sign in cause), _OTHER)
     return StoreError(f"the ledger at {redact_url(str(url))} failed{away}: {cause}; {remedy}")

@@ -53,7 +53,7 @@ class Patience:
         self._on_outage = on_outage or (lambda _: None)
         self._lock = threading.Lock()
         self._closed = threading.Event()
-        self._told = False
+        self._announced = False
         self._since: tuple[float, float] | None = None
         """First failure: Unix time, and the clock that is never set."""
 
@@ -62,8 +62,8 @@ class Patience:
         with self._lock:
             self._since = self._since or (time.time(), time.monotonic())
             began, ticks = self._since
-            tell = not self._told and self._patience_s > 0 and time.monotonic() - ticks >= TOLD_AFTER_S
-            self._told = self._told or tell
+            tell = not self._announced and self._patience_s > 0 and time.monotonic() - ticks >= TOLD_AFTER_S
+            self._announced = self._announced or tell
         if tell:
             self._on_outage(Outage(began, began + self._patience_s, " ".join(cause.split())))
 
@@ -72,8 +72,8 @@ class Patience:
         if self._since is None:
             return
         with self._lock:
-            told, self._told, self._since = self._told, False, None
-        if told:
+            announced, self._announced, self._since = self._announced, False, None
+        if announced:
             self._on_outage(None)
 
     @property

@@ -106,18 +106,18 @@ class Reader:
         if row is None or not chain.sealed(row):
             yield _row_break(self._name, row)
             return
-        after, previous, told = 0, None, 0
+        after, previous, reported = 0, None, 0
         while True:
             sweep, previous, rows = self._page(after, previous)
             for each in chain.breaks(previous, after, rows):
-                told += 1
+                reported += 1
                 yield each
             if rows:
                 after, previous = rows[-1][0], rows[-1][-1]
-            if len(rows) < READ_ROWS or told >= MAX_FAULTS:
+            if len(rows) < READ_ROWS or reported >= MAX_FAULTS:
                 break
         last = chain.ending(previous, after, sweep)
-        if last is not None and told < MAX_FAULTS:
+        if last is not None and reported < MAX_FAULTS:
             yield last
 
     def _page(self, after: int, previous: str | None) -> tuple[Mapping[str, Any], str, Rows]:
@@ -160,5 +160,5 @@ def _integrity(connection: Connection) -> list[Break]:
     """What SQLite itself finds wrong: indexes that do not fit their tables, for one."""
     if connection.dialect.name != "sqlite":
         return []
-    told = [str(line) for (line,) in connection.exec_driver_sql(f"PRAGMA integrity_check({MAX_FAULTS})")]
-    return [Break("the file", line) for line in told if line != "ok"]
+    lines = [str(line) for (line,) in connection.exec_driver_sql(f"PRAGMA integrity_check({MAX_FAULTS})")]
+    return [Break("the file", line) for line in lines if line != "ok"]

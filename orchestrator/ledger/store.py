@@ -128,8 +128,8 @@ class Ledger:
                 raise LeaseHeld(current, current.expires_at - now)
             lease = Lease(self._sweep, row["token"] + 1, holder, now + LEASE_S)
             tried.append(lease)
-            told = json.dumps(asdict(holder))
-            self._put(connection, row, token=lease.token, holder=told, expires_at=lease.expires_at)
+            text = json.dumps(asdict(holder))
+            self._put(connection, row, token=lease.token, holder=text, expires_at=lease.expires_at)
             return lease
 
         return self._database.run(take, write=True)

@@ -122,8 +122,8 @@ def resolve_by(
     """
     raw = spec.settings
     plain = checked(raw)
-    told = set(plain) if isinstance(plain, list) else set()
-    for problem in sorted(told, key=lambda each: each.path):
+    base_faults = set(plain) if isinstance(plain, list) else set()
+    for problem in sorted(base_faults, key=lambda each: each.path):
         faults.add(problem.message, *in_baseline(problem.path))
     base: Mapping[str, Any] = raw if isinstance(plain, list) else plain.settings
     bases: dict[str, Mapping[str, Any]] = {}
@@ -139,11 +139,11 @@ def resolve_by(
             bases[_cell_key(request)] = changed
         result = checked(changed)
         if isinstance(result, list):
-            known = told | of_cells.setdefault(_cell_key(request), set())
+            known = base_faults | of_cells.setdefault(_cell_key(request), set())
             if request.is_baseline:
                 of_cells[_cell_key(request)].update(result)
             _tell([each for each in result if each not in known], request, faults)
-        elif not told:
+        elif not base_faults:
             if request.is_baseline:
                 bases[_cell_key(request)] = result.settings
             found[request.name] = _compared(request, result, home, next(iter(found), ""), faults)

@@ -59,12 +59,12 @@ def check_size(spec: Spec, faults: Faults) -> None:
 
 def check_samplers(search: Search, faults: Faults) -> "Chosen | None":
     """Note what is wrong with sampler and stopper, which are made and tried; the stopper, if there is one."""
-    from orchestrator.samplers import Refused, check_sampler, check_stopper
+    from orchestrator.samplers import SamplerRefused, check_sampler, check_stopper
 
     def noting(component: str, check: "Callable[[], Chosen | None]") -> "Chosen | None":
         try:
             return check()
-        except Refused as error:
+        except SamplerRefused as error:
             for refusal in error.refusals:
                 faults.add(refusal.message, "search", component, *filter(None, [refusal.keyword]))
         return None

@@ -70,19 +70,19 @@ def _unknown_condition(
 ) -> bool:
     """Whether the dimension depends on a field of no arm; it would be left out of every search in silence."""
     fields = dict.fromkeys(path for arm in arms for path, _ in leaves(arm.system.settings))
-    told = False
+    refused = False
     for condition in dimension.when:
         path = condition.path
         if path in common.paths or any(_may_be(path, arm.system.settings) for arm in arms):
             continue
-        told = True
+        refused = True
         known = related(path, fields)
         faults.add(
             f"depends on {path}, a field of no arm. {hint(path, known)}",
             *dimension_keys(dimension.path, search),
             "when",
         )
-    return told
+    return refused
 
 
 def _may_be(path: str, settings: Mapping[str, Any]) -> bool:
@@ -100,13 +100,13 @@ def _check_existence(
     if any(may_exist(dimension, space, arm) for arm, space in having):
         return
     alone = {each.path: _words(each.path, having) for each in dimension.when if not _may_hold(each, having)}
-    told = alone or {each.path: _words(each.path, having) for each in dimension.when}
+    described = alone or {each.path: _words(each.path, having) for each in dimension.when}
     for condition in dimension.when:
-        if condition.path in told:
+        if condition.path in described:
             wanted = " or ".join(map(_quoted, condition.values))
             faults.add(
                 f"never exists: {condition.path} must be {wanted}, and where this is searched it is "
-                f"{told[condition.path]}; correct the condition or leave the range out",
+                f"{described[condition.path]}; correct the condition or leave the range out",
                 *dimension_keys(dimension.path, search),
                 "when",
                 condition.path,

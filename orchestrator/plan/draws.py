@@ -237,11 +237,11 @@ def _check_alone(
     for kind, wrong in kinds.items():
         # Of real numbers only some are tried: where an end is wrong it tells all.
         at_ends = [place for place in wrong if values[place] in extremes and isinstance(domain, Float)]
-        told = at_ends or wrong
-        drawn = _listed([values[place] for place in told], values, domain)
+        places = at_ends or wrong
+        drawn = _listed([values[place] for place in places], values, domain)
         faults.add(
             f"{arm.name} cannot be trained with {dimension.path} = {drawn}: "
-            f"{found[told[0]]}{_remedy(domain, values, possible)}",
+            f"{found[places[0]]}{_remedy(domain, values, possible)}",
             *dimension_keys(dimension.path, search),
             about=("bounds", dimension.path, kind, drawn),
         )

@@ -39,11 +39,11 @@ def check_objectives(search: Search, arm: BuiltInArm, probe: Probe, faults: Faul
         if metric not in known and arm.request.is_baseline:
             faults.add(f"no metric named {metric!r}. {hint(metric, known)}", *keys, "metric", about=about)
         elif metric not in known:
-            told = f"{arm.name} reports no {metric!r}, so it cannot be searched with the others"
-            faults.add(f"{told}. {hint(metric, known)}", *keys, "metric", about=about)
+            message = f"{arm.name} reports no {metric!r}, so it cannot be searched with the others"
+            faults.add(f"{message}. {hint(metric, known)}", *keys, "metric", about=about)
         elif kind.endswith("floor"):
-            told = f"must move, got {metric}, which the data decide: the same in every trial"
-            faults.add(f"{told}; choose what it is a floor of", *keys, "metric", about=about)
+            message = f"must move, got {metric}, which the data decide: the same in every trial"
+            faults.add(f"{message}; choose what it is a floor of", *keys, "metric", about=about)
         elif metric in _SET:
             faults.add(
                 f"must be found out, got {metric}, which is {_SET[metric]}", *keys, "metric", about=about

@@ -150,9 +150,9 @@ class Own:
             for place, value in enumerate(values):
                 found = self._checked(with_value(base, path, value))
                 if isinstance(found, list):
-                    told = "; ".join(problem.message for problem in found)
+                    reasons = "; ".join(problem.message for problem in found)
                     faults.add(
-                        f"the baseline cannot have {path} = {shown(value)}: {told}", "posthoc", path, place
+                        f"the baseline cannot have {path} = {shown(value)}: {reasons}", "posthoc", path, place
                     )
                 elif had == value and type(had) is type(value):
                     faults.add(

@@ -27,7 +27,7 @@ from search_spaces.dimensions import Value
 from search_spaces.wording import amount
 from trainables.outside import load
 
-Told = Callable[[str], None]
+OnProgress = Callable[[str], None]
 """Hears what is looked at now: a plan of thousands of arms takes minutes."""
 
 
@@ -35,7 +35,7 @@ def _nobody(_: str) -> None:
     pass
 
 
-def plan(source: Spec | SpecFile, *, calibrate: bool = False, told: Told = _nobody) -> Plan:
+def plan(source: Spec | SpecFile, *, calibrate: bool = False, on_progress: OnProgress = _nobody) -> Plan:
     """All that `source` asks to run, proved, priced and with every trial's id.
 
     The same spec gives the same plan, but for the seconds of `calibrate`, which times a few real steps of
@@ -46,10 +46,10 @@ def plan(source: Spec | SpecFile, *, calibrate: bool = False, told: Told = _nobo
     checks.check_size(spec, faults)
     stopper = None if spec.search is None else checks.check_samplers(spec.search, faults)
     trainable = _trainable(spec, faults)
-    resolved = trainable.resolve(spec, faults, told)
+    resolved = trainable.resolve(spec, faults, on_progress)
     if not resolved or not resolved[0].request.is_baseline:
         faults.raise_if_any()
-    told(f"{amount(len(resolved), 'arm')} compared with each other")
+    on_progress(f"{amount(len(resolved), 'arm')} compared with each other")
     trainable.check(spec, resolved, stopper, faults)
     checks.check_seeds(spec, _search_plan(spec), faults)
     proof.check_same(resolved, faults)
@@ -58,7 +58,7 @@ def plan(source: Spec | SpecFile, *, calibrate: bool = False, told: Told = _nobo
         check_dimensions(resolved, spec.search, lambda path: trainable.measures(path, resolved), faults)
     proofs, arms = [], []
     for number, arm in enumerate(resolved):
-        told(f"{amount(len(resolved) - number, 'arm')} of {len(resolved):,} to build and prove")
+        on_progress(f"{amount(len(resolved) - number, 'arm')} of {len(resolved):,} to build and prove")
         proved = trainable.prove(arm, by_name.get(arm.reference), faults)
         searched = Searched() if spec.search is None else _searched(arm, spec, spec.search, trainable, faults)
         proofs += [] if proved is None else [proved]
@@ -72,7 +72,7 @@ def plan(source: Spec | SpecFile, *, calibrate: bool = False, told: Told = _nobo
     counts = by_arm(trials)
     prices = []
     for number, each in enumerate(resolved):
-        told(f"{amount(len(resolved) - number, 'arm')} of {len(resolved):,} to price")
+        on_progress(f"{amount(len(resolved) - number, 'arm')} of {len(resolved):,} to price")
         prices.append(trainable.price(each, counts.get(each.name), calibrate=calibrate))
     return Plan(
         name=spec.name,
@@ -122,7 +122,7 @@ def plan_file(
     profile: str | None = None,
     *,
     calibrate: bool = False,
-    told: Told = _nobody,
+    on_progress: OnProgress = _nobody,
 ) -> tuple[SpecFile, Plan]:
     """The spec at `path` with `profile` and `overrides` applied, and its plan.
 
@@ -133,14 +133,14 @@ def plan_file(
         source = read_spec(path, overrides, profile)
     except SpecError as error:
         rest = sound_part(path, overrides, profile, error.faults)
-        more = _plan_faults(rest, told) if rest is not None else ()
+        more = _plan_faults(rest, on_progress) if rest is not None else ()
         raise SpecError(in_order([*error.faults, *more])) from None
-    return source, plan(source, calibrate=calibrate, told=told)
+    return source, plan(source, calibrate=calibrate, on_progress=on_progress)
 
 
-def _plan_faults(source: SpecFile, told: Told) -> tuple[Fault, ...]:
+def _plan_faults(source: SpecFile, on_progress: OnProgress) -> tuple[Fault, ...]:
     try:
-        plan(source, told=told)
+        plan(source, on_progress=on_progress)
     except PlanError as error:
         return error.faults
     return ()

@@ -65,8 +65,8 @@ def _unreadable(spec: Spec, arm: BuiltInArm, path: str, value: Value) -> str | N
     """Why a checkpoint of `arm` cannot be read with `value` at `path`, said of the arm."""
     found = checked(with_value(arm.system.settings, path, value))
     if isinstance(found, list):
-        told = "; ".join(problem.message for problem in found)
-        return f"cannot have {path} = {shown(value)}: {told}"
+        reasons = "; ".join(problem.message for problem in found)
+        return f"cannot have {path} = {shown(value)}: {reasons}"
     meta = torch.device("meta")
     before = build_model(arm.system.model, arm.system.shape, 0, meta).state_dict()
     try:

@@ -234,8 +234,8 @@ class _ProbedModel:
             with as_fault(system.model, "run on a batch"):
                 output = model(_batch(system, READ_LENGTH))
         encoded = output.encoded
-        told = (output.loss, output.hits, encoded.depth, encoded.computed, encoded.ponder)
-        return tuple(value for each in told for value in each.tolist())
+        quantities = (output.loss, output.hits, encoded.depth, encoded.computed, encoded.ponder)
+        return tuple(value for each in quantities for value in each.tolist())
 
     @property
     def layers(self) -> tuple[float, ...]:

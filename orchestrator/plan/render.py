@@ -126,15 +126,15 @@ def _proof_lines(proof: ArmProof, reference: ArmProof | None) -> Iterator[str]:
     for sign, modules in (("+", proof.module_tree_added), ("-", proof.module_tree_removed)):
         for module in modules:
             yield f"{sign} {module}"
-    told = []
+    parts = []
     if proof.loss is not None and proof.gradient_norm is not None:
-        told.append(f"first loss {proof.loss:g}, gradient norm {proof.gradient_norm:g}")
+        parts.append(f"first loss {proof.loss:g}, gradient norm {proof.gradient_norm:g}")
     if proof.evidence:
-        told.append(f"differs in {', '.join(proof.evidence)}")
+        parts.append(f"differs in {', '.join(proof.evidence)}")
     elif reference is not None and proof.loss is None:
-        told.append("the same model as far as it was looked at: the change must show in training")
-    if told:
-        yield "; ".join(told)
+        parts.append("the same model as far as it was looked at: the change must show in training")
+    if parts:
+        yield "; ".join(parts)
 
 
 def _price_table(plan: Plan) -> Table:
@@ -208,10 +208,12 @@ def _totals(plan: Plan) -> str:
         return f"{trials} trials; what a step of {plan.trainable} costs is not known beforehand."
     flops = sum(_steps(plan, price) * (price.train_flops_max or 0.0) for price in plan.prices)
     disk = bytes_amount(_disk(plan))
-    told = f"{trials} trials; {amount(flops)} FLOPs if no trial stops or halts early; {disk} of checkpoints."
+    summary = (
+        f"{trials} trials; {amount(flops)} FLOPs if no trial stops or halts early; {disk} of checkpoints."
+    )
     if all(price.seconds_per_step is None for price in plan.prices):
-        return told
+        return summary
     return (
-        f"{told}\nOne after the other, all steps take {duration(_total_seconds(plan))} on full-length inputs "
-        "as timed on this machine; validation is not counted."
+        f"{summary}\nOne after the other, all steps take {duration(_total_seconds(plan))} on full-length "
+        "inputs as timed on this machine; validation is not counted."
     )

@@ -21,7 +21,7 @@ from search_spaces.wording import hint
 from trainables.extensions import BadName
 
 BASELINE: Final = "baseline"
-Told = Iterator[tuple[Keys, str]]
+Problems = Iterator[tuple[Keys, str]]
 
 
 def check(found: Document) -> list[Fault]:
@@ -106,7 +106,7 @@ class _Written:
         return {path: one for path, one in self.searched.items() if path not in dropped}
 
 
-def _phases(written: _Written) -> Told:
+def _phases(written: _Written) -> Problems:
     if isinstance(written.data, dict) and written.at("search") is None and written.at("confirm") is None:
         yield (), "must have a search, a confirm or both, got neither"
     if written.mapping("posthoc") and written.at("confirm") is None:
@@ -117,7 +117,7 @@ def _phases(written: _Written) -> Told:
             yield ("posthoc", path), f"{wanted}: reading a checkpoint again trains nothing"
 
 
-def _nesting(written: _Written) -> Told:
+def _nesting(written: _Written) -> Problems:
     sections = [(BASELINE,)] if written.own else [(BASELINE, root) for root in ROOTS]
     for section in sections:
         for key in written.mapping(*section):
@@ -126,7 +126,7 @@ def _nesting(written: _Written) -> Told:
                 yield (*section, key), f"must be nested here, as {outer}: {{{inner}: ...}}"
 
 
-def _space_names(written: _Written) -> Told:
+def _space_names(written: _Written) -> Problems:
     for place, name in written.texts("search", "spaces"):
         if isinstance(problem := _ready_made(name), str):
             yield ("search", "spaces", place), problem
@@ -140,7 +140,7 @@ def _ready_made(name: str) -> Space | str:
         return str(error)
 
 
-def _search(written: _Written) -> Told:
+def _search(written: _Written) -> Problems:
     search = written.mapping("search")
     fixed = all(one is not None and isinstance(one.domain, Fixed) for one in written.searched.values())
     if isinstance(written.at("search"), dict) and not search.get("spaces") and fixed:
@@ -164,7 +164,7 @@ def _search(written: _Written) -> Told:
             )
 
 
-def _confirm(written: _Written) -> Told:
+def _confirm(written: _Written) -> Problems:
     best, trials = written.count("confirm", "best"), written.count("search", "trials_per_arm")
     if best is not None and best > 1 and written.at("search") is None:
         yield ("confirm", "best"), f"must be 1 without a search, each arm then has one assignment, got {best}"
@@ -178,7 +178,7 @@ def _confirm(written: _Written) -> Told:
             )
 
 
-def _arm_names(written: _Written) -> Told:
+def _arm_names(written: _Written) -> Problems:
     if BASELINE in written.mapping("arms"):
         yield ("arms", BASELINE), "must have another name: baseline is the system without changes"
     names = (BASELINE, *written.mapping("arms"))
@@ -188,7 +188,7 @@ def _arm_names(written: _Written) -> Told:
             yield ("published", place, "arm"), f"no arm named {arm!r}. {hint(arm, names)}"
 
 
-def _arm_changes(written: _Written) -> Told:
+def _arm_changes(written: _Written) -> Problems:
     grid = tuple(written.mapping("grid"))
     for arm in written.mapping("arms"):
         changes = tuple(written.mapping("arms", arm, "set"))
@@ -208,7 +208,7 @@ def _arm_changes(written: _Written) -> Told:
                     )
 
 
-def _arm_searches(written: _Written) -> Told:
+def _arm_searches(written: _Written) -> Problems:
     for arm in written.mapping("arms"):
         kept = written.searched_by(arm)
         for path, value in written.mapping("arms", arm, "set").items():
@@ -242,7 +242,7 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, bool]]:
         yield path, not isinstance(value, dict)
 
 
-def _grid(written: _Written) -> Told:
+def _grid(written: _Written) -> Problems:
     axes = tuple(written.mapping("grid"))
     for place, path in enumerate(axes):
         for other in axes[:place]:
@@ -256,7 +256,7 @@ def _grid(written: _Written) -> Told:
                 )
 
 
-_RULES: Final[tuple[Callable[[_Written], Told], ...]] = (
+_RULES: Final[tuple[Callable[[_Written], Problems], ...]] = (
     _phases,
     _nesting,
     _space_names,

@@ -52,8 +52,8 @@ def says(words: str) -> WrapValidator:
             return validate(value)
         except (ValidationError, PydanticCustomError) as error:
             most = _most(error)
-            told = words if most is None else f"at most {most:,}"
-            raise refusal(f"must be {told}, got {shown(value)}") from error
+            limit = words if most is None else f"at most {most:,}"
+            raise refusal(f"must be {limit}, got {shown(value)}") from error
 
     return WrapValidator(reword)
 

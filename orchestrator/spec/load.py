@@ -81,8 +81,8 @@ def validate(found: Document) -> tuple[Spec | None, list[Fault]]:
         own = names_trainable(found.data)
         spec = spec_class(found.data).model_validate(found.data, context={OWN: own})
     except ValidationError as error:
-        told = _told(error, spec_class(found.data))
-        faults = [*(found.fault(keys, message) for keys, message in told), *faults]
+        messages = _messages(error, spec_class(found.data))
+        faults = [*(found.fault(keys, message) for keys, message in messages), *faults]
     # What could not be read stands as null, which is rarely right: it is no second fault.
     unreadable = {fault.path for fault in found.faults if fault.path}
     return spec, [*found.faults, *(fault for fault in faults if fault.path not in unreadable)]
@@ -113,14 +113,16 @@ def _apply_overrides(found: Document, texts: Sequence[str]) -> None:
 def _profile_faults(written: Document, chosen: str | None, known: Sequence[Fault]) -> list[Fault]:
     """What the profiles that were not chosen would do wrong, beyond the faults that are `known`."""
     profiles = written.data.get("profiles")
-    told: list[Fault] = []
+    messages: list[Fault] = []
     for name in profiles if isinstance(profiles, dict) else ():
         if name != chosen:
             found = copy.deepcopy(written)
             _apply_profile(found, name)
             new = [fault for fault in validate(found)[1] if fault not in known]
-            told += [replace(fault, message=f"{fault.message} (with the profile {name!r})") for fault in new]
-    return told
+            messages += [
+                replace(fault, message=f"{fault.message} (with the profile {name!r})") for fault in new
+            ]
+    return messages
 
 
 def in_order(faults: Sequence[Fault]) -> list[Fault]:
@@ -128,16 +130,16 @@ def in_order(faults: Sequence[Fault]) -> list[Fault]:
     return sorted(dict.fromkeys(faults), key=lambda fault: (fault.line is None, fault.line or 0))
 
 
-def _told(error: ValidationError, kind: type[Spec]) -> list[tuple[Keys, str]]:
+def _messages(error: ValidationError, kind: type[Spec]) -> list[tuple[Keys, str]]:
     """Every error with its keys, in our words."""
-    told: list[tuple[Keys, str]] = []
+    messages: list[tuple[Keys, str]] = []
     for one in error.errors(include_url=False):
         keys = tuple(key for key in one["loc"] if key != "[key]")
         if one["type"] == FAULTS:
-            told += [((*keys, *inner), message) for inner, message in one["ctx"]["faults"]]
+            messages += [((*keys, *inner), message) for inner, message in one["ctx"]["faults"]]
         elif one["type"] != "too_short" or not one["input"]:  # else its items are wrong, told one by one
-            told.append((keys, _sentence(one["type"], one["msg"], one["input"], keys, kind)))
-    return told
+            messages.append((keys, _sentence(one["type"], one["msg"], one["input"], keys, kind)))
+    return messages
 
 
 def _sentence(kind: str, message: str, given: Any, keys: Keys, spec: type[Spec]) -> str:

@@ -246,8 +246,8 @@ def metric_key(name: str) -> str:
     key = "/".join("_" if part in ("", ".", "..") else part for part in parts)
     if len(key) <= MAX_NAME:
         return key
-    told = digest(name)
-    return f"{key[: MAX_NAME - len(told) - 1]}_{told}"
+    short = digest(name)
+    return f"{key[: MAX_NAME - len(short) - 1]}_{short}"
 
 
 def as_params(values: Mapping[str, Any]) -> dict[str, str]:

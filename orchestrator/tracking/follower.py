@@ -52,13 +52,13 @@ class FollowerLoop:
         folder: SweepFolder,
         ledger: Ledger,
         uri: str,
-        told: Callable[[float], bool],
+        finish_asked: Callable[[float], bool],
         parent_lives: Callable[[], bool],
     ) -> None:
         self._folder = folder
         self._ledger = ledger
         self._uri = uri
-        self._told = told
+        self._finish_asked = finish_asked
         self._parent_lives = parent_lives
         self._plan = read_plan(folder)
         self._parquet = ParquetFiles(folder, self._plan, ledger)
@@ -72,17 +72,17 @@ class FollowerLoop:
     def run(self) -> bool:
         """Write until told to finish and all is written, or the parent is gone; whether MLflow has all."""
         parquet_due = time.monotonic() + PARQUET_S
-        told = forced = False
+        finish_asked = forced = False
         while True:
             lives = self._parent_lives()
-            ending = told or not lives
+            ending = finish_asked or not lives
             written = self._track(force=ending and not forced)
             forced = forced or ending
             if ending or time.monotonic() >= parquet_due:
                 parquet_due = time.monotonic() + max(PARQUET_S, PARQUET_SHARE * self._write_parquet())
             if ending and (written or not lives):
                 return written
-            told = self._told(POLL_S)
+            finish_asked = self._finish_asked(POLL_S)
 
     def _track(self, *, force: bool) -> bool:
         """Try to write what is new; whether MLflow has all of it. After an outage waits unless `force`."""
@@ -181,14 +181,14 @@ class _StandardInput:
     """Whether anything, or the end, has come in on standard input."""
 
     def __init__(self) -> None:
-        self._told = False
+        self._finish_asked = False
 
     def __call__(self, seconds: float) -> bool:
-        if self._told:
+        if self._finish_asked:
             time.sleep(seconds)
         else:
-            self._told = bool(select.select([sys.stdin], [], [], seconds)[0])
-        return self._told
+            self._finish_asked = bool(select.select([sys.stdin], [], [], seconds)[0])
+        return self._finish_asked
 
 
 if __name__ == "__main__":

@@ -59,18 +59,18 @@ def compare(
         parent = None if desired.parent is None else ids.get(desired.parent)
         differ = differences(desired, each, parent, published.get(each.run.key, {}))
         if differ.wrong or (settled and differ.missing):
-            told = _listed([*differ.wrong, *differ.missing])
-            found.append(Finding(WHAT, "damaged", f"{name}: {told}", remedy))
+            text = _listed([*differ.wrong, *differ.missing])
+            found.append(Finding(WHAT, "damaged", f"{name}: {text}", remedy))
         elif differ.missing or differ.outdated:
             late.append(each.run.key)
     points = sum(map(len, (history for each in kept for history in each.histories.values())))
-    told = f"{amount(len(kept), 'run')} with {amount(points, 'point')} compared with the ledger"
+    text = f"{amount(len(kept), 'run')} with {amount(points, 'point')} compared with the ledger"
     if late:
         return [
             *found,
-            Finding(WHAT, "behind", f"{told}, {len(late)} of them behind", f"`{sync}` catches up"),
+            Finding(WHAT, "behind", f"{text}, {len(late)} of them behind", f"`{sync}` catches up"),
         ]
-    return found or [Finding(WHAT, "sound", told)]
+    return found or [Finding(WHAT, "sound", text)]
 
 
 def differences(
@@ -93,11 +93,11 @@ def differences(
     return Differences(tuple(wrong), tuple(missing), tuple(outdated))
 
 
-Told = Iterator[tuple[bool, str]]
+Differing = Iterator[tuple[bool, str]]
 """Whether it may only be late, and what differs."""
 
 
-def _points(desired: DesiredRun, kept: Kept, published: Collection[str]) -> Told:
+def _points(desired: DesiredRun, kept: Kept, published: Collection[str]) -> Differing:
     expected: dict[str, list[tuple[int, float]]] = {}
     for point in desired.points:
         expected.setdefault(point.key, []).append((point.step, point.value))
@@ -113,7 +113,7 @@ def _points(desired: DesiredRun, kept: Kept, published: Collection[str]) -> Told
         yield True, f"{name} is missing"
 
 
-def _params(desired: DesiredRun, kept: Kept) -> Told:
+def _params(desired: DesiredRun, kept: Kept) -> Differing:
     for name, value in desired.params.items():
         stored = kept.run.params.get(name)
         if stored is None:
@@ -124,7 +124,7 @@ def _params(desired: DesiredRun, kept: Kept) -> Told:
         yield False, f"parameter {name} is in no trial"
 
 
-def _tags(desired: DesiredRun, kept: Kept, parent: str | None) -> Told:
+def _tags(desired: DesiredRun, kept: Kept, parent: str | None) -> Differing:
     wanted = dict(desired.tags) | ({"mlflow.parentRunId": parent} if parent is not None else {})
     for name, value in wanted.items():
         stored = kept.run.tags.get(name)
@@ -133,7 +133,7 @@ def _tags(desired: DesiredRun, kept: Kept, parent: str | None) -> Told:
             yield late, f"tag {name} is {stored!r}, the ledger says {value!r}"
 
 
-def _status(desired: DesiredRun, kept: Kept) -> Told:
+def _status(desired: DesiredRun, kept: Kept) -> Differing:
     if (kept.run.status, kept.run.end_ms) != (desired.status, desired.end_ms or kept.run.end_ms):
         yield True, f"status is {kept.run.status}, the ledger says {desired.status}"
 

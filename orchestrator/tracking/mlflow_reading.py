@@ -25,7 +25,7 @@ class Kept:
 
 
 def read_runs(
-    uri: str, experiment: str, ledger_uid: str, told: Callable[[str], None] = lambda _: None
+    uri: str, experiment: str, ledger_uid: str, on_progress: Callable[[str], None] = lambda _: None
 ) -> list[Kept] | None:
     """All runs made from a ledger; None if there is no such database or experiment. Raises Outage."""
     with outages(uri), _looked_at(uri) as place:
@@ -38,7 +38,7 @@ def read_runs(
                 if found is None:
                     return None
                 runs = list(runs_of(store, str(found.experiment_id), ledger_uid))
-                return [_kept(store, run, told, len(runs) - number) for number, run in enumerate(runs)]
+                return [_kept(store, run, on_progress, len(runs) - number) for number, run in enumerate(runs)]
             finally:
                 if (engine := getattr(store, "engine", None)) is not None:
                     engine.dispose()
@@ -58,8 +58,8 @@ def _looked_at(uri: str) -> Iterator[str | None]:
         yield f"{SQLITE}{copy}"
 
 
-def _kept(store: Any, run: Stored, told: Callable[[str], None], left: int) -> Kept:
-    told(f"{amount(left, 'run')} to read")
+def _kept(store: Any, run: Stored, on_progress: Callable[[str], None], left: int) -> Kept:
+    on_progress(f"{amount(left, 'run')} to read")
     return Kept(run, {name: sorted(_history(store, run.run_id, name)) for name in run.latest})
 
 

@@ -52,11 +52,11 @@ class MlflowWriter:
     """One sweep's runs in MLflow. After an Outage it is useless: make a new one."""
 
     def __init__(
-        self, uri: str, plan: Plan, ledger: Ledger, artifacts: Path, told: OnAsk = lambda _: None
+        self, uri: str, plan: Plan, ledger: Ledger, artifacts: Path, on_progress: OnAsk = lambda _: None
     ) -> None:
         """Connect and find the runs that are there. Raises InputError, Outage."""
-        self._told = told
-        self._told("looking up what is in MLflow")
+        self._on_progress = on_progress
+        self._on_progress("looking up what is in MLflow")
         self._ledger = ledger
         self._store = RunStore(uri, plan.name, artifacts)
         self._desired = DesiredRuns(plan, ledger.uid)
@@ -91,7 +91,7 @@ class MlflowWriter:
         self._counts = Counts()
         published = self._desired.publish(values)
         for number, (key, metrics) in enumerate(published.items()):
-            self._told(f"the arms' means: {amount(len(published) - number, 'run')} to write")
+            self._on_progress(f"the arms' means: {amount(len(published) - number, 'run')} to write")
             stored = self._stored[key]
             changed = {
                 name: value
@@ -118,7 +118,7 @@ class MlflowWriter:
         stored = self._stored.get(SWEEP)
         if files and stored is not None and stored.tags.get(f"{PREFIX}artifacts") != digest.hexdigest():
             for number, (file, place) in enumerate(files):
-                self._told(f"the report and the sweep's files: {len(files) - number} to write")
+                self._on_progress(f"the report and the sweep's files: {len(files) - number} to write")
                 self._store.upload(stored, file, place)
             self._store.log(stored, [], {}, tag)
             self._counts.files = len(files)
@@ -126,7 +126,7 @@ class MlflowWriter:
 
     def _write(self) -> None:
         for key in list(self._desired.dirty):
-            self._told(f"{amount(len(self._desired.dirty), 'run')} to write")
+            self._on_progress(f"{amount(len(self._desired.dirty), 'run')} to write")
             desired = self._desired.seen(key)
             stored = self._find(desired)
             self._fill(stored, desired.points, desired.params, self._tags(desired))
@@ -148,7 +148,7 @@ class MlflowWriter:
         for key in self._desired.dirty:
             desired = self._desired.runs[key]
             if desired.points:
-                self._told(f"points of {desired.name}")
+                self._on_progress(f"points of {desired.name}")
                 self._fill(self._find(desired), desired.points, {}, {})
                 desired.points = []
 

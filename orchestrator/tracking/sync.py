@@ -22,7 +22,7 @@ def sync(
     ledger: Ledger,
     uri: str,
     aggregates: Mapping[str, Mapping[str, float]] | None = None,
-    told: OnAsk = lambda _: None,
+    on_progress: OnAsk = lambda _: None,
 ) -> Counts:
     """Bring Parquet and the MLflow at `uri` in line with the ledger; what was written, all 0 if nothing was.
 
@@ -33,7 +33,7 @@ def sync(
     plan = read_plan(folder)
     with projection_lock(folder.root, LOCK_WAIT_S):
         written = Counts(files=ParquetFiles(folder, plan, ledger).update())
-        with closing(MlflowWriter(uri, plan, ledger, artifact_root(folder), told)) as writer:
+        with closing(MlflowWriter(uri, plan, ledger, artifact_root(folder), on_progress)) as writer:
             written += writer.update()
             if aggregates is not None:
                 written += writer.publish(aggregates)

@@ -17,7 +17,7 @@ from orchestrator.drivers.jobs import JobEncoder
 from orchestrator.drivers.ray_settings import ray_environment
 from orchestrator.drivers.recorder import Recorder
 from orchestrator.drivers.session import Session
-from orchestrator.drivers.watchdog import silence_of, told
+from orchestrator.drivers.watchdog import hang_reason, silence_of
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.lease import Holder
@@ -253,7 +253,7 @@ class TestDriver:
         plan = make_plan(arms, trials_per_arm=1, seeds=(), resources=Resources(minutes=5 / 60))
         sweep = Sweep(driver, plan, tmp_path / "sweep").run()
         endings = {trial.arm: sweep.endings()[trial.trial_id] for trial in plan.trials}
-        assert endings["stuck"] == (OutcomeKind.TIMED_OUT, told(5))
+        assert endings["stuck"] == (OutcomeKind.TIMED_OUT, hang_reason(5))
         assert endings["sound"][0] is OutcomeKind.FINISHED
         stuck = next(trial.trial_id for trial in plan.trials if trial.arm == "stuck")
         steps = [each.payload["step"] for each in sweep.events(EventKind.MEASURED) if each.trial_id == stuck]

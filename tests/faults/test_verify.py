@@ -125,9 +125,9 @@ def test_any_bit_of_any_file_is_found_and_the_file_named(place: Place) -> None:
             bad = faults(list(checked(place, file)))
             if sound.rstrip() != file.read_bytes().rstrip():
                 assert len(bad) == 1, f"bit {bit} of {file}: {bad}"
-                assert bad[0].remedy or "backup" in bad[0].told, bad
+                assert bad[0].remedy or "backup" in bad[0].detail, bad
                 inside = file.name if "state" not in file.parts else file.parents[1].name
-                assert inside in bad[0].told
+                assert inside in bad[0].detail
             file.write_bytes(sound)
     assert faults(told(place.folder)) == []
 
@@ -156,7 +156,7 @@ def test_what_to_do_is_said_once(place: Place, name: str) -> None:
     file = place.folder.root / name
     sound = file.read_bytes()
     file.write_bytes(b"no " + sound)
-    lines = [_line(each) for each in faults(told(place.folder)) if name in each.told]
+    lines = [_line(each) for each in faults(told(place.folder)) if name in each.detail]
     file.write_bytes(sound)
     assert [line.count("backup") for line in lines] == [1], lines
 
@@ -220,7 +220,7 @@ def test_what_differs_in_mlflow_is_named(place: Place, name: str) -> None:
     if text:
         assert faults(found), found
         assert all(each.remedy for each in found)
-        assert any(text in each.told for each in found)
+        assert any(text in each.detail for each in found)
     else:
         assert faults(found) == [], "MLflow's own cache is made from its metrics"
     database.write_bytes(sound)
@@ -256,7 +256,7 @@ def test_a_parquet_file_that_says_something_else_is_found(place: Place) -> None:
     other = made(Path(tempfile.mkdtemp(dir=place.root)), steps=3).folder.records.read_bytes()
     Projections(place.folder).put(place.folder.records, other)
     bad = faults(told(place.folder))
-    assert [(each.what, str(place.folder.records) in each.told) for each in bad] == [("parquet", True)]
+    assert [(each.what, str(place.folder.records) in each.detail) for each in bad] == [("parquet", True)]
     for file, content_ in sound.items():
         file.write_bytes(content_)
 
@@ -272,8 +272,8 @@ def test_a_running_sweep_is_sound_at_every_moment(tmp_path: Path, monkeypatch: p
     while process.is_alive():
         if not (place.folder.plan.exists() and place.folder.ledger.exists()):
             continue
-        bad = [each for each in faults(told(place.folder)) if "no sweep" not in each.told]
-        bad = [each for each in bad if each.what != "ledger" or "has no table" not in each.told]
+        bad = [each for each in faults(told(place.folder)) if "no sweep" not in each.detail]
+        bad = [each for each in bad if each.what != "ledger" or "has no table" not in each.detail]
         assert bad == []
         looks += 1
     process.join()

@@ -9,7 +9,7 @@ import pytest
 from orchestrator.samplers import (
     SAMPLERS,
     STOPPERS,
-    Refused,
+    SamplerRefused,
     check_sampler,
     check_stopper,
     chosen_sampler,
@@ -76,7 +76,7 @@ def test_optunas_own_class_name_is_accepted() -> None:
     ],
 )
 def test_samplers_refused(given: dict[str, object], message: str) -> None:
-    with pytest.raises(Refused, match=message):
+    with pytest.raises(SamplerRefused, match=message):
         check_sampler(given, 1)
 
 
@@ -116,13 +116,13 @@ def test_samplers_refused(given: dict[str, object], message: str) -> None:
     ],
 )
 def test_stoppers_refused(given: dict[str, object], message: str) -> None:
-    with pytest.raises(Refused, match=message):
+    with pytest.raises(SamplerRefused, match=message):
         check_stopper(given)
 
 
 def test_a_sampler_whose_package_is_absent_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cmaes", None)
-    with pytest.raises(Refused, match="needs the package cmaes: pip install cmaes"):
+    with pytest.raises(SamplerRefused, match="needs the package cmaes: pip install cmaes"):
         check_sampler({"name": "cmaes"}, 1)
 
 
@@ -136,14 +136,16 @@ def test_a_sampler_of_one_objective_is_refused_for_two(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(optuna.samplers, "RandomSampler", Single)
     check_sampler({"name": "random"}, 1)
-    with pytest.raises(Refused, match=r"random searches for one objective, got 2: choose nsga2 or tpe"):
+    with pytest.raises(
+        SamplerRefused, match=r"random searches for one objective, got 2: choose nsga2 or tpe"
+    ):
         check_sampler({"name": "random"}, 2)
 
 
 def test_every_refusal_is_reported_with_its_keyword() -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(SamplerRefused) as caught:
         chosen_stopper({"name": "asha", "grace_steps": 0, "wrong": 1})
     assert [refusal.keyword for refusal in caught.value.refusals] == ["grace_steps", "wrong"]
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(SamplerRefused) as caught:
         check_stopper({"name": "PercentilePruner", "percentile": 20, "n_warmup_steps": -1, "n_min_trials": 0})
     assert [refusal.keyword for refusal in caught.value.refusals] == ["n_warmup_steps", "n_min_trials"]

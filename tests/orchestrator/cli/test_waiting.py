@@ -23,7 +23,7 @@ def until_told(heard: list[str], doing: Waiting, *, hangs: bool) -> None:
     number = 0
     while not heard and time.monotonic() < until:
         if not hangs or not number:
-            doing.told(f"{number} done")
+            doing.update(f"{number} done")
         number += 1
         time.sleep(0.001)
 
@@ -43,6 +43,6 @@ def test_what_is_soon_done_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[str] = []
     monkeypatch.setattr(waiting, "complain", heard.append)
     with Waiting("Ctrl-C ends it", "planning", first_s=3600.0) as doing:
-        doing.told("something")
+        doing.update("something")
         time.sleep(0.05)
     assert heard == []

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from orchestrator.drivers import output as module
-from orchestrator.drivers.output import HEAD_BYTES, RAW_BYTES, TAIL_BYTES, PythonOutput, read, told
+from orchestrator.drivers.output import HEAD_BYTES, RAW_BYTES, TAIL_BYTES, PythonOutput, as_text, read
 from orchestrator.drivers.worker import Harness
 from trainables.protocol import Job
 
@@ -119,7 +119,7 @@ def test_secrets_are_masked_and_control_characters_are_text(file):
 @pytest.mark.parametrize("size", [HEAD_BYTES + TAIL_BYTES, HEAD_BYTES + TAIL_BYTES + 1, 10_000_000])
 def test_long_text_keeps_its_head_and_its_tail(size):
     content = b"HEAD" + b"x" * (size - 8) + b"TAIL"
-    text = told(content)
+    text = as_text(content)
     assert len(text) <= HEAD_BYTES + TAIL_BYTES + SLACK
     assert text.startswith("HEADx")
     assert text.endswith("xTAIL")

@@ -7,7 +7,7 @@ import pytest
 from orchestrator.conductor.messages import Reply, Stop
 from orchestrator.drivers.jobs import Attempt
 from orchestrator.drivers.session import NoAttempt, Session, Turn
-from orchestrator.drivers.watchdog import SilenceLimit, told
+from orchestrator.drivers.watchdog import SilenceLimit, hang_reason
 from orchestrator.ledger.events import EventKind
 from orchestrator.plan.types import Resources
 from orchestrator.trials import Outcome, OutcomeKind
@@ -244,7 +244,7 @@ class TestSilence:
         bench.session.lost("a", "it was killed")
         (ended,) = bench.log.of(EventKind.ENDED)
         assert ended.payload["kind"] == "timed_out"
-        assert ended.payload["reason"] == told(60)
+        assert ended.payload["reason"] == hang_reason(60)
         assert bench.session.offer("b").trial_id != attempt.trial_id
         assert bench.session.running == ("b",)
 
@@ -282,4 +282,4 @@ class TestSilence:
         assert bench.session.silent() == ["a"]
         bench.session.lost("a", "it was killed")
         (ended,) = bench.log.of(EventKind.ENDED)
-        assert ended.payload["reason"] == told(150)
+        assert ended.payload["reason"] == hang_reason(150)

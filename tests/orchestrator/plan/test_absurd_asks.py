@@ -213,7 +213,7 @@ def test_a_precision_that_arms_inherit_is_told_once():
 
 def test_how_far_a_plan_is_can_be_heard():
     heard = []
-    made = plan(spec(arms=ARMS), told=heard.append)
+    made = plan(spec(arms=ARMS), on_progress=heard.append)
     count = len(made.arms)
     assert f"{count} arms of {count} to build and prove" in heard
     assert f"1 arm of {count} to build and prove" in heard

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.plan.planned_trials import search_seed, trials
+from orchestrator.plan.planned_trials import planned_trials, search_seed
 from orchestrator.plan.types import Arm, ConfirmPlan, Objective, SearchPlan
 from orchestrator.trials import PlannedTrial
 from search_spaces.dimensions import Space
@@ -27,7 +27,7 @@ def listed(
     confirm: ConfirmPlan | None = CONFIRMING,
     posthoc: tuple[Any, ...] = POSTHOC,
 ) -> list[PlannedTrial]:
-    return list(trials(arms, search, confirm, posthoc))
+    return list(planned_trials(arms, search, confirm, posthoc))
 
 
 def ids(found: list[PlannedTrial], phase: str) -> set[str]:
