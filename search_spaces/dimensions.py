@@ -7,8 +7,8 @@ all that is wrong.
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Final, Literal
 
 from search_spaces.paths import path_problem
 from search_spaces.wording import shown
@@ -27,6 +27,7 @@ class Float:
     high: float
     log: bool = False
     step: float | None = None
+    kind: Literal["float"] = field(default="float", repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
         finite = math.isfinite(self.low) and math.isfinite(self.high)
@@ -48,6 +49,7 @@ class Int:
     high: int
     log: bool = False
     step: int = 1
+    kind: Literal["int"] = field(default="int", repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
         _refuse(
@@ -64,6 +66,7 @@ class Choice:
     """One of a fixed list."""
 
     values: tuple[Value, ...]
+    kind: Literal["choice"] = field(default="choice", repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
         double = sorted(shown(value) for i, value in enumerate(self.values) if among(value, self.values[:i]))
@@ -79,12 +82,14 @@ class Fixed:
     """Always `value`: takes a dimension out of a ready-made space without editing the space."""
 
     value: Value
+    kind: Literal["fixed"] = field(default="fixed", repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
         _refuse("" if _is_finite(self.value) else f"a fixed value must be finite, got {self.value}")
 
 
 Domain = Float | Int | Choice | Fixed
+"""What a dimension may be; `kind` tells them apart where they are stored."""
 
 
 @dataclass(frozen=True, slots=True)

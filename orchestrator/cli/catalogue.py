@@ -106,13 +106,13 @@ def _split_row(split: "SplitInfo") -> tuple[str, ...]:
 def spaces(name: Name = None, as_json: Json = False) -> None:
     """List the ready-made search spaces, or show the dimensions of one."""
     from orchestrator import space_catalog
-    from orchestrator.plan.serialise import plain
+    from orchestrator.json_values import to_json_values
     from trainables.extensions import BadName
 
     try:
         if as_json:
             wanted = [name] if name else space_catalog.full_names()
-            emit_json({entry: plain(space_catalog.load(entry)) for entry in wanted})
+            emit_json({entry: to_json_values(space_catalog.load(entry)) for entry in wanted})
         elif name:
             say(f"{name}: {space_catalog.describe(name)}\n")
             _print_dimensions(space_catalog.load(name))

@@ -1,10 +1,11 @@
 """What a worker on another machine is told: a job and how to run it, as one line of JSON."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.identity import SweepFolder, canonical
+from orchestrator.json_values import from_json_values, to_json_values
 from orchestrator.trials import Trial
 from trainables.protocol import Job
 
@@ -73,48 +74,26 @@ class JobEncoder:
 
     def encode(self, attempt: Attempt, kept_out: tuple[str, ...] = ()) -> str:
         """One attempt as JSON; paths become absolute, for workers run elsewhere."""
-        job = attempt.job(self.data_dir)
+        job = attempt.job(self.data_dir.resolve())
+        source = job.source.resolve() if job.source is not None else None
         return canonical(
-            {
-                "workload": self.workload,
-                "checkpoint_seconds": self.checkpoint_seconds,
-                "cpus": self.cpus,
-                "gpus": self.gpus,
-                "store": self.store,
-                "mark": self.mark,
-                "kept_out": kept_out,
-                "checkpoints": str(attempt.checkpoints.resolve()),
-                "log": str(attempt.log.resolve()),
-                "settings": job.settings,
-                "seed": job.seed,
-                "phase": job.phase,
-                "splits": job.splits,
-                "data_dir": str(job.data_dir.resolve()),
-                "source": str(job.source.resolve()) if job.source is not None else None,
-            }
+            to_json_values(
+                WorkerJob(
+                    workload=self.workload,
+                    checkpoint_seconds=self.checkpoint_seconds,
+                    cpus=self.cpus,
+                    gpus=self.gpus,
+                    checkpoints=attempt.checkpoints.resolve(),
+                    job=replace(job, source=source),
+                    store=self.store,
+                    mark=self.mark,
+                    kept_out=kept_out,
+                    log=attempt.log.resolve(),
+                )
+            )
         )
 
 
 def decode(text: str) -> WorkerJob:
     """What `JobEncoder.encode` wrote."""
-    fields = json.loads(text)
-    job = Job(
-        settings=fields["settings"],
-        seed=fields["seed"],
-        phase=fields["phase"],
-        splits=tuple(fields["splits"]),
-        data_dir=Path(fields["data_dir"]),
-        source=Path(fields["source"]) if fields["source"] is not None else None,
-    )
-    return WorkerJob(
-        fields["workload"],
-        fields["checkpoint_seconds"],
-        fields["cpus"],
-        fields["gpus"],
-        Path(fields["checkpoints"]),
-        job,
-        fields["store"],
-        tuple(fields["mark"]) if fields["mark"] is not None else None,
-        tuple(fields["kept_out"]),
-        log=Path(fields["log"]),
-    )
+    return from_json_values(WorkerJob, json.loads(text))

@@ -6,7 +6,7 @@ import shlex
 import shutil
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from orchestrator.disk import remedy
 from orchestrator.errors import InputError, StoreError
 from orchestrator.file_digests import read_manifest, sealed, unsealed, write_manifest
 from orchestrator.identity import SweepFolder
+from orchestrator.json_values import from_json_values, to_json_values
 from orchestrator.ledger.lease import Holder
 from orchestrator.plan.serialise import read_plan, to_json
 from orchestrator.plan.types import Plan
@@ -64,7 +65,7 @@ def publish(plan: Plan, folder: SweepFolder, spec: str, provenance: Mapping[str,
         # URLs may hold passwords. Its digest is in it: one that all can read would let them try passwords.
         write_atomically(building.root / SETUP, sealed(_setup_to_json(setup, root)), mode=PRIVATE)
         write_atomically(
-            building.root / LAUNCHER, json.dumps(asdict(Holder.current()), sort_keys=True) + "\n"
+            building.root / LAUNCHER, json.dumps(to_json_values(Holder.current()), sort_keys=True) + "\n"
         )
         write_atomically(building.plan, to_json(plan))
         write_manifest(building.root, [building.spec, building.provenance, building.plan])
@@ -100,7 +101,7 @@ def read_setup(folder: SweepFolder) -> Setup:
         values = json.loads(content) if read_manifest(folder.root) is None else unsealed(content)
         tracking = values.get("tracking_uri")
         found = tracking if tracking is None else from_beside(tracking, folder.root)
-        return Setup(**(values | {"data_dir": Path(values["data_dir"]), "tracking_uri": found}))
+        return from_json_values(Setup, values | {"tracking_uri": found})
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise StoreError(
             f"{folder.root / SETUP} must be as haltsweep wrote it, and cannot be read ({error!r}); "
@@ -113,7 +114,7 @@ def _setup_to_json(setup: Setup, root: Path) -> dict[str, Any]:
 
     Otherwise a copy of both would write, and `remove --mlflow` delete, what is the original's.
     """
-    values = asdict(setup) | {"data_dir": str(setup.data_dir.resolve())}
+    values: dict[str, Any] = to_json_values(replace(setup, data_dir=setup.data_dir.resolve()))
     if setup.tracking_uri is not None:
         values["tracking_uri"] = beside(absolute(setup.tracking_uri), root)
     if setup.storage is not None:

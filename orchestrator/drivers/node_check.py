@@ -7,7 +7,7 @@ import secrets
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Self
@@ -18,6 +18,7 @@ from orchestrator.drivers.launch_folder import DEFAULT_WORKLOAD, Setup
 from orchestrator.drivers.worker import load_workload
 from orchestrator.errors import InputError, StoreError
 from orchestrator.identity import SweepFolder
+from orchestrator.json_values import from_json_values, to_json_values
 from orchestrator.plan.types import Plan
 from orchestrator.redact import redact
 from trainables import catalog
@@ -60,13 +61,12 @@ class NodeRequirements:
 
     def to_json(self) -> str:
         """For `from_json` on another machine."""
-        return json.dumps(asdict(self))
+        return json.dumps(to_json_values(self))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
         """What `to_json` wrote."""
-        fields = json.loads(text)
-        return cls(**(fields | {name: tuple(fields[name]) for name in ("tasks", "models", "splits")}))
+        return from_json_values(cls, json.loads(text))
 
 
 @dataclass(frozen=True, slots=True)

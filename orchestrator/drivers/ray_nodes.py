@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import ray
@@ -12,8 +12,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from orchestrator.drivers.node_check import NodeAnswer, NodeRequirements
 from orchestrator.drivers.slots import slots
 from orchestrator.errors import ExecutorError
-from orchestrator.plan.types import Resources
+from orchestrator.json_values import from_json_values, to_json_values
 from orchestrator.redact import redact
+from orchestrator.spec.types import Resources
 
 TRIES = 3
 """How often a node is asked that gives no answer."""
@@ -48,14 +49,14 @@ def said(reference: Any, timeout_s: float | None = None) -> NodeAnswer:
     except ray.exceptions.RayTaskError as error:
         why = redact(str(error).strip().splitlines()[-1])
         return NodeAnswer((f"haltsweep cannot be used there as installed ({why})",))
-    return NodeAnswer(tuple(answer["lacks"]), answer["unshared"], tuple(answer["differs"]))
+    return from_json_values(NodeAnswer, answer)
 
 
 @ray.remote(num_cpus=0, max_retries=0)
 def _answer(text: str) -> str:
     from orchestrator.drivers.node_check import answer
 
-    return json.dumps(asdict(answer(NodeRequirements.from_json(text))))
+    return json.dumps(to_json_values(answer(NodeRequirements.from_json(text))))
 
 
 @dataclass(slots=True)

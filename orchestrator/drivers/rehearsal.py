@@ -22,9 +22,10 @@ from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.faults import Faults, Keys
 from orchestrator.plan.settings import System, checked
-from orchestrator.plan.types import Arm, ConfirmPlan, Plan, Resources
+from orchestrator.plan.types import Arm, ConfirmPlan, Plan
 from orchestrator.spec.checks import BASELINE
 from orchestrator.spec.load import SpecFile
+from orchestrator.spec.types import Resources
 from orchestrator.trials import OutcomeKind, PlannedTrial, Record
 from search_spaces.dimensions import Space
 from trainables.assembly import build_model

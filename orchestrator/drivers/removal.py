@@ -9,7 +9,7 @@ import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.abandoned import own_folder
@@ -18,6 +18,7 @@ from orchestrator.drivers.checkpoint_stores import Elsewhere
 from orchestrator.drivers.launch_folder import Setup
 from orchestrator.errors import InputError, StoreError
 from orchestrator.identity import SweepFolder
+from orchestrator.json_values import from_json_values, to_json_values
 from orchestrator.ledger.deletion import delete_sweep
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
@@ -57,7 +58,7 @@ def remove(folder: SweepFolder, setup: Setup | None, tracking_uri: str | None = 
             _delete_runs(folder, tracking_uri, uid)
         if setup is not None and (setup.storage is not None or setup.checkpoints is not None):
             note = _Note(folder.name, uid, setup.storage, setup.checkpoints)
-            write_atomically(folder.root / NOTE, json.dumps(asdict(note)), mode=PRIVATE)
+            write_atomically(folder.root / NOTE, json.dumps(to_json_values(note)), mode=PRIVATE)
         gone = set_aside(folder)
     finish(gone)
 
@@ -142,7 +143,7 @@ def _delete_runs(folder: SweepFolder, uri: str, uid: str) -> None:
 
 def _read_note(file: Path) -> _Note | None:
     try:
-        return _Note(**json.loads(read_ordinary(file)))
+        return from_json_values(_Note, json.loads(read_ordinary(file)))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError) as error:

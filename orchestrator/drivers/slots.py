@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import floor
 
 from orchestrator.errors import InputError
-from orchestrator.plan.types import Resources
+from orchestrator.spec.types import Resources
 
 EPSILON = 1e-4
 """Ray counts resources in ten-thousandths."""

@@ -18,8 +18,9 @@ from orchestrator.drivers.ray_settings import token_place
 from orchestrator.drivers.slots import require_room, slots
 from orchestrator.errors import InputError
 from orchestrator.identity import SweepFolder
-from orchestrator.plan.types import Plan, Resources
+from orchestrator.plan.types import Plan
 from orchestrator.redact import redact
+from orchestrator.spec.types import Resources
 
 AUTOSCALED = "ray.io/node-group"
 """Label of nodes that somebody may start more of."""

@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 
-from orchestrator.plan.types import SILENT_PAUSES, SILENT_S, Resources
+from orchestrator.plan.types import SILENT_PAUSES, SILENT_S
+from orchestrator.spec.types import Resources
 
 GRACE_S = 30.0
 """For what is no work of the trial: restoring, checkpoints, a busy machine."""

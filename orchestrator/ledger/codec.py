@@ -3,42 +3,17 @@
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrator.trials import PlannedTrial, Trial
+from orchestrator.json_values import from_json_values, to_json_values
+from orchestrator.trials import Trial
 
 
 def trial_to_json(trial: Trial) -> dict[str, Any]:
-    """JSON values only; `trial_from_json` gives an equal trial."""
-    planned = trial.planned
-    return {
-        "trial_id": planned.trial_id,
-        "arm": planned.arm,
-        "phase": planned.phase,
-        "number": planned.number,
-        "seed": planned.seed,
-        "rank": planned.rank,
-        "overrides": dict(planned.overrides),
-        "assignment": dict(trial.assignment),
-        "settings": dict(trial.settings),
-        "splits": list(trial.splits),
-        "source_id": trial.source_id,
-    }
+    """JSON values, those of `planned` beside the others; `trial_from_json` gives an equal trial."""
+    values: dict[str, Any] = to_json_values(trial)
+    planned: dict[str, Any] = values.pop("planned")
+    return planned | values
 
 
 def trial_from_json(payload: Mapping[str, Any]) -> Trial:
-    """The trial of an `asked` event."""
-    planned = PlannedTrial(
-        trial_id=payload["trial_id"],
-        arm=payload["arm"],
-        phase=payload["phase"],
-        number=payload["number"],
-        seed=payload["seed"],
-        rank=payload["rank"],
-        overrides=payload["overrides"],
-    )
-    return Trial(
-        planned=planned,
-        assignment=payload["assignment"],
-        settings=payload["settings"],
-        splits=tuple(payload["splits"]),
-        source_id=payload["source_id"],
-    )
+    """The trial of an `asked` event. Raises ValueError for anything else."""
+    return from_json_values(Trial, {**payload, "planned": payload})

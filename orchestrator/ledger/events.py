@@ -1,10 +1,11 @@
 """The kinds of events, and how each is made. What came of them is read in `fold.py`."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from orchestrator.json_values import to_json_values
 from orchestrator.ledger.codec import trial_to_json
 from orchestrator.ledger.lease import Holder
 from orchestrator.trials import Outcome, Trial
@@ -45,7 +46,7 @@ class Event:
 
 def opened(at: float, holder: Holder, spec_digest: str, provenance: Mapping[str, Any]) -> Event:
     """A process took the sweep."""
-    payload = {"holder": asdict(holder), "spec_digest": spec_digest, "provenance": dict(provenance)}
+    payload = {"holder": to_json_values(holder), "spec_digest": spec_digest, "provenance": dict(provenance)}
     return Event(EventKind.OPENED, at, payload=payload)
 
 

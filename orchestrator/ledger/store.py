@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from types import TracebackType
 from typing import Any, Self
 
 from sqlalchemy import Connection, insert, select, update
 
 from orchestrator.errors import Fault, LeaseLost
+from orchestrator.json_values import from_json_values, to_json_values
 from orchestrator.ledger import chain, opening, stops
 from orchestrator.ledger.admission import admitted
 from orchestrator.ledger.database import Database
@@ -128,7 +128,7 @@ class Ledger:
                 raise LeaseHeld(current, current.expires_at - now)
             lease = Lease(self._sweep, row["token"] + 1, holder, now + LEASE_S)
             tried.append(lease)
-            text = json.dumps(asdict(holder))
+            text = json.dumps(to_json_values(holder))
             self._put(connection, row, token=lease.token, holder=text, expires_at=lease.expires_at)
             return lease
 
@@ -267,7 +267,9 @@ def lease_of(row: Mapping[str, Any]) -> Lease | None:
     """The lease in a row of `sweeps`; None if nobody has one. It may be expired, its holder dead."""
     if not row["holder"]:
         return None
-    return Lease(row["name"], row["token"], Holder(**json.loads(row["holder"])), row["expires_at"])
+    return Lease(
+        row["name"], row["token"], from_json_values(Holder, json.loads(row["holder"])), row["expires_at"]
+    )
 
 
 def _free(current: Lease, claimant: Holder, now: float) -> bool:

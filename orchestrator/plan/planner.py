@@ -6,6 +6,7 @@ from typing import Any
 
 from orchestrator.errors import Fault, PlanError, SpecError
 from orchestrator.identity import digest
+from orchestrator.json_values import to_json_values
 from orchestrator.plan import checks, proof
 from orchestrator.plan.arms import CheckedArm
 from orchestrator.plan.built_in import BuiltIn
@@ -16,10 +17,9 @@ from orchestrator.plan.own import Own
 from orchestrator.plan.planned_trials import planned_trials
 from orchestrator.plan.power import power
 from orchestrator.plan.price import by_arm
-from orchestrator.plan.serialise import plain
 from orchestrator.plan.spaces import Searched, arm_space
 from orchestrator.plan.trainable import TrainableForPlan
-from orchestrator.plan.types import Arm, ConfirmPlan, Objective, Plan, Resources, SearchPlan
+from orchestrator.plan.types import Arm, ConfirmPlan, Plan, SearchPlan
 from orchestrator.spec.load import SpecFile, in_order, read_spec
 from orchestrator.spec.salvage import sound_part
 from orchestrator.spec.types import Search, Spec
@@ -82,7 +82,7 @@ def plan(source: Spec | SpecFile, *, calibrate: bool = False, on_progress: OnPro
         search=search,
         confirm=confirm,
         posthoc=posthoc,
-        resources=Resources(**spec.resources.model_dump()),
+        resources=spec.resources,
         wall_clock_hours=spec.budget.wall_clock_hours if spec.budget else None,
         trials=trials,
         proofs=tuple(proofs),
@@ -156,7 +156,7 @@ def _arm(resolved: CheckedArm[Any], searched: Searched, trainable: str | None) -
         changes=resolved.changes,
         space=searched.space,
         dropped=searched.dropped,
-        digest=digest(settings, plain(searched.space), *own),
+        digest=digest(settings, to_json_values(searched.space), *own),
         reference=resolved.reference,
     )
 
@@ -168,7 +168,7 @@ def _search_plan(spec: Spec) -> SearchPlan | None:
         trials_per_arm=spec.search.trials_per_arm,
         sampler=spec.search.sampler,
         stopper=spec.search.stopper,
-        objectives=tuple(Objective(each.metric, each.goal) for each in spec.search.objectives),
+        objectives=spec.search.objectives,
         seed=spec.search.seed,
     )
 

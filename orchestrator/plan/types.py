@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from math import isinf
 from typing import Any
 
+from orchestrator.spec.types import Objective, Resources
 from orchestrator.trials import PlannedTrial
 from search_spaces.dimensions import Space, Value
 from trainables.metrics import Metric
@@ -40,15 +41,6 @@ class Arm:
 
 
 @dataclass(frozen=True, slots=True)
-class Objective:
-    """What a search makes large or small."""
-
-    metric: str
-    goal: str
-    """`max` or `min`."""
-
-
-@dataclass(frozen=True, slots=True)
 class SearchPlan:
     """How every arm, the baseline included, is searched."""
 
@@ -73,21 +65,6 @@ class ConfirmPlan:
 
 SILENT_S, SILENT_PAUSES = 1800.0, 20
 """Where no minutes are given: a trial may be silent for so long, or so many of its longest pauses so far."""
-
-
-@dataclass(frozen=True, slots=True)
-class Resources:
-    """What one trial may use."""
-
-    cpus: float = 1.0
-    gpus: float = 0.0
-    minutes: float | None = None
-    """Limit of work on one trial; beyond it, or after longer silence, the trial has timed out. None: only
-    silence counts."""
-    checkpoint_seconds: float = 30.0
-    """Least time between two checkpoints of a running trial."""
-    retries: int = 3
-    """How often in a row, without progress between, a trial whose process died is started again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,8 +57,8 @@ def _built_in() -> Schema:
     settings = _settings(definitions)
     definitions["Baseline"]["properties"] |= settings
     fields = _fields(settings, definitions)
-    definitions["Arm"]["properties"]["set"] |= _by_path(fields)
-    definitions["Arm"]["properties"]["drop"]["items"] = {"enum": sorted(fields)}
+    definitions["ArmSpec"]["properties"]["set"] |= _by_path(fields)
+    definitions["ArmSpec"]["properties"]["drop"]["items"] = {"enum": sorted(fields)}
     search = definitions["Search"]["properties"]
     definitions["Range"] = range_schema()
     search["also"] |= _by_path({path: {"$ref": "#/$defs/Range"} for path in fields})
@@ -71,7 +71,7 @@ def _built_in() -> Schema:
         {path: axis for path, axis in axes.items() if not path.startswith("train.")}
     )
     properties["arms"] |= {
-        "patternProperties": {NAME_PATTERN: {"$ref": "#/$defs/Arm"}},
+        "patternProperties": {NAME_PATTERN: {"$ref": "#/$defs/ArmSpec"}},
         "additionalProperties": False,
         "propertyNames": {"not": {"const": "baseline"}},
     }

@@ -3,10 +3,11 @@
 import contextlib
 import os
 import uuid
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from orchestrator.file_digests import sealed, unsealed
 from orchestrator.identity import SweepFolder
+from orchestrator.json_values import from_json_values, to_json_values
 from orchestrator.regular_files import read_ordinary
 from search_spaces.wording import amount
 
@@ -43,7 +44,7 @@ class TrackingState:
 def read_state(folder: SweepFolder) -> TrackingState | None:
     """The last note; None if there is none, or one that is damaged."""
     try:
-        return TrackingState(**unsealed(read_ordinary(folder.root / STATE)))
+        return from_json_values(TrackingState, unsealed(read_ordinary(folder.root / STATE)))
     except (OSError, ValueError, TypeError):
         return None
 
@@ -53,5 +54,5 @@ def write_state(folder: SweepFolder, state: TrackingState) -> None:
     fresh = folder.root / f".{STATE}.{os.getpid()}-{uuid.uuid4().hex[:8]}"
     with contextlib.suppress(OSError):
         with fresh.open("x", encoding="utf-8") as file:  # never what is there already, nor where a link leads
-            file.write(sealed(asdict(state)))
+            file.write(sealed(to_json_values(state)))
         fresh.replace(folder.root / STATE)

@@ -35,7 +35,8 @@ from orchestrator.drivers.recorder import Recorder
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
-from orchestrator.plan.types import Plan, Resources
+from orchestrator.plan.types import Plan
+from orchestrator.spec.types import Resources
 from tests.support.driving import DONE, measurement
 from tests.support.plans import make_arm, make_plan
 from tests.support.workloads import PATH

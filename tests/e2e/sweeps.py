@@ -12,8 +12,9 @@ from orchestrator.ledger.fold import records
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import to_json
-from orchestrator.plan.types import Arm, Change, Objective, Plan
+from orchestrator.plan.types import Arm, Change, Plan
 from orchestrator.report.summary import arm_metrics, summarise
+from orchestrator.spec.types import Objective
 from orchestrator.tracking.sync import sync
 from orchestrator.trials import Record
 from search_spaces.dimensions import Dimension, Float, Space
@@ -89,7 +90,8 @@ def finished_sweep(runs: Path, name: str = "gates") -> Sweep:
 
 def _plan(name: str) -> Plan:
     arms = [_arm(label, why, changes) for label, (why, changes) in ARMS.items()]
-    made = make_plan(arms, trials_per_arm=2, seeds=SEEDS, objectives=(Objective("valid/accuracy", "max"),))
+    objectives = (Objective(metric="valid/accuracy", goal="max"),)
+    made = make_plan(arms, trials_per_arm=2, seeds=SEEDS, objectives=objectives)
     assert made.confirm is not None
     return replace(made, name=name, confirm=replace(made.confirm, splits=SPLITS))
 

@@ -14,7 +14,8 @@ from orchestrator.cli.progress import View
 from orchestrator.drivers.live_view import Listeners
 from orchestrator.errors import HaltsweepError
 from orchestrator.ledger.store import Ledger
-from orchestrator.plan.types import Plan, Resources
+from orchestrator.plan.types import Plan
+from orchestrator.spec.types import Resources
 from tests.faults.chaos import Place, go
 from tests.support.disks import fill
 from tests.support.plans import make_arm, make_plan

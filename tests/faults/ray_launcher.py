@@ -10,7 +10,8 @@ from pathlib import Path
 from orchestrator.drivers.live_view import Listeners
 from orchestrator.drivers.ray_settings import ray_environment
 from orchestrator.errors import HaltsweepError
-from orchestrator.plan.types import Plan, Resources
+from orchestrator.plan.types import Plan
+from orchestrator.spec.types import Resources
 from tests.faults.chaos import Place, go
 from tests.support.plans import make_arm, make_plan
 

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from orchestrator.ledger.events import EventKind
-from orchestrator.plan.types import Resources
+from orchestrator.spec.types import Resources
 from tests.faults.chaos import Place, check_log
 from tests.support.mlflow_db import runs
 from tests.support.plans import make_arm, make_plan

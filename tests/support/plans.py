@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orchestrator.identity import derive_seed, digest
-from orchestrator.plan.types import Arm, ConfirmPlan, Objective, Plan, Resources, SearchPlan
+from orchestrator.plan.types import Arm, ConfirmPlan, Plan, SearchPlan
+from orchestrator.spec.types import Objective, Resources
 from orchestrator.trials import PlannedTrial
 from search_spaces.dimensions import Dimension, Float, Space
 from trainables.protocol import Phase
@@ -15,7 +16,7 @@ SETTINGS: Mapping[str, Any] = {
     "model": {"x": 0.5, "shift": 0.0},
     "train": {"steps": 4, "fault": None},
 }
-MAX_SCORE = (Objective("valid/score", "max"),)
+MAX_SCORE = (Objective(metric="valid/score", goal="max"),)
 
 
 def make_arm(name: str, space: Space = LINE, **train: Any) -> Arm:

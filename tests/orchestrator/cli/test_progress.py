@@ -15,7 +15,7 @@ from orchestrator.conductor.messages import Progress
 from orchestrator.drivers.live_view import Snapshot
 from orchestrator.drivers.signals import Heard
 from orchestrator.ledger.fold import records
-from orchestrator.plan.types import Objective
+from orchestrator.spec.types import Objective
 from orchestrator.trials import OutcomeKind, Record
 from tests.support.driving import run_in_turn
 from tests.support.logs import Clock, MemoryLog, record
@@ -56,7 +56,7 @@ def sweep_plan(goal="max"):
         arms,
         trials_per_arm=4,
         stopper={"name": "asha", "grace_steps": 1, "reduction": 2},
-        objectives=(Objective("valid/score", goal),),
+        objectives=(Objective(metric="valid/score", goal=goal),),
         posthoc=({"model.shift": 0.5},),
     )
 

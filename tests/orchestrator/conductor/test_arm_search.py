@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from orchestrator.conductor import arm_search
 from orchestrator.conductor.arm_search import ArmSearch
 from orchestrator.conductor.assigning import NothingAdmitted
-from orchestrator.plan.types import Objective, SearchPlan
+from orchestrator.plan.types import SearchPlan
+from orchestrator.spec.types import Objective
 from search_spaces.dimensions import Choice, Constraint, Dimension, Fixed, Float, Int, Space, When, contains
 from tests.support.plans import LINE, MAX_SCORE, make_arm
 
@@ -215,7 +216,7 @@ def test_a_divergence_ranks_with_the_worst_seen():
 
 
 def test_a_divergence_before_anything_was_seen_waits_for_a_rank():
-    found = search(objectives=(Objective("valid/loss", "min"),))
+    found = search(objectives=(Objective(metric="valid/loss", goal="min"),))
     found.ask(0)
     found.diverged(0)
     assert states(found)[0][0] == "RUNNING"
@@ -225,7 +226,8 @@ def test_a_divergence_before_anything_was_seen_waits_for_a_rank():
 
 
 def test_a_divergence_is_worst_in_every_objective():
-    found = search(objectives=(Objective("a", "max"), Objective("b", "min")), sampler="nsga2")
+    objectives = (Objective(metric="a", goal="max"), Objective(metric="b", goal="min"))
+    found = search(objectives=objectives, sampler="nsga2")
     run(found, 0, (1.0, 1.0))
     run(found, 1, (2.0, 3.0))
     found.ask(2)

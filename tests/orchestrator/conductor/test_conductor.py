@@ -9,7 +9,7 @@ from orchestrator.conductor.conductor import Conductor
 from orchestrator.conductor.messages import Continue, Progress, Stop
 from orchestrator.errors import StoreError
 from orchestrator.ledger.events import asked
-from orchestrator.plan.types import Objective, Resources
+from orchestrator.spec.types import Objective, Resources
 from orchestrator.trials import Outcome, OutcomeKind
 from search_spaces.dimensions import Choice, Constraint, Dimension, Space
 from tests.support.plans import LINE, make_arm, make_plan
@@ -88,7 +88,7 @@ def test_several_winners_are_confirmed_by_rank():
 
 
 def test_two_objectives_confirm_the_front_by_the_first():
-    objectives = (Objective("valid/score", "max"), Objective("valid/cost", "min"))
+    objectives = (Objective(metric="valid/score", goal="max"), Objective(metric="valid/cost", goal="min"))
     plan = make_plan(1, trials_per_arm=3, best=2, seeds=(7,), objectives=objectives, sampler="nsga2")
     conductor = Conductor(plan)
     trials = ask_all(conductor)
@@ -281,7 +281,7 @@ def test_progress_counts_every_ending():
 
 
 def test_best_is_the_smallest_where_small_is_good():
-    conductor = Conductor(make_plan(1, objectives=(Objective("valid/score", "min"),)))
+    conductor = Conductor(make_plan(1, objectives=(Objective(metric="valid/score", goal="min"),)))
     for value in (3.0, 2.0):
         finish(conductor, conductor.ask(), value)
     assert conductor.progress()[0].best == 2.0

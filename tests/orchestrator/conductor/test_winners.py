@@ -2,9 +2,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.conductor.winners import Candidate, best_first
-from orchestrator.plan.types import Objective
+from orchestrator.spec.types import Objective
 
-MAX, MIN = Objective("a", "max"), Objective("b", "min")
+MAX, MIN = Objective(metric="a", goal="max"), Objective(metric="b", goal="min")
 
 
 def candidates(*values):

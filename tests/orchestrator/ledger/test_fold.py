@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from orchestrator.ledger import events as log
 from orchestrator.ledger.codec import trial_from_json, trial_to_json
 from orchestrator.ledger.fold import measurements, records
-from orchestrator.plan.types import Objective
+from orchestrator.spec.types import Objective
 from orchestrator.trials import Outcome, OutcomeKind
 from tests.support.histories import DEAD, history, measurement, trial_of
 from tests.support.plans import make_plan
@@ -90,7 +90,8 @@ def test_the_first_asking_stands() -> None:
 
 @given(st.lists(st.floats(-5, 5), min_size=1), st.sampled_from(["max", "min"]))
 def test_best_is_the_first_extreme_of_the_objective(values: list[float], goal: str) -> None:
-    plan = make_plan(1, objectives=(Objective("valid/score", goal), Objective("train/loss", "min")))
+    objectives = (Objective(metric="valid/score", goal=goal), Objective(metric="train/loss", goal="min"))
+    plan = make_plan(1, objectives=objectives)
     events = [log.asked(1.0, trial_of(plan, 0))]
     trial_id = plan.trials[0].trial_id
     events += [log.measured(2.0, trial_id, measurement(step, value)) for step, value in enumerate(values, 1)]

@@ -9,14 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.plan.planned_trials import planned_trials, search_seed
-from orchestrator.plan.types import Arm, ConfirmPlan, Objective, SearchPlan
+from orchestrator.plan.types import Arm, ConfirmPlan, SearchPlan
+from orchestrator.spec.types import Objective
 from orchestrator.trials import PlannedTrial
 from search_spaces.dimensions import Space
 
 SETTINGS = {"task": {}, "model": {"halt": {"threshold": 0.9}}, "train": {}}
 ARM = Arm("one", "", SETTINGS, (), Space(), (), "digest-one")
 OTHER = Arm("other", "", {"task": {}, "model": {"halt": None}, "train": {}}, (), Space(), (), "digest-other")
-SEARCHING = SearchPlan(4, {"name": "tpe"}, {"name": "asha"}, (Objective("valid/accuracy", "max"),), 0)
+OBJECTIVE = Objective(metric="valid/accuracy", goal="max")
+SEARCHING = SearchPlan(4, {"name": "tpe"}, {"name": "asha"}, (OBJECTIVE,), 0)
 CONFIRMING = ConfirmPlan(2, (11, 12, 13), ())
 POSTHOC = ({"model.halt.threshold": 0.5},)
 
@@ -99,7 +101,7 @@ def changed_searches() -> Iterator[SearchPlan]:
     yield replace(SEARCHING, sampler={"name": "random"})
     yield replace(SEARCHING, sampler={"name": "tpe", "multivariate": True})
     yield replace(SEARCHING, stopper=None)
-    yield replace(SEARCHING, objectives=(Objective("valid/accuracy", "min"),))
+    yield replace(SEARCHING, objectives=(Objective(metric="valid/accuracy", goal="min"),))
 
 
 @pytest.mark.parametrize("search", list(changed_searches()))

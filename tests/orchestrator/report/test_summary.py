@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from orchestrator.plan.types import Arm, ConfirmPlan, Plan, Resources
+from orchestrator.plan.types import Arm, ConfirmPlan, Plan
 from orchestrator.report.figures import draw
 from orchestrator.report.summary import arm_metrics, summarise
 from orchestrator.report.tables import FLOOR_ROW, as_csv, as_json, grids, headline
 from orchestrator.report.types import Report
 from orchestrator.report.write import write
+from orchestrator.spec.types import Resources
 from orchestrator.trials import OutcomeKind, PlannedTrial, Record
 from search_spaces.dimensions import Space
 from trainables.protocol import Measurement
