@@ -4,12 +4,16 @@ Pydantic does the work. Values that `from_json_values` reads were written by us,
 and the like is no concern here: damage is found by the digests of what is read.
 """
 
+from dataclasses import fields
 from functools import cache
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import TypeAdapter
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
 
 
 def to_json_values(value: Any) -> Any:
@@ -19,10 +23,13 @@ def to_json_values(value: Any) -> Any:
 
 
 def from_json_values(kind: type[T], values: Any) -> T:
-    """The `kind` that `values` describe; unknown keys are passed over.
+    """The dataclass `kind` that `values` describe.
 
-    Raises ValueError for anything else, with every field that is missing or of another type.
+    Raises ValueError for anything else, with every field that is missing, unknown or of another type.
     """
+    unknown = sorted(set(values) - {field.name for field in fields(kind)})
+    if unknown:
+        raise ValueError(f"{kind.__name__} must have fields of its own only, got {', '.join(unknown)}")
     wanted: Any = kind
     made: T = _adapter(wanted).validate_python(values)
     return made

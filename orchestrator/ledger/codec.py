@@ -1,10 +1,13 @@
 """A trial as JSON and back: what an `asked` event carries."""
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from orchestrator.json_values import from_json_values, to_json_values
-from orchestrator.trials import Trial
+from orchestrator.trials import PlannedTrial, Trial
+
+PLANNED = frozenset(field.name for field in fields(PlannedTrial))
 
 
 def trial_to_json(trial: Trial) -> dict[str, Any]:
@@ -16,4 +19,6 @@ def trial_to_json(trial: Trial) -> dict[str, Any]:
 
 def trial_from_json(payload: Mapping[str, Any]) -> Trial:
     """The trial of an `asked` event. Raises ValueError for anything else."""
-    return from_json_values(Trial, {**payload, "planned": payload})
+    planned = {name: payload[name] for name in PLANNED if name in payload}
+    rest = {name: value for name, value in payload.items() if name not in PLANNED}
+    return from_json_values(Trial, {**rest, "planned": planned})

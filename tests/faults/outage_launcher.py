@@ -18,7 +18,7 @@ from orchestrator.plan.types import Plan
 from orchestrator.spec.types import Resources
 from tests.faults.chaos import Place, go
 from tests.support.disks import fill
-from tests.support.plans import make_arm, make_plan
+from tests.support.plans import AT_EVERY_REPORT_S, make_arm, make_plan
 
 DRIVERS = ["inline", "ray"]
 HERE = "here"
@@ -35,7 +35,7 @@ def sweep(*, quick: bool = False) -> Plan:
         sampler="random",
         seeds=(7,),
         posthoc=({"model.shift": 0.5},),
-        resources=Resources(checkpoint_seconds=0.0 if quick else 0.2),
+        resources=Resources(checkpoint_seconds=AT_EVERY_REPORT_S if quick else 0.2),
     )
 
 

@@ -13,7 +13,7 @@ from orchestrator.errors import HaltsweepError
 from orchestrator.plan.types import Plan
 from orchestrator.spec.types import Resources
 from tests.faults.chaos import Place, go
-from tests.support.plans import make_arm, make_plan
+from tests.support.plans import AT_EVERY_REPORT_S, make_arm, make_plan
 
 STEPS = 20
 
@@ -27,7 +27,7 @@ def sweep() -> Plan:
         sampler="random",
         seeds=(7, 8),
         posthoc=({"model.shift": 0.5},),
-        resources=Resources(checkpoint_seconds=0.0),
+        resources=Resources(checkpoint_seconds=AT_EVERY_REPORT_S),
     )
 
 

@@ -9,7 +9,7 @@ from orchestrator.spec.types import Resources
 from orchestrator.trials import OutcomeKind
 from tests.faults.chaos import Place, check_log, forks, go
 from tests.support.commands import PATIENCE_S
-from tests.support.plans import make_arm, make_plan
+from tests.support.plans import AT_EVERY_REPORT_S, make_arm, make_plan
 
 RETRIES = 1
 
@@ -17,7 +17,7 @@ RETRIES = 1
 def sweep(**train):
     """One trial that always ends its process at the same step, and one that is sound."""
     arms = [make_arm("deadly", **train), make_arm("sound")]
-    resources = Resources(checkpoint_seconds=0.0, retries=RETRIES)
+    resources = Resources(checkpoint_seconds=AT_EVERY_REPORT_S, retries=RETRIES)
     return make_plan(arms, trials_per_arm=1, seeds=(), resources=resources)
 
 

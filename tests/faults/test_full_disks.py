@@ -18,7 +18,7 @@ from tests.faults.chaos import Place, check_log, go
 from tests.faults.outage_launcher import HERE, sweep
 from tests.support.disks import clear, fill, small_disk
 from tests.support.logs import content
-from tests.support.plans import make_arm, make_plan
+from tests.support.plans import AT_EVERY_REPORT_S, make_arm, make_plan
 
 ROOM = 4 << 20
 REMEDY = "the disk is full: free some space, or have your quota raised"
@@ -77,7 +77,7 @@ def test_a_launch_on_a_full_disk_leaves_nothing(disk):
 
 def test_a_last_checkpoint_without_room_fails_its_posthoc_trials_alone(disk, tmp_path, monkeypatch):
     """The ledger is elsewhere, as in PostgreSQL: the sweep goes on. An older checkpoint is not measured."""
-    arms, resources = [make_arm("one", steps=4)], Resources(checkpoint_seconds=0.0)
+    arms, resources = [make_arm("one", steps=4)], Resources(checkpoint_seconds=AT_EVERY_REPORT_S)
     posthoc = ({"model.shift": 0.5},)
     plan = make_plan(arms, trials_per_arm=1, seeds=(7,), posthoc=posthoc, resources=resources)
     place = Place(disk, plan, storage=f"sqlite:///{tmp_path / 'ledger.db'}")

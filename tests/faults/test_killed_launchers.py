@@ -8,7 +8,7 @@ from orchestrator.drivers.launch import resume_sweep
 from orchestrator.spec.types import Resources
 from tests.faults.chaos import Place, check_log
 from tests.support.logs import content
-from tests.support.plans import make_arm, make_plan
+from tests.support.plans import AT_EVERY_REPORT_S, make_arm, make_plan
 
 KILLS = 8
 """Of each chain; the chains together must make twenty."""
@@ -27,7 +27,7 @@ def sweep():
         stopper=ASHA,
         seeds=(7, 8),
         posthoc=({"model.shift": 0.5},),
-        resources=Resources(checkpoint_seconds=0.0),
+        resources=Resources(checkpoint_seconds=AT_EVERY_REPORT_S),
     )
 
 
@@ -80,7 +80,9 @@ def test_killed_at_every_moment_before_the_first_step(tmp_path, undisturbed):
 @pytest.mark.slow
 def test_killed_around_every_write_of_one_trial(tmp_path):
     arms = [make_arm("one", steps=2)]
-    plan = make_plan(arms, trials_per_arm=1, seeds=(), resources=Resources(checkpoint_seconds=0.0))
+    plan = make_plan(
+        arms, trials_per_arm=1, seeds=(), resources=Resources(checkpoint_seconds=AT_EVERY_REPORT_S)
+    )
     reference = Place(tmp_path / "undisturbed", plan)
     moments = reference.moments()
     for moment in range(1, moments + 1):

@@ -8,7 +8,7 @@ from orchestrator.ledger.events import EventKind
 from orchestrator.spec.types import Resources
 from tests.faults.chaos import Place, check_log
 from tests.support.mlflow_db import runs
-from tests.support.plans import make_arm, make_plan
+from tests.support.plans import AT_EVERY_REPORT_S, make_arm, make_plan
 
 KILLS = 5
 MOMENTS = 20
@@ -18,7 +18,9 @@ MOMENTS = 20
 @pytest.mark.slow
 def test_mlflow_shows_a_killed_sweep_as_if_nothing_had_happened(tmp_path):
     arms = [make_arm("one", tally=True), make_arm("two", tally=True, fault="raise", fault_at=3)]
-    plan = make_plan(arms, trials_per_arm=3, seeds=(7, 8), resources=Resources(checkpoint_seconds=0.0))
+    plan = make_plan(
+        arms, trials_per_arm=3, seeds=(7, 8), resources=Resources(checkpoint_seconds=AT_EVERY_REPORT_S)
+    )
     database = tmp_path / "runs" / "mlflow.db"
     place = Place(tmp_path, plan, f"sqlite:///{database}")
     stream = random.Random(0)

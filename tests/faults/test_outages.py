@@ -12,7 +12,7 @@ from orchestrator.tracking.sync import sync
 from tests.faults.chaos import Place, check_log, forks, go
 from tests.support.logs import content
 from tests.support.mlflow_db import runs
-from tests.support.plans import make_arm, make_plan
+from tests.support.plans import AT_EVERY_REPORT_S, make_arm, make_plan
 
 NOBODY = "http://127.0.0.1:1"
 """No server answers at this port."""
@@ -21,7 +21,9 @@ FULL = 7
 
 def sweep():
     arms = [make_arm("one", tally=True), make_arm("two", tally=True)]
-    return make_plan(arms, trials_per_arm=4, seeds=(7,), resources=Resources(checkpoint_seconds=0.0))
+    return make_plan(
+        arms, trials_per_arm=4, seeds=(7,), resources=Resources(checkpoint_seconds=AT_EVERY_REPORT_S)
+    )
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from orchestrator.drivers.launch_folder import Setup
 from orchestrator.spec.types import Resources
 from tests.faults.chaos import Place, forks
 from tests.support.commands import COMMAND, PATIENCE_S
-from tests.support.plans import make_arm, make_plan
+from tests.support.plans import AT_EVERY_REPORT_S, make_arm, make_plan
 from tests.support.workloads import Synthetic
 
 pytestmark = pytest.mark.slow
@@ -47,7 +47,9 @@ class Loud(Synthetic):
 
 def sweep(fault):
     arms = [make_arm("one", tally=True, fault=fault, steps=3)]
-    return make_plan(arms, trials_per_arm=1, seeds=(), resources=Resources(checkpoint_seconds=0.0))
+    return make_plan(
+        arms, trials_per_arm=1, seeds=(), resources=Resources(checkpoint_seconds=AT_EVERY_REPORT_S)
+    )
 
 
 def _session(place, driver):

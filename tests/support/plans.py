@@ -16,6 +16,8 @@ SETTINGS: Mapping[str, Any] = {
     "model": {"x": 0.5, "shift": 0.0},
     "train": {"steps": 4, "fault": None},
 }
+AT_EVERY_REPORT_S = 1e-9
+"""Least time between two checkpoints."""
 MAX_SCORE = (Objective(metric="valid/score", goal="max"),)
 
 
@@ -52,7 +54,7 @@ def make_plan(
         search=search,
         confirm=confirm,
         posthoc=posthoc,
-        resources=resources or Resources(checkpoint_seconds=0.0),
+        resources=resources or Resources(checkpoint_seconds=AT_EVERY_REPORT_S),
         wall_clock_hours=wall_clock_hours,
         trials=tuple(trial for arm in named for trial in planned(arm, search, confirm, posthoc)),
     )

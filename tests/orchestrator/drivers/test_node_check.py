@@ -34,7 +34,7 @@ def needs(tmp_path):
 
 
 def test_the_launching_machine_has_what_it_needs(needs):
-    assert answer(needs) == node_check.Answer()
+    assert answer(needs) == node_check.NodeAnswer()
     assert NodeRequirements.from_json(needs.to_json()) == needs
 
 

@@ -29,7 +29,7 @@ class Worker:
             trial = Trial(PlannedTrial("t", "arm", "search", 0, seed=3), {}, settings)
             orders = JobEncoder(PATH, 0.025, 1.0, 0.0, root / "data")
             told = orders.encode(Attempt(trial, 1, root / "checkpoints", None))
-            self._actor = ray_trainable.TrialActor({ray_trainable.TOLD: told})
+            self._actor = ray_trainable.TrialActor({ray_trainable.WORKER_JOB: told})
             self._replies = ray_trainable.REPLIES
 
     def report(self) -> list[Reply]:

@@ -25,7 +25,7 @@ NODE = {"CPU": 8.0, "GPU": 2.0, "memory": 1e9}
         (Resources(cpus=1, gpus=1), 2),
         (Resources(cpus=1, gpus=2), 1),
         (Resources(cpus=1, gpus=3), 0),
-        (Resources(cpus=0, gpus=0.5), 4),
+        (Resources(cpus=0.01, gpus=0.5), 4),
         (Resources(cpus=5, gpus=0.5), 1),
     ],
 )
