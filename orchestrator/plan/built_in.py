@@ -46,7 +46,6 @@ class BuiltIn:
                 checks.check_stopper(stopper, spec.search, arm, faults)
         checks.check_published(spec, arms, self._bench, faults)
         check_posthoc(spec, arms, self._bench, faults)
-        proof.check_names(arms, faults)
 
     def measures(self, path: str, arms: Sequence[BuiltInArm]) -> str | None:
         """As of `Planned`."""

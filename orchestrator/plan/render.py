@@ -135,6 +135,7 @@ def _proof_lines(proof: ArmProof, reference: ArmProof | None) -> Iterator[str]:
         parts.append("the same model as far as it was looked at: the change must show in training")
     if parts:
         yield "; ".join(parts)
+    yield from (f"look twice: {note}" for note in proof.notes)
 
 
 def _price_table(plan: Plan) -> Table:

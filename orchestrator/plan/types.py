@@ -88,6 +88,8 @@ class ArmProof:
     evidence: tuple[str, ...] = ()
     """In what the arm differs from the arm it is compared with: weights, FLOPs, training, task, loss,
     gradient, layers run, rounding. Empty for the baseline alone."""
+    notes: tuple[str, ...] = ()
+    """What to look at twice before paying for the arm; nothing is refused for it."""
 
 
 @dataclass(frozen=True, slots=True)

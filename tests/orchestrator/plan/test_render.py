@@ -48,6 +48,11 @@ def test_says_what_matters(shown: str, line: str) -> None:
     assert line in shown
 
 
+def test_what_to_look_at_twice_stands_below_the_arm() -> None:
+    shown = text(plan(one_arm({"model.halt.transition": False}, name="minus-gate")))
+    assert "look twice: it is named for taking away gate and changes model.halt.transition" in shown
+
+
 def test_calibrated_plans_say_how_long(shown: str) -> None:
     assert "One after the other, all steps take" not in shown
     assert "One after the other, all steps take" in text(plan(one_arm({"model.gate": False}), calibrate=True))
