@@ -77,6 +77,7 @@ def sparse(draw: st.DrawFn) -> dict[str, Any]:
         "halt": {"threshold": draw(thresholds)},
         "balance": draw(st.sampled_from(("mutual-information", "switch", "none"))),
         "norm": draw(st.sampled_from(("post", "pre"))),
+        "position_layout": draw(st.sampled_from(("alternating", "halves"))),
         "causal": draw(st.booleans()),
     }
 

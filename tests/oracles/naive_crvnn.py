@@ -4,6 +4,7 @@ From Ray Chowdhury and Caragea, Modeling Hierarchical Structures with Continuous
 and On the Design Space Between Transformers and Recursive Neural Nets, Eq. 12-17. No shared code.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -122,7 +123,7 @@ def _scores(
         if config["transition_features"]:
             mix = took[i] * p["scorer.taken.weight"] + (1 - took[i]) * p["scorer.untaken.weight"]
             features = torch.cat([features, mix])
-        inner = gelu(p["scorer.inner.weight"] @ features + p["scorer.inner.bias"])
+        inner = _gelu(config, p["scorer.inner.weight"] @ features + p["scorer.inner.bias"])
         scores.append((p["scorer.outer.weight"] @ inner + p["scorer.outer.bias"])[0])
     return scores
 
@@ -144,6 +145,12 @@ def _chosen(
     return chosen
 
 
+def _gelu(config: dict[str, Any], x: Tensor) -> Tensor:
+    if not config["tanh_gelu"]:
+        return gelu(x)
+    return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
 def begin(p: Parameters, config: dict[str, Any], x: Tensor) -> Tensor:
     out = p["cell.leaf.weight"] @ x + p["cell.leaf.bias"]
     if config["cell"] == "grc":
@@ -162,7 +169,7 @@ def compose(p: Parameters, config: dict[str, Any], left: Tensor, right: Tensor) 
         memory = memory + torch.sigmoid(i) * torch.tanh(new)
         return torch.cat([torch.sigmoid(o) * torch.tanh(memory), memory])
     inner = p["cell.inner.weight"] @ torch.cat([left, right]) + p["cell.inner.bias"]
-    inner = torch.relu(inner) if config["activation"] == "relu" else gelu(inner)
+    inner = torch.relu(inner) if config["activation"] == "relu" else _gelu(config, inner)
     gates = (p["cell.outer.weight"] @ inner + p["cell.outer.bias"]).reshape(4, left.shape[0])
     f1, f2, i = torch.sigmoid(gates[:3])
     return layer_norm(p, "cell.norm", f1 * left + f2 * right + i * gates[3])

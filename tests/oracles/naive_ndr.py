@@ -30,7 +30,9 @@ def _layer(p: Parameters, config: dict[str, Any], h: Vectors) -> list[Tensor]:
         proposed = _feedforward(p, "layer.feedforward", x)
         if config["gate"]:
             gate = torch.sigmoid(_feedforward(p, "layer.gate", x))
-            out.append(gate * layer_norm(p, "layer.feedforward_norm", proposed) + (1 - gate) * before)
+            tanh = config["proposal"] == "tanh"
+            new = torch.tanh(proposed) if tanh else layer_norm(p, "layer.feedforward_norm", proposed)
+            out.append(gate * new + (1 - gate) * before)
         else:
             out.append(layer_norm(p, "layer.feedforward_norm", x + proposed))
     return out

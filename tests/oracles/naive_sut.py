@@ -26,7 +26,7 @@ class Choice:
     probabilities: list[Tensor]
     chosen: list[int]
     weight: Tensor
-    """Probability that the token thinks on."""
+    """Probability that the token has not halted."""
 
 
 @dataclass
@@ -114,7 +114,8 @@ def _think(
     noise: Noise | None = None,
 ) -> Naive:
     if config["absolute_positions"]:
-        x = [each + _sinusoid(t, len(each)) for t, each in enumerate(x)]
+        code = _sinusoid if config["position_layout"] == "alternating" else _fairseq_sinusoid
+        x = [each + code(t, len(each)) for t, each in enumerate(x)]
     tokens = [Token(each) for each in x]
     recalled = None if memory is None else _keys_values(p, "block.recall", memory)
     choices: list[Choice] = []
@@ -134,6 +135,8 @@ def _think(
         for t, state in new.items():
             tokens[t].states.append(state)
     states = [token.mixture() if halts else token.last for token in tokens]
+    if config["norm"] == "pre":
+        states = [layer_norm(p, "final_norm.norm", state) for state in states]
     depth = sum(len(token.states) for token in tokens) / len(tokens)
     ponder = sum((token.cost() for token in tokens), ZERO) / len(tokens) if halts else ZERO
     return Naive(states, pooled(states, config["pooling"]), depth, ponder, choices)
@@ -249,6 +252,14 @@ def _sinusoid(position: int, width: int) -> Tensor:
     angles = [position / 10000 ** (2 * (c // 2) / width) for c in range(width)]
     values = [math.cos(angle) if c % 2 else math.sin(angle) for c, angle in enumerate(angles)]
     return torch.tensor(values, dtype=torch.float64)
+
+
+def _fairseq_sinusoid(position: int, width: int) -> Tensor:
+    """Sines, then cosines, then zero if there is one dimension more; numbers begin behind that of padding."""
+    step = math.log(10000) / (width // 2 - 1)
+    angles = [(position + 2) * math.exp(-i * step) for i in range(width // 2)]
+    values = [math.sin(angle) for angle in angles] + [math.cos(angle) for angle in angles]
+    return torch.tensor(values + [0.0] * (width % 2), dtype=torch.float64)
 
 
 def balance(choices: list[Choice], how: str) -> Tensor | None:

@@ -90,7 +90,7 @@ def _by_sequence(p: Parameters, config: dict[str, Any], h: list[Tensor], memory:
 
 
 def _by_token(p: Parameters, config: dict[str, Any], h: list[Tensor], memory: Vectors | None) -> Ended:
-    """Tokens with books of their own; causal sequences halt by means over the tokens so far."""
+    """Tokens that halt each on its own; causal sequences halt by means over the tokens so far."""
     halt, causal = config["halt"], config["causal"]
     features = _means_so_far if causal and halt["unit"] == "sequence" else list
     units = [Unit() for _ in h]
@@ -102,10 +102,9 @@ def _by_token(p: Parameters, config: dict[str, Any], h: list[Tensor], memory: Ve
         proposal = block(p, "block", current, source, config["heads"], causal, memory)
         for unit in units:
             unit.halted |= halt["rule"] == "prefix" and unit.reaches(halt["threshold"])
-        proposal = [
-            old if unit.halted else new for unit, old, new in zip(units, current, proposal, strict=True)
-        ]
-        looks = zip(units, history, proposal, features(current), features(proposal), strict=True)
+        still = [old if unit.halted else new for unit, old, new in zip(units, current, proposal, strict=True)]
+        seen = features(proposal if halt["halted_proposals"] else still)
+        looks = zip(units, history, proposal, features(current), seen, strict=True)
         for unit, each, new, look_before, look_new in looks:
             if unit.halted:
                 continue

@@ -22,12 +22,15 @@ LATENT: dict[str, dict[str, Any]] = {
     "crvnn.no_halt_penalty": FIRST | {"halt": {"threshold": 0.4}},
     "crvnn.relu": {"activation": "relu"},
     "crvnn.lstm_cell": {"cell": "lstm", "cell_width": None},
+    "crvnn.lstm_tanh_gelu": {"cell": "lstm", "cell_width": None, "tanh_gelu": True},
+    "crvnn.tanh_gelu": {"tanh_gelu": True},
     "crvnn.no_halt": {"halt": None},
     "crvnn.window": {"window": 3},
     "crvnn.no_window": {"window": 1},
 }
 GIVEN: dict[str, dict[str, Any]] = {
     "crvnn.left_to_right": {"structure": "left-to-right"},
+    "crvnn.left_to_right_tanh_gelu": {"structure": "left-to-right", "shared_norm": True, "tanh_gelu": True},
     "crvnn.balanced": {"structure": "balanced"},
     "crvnn.left_to_right_lstm": {"structure": "left-to-right", "cell": "lstm", "cell_width": None},
     "crvnn.balanced_lstm": {"structure": "balanced", "cell": "lstm", "cell_width": None},

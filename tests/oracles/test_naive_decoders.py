@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from tests.oracles import naive_decoder
 from tests.oracles.test_naive_twins import (
     ODD_SIZES,
+    PROPOSALS,
     TOKEN_UT,
     WIDTH,
     beyond_initial,
@@ -28,6 +29,7 @@ ARMS: dict[str, dict[str, Any]] = {
     "ut.no_halt": {"gate": False, "halt": None, "max_layers": 3},
     "gut": {"halt": {"threshold": 0.6}},
     "gut.no_transition": {"halt": {"transition": False}},
+    "gut.halted_proposals": {"halt": PROPOSALS, "early_exit": "batch"},
     "gut.prefix": {"halt": {"rule": "prefix", "threshold": 0.6}},
     "gut.kv_from_s": {"kv": "mixture", "halt": {"threshold": 0.6}},
     "gut.no_global_halt": {"halt": {"unit": "token"}},
@@ -78,7 +80,8 @@ def test_decoder_equals_its_naive_twin(arm: str) -> None:
     halts = config.get("halt") is not None
     if halts:
         assert len({twin.depth for twin in theirs}) > 1, "answers that all ran to the bound prove little"
-    for more in [{"early_exit": mode} for mode in ("compact", "batch", "none")] if halts else [{}]:
+    modes = ("batch", "none") if config.get("early_exit") == "batch" else ("compact", "batch", "none")
+    for more in [{"early_exit": mode} for mode in modes] if halts else [{}]:
         fast = build(arm, **more)[0]
         y, y_mask, memory, memory_mask = inputs()
         ours = fast(y, y_mask, memory, memory_mask)

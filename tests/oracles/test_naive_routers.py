@@ -16,6 +16,8 @@ ARMS: dict[str, dict[str, Any]] = {
     "ndr.first_published": {"normalise_rows": False, "pooling": "start"},
     "ndr.no_gate": {"gate": False},
     "ndr.no_geometric": {"geometric": False},
+    "ndr.no_geometric_as_released": {"geometric": False, "proposal": "tanh", "gate_dropout": 0.0},
+    "ndr.tanh": {"proposal": "tanh"},
     "ndr.no_geometric_no_gate": {"geometric": False, "gate": False},
     "ndr.no_direction": {"direction": False},
     "ndr.test_depth": {"test_layers": 5},

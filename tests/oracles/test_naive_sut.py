@@ -43,6 +43,7 @@ ARMS: dict[str, dict[str, Any]] = {
     "sut.switch_low_threshold": {"halt": {"threshold": 0.5}, "balance": "switch"},
     "sut.pre_norm": {"norm": "pre"},
     "sut.relative_positions_alone": {"absolute_positions": False, "pooling": "mean"},
+    "sut.fairseq_positions": {"position_layout": "halves"},
     "sut.no_window": {"attention": ATTENTION | {"window": 0}, "pooling": "start"},
     "sut.sampled": {
         "attention": ATTENTION | {"sampled": 1},
@@ -126,6 +127,7 @@ CASES = [(arm, "Encoder") for arm in ARMS] + [
         "sut.dense",
         "sut.switch_low_threshold",
         "sut.pre_norm",
+        "sut.fairseq_positions",
         SAMPLED,
     )
 ]

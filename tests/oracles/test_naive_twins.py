@@ -12,6 +12,7 @@ from trainables.assembly import initialise, model_config
 from trainables.types import Encoded
 
 TOKEN_UT = {"unit": "token", "transition": False}
+PROPOSALS = {"threshold": 0.6, "halted_proposals": True}
 RANDOM = {"slots": 3, "start": "random"}
 TLB: dict[str, Any] = {"name": "tlb", "chunk": {"size": 2}, "memory": {"slots": 3, "update_layers": 2}}
 GUTLB: dict[str, Any] = {"name": "gutlb", "chunk": {"size": 3}, "memory": RANDOM}
@@ -42,6 +43,12 @@ ARMS: dict[str, dict[str, Any]] = {
     "transformer.causal": {"name": "transformer", "layers": 2, "causal": True},
     "ut.causal": {"gate": False, "pooling": "mean", "halt": TOKEN_UT, "causal": True},
     "gut.causal": {"causal": True, "halt": {"threshold": 0.6}},
+    "gut.causal_halted_proposals": {"causal": True, "halt": PROPOSALS, "early_exit": "batch"},
+    "gut.causal_halted_proposals_prefix": {
+        "causal": True,
+        "halt": PROPOSALS | {"rule": "prefix"},
+        "early_exit": "batch",
+    },
     "gut.causal_no_transition": {"causal": True, "halt": {"transition": False}},
     "gut.causal_prefix": {"causal": True, "halt": {"rule": "prefix", "threshold": 0.6}},
     "gut.causal_kv_from_s": {"causal": True, "kv": "mixture", "halt": {"threshold": 0.6}},
@@ -69,6 +76,8 @@ ARMS: dict[str, dict[str, Any]] = {
     "gutlb.prefix": GUTLB | {"halt": {"rule": "prefix", "threshold": 0.9}},
     "gutlb.kv_from_s": GUTLB | {"kv": "mixture"},
     "gutlb.causal": GUTLB | {"causal": True, "readout": "mean", "halt": {"threshold": 0.6}},
+    "gutlb.causal_halted_proposals": GUTLB
+    | {"causal": True, "readout": "mean", "halt": PROPOSALS, "early_exit": "batch"},
     "gutlb.causal_no_global_halt": GUTLB | {"causal": True, "halt": {"unit": "token"}},
 }
 RUNS = {
@@ -145,7 +154,10 @@ def halts(arm: str) -> bool:
 
 
 def early_exits(arm: str) -> list[dict[str, Any]]:
-    return [{"early_exit": mode} for mode in ("compact", "batch", "none")] if halts(arm) else [{}]
+    if not halts(arm):
+        return [{}]
+    goes_on = ARMS[arm].get("halt", {}).get("halted_proposals", False)
+    return [{"early_exit": mode} for mode in ("compact", "batch", "none")[goes_on:]]
 
 
 @pytest.mark.parametrize("arm", ARMS)

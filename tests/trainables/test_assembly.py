@@ -10,6 +10,7 @@ from torch import nn
 from trainables import catalog
 from trainables.assembly import build_model, initialise, misfit, model_config
 from trainables.extensions import UnknownName
+from trainables.layers.experts import ExpertLinear
 from trainables.layers.linear import LayerNorm, Linear, Stream, Vector, XavierLinear
 from trainables.types import TaskShape
 
@@ -53,16 +54,25 @@ def test_initial_distributions() -> None:
         {
             "plain": Linear(200, 300),
             "xavier": XavierLinear(200, 300, gain=0.5**0.5),
+            "even": XavierLinear(200, 300, bias_mean=None),
+            "experts": ExpertLinear(2, 200, 300, bias=True),
             "vector": Vector(400, 100, std=1.0),
             "norm": LayerNorm(9),
         }
     )
     initialise(parts, 0)
-    for name, bound in (("plain", 200**-0.5), ("xavier", 0.5**0.5 * (6 / 500) ** 0.5)):
+    bounds = {
+        "plain": 200**-0.5,
+        "xavier": 0.5**0.5 * (6 / 500) ** 0.5,
+        "even": (6 / 500) ** 0.5,
+        "experts": 1 / 200,
+    }
+    for name, bound in bounds.items():
         weight = parts[name].weight
         assert weight.abs().max() <= bound
         assert weight.std().item() == pytest.approx(bound / 3**0.5, rel=0.02)
-    assert parts["plain"].bias.abs().max() <= 200**-0.5
+    for name, bound in (("plain", 200**-0.5), ("even", 200**-0.5), ("experts", 300**-0.5)):
+        assert 0.95 * bound <= parts[name].bias.abs().max() <= bound
     assert parts["xavier"].bias.std().item() == pytest.approx(1e-6, rel=0.3)
     assert parts["vector"].weight.std().item() == pytest.approx(1.0, rel=0.02)
     assert parts["norm"].weight.tolist() == [1.0] * 9

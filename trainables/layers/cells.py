@@ -4,6 +4,8 @@ Source: Ray Chowdhury and Caragea, Modeling Hierarchical Structures with Continu
 with their released code; the gated recursive cell is that of Shen et al., Ordered Memory.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import torch
@@ -12,9 +14,26 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from trainables.layers.dropout import KeyedDropout
-from trainables.layers.linear import LayerNorm, Linear
+from trainables.layers.linear import LayerNorm, Linear, XavierLinear
 
 Activation = Literal["gelu", "relu"]
+Initial = Literal["uniform", "glorot"]
+
+
+def gelu(*, tanh: bool) -> Callable[[Tensor], Tensor]:
+    """The exact function, or its approximation by a tanh, which is within 0.0005 of it."""
+    return partial(F.gelu, approximate="tanh" if tanh else "none")
+
+
+def linear(inputs: int, outputs: int, initial: Initial, fans: int | None = None) -> Linear | XavierLinear:
+    """A map that starts even in +-1/sqrt(inputs), or Glorot-uniform with biases all but zero.
+
+    `fans` is what the Glorot distribution takes for inputs plus outputs, where it is not their number.
+    """
+    if initial == "uniform":
+        return Linear(inputs, outputs)
+    gain = 1.0 if fans is None else ((inputs + outputs) / fans) ** 0.5
+    return XavierLinear(inputs, outputs, gain=gain)
 
 
 class Cell(nn.Module):
@@ -47,16 +66,23 @@ class GatedRecursiveCell(Cell):
     """
 
     def __init__(
-        self, width: int, inner: int, dropout: float, *, activation: Activation, shared_norm: bool
+        self,
+        width: int,
+        inner: int,
+        dropout: float,
+        *,
+        activation: Callable[[Tensor], Tensor],
+        shared_norm: bool,
+        initial: Initial,
     ) -> None:
         super().__init__(width, width)
-        self.leaf = Linear(width, width)
+        self.leaf = linear(width, width, initial)
         self.leaf_norm = None if shared_norm else LayerNorm(width)
-        self.inner = Linear(2 * width, inner)
-        self.outer = Linear(inner, 4 * width)
+        self.inner = linear(2 * width, inner, initial)
+        self.outer = linear(inner, 4 * width, initial)
         self.norm = LayerNorm(width)
         self.dropout = KeyedDropout(dropout)
-        self.activation = F.gelu if activation == "gelu" else F.relu
+        self.activation = activation
 
     def begin(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "M C"]:
         """LN(W x)."""
@@ -77,10 +103,10 @@ class GatedRecursiveCell(Cell):
 class LstmCell(Cell):
     """Binary tree LSTM; a state is its hidden half, then its memory. Dropout falls on logits."""
 
-    def __init__(self, width: int, dropout: float) -> None:
+    def __init__(self, width: int, dropout: float, *, initial: Initial) -> None:
         super().__init__(width, 2 * width)
-        self.leaf = Linear(width, 2 * width)
-        self.outer = Linear(2 * width, 5 * width)
+        self.leaf = linear(width, 2 * width, initial, fans=2 * width)
+        self.outer = linear(2 * width, 5 * width, initial, fans=2 * width)
         self.dropout = KeyedDropout(dropout)
 
     def begin(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "M C"]:

@@ -67,7 +67,11 @@ class FeedforwardSettings(MixtureSettings):
 
 
 class ExpertLinear(Initialised):
-    """E linear maps of one shape. Weights start even in +-1/inputs, biases in +-1/sqrt(inputs)."""
+    """E linear maps of one shape. Weights start even in +-1/inputs, biases in +-1/sqrt(outputs).
+
+    The bound of biases is that of the released code, whose weights are transposed, so that what PyTorch takes
+    for the number of inputs is that of outputs.
+    """
 
     def __init__(self, experts: int, inputs: int, outputs: int, *, bias: bool) -> None:
         super().__init__()
@@ -76,11 +80,11 @@ class ExpertLinear(Initialised):
 
     def initialise(self, stream: Stream) -> None:
         """Weights, then biases."""
-        inputs = self.weight.shape[2]
+        outputs, inputs = self.weight.shape[1:]
         with torch.no_grad():
             self.weight.uniform_(-1 / inputs, 1 / inputs, generator=stream("weight"))
             if self.bias is not None:
-                self.bias.uniform_(-(inputs**-0.5), inputs**-0.5, generator=stream("bias"))
+                self.bias.uniform_(-(outputs**-0.5), outputs**-0.5, generator=stream("bias"))
 
     def forward(self, x: Float[Tensor, "P I"], counts: list[int]) -> Float[Tensor, "P O"]:
         """Rows of `x`, of which the first `counts[0]` belong to expert 0, the next to expert 1, and so on."""

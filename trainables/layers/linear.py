@@ -32,10 +32,19 @@ class Linear(nn.Linear, Initialised):
 
 
 class XavierLinear(nn.Linear, Initialised):
-    """Xavier-uniform weights; biases all but `bias_mean`, N(bias_mean, (1e-6)^2)."""
+    """Xavier-uniform weights; biases all but `bias_mean`, N(bias_mean, (1e-6)^2).
+
+    Without a `bias_mean` biases are even in +-1/sqrt(inputs), as where only weights are initialised anew.
+    """
 
     def __init__(
-        self, inputs: int, outputs: int, *, bias: bool = True, gain: float = 1.0, bias_mean: float = 0.0
+        self,
+        inputs: int,
+        outputs: int,
+        *,
+        bias: bool = True,
+        gain: float = 1.0,
+        bias_mean: float | None = 0.0,
     ) -> None:
         super().__init__(inputs, outputs, bias=bias)
         self.gain = gain
@@ -46,7 +55,10 @@ class XavierLinear(nn.Linear, Initialised):
         bound = self.gain * (6 / (self.in_features + self.out_features)) ** 0.5
         with torch.no_grad():
             self.weight.uniform_(-bound, bound, generator=stream("weight"))
-            if self.bias is not None:
+            if self.bias is not None and self.bias_mean is None:
+                bound = self.in_features**-0.5
+                self.bias.uniform_(-bound, bound, generator=stream("bias"))
+            elif self.bias is not None:
                 self.bias.normal_(self.bias_mean, TINY_BIAS_STD, generator=stream("bias"))
 
 

@@ -18,6 +18,7 @@ from trainables.layers.precision import sum_dtype
 ROTATION_BASE = 10_000.0
 SCALE_BASE = 512.0
 SCALE_OFFSET = 0.4
+FAIRSEQ_FIRST_POSITION = 2
 
 
 @dataclass(frozen=True)
@@ -83,3 +84,17 @@ def sinusoids(count: int, like: Float[Tensor, "*any D"]) -> Float[Tensor, "count
     dimensions = torch.arange(width, device=like.device)
     angle = places * ROTATION_BASE ** (-2 * (dimensions // 2) / width)
     return torch.where(dimensions % 2 == 0, angle.sin(), angle.cos()).to(like.dtype)
+
+
+def halved_sinusoids(count: int, like: Float[Tensor, "*any D"]) -> Float[Tensor, "count D"]:
+    """Fixed encodings of `count` places for vectors `like` these: all sines, then all cosines, as in fairseq.
+
+    Frequency i of H = D // 2 is 10000^(-i / (H - 1)), and the first place has the number 2, because fairseq
+    counts from behind the number 1 of its padding token. An odd last dimension is zero.
+    """
+    half = like.shape[-1] // 2
+    numbers = torch.arange(count, device=like.device, dtype=torch.float64) + FAIRSEQ_FIRST_POSITION
+    exponent = torch.arange(half, device=like.device, dtype=torch.float64) / max(1, half - 1)
+    angle = numbers[:, None] * ROTATION_BASE**-exponent
+    table = torch.cat((angle.sin(), angle.cos()), -1)
+    return torch.nn.functional.pad(table, (0, like.shape[-1] % 2)).to(like.dtype)

@@ -22,7 +22,7 @@ from trainables.layers.experts import (
 )
 from trainables.layers.linear import LayerNorm, Linear, ZeroLinear
 from trainables.layers.momha import AttentionSettings, ExpertAttention, ExpertSelfAttention
-from trainables.layers.positions import Rotation, sinusoids
+from trainables.layers.positions import Rotation, halved_sinusoids, sinusoids
 from trainables.layers.precision import sum_dtype
 from trainables.layers.tokens import KeysValues, Tokens
 from trainables.recurrence.active_units import EarlyExit
@@ -60,9 +60,12 @@ class SparseSettings(PooledSettings, AnswerSettings):
     balance: Literal["mutual-information", "switch", "none"] = "mutual-information"
     """The auxiliary cost that spreads tokens over experts, summed over mixtures."""
     norm: Literal["post", "pre"] = "post"
-    """Layer norms after each residual sum, or before each part."""
+    """Layer norms after each residual sum, or before each part and once more after the last layer."""
     absolute_positions: bool = True
     """Add sinusoids to what is read; relative positions alone otherwise."""
+    position_layout: Literal["alternating", "halves"] = "alternating"
+    """Of these sinusoids: sines and cosines in turn, counted from 0 (Vaswani et al.), or all sines before all
+    cosines, counted from 2, as in fairseq, which the released code builds on."""
     kernel: Backend = "auto"
     """Attention kernel: auto, sdpa or math; flash never, because of relative positions."""
     early_exit: EarlyExit = "compact"
@@ -71,6 +74,11 @@ class SparseSettings(PooledSettings, AnswerSettings):
 
     @model_validator(mode="after")
     def _can_be_run(self) -> "SparseSettings":
+        if not self.absolute_positions and self.position_layout != "alternating":
+            raise ValueError(
+                "position_layout is that of absolute positions, got absolute_positions=False and"
+                f" position_layout={self.position_layout!r}; drop it"
+            )
         if self.kernel == "flash":
             raise ValueError(
                 "kernel must be auto, sdpa or math, got 'flash', which cannot do relative positions;"
@@ -158,13 +166,26 @@ def halting_gate(config: SparseSettings) -> HaltingGate | None:
     return None if config.halt is None else HaltingGate(config.width)
 
 
+class FinalNorm(nn.Module):
+    """A layer norm of final states where layers norm before their parts; nothing otherwise."""
+
+    def __init__(self, config: SparseSettings) -> None:
+        super().__init__()
+        self.norm = LayerNorm(config.width) if config.norm == "pre" else None
+
+    def forward(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "M D"]:
+        """Final states, as they are read."""
+        return x if self.norm is None else self.norm(x)
+
+
 def begin(
     config: SparseSettings, x: Float[Tensor, "M D"], position: Int[Tensor, " M"], count: int
 ) -> Float[Tensor, "M D"]:
     """States before the first layer, of tokens that are already scaled, each at its `position` < `count`."""
     if not config.absolute_positions:
         return x
-    return x + sinusoids(count, x).index_select(0, position)
+    table = sinusoids if config.position_layout == "alternating" else halved_sinusoids
+    return x + table(count, x).index_select(0, position)
 
 
 def run_to_halt(

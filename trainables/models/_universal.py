@@ -33,6 +33,10 @@ class HaltSettings(Settings):
     """First state that can be a halting result: 0, the embeddings, or 1, the first layer's."""
     rule: Rule = "undo"
     """The step that reaches the threshold is taken back (undo) or kept (prefix)."""
+    halted_proposals: bool = False
+    """Causal global halt on transition features: the mean over the next layer's states counts, at positions
+    that have halted, what the layer makes of their final states, as in the published runs, instead of
+    these themselves. As they go on to be run, `early_exit` must be batch or none. Else without effect."""
 
 
 class UniversalSettings(BlockSettings, CausalSettings):
@@ -58,6 +62,11 @@ class UniversalSettings(BlockSettings, CausalSettings):
         if not self.gate and self.gate_width is not None:
             raise ValueError(
                 f"gate_width needs gate=True, got gate=False and gate_width={self.gate_width}; drop it"
+            )
+        if self.halt is not None and self.halt.halted_proposals and self.early_exit == "compact":
+            raise ValueError(
+                "early_exit must be batch or none where positions that have halted are still run, got"
+                " early_exit='compact' and halt.halted_proposals=True; set early_exit: batch"
             )
         if self.halt is None and self.kv == "mixture":
             raise ValueError("kv: mixture needs halting to mix by, got halt=None; set kv: auto or give halt")
@@ -147,6 +156,7 @@ def depth_recurrence(
         transition=config.halt.transition,
         sees_mixture=config.sees_mixture,
         early_exit=config.early_exit,
+        halted_proposals=config.halt.halted_proposals,
     )
 
 

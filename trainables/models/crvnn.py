@@ -6,7 +6,7 @@ as run in their On the Design Space Between Transformers and Recursive Neural Ne
 Published systems as settings (what is not named is the default, which is that of the second source's runs):
 
     CRvNN                              {}
-    CRvNN as first published           transition_features: 64, shared_norm: true,
+    CRvNN as first published           transition_features: 64, shared_norm: true, initial: glorot,
                                        halt: {threshold: 0.01, penalty: true}
       its dropouts on ListOps          dropout: 0.3, cell_dropout: 0.1, readout_dropout: 0.2
       its dropouts on logical inference  readout_dropout: 0.3
@@ -15,8 +15,8 @@ Published systems as settings (what is not named is the default, which is that o
     - transition features              transition_features: null
     - halt penalty                     halt: {penalty: false}
     - GELU                             activation: relu
-    LSTM cell                          cell: lstm
-    left to right                      structure: left-to-right
+    LSTM cell                          cell: lstm, tanh_gelu: true
+    left to right                      structure: left-to-right, tanh_gelu: true
     balanced                           structure: balanced
     no halt                            halt: null
 
@@ -25,6 +25,9 @@ many steps as it has tokens; the released code lets a row run one more if a long
 shapes balanced trees by the padded length. The halt penalty, -log of the last token's share of all that
 exists, is the auxiliary cost of rows that ran out of steps; `train.auxiliary_weight` is its weight, 0.01 as
 published. The representation is the state of the last token.
+
+The ablations but the last are the first source's, and are made there of what it first published. Its GELU is
+exact but with the LSTM cell, in the scores, and left to right, in the cell: there a tanh approximates it.
 
 Published are three dropouts: of inputs (embeddings, `dropout`), hidden (inside the cell, `cell_dropout`) and
 of outputs (`readout_dropout`). In the LSTM cell the hidden one falls on the logits of the gates. Departure:
@@ -38,9 +41,10 @@ import torch
 from jaxtyping import Bool, Float
 from pydantic import Field, model_validator
 from torch import Tensor, nn
+from torch.nn.functional import relu
 
 from trainables.layers.boundaries import NUM_BOUNDARIES, Boundaries
-from trainables.layers.cells import Activation, Cell, GatedRecursiveCell, LstmCell
+from trainables.layers.cells import Activation, Cell, GatedRecursiveCell, Initial, LstmCell, gelu
 from trainables.layers.costs import FLOAT_BYTES, linear_flops
 from trainables.layers.linear import Constant
 from trainables.layers.neighbours import Retriever
@@ -88,6 +92,12 @@ class Config(ModelSettings):
     """Share of elements dropped of what the readout reads, and again inside it: the output dropout."""
     activation: Activation = "gelu"
     """Of the gated recursive cell."""
+    tanh_gelu: bool = False
+    """Approximate every GELU by a tanh (within 0.0005), as the first source does with its LSTM cell and left
+    to right."""
+    initial: Initial = "uniform"
+    """Initial weights and biases: even in +-1/sqrt(inputs), or Glorot-uniform and all but zero, as in the
+    first source."""
     shared_norm: bool = False
     """The gated recursive cell norms leaves with the norm of parents."""
     retriever: Retriever = "additive"
@@ -137,7 +147,7 @@ class Encoder(nn.Module):
         self.cell = _cell(config)
         latent = config.structure == "latent"
         self.boundaries = Boundaries(config.width) if latent else None
-        self.scorer = Scorer(config.width, config.window, config.transition_features) if latent else None
+        self.scorer = _scorer(config) if latent else None
         ordered = config.structure == "left-to-right"
         self.start = Constant(self.cell.state_width, value=0.0) if ordered else None
 
@@ -195,13 +205,24 @@ class Encoder(nn.Module):
 
 def _cell(config: Config) -> Cell:
     if config.cell == "lstm":
-        return LstmCell(config.width, config.cell_dropout)
+        return LstmCell(config.width, config.cell_dropout, initial=config.initial)
     return GatedRecursiveCell(
         config.width,
         config.size_of_cell,
         config.cell_dropout,
-        activation=config.activation,
+        activation=gelu(tanh=config.tanh_gelu) if config.activation == "gelu" else relu,
         shared_norm=config.shared_norm,
+        initial=config.initial,
+    )
+
+
+def _scorer(config: Config) -> Scorer:
+    return Scorer(
+        config.width,
+        config.window,
+        config.transition_features,
+        initial=config.initial,
+        tanh_gelu=config.tanh_gelu,
     )
 
 

@@ -14,18 +14,21 @@ Published systems as settings (what is not named is the default):
 
     NDR of Ray Chowdhury and Caragea            {}
     NDR as first published (ListOps)            normalise_rows: false, pooling: start
-    - geometric attention                       geometric: false
+    - geometric attention                       geometric: false, proposal: tanh, gate_dropout: 0.0
     - gate (a shared geometric Transformer)     gate: false
 
-Without the gate a layer is X, then LN(X + Drop(W2 Drop(ReLU(W1 X)))). Parts that arms share start from the
-same weights, so W2 starts as in the gated layer there; biases start at all but zero.
+`geometric: false` alone changes the attention and nothing else. The released layer of relative attention also
+has tanh(W2 Drop(ReLU(W1 X))) in place of the layer norm, and never shuts gates. Its initial distributions
+differ: W2 is even in +-1/sqrt(inputs), and queries, keys and values are Xavier-uniform as whole matrices;
+here parts that arms share start from the same weights, those of the geometric layer. So W2 starts as in the
+gated layer without the gate too, where a layer is X, then LN(X + Drop(W2 Drop(ReLU(W1 X)))).
 """
 
 from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -68,18 +71,32 @@ class Config(HeadSettings):
     """Divide geometric attention by its sum. Relative attention always sums to one."""
     gate: bool = True
     """Copy gate: keep a state as it is until its turn has come."""
+    proposal: Literal["norm", "tanh"] = "norm"
+    """What bounds a state that is proposed to the gate: a layer norm, or tanh, as in the released layer of
+    relative attention."""
     gate_dropout: float = Field(default=0.05, ge=0, lt=1)
     """Share of positions whose gate is shut, in training. Without effect when there is no gate."""
     pooling: Literal["end", "start"] = "end"
     """What represents a sequence: the state at END or START."""
 
+    @model_validator(mode="after")
+    def _something_is_proposed(self) -> "Config":
+        if not self.gate and self.proposal != "norm":
+            raise ValueError(
+                f"proposal must be norm without a gate to propose to, got gate=False and"
+                f" proposal={self.proposal!r}; drop it or set gate: true"
+            )
+        return self
+
 
 class ReluFeedForward(nn.Module):
     """W2 Drop(ReLU(W1 x + b1)) + b2."""
 
-    def __init__(self, width: int, inner: int, dropout: float, *, gain: float, bias_mean: float) -> None:
+    def __init__(
+        self, width: int, inner: int, dropout: float, *, gain: float, bias_mean: float | None = None
+    ) -> None:
         super().__init__()
-        self.inner = XavierLinear(width, inner, gain=RELU_GAIN)
+        self.inner = XavierLinear(width, inner, gain=RELU_GAIN, bias_mean=None)
         self.outer = XavierLinear(inner, width, gain=gain, bias_mean=bias_mean)
         self.inner_dropout = KeyedDropout(dropout, inner)
 
@@ -98,8 +115,8 @@ class Layer(nn.Module):
         self.attention = _attention(config)
         self.attention_dropout = KeyedDropout(dropout, width)
         self.attention_norm = LayerNorm(width)
-        self.feedforward = ReluFeedForward(width, inner, dropout, gain=TANH_GAIN, bias_mean=0.0)
-        self.feedforward_norm = LayerNorm(width)
+        self.feedforward = ReluFeedForward(width, inner, dropout, gain=TANH_GAIN)
+        self.feedforward_norm = LayerNorm(width) if config.proposal == "norm" else None
         self.feedforward_dropout = KeyedDropout(0.0 if config.gate else dropout, width)
         self.gate = (
             ReluFeedForward(width, width, dropout, gain=1.0, bias_mean=GATE_BIAS) if config.gate else None
@@ -116,10 +133,12 @@ class Layer(nn.Module):
         x = self.attention_norm(h + gathered)
         proposed = self.feedforward(x, place)
         if self.gate is None:
-            plain: Tensor = self.feedforward_norm(x + self.feedforward_dropout(proposed, place))
-            return plain
+            return self._bounded(x + self.feedforward_dropout(proposed, place))
         opening = self._shut_some(self.gate(x, place).sigmoid(), place)
-        return torch.addcmul(h, opening, self.feedforward_norm(proposed) - h)
+        return torch.addcmul(h, opening, self._bounded(proposed) - h)
+
+    def _bounded(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "M D"]:
+        return x.tanh() if self.feedforward_norm is None else self.feedforward_norm(x)
 
     def _shut_some(self, gate: Tensor, place: Tensor) -> Tensor:
         """The gate of a position is dropped as a whole, and the others are not scaled up for it."""

@@ -19,17 +19,22 @@ Published systems as settings (what is not named is the default, which is the ba
     UT + SB halting         attention: {experts: 1, active: 1}, feedforward: {experts: 1, active: 1}, with the
                             widths of all experts together
 
-The ponder cost of a token is its expected number of layers, the mass that is left over included; it differs
-from the released code's by the constant one. There the gate that halts a token is charged too, in place of
-what is left: less than (1 - threshold) layers apart. The auxiliary cost belongs to a batch, so every row has
-the same; in the released code both costs are divided by the number of tokens of a batch once more.
+The ponder cost of a token is its expected number of layers, the mass that is left over included. For a token
+that runs all L layers it is that of the released code plus one. A token that halted on state K < L is charged
+further by the released code: with a_j the probability of halting on state j, and r <= 1 - threshold what is
+left after a_K, it charges j - 1 for each later a_j, the sum of which is at most r, where we charge K for r:
+
+    ours - 1 - released = r (K - 1) - sum_{K < j < L} a_j (j - 1),    at most (1 - threshold) (L - 2) in size,
+
+0.004 layers a token in the base model, 0.01 with L = 12. The auxiliary cost belongs to a batch, so every row
+has the same; in the released code both costs are divided by the number of tokens of a batch once more.
 
 The paper does not speak of experts that are drawn by chance in training; the released script for the big
 model has them, the one for the base model has not.
 
 Departures: tokens stand between START and END as in all encoders here, and the embedding that comes in is
 scaled by sqrt(width). Routers of a single expert are left out; windows are as set, where the released code
-has 63.
+has 63. Sinusoids alternate and are counted from 0; `position_layout: halves` has those of the released code.
 """
 
 from dataclasses import replace
@@ -43,6 +48,7 @@ from trainables.layers.costs import FLOAT_BYTES
 from trainables.layers.tokens import KeysValues, Tokens
 from trainables.models._decoders import packed, written
 from trainables.models._sut import (
+    FinalNorm,
     Layer,
     SparseSettings,
     begin,
@@ -76,6 +82,7 @@ class Encoder(nn.Module):
         self.boundaries = boundaries(config.width, present=not config.causal)
         self.block = Layer(config)
         self.halt = halting_gate(config)
+        self.final_norm = FinalNorm(config)
 
     def forward(self, x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"]) -> Encoded:
         """Encode right-padded `x`."""
@@ -84,6 +91,7 @@ class Encoder(nn.Module):
         tokens = Tokens.unturned(packing, states.dtype, causal=config.causal)
         begun = begin(config, states, packing.column, packing.width)
         result, auxiliary = run_to_halt(config, self.block, self.halt, begun, tokens)
+        result = replace(result, states=self.final_norm(result.states))
         pooling, bound = config.pooling, config.max_layers
         found = result.encoded(self.boundaries, packing, x, pooling=pooling, bound=bound)
         return replace(found, auxiliary=_of_each(auxiliary, found.depth))
@@ -98,6 +106,7 @@ class Decoder(StepwiseDecoder):
         self.config = config
         self.block = Layer(config, recalls=True)
         self.halt = halting_gate(config)
+        self.final_norm = FinalNorm(config)
 
     def forward(
         self,
@@ -115,6 +124,7 @@ class Decoder(StepwiseDecoder):
         )
         begun = begin(config, states, packing.column, packing.width)
         result, auxiliary = run_to_halt(config, self.block, self.halt, begun, tokens)
+        result = replace(result, states=self.final_norm(result.states))
         found = written(result, packing, y, config.max_layers)
         return replace(found, auxiliary=_of_each(auxiliary, found.depth))
 
@@ -125,9 +135,10 @@ class Decoder(StepwiseDecoder):
         config, tokens = self.config, decoding.unturned(y)
         assert tokens.position is not None
         states = begin(config, y * config.width**0.5, tokens.position, decoding.length_max)
-        return extend_by_one_token(
+        states, decoding = extend_by_one_token(
             self.block, depth_recurrence(config, self.block, self.halt), states, tokens, decoding
         )
+        return self.final_norm(states), decoding
 
     def recalled(self, memory: Float[Tensor, "N P D"], memory_mask: Bool[Tensor, "N P"]) -> list[KeysValues]:
         """Keys and values of the inputs for all layers."""

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field, replace
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from trainables.layers.cells import Cell
-from trainables.layers.linear import Linear, Vector
+from trainables.layers.cells import Cell, Initial, gelu, linear
+from trainables.layers.linear import Vector
 from trainables.layers.neighbours import Retriever, neighbours
 from trainables.layers.packing import Packing, put, take
 from trainables.layers.precision import sum_dtype
@@ -42,10 +41,13 @@ class Scorer(nn.Module):
     With transition features it also sees how much it took up in the step before, as a mix of two vectors.
     """
 
-    def __init__(self, width: int, window: int, features: int | None) -> None:
+    def __init__(
+        self, width: int, window: int, features: int | None, *, initial: Initial, tanh_gelu: bool
+    ) -> None:
         super().__init__()
-        self.inner = Linear(window * width + (features or 0), width)
-        self.outer = Linear(width, 1)
+        self.inner = linear(window * width + (features or 0), width, initial)
+        self.outer = linear(width, 1, initial)
+        self.activation = gelu(tanh=tanh_gelu)
         self.taken = None if features is None else Vector(features, std=1.0)
         self.untaken = None if features is None else Vector(features, std=1.0)
 
@@ -54,7 +56,7 @@ class Scorer(nn.Module):
         if self.taken is not None and self.untaken is not None:
             share = took[:, None].to(window.dtype)
             window = torch.cat((window, share * self.taken() + (1 - share) * self.untaken()), -1)
-        score: Tensor = self.outer(F.gelu(self.inner(window))).squeeze(-1)
+        score: Tensor = self.outer(self.activation(self.inner(window))).squeeze(-1)
         return score.to(sum_dtype(score.dtype))
 
 

@@ -67,6 +67,9 @@ class DepthRecurrence:
     length is not known while they are written."""
     delay: int = 1
     """Layers charged for the decision to halt on a state, beyond those that computed the state."""
+    halted_proposals: bool = False
+    """Means over the row so far count what the layer makes of the final states of halted tokens, instead of
+    these states. Not with the early exit `compact`, under which the layer is not run on them."""
 
     def run(self, states: Float[Tensor, "M D"], tokens: Tokens) -> DepthResult:
         """Repeat the layer on all tokens of a batch until each unit has halted."""
@@ -153,7 +156,8 @@ class _ForwardPass:
         made = self.recurrence.layer(self.units.states, self.units.tokens, self._context())
         states, side = made if isinstance(made, tuple) else (made, ())
         self.units = self.units.counted()
-        return _Proposal(states, self.units.means_of(states), side)
+        means = self.units.means_of(states, halted_as_given=self.recurrence.halted_proposals)
+        return _Proposal(states, means, side)
 
     def _decide(self, number: int, proposed: _Proposal | None) -> Decision:
         halting, features = self.units.halting, self.units.features

@@ -67,14 +67,18 @@ class DepthUnits(ActiveUnits):
         """What the halting function sees of the last kept states."""
         return self.states if self.halts_by is None else self.halts_by
 
-    def means_of(self, states: Float[Tensor, "M D"]) -> Float[Tensor, "U D"] | None:
+    def means_of(
+        self, states: Float[Tensor, "M D"], *, halted_as_given: bool = False
+    ) -> Float[Tensor, "U D"] | None:
         """Means of states, proposed or kept; None where tokens halt by their own.
 
-        The states of units that have halted do not change.
+        In means over the row so far, units that have halted count by their final states, or `halted_as_given`
+        by what is given for them.
         """
         if self.halted_sum is not None:
             assert self.tokens.reach is not None
-            states = torch.where(self.halting.active[:, None], states, self.states)
+            if not halted_as_given:
+                states = torch.where(self.halting.active[:, None], states, self.states)
             total = self.halted_sum + self.packing.running_sum(states)
             return total / self.tokens.reach.to(total.dtype)[:, None]
         return None if self.per_token else self.packing.mean(states)

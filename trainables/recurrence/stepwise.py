@@ -46,6 +46,8 @@ def extend_by_one_token(
         # Without transition features the decision comes first: only tokens that keep the layer run it.
         decision = None if recurrence.transition else _decide(recurrence, halting, number, now)
         runs = halting.active if decision is None else decision.keeps
+        if recurrence.halted_proposals:
+            runs = torch.ones_like(runs)
         proposed = _next_of_some(repeated, states, tokens, layer, runs)
         sum_after, then = _summary(recurrence, layer.after, proposed, length)
         if decision is None:

@@ -37,6 +37,33 @@ def test_defaults_are_the_published_network() -> None:
     assert found.halt.model_dump() == {"threshold": 0.1, "penalty": False}
 
 
+@pytest.mark.parametrize(
+    ("changes", "sums"),
+    [
+        (
+            {},
+            {
+                "cell.leaf": 16 + 16,
+                "cell.inner": 32 + 20,
+                "cell.outer": 20 + 64,
+                "scorer.inner": 80 + 16,
+                "scorer.outer": 16 + 1,
+            },
+        ),
+        ({"cell": "lstm", "cell_width": None}, {"cell.leaf": 16 + 16, "cell.outer": 16 + 16}),
+    ],
+)
+def test_glorot_is_the_initial_distribution_of_the_first_source(
+    changes: dict[str, Any], sums: dict[str, int]
+) -> None:
+    """Bounds come from inputs plus outputs, of the LSTM cell from those of one gate and one child."""
+    encoder = build_model(SMALL | changes | {"initial": "glorot"}, SHAPE, 0).encoder
+    for name, fans in sums.items():
+        module, bound = encoder.get_submodule(name), (6 / fans) ** 0.5
+        assert 0.85 * bound <= module.weight.abs().max() <= bound
+        assert module.bias.abs().max() < 1e-5
+
+
 def test_nothing_is_composed_where_nothing_asks() -> None:
     """Every sequence runs out of steps, and the penalty says how much is left beside the last token."""
     encoded = encode(-100.0, halt={"penalty": True})

@@ -50,6 +50,20 @@ def test_gates_start_all_but_shut_and_copy() -> None:
     torch.testing.assert_close(states[:, 1:-1], x)
 
 
+def test_biases_start_as_in_the_released_layer() -> None:
+    layer = encode(training=False)[0].encoder.layer
+    for part in (layer.feedforward.inner, layer.feedforward.outer, layer.gate.inner):
+        bound = part.in_features**-0.5
+        assert 0.7 * bound <= part.bias.abs().max() <= bound
+
+
+def test_a_proposal_without_a_gate_is_refused() -> None:
+    with pytest.raises(
+        ValidationError, match="proposal must be norm without a gate to propose to, got gate=False"
+    ):
+        model_config(SMALL | {"gate": False, "proposal": "tanh"})
+
+
 def test_gate_dropout_shuts_whole_positions_in_training_alone() -> None:
     """With the gate wide open and one step, only positions whose gate is dropped keep their state."""
     rates = {"gate_dropout": 0.5, "dropout": 0.0, "attention_dropout": 0.0, "layers": 1, "test_layers": 1}

@@ -11,6 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from trainables import costs
 from trainables.assembly import build_model, initialise, model_config
 from trainables.layers.experts import ExpertLinear
+from trainables.layers.halting import HaltingState, decide, keep
 from trainables.models.sut import Config, Decoder, decoder_flops, forward_flops
 from trainables.types import Batch, Encoded, TaskShape
 
@@ -86,6 +87,48 @@ def test_gates_start_at_one_half() -> None:
     assert encoded.depth.tolist() == [5.0] * 3
 
 
+def released_ponder(hats: list[float], threshold: float) -> float:
+    """What the released code charges a token for gates that say `hats` of states 1 to L - 1.
+
+    It adds (j - 1) a_j for every gate, also behind the one that halts the token, and (L - 1) times what is
+    left in the end unless the token has halted by then.
+    """
+    left, charged = 1.0, 0.0
+    for number, hat in enumerate(hats):
+        charged += left * hat * number
+        left *= 1 - hat
+    return charged + (len(hats) * left if left >= 1 - threshold else 0.0)
+
+
+def ponder_of_gates(hats: list[float], threshold: float) -> tuple[float, int]:
+    """Our cost of the same token, and the layers it keeps."""
+    cap = torch.tensor([len(hats) + 1])
+    halting = HaltingState.begin(cap, torch.float64, delay=0)
+    for hat in [0.0, *hats]:
+        p = torch.tensor([hat], dtype=torch.float64)
+        halting = keep(halting, decide(halting, p, threshold, "undo"))
+    return float(halting.ponder), int(halting.kept)
+
+
+@pytest.mark.parametrize("threshold", [0.5, 0.9, 0.999])
+def test_ponder_differs_from_the_released_one_by_what_the_documentation_says(threshold: float) -> None:
+    """1 for a token that runs all layers; else within (1 - threshold) (L - 2) of it, almost reached."""
+    layers, rest = 12, 1 - threshold
+    for seed in range(200):
+        stream = torch.Generator().manual_seed(seed)
+        scale = torch.rand(1, generator=stream)
+        hats = (torch.rand(layers - 1, generator=stream, dtype=torch.float64) * scale).tolist()
+        ours, kept = ponder_of_gates(hats, threshold)
+        apart = ours - 1 - released_ponder(hats, threshold)
+        assert abs(apart) <= (rest * (layers - 2) if kept < layers else 0) + 1e-12
+    late = [0.0] * (layers - 2) + [threshold + 1e-9]
+    at_once = [threshold + 1e-9] + [0.0] * (layers - 3) + [1.0]
+    for hats, sign in ((late, 1), (at_once, -1)):
+        apart = ponder_of_gates(hats, threshold)[0] - 1 - released_ponder(hats, threshold)
+        assert apart * sign == pytest.approx(rest * (layers - 2), rel=1e-4)
+        assert abs(apart) > rest
+
+
 def test_a_gate_that_always_halts_keeps_the_first_layer() -> None:
     one = model(halts=50.0)(batch()).encoded
     assert one.depth.tolist() == one.computed.tolist() == one.ponder.tolist() == [1.0] * 3
@@ -134,7 +177,8 @@ def test_a_lower_threshold_halts_earlier() -> None:
         ({"attention": ATTENTION | {"experts": 8, "active": 4, "heads": 1}}, {"attention"}),
         ({"attention": ATTENTION | {"experts": 1, "active": 1}}, {"attention"}),
         ({"feedforward": FEEDFORWARD | {"experts": 1, "active": 1}}, {"feedforward"}),
-        ({"norm": "pre"}, set()),
+        ({"norm": "pre"}, {"norm"}),
+        ({"position_layout": "halves"}, set()),
         ({"absolute_positions": False}, set()),
         ({"causal": True}, {"boundaries"}),
     ],
@@ -153,6 +197,10 @@ def test_an_arm_changes_its_own_part_and_no_other(changes: dict[str, Any], chang
         ({"kernel": "flash"}, "kernel must be auto, sdpa or math, got 'flash', which cannot do relative"),
         ({"causal": True, "pooling": "start"}, "got pooling='start' and causal=True"),
         ({"halt": {"threshold": 0.0}}, "greater than 0"),
+        (
+            {"absolute_positions": False, "position_layout": "halves"},
+            "position_layout is that of absolute positions, got absolute_positions=False and",
+        ),
         ({"feedforward": {"heads": 2}}, "Extra inputs are not permitted"),
     ],
 )

@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 import torch
 from pydantic import ValidationError
+from torch import Tensor
 
 from trainables import costs
-from trainables.assembly import build_model, model_config
-from trainables.models.universal import Config
+from trainables.assembly import build_model, initialise, model_config
+from trainables.models.universal import Config, Decoder
 from trainables.types import Batch, TaskShape
 
 SHAPE = TaskShape(head="classify", vocabulary_size=18, num_classes=10, pad_id=16, length_max=100)
@@ -52,6 +53,7 @@ def test_defaults_are_the_published_gut() -> None:
         "threshold": 0.999,
         "origin": 0,
         "rule": "undo",
+        "halted_proposals": False,
     }
 
 
@@ -103,6 +105,10 @@ def test_an_arm_removes_its_own_part_and_no_other(changes: dict[str, Any], remov
             "gate_width needs gate=True, got gate=False and gate_width=64; drop it",
         ),
         ({"halt": None, "kv": "mixture"}, "kv: mixture needs halting to mix by, got halt=None"),
+        (
+            {"halt": {"halted_proposals": True}},
+            "early_exit must be batch or none where positions that have halted are still run, got",
+        ),
         ({"halt": {"threshold": 0.0}}, "greater than 0"),
         ({"halt": {"threshold": 1.5}}, "less than or equal to 1"),
         ({"halt": {"origin": 2}}, "0 or 1"),
@@ -140,3 +146,30 @@ def test_early_exit_ends_when_all_have_halted(mode: str, run: float) -> None:
     assert encoded.depth.tolist() == [0.0] * 3
     assert encoded.computed.tolist() == [run] * 3
     assert encoded.bound.tolist() == [10.0] * 3
+
+
+def decoded(halted_proposals: bool) -> tuple[Tensor, Tensor]:
+    """States of answers that are read at once, and of the same answers extended token by token."""
+    halt = {"threshold": 0.6, "halted_proposals": halted_proposals}
+    decoder = Decoder(config(width=16, max_layers=6, halt=halt, early_exit="batch"))
+    initialise(decoder, 3)
+    decoder.double().eval().halt.outer.weight.data.mul_(8.0)
+    stream = torch.Generator().manual_seed(1)
+    y, memory = (torch.randn(2, 7, 16, generator=stream, dtype=torch.float64) for _ in range(2))
+    everything = torch.ones(2, 7, dtype=torch.bool)
+    decoding, states = decoder.begin(memory, everything, 1, 7), []
+    for column in range(7):
+        state, decoding = decoder.extend(y[:, column], decoding)
+        states.append(state)
+    whole = decoder(y, everything, memory, everything)
+    assert 0 < whole.depth.min() < whole.depth.max() < 6
+    return whole.states, torch.stack(states, 1)
+
+
+def test_proposals_of_halted_positions_count_in_decoding_as_in_training() -> None:
+    outcomes = []
+    for counted in (False, True):
+        whole, extended = decoded(counted)
+        torch.testing.assert_close(extended, whole)
+        outcomes.append(whole)
+    assert not torch.allclose(*outcomes), "answers in which nothing differs would prove nothing"
