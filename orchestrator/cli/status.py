@@ -1,7 +1,9 @@
 """`haltsweep status`: how far a sweep is, whether it runs, and what failed."""
 
+import gc
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -27,6 +29,15 @@ def status(
     as_json: Json = False,
 ) -> None:
     """Show how far a sweep is: by arm, with failures and their reasons."""
+    # Thousands of records are made and kept: the collector would only walk them, a fifth of the time.
+    gc.disable()
+    try:
+        _show(name, runs, storage, trials=trials, as_json=as_json)
+    finally:
+        gc.enable()
+
+
+def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as_json: bool) -> None:
     from orchestrator.cli.reading import opened
 
     with opened(name, runs_root(runs), storage) as sweep:

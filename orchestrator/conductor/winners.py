@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from orchestrator.identity import canonical
-from orchestrator.spec.types import Objective
+from orchestrator.spec.section import Objective
 from search_spaces.dimensions import Assignment
 
 

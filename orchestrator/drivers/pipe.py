@@ -10,7 +10,7 @@ from pathlib import Path
 from orchestrator.drivers.jobs import JobEncoder
 from orchestrator.drivers.node_check import NodeRequirements
 from orchestrator.errors import HaltsweepError
-from orchestrator.spec.types import Resources
+from orchestrator.spec.section import Resources
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from orchestrator.drivers.ray_privacy import redacted_entrypoint
 from orchestrator.drivers.scratch import RAY, clear_abandoned, short_folder
 from orchestrator.drivers.slots import require_room, slots
 from orchestrator.errors import ExecutorError
-from orchestrator.spec.types import Resources
+from orchestrator.spec.section import Resources
 
 REREAD_S = 2.0
 """Nodes come and go: how old the known state of a cluster may be."""

@@ -14,7 +14,7 @@ from orchestrator.drivers.slots import slots
 from orchestrator.errors import ExecutorError
 from orchestrator.json_values import from_json_values, to_json_values
 from orchestrator.redact import redact
-from orchestrator.spec.types import Resources
+from orchestrator.spec.section import Resources
 
 TRIES = 3
 """How often a node is asked that gives no answer."""

@@ -25,7 +25,7 @@ from orchestrator.plan.settings import System, checked
 from orchestrator.plan.types import Arm, ConfirmPlan, Plan
 from orchestrator.spec.checks import BASELINE
 from orchestrator.spec.load import SpecFile
-from orchestrator.spec.types import Resources
+from orchestrator.spec.section import Resources
 from orchestrator.trials import OutcomeKind, PlannedTrial, Record
 from search_spaces.dimensions import Space
 from trainables.assembly import build_model

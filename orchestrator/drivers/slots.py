@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import floor
 
 from orchestrator.errors import InputError
-from orchestrator.spec.types import Resources
+from orchestrator.spec.section import Resources
 
 EPSILON = 1e-4
 """Ray counts resources in ten-thousandths."""

@@ -23,7 +23,7 @@ from orchestrator.drivers.session import Session
 from orchestrator.drivers.signals import undisturbed
 from orchestrator.drivers.watchdog import silence_of
 from orchestrator.errors import ExecutorError
-from orchestrator.spec.types import Resources
+from orchestrator.spec.section import Resources
 
 RESTARTS = 3
 WINDOW_S = 3600.0

@@ -20,7 +20,7 @@ from orchestrator.errors import InputError
 from orchestrator.identity import SweepFolder
 from orchestrator.plan.types import Plan
 from orchestrator.redact import redact
-from orchestrator.spec.types import Resources
+from orchestrator.spec.section import Resources
 
 AUTOSCALED = "ray.io/node-group"
 """Label of nodes that somebody may start more of."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import FrameType
 
 from orchestrator.plan.types import SILENT_PAUSES, SILENT_S
-from orchestrator.spec.types import Resources
+from orchestrator.spec.section import Resources
 
 GRACE_S = 30.0
 """For what is no work of the trial: restoring, checkpoints, a busy machine."""

@@ -7,7 +7,7 @@ from typing import Any
 from orchestrator.ledger.codec import trial_from_json
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.plan.types import Plan
-from orchestrator.spec.types import Objective
+from orchestrator.spec.section import Objective
 from orchestrator.trials import OutcomeKind, Record, Trial
 from trainables.protocol import Measurement
 

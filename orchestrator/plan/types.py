@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from math import isinf
 from typing import Any
 
-from orchestrator.spec.types import Objective, Resources
+from orchestrator.spec.section import Objective, Resources
 from orchestrator.trials import PlannedTrial
 from search_spaces.dimensions import Space, Value
 from trainables.metrics import Metric

@@ -5,7 +5,8 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from orchestrator.spec.kinds import Path
-from orchestrator.spec.types import Section, Spec
+from orchestrator.spec.section import Section
+from orchestrator.spec.types import Spec
 from search_spaces.dimensions import Dimension
 
 

@@ -4,9 +4,9 @@ Types say what can be decided of one value alone; `checks` says what holds betwe
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from orchestrator import identity
 from orchestrator.spec.kinds import (
@@ -14,13 +14,10 @@ from orchestrator.spec.kinds import (
     Count,
     Dimensions,
     Distinct,
-    Gpus,
     Json,
     Listed,
-    Metric,
     Name,
     Named,
-    Natural,
     Number,
     Path,
     Positive,
@@ -31,16 +28,8 @@ from orchestrator.spec.kinds import (
     Split,
     Text,
     Trainable,
-    says,
 )
-
-
-class Section(BaseModel):
-    """Base of every part of a spec."""
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True, validate_default=True
-    )
+from orchestrator.spec.section import Objective, Resources, Section
 
 
 class Baseline(Section):
@@ -63,15 +52,6 @@ class ArmSpec(Section):
     """Field path to value, e.g. `model.halt.unit: token`."""
     drop: Distinct[Path] = ()
     """Searched fields that this arm does not search: those it lacks or sets itself."""
-
-
-class Objective(Section):
-    """What a search makes large or small."""
-
-    metric: Metric
-    """`<split>/<quantity>`, e.g. valid/accuracy."""
-    goal: Annotated[Literal["max", "min"], says("max or min")]
-    """`max` or `min`."""
 
 
 class Search(Section):
@@ -102,22 +82,6 @@ class Confirm(Section):
     """The same seeds in every arm, so that effects are paired."""
     splits: Distinct[Split] = ()
     """Test splits read after the last step; nothing else ever reads them."""
-
-
-class Resources(Section):
-    """What one trial may use."""
-
-    cpus: Positive = 1.0
-    """CPU cores."""
-    gpus: Gpus = 0.0
-    """GPUs; several trials share one if it is a part like 0.25."""
-    minutes: Positive | None = None
-    """Limit of work; beyond it, or after longer silence, the trial has timed out. Without it: after 30
-    minutes of silence, or 20 times its longest pause between two reports."""
-    checkpoint_seconds: Positive = 30.0
-    """Least time between two checkpoints."""
-    retries: Natural = 3
-    """How often in a row, without progress between, a trial whose process died is started again."""
 
 
 class Budget(Section):

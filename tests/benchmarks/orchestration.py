@@ -108,7 +108,7 @@ def ours(trials: int, folder: Path) -> dict[str, Any]:
     from orchestrator.drivers import launch
     from orchestrator.drivers.launch_folder import Setup
     from orchestrator.identity import SweepFolder
-    from orchestrator.spec.types import Resources
+    from orchestrator.spec.section import Resources
     from orchestrator.tracking.background import Follower
     from orchestrator.trials import OutcomeKind
     from tests.support.plans import make_arm, make_plan

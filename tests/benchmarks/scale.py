@@ -36,7 +36,7 @@ from orchestrator.identity import SweepFolder
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
-from orchestrator.spec.types import Resources
+from orchestrator.spec.section import Resources
 from tests.support.driving import DONE, measurement
 from tests.support.plans import make_arm, make_plan
 from tests.support.workloads import PATH

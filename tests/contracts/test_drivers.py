@@ -23,7 +23,7 @@ from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
-from orchestrator.spec.types import Resources
+from orchestrator.spec.section import Resources
 from orchestrator.trials import OutcomeKind
 from tests.support.logs import content
 from tests.support.plans import make_arm, make_plan

@@ -14,7 +14,7 @@ from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import to_json
 from orchestrator.plan.types import Arm, Change, Plan
 from orchestrator.report.summary import arm_metrics, summarise
-from orchestrator.spec.types import Objective
+from orchestrator.spec.section import Objective
 from orchestrator.tracking.sync import sync
 from orchestrator.trials import Record
 from search_spaces.dimensions import Dimension, Float, Space

@@ -15,7 +15,7 @@ from orchestrator.drivers.live_view import Listeners
 from orchestrator.errors import HaltsweepError
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
-from orchestrator.spec.types import Resources
+from orchestrator.spec.section import Resources
 from tests.faults.chaos import Place, go
 from tests.support.disks import fill
 from tests.support.plans import AT_EVERY_REPORT_S, make_arm, make_plan

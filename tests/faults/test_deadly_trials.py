@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from orchestrator.ledger.events import EventKind
-from orchestrator.spec.types import Resources
+from orchestrator.spec.section import Resources
 from orchestrator.trials import OutcomeKind
 from tests.faults.chaos import Place, check_log, forks, go
 from tests.support.commands import PATIENCE_S

@@ -11,7 +11,7 @@ from orchestrator.drivers import worker_checkpoints
 from orchestrator.errors import StoreError
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.store import Ledger
-from orchestrator.spec.types import Resources
+from orchestrator.spec.section import Resources
 from orchestrator.tracking.lock import projection_lock
 from orchestrator.tracking.parquet import ParquetFiles
 from tests.faults.chaos import Place, check_log, go

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from orchestrator.drivers.launch import resume_sweep
-from orchestrator.spec.types import Resources
+from orchestrator.spec.section import Resources
 from tests.faults.chaos import Place, check_log
 from tests.support.logs import content
 from tests.support.plans import AT_EVERY_REPORT_S, make_arm, make_plan

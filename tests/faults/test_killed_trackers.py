@@ -5,7 +5,7 @@ import random
 import pytest
 
 from orchestrator.ledger.events import EventKind
-from orchestrator.spec.types import Resources
+from orchestrator.spec.section import Resources
 from tests.faults.chaos import Place, check_log
 from tests.support.mlflow_db import runs
 from tests.support.plans import AT_EVERY_REPORT_S, make_arm, make_plan

@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator.errors import StoreError
 from orchestrator.ledger.store import Ledger
-from orchestrator.spec.types import Resources
+from orchestrator.spec.section import Resources
 from orchestrator.tracking.sync import sync
 from tests.faults.chaos import Place, check_log, forks, go
 from tests.support.logs import content

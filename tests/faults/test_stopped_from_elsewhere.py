@@ -13,7 +13,7 @@ from orchestrator.drivers.launch_folder import Setup
 from orchestrator.errors import StoreError
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.store import Ledger
-from orchestrator.spec.types import Resources
+from orchestrator.spec.section import Resources
 from tests.faults.chaos import Place, check_log, forks
 from tests.orchestrator.ledger.conftest import postgres_server  # noqa: F401 - a fixture
 from tests.support.commands import COMMAND, PATIENCE_S

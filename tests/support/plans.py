@@ -5,7 +5,7 @@ from typing import Any
 
 from orchestrator.identity import derive_seed, digest
 from orchestrator.plan.types import Arm, ConfirmPlan, Plan, SearchPlan
-from orchestrator.spec.types import Objective, Resources
+from orchestrator.spec.section import Objective, Resources
 from orchestrator.trials import PlannedTrial
 from search_spaces.dimensions import Dimension, Float, Space
 from trainables.protocol import Phase

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.plan.types import Plan
-from orchestrator.spec.types import Resources
+from orchestrator.spec.section import Resources
 from tests.faults.chaos import Place, go
 from tests.faults.soak.schedule import SCENES, Scene
 from tests.support.plans import make_arm, make_plan

@@ -15,7 +15,7 @@ from orchestrator.conductor.messages import Progress
 from orchestrator.drivers.live_view import Snapshot
 from orchestrator.drivers.signals import Heard
 from orchestrator.ledger.fold import records
-from orchestrator.spec.types import Objective
+from orchestrator.spec.section import Objective
 from orchestrator.trials import OutcomeKind, Record
 from tests.support.driving import run_in_turn
 from tests.support.logs import Clock, MemoryLog, record

@@ -8,7 +8,7 @@ from orchestrator.conductor import arm_search
 from orchestrator.conductor.arm_search import ArmSearch
 from orchestrator.conductor.assigning import NothingAdmitted
 from orchestrator.plan.types import SearchPlan
-from orchestrator.spec.types import Objective
+from orchestrator.spec.section import Objective
 from search_spaces.dimensions import Choice, Constraint, Dimension, Fixed, Float, Int, Space, When, contains
 from tests.support.plans import LINE, MAX_SCORE, make_arm
 

@@ -9,7 +9,7 @@ from orchestrator.conductor.conductor import Conductor
 from orchestrator.conductor.messages import Continue, Progress, Stop
 from orchestrator.errors import StoreError
 from orchestrator.ledger.events import asked
-from orchestrator.spec.types import Objective, Resources
+from orchestrator.spec.section import Objective, Resources
 from orchestrator.trials import Outcome, OutcomeKind
 from search_spaces.dimensions import Choice, Constraint, Dimension, Space
 from tests.support.plans import LINE, make_arm, make_plan

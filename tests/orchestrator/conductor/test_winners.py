@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.conductor.winners import Candidate, best_first
-from orchestrator.spec.types import Objective
+from orchestrator.spec.section import Objective
 
 MAX, MIN = Objective(metric="a", goal="max"), Objective(metric="b", goal="min")
 

@@ -16,7 +16,7 @@ from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.lease import Holder, LeaseHeld
 from orchestrator.ledger.store import Ledger
-from orchestrator.spec.types import Resources
+from orchestrator.spec.section import Resources
 from orchestrator.trials import OutcomeKind
 from tests.support.plans import make_arm, make_plan
 from tests.support.workloads import PATH

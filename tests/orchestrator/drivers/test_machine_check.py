@@ -4,7 +4,7 @@ import pytest
 
 from orchestrator.drivers.machine_check import require_means
 from orchestrator.errors import InputError
-from orchestrator.spec.types import Resources
+from orchestrator.spec.section import Resources
 from search_spaces.dimensions import Choice, Dimension, Fixed, Space
 from tests.support.plans import make_arm, make_plan
 

@@ -9,7 +9,7 @@ from orchestrator.drivers.jobs import Attempt
 from orchestrator.drivers.session import NoAttempt, Session, Turn
 from orchestrator.drivers.watchdog import SilenceLimit, hang_reason
 from orchestrator.ledger.events import EventKind
-from orchestrator.spec.types import Resources
+from orchestrator.spec.section import Resources
 from orchestrator.trials import Outcome, OutcomeKind
 from tests.support.driving import DONE, measurement
 from tests.support.logs import Clock, MemoryLog, record

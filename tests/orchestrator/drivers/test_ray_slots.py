@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from orchestrator.drivers.slots import require_room, slots, this_machine
 from orchestrator.errors import InputError
-from orchestrator.spec.types import Resources
+from orchestrator.spec.section import Resources
 
 NODE = {"CPU": 8.0, "GPU": 2.0, "memory": 1e9}
 

@@ -15,7 +15,7 @@ from orchestrator.drivers.ray_settings import ray_environment
 from orchestrator.drivers.session import Session
 from orchestrator.errors import ExecutorError, InputError
 from orchestrator.ledger.events import EventKind
-from orchestrator.spec.types import Resources
+from orchestrator.spec.section import Resources
 from tests.support.logs import MemoryLog, record
 from tests.support.plans import make_plan
 from tests.support.ray_workloads import LEAKING, TELLING

@@ -6,7 +6,7 @@ from orchestrator.conductor.messages import Continue, Reply, Stop
 from orchestrator.errors import LeaseLost
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import Event, EventKind
-from orchestrator.spec.types import Resources
+from orchestrator.spec.section import Resources
 from orchestrator.trials import Outcome, OutcomeKind
 from tests.support.driving import DONE, Worker, attempts, measurement, run_in_turn
 from tests.support.logs import Clock, MemoryLog, record

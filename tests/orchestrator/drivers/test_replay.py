@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.ledger.events import EventKind
-from orchestrator.spec.types import Resources
+from orchestrator.spec.section import Resources
 from orchestrator.trials import OutcomeKind
 from search_spaces.dimensions import Choice, Constraint, Dimension, Float, Space, When
 from tests.support.driving import Worker, run_in_turn

@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.drivers.watchdog import GRACE_S, SilenceLimit, TrialHangs, heard_within, silence_of
 from orchestrator.drivers.worker_outcomes import outcome_of
-from orchestrator.spec.types import Resources
+from orchestrator.spec.section import Resources
 from orchestrator.trials import OutcomeKind
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from orchestrator.ledger import events as log
 from orchestrator.ledger.codec import trial_from_json, trial_to_json
 from orchestrator.ledger.fold import measurements, records
-from orchestrator.spec.types import Objective
+from orchestrator.spec.section import Objective
 from orchestrator.trials import Outcome, OutcomeKind
 from tests.support.histories import DEAD, history, measurement, trial_of
 from tests.support.plans import make_plan

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from orchestrator.plan.planned_trials import planned_trials, search_seed
 from orchestrator.plan.types import Arm, ConfirmPlan, SearchPlan
-from orchestrator.spec.types import Objective
+from orchestrator.spec.section import Objective
 from orchestrator.trials import PlannedTrial
 from search_spaces.dimensions import Space
 

@@ -13,7 +13,7 @@ from orchestrator.errors import StoreError
 from orchestrator.identity import SweepFolder
 from orchestrator.plan.serialise import from_json, read_plan, to_json
 from orchestrator.plan.types import Arm, Plan
-from orchestrator.spec.types import Resources
+from orchestrator.spec.section import Resources
 from search_spaces.dimensions import Choice, Constraint, Dimension, Fixed, Float, Int, Space, When
 
 VALUES = st.one_of(

@@ -16,7 +16,7 @@ from orchestrator.report.summary import arm_metrics, summarise
 from orchestrator.report.tables import FLOOR_ROW, as_csv, as_json, grids, headline
 from orchestrator.report.types import Report
 from orchestrator.report.write import write
-from orchestrator.spec.types import Resources
+from orchestrator.spec.section import Resources
 from orchestrator.trials import OutcomeKind, PlannedTrial, Record
 from search_spaces.dimensions import Space
 from trainables.protocol import Measurement

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from orchestrator.spec.types import ArmSpec, Confirm, Resources, Search, Spec
+from orchestrator.spec.section import Resources
+from orchestrator.spec.types import ArmSpec, Confirm, Search, Spec
 from search_spaces.dimensions import Choice, Dimension
 
 OBJECTIVES = [{"metric": "valid/accuracy", "goal": "max"}]

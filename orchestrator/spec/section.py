@@ -1,0 +1,47 @@
+"""The parts of a spec that a plan keeps as they were written, and the base of all parts.
+
+Apart from `types`, for whoever reads a plan without its spec: models of pydantic take long to import.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from orchestrator.spec.kinds import Gpus, Metric, Natural, Positive, says
+
+
+class Section(BaseModel):
+    """Base of every part of a spec."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        use_attribute_docstrings=True,
+        validate_default=True,
+    )
+
+
+class Objective(Section):
+    """What a search makes large or small."""
+
+    metric: Metric
+    """`<split>/<quantity>`, e.g. valid/accuracy."""
+    goal: Annotated[Literal["max", "min"], says("max or min")]
+    """`max` or `min`."""
+
+
+class Resources(Section):
+    """What one trial may use."""
+
+    cpus: Positive = 1.0
+    """CPU cores."""
+    gpus: Gpus = 0.0
+    """GPUs; several trials share one if it is a part like 0.25."""
+    minutes: Positive | None = None
+    """Limit of work; beyond it, or after longer silence, the trial has timed out. Without it: after 30
+    minutes of silence, or 20 times its longest pause between two reports."""
+    checkpoint_seconds: Positive = 30.0
+    """Least time between two checkpoints."""
+    retries: Natural = 3
+    """How often in a row, without progress between, a trial whose process died is started again."""
