@@ -10,6 +10,7 @@ from orchestrator.ledger import chain
 from orchestrator.ledger.chain import Break
 from orchestrator.ledger.database import Database
 from orchestrator.ledger.engine import DAMAGED
+from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.schema import events, sweeps
 
 READ_ROWS = 5000
@@ -59,7 +60,7 @@ class Reader:
                 return
 
     def newest_rows(self) -> list[Sequence[Any]]:
-        """Rows of all events but measurements, and the last measurement of every trial, oldest first.
+        """Rows of all events that make records, of measurements the last of every trial, oldest first.
 
         Each is checked against the digest of the row before it, so that a changed one shows; whether rows are
         missing between them is not looked at. Raises StoreError for the first that is not as written.
@@ -83,11 +84,12 @@ class Reader:
             .subquery()
         )
         before = events.alias()
+        records = and_(events.c.step.is_(None), events.c.kind != EventKind.CHECKPOINTED.value)
         return (
             select(*_COLUMNS, before.c.digest)
             .outerjoin(last, and_(events.c.trial_id == last.c.trial_id, events.c.step == last.c.step))
             .outerjoin(before, and_(before.c.sweep_id == self._id, before.c.seq == events.c.seq - 1))
-            .where(self._mine, or_(events.c.step.is_(None), last.c.step.is_not(None)))
+            .where(self._mine, or_(records, last.c.step.is_not(None)))
             .order_by(events.c.seq)
         )
 

@@ -218,7 +218,7 @@ class Ledger:
         return map(from_row, self._reader.rows(after))
 
     def newest(self) -> Iterator[Event]:
-        """All events but measurements, and the last measurement of every trial, oldest first: a quick look.
+        """All events that make records, of the measurements only the last of every trial: a quick look.
 
         Raises StoreError for the first that is not as it was written.
         """
