@@ -3,17 +3,25 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.haltsweep-ready
-PARALLEL := --numprocesses auto --dist loadfile
+PARALLEL := --numprocesses auto --dist worksteal
 
-.PHONY: demo test check format bench clean
+.PHONY: demo test test-all search check format bench clean
+
+# Drawn once; make prints the commands that it runs, and the seed with them.
+SEED := $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 
 demo: $(READY)  ## search and confirm five arms on ListOps, then show the ablation table
 	$(BIN)/haltsweep launch experiments/quickstart.yaml --continue
 
-test: $(READY)  ## all tests, the fast ones first; then every spec: planned, proved, trained for one step
+test: $(READY)  ## what every change must pass: all tests but the slow ones; a few minutes on two cores
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow"
-	$(BIN)/python -m pytest $(PARALLEL) -m slow
+
+test-all: $(READY)  ## the gate: all tests; then every spec is planned, proved and trained for one step
+	$(BIN)/python -m pytest $(PARALLEL)
 	$(BIN)/python -m pytest $(PARALLEL) --haltsweep experiments
+
+search: $(READY)  ## properties on many random examples, for hours; to see them again: make search SEED=...
+	$(BIN)/python -m pytest $(PARALLEL) -m hypothesis --hypothesis-profile=thorough --hypothesis-seed=$(SEED) --timeout=0
 
 check: $(READY)  ## what a reviewer need not look for
 	$(BIN)/ruff check .

@@ -3,8 +3,9 @@
 import os
 
 import pytest
-from hypothesis import settings
 from jaxtyping import install_import_hook
+
+from tests.support.examples import register
 
 # Tests work on tiny tensors, where threads only wait for each other; read when torch is first imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -13,9 +14,7 @@ install_import_hook(
     ["trainables.layers", "trainables.models", "trainables.heads", "trainables.types"], "beartype.beartype"
 )
 
-# A slow machine is no failure.
-settings.register_profile("haltsweep", deadline=None)
-settings.load_profile("haltsweep")
+register()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

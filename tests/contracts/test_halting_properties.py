@@ -3,10 +3,11 @@
 from typing import Any
 
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.contracts.test_models import SHAPE, assert_same, batch, make_halting_differ, train
+from tests.support.examples import examples
 from trainables.assembly import build_model
 
 AT_ONCE = 1e-6
@@ -103,26 +104,26 @@ def check(raw: dict[str, Any], sizes: list[int], seed: int, liveliness: float) -
         assert other_gradients.keys() <= gradients.keys()
 
 
-@settings(max_examples=12)
+@examples(12)
 @given(raw=universal(), sizes=lengths, seed=st.integers(0, 99), liveliness=st.sampled_from((1.0, 20.0)))
 def test_recursion_over_depth(raw: dict[str, Any], sizes: list[int], seed: int, liveliness: float) -> None:
     check(raw, sizes, seed, liveliness)
 
 
-@settings(max_examples=10)
+@examples(10)
 @given(raw=sparse(), sizes=lengths, seed=st.integers(0, 99))
 def test_sparse_recursion_over_depth(raw: dict[str, Any], sizes: list[int], seed: int) -> None:
     check(raw, sizes, seed, 1.0)
 
 
-@settings(max_examples=6)
+@examples(6)
 @given(raw=composing(), sizes=lengths, seed=st.integers(0, 99), liveliness=st.sampled_from((1.0, 20.0)))
 def test_composition(raw: dict[str, Any], sizes: list[int], seed: int, liveliness: float) -> None:
     check(raw, sizes, seed, liveliness)
 
 
 @given(sizes=lengths, token=st.booleans(), causal=st.booleans())
-@settings(max_examples=10)
+@examples(10)
 def test_a_threshold_reached_at_once_undoes_the_first_step(
     sizes: list[int], token: bool, causal: bool
 ) -> None:

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from tests.support.examples import examples
 from trainables import catalog, costs
 from trainables.assembly import build_model, model_config
 from trainables.layers.dropout import set_dropout_context
@@ -227,7 +228,7 @@ def test_every_parameter_gets_a_gradient(raw: dict[str, Any]) -> None:
 
 
 @every_halting_model
-@settings(max_examples=5, deadline=None)
+@examples(5)
 @given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=6), seed=st.integers(0, 99))
 def test_early_exit_modes_agree(raw: dict[str, Any], lengths: list[int], seed: int) -> None:
     given_batch = batch(lengths)

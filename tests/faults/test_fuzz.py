@@ -1,11 +1,8 @@
 """Whatever specs, overrides and sweep folders hold, a command ends in an answer or in one clear error.
 
-A few examples of each run with the tests. For a long search, of inputs that no run before has tried:
-
-    HALTSWEEP_FUZZ=3000 python -m pytest tests/faults/test_fuzz.py --hypothesis-seed=random
+A few examples of each run with the tests, many that no run before has tried with `make search`.
 """
 
-import os
 import random
 import shutil
 import tempfile
@@ -15,33 +12,23 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from orchestrator.drivers.rehearsal import rehearse
 from orchestrator.errors import PlanError
 from orchestrator.plan.planner import plan_file
 from tests.support.commands import TINY
+from tests.support.examples import examples
 
-EXAMPLES = int(os.environ.get("HALTSWEEP_FUZZ", "40"))
-DAMAGED = max(1, EXAMPLES // 4)
+EXAMPLES = 40
+DAMAGED = 10
 """A damaged sweep is given to a command that reads all of it, MLflow's database too: seconds each."""
 PATIENCE_S = 120.0
 """Seconds of CPU: what hangs takes more, and what works takes one."""
 
 
-def fuzzed(examples: int) -> settings:
-    """So many, the same in every run unless asked for otherwise."""
-    return settings(
-        max_examples=examples,
-        derandomize="HALTSWEEP_FUZZ" not in os.environ,
-        deadline=None,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
-
-
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600 + 30 * EXAMPLES)]
+pytestmark = pytest.mark.slow
 POSTHOC = {"model.halt.threshold": [0.3]}
 SPEC = {**yaml.safe_load(TINY), "posthoc": POSTHOC, "grid": {"train.lr": [0.01, 0.02]}}
 SPEC["arms"]["no-halt"] = {"why": "all layers", "set": {"model.halt": None}, "drop": ["train.ponder_weight"]}
@@ -169,7 +156,7 @@ def crashes(file: Path) -> list[str]:
     return []
 
 
-@fuzzed(EXAMPLES)
+@examples(EXAMPLES, suppress_health_check=list(HealthCheck))
 @given(text=specs())
 def test_any_spec_is_refused_or_can_be_trained(haltsweep, text):
     with tempfile.TemporaryDirectory() as folder:
@@ -182,7 +169,7 @@ def test_any_spec_is_refused_or_can_be_trained(haltsweep, text):
             assert not crashes(file)
 
 
-@fuzzed(EXAMPLES)
+@examples(EXAMPLES, suppress_health_check=list(HealthCheck))
 @given(changes=st.lists(overrides(), min_size=1, max_size=3))
 def test_any_override_is_refused_or_planned(haltsweep, changes):
     with tempfile.TemporaryDirectory() as folder:
@@ -228,7 +215,7 @@ def damage(root: Path, chance: random.Random) -> str:
     return f"{kind}: {file.relative_to(root)}"
 
 
-@fuzzed(DAMAGED)
+@examples(DAMAGED, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**63))
 def test_any_damage_of_a_sweep_is_told(haltsweep, finished, seed):
     chance = random.Random(seed)

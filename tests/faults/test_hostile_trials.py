@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 
 from orchestrator.drivers.inline import run_inline
@@ -27,6 +27,7 @@ from orchestrator.report.write import write
 from orchestrator.tracking.parquet import read_records
 from orchestrator.tracking.sync import sync
 from orchestrator.trials import OutcomeKind, Record
+from tests.support.examples import examples
 from tests.support.histories import DEAD
 from tests.support.hostile import PATH, Hostile
 from tests.support.logs import MemoryLog, record
@@ -118,7 +119,7 @@ def said(report: Any) -> Record:
     return found
 
 
-BOUNDED = settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+BOUNDED = examples(6, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.slow

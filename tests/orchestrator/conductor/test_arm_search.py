@@ -1,7 +1,7 @@
 """The search of one arm: determinism, conditions, constraints, what samplers and stoppers are told."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.conductor import arm_search
@@ -10,6 +10,7 @@ from orchestrator.conductor.assigning import NothingAdmitted
 from orchestrator.plan.types import SearchPlan
 from orchestrator.spec.section import Objective
 from search_spaces.dimensions import Choice, Constraint, Dimension, Fixed, Float, Int, Space, When, contains
+from tests.support.examples import examples
 from tests.support.plans import LINE, MAX_SCORE, make_arm
 
 WIDE = Space(
@@ -124,7 +125,7 @@ def test_a_space_with_fewer_points_than_trials_repeats_itself():
 
 
 @given(st.integers(0, 12), st.integers(0, 2**31))
-@settings(max_examples=6, deadline=None)
+@examples(6)
 def test_a_rebuilt_search_with_constraints_agrees_whatever_the_seed(cut, seed):
     """Draws that were refused count too: Hyperband's brackets go by the numbers of all draws."""
     space = Space(

@@ -6,13 +6,14 @@ import shutil
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.drivers import worker_checkpoints as checkpoints
 from orchestrator.drivers.worker import Harness, load_workload
 from orchestrator.errors import InputError
 from orchestrator.trials import OutcomeKind
+from tests.support.examples import examples
 from tests.support.logs import Clock
 from tests.support.plans import make_arm
 from tests.support.workloads import PATH, Synthetic
@@ -52,7 +53,7 @@ def test_a_trial_runs_to_its_end_with_a_final_checkpoint(tmp_path):
 
 
 @given(st.lists(st.integers(1, 4), max_size=5), st.booleans())
-@settings(max_examples=20, deadline=None)
+@examples(20)
 def test_killed_anywhere_a_trial_goes_on_from_its_checkpoint(tmp_path_factory, lives, saves):
     """Killed: the process is gone, nothing was told, only the disk is left."""
     tmp_path = tmp_path_factory.mktemp("killed")

@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.ledger.events import EventKind
@@ -11,6 +11,7 @@ from orchestrator.spec.section import Resources
 from orchestrator.trials import OutcomeKind
 from search_spaces.dimensions import Choice, Constraint, Dimension, Float, Space, When
 from tests.support.driving import Worker, run_in_turn
+from tests.support.examples import examples
 from tests.support.logs import MemoryLog, content, record
 from tests.support.plans import make_arm, make_plan
 
@@ -74,7 +75,7 @@ def test_any_prefix_at_all_leads_to_the_same_trials(sampler):
 
 
 @given(st.lists(st.integers(1, 25), min_size=1, max_size=6))
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_many_deaths_in_a_row_change_nothing(undisturbed, lives):
     """Each session writes so many transactions and dies."""
     log = MemoryLog()
@@ -149,7 +150,7 @@ ACTIONS = st.tuples(
 
 
 @given(st.lists(ACTIONS, max_size=60))
-@settings(max_examples=60, deadline=None)
+@examples(25)
 def test_every_trial_ends_exactly_once_whatever_happens(actions):
     sweep = Sweep()
     for action, which in actions:
@@ -168,7 +169,7 @@ def test_every_trial_ends_exactly_once_whatever_happens(actions):
 
 
 @given(st.lists(ACTIONS, max_size=40))
-@settings(max_examples=30, deadline=None)
+@examples(15)
 def test_a_rebuilt_conductor_decides_like_the_one_that_lived(actions):
     """After any history, a new session asks for the same trials as the old one would."""
     sweep = Sweep()

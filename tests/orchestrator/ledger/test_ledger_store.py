@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from sqlalchemy import text
 
@@ -22,6 +22,7 @@ from orchestrator.ledger.schema import SCHEMA_VERSION
 from orchestrator.ledger.store import Ledger
 from orchestrator.storable import storable_value
 from orchestrator.trials import Outcome, OutcomeKind
+from tests.support.examples import examples
 from tests.support.histories import DEAD, history, measurement
 from tests.support.plans import make_plan
 
@@ -159,7 +160,7 @@ def test_only_finite_metrics_are_taken(ledger: Ledger, value: float) -> None:
     assert ledger.empty
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(
     st.dictionaries(st.text(st.characters(), max_size=8), st.floats(allow_nan=False, allow_infinity=False)),
     st.text(st.characters(), min_size=1),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -19,6 +19,7 @@ from orchestrator.spec.load import load_spec, profile_names, read_spec
 from orchestrator.spec.types import Spec
 from orchestrator.spec.write import to_yaml
 from search_spaces.dimensions import Dimension, Float
+from tests.support.examples import examples
 
 from .conftest import WHOLE, Write
 from .test_document import json
@@ -149,7 +150,7 @@ def _places(value: Any) -> list[tuple[Any, Any]]:
     return [place for key, one in inner for place in ((value, key), *_places(one))]
 
 
-@settings(max_examples=150, deadline=None)
+@examples(40)
 @given(st.data())
 def test_a_spoilt_spec_is_refused_or_read(data: st.DataObject) -> None:
     """Replace, remove or rename some values of a right spec: faults or a spec, never a traceback."""
@@ -169,7 +170,7 @@ def test_a_spoilt_spec_is_refused_or_read(data: st.DataObject) -> None:
         assert _refused_or_read(to_yaml(found), []) == found
 
 
-@settings(max_examples=80, deadline=None)
+@examples(25)
 @given(st.text(max_size=60), st.lists(st.text(max_size=20), max_size=2))
 def test_any_text_is_refused(text: str, overrides: list[str]) -> None:
     assert _refused_or_read(text, overrides) is None
@@ -180,7 +181,7 @@ keys = st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@examples(40)
 @given(
     st.lists(
         st.builds("{}{}={}".format, keys, st.text(".[]0am-t", max_size=4), st.text(max_size=8)), max_size=3

@@ -2,7 +2,7 @@ from itertools import islice, pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from trainables.data import order
@@ -94,6 +94,7 @@ def tokens_of(batch: np.ndarray, lengths: np.ndarray) -> int:
 
 
 @given(lengths_, st.integers(1, 500), seeds, st.integers(0, 3))
+@example(np.asarray([1, 1, 3, 3, 3]), 6, 0, 0)  # a batch that is not full, of the lengths of one that is
 def test_batches_of_tokens_hold_as_many_examples_as_fit(
     lengths: np.ndarray, tokens_max: int, seed: int, epoch: int
 ) -> None:

@@ -16,10 +16,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from tests.oracles.listops_solver import SMALL
+from tests.support.examples import examples
 from trainables import task_catalog
 from trainables.data import store
 from trainables.data.progress import Watcher, watched_by
@@ -152,7 +153,7 @@ def flipped(path: Path, at: int) -> None:
     os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), suffix=st.sampled_from([".arrow", ".json"]))
 def test_no_flipped_bit_is_trained_on(data: st.DataObject, suffix: str, tmp_path: Path) -> None:
     """Whatever bit: the split is what was built, be it built again."""

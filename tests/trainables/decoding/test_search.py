@@ -4,10 +4,11 @@ from itertools import product
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tests.support.examples import examples
 from trainables.decoding.search import beam_search, greedy
 
 END = 0
@@ -62,7 +63,7 @@ def search(inputs: list[int], classes: int, length_max: int, beam: int, penalty:
     return beam_search(table, len(inputs), END, length_max, CPU, beam_size=beam, length_penalty=penalty)
 
 
-@settings(deadline=None, max_examples=25)
+@examples(25)
 @given(st.integers(0, 10**6), st.integers(2, 3), st.integers(1, 4), st.sampled_from([0.0, 0.4, 1.0]))
 def test_a_beam_of_all_answers_finds_the_best(
     seed: int, classes: int, length_max: int, penalty: float
@@ -76,7 +77,7 @@ def test_a_beam_of_all_answers_finds_the_best(
         assert answer == best
 
 
-@settings(deadline=None, max_examples=25)
+@examples(25)
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=6), st.integers(2, 9), st.integers(1, 7))
 def test_greedy_takes_the_most_probable_token_each_time(
     inputs: list[int], classes: int, length_max: int
@@ -119,7 +120,7 @@ def beam_by_hand(table: Table, number: int, length_max: int, beam: int, penalty:
     return max(finished, key=lambda each: each[0])[1]
 
 
-@settings(deadline=None, max_examples=40)
+@examples(20)
 @given(
     st.lists(st.integers(0, 10**6), min_size=1, max_size=4),
     st.integers(2, 6),

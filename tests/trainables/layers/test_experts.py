@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tests.support.examples import examples
 from trainables.assembly import initialise
 from trainables.layers import experts
 from trainables.layers.dropout import set_dropout_context
@@ -56,7 +57,7 @@ def looped(module: ExpertFeedForward, x: Tensor, routing: Routing) -> Tensor:
     return torch.stack(rows)
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(
     number=st.integers(1, 9),
     sizes=st.sampled_from([(1, 1), (2, 1), (3, 3), (5, 2), (17, 4)]),
@@ -203,7 +204,7 @@ def test_switch_loss_by_hand() -> None:
     assert switch_loss([use([[0.4, 0.3, 0.2, 0.1]], active=2)]).item() == pytest.approx(both)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(15)
 @given(seed=st.integers(0, 999), experts=st.integers(2, 6), spread=st.floats(0.1, 20))
 def test_balance_costs_have_their_bounds(seed: int, experts: int, spread: float) -> None:
     logits = torch.randn(7, experts, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)

@@ -1,9 +1,10 @@
 """Geometric attention against hand-made cases."""
 
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from trainables.layers.geometric import log_nearest_match, sinusoids
 
 SURE, NEVER = 60.0, -60.0
@@ -32,7 +33,7 @@ def test_even_odds_halve_outwards() -> None:
     torch.testing.assert_close(found[0], torch.tensor([0, 1 / 2, 1 / 4, 1 / 8, 1 / 16]).double())
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(size=st.integers(2, 9), more=st.integers(0, 4), seed=st.integers(0, 1000))
 def test_rows_are_distributions_with_a_rest_and_padding_changes_nothing(
     size: int, more: int, seed: int
@@ -63,7 +64,7 @@ def test_a_width_first_met_in_an_evaluation_can_be_trained_on() -> None:
     assert logits.grad is not None
 
 
-@settings(max_examples=10)
+@examples(10)
 @given(size=st.integers(1, 7), seed=st.integers(0, 1000))
 def test_gradients_are_those_of_finite_differences(size: int, seed: int) -> None:
     stream = torch.Generator().manual_seed(seed)

@@ -1,10 +1,11 @@
 """Packing against plain loops over rows."""
 
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tests.support.examples import examples
 from trainables.layers.packing import Packing, put, take
 
 lengths = st.lists(st.integers(1, 6), min_size=1, max_size=5)
@@ -59,7 +60,7 @@ def test_select_renumbers_what_is_left(counts: list[int], data: st.DataObject) -
     assert left.width == max(left.counts.tolist(), default=0)
 
 
-@settings(deadline=None, max_examples=10)
+@examples(10)
 @given(counts=lengths, extra=st.integers(0, 2))
 def test_gradients_of_taking_and_putting(counts: list[int], extra: int) -> None:
     packing = packing_of(counts, extra)

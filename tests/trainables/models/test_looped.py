@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from tests.support.examples import examples
 from trainables import costs, task_catalog
 from trainables.assembly import build_model, misfit, model_config
 from trainables.data.synthetic import synthetic_batch
@@ -54,7 +55,7 @@ def test_defaults_are_those_published_for_parity_but_for_its_heads() -> None:
     assert Config(heads=64).size_of_head == 4
 
 
-@settings(max_examples=5, deadline=None)
+@examples(5)
 @given(
     rows=st.lists(st.tuples(st.integers(1, 6), st.integers(1, 9)), min_size=1, max_size=5),
     seed=st.integers(0, 99),

@@ -5,7 +5,7 @@ import warnings
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trainables.training.config import TrainConfig, train_config
@@ -59,7 +59,6 @@ def test_cosine_can_wait_at_its_peak(step: int, expected: float) -> None:
     assert learning_rate(chosen, step) == pytest.approx(expected, rel=1e-5)
 
 
-@settings(deadline=None)
 @given(steps=st.integers(2, 60), warmup=st.integers(2, 60), lr=st.floats(1e-6, 10))
 def test_linear_is_pytorchs_one_cycle(steps: int, warmup: int, lr: float) -> None:
     warmup = min(warmup, steps)

@@ -6,9 +6,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from tests.trainables.training.fakes import Bag, some_batch
 from trainables.training.config import train_config
 from trainables.training.schedule import learning_rate
@@ -39,7 +40,7 @@ def by_hand(model: Bag, batch: object, beta: float) -> tuple[float, dict[str, np
     return total, grads
 
 
-@settings(deadline=None, max_examples=15)
+@examples(15)
 @given(
     clip=st.sampled_from([None, 0.05, 100.0]),
     beta=st.sampled_from([0.0, 0.1, 2.0]),
