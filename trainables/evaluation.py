@@ -1,4 +1,4 @@
-"""Reading what a trial of an own trainable saved again, under other settings, without training."""
+"""Posthoc evaluation of own trainables: a confirmed checkpoint measured under other settings."""
 
 import json
 from collections.abc import Callable, Mapping

@@ -83,9 +83,9 @@ class Catalogue:
         """The module that `name` stands for. Raises UnknownName, BadModule."""
         places = self._places(name)
         if len(places) > 1:
-            told = " and ".join(f"{each.module} of {each.distribution}" for each in places)
+            found = " and ".join(f"{each.module} of {each.distribution}" for each in places)
             raise BadModule(
-                f"the {self.noun} {name!r} must be in one place, got {told}; uninstall one of them, or give "
+                f"the {self.noun} {name!r} must be in one place, got {found}; uninstall one of them, or give "
                 "the name of the module itself, with its dots"
             )
         if name in self.ours():
@@ -119,8 +119,8 @@ def _offers(group: str, path: tuple[str, ...]) -> Mapping[str, tuple[Offer, ...]
     for entry in _installed(path).select(group=group):
         if not NAME.fullmatch(entry.name):
             continue
-        told = "?" if entry.dist is None else f"{entry.dist.name} {entry.dist.version}"
-        found[entry.name] = (*found.get(entry.name, ()), Offer(told, entry.value))
+        distribution = "?" if entry.dist is None else f"{entry.dist.name} {entry.dist.version}"
+        found[entry.name] = (*found.get(entry.name, ()), Offer(distribution, entry.value))
     return found
 
 

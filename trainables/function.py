@@ -81,8 +81,8 @@ class FunctionTrial:
 class FunctionWorkload:
     """Runs `train(settings, trial)` from one report to the next.
 
-    A function that saves nothing is begun anew when it is resumed; reports that it has made before are passed
-    over, so that a trial's measurements are told once.
+    A function that saves nothing is begun anew when it is resumed; reports that it has made before are
+    skipped, so that each measurement of a trial is reported once.
     """
 
     def __init__(self, train: Train, job: Job) -> None:
@@ -91,14 +91,14 @@ class FunctionWorkload:
         self._folder = Path(tempfile.mkdtemp(prefix=f"{TRIALS}{os.getpid()}-"))
         self._began = perf_counter()
         self._last: Measurement | None = None
-        self._told_until = -1
+        self._reported_until = -1
         """Reports up to this step were made before the trial was resumed."""
         trial = FunctionTrial(job, self._folder, self._reported)
         # A function may change what it is given; the settings of the trial stay what they are.
         self._running = greenlet(lambda: train(copy.deepcopy(dict(job.settings)), trial))
 
     def advance(self) -> Measurement | None:
-        """Let the function work until its next report; None when it returned without another one.
+        """Run the function until its next report; None when it returned without another one.
 
         Raises what the function raises, and ValueError if it never reported.
         """
@@ -117,7 +117,7 @@ class FunctionWorkload:
         return None
 
     def _reported(self, step: int, metrics: Mapping[str, float]) -> None:
-        if step <= self._told_until:
+        if step <= self._reported_until:
             return
         seconds = 0.0 if self._last is None else self._last.seconds
         made = Measurement(step, seconds + perf_counter() - self._began, metrics)
@@ -128,15 +128,15 @@ class FunctionWorkload:
         """Write what the function has saved, and how far it is, into the empty `folder`."""
         assert self._last is not None, "what is saved has been reported"
         shutil.copytree(self._folder, folder / FILES)
-        told = {"step": int(self._last.step), "seconds": self._last.seconds}
-        (folder / REPORTED).write_text(json.dumps(told), encoding="utf-8")
+        last = {"step": int(self._last.step), "seconds": self._last.seconds}
+        (folder / REPORTED).write_text(json.dumps(last), encoding="utf-8")
 
     def restore(self, folder: Path) -> None:
         """Give the function, which has not begun yet, what it had saved."""
-        told = json.loads((folder / REPORTED).read_text(encoding="utf-8"))
+        last = json.loads((folder / REPORTED).read_text(encoding="utf-8"))
         shutil.copytree(folder / FILES, self._folder, dirs_exist_ok=True)
-        self._told_until = told["step"]
-        self._last = Measurement(told["step"], told["seconds"], {})
+        self._reported_until = last["step"]
+        self._last = Measurement(last["step"], last["seconds"], {})
 
     def close(self) -> None:
         """End the function where it stands, and delete its folder."""

@@ -48,7 +48,7 @@ class TaskModule(Protocol):
 
         For the head `positions` there is no `label` but `targets` (list<int8|int16>), as many as tokens,
         `NOT_ASKED` where nothing is predicted. For the head `sequence` there is `answer` (list<uint8|uint16|
-        uint32>) instead, of any length and without its end token. A column `steps` (int32) may tell how many
+        uint32>) instead, of any length and without its end token. A column `steps` (int32) may give how many
         steps an algorithm for the task takes. A pair is one row with a separator between its sentences.
 
         Deterministic from `config` alone, independent of which other splits were built; no example of the

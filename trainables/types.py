@@ -113,8 +113,7 @@ class Encoded:
         cls, states: Float[Tensor, "N P D"], pooled: Float[Tensor, "N D"], layers: int
     ) -> "Encoded":
         """Of an encoder that runs the same `layers` layers on every input, so that nothing halts."""
-        dtype = torch.promote_types(pooled.dtype, torch.float32)  # 16-bit autocast must not round costs
-        depth = pooled.new_full(pooled.shape[:1], layers, dtype=dtype)
+        depth = pooled.new_full(pooled.shape[:1], layers, dtype=sum_dtype(pooled.dtype))
         return cls(states, pooled, depth, torch.zeros_like(depth), depth, depth)
 
 
@@ -134,3 +133,8 @@ class Output:
     None in heads that cannot be smoothed."""
     shares: Mapping[str, Float[Tensor, " N"]] = field(default_factory=dict)
     """Further quantities of each sample, by name; reported as means over samples."""
+
+
+def sum_dtype(dtype: torch.dtype) -> torch.dtype:
+    """What probabilities and costs are summed in: at least 32 bits, because 1 - 0.999 has no digits in 16."""
+    return torch.promote_types(dtype, torch.float32)

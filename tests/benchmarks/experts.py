@@ -21,7 +21,7 @@ from trainables.assembly import initialise
 from trainables.layers.experts import ExpertFeedForward, FeedforwardSettings
 from trainables.layers.packing import Packing
 from trainables.layers.tokens import Tokens
-from trainables.models._sut import Layer
+from trainables.models._sut import SparseLayer
 from trainables.models.sut import Config
 
 LENGTH = 32
@@ -50,7 +50,7 @@ def batch(options: argparse.Namespace) -> tuple[Tensor, Tokens]:
     stream = torch.Generator().manual_seed(0)
     x = torch.randn(rows * LENGTH, options.width, generator=stream).to(options.device).requires_grad_()
     packing = Packing.of_lengths(torch.full((rows,), LENGTH, device=options.device), LENGTH)
-    return x, Tokens.unturned(packing, x.dtype)
+    return x, Tokens.unrotated(packing, x.dtype)
 
 
 def built(part: nn.Module, options: argparse.Namespace) -> nn.Module:
@@ -74,7 +74,7 @@ def layer(options: argparse.Namespace, experts: int, active: int, times: int) ->
             "feedforward": sizes | {"width": times * options.inner},
         }
     )
-    return built(Layer(config), options)
+    return built(SparseLayer(config), options)
 
 
 def run_layer(part: nn.Module, x: Tensor, tokens: Tokens) -> Tensor:

@@ -1,4 +1,9 @@
-"""Random numbers from raw generator output, the only part of a generator that NumPy never changes."""
+"""Drawing examples: random numbers that no NumPy version changes, and no example twice.
+
+Numbers come from raw generator output, the only part of a generator that NumPy never changes.
+"""
+
+from collections.abc import Hashable, Iterable
 
 import numpy as np
 
@@ -12,3 +17,15 @@ def uniform(stream: np.random.Generator, n: int) -> np.ndarray:
 def below(stream: np.random.Generator, n: int, bound: int) -> np.ndarray:
     """`n` integers in [0, bound)."""
     return (uniform(stream, n) * bound).astype(np.int64)
+
+
+def first_unseen(keys: Iterable[Hashable], seen: set[Hashable], missing: int) -> list[int]:
+    """Indices of the first `missing` keys, or fewer, that are not in `seen`, to which they are added."""
+    new: list[int] = []
+    for index, key in enumerate(keys):
+        if key not in seen:
+            seen.add(key)
+            new.append(index)
+            if len(new) == missing:
+                break
+    return new

@@ -83,7 +83,7 @@ class Split:
         ended = self._kind == "answer"
         labels, _ = _padded(self._answers, starts, lengths, NOT_ASKED, columns=int(lengths.max()) + ended)
         if ended:
-            assert self._end_id is not None, "a split of answers must be told what ends them"
+            assert self._end_id is not None, "a split of answers must have an end_id"
             labels[np.arange(len(labels)), lengths] = self._end_id
         return labels
 

@@ -238,7 +238,7 @@ def _acquire(file: IO[str], path: Path) -> None:
         else:
             return
     file.seek(0)
-    told = f"waiting for {file.read() or 'another process'}, which builds {path.with_suffix('.arrow')}"
-    if not report_waiting(told):
-        LOG.warning("%s", told)
+    text = f"waiting for {file.read() or 'another process'}, which builds {path.with_suffix('.arrow')}"
+    if not report_waiting(text):
+        LOG.warning("%s", text)
     fcntl.flock(file, fcntl.LOCK_EX)

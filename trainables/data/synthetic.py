@@ -17,8 +17,8 @@ def synthetic_batch(shape: TaskShape, n: int, length: int, seed: int) -> Batch:
     """`n` inputs of random tokens and labels on the CPU, padded to `length` tokens.
 
     The first is full; the others have between half and all of `length` tokens, so that padding is exercised.
-    A pair has its separator in the middle; a task of positions asks at every one; a written answer is as long
-    as `answer_length` has it. A task that tells steps takes one a token, within its bound.
+    A pair has its separator in the middle; a task of positions has a label at each of them; a written answer
+    is as long as `answer_length` says. A task that gives steps has one a token, within its bound.
     """
     least = 1 if shape.separator_id is None else LEAST_PAIR
     assert n > 0, f"a batch must hold at least one row, got {n=}"

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from trainables.heads.sequence import Model
-from trainables.layers.precision import sum_dtype
+from trainables.types import sum_dtype
 
 
 class Hypotheses(Protocol):

@@ -10,9 +10,8 @@ from itertools import count
 import numpy as np
 
 from trainables.data import ragged
-from trainables.data.draws import below, uniform
+from trainables.data.draws import below, first_unseen, uniform
 from trainables.data.ragged import offsets_of, positions
-from trainables.data.unique import first_unseen
 from trainables.generators import listops_trees as trees
 from trainables.generators.listops_trees import CLOSE, MIN, OPERATORS, Law, Level, Trees, child_starts, level
 from trainables.streams import numpy_stream

@@ -8,9 +8,9 @@ from itertools import count
 import numpy as np
 import pyarrow as pa
 
+from trainables.data.draws import first_unseen
 from trainables.data.progress import report
 from trainables.data.ragged import concatenate
-from trainables.data.unique import first_unseen
 from trainables.generators.listops_lengths import LengthLaw
 from trainables.generators.listops_trees import Law, Trees
 from trainables.streams import numpy_stream

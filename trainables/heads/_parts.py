@@ -17,10 +17,9 @@ from torch.nn import functional as F
 from trainables.layers.dropout import KeyedDropout
 from trainables.layers.linear import Linear, Vector
 from trainables.layers.packing import put
-from trainables.layers.precision import sum_dtype
 from trainables.layers.tokens import batch_places
 from trainables.settings import ModelSettings
-from trainables.types import NOT_ASKED, Encoded, Output, TaskShape
+from trainables.types import NOT_ASKED, Encoded, Output, TaskShape, sum_dtype
 
 EMBEDDING_STD = 0.02
 
@@ -71,28 +70,28 @@ def num_logits(num_classes: int) -> int:
 
 
 @dataclass(frozen=True)
-class Judged:
-    """What logits are worth."""
+class Predicted:
+    """The predictions that logits stand for, and their losses."""
 
     loss: Float[Tensor, " N"]
     """Cross-entropy in nats."""
-    guess: Int[Tensor, " N"]
+    chosen: Int[Tensor, " N"]
     """The most probable class."""
     uniform: Float[Tensor, " N"]
     """Cross-entropy against all classes alike, in nats."""
 
 
-def judge(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> Judged:
-    """Loss and guess of each prediction. A single column is the logit of class 1 of two."""
+def predict(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> Predicted:
+    """Loss and most probable class of each prediction. A single column is the logit of class 1 of two."""
     if logits.shape[1] == 1:
         logit = logits[:, 0]
         loss = F.binary_cross_entropy_with_logits(logit, labels.to(logit.dtype), reduction="none")
         mean, right = logit / 2, logit * labels
-        return Judged(loss, (logit > 0).to(labels.dtype), loss + right - mean)
+        return Predicted(loss, (logit > 0).to(labels.dtype), loss + right - mean)
     loss = F.cross_entropy(logits, labels, reduction="none")
     right = logits.gather(1, labels[:, None]).squeeze(1)
     # loss + right is the logarithm of the sum, which need not be taken again.
-    return Judged(loss, logits.argmax(1), loss + right - logits.mean(1))
+    return Predicted(loss, logits.argmax(1), loss + right - logits.mean(1))
 
 
 @dataclass(frozen=True)
@@ -130,14 +129,14 @@ class Asked:
     ) -> tuple[Output, Float[Tensor, "N S"]]:
         """Means over each row, and whether it is right as a whole; beside them, which predictions are."""
         labels = labels.flatten().index_select(0, self.places)
-        judged = judge(logits.to(sum_dtype(logits.dtype)), labels)
-        hits = self.rows((judged.guess == labels).to(judged.loss.dtype))
+        predicted = predict(logits.to(sum_dtype(logits.dtype)), labels)
+        hits = self.rows((predicted.chosen == labels).to(predicted.loss.dtype))
         output = Output(
-            loss=self.mean(judged.loss),
+            loss=self.mean(predicted.loss),
             hits=hits.sum(1),
             counts=self.counts.to(hits.dtype),
             encoded=encoded,
-            uniform=self.mean(judged.uniform),
+            uniform=self.mean(predicted.uniform),
             shares={"accuracy_whole": (hits.sum(1) == self.counts).to(hits)},
         )
         return output, hits

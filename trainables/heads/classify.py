@@ -2,10 +2,9 @@
 
 from torch import nn
 
-from trainables.heads._parts import TokenModel, judge
-from trainables.layers.precision import sum_dtype
+from trainables.heads._parts import TokenModel, predict
 from trainables.settings import ModelSettings
-from trainables.types import Batch, Output, TaskShape
+from trainables.types import Batch, Output, TaskShape, sum_dtype
 
 FEATURES = 1
 """Widths of the encoder that the readout reads."""
@@ -21,6 +20,6 @@ class Model(TokenModel):
         """Loss and hits of each sample."""
         encoded = self.encoder(self.embed(batch.tokens), batch.mask)
         logits = self.readout(encoded.pooled)
-        judged = judge(logits.to(sum_dtype(logits.dtype)), batch.labels)
-        hits = (judged.guess == batch.labels).to(judged.loss.dtype)
-        return Output(judged.loss, hits, hits.new_ones(hits.shape), encoded, judged.uniform)
+        predicted = predict(logits.to(sum_dtype(logits.dtype)), batch.labels)
+        hits = (predicted.chosen == batch.labels).to(predicted.loss.dtype)
+        return Output(predicted.loss, hits, hits.new_ones(hits.shape), encoded, predicted.uniform)

@@ -9,20 +9,19 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from trainables.heads._parts import TokenModel, judge
-from trainables.layers.precision import sum_dtype
+from trainables.heads._parts import TokenModel, predict
 from trainables.settings import ModelSettings
-from trainables.types import Batch, Encoded, Output, TaskShape
+from trainables.types import Batch, Encoded, Output, TaskShape, sum_dtype
 
 FEATURES = 4
 """Widths of the encoder that the readout reads."""
 
 
 class Model(TokenModel):
-    """A classifier of pairs around any encoder. The sentences of an input are parted by one separator."""
+    """A classifier of pairs around any encoder. One separator stands between the sentences of an input."""
 
     def __init__(self, encoder: nn.Module, config: ModelSettings, shape: TaskShape) -> None:
-        assert shape.separator_id is not None, "a task of pairs must say what parts their sentences"
+        assert shape.separator_id is not None, "a task of pairs must have a separator_id"
         super().__init__(encoder, config, shape, FEATURES)
         self.separator_id = shape.separator_id
 
@@ -31,9 +30,9 @@ class Model(TokenModel):
         tokens, mask = sentences(batch.tokens, batch.mask, self.separator_id)
         encoded = self.encoder(self.embed(tokens), mask)
         logits = self.readout(compare(encoded.pooled))
-        judged = judge(logits.to(sum_dtype(logits.dtype)), batch.labels)
-        hits = (judged.guess == batch.labels).to(judged.loss.dtype)
-        return Output(judged.loss, hits, hits.new_ones(hits.shape), _per_pair(encoded), judged.uniform)
+        predicted = predict(logits.to(sum_dtype(logits.dtype)), batch.labels)
+        hits = (predicted.chosen == batch.labels).to(predicted.loss.dtype)
+        return Output(predicted.loss, hits, hits.new_ones(hits.shape), _per_pair(encoded), predicted.uniform)
 
 
 def sentences(

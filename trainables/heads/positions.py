@@ -16,9 +16,8 @@ from torch import Tensor, nn
 
 from trainables.heads._parts import Asked, TokenModel, uncertainty
 from trainables.layers.packing import take
-from trainables.layers.precision import sum_dtype
 from trainables.settings import ModelSettings
-from trainables.types import Batch, Guide, Output, TaskShape
+from trainables.types import Batch, Guide, Output, TaskShape, sum_dtype
 
 FEATURES = 1
 """Widths of the encoder that the readout reads."""

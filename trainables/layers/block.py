@@ -25,10 +25,10 @@ from trainables.settings import HeadSettings
 class BlockSettings(HeadSettings):
     """Sizes and rates of a block."""
 
-    turns: ClassVar[bool] = True
-    """Whether queries and keys are turned by their positions."""
+    rotates: ClassVar[bool] = True
+    """Whether queries and keys are rotated by their positions."""
     head_width: int | None = Field(default=None, ge=1)
-    """Size of one head, even where positions turn it; `width / heads` if not given. heads * head_width need
+    """Size of one head, even where positions rotate it; `width / heads` if not given. heads * head_width need
     not equal width."""
     attention_dropout: float = Field(default=0.1, ge=0, lt=1)
     """Share of attention weights dropped."""
@@ -36,10 +36,10 @@ class BlockSettings(HeadSettings):
     """Attention kernel: auto, sdpa, flash (needs flash-attn, CUDA and 16-bit tensors) or math."""
 
     @model_validator(mode="after")
-    def _pairs_can_turn(self) -> "BlockSettings":
-        if self.turns and self.size_of_head % 2:
+    def _pairs_can_be_rotated(self) -> "BlockSettings":
+        if self.rotates and self.size_of_head % 2:
             raise ValueError(
-                f"head_width must be even, because positions turn pairs of dimensions,"
+                f"head_width must be even, because positions rotate pairs of dimensions,"
                 f" got {self.size_of_head} (width={self.width}, heads={self.heads})"
             )
         return self
@@ -99,12 +99,12 @@ class CrossAttention(_Heads):
 
 
 class Attention(_Heads):
-    """Attention of tokens to those of their own row; queries and keys are turned by xPos."""
+    """Attention of tokens to those of their own row; queries and keys are rotated by xPos."""
 
     def keys_values(
         self, z: Float[Tensor, "M D"], rotation: Rotation
     ) -> tuple[Float[Tensor, "M H E"], Float[Tensor, "M H E"]]:
-        """Turned keys, and values, of normed states."""
+        """Rotated keys, and values, of normed states."""
         values = self._split(self.value(z))
         return rotation(self._split(self.key(z))).to(values.dtype), values
 

@@ -36,7 +36,7 @@ def linear(inputs: int, outputs: int, initial: Initial, fans: int | None = None)
     return XavierLinear(inputs, outputs, gain=gain)
 
 
-class Cell(nn.Module):
+class RecursiveCell(nn.Module):
     """States are `C` wide; their first `width` numbers are what the rest of a model sees."""
 
     def __init__(self, width: int, state_width: int) -> None:
@@ -59,7 +59,7 @@ class Cell(nn.Module):
         return state[..., : self.width]
 
 
-class GatedRecursiveCell(Cell):
+class GatedRecursiveCell(RecursiveCell):
     """LN(f1 * left + f2 * right + i * p), the gates and p from a feed-forward of both.
 
     Leaves are LN(W x); with `shared_norm` by the norm of the cell.
@@ -100,7 +100,7 @@ class GatedRecursiveCell(Cell):
         return parent
 
 
-class LstmCell(Cell):
+class LstmCell(RecursiveCell):
     """Binary tree LSTM; a state is its hidden half, then its memory. Dropout falls on logits."""
 
     def __init__(self, width: int, dropout: float, *, initial: Initial) -> None:

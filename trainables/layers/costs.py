@@ -38,7 +38,7 @@ def block_saved_bytes(config: BlockSettings, gate_width: int | None, rows: int, 
     """What one run of a block on `rows` sequences of `tokens` positions keeps for the backward pass.
 
     A position keeps its state, two norms of it, the attended state and its norm (5 width); queries and keys
-    before and after turning, values and what attention returns (6 heads * head_width); two copies of each
+    before and after rotation, values and what attention returns (6 heads * head_width); two copies of each
     hidden layer; two widths more for a gate; and one byte for each element a dropout may take. Attention
     weights are kept only where they have no fused kernel, or dropout: then twice and with a byte each.
     """
@@ -52,8 +52,8 @@ def block_saved_bytes(config: BlockSettings, gate_width: int | None, rows: int, 
 def recall_saved_bytes(config: BlockSettings, rows: int, queries: int, sources: int) -> float:
     """What cross-attention of `queries` vectors to `sources` vectors, in each of `rows` rows, keeps.
 
-    A query keeps its state and two norms of it, its turn at looking and what it gathers; a source the same of
-    itself, and its key and value.
+    A query keeps its state, two norms of it, its projection and what attention returns; a source keeps its
+    state, a norm of it, its key and its value.
     """
     inner = config.heads * config.size_of_head
     asking = FLOAT_BYTES * (3 * config.width + 2 * inner) + (config.width if config.dropout else 0)

@@ -24,9 +24,9 @@ from torch.nn import functional as F
 
 from trainables.layers.dropout import KeyedDropout, KeyedNoise, scattered
 from trainables.layers.linear import Initialised, Linear, Stream
-from trainables.layers.precision import sum_dtype
 from trainables.layers.tokens import Placed
 from trainables.settings import Settings
+from trainables.types import sum_dtype
 
 GATE_EPSILON = 1e-6
 """Added to the sum that gates are divided by."""

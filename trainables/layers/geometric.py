@@ -27,13 +27,13 @@ from trainables.layers.attention import barring
 from trainables.layers.dropout import KeyedDropout
 from trainables.layers.linear import Constant, Linear, XavierLinear
 from trainables.layers.packing import Packing
-from trainables.layers.precision import sum_dtype
+from trainables.types import sum_dtype
 
 SINUSOID_BASE = 10_000.0
 
 
-class _InTurn(torch.autograd.Function):
-    """log of: this one matches and none before it does, in the `order` in which each query tries its keys.
+class _FirstMatch(torch.autograd.Function):
+    """log-probability that a key matches and none before it does, in the `order` in which queries try keys.
 
     With l the logits in that order it is l_j - sum_{k<=j} log(1 + exp(l_k)), because log C = l + log (1 - C).
     `back` undoes `order`; both index the last two axes as one, and repeat nothing.
@@ -41,35 +41,35 @@ class _InTurn(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, order: Tensor, back: Tensor) -> Tensor:
-        tried = _turned(logits, order)
+        tried = _permuted(logits, order)
         ctx.save_for_backward(tried, order, back)
-        # The default threshold of softplus would be felt in 64 bits.
-        return _turned(tried - F.softplus(tried, threshold=40).cumsum_(-1), back)
+        # The default threshold of softplus changes results in 64 bits.
+        return _permuted(tried - F.softplus(tried, threshold=40).cumsum_(-1), back)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         tried, order, back = ctx.saved_tensors
-        grad = _turned(grads[0], order)
+        grad = _permuted(grads[0], order)
         upto = grad.cumsum(-1)
         behind = upto[..., -1:] - upto + grad
-        return _turned(grad - behind * tried.sigmoid(), back), None, None
+        return _permuted(grad - behind * tried.sigmoid(), back), None, None
 
 
-def _turned(x: Float[Tensor, "B H T T"], order: Int[Tensor, " T_T"]) -> Float[Tensor, "B H T T"]:
+def _permuted(x: Float[Tensor, "B H T T"], order: Int[Tensor, " T_T"]) -> Float[Tensor, "B H T T"]:
     return x.flatten(0, 1).flatten(1).index_select(1, order).view(x.shape)
 
 
 @lru_cache(maxsize=2)
 @torch.inference_mode(mode=False)
-def _turns(width: int, device: torch.device) -> tuple[Int[Tensor, " T_T"], Int[Tensor, " T_T"]]:
+def _key_order(width: int, device: torch.device) -> tuple[Int[Tensor, " T_T"], Int[Tensor, " T_T"]]:
     """In what order each of `width` queries tries its keys, itself last, and what undoes that.
 
     Made once for all layers, outside of inference mode: what is made inside cannot be used in training.
     """
     here = torch.arange(width, device=device)
     query, key = here[:, None], here
-    turn = (2 * (key - query).abs() - (key > query).long()).fill_diagonal_(2 * width)
-    order = turn.argsort(-1)
+    rank = (2 * (key - query).abs() - (key > query).long()).fill_diagonal_(2 * width)
+    order = rank.argsort(-1)
     begin = query * width
     return (order + begin).flatten(), (order.argsort(-1) + begin).flatten()
 
@@ -81,7 +81,7 @@ def log_nearest_match(
     width = logits.shape[-1]
     itself = torch.eye(width, dtype=torch.bool, device=logits.device)
     barred = barring((~itself & keys[:, None])[:, None], logits.dtype)
-    found: Tensor = _InTurn.apply(logits + barred, *_turns(width, logits.device))  # type: ignore[no-untyped-call]
+    found: Tensor = _FirstMatch.apply(logits + barred, *_key_order(width, logits.device))  # type: ignore[no-untyped-call]
     return found
 
 
@@ -222,7 +222,7 @@ class RelativeAttention(RoutingAttention):
 
 
 def sinusoids(position: Int[Tensor, " P"], width: int) -> Float[Tensor, "P D"]:
-    """Sine and cosine in turns, of p * 10000^(-2i/width) in the pair (2i, 2i+1)."""
+    """Sines and cosines alternating, of p * 10000^(-2i/width) in the pair (2i, 2i+1)."""
     pair = torch.arange((width + 1) // 2, device=position.device, dtype=torch.float64)
     angle = position[:, None] * SINUSOID_BASE ** (-2 * pair / width)
     return torch.stack((angle.sin(), angle.cos()), -1).flatten(1)[:, :width]

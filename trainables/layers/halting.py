@@ -26,7 +26,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from trainables.layers.packing import take
-from trainables.layers.precision import sum_dtype
+from trainables.types import sum_dtype
 
 Rule = Literal["undo", "prefix"]
 

@@ -1,10 +1,10 @@
 """xPos: rotary positions whose products decay to the left and grow to the right.
 
 Source: Sun et al., A Length-Extrapolatable Transformer, s. 3, in the bidirectional form of Ray Chowdhury and
-Caragea, Investigating Recurrent Transformers with Dynamic Halt, App. A. Pair i of a head of width E sits in
-dimensions (2i, 2i+1), turns by p * 10000^(-2i/E) at position p, and is scaled by zeta_i^(p/512) in queries
-and by zeta_i^(-p/512) in keys, zeta_i = (2i + 0.4 E) / (1.4 E). A key to the right of its query is therefore
-amplified; the published runs have this asymmetry too.
+Caragea, Investigating Recurrent Transformers with Dynamic Halt, App. A. Pair i of a head of width E is in
+dimensions (2i, 2i+1), is rotated by p * 10000^(-2i/E) at position p, and is scaled by zeta_i^(p/512) in
+queries and by zeta_i^(-p/512) in keys, zeta_i = (2i + 0.4 E) / (1.4 E). A key to the right of its query is
+therefore amplified; the published runs have this asymmetry too.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Complex, Float, Int
 from torch import Tensor
 
-from trainables.layers.precision import sum_dtype
+from trainables.types import sum_dtype
 
 ROTATION_BASE = 10_000.0
 SCALE_BASE = 512.0
@@ -23,7 +23,7 @@ FAIRSEQ_FIRST_POSITION = 2
 
 @dataclass(frozen=True)
 class Rotation:
-    """What queries or keys are turned and scaled by, token for token."""
+    """What queries or keys are rotated and scaled by, token for token."""
 
     factor: Complex[Tensor, "M half"]
     """Of each pair of dimensions, read as a complex number; in 32 bits a part or more."""
@@ -33,10 +33,10 @@ class Rotation:
         return Rotation(self.factor.index_select(0, tokens))
 
     def __call__(self, x: Float[Tensor, "M H E"]) -> Float[Tensor, "M H E"]:
-        """Turned and scaled `x`, in the precision of the factors."""
+        """Rotated and scaled `x`, in the precision of the factors."""
         pairs = x.to(self.factor.real.dtype).reshape(*x.shape[:-1], -1, 2)
-        turned = torch.view_as_complex(pairs) * self.factor[:, None]
-        return torch.view_as_real(turned).flatten(-2)
+        rotated = torch.view_as_complex(pairs) * self.factor[:, None]
+        return torch.view_as_real(rotated).flatten(-2)
 
 
 @dataclass(frozen=True)

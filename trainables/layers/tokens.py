@@ -81,11 +81,11 @@ class Tokens(Placed):
         return cls(packing, place, query, key, packing.column + 1 if causal else None)
 
     @classmethod
-    def unturned(cls, packing: Packing, dtype: torch.dtype, *, causal: bool = False) -> "Tokens":
+    def unrotated(cls, packing: Packing, dtype: torch.dtype, *, causal: bool = False) -> "Tokens":
         """All tokens of a full batch, of a model without rotary positions."""
-        turn = NoRotation.of(packing.column.shape[0], dtype)
+        rotation = NoRotation.of(packing.column.shape[0], dtype)
         reach = packing.column + 1 if causal else None
-        return cls(packing, packed_places(packing), turn, turn, reach, position=packing.column)
+        return cls(packing, packed_places(packing), rotation, rotation, reach, position=packing.column)
 
     def select(self, tokens: Int[Tensor, " K"], rows: Int[Tensor, " R"], packing: Packing) -> "Tokens":
         """Only `tokens`, which are all in `rows`, packed by `packing`."""

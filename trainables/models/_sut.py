@@ -23,13 +23,13 @@ from trainables.layers.experts import (
 from trainables.layers.linear import LayerNorm, Linear, ZeroLinear
 from trainables.layers.momha import AttentionSettings, ExpertAttention, ExpertSelfAttention
 from trainables.layers.positions import Rotation, halved_sinusoids, sinusoids
-from trainables.layers.precision import sum_dtype
 from trainables.layers.tokens import KeysValues, Tokens
 from trainables.recurrence.active_units import EarlyExit
 from trainables.recurrence.depth import DepthRecurrence
 from trainables.recurrence.depth_units import LayerOutputs, SideOutputs
 from trainables.recurrence.result import RecurrenceResult
 from trainables.settings import AnswerSettings, Settings, SharedDepth
+from trainables.types import sum_dtype
 
 
 class TokenHaltSettings(Settings):
@@ -69,8 +69,9 @@ class SparseSettings(PooledSettings, AnswerSettings):
     kernel: Backend = "auto"
     """Attention kernel: auto, sdpa or math; flash never, because of relative positions."""
     early_exit: EarlyExit = "compact"
-    """How halting saves work, results being equal: halted tokens are sent to no expert (compact), the loop
-    ends when all have halted (batch), or all layers are run (none). Without effect when nothing halts."""
+    """How halting saves computation, results being equal: halted tokens are sent to no expert (compact), the
+    loop ends when all have halted (batch), or all layers are run (none). Without effect when nothing
+    halts."""
 
     @model_validator(mode="after")
     def _can_be_run(self) -> "SparseSettings":
@@ -101,7 +102,7 @@ class HaltingGate(nn.Module):
         return logits.to(sum_dtype(logits.dtype)).softmax(-1)[:, 1]
 
 
-class Layer(nn.Module):
+class SparseLayer(nn.Module):
     """Attention, in a decoder attention to the source too, and feed-forward, all of them mixtures."""
 
     def __init__(self, config: SparseSettings, *, recalls: bool = False) -> None:
@@ -190,7 +191,7 @@ def begin(
 
 def run_to_halt(
     config: SparseSettings,
-    layer: Layer,
+    layer: SparseLayer,
     halt: HaltingGate | None,
     states: Float[Tensor, "M D"],
     tokens: Tokens,
@@ -209,7 +210,7 @@ def run_to_halt(
 
 
 def depth_recurrence(
-    config: SparseSettings, layer: Layer, halt: HaltingGate | None
+    config: SparseSettings, layer: SparseLayer, halt: HaltingGate | None
 ) -> DepthRecurrence | None:
     """The layer repeated until every token has halted; None if nothing halts."""
     if halt is None or config.halt is None:
@@ -232,7 +233,7 @@ def depth_recurrence(
 
 
 def _run_all_layers(
-    config: SparseSettings, layer: Layer, states: Tensor, tokens: Tokens
+    config: SparseSettings, layer: SparseLayer, states: Tensor, tokens: Tokens
 ) -> tuple[RecurrenceResult, Float[Tensor, ""] | None]:
     outputs = []
     for _ in range(config.max_layers):

@@ -12,12 +12,12 @@ from trainables.layers.block import Block, BlockSettings
 from trainables.layers.costs import linear_flops
 from trainables.layers.halting import Rule
 from trainables.layers.linear import Linear
-from trainables.layers.precision import sum_dtype
 from trainables.layers.tokens import Tokens
 from trainables.recurrence.active_units import EarlyExit
 from trainables.recurrence.depth import DepthRecurrence
 from trainables.recurrence.result import RecurrenceResult
 from trainables.settings import CausalSettings, Settings, SharedDepth
+from trainables.types import sum_dtype
 
 
 class HaltSettings(Settings):
@@ -54,8 +54,8 @@ class UniversalSettings(BlockSettings, CausalSettings):
     """Where keys and values come from: the last states, or their halting mixture. auto: the mixture where
     `halt.unit` is token, else the states."""
     early_exit: EarlyExit = "compact"
-    """How halting saves work, results being equal: halted units leave the batch (compact), the loop ends when
-    all have halted (batch), or all layers are run (none). Without effect when nothing halts."""
+    """How halting saves computation, results being equal: halted units leave the batch (compact), the loop
+    ends when all have halted (batch), or all layers are run (none). Without effect when nothing halts."""
 
     @model_validator(mode="after")
     def _parts_exist(self) -> "UniversalSettings":

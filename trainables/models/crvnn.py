@@ -44,7 +44,7 @@ from torch import Tensor, nn
 from torch.nn.functional import relu
 
 from trainables.layers.boundaries import NUM_BOUNDARIES, Boundaries
-from trainables.layers.cells import Activation, Cell, GatedRecursiveCell, Initial, LstmCell, gelu
+from trainables.layers.cells import Activation, GatedRecursiveCell, Initial, LstmCell, RecursiveCell, gelu
 from trainables.layers.costs import FLOAT_BYTES, linear_flops
 from trainables.layers.linear import Constant
 from trainables.layers.neighbours import Retriever
@@ -111,8 +111,8 @@ class Config(ModelSettings):
     halt: CompositionHaltSettings | None = CompositionHaltSettings()
     """How composing ends early; null runs as many steps as there are tokens."""
     early_exit: EarlyExit = "compact"
-    """How halting saves work, results being equal: halted sequences leave the batch (compact), the loop ends
-    when all have halted (batch), or all steps are run (none). Without effect when nothing halts."""
+    """How halting saves computation, results being equal: halted sequences leave the batch (compact), the
+    loop ends when all have halted (batch), or all steps are run (none). Without effect when nothing halts."""
 
     @model_validator(mode="after")
     def _parts_exist(self) -> "Config":
@@ -203,7 +203,7 @@ class Encoder(nn.Module):
         )
 
 
-def _cell(config: Config) -> Cell:
+def _cell(config: Config) -> RecursiveCell:
     if config.cell == "lstm":
         return LstmCell(config.width, config.cell_dropout, initial=config.initial)
     return GatedRecursiveCell(

@@ -2,7 +2,7 @@
 
 Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dynamic Halt, Alg. 4: the
 recursion of GUT (`models.universal`, every setting of which is here too) inside the loop over chunks of TLB
-(`models.tlb`). Halting starts anew in every chunk; what it settles on goes into the memory. Depth and ponder
+(`models.tlb`). Halting starts anew in every chunk; its mixture of states updates the memory. Depth and ponder
 cost of a sequence are means over its chunks.
 
 Published systems as settings (what is not named is the default, which is GUTLB on ListOps):

@@ -61,7 +61,7 @@ FEEDFORWARD_RATIO = 4
 class Config(BlockSettings):
     """Settings of the looped Transformer and of the baselines it is compared with."""
 
-    turns: ClassVar[bool] = False
+    rotates: ClassVar[bool] = False
     name: Literal["looped"] = "looped"
     """The model's name."""
     width: int = Field(default=256, ge=1)
@@ -83,8 +83,9 @@ class Config(BlockSettings):
     """Greatest T(n), and loops among which confidence chooses; where weights are not shared, there are no
     more than in training."""
     early_exit: EarlyExit = "compact"
-    """How T(n) saves work, results being equal: samples that are done leave the batch (compact), the loop
-    ends when all are (batch), or `max_loops` are run (none). Without effect on a fixed number of loops."""
+    """How T(n) saves computation, results being equal: samples that are done leave the batch (compact), the
+    loop ends when all are (batch), or `max_loops` are run (none). Without effect on a fixed number of
+    loops."""
     feedforward_width: int | None = Field(default=None, ge=1)
     """Inner size of the feed-forward; four times the width if not given."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
@@ -159,7 +160,7 @@ class LoopingRows(ActiveUnits):
         """The full batch before the first loop."""
         source, rows = everywhere(packing)
         return cls(
-            tokens=Tokens.unturned(packing, inputs.dtype, causal=True),
+            tokens=Tokens.unrotated(packing, inputs.dtype, causal=True),
             per_token=False,
             source=source,
             origin=rows,
@@ -296,7 +297,7 @@ def misfit(config: Config, shape: TaskShape) -> str | None:
     """Why these settings cannot do a task of this shape, as `must ..., got ...`; None where they can."""
     if config.loops == "task" and shape.steps_max is None:
         return (
-            "must have a fixed number of loops for a task that does not tell the steps of its samples, "
+            "must have a fixed number of loops for a task that gives no steps of its samples, "
             "got loops='task'; set model.loops to a number"
         )
     if config.loops == "task" and shape.steps_max is not None and shape.steps_max > config.max_loops:

@@ -6,7 +6,7 @@ Design Space Between Transformers and Recursive Neural Nets, s. 3 and 7:
     X  = LN(H + Drop(Attention(H)))
     H' = G * LN(W2 Drop(ReLU(W1 X))) + (1 - G) * H          G = sigmoid(Wg2 Drop(ReLU(Wg1 X)))
 
-The gate starts all but shut (bias -3), and in training each position's gate is shut altogether with
+The gate starts nearly closed (bias -3), and in training each position's gate is set to zero as a whole with
 probability `gate_dropout`. Nothing halts: `layers` steps are taken in training and `test_layers` in every
 evaluation, validation included, as in the published runs.
 
@@ -18,7 +18,7 @@ Published systems as settings (what is not named is the default):
     - gate (a shared geometric Transformer)     gate: false
 
 `geometric: false` alone changes the attention and nothing else. The released layer of relative attention also
-has tanh(W2 Drop(ReLU(W1 X))) in place of the layer norm, and never shuts gates. Its initial distributions
+has tanh(W2 Drop(ReLU(W1 X))) in place of the layer norm, and no gate dropout. Its initial distributions
 differ: W2 is even in +-1/sqrt(inputs), and queries, keys and values are Xavier-uniform as whole matrices;
 here parts that arms share start from the same weights, those of the geometric layer. So W2 starts as in the
 gated layer without the gate too, where a layer is X, then LN(X + Drop(W2 Drop(ReLU(W1 X)))).
@@ -70,12 +70,12 @@ class Config(HeadSettings):
     normalise_rows: bool = True
     """Divide geometric attention by its sum. Relative attention always sums to one."""
     gate: bool = True
-    """Copy gate: keep a state as it is until its turn has come."""
+    """Copy gate: mix each proposed state with the state before it, so that states can be kept as they are."""
     proposal: Literal["norm", "tanh"] = "norm"
     """What bounds a state that is proposed to the gate: a layer norm, or tanh, as in the released layer of
     relative attention."""
     gate_dropout: float = Field(default=0.05, ge=0, lt=1)
-    """Share of positions whose gate is shut, in training. Without effect when there is no gate."""
+    """Share of positions whose gate is set to zero in training. Without effect when there is no gate."""
     pooling: Literal["end", "start"] = "end"
     """What represents a sequence: the state at END or START."""
 
@@ -106,7 +106,7 @@ class ReluFeedForward(nn.Module):
         return out
 
 
-class Layer(nn.Module):
+class RouterLayer(nn.Module):
     """The step that is repeated."""
 
     def __init__(self, config: Config) -> None:
@@ -134,13 +134,13 @@ class Layer(nn.Module):
         proposed = self.feedforward(x, place)
         if self.gate is None:
             return self._bounded(x + self.feedforward_dropout(proposed, place))
-        opening = self._shut_some(self.gate(x, place).sigmoid(), place)
+        opening = self._with_some_closed(self.gate(x, place).sigmoid(), place)
         return torch.addcmul(h, opening, self._bounded(proposed) - h)
 
     def _bounded(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "M D"]:
         return x.tanh() if self.feedforward_norm is None else self.feedforward_norm(x)
 
-    def _shut_some(self, gate: Tensor, place: Tensor) -> Tensor:
+    def _with_some_closed(self, gate: Tensor, place: Tensor) -> Tensor:
         """The gate of a position is dropped as a whole, and the others are not scaled up for it."""
         if not self.gate_dropout.active:
             return gate
@@ -163,7 +163,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.config = config
         self.boundaries = Boundaries(config.width)
-        self.layer = Layer(config)
+        self.layer = RouterLayer(config)
 
     def forward(self, x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"]) -> Encoded:
         """Encode right-padded `x`."""

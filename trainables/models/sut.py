@@ -49,7 +49,7 @@ from trainables.layers.tokens import KeysValues, Tokens
 from trainables.models._decoders import packed, written
 from trainables.models._sut import (
     FinalNorm,
-    Layer,
+    SparseLayer,
     SparseSettings,
     begin,
     depth_recurrence,
@@ -80,7 +80,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.config = config
         self.boundaries = boundaries(config.width, present=not config.causal)
-        self.block = Layer(config)
+        self.block = SparseLayer(config)
         self.halt = halting_gate(config)
         self.final_norm = FinalNorm(config)
 
@@ -88,7 +88,7 @@ class Encoder(nn.Module):
         """Encode right-padded `x`."""
         config = self.config
         states, packing = self.boundaries(x * config.width**0.5, mask)
-        tokens = Tokens.unturned(packing, states.dtype, causal=config.causal)
+        tokens = Tokens.unrotated(packing, states.dtype, causal=config.causal)
         begun = begin(config, states, packing.column, packing.width)
         result, auxiliary = run_to_halt(config, self.block, self.halt, begun, tokens)
         result = replace(result, states=self.final_norm(result.states))
@@ -104,7 +104,7 @@ class Decoder(StepwiseDecoder):
         super().__init__()
         self.num_layers = config.max_layers
         self.config = config
-        self.block = Layer(config, recalls=True)
+        self.block = SparseLayer(config, recalls=True)
         self.halt = halting_gate(config)
         self.final_norm = FinalNorm(config)
 
@@ -119,7 +119,7 @@ class Decoder(StepwiseDecoder):
         config = self.config
         states, packing = packed(y * config.width**0.5, y_mask)
         tokens = replace(
-            Tokens.unturned(packing, states.dtype, causal=True),
+            Tokens.unrotated(packing, states.dtype, causal=True),
             recalled=self.recalled(memory, memory_mask)[0],
         )
         begun = begin(config, states, packing.column, packing.width)
@@ -132,7 +132,7 @@ class Decoder(StepwiseDecoder):
         self, y: Float[Tensor, "R D"], decoding: DecodingState
     ) -> tuple[Float[Tensor, "R D"], DecodingState]:
         """State of one more token in each answer, as in `forward`, and the new decoding state."""
-        config, tokens = self.config, decoding.unturned(y)
+        config, tokens = self.config, decoding.unrotated(y)
         assert tokens.position is not None
         states = begin(config, y * config.width**0.5, tokens.position, decoding.length_max)
         states, decoding = extend_by_one_token(

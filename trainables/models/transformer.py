@@ -6,7 +6,7 @@ The causal form, as in the published flip-flop runs, has neither START nor END.
 
 The decoder is ours, after Vaswani et al., Attention Is All You Need, s. 3.1: as many causal blocks of the
 same kind, each with cross-attention to the encoded input, and a norm at the end, which tied embeddings need
-to read from pre-norm blocks. Positions turn self-attention alone.
+to read from pre-norm blocks. Only self-attention has positions.
 """
 
 from dataclasses import replace

@@ -44,7 +44,7 @@ class ChunkedSettings(BlockSettings, CausalSettings):
     def _readout_sees_all(self) -> "ChunkedSettings":
         if self.causal and self.boundaries:
             raise ValueError(
-                "a causal model is never told that a sequence has ended, got boundaries=True and causal=True;"
+                "a causal model must not see where a sequence ends, got boundaries=True and causal=True;"
                 " set boundaries: false"
             )
         check_pooling("readout", self.readout, causal=self.causal)

@@ -2,7 +2,8 @@
 
 One step: every position scores, from its soft neighbours, how much it is composed into its right neighbour,
 and is replaced in so far as its left neighbour is composed into it. Content moves right; the last
-token is never taken up and ends as the root. The prose of the source has it move left, its equations right.
+token is composed into nothing and ends as the root. The prose of the source has content move left, its
+equations have it move right.
 
 Source: Ray Chowdhury and Caragea, On the Design Space Between Transformers and Recursive Neural Nets, Eq.
 12-17; the rest as in the released code that goes with it.
@@ -14,11 +15,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from trainables.layers.cells import Cell, Initial, gelu, linear
+from trainables.layers.boundaries import NUM_BOUNDARIES
+from trainables.layers.cells import Initial, RecursiveCell, gelu, linear
 from trainables.layers.linear import Vector
 from trainables.layers.neighbours import Retriever, neighbours
 from trainables.layers.packing import Packing, put, take
-from trainables.layers.precision import sum_dtype
 from trainables.layers.tokens import Placed, packed_places
 from trainables.recurrence.active_units import (
     PER_TOKEN,
@@ -28,17 +29,17 @@ from trainables.recurrence.active_units import (
     HaltedResults,
     everywhere,
 )
+from trainables.types import sum_dtype
 
 EPSILON = 1e-8
 """Added to every term of a denominator, and inside the logarithm of the halt penalty."""
-NUM_EVER_LASTING = 2
-"""START and END always exist and are no tokens."""
 
 
 class Scorer(nn.Module):
     """Score of each position for being composed into its right neighbour, from its window of soft neighbours.
 
-    With transition features it also sees how much it took up in the step before, as a mix of two vectors.
+    With transition features it also sees how much was composed into the position one step before, as a mix of
+    two vectors.
     """
 
     def __init__(
@@ -66,11 +67,11 @@ class ComposingRows(ActiveUnits):
 
     states: Float[Tensor, "M C"] = field(metadata=PER_TOKEN)
     exist: Float[Tensor, " M"] = field(metadata=PER_TOKEN)
-    """E: probability that a position has not been taken up yet."""
+    """E: existential probability, that a position has not been composed into another yet."""
     took: Float[Tensor, " M"] = field(metadata=PER_TOKEN)
-    """How much each position took up in the last step."""
+    """How much was composed into each position in the last step."""
     free: Bool[Tensor, " M"] = field(metadata=PER_TOKEN)
-    """Positions that can be taken up: all but START, END and the last token."""
+    """Positions that can be composed into another: all but START, END and the last token."""
     cap: Int[Tensor, " B"] = field(metadata=PER_UNIT)
     """Most steps of a row: its tokens."""
     kept: Int[Tensor, " B"] = field(metadata=PER_UNIT)
@@ -93,8 +94,8 @@ class ComposingRows(ActiveUnits):
             states=states,
             exist=exist,
             took=torch.zeros_like(exist),
-            free=(packing.column > 0) & (behind > NUM_EVER_LASTING),
-            cap=packing.counts - NUM_EVER_LASTING,
+            free=(packing.column > 0) & (behind > NUM_BOUNDARIES),
+            cap=packing.counts - NUM_BOUNDARIES,
             kept=none,
             run=none,
             active=torch.ones_like(rows, dtype=torch.bool),
@@ -102,7 +103,7 @@ class ComposingRows(ActiveUnits):
 
     def surviving(self, threshold: float) -> Int[Tensor, " B"]:
         """Tokens of each row that exist with a probability above `threshold`."""
-        return self.packing.pad(self.exist > threshold).sum(1) - NUM_EVER_LASTING
+        return self.packing.pad(self.exist > threshold).sum(1) - NUM_BOUNDARIES
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ class CompositionResult:
 class Composition:
     """What is repeated, and when it ends."""
 
-    cell: Cell
+    cell: RecursiveCell
     scorer: Scorer
     retriever: Retriever
     window: int
@@ -133,7 +134,7 @@ class Composition:
     def run(self, states: Float[Tensor, "M C"], packing: Packing) -> CompositionResult:
         """Compose until each row has halted or has run as many steps as it has tokens."""
         composing, halted = ComposingRows.begin(states, packing), HaltedResults[ComposingRows]()
-        for number in range(1, packing.width - NUM_EVER_LASTING + 1):
+        for number in range(1, packing.width - NUM_BOUNDARIES + 1):
             composing = self._step(composing)
             stay = self._staying(composing, number)
             if not bool(stay.any()):
@@ -170,7 +171,7 @@ class Composition:
         return replace(after, active=composing.active & (after.surviving(self.threshold) > 1))
 
     def _composed(self, composing: ComposingRows) -> tuple[Tensor, Tensor, Tensor]:
-        """States, existential probabilities and what was taken up, one step on."""
+        """States, existential probabilities, and how much was composed into each position, after one step."""
         packing = composing.packing
         left, right = neighbours(packing.pad(composing.exist), self.retriever)
         beside, window = self._look(composing.states, packing, left, right)
@@ -230,7 +231,7 @@ class _Order:
         return height
 
 
-def balanced(cell: Cell, states: Float[Tensor, "M C"], packing: Packing) -> Float[Tensor, "M C"]:
+def balanced(cell: RecursiveCell, states: Float[Tensor, "M C"], packing: Packing) -> Float[Tensor, "M C"]:
     """Balanced binary trees, the left half one longer if halves differ; roots are at last tokens."""
     order, place = _Order(), packed_places(packing)
     for first, size in zip(packing.starts.tolist(), packing.counts.tolist(), strict=False):
@@ -243,7 +244,7 @@ def balanced(cell: Cell, states: Float[Tensor, "M C"], packing: Packing) -> Floa
 
 
 def left_to_right(
-    cell: Cell, start: Float[Tensor, " C"], states: Float[Tensor, "M C"], packing: Packing
+    cell: RecursiveCell, start: Float[Tensor, " C"], states: Float[Tensor, "M C"], packing: Packing
 ) -> Float[Tensor, "M C"]:
     """Each token composed with all before it; rows leave when they are at their end."""
     place, pieces, where = packed_places(packing), list[Tensor](), list[Tensor]()

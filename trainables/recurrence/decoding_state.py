@@ -67,17 +67,17 @@ class DecodingState:
         position = torch.full(x.shape[:1], self.length, device=x.device)
         # Rotated as in a row of full length, so that the centre does not move from token to token.
         query, key = rotations(position, self.length_max, head_width, x.dtype)
-        return replace(self.unturned(x), query_rotation=query, key_rotation=key, position=None)
+        return replace(self.unrotated(x), query_rotation=query, key_rotation=key, position=None)
 
-    def unturned(self, x: Float[Tensor, "R D"]) -> Tokens:
+    def unrotated(self, x: Float[Tensor, "R D"]) -> Tokens:
         """The next token of each row, of a model without rotary positions."""
         rows = torch.arange(x.shape[0], device=x.device)
-        turn = NoRotation.of(x.shape[0], x.dtype)
+        rotation = NoRotation.of(x.shape[0], x.dtype)
         return Tokens(
             _even(x.shape[0], 1, x),
             rows,
-            turn,
-            turn,
+            rotation,
+            rotation,
             recalled=self.recalled[0],
             recallers=_even(x.shape[0] // self.width, self.width, x),
             position=torch.full_like(rows, self.length),

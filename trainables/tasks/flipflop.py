@@ -23,8 +23,8 @@ import numpy as np
 import pyarrow as pa
 from pydantic import AfterValidator, Field, model_validator
 
+from trainables.data.draws import first_unseen
 from trainables.data.progress import report
-from trainables.data.unique import first_unseen
 from trainables.settings import Settings
 from trainables.streams import numpy_stream
 from trainables.task_protocol import SplitInfo

@@ -73,8 +73,10 @@ class Config(Settings):
     def _sizes_are_for_what_is_generated(self) -> Self:
         given = {name: getattr(self, f"{name}_examples") for name in SIZES}
         if self.folder is not None and any(size is not None for size in given.values()):
-            told = ", ".join(f"{name}_examples={size}" for name, size in given.items() if size is not None)
-            raise ValueError(f"numbers of examples are for generated images, got folder and {told}; drop one")
+            sizes = ", ".join(f"{name}_examples={size}" for name, size in given.items() if size is not None)
+            raise ValueError(
+                f"numbers of examples are for generated images, got folder and {sizes}; drop one"
+            )
         if self.folder is None and self.side != SIDE:
             raise ValueError(
                 f"images of side {self.side} are not generated but read: set folder to the published images "

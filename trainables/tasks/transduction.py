@@ -14,8 +14,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
-from trainables.data.draws import below
-from trainables.data.unique import first_unseen
+from trainables.data.draws import below, first_unseen
 from trainables.settings import Settings
 from trainables.streams import numpy_stream
 from trainables.task_protocol import SplitInfo

@@ -219,7 +219,7 @@ def test_hash_sees_where_answers_end_but_not_their_layout() -> None:
 
 def test_answers_need_an_end_and_a_split_one_kind_of_them() -> None:
     split = Split(answer_table([([1], [2])]), PAD, "")
-    with pytest.raises(AssertionError, match="a split of answers must be told what ends them"):
+    with pytest.raises(AssertionError, match="a split of answers must have an end_id"):
         split.batch(np.arange(1))
     both = answer_table([([1], [2])]).append_column("label", pa.array([0]))
     with pytest.raises(AssertionError, match=r"must have one of label, targets and answer, got .*'label'"):

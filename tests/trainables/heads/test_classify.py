@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from trainables.assembly import build_model
-from trainables.heads._parts import Readout, judge
+from trainables.heads._parts import Readout, predict
 from trainables.layers.dropout import set_dropout_context
 from trainables.types import Batch, TaskShape
 
@@ -25,27 +25,27 @@ def batch(labels: list[int]) -> Batch:
 
 def test_many_classes_are_judged_by_cross_entropy() -> None:
     logits = torch.tensor([[1.0, 2.0, 0.5], [0.0, 0.0, 3.0]])
-    judged = judge(logits, torch.tensor([0, 2]))
+    predicted = predict(logits, torch.tensor([0, 2]))
     expected = [
         -(row[label] - math.log(sum(math.exp(x) for x in row)))
         for row, label in zip(logits.tolist(), [0, 2], strict=True)
     ]
-    assert judged.loss.tolist() == pytest.approx(expected)
-    assert judged.guess.tolist() == [1, 2]
+    assert predicted.loss.tolist() == pytest.approx(expected)
+    assert predicted.chosen.tolist() == [1, 2]
     all_alike = [
         sum(math.log(sum(math.exp(x) for x in row)) - x for x in row) / len(row) for row in logits.tolist()
     ]
-    assert judged.uniform.tolist() == pytest.approx(all_alike)
+    assert predicted.uniform.tolist() == pytest.approx(all_alike)
 
 
 def test_two_classes_share_one_logit() -> None:
-    judged = judge(torch.tensor([[2.0], [-1.0], [0.5]]), torch.tensor([1, 1, 0]))
+    predicted = predict(torch.tensor([[2.0], [-1.0], [0.5]]), torch.tensor([1, 1, 0]))
     probability = [1 / (1 + math.exp(-logit)) for logit in (2.0, -1.0, 0.5)]
     expected = [-math.log(probability[0]), -math.log(probability[1]), -math.log(1 - probability[2])]
-    assert judged.loss.tolist() == pytest.approx(expected)
-    assert judged.guess.tolist() == [1, 0, 1]
+    assert predicted.loss.tolist() == pytest.approx(expected)
+    assert predicted.chosen.tolist() == [1, 0, 1]
     all_alike = [-(math.log(p) + math.log(1 - p)) / 2 for p in probability]
-    assert judged.uniform.tolist() == pytest.approx(all_alike)
+    assert predicted.uniform.tolist() == pytest.approx(all_alike)
 
 
 @pytest.mark.parametrize(("num_classes", "logits"), [(2, 1), (3, 3), (10, 10)])

@@ -97,5 +97,5 @@ def test_the_readout_reads_four_widths_and_flops_count_two_sentences() -> None:
 
 
 def test_a_task_of_pairs_must_have_a_separator() -> None:
-    with pytest.raises(AssertionError, match="must say what parts their sentences"):
+    with pytest.raises(AssertionError, match="must have a separator_id"):
         build_model(MODELS[0], TaskShape("pair", 8, 3, PAD, 30), seed=0)

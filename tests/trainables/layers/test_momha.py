@@ -24,7 +24,7 @@ def built(window: int = 1, kernel: Backend = "auto", *, experts: int = 1) -> Exp
 def inputs() -> tuple[Tensor, Tokens]:
     x = torch.randn(LENGTH, WIDTH, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     packing = Packing.of_lengths(torch.tensor([LENGTH]), LENGTH)
-    return x, Tokens.unturned(packing, x.dtype)
+    return x, Tokens.unrotated(packing, x.dtype)
 
 
 def attended(module: ExpertAttention, x: Tensor, tokens: Tokens) -> Tensor:

@@ -36,7 +36,7 @@ def test_defaults_are_the_published_systems_on_listops() -> None:
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"causal": True, "boundaries": True}, "never told that a sequence has ended, got boundaries=True"),
+        ({"causal": True, "boundaries": True}, "must not see where a sequence ends, got boundaries=True"),
         (
             {"causal": True, "readout": "start"},
             "the first state of a causal model sees one token, got readout='start'",

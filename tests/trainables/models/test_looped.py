@@ -206,7 +206,7 @@ def test_impossible_settings_say_what_must_hold(changes: dict[str, Any], text: s
         (
             {},
             PLAIN,
-            "must have a fixed number of loops for a task that does not tell the steps .* got loops='task'",
+            "must have a fixed number of loops for a task that gives no steps .* got loops='task'",
         ),
         (
             {"max_loops": 5},
