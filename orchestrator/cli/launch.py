@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,7 +29,6 @@ from search_spaces.wording import amount
 
 if TYPE_CHECKING:
     from orchestrator.drivers.launch_folder import Setup
-    from orchestrator.drivers.live_view import Listeners
     from orchestrator.drivers.open_sweep import SweepResult
     from orchestrator.plan.types import Plan
 
@@ -43,6 +43,9 @@ class Driver(StrEnum):
 DriverOption = Annotated[
     Driver,
     typer.Option(help="ray: in parallel, here or on a cluster; inline: in this process, for debuggers."),
+]
+Debug = Annotated[
+    bool, typer.Option("--pdb", help="Open Python's debugger where a trial fails; with --driver inline.")
 ]
 Address = Annotated[
     str | None,
@@ -64,6 +67,7 @@ def launch(
     ] = None,
     driver: DriverOption = Driver.RAY,
     address: Address = None,
+    debug: Debug = False,
     runs: Runs = None,
     data: Data = None,
     storage: Storage = None,
@@ -82,12 +86,12 @@ def launch(
     from orchestrator.plan.serialise import read_plan
     from orchestrator.spec.write import to_yaml
 
-    _check_address(driver, address)
+    _check_driver(driver, address, debug=debug)
     read, made = planned(spec, changes, profile)
     root = runs_root(runs)
     folder = SweepFolder(root / made.name)
     if go_on and folder.plan.is_file() and read_plan(folder).spec_digest == made.spec_digest:
-        resume(str(folder.root), driver, address)
+        resume(str(folder.root), driver, address, debug)
         return
     setup = Setup(
         data_root(data),
@@ -104,23 +108,36 @@ def launch(
     _run(
         made,
         folder,
-        lambda watch: run_sweep(
-            made, folder, setup, to_yaml(read.spec), driver=driver.value, address=address, watch=watch
+        partial(
+            run_sweep,
+            made,
+            folder,
+            setup,
+            to_yaml(read.spec),
+            driver=driver.value,
+            address=address,
+            debug=debug,
         ),
+        debug=debug,
     )
 
 
 def resume(
-    name: SweepName, driver: DriverOption = Driver.RAY, address: Address = None, runs: Runs = None
+    name: SweepName,
+    driver: DriverOption = Driver.RAY,
+    address: Address = None,
+    debug: Debug = False,
+    runs: Runs = None,
 ) -> None:
     """Continue a sweep that was interrupted or killed: nothing measured is lost, nothing runs twice."""
     from orchestrator.cli.reading import found
     from orchestrator.drivers.launch import resume_sweep
 
-    _check_address(driver, address)
+    _check_driver(driver, address, debug=debug)
     folder, made = found(name, runs_root(runs))
     say(f"{made.name}: to be continued, in {folder.root}")
-    _run(made, folder, lambda watch: resume_sweep(folder, driver=driver.value, address=address, watch=watch))
+    start = partial(resume_sweep, folder, driver=driver.value, address=address, debug=debug)
+    _run(made, folder, start, debug=debug)
 
 
 def _resources(cpus: float | None, gpus: float | None) -> list[str]:
@@ -128,7 +145,12 @@ def _resources(cpus: float | None, gpus: float | None) -> list[str]:
     return [f"{key}={value:g}" for key, value in given.items() if value is not None]
 
 
-def _check_address(driver: Driver, address: str | None) -> None:
+def _check_driver(driver: Driver, address: str | None, *, debug: bool) -> None:
+    if debug and driver is not Driver.INLINE:
+        raise InputError(
+            f"--pdb goes with --driver inline, where a trial runs in this process, got --driver "
+            f"{driver.value}; give --driver inline"
+        )
     if address is not None and driver is not Driver.RAY:
         raise InputError(
             f"--address goes with --driver ray, got --driver {driver.value} and --address "
@@ -160,21 +182,23 @@ def _check_stores(setup: "Setup") -> None:
         ask(setup.storage)
 
 
-def _run(plan: "Plan", folder: SweepFolder, start: "Callable[[Listeners], SweepResult]") -> None:
-    """Run with a live view, then report; the exit code says how it went."""
+def _run(
+    plan: "Plan", folder: SweepFolder, start: "Callable[..., SweepResult]", *, debug: bool = False
+) -> None:
+    """Run with a live view, or plain lines beside a debugger; then report. The exit code says how it went."""
     from orchestrator.cli.progress import View
     from orchestrator.drivers.live_view import Listeners
     from orchestrator.drivers.signals import interrupts
     from trainables.data.progress import Watcher
     from trainables.data.store import DataError
 
-    view = View(plan)
+    view = View(plan, live=not debug)
     with interrupts(view.show_interrupt) as heard:
         try:
             with view:
                 building = Watcher(view.show_build, complain)
                 callbacks = (complain, view.show_tracking, view.show_outage)
-                finish = start(Listeners(view.show, view.show_data, building, *callbacks))
+                finish = start(watch=Listeners(view.show, view.show_data, building, *callbacks))
         except DataError as error:
             on = f"`{command('resume', folder)}`" if folder.plan.is_file() else "launch it again"
             raise StoreError(f"{error}; then {on}") from error

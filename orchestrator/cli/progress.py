@@ -111,7 +111,7 @@ def duration(seconds: float) -> str:
 class View:
     """Shows a running sweep: a live table on a terminal, a line now and then elsewhere."""
 
-    def __init__(self, plan: Plan, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, plan: Plan, *, clock: Callable[[], float] = time.monotonic, live: bool = True) -> None:
         self._objective = plan.search.objectives[0].metric if plan.search else ""
         self._clock = clock
         self._began = clock()
@@ -120,10 +120,11 @@ class View:
         self._told_at = -PLAIN_EVERY_S
         self._told = self._data = ""
         self._data_since = self._began
+        self._wants_live = live
         self._live: Live | None = None
 
     def __enter__(self) -> Self:
-        if out().is_terminal:
+        if self._wants_live and out().is_terminal:
             from rich.live import Live
 
             self._live = Live(console=out(), refresh_per_second=4, transient=True)

@@ -1,18 +1,22 @@
 """Runs a sweep in this process, one trial at a time: for debuggers, notebooks and fast tests."""
 
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.conductor.messages import Continue, Reply, Verdict
 from orchestrator.drivers.checkpoint_stores import store_at
+from orchestrator.drivers.debugger import post_mortem
 from orchestrator.drivers.jobs import Attempt
 from orchestrator.drivers.output import PythonOutput
 from orchestrator.drivers.recorder import Recorder
 from orchestrator.drivers.watchdog import SilenceLimit
 from orchestrator.drivers.worker import Harness
+from orchestrator.spec.section import threads_of
 from orchestrator.trials import Outcome, OutcomeKind
 
 INTERRUPTED = "the sweep was asked to stop"
@@ -31,6 +35,8 @@ def run_inline(
     on_change: Callable[[], None] | None = None,
     stop: threading.Event | None = None,
     check: Callable[[], None] | None = None,
+    cpus: float = 1.0,
+    debug: bool = False,
 ) -> None:
     """Run until the sweep is finished or drained.
 
@@ -38,16 +44,37 @@ def run_inline(
     `checkpoints` is the URI of a store of them, if there is one.
     `on_change` is called after everything that is recorded; `check` often, and what it raises ends the run at
     once. A trial that is silent for longer than `silence` allows has timed out, if it can be reached.
+    PyTorch, where it is loaded, uses one thread for each of `cpus`. `debug` opens Python's debugger where a
+    trial fails.
     """
     stop = stop or threading.Event()
-    harness = Harness(workload, checkpoint_seconds, store=store_at(checkpoints), output=PythonOutput())
+
+    def examine(kind: OutcomeKind, error: BaseException) -> None:
+        if debug and post_mortem(kind, error):
+            stop.set()
+
+    store, output = store_at(checkpoints), PythonOutput()
+    harness = Harness(workload, checkpoint_seconds, store=store, output=output, on_error=examine)
     run = _InlineRun(recorder, harness, stop, on_change or (lambda: None), silence, check or (lambda: None))
-    while not stop.is_set() and (attempt := recorder.ask()) is not None:
-        run.changed()
-        run.trial(attempt, data_dir)
+    with _torch_threads(threads_of(cpus)):
+        while not stop.is_set() and (attempt := recorder.ask()) is not None:
+            run.changed()
+            run.trial(attempt, data_dir)
     if stop.is_set():
         recorder.drain(INTERRUPTED)
     assert recorder.finished or recorder.draining, "with nothing running, something must be left to hand out"
+
+
+@contextmanager
+def _torch_threads(count: int) -> Iterator[None]:
+    """As workers of Ray have; afterwards this process has as many as before."""
+    if "torch" not in sys.modules:  # a trainable that needs none must not pay for it
+        yield
+        return
+    from trainables.threads import cpu_threads
+
+    with cpu_threads(count):
+        yield
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,7 @@ def run_sweep(
     address: str | None = None,
     num_cpus: int | None = None,
     watch: Listeners | None = None,
+    debug: bool = False,
 ) -> SweepResult:
     """Launch the sweep of `plan`, and run it to its end; `spec` is the text kept as spec.yaml.
 
@@ -58,7 +59,7 @@ def run_sweep(
     _check(setup, folder, address)
     if setup.workload == DEFAULT_WORKLOAD:
         require_files(plan)
-    means = _Means(driver, address, num_cpus, watch or Listeners())
+    means = _Means(driver, address, num_cpus, watch or Listeners(), debug)
     _require(means, plan, folder, setup)
     origin = provenance().to_json()
     clear_unbegun(folder)
@@ -100,11 +101,12 @@ def resume_sweep(
     address: str | None = None,
     num_cpus: int | None = None,
     watch: Listeners | None = None,
+    debug: bool = False,
 ) -> SweepResult:
     """Run a launched sweep to its end, from wherever it is. Arguments and errors as of `run_sweep`."""
     plan, setup = launched_plan(folder), read_setup(folder)
     _check(setup, folder, address)
-    means = _Means(driver, address, num_cpus, watch or Listeners())
+    means = _Means(driver, address, num_cpus, watch or Listeners(), debug)
     if address is not None:
         _require(means, plan, folder, setup)
     return _session(plan, folder, setup, provenance().to_json(), means)
@@ -118,6 +120,8 @@ class _Means:
     address: str | None
     num_cpus: int | None
     watch: Listeners
+    debug: bool
+    """Open Python's debugger where a trial fails; `inline` only."""
 
 
 def _require(means: _Means, plan: Plan, folder: SweepFolder, setup: Setup) -> None:
@@ -170,13 +174,13 @@ def _drive(session: OpenSweep, means: _Means, stop: threading.Event) -> None:
     view.show()
     if not session.recorder.finished:
         if means.driver == "inline":
-            _run_inline(session, view, stop)
+            _run_inline(session, view, stop, debug=means.debug)
         else:
             _run_ray(session, means, view, stop)
     view.show()
 
 
-def _run_inline(session: OpenSweep, view: ThrottledView, stop: threading.Event) -> None:
+def _run_inline(session: OpenSweep, view: ThrottledView, stop: threading.Event, *, debug: bool) -> None:
     run_inline(
         session.recorder,
         session.setup.workload,
@@ -187,6 +191,8 @@ def _run_inline(session: OpenSweep, view: ThrottledView, stop: threading.Event) 
         on_change=view.changed,
         stop=stop,
         check=session.check,
+        cpus=session.plan.resources.cpus,
+        debug=debug,
     )
 
 

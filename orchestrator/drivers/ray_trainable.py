@@ -19,6 +19,7 @@ from orchestrator.drivers.memory import Footprint
 from orchestrator.drivers.node_check import NODE_ID, seen
 from orchestrator.drivers.output import ProcessOutput
 from orchestrator.drivers.worker import Harness
+from orchestrator.spec.section import threads_of
 from orchestrator.trials import Outcome
 
 WORKER_JOB = "worker_job"
@@ -120,7 +121,7 @@ def _limit_process(job: WorkerJob) -> None:
     if not job.gpus:
         # Ray hides GPUs from those who hold some only.
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    threads = str(max(1, int(job.cpus)))
+    threads = str(threads_of(job.cpus))
     os.environ.update(OMP_NUM_THREADS=threads, MKL_NUM_THREADS=threads, OPENBLAS_NUM_THREADS=threads)
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(int(threads))

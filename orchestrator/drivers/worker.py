@@ -43,7 +43,7 @@ def load_workload(path: str) -> Callable[[Job], Workload]:
 
 
 class Harness:
-    """Runs one trial at a time; used again for the next."""
+    """Runs one trial at a time; used again for the next. `on_error` hears what a trial raised."""
 
     def __init__(
         self,
@@ -52,10 +52,13 @@ class Harness:
         clock: Callable[[], float] = time.monotonic,
         store: CheckpointStore | None = None,
         output: TrialOutput | None = None,
+        *,
+        on_error: Callable[[OutcomeKind, BaseException], None] | None = None,
     ) -> None:
         self._begin = load_workload(workload)
         self._store = store or InFolder()
         self._output = output or NoOutput()
+        self._on_error = on_error or (lambda *_: None)
         self._checkpoint_seconds = checkpoint_seconds
         self._clock = clock
         self._workload: Workload | None = None
@@ -207,6 +210,7 @@ class Harness:
     def _failed(self, outcome: Outcome, error: BaseException) -> Reply:
         self._failure = outcome
         self._output.failed(error)
+        self._on_error(outcome.kind, error)
         self._close()
         self._output.end()
         return Reply(ended=outcome)

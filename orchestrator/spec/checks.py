@@ -256,6 +256,17 @@ def _grid(written: _Written) -> Problems:
                 )
 
 
+def _threads(written: _Written) -> Problems:
+    """A trial has as many threads as CPU cores: one knob."""
+    path = "train.threads"
+    places: list[Keys] = [("grid", path), ("search", "also", path), (BASELINE, *path.split("."))]
+    places += [("arms", arm, "set", path) for arm in map(str, written.mapping("arms"))]
+    for keys in () if written.own else places:
+        *section, name = map(str, keys)
+        if name in written.mapping(*section):
+            yield keys, "is what resources.cpus says, one thread for each core: leave it out and set that"
+
+
 _RULES: Final[tuple[Callable[[_Written], Problems], ...]] = (
     _phases,
     _nesting,
@@ -266,4 +277,5 @@ _RULES: Final[tuple[Callable[[_Written], Problems], ...]] = (
     _arm_changes,
     _arm_searches,
     _grid,
+    _threads,
 )

@@ -35,7 +35,7 @@ class Resources(Section):
     """What one trial may use."""
 
     cpus: Positive = 1.0
-    """CPU cores."""
+    """CPU cores, and threads of PyTorch; several trials share one core if it is a part like 0.5."""
     gpus: Gpus = 0.0
     """GPUs; several trials share one if it is a part like 0.25."""
     minutes: Positive | None = None
@@ -45,3 +45,12 @@ class Resources(Section):
     """Least time between two checkpoints."""
     retries: Natural = 3
     """How often in a row, without progress between, a trial whose process died is started again."""
+
+
+THREADS_MAX = 1024
+"""What PyTorch is ever given."""
+
+
+def threads_of(cpus: float) -> int:
+    """CPU threads of a trial that has so many cores, or a part of one."""
+    return min(max(1, int(cpus)), THREADS_MAX)

@@ -29,7 +29,7 @@ from orchestrator.spec.kinds import (
     Text,
     Trainable,
 )
-from orchestrator.spec.section import Objective, Resources, Section
+from orchestrator.spec.section import Objective, Resources, Section, threads_of
 
 
 class Baseline(Section):
@@ -130,8 +130,11 @@ class Spec(Section):
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """The baseline's settings as written."""
-        return {"task": self.baseline.task, "model": self.baseline.model, "train": self.baseline.train}
+        """The baseline's settings as written, and one thread of PyTorch for every CPU core of a trial."""
+        train: Mapping[str, Json] = self.baseline.train
+        if (threads := threads_of(self.resources.cpus)) > 1:
+            train = {**train, "threads": threads}
+        return {"task": self.baseline.task, "model": self.baseline.model, "train": train}
 
     @property
     def published_rows(self) -> tuple[dict[str, Any], ...]:

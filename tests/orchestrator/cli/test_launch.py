@@ -43,6 +43,11 @@ def handed_on(monkeypatch):
         (("--tracking", "sqlite:///tiny.yaml"), 2, "an MLflow store must be a SQLite database"),
         (("--address", "nohost"), 2, "got 'nohost': it is not of the form HOST:PORT; see `ray status`"),
         (("--address", "127.0.0.1:1"), 2, "must be that of a running Ray cluster, got '127.0.0.1:1': [Errno"),
+        (
+            ("--pdb",),
+            2,
+            "--pdb goes with --driver inline, where a trial runs in this process, got",
+        ),
         (("--address", "local"), 2, "got 'local': it is not of the form HOST:PORT"),
         (("--address", "http://host:8265"), 2, "got 'http://host:8265': it is not of the form HOST:PORT"),
         (

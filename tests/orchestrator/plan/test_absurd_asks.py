@@ -170,10 +170,6 @@ def absurd(task=None, train=None, **model):
             "baseline: baseline cannot be trained: a trial must take at most 1e+27 FLOPs, got at least ",
         ),
         (
-            {"train": {"threads": 10**6}},
-            "baseline.train.threads: must be less than or equal to 1024, got 1000000",
-        ),
-        (
             {"max_layers": 10**6},
             "baseline.model.max_layers: must be less than or equal to 10000, got 1000000",
         ),

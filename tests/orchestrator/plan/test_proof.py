@@ -163,7 +163,6 @@ def without_effect(random_: random.Random, arms: dict[str, Any]) -> dict[str, An
             ("model.feedforward_width", 32),
             ("model.gate_width", 32),
             ("model.kv", "states"),
-            ("train.threads", 2),
             ("train.eval_batch_size", 64),
         ]
     )
