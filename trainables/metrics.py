@@ -1,11 +1,18 @@
-"""What a trainable may say of the quantities that it measures."""
+"""What is known of a quantity that trials measure, for plans, searches and reports to look up.
+
+Whatever computes a quantity declares it beside the code, in a tuple `metrics`: training, heads and tasks of
+the box, and trainables of others alike.
+"""
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-KEYS = ("better", "unit", "range", "floor")
+KEYS = ("better", "unit", "range", "floor", "meaning")
+Place = Literal["table", "headline", "beside", "posthoc", "figure"]
+"""Where a report shows a quantity: in its own table; as what the first table is about; beside that; where
+checkpoints are read again; as a figure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,16 +24,47 @@ class Metric:
     better: Literal["max", "min"] | None = None
     """Whether large or small values are good; None where that cannot be said."""
     unit: str = ""
-    low: float = -math.inf
-    """No value is below."""
-    high: float = math.inf
-    """No value is above."""
+    low: float | None = None
+    """No value is below; None where there is no bound."""
+    high: float | None = None
+    """No value is above; None where there is no bound."""
     floor: float | None = None
-    """What needs no learning, e.g. the share of the commonest class."""
+    """What needs no learning, e.g. the share of the commonest class; None where measured or unknown."""
+    meaning: str = ""
+    """What a reader who has not seen the name before is told."""
+    note: str = ""
+    """What a reader of its numbers must know, as a sentence."""
+    split: str = ""
+    """The only part of a trial that it is measured of, e.g. `train`; empty: every split that is read."""
+    shown: tuple[Place, ...] = ("table", "posthoc")
+    """Empty for what only helps to read others."""
+    floor_from: str = ""
+    """The quantity of the same split that measures its floor."""
+    floor_name: str = "as declared"
+    """What reaches the floor, e.g. `most common label`."""
+    failed_as: str = ""
+    """A trial that failed counts at the floor of this quantity, at 0 where there is none. Empty: at its own
+    floor, and not at all where there is none."""
+    given: str = ""
+    """Why no search can be for it, to follow "which"; empty where one can."""
+    moves_with: str = ""
+    """The quantity of one forward pass that moves where this one does: only where something halts."""
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """The least and the greatest value there can be."""
+        return (-math.inf if self.low is None else self.low, math.inf if self.high is None else self.high)
+
+
+def look_up(metrics: Iterable[Metric], name: str) -> Metric:
+    """What `metrics` say of `name`, a quantity with or without its split; of one they lack, only its name."""
+    split, _, quantity = name.rpartition("/")
+    named = [each for each in metrics if each.name == quantity and each.split in ("", split)]
+    return max(named, key=lambda each: each.split, default=Metric(quantity))
 
 
 def declared(written: object) -> tuple[Metric, ...]:
-    """The metrics that a trainable declares: a mapping from name to `better`, `unit`, `range` and `floor`.
+    """The metrics that a trainable declares: a mapping from name to what is known, by the names in `KEYS`.
 
         metrics = {"accuracy": {"better": "max", "range": [0, 1], "floor": 0.1}, "depth": {}}
 
@@ -36,7 +74,7 @@ def declared(written: object) -> tuple[Metric, ...]:
         return tuple(_metric(name, said) for name, said in written.items())
     found = tuple(written) if isinstance(written, Iterable) else (None,)
     if all(isinstance(each, Metric) for each in found):
-        return found
+        return tuple(replace(each, low=_bound(each.low), high=_bound(each.high)) for each in found)
     raise ValueError(f"metrics must be a mapping from name to what is known of it, got {written!r}")
 
 
@@ -52,20 +90,25 @@ def _metric(name: Any, said: Any) -> Metric:
     floor = said.get("floor")
     if floor is not None and not _is_number(floor):
         raise ValueError(f"a floor must be a number, got {floor!r} for {name}")
-    return Metric(name, better, str(said.get("unit", "")), low, high, floor)
+    meaning = str(said.get("meaning", ""))
+    return Metric(name, better, str(said.get("unit", "")), low, high, floor, meaning=meaning)
 
 
-def _range(name: str, given: Any) -> tuple[float, float]:
+def _range(name: str, given: Any) -> tuple[float | None, float | None]:
     if given is None:
-        return -math.inf, math.inf
+        return None, None
     ends = list(given) if isinstance(given, list | tuple) else []
     if len(ends) != 2 or not all(end is None or _is_number(end) for end in ends):
         raise ValueError(f"a range must be [low, high], null for no bound, got {given!r} for {name}")
-    low = -math.inf if ends[0] is None else float(ends[0])
-    high = math.inf if ends[1] is None else float(ends[1])
-    if not low < high:
+    low, high = (None if end is None else _bound(float(end)) for end in ends)
+    if low is not None and high is not None and not low < high:
         raise ValueError(f"a range must go up, got {given!r} for {name}")
     return low, high
+
+
+def _bound(end: float | None) -> float | None:
+    """JSON has no infinity, and no bound is none."""
+    return None if end is None or math.isinf(end) else end
 
 
 def _is_number(value: Any) -> bool:

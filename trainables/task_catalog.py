@@ -7,6 +7,7 @@ from typing import Any, cast
 from pydantic import BaseModel
 
 from trainables import catalog
+from trainables.metrics import Metric, declared
 from trainables.settings import Settings
 from trainables.task_protocol import SplitInfo, TaskModule
 from trainables.types import Batch, TaskShape
@@ -53,6 +54,17 @@ def training_only(config: Settings) -> frozenset[str]:
     """
     fields: frozenset[str] = getattr(task_module(task_name(config)), "TRAINING_ONLY", frozenset())
     return fields
+
+
+def metrics(name: str) -> tuple[Metric, ...]:
+    """What the task `name` declares of the values of its `score`; see `trainables.metrics`.
+
+    Raises `extensions.BadName` for a name that is no task, ValueError for what is no declaration.
+    """
+    try:
+        return declared(getattr(task_module(name), "metrics", ()))
+    except ValueError as error:
+        raise ValueError(f"the task {name} declares what cannot be: {error}") from error
 
 
 def label_names(config: Settings) -> tuple[str, ...]:

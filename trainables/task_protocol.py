@@ -62,7 +62,9 @@ class TaskModule(Protocol):
 
     # A task of written answers may have `score(config, hypotheses, references) -> Mapping[str, float]`, of
     # sequences of answer tokens without their ends: what its field measures, e.g. BLEU. Names and number of
-    # its values never change, and all are finite.
+    # its values never change, and all are finite. `metrics` beside it says what is known of them, as a
+    # mapping or a tuple of `trainables.metrics.Metric`: range, whether large or small is better, what they
+    # mean.
 
     def decode(self, tokens: Sequence[int]) -> str:
         """One input as a person would write it.

@@ -14,9 +14,12 @@ from orchestrator.plan.posthoc import check_posthoc
 from orchestrator.plan.price import price
 from orchestrator.plan.probe import Probe
 from orchestrator.plan.settings import checked
-from orchestrator.plan.types import ArmPrice, ArmProof, DeclaredMetric
+from orchestrator.plan.types import ArmPrice, ArmProof
 from orchestrator.spec.types import Search, Spec
 from search_spaces.dimensions import Space
+from trainables.metrics import Metric
+from trainables.task_catalog import task_name
+from trainables.training.measured import metrics_of
 
 if TYPE_CHECKING:
     from orchestrator.samplers import Chosen  # which loads Optuna
@@ -26,7 +29,6 @@ class BuiltIn:
     """The trainable of specs that name none; see `Planned` for what each method is for."""
 
     path: str | None = None
-    metrics: tuple[DeclaredMetric, ...] = ()
     trying = Trying(checked, too_large)
 
     def __init__(self) -> None:
@@ -36,15 +38,27 @@ class BuiltIn:
         """As of `Planned`."""
         return resolve(spec, faults, progress)
 
+    def metrics(self, arms: Sequence[BuiltInArm]) -> tuple[Metric, ...]:
+        """As of `Planned`."""
+        systems = [arm.system for arm in arms]
+        return metrics_of(
+            dict.fromkeys(task_name(each.task) for each in systems), {each.shape.head for each in systems}
+        )
+
     def check(self, spec: Spec, arms: Sequence[BuiltInArm], stopper: "Chosen | None", faults: Faults) -> None:
         """As of `Planned`."""
+        try:
+            metrics = self.metrics(arms)
+        except ValueError as error:
+            faults.add(str(error), "baseline", "task")
+            faults.raise_if_any()
         checks.check_gpus(spec, faults)
         for arm in arms:
             checks.check_splits(spec, arm, faults)
             checks.check_precision(spec, arm, faults)
             if spec.search is not None:
                 checks.check_stopper(stopper, spec.search, arm, faults)
-        checks.check_published(spec, arms, self._bench, faults)
+        checks.check_published(spec, arms, self._bench, metrics, faults)
         check_posthoc(spec, arms, self._bench, faults)
 
     def measures(self, path: str, arms: Sequence[BuiltInArm]) -> str | None:
@@ -57,7 +71,7 @@ class BuiltIn:
 
     def check_objectives(self, search: Search, arm: BuiltInArm, faults: Faults) -> None:
         """As of `Planned`."""
-        check_objectives(search, arm, self._bench, faults)
+        check_objectives(search, arm, self._bench, self.metrics([arm]), faults)
 
     def check_space(self, arm: BuiltInArm, space: Space, search: Search, faults: Faults) -> None:
         """As of `Planned`."""
@@ -67,7 +81,8 @@ class BuiltIn:
         self, search: Search, spaces: Sequence[tuple[BuiltInArm, Space]], faults: Faults
     ) -> None:
         """As of `Planned`."""
-        check_movement(search, spaces, self._bench, faults)
+        metrics = self.metrics([arm for arm, _ in spaces])
+        check_movement(search, spaces, self._bench, metrics, faults)
 
     def price(self, arm: BuiltInArm, trials: Mapping[str, int] | None, *, calibrate: bool) -> ArmPrice:
         """As of `Planned`."""

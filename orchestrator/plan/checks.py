@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.objectives import WORSE
 from orchestrator.plan.planned_trials import search_seed
 from orchestrator.plan.probe import Probe
 from orchestrator.plan.spaces import common_space
@@ -15,6 +14,7 @@ from orchestrator.spec.types import Search, Spec
 from search_spaces.dimensions import Choice
 from search_spaces.paths import lookup
 from search_spaces.wording import hint, shown
+from trainables.metrics import Metric, look_up
 from trainables.task_catalog import splits
 
 if TYPE_CHECKING:
@@ -179,9 +179,12 @@ def check_seeds(spec: Spec, search: SearchPlan | None, faults: Faults) -> None:
             )
 
 
-def check_published(spec: Spec, arms: Sequence[BuiltInArm], probe: Probe, faults: Faults) -> None:
+def check_published(
+    spec: Spec, arms: Sequence[BuiltInArm], probe: Probe, metrics: Sequence[Metric], faults: Faults
+) -> None:
     """Published figures must stand beside a split and a quantity that are measured, in the same unit."""
     check_published_splits(spec, [each.name for arm in arms for each in splits(arm.system.task)], faults)
+    check_published_values(spec, metrics, faults)
     _check_quantities(spec, arms[0], probe, faults)
 
 
@@ -193,6 +196,26 @@ def check_published_splits(spec: Spec, named: Iterable[str], faults: Faults) -> 
             if split not in known:
                 keys = ("published", place, "values", split)
                 faults.add(f"no split named {split!r}. {hint(split, sorted(known))}", *keys)
+
+
+def check_published_values(spec: Spec, metrics: Sequence[Metric], faults: Faults) -> None:
+    """Published figures must lie where values of the quantity can."""
+    for place, row in enumerate(spec.published):
+        low, high = (known := look_up(metrics, row.metric)).span
+        for split, value in row.values.items():
+            if low <= value <= high:
+                continue
+            what = f"a share from {low:g} to {high:g}" if (low, high) == (0, 1) else _between(known)
+            remedy = ": divide percentages by 100" if (low, high) == (0, 1) else ""
+            keys = ("published", place, "values", split)
+            faults.add(f"must be {what} as our {row.metric} is, got {shown(value)}{remedy}", *keys)
+
+
+def _between(metric: Metric) -> str:
+    """In words, between what values of a quantity lie."""
+    if metric.low is None or metric.high is None:
+        return f"at least {metric.low:g}" if metric.low is not None else f"at most {metric.high:g}"
+    return f"from {metric.low:g} to {metric.high:g}"
 
 
 def _check_quantities(spec: Spec, baseline: BuiltInArm, probe: Probe, faults: Faults) -> None:
@@ -215,11 +238,3 @@ def _check_quantities(spec: Spec, baseline: BuiltInArm, probe: Probe, faults: Fa
             faults.add(
                 f"no quantity named {row.metric!r}. {hint(row.metric, known)}", "published", place, "metric"
             )
-        for split, value in row.values.items() if WORSE.get(row.metric) == "min" else ():
-            if not 0 <= value <= 1:
-                keys = ("published", place, "values", split)
-                faults.add(
-                    f"must be a share from 0 to 1 as our {row.metric} is, got {shown(value)}: "
-                    "divide percentages by 100",
-                    *keys,
-                )

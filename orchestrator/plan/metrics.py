@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from orchestrator.plan.settings import System
+from trainables.training import workload
 from trainables.training.accumulator import Accumulator
 from trainables.training.config import TrainConfig
 from trainables.training.evaluate import evaluate
@@ -14,8 +15,6 @@ from trainables.training.step import Learner, StepResult
 from trainables.training.writing import right_answers, scores
 from trainables.types import Batch, Output
 
-OF_INTERVAL = ("train/lr", "train/tokens_per_s")
-"""What the workload adds to the sums of an accumulator."""
 VALID = "valid"
 
 
@@ -33,7 +32,7 @@ def _of_training(train: TrainConfig) -> tuple[str, ...]:
     one = torch.ones(())
     accumulator.add(0, StepResult(loss=one, ponder=one, gradient_norm=one, hits=one, counts=one, tokens=one))
     accumulator.flush()
-    return (*accumulator.metrics(), *OF_INTERVAL)
+    return (*accumulator.metrics(), *(f"{each.split}/{each.name}" for each in workload.metrics))
 
 
 class _Replay:

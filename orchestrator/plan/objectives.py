@@ -1,31 +1,39 @@
 """What a search may make large or small: what every arm measures, that moves, and that is no setting."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.probe import Probe
 from orchestrator.plan.proof import systems
 from orchestrator.plan.settings import System
+from orchestrator.spec.section import Objective
 from orchestrator.spec.types import Search
 from search_spaces.dimensions import Space
 from search_spaces.wording import hint
+from trainables.metrics import Metric, look_up
 
-WORSE: Mapping[str, str] = {"loss": "max"} | dict.fromkeys(
-    ("accuracy", "accuracy_last", "accuracy_whole", "exact_match", "tokens_per_s"), "min"
-)
-"""Goals that nobody has: the search would choose the worst trial of every arm."""
-_SET = {
-    "train/lr": "a setting: search train.lr for the sake of what the model learns",
-    "train/skipped_steps": "what the scaling of half precision leaves out, and tells nothing of a model",
-}
-_THINKING = ("depth", "ponder", "saved")
-"""Quantities that move where something halts; `depth_p50` and its like go with `depth`."""
 _POINTS = 3
 """Weights at which they are looked at: the initial ones, all halting pushed up, all pushed down."""
 
 
-def check_objectives(search: Search, arm: BuiltInArm, probe: Probe, faults: Faults) -> None:
+def against_declared(objective: Objective, metrics: Iterable[Metric]) -> tuple[str, str] | None:
+    """What `metrics` have against an objective: nobody can move it, or its goal is what nobody wants.
+
+    The key of the objective that is wrong, and why; None if it may stand.
+    """
+    name, known = objective.metric, look_up(metrics, objective.metric)
+    if known.given:
+        return "metric", f"must move, got {name}, which {known.given}"
+    if known.better in (None, objective.goal):
+        return None
+    least = "largest" if objective.goal == "max" else "smallest"
+    return "goal", f"must be {known.better}, got {objective.goal}: the best {name} is not the {least} one"
+
+
+def check_objectives(
+    search: Search, arm: BuiltInArm, probe: Probe, metrics: Sequence[Metric], faults: Faults
+) -> None:
     """Every objective must be a metric that the trials of `arm` report while searching, and no setting."""
     try:
         known = probe.metrics(arm.system)
@@ -33,7 +41,7 @@ def check_objectives(search: Search, arm: BuiltInArm, probe: Probe, faults: Faul
         return  # what cannot be run is refused by the proof
     for place, objective in enumerate(search.objectives):
         keys, metric = ("search", "objectives", place), objective.metric
-        kind, about = metric.rpartition("/")[2], ("objective", place)
+        about = ("objective", place)
         if faults.has_told(*about):
             continue
         if metric not in known and arm.request.is_baseline:
@@ -41,31 +49,21 @@ def check_objectives(search: Search, arm: BuiltInArm, probe: Probe, faults: Faul
         elif metric not in known:
             message = f"{arm.name} reports no {metric!r}, so it cannot be searched with the others"
             faults.add(f"{message}. {hint(metric, known)}", *keys, "metric", about=about)
-        elif kind.endswith("floor"):
-            message = f"must move, got {metric}, which the data decide: the same in every trial"
-            faults.add(f"{message}; choose what it is a floor of", *keys, "metric", about=about)
-        elif metric in _SET:
-            faults.add(
-                f"must be found out, got {metric}, which is {_SET[metric]}", *keys, "metric", about=about
-            )
-        elif objective.goal == (worse := WORSE.get(kind)):
-            better = "min" if worse == "max" else "max"
-            faults.add(
-                f"must be {better}, got {worse}: the best {metric} is not the "
-                f"{'largest' if worse == 'max' else 'smallest'} one",
-                *keys,
-                "goal",
-                about=about,
-            )
+        elif fault := against_declared(objective, metrics):
+            faults.add(fault[1], *keys, fault[0], about=about)
 
 
 def check_movement(
-    search: Search, arms: Sequence[tuple[BuiltInArm, Space]], probe: Probe, faults: Faults
+    search: Search,
+    arms: Sequence[tuple[BuiltInArm, Space]],
+    probe: Probe,
+    metrics: Sequence[Metric],
+    faults: Faults,
 ) -> None:
-    """Thinking must vary where it is an objective: in every arm, or in some beside another one."""
+    """What only halting moves must move where it is an objective: in every arm, or in some beside another."""
     for place, objective in enumerate(search.objectives):
-        quantity = objective.metric.rpartition("/")[2].partition("_p")[0]
-        if quantity not in _THINKING or faults.has_told("objective", place):
+        quantity = look_up(metrics, objective.metric).moves_with
+        if not quantity or faults.has_told("objective", place):
             continue
         alone = len(search.objectives) == 1
         found = [(arm, _stands_still(quantity, arm, space, probe, alone=alone)) for arm, space in arms]

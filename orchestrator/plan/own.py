@@ -11,14 +11,16 @@ from orchestrator.plan import checks
 from orchestrator.plan.arms import CheckedArm, Progress, in_baseline, resolve_by
 from orchestrator.plan.draws import Trying
 from orchestrator.plan.faults import Faults
+from orchestrator.plan.objectives import against_declared
 from orchestrator.plan.own_proof import Seen, differences_of, look
 from orchestrator.plan.settings import SettingFault, described, leaves
 from orchestrator.plan.spaces import related
-from orchestrator.plan.types import ArmPrice, ArmProof, DeclaredMetric
+from orchestrator.plan.types import ArmPrice, ArmProof
 from orchestrator.spec.types import Search, Spec
 from search_spaces.dimensions import Space
 from search_spaces.paths import MISSING, lookup, with_value
 from search_spaces.wording import hint, shown
+from trainables.metrics import Metric
 from trainables.outside import Trainable
 
 if TYPE_CHECKING:
@@ -42,12 +44,15 @@ class Own:
         self._trainable = trainable
         self._seen: dict[str, Seen] = {}
         self.path: str | None = trainable.path
-        self.metrics = tuple(DeclaredMetric.of(each) for each in trainable.metrics)
         self.trying = Trying(self._checked, lambda _: None)
 
     def resolve(self, spec: Spec, faults: Faults, progress: Progress) -> list[Arm]:
         """As of `Planned`."""
         return resolve_by(self._checked, spec, faults, progress)
+
+    def metrics(self, arms: Sequence[Arm]) -> tuple[Metric, ...]:  # noqa: ARG002 - the same for all
+        """As of `Planned`."""
+        return self._trainable.metrics
 
     def check(self, spec: Spec, arms: Sequence[Arm], stopper: "Chosen | None", faults: Faults) -> None:  # noqa: ARG002
         """As of `Planned`; whether the stopper ever gets to see a report cannot be known."""
@@ -66,6 +71,7 @@ class Own:
                         about=("no field", path),
                     )
         checks.check_published_splits(spec, (), faults)
+        checks.check_published_values(spec, self.metrics(arms), faults)
         self._check_posthoc(spec, arms, faults)
 
     def measures(self, path: str, arms: Sequence[Arm]) -> str | None:  # noqa: ARG002 - nobody can know
@@ -87,14 +93,9 @@ class Own:
 
     def check_objectives(self, search: Search, arm: Arm, faults: Faults) -> None:
         """As of `Planned`."""
-        better = {each.name: each.better for each in self.metrics}
-        for place, objective in enumerate(search.objectives):
-            wanted = better.get(objective.metric.rpartition("/")[2])
-            if arm.request.is_baseline and wanted is not None and objective.goal != wanted:
-                faults.add(
-                    f"must be {wanted}, got {objective.goal}: {self.path} declares that {wanted} is better",
-                    *("search", "objectives", place, "goal"),
-                )
+        for place, objective in enumerate(search.objectives) if arm.request.is_baseline else ():
+            if fault := against_declared(objective, self._trainable.metrics):
+                faults.add(fault[1], "search", "objectives", place, fault[0])
 
     def check_space(self, arm: Arm, space: Space, search: Search, faults: Faults) -> None:
         """Nothing is known of what a dimension changes."""

@@ -90,7 +90,7 @@ def plan(source: Spec | SpecFile, *, calibrate: bool = False, on_progress: OnPro
         power=power(confirm, sum(bool(each.request.changes) for each in resolved)) if confirm else None,
         published=spec.published_rows,
         trainable=trainable.path,
-        metrics=trainable.metrics,
+        metrics=trainable.metrics(resolved),
     )
 
 

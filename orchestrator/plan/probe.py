@@ -27,6 +27,7 @@ from trainables.settings import shallower
 from trainables.streams import torch_stream
 from trainables.threads import cpu_threads
 from trainables.training.config import TrainConfig
+from trainables.training.evaluate import halting
 from trainables.training.step import objective
 from trainables.types import Batch, Output
 
@@ -128,13 +129,8 @@ class Probe:
         return reported(system, _batch(system), self._run(system, 0).output)
 
     def halting(self, system: System, point: int) -> dict[str, float]:
-        """Mean depth and ponder cost of the two examples and the share of work saved, at weights `point`."""
-        encoded = self._run(system, point).output.encoded
-        return {
-            "depth": float(encoded.depth.mean()),
-            "ponder": float(encoded.ponder.detach().mean()),
-            "saved": float(1 - encoded.computed.sum() / encoded.bound.sum()),
-        }
+        """The quantities that only halting moves, of the two examples at weights `point`."""
+        return halting(self._run(system, point).output.encoded)
 
     def reading(self, system: System, point: int) -> tuple[float, ...]:
         """What one evaluation measures at weights `point`. Raises ValueError if it cannot be run here."""

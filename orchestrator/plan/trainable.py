@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from orchestrator.plan.arms import CheckedArm, Progress
 from orchestrator.plan.draws import Trying
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.types import ArmPrice, ArmProof, DeclaredMetric
+from orchestrator.plan.types import ArmPrice, ArmProof
 from orchestrator.spec.types import Search, Spec
 from search_spaces.dimensions import Space
+from trainables.metrics import Metric
 
 if TYPE_CHECKING:
     from orchestrator.samplers import Chosen  # which loads Optuna
@@ -21,13 +22,14 @@ class TrainableForPlan(Protocol):
 
     path: str | None
     """`module:name`; None for the built-in one."""
-    metrics: tuple[DeclaredMetric, ...]
-    """What is known of the quantities it reports."""
     trying: Trying
     """Says of any settings whether they can be trained."""
 
     def resolve(self, spec: Spec, faults: Faults, progress: Progress) -> list[CheckedArm[Any]]:
         """Every arm whose settings are right, the baseline first; `progress` hears how many were read."""
+
+    def metrics(self, arms: Arms) -> tuple[Metric, ...]:
+        """What is declared of the quantities that trials of these arms report, most wanted first."""
 
     def check(self, spec: Spec, arms: Arms, stopper: "Chosen | None", faults: Faults) -> None:
         """Note what else is wrong with the spec and its arms, apart from the search."""

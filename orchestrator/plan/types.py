@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import isinf
 from typing import Any
 
 from orchestrator.spec.section import Objective, Resources
@@ -121,24 +120,6 @@ class Power:
 
 
 @dataclass(frozen=True, slots=True)
-class DeclaredMetric:
-    """What an own trainable says of a quantity; None where it says nothing."""
-
-    name: str
-    better: str | None = None
-    unit: str = ""
-    low: float | None = None
-    high: float | None = None
-    floor: float | None = None
-
-    @classmethod
-    def of(cls, metric: Metric) -> "DeclaredMetric":
-        """`metric` in JSON's numbers, which have no infinity."""
-        low, high = (None if isinf(end) else end for end in (metric.low, metric.high))
-        return cls(metric.name, metric.better, metric.unit, low, high, metric.floor)
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
     """All that will run. The same spec gives the same plan, byte for byte."""
 
@@ -161,8 +142,9 @@ class Plan:
     """Rows of published tables the report shows beside ours."""
     trainable: str | None = None
     """`module:name` of the spec's own trainable; None for the built-in one."""
-    metrics: tuple[DeclaredMetric, ...] = ()
-    """What that trainable declares of the quantities it reports."""
+    metrics: tuple[Metric, ...] = ()
+    """What is declared of the quantities that trials report, so that a report needs none of their code. Plans
+    of the built-in trainable that were made before it declared any have none."""
 
     def arm(self, name: str) -> Arm:
         """The arm called `name`. Raises KeyError."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.report.summary import explained
+from orchestrator.report.tables import explained
 from orchestrator.report.types import Report
 
 if TYPE_CHECKING:
@@ -15,6 +15,12 @@ NAME_INCHES = 0.1
 """Of one letter of an arm's name."""
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F")
 """Told apart by colour-blind readers (Okabe and Ito 2008)."""
+
+
+def figured(report: Report) -> list[str]:
+    """Quantities that are drawn: those that are declared to be, or else the headlines."""
+    declared = [each.name for each in report.quantities if "figure" in each.shown]
+    return declared or list(report.headlines)
 
 
 def draw(report: Report, quantity: str, path: Path) -> bool:
@@ -44,7 +50,7 @@ def draw(report: Report, quantity: str, path: Path) -> bool:
         # Below the panels: on them it would hide an arm.
         figure.legend(named.values(), named, fontsize="small", loc="outside lower center", ncols=len(named))
     figure.suptitle(
-        f"{report.sweep}: {explained(quantity)}, mean and 95% interval over seeds", fontsize="medium"
+        f"{report.sweep}: {explained(report, quantity)}, mean and 95% interval over seeds", fontsize="medium"
     )
     figure.savefig(path, dpi=150)
     plt.close(figure)
@@ -61,7 +67,7 @@ def _named(axes: "Iterable[Axes]") -> dict[str, "Artist"]:
 
 
 def _panel(axis: "Axes", report: Report, metric: str) -> None:
-    split, _, quantity = metric.rpartition("/")
+    split, known = metric.rpartition("/")[0], report.quantity(metric)
     for row, arm in enumerate(report.arms):
         cell = report.cell(arm, metric)
         if cell is None:
@@ -79,8 +85,8 @@ def _panel(axis: "Axes", report: Report, metric: str) -> None:
                 linestyle="none",
                 label="published",
             )
-    if metric in report.floors and (quantity == "accuracy" or report.headlines):
-        label = "declared floor" if report.headlines else "most common label"
+    if metric in report.floors:
+        label = known.floor_name if known.floor is None else "declared floor"
         axis.axvline(report.floors[metric], linestyle=":", color="#555555", label=label)
     axis.set_title(split, fontsize="small")
     axis.grid(axis="x", alpha=0.3)

@@ -1,9 +1,8 @@
 """From records to a report. Pure: the same records give the same report for ever."""
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 from statistics import fmean
 
@@ -11,35 +10,10 @@ from orchestrator.plan.types import Plan
 from orchestrator.report.statistics import estimate, holm, sign_flip_p
 from orchestrator.report.types import ArmTally, Cell, Effect, Report
 from orchestrator.trials import OutcomeKind, Record
+from search_spaces.paths import lookup
+from trainables.metrics import Metric, look_up
 
-REPORTED = ("exact_match", "accuracy", "accuracy_last", "accuracy_whole", "depth", "saved", "ponder", "loss")
-"""Quantities of a split that the report compares, most wanted first, after those that only a task has."""
-UNREPORTED = (
-    *("floor", "exact_match_floor", "answer_length", "depth_encoder", "depth_decoder"),
-    *("depth_p10", "depth_p50", "depth_p90"),
-)
-"""Quantities that help to read others; what is in neither list is a task's own, such as BLEU."""
-FLOORS = {"accuracy": "floor", "accuracy_last": "floor", "exact_match": "exact_match_floor"}
-"""Quantities that have a floor, and what it is measured as."""
-SHARES = ("accuracy", "accuracy_last", "accuracy_whole", "exact_match", "saved")
-"""Quantities between 0 and 1."""
-AMOUNTS = ("depth", "ponder", "loss", "tokens_per_s")
-"""Quantities that are not below 0."""
-MEANINGS = {
-    "accuracy": "share of right answers",
-    "accuracy_last": "share of right answers at the last position",
-    "accuracy_whole": "share of examples with every answer right",
-    "exact_match": "share of written answers that are right to the last token",
-    "depth": "layers run",
-    "saved": "share of layers that halting left out",
-    "ponder": "ponder cost, whose weight in training is train.ponder_weight",
-    "loss": "nats, without the ponder cost",
-    "tokens_per_s": "training speed",
-}
-"""What a reader who has not seen the names before is told of them."""
 SELECTION_SPLIT = "valid"
-SPEED = "train/tokens_per_s"
-"""How fast training was between the last two measurements: where halting is to save time, this shows it."""
 
 
 def summarise(plan: Plan, records: Iterable[Record]) -> Report:
@@ -48,106 +22,118 @@ def summarise(plan: Plan, records: Iterable[Record]) -> Report:
     confirmed = [record for record in known if record.phase == "confirm" and record.outcome is not None]
     reread = [record for record in known if record.phase == "posthoc" and record.outcome is not None]
     ended = {each.trial_id for each in known if each.outcome is not None and each.outcome.final}
-    floors = _floors(plan, confirmed)
-    metrics = _metrics(plan, confirmed)
+    declared = _declared(plan)
+    floors = _floors(declared, confirmed)
+    metrics = _metrics(plan, declared, confirmed)
+    about = _About({metric: look_up(declared, metric) for metric in metrics}, floors)
     arms = tuple(arm.name for arm in plan.arms)
     cells = [
-        cell for arm in arms for metric in metrics if (cell := _cell(plan, arm, metric, confirmed, floors))
+        cell for arm in arms for metric in metrics if (cell := _cell(plan, arm, metric, confirmed, about))
     ]
-    effects = [effect for metric in metrics for effect in _effects(plan, metric, confirmed, floors)]
+    effects = [effect for metric in metrics for effect in _effects(plan, metric, confirmed, about)]
     return Report(
         sweep=plan.name,
         question=plan.question,
         metrics=metrics,
         cells=tuple(cells),
-        posthoc=tuple(_posthoc(plan, metrics, reread, floors)),
+        posthoc=tuple(_posthoc(plan, metrics, reread, about)),
         effects=tuple(effects),
         tallies=tuple(_tally(arm, known) for arm in arms),
         floors=floors,
         arms=arms,
         power=plan.power.sentence if plan.power else "",
-        headlines=_headlines(plan, metrics),
+        quantities=tuple(dict.fromkeys(about.known.values())),
+        headlines=_headlines(plan, declared, metrics),
         left=len({each.trial_id for each in plan.trials}.difference(ended)),
     )
 
 
-def explained(quantity: str) -> str:
-    """A quantity with what it means, if that is known: `depth (layers run)`."""
-    return f"{quantity} ({MEANINGS[quantity]})" if quantity in MEANINGS else quantity
+@dataclass(frozen=True, slots=True)
+class _About:
+    """What values of metrics are judged by."""
+
+    known: Mapping[str, Metric]
+    floors: Mapping[str, float]
+
+    def value(self, record: Record, metric: str) -> float | None:
+        """The record's value; a failed trial is no better than what needs no learning, if that is known."""
+        if record.outcome is OutcomeKind.FINISHED and record.last is not None:
+            return record.last.metrics.get(metric)
+        if record.outcome is None or not record.outcome.failed:
+            return None
+        if counts_as := self.known[metric].failed_as:
+            return self.floors.get(f"{metric.rpartition('/')[0]}/{counts_as}", 0.0)
+        return self.floors.get(metric)
+
+    def span(self, metric: str) -> tuple[float, float]:
+        """Between what values of the metric lie."""
+        return self.known[metric].span
+
+    def span_of_difference(self, metric: str) -> tuple[float, float]:
+        """Between what differences of two values lie."""
+        low, high = self.known[metric].span
+        return low - high, high - low
 
 
-def _metrics(plan: Plan, confirmed: Sequence[Record]) -> tuple[str, ...]:
-    """Metrics measured by any confirmed trial, accuracy of every split before depth of every split."""
+def _declared(plan: Plan) -> tuple[Metric, ...]:
+    """What the plan says of quantities; of plans from before it did, what the tasks and heads here say."""
+    if plan.metrics or plan.trainable is not None:
+        return plan.metrics
+    from trainables.training.measured import metrics_of
+
+    tasks = dict.fromkeys(lookup(arm.settings, "task.name") for arm in plan.arms)
+    try:
+        return metrics_of(name for name in tasks if isinstance(name, str))
+    except (LookupError, ValueError):  # a task of others that is no longer there
+        return metrics_of()
+
+
+def _metrics(plan: Plan, declared: Sequence[Metric], confirmed: Sequence[Record]) -> tuple[str, ...]:
+    """Metrics measured by any confirmed trial that are to be shown, quantity by quantity."""
     splits = (*(plan.confirm.splits if plan.confirm else ()), SELECTION_SPLIT)
     measured = {name for record in confirmed if record.last for name in record.last.metrics}
     found = {name.rpartition("/")[2] for name in measured if name.rpartition("/")[0] in splits}
-    own = sorted(found.difference(REPORTED, UNREPORTED))
-    wanted = [*(f"{split}/{quantity}" for quantity in (*own, *REPORTED) for split in splits), SPEED]
-    return tuple(name for name in wanted if name in measured)
+    shown = [each for each in declared if each.shown]
+    known = [each.name for each in shown if not each.split]
+    others = sorted(found.difference(each.name for each in declared))
+    # What a task of the box measures without declaring it is what its field goes by, such as BLEU.
+    ordered = [*others, *known] if plan.trainable is None else [*known, *others]
+    wanted = [f"{split}/{quantity}" for quantity in ordered for split in splits]
+    wanted += [f"{each.split}/{each.name}" for each in shown if each.split]
+    return tuple(name for name in dict.fromkeys(wanted) if name in measured)
 
 
-def _headlines(plan: Plan, metrics: Sequence[str]) -> tuple[str, ...]:
-    """What is searched for; without a search the first quantity that is declared, or measured."""
-    if plan.trainable is None:
-        return ()
-    searched = [each.metric for each in plan.search.objectives] if plan.search is not None else []
-    measured = [metric.rpartition("/")[2] for metric in (*searched, *metrics)]
-    declared = [each.name for each in plan.metrics if each.name in measured]
-    many = len(searched) or 1
-    return tuple(dict.fromkeys((measured if searched else [*declared, *measured])[:many]))
+def _headlines(plan: Plan, declared: Sequence[Metric], metrics: Sequence[str]) -> tuple[str, ...]:
+    """What is declared to be one, else what is searched for, else the first quantity that is declared, or
+    measured."""
+    quantities = [metric.rpartition("/")[2] for metric in metrics]
+    if made := [each.name for each in declared if "headline" in each.shown]:
+        return tuple(name for name in made if name in quantities)[:1]
+    searched = [each.metric.rpartition("/")[2] for each in plan.search.objectives] if plan.search else []
+    known = [each.name for each in declared if each.name in quantities]
+    return tuple(dict.fromkeys(searched or [*known, *quantities][:1]))
 
 
-def _floors(plan: Plan, confirmed: Sequence[Record]) -> dict[str, float]:
-    declared = {each.name: each.floor for each in plan.metrics if each.floor is not None}
+def _floors(declared: Sequence[Metric], confirmed: Sequence[Record]) -> dict[str, float]:
+    """By metric, as declared or as measured beside it."""
     floors: dict[str, float] = {}
     for record in confirmed:
         measured = record.last.metrics if record.last else {}
         for name in measured:
-            split, _, quantity = name.rpartition("/")
-            floor = declared.get(quantity, measured.get(f"{split}/{FLOORS.get(quantity)}"))
-            if floor is not None:
+            known = look_up(declared, name)
+            beside = measured.get(f"{name.rpartition('/')[0]}/{known.floor_from}")
+            if (floor := beside if known.floor is None else known.floor) is not None:
                 floors[name] = floor
     return dict(sorted(floors.items()))
 
 
-def _value(record: Record, metric: str, floors: Mapping[str, float]) -> float | None:
-    """The record's value; a failed trial is no better than always giving the commonest label or answer.
-
-    Of several labels that is taken to get the last one right as often as any, and never all of them.
-    """
-    if record.outcome is OutcomeKind.FINISHED and record.last is not None:
-        return record.last.metrics.get(metric)
-    if record.outcome is not None and record.outcome.failed:
-        split, _, quantity = metric.rpartition("/")
-        if quantity == "accuracy_whole":
-            return floors.get(f"{split}/exact_match", 0.0)
-        return floors.get(metric)
-    return None
-
-
-def _span(plan: Plan, metric: str) -> tuple[float, float]:
-    """Between what a quantity lies: as its trainable declares it, or as the built-in one measures it."""
-    quantity = metric.rpartition("/")[2]
-    if declared := [each for each in plan.metrics if each.name == quantity]:
-        low, high = declared[0].low, declared[0].high
-        return (-math.inf if low is None else low, math.inf if high is None else high)
-    if plan.trainable is not None:
-        return (-math.inf, math.inf)
-    return (0.0 if quantity in (*SHARES, *AMOUNTS) else -math.inf, 1.0 if quantity in SHARES else math.inf)
-
-
-def _span_of_difference(plan: Plan, metric: str) -> tuple[float, float]:
-    low, high = _span(plan, metric)
-    return low - high, high - low
-
-
 def _by_seed(
-    arm: str, metric: str, confirmed: Sequence[Record], floors: Mapping[str, float]
+    arm: str, metric: str, confirmed: Sequence[Record], about: _About
 ) -> dict[tuple[int, int], tuple[float, str]]:
     """(rank, seed) to value and record id."""
     found = {}
     for record in confirmed:
-        value = _value(record, metric, floors) if record.arm == arm else None
+        value = about.value(record, metric) if record.arm == arm else None
         if value is not None:
             found[record.rank or 0, record.seed] = (value, record.trial_id)
     return dict(sorted(found.items()))
@@ -161,10 +147,8 @@ def _by_seed_alone(values: Mapping[tuple[int, int], float]) -> list[float]:
     return [fmean(of_ranks) for of_ranks in found.values()]
 
 
-def _cell(
-    plan: Plan, arm: str, metric: str, confirmed: Sequence[Record], floors: Mapping[str, float]
-) -> Cell | None:
-    values = _by_seed(arm, metric, confirmed, floors)
+def _cell(plan: Plan, arm: str, metric: str, confirmed: Sequence[Record], about: _About) -> Cell | None:
+    values = _by_seed(arm, metric, confirmed, about)
     if not values:
         return None
     failed = sum(
@@ -175,7 +159,7 @@ def _cell(
         arm=arm,
         metric=metric,
         estimate=estimate(
-            _by_seed_alone({key: value for key, (value, _) in values.items()}), span=_span(plan, metric)
+            _by_seed_alone({key: value for key, (value, _) in values.items()}), span=about.span(metric)
         ),
         failed=failed,
         record_ids=tuple(trial_id for _, trial_id in values.values()),
@@ -184,9 +168,7 @@ def _cell(
     )
 
 
-def _posthoc(
-    plan: Plan, metrics: Sequence[str], reread: Sequence[Record], floors: Mapping[str, float]
-) -> Iterator[Cell]:
+def _posthoc(plan: Plan, metrics: Sequence[str], reread: Sequence[Record], about: _About) -> Iterator[Cell]:
     """Cells of every setting under which checkpoints were read again, in the order of the plan."""
     for arm, overrides in product(plan.arms, plan.posthoc):
         setting = ", ".join(f"{path}={value}" for path, value in overrides.items())
@@ -196,7 +178,7 @@ def _posthoc(
             if record.arm == arm.name and dict(record.overrides) == dict(overrides)
         ]
         for metric in metrics:
-            if cell := _cell(plan, arm.name, metric, own, floors):
+            if cell := _cell(plan, arm.name, metric, own, about):
                 yield replace(cell, setting=setting, published=None, published_source="")
 
 
@@ -209,15 +191,13 @@ def _published(plan: Plan, arm: str, metric: str) -> tuple[float | None, str]:
     return None, ""
 
 
-def _effects(
-    plan: Plan, metric: str, confirmed: Sequence[Record], floors: Mapping[str, float]
-) -> list[Effect]:
+def _effects(plan: Plan, metric: str, confirmed: Sequence[Record], about: _About) -> list[Effect]:
     """Every arm's difference to its reference in one metric; Holm's correction runs over these arms."""
     references = {arm.name: arm.reference for arm in plan.arms if arm.reference}
     paired, differences = {}, {}
     for arm, reference in references.items():
-        own = _by_seed(arm, metric, confirmed, floors)
-        theirs = _by_seed(reference, metric, confirmed, floors)
+        own = _by_seed(arm, metric, confirmed, about)
+        theirs = _by_seed(reference, metric, confirmed, about)
         if shared := [key for key in own if key in theirs]:
             paired[arm] = [(own[key][1], theirs[key][1]) for key in shared]
             differences[arm] = _by_seed_alone({key: own[key][0] - theirs[key][0] for key in shared})
@@ -228,7 +208,7 @@ def _effects(
             arm=arm,
             reference=references[arm],
             metric=metric,
-            estimate=estimate(differences[arm], span=_span_of_difference(plan, metric)),
+            estimate=estimate(differences[arm], span=about.span_of_difference(metric)),
             p=p_values[arm],
             p_holm=corrected[arm],
             pairs=tuple(pairs),

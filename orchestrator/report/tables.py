@@ -7,19 +7,22 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.report.statistics import Estimate
-from orchestrator.report.summary import REPORTED, SELECTION_SPLIT, SPEED, explained
-from orchestrator.report.types import Effect, Report
+from orchestrator.report.summary import SELECTION_SPLIT
+from orchestrator.report.types import Cell, Effect, Report
 from search_spaces.wording import markdown_line, visible
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-POSTHOC_QUANTITIES = ("exact_match", "accuracy", "depth")
-"""Of all that are known; what only a task has is shown in any case."""
-FLOOR_ROW = "floor (most common label)"
-DECLARED_FLOOR_ROW = "floor (as declared)"
-WRITTEN_FLOOR_ROW = "floor (most common answer)"
+FLOOR_ROW = "floor"
+"""How rows of floors begin."""
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
+CSV_ESTIMATE = ("n", "mean", "ci_low", "ci_high")
+CSV_COLUMNS = (
+    *("arm", "setting", "metric", *CSV_ESTIMATE, "failed", "floor", "published", "published_source"),
+    *(f"difference_{name}" for name in CSV_ESTIMATE),
+    *("p", "p_holm", "record_ids"),
+)
 WHOLE_FROM = 100
 """Quantities of at least this are shown without decimals."""
 
@@ -40,58 +43,62 @@ def grids(report: Report) -> list[Grid]:
 
 
 def headline(report: Report) -> Grid:
-    """The one table for the screen: accuracy and depth of every arm, the floor beneath.
-
-    Of answers that are written, the share that is right to the last token stands for accuracy; of an own
-    trainable the quantities that its spec asks for do.
-    """
-    own = [metric for metric in report.metrics if metric.rpartition("/")[2] in report.headlines]
-    written = [metric for metric in report.metrics if metric.endswith("/exact_match")]
-    accuracy = own or written or [metric for metric in report.metrics if metric.endswith("/accuracy")]
-    tested = [metric for metric in accuracy if _split(metric) != SELECTION_SPLIT]
-    shown = tested or accuracy
-    depth = [metric for metric in report.metrics if metric.endswith("/depth")][:1]
+    """The one table for the screen: the headline quantities of every arm and their costs, floors beneath."""
+    leading = [metric for metric in report.metrics if _quantity(metric) in report.headlines]
+    tested = [metric for metric in leading if _split(metric) != SELECTION_SPLIT]
+    shown = tested or leading
+    beside = [metric for metric in report.metrics if "beside" in report.quantity(metric).shown][:1]
+    beside = [metric for metric in beside if metric not in shown]
     rows = [
         (
             arm,
             _seeds(report, arm, shown[:1]),
-            *(_mean(report, arm, metric, with_n=False) for metric in (*shown, *depth)),
+            *(_mean(report, arm, metric, with_n=False) for metric in (*shown, *beside)),
             _first_effect(report, arm, shown),
         )
         for arm in report.arms
     ]
-    beneath = DECLARED_FLOOR_ROW if own else WRITTEN_FLOOR_ROW if written else FLOOR_ROW
-    floor = (
-        beneath,
-        "",
-        *(_number(report.floors.get(metric)) for metric in shown),
-        *("" for _ in depth),
-        "",
-    )
-    headers = ("arm", "n", *shown, *depth, f"difference in {shown[0]}" if shown else "difference")
+    floors = [(name, "", *cells, *("" for _ in beside), "") for name, *cells in _floor_rows(report, shown)]
+    headers = ("arm", "n", *shown, *beside, f"difference in {shown[0]}" if shown else "difference")
     title = f"{report.sweep}: means with 95% intervals over n seeds, differences paired by seed"
-    return Grid(title, headers, (*rows, floor) if not own or report.floors else tuple(rows))
+    return Grid(title, headers, (*rows, *floors))
 
 
 def _results(report: Report, quantity: str) -> Grid:
-    metrics = [metric for metric in report.metrics if metric.endswith(f"/{quantity}")]
+    metrics = _of(report, quantity)
     rows = [(arm, *(_mean(report, arm, metric) for metric in metrics)) for arm in report.arms]
-    if report.headlines and any(metric in report.floors for metric in metrics):
-        rows.append((DECLARED_FLOOR_ROW, *(_number(report.floors.get(metric)) for metric in metrics)))
-    elif not report.headlines and quantity in ("accuracy", "exact_match"):
-        name = FLOOR_ROW if quantity == "accuracy" else WRITTEN_FLOOR_ROW
-        rows.append((name, *(_number(report.floors.get(metric)) for metric in metrics)))
+    rows += _floor_rows(report, metrics)
     published = [(arm, *(_published(report, arm, metric) for metric in metrics)) for arm in report.arms]
     rows += [(f"{arm}, published", *cells) for arm, *cells in published if any(cells)]
     return Grid(
-        f"{explained(quantity)}: mean [95% interval] (n)", ("arm", *map(_split, metrics)), tuple(rows)
+        f"{explained(report, quantity)}: mean [95% interval] (n)", ("arm", *map(_split, metrics)), tuple(rows)
     )
+
+
+def _floor_rows(report: Report, metrics: list[str]) -> list[tuple[str, ...]]:
+    """Floors of the metrics, a row for each thing that reaches them."""
+    named = {
+        metric: f"{FLOOR_ROW} ({report.quantity(metric).floor_name})"
+        for metric in metrics
+        if metric in report.floors
+    }
+    return [
+        (name, *(_number(report.floors[each]) if named.get(each) == name else "" for each in metrics))
+        for name in dict.fromkeys(named.values())
+    ]
+
+
+def explained(report: Report, quantity: str) -> str:
+    """A quantity with what it means, or is measured in, if that is known: `depth (layers run)`."""
+    known = next((each for each in report.quantities if each.name == quantity), None)
+    words = (known.meaning or known.unit) if known else ""
+    return f"{quantity} ({words})" if words else quantity
 
 
 def _differences(report: Report) -> list[Grid]:
     found = []
     for quantity in _quantities(report):
-        metrics = [metric for metric in report.metrics if metric.endswith(f"/{quantity}")]
+        metrics = _of(report, quantity)
         rows = [
             (f"{arm} - {reference}", *(_difference(report.effect(arm, metric)) for metric in metrics))
             for arm in report.arms
@@ -127,8 +134,7 @@ def _posthoc(report: Report) -> list[Grid]:
     settings = list(dict.fromkeys((cell.arm, cell.setting) for cell in report.posthoc))
     if not settings:
         return []
-    hidden = {*REPORTED, SPEED.rpartition("/")[2]}.difference(POSTHOC_QUANTITIES)
-    metrics = [metric for metric in report.metrics if metric.rpartition("/")[2] not in hidden]
+    metrics = [metric for metric in report.metrics if "posthoc" in report.quantity(metric).shown]
     rows = [
         (arm, setting, *(found.get((arm, setting, metric), "-") for metric in metrics))
         for arm, setting in settings
@@ -138,7 +144,15 @@ def _posthoc(report: Report) -> list[Grid]:
 
 
 def _quantities(report: Report) -> list[str]:
-    return list(dict.fromkeys(metric.rpartition("/")[2] for metric in report.metrics))
+    return list(dict.fromkeys(map(_quantity, report.metrics)))
+
+
+def _of(report: Report, quantity: str) -> list[str]:
+    return [metric for metric in report.metrics if _quantity(metric) == quantity]
+
+
+def _quantity(metric: str) -> str:
+    return metric.rpartition("/")[2]
 
 
 def _split(metric: str) -> str:
@@ -198,7 +212,7 @@ def as_rich(grid: Grid) -> "Table":
     for index, header in enumerate(grid.headers):
         table.add_column(header, no_wrap=index == 0)
     for row in grid.rows:
-        table.add_row(*map(Text, row), style="dim" if row[0] == FLOOR_ROW else None)
+        table.add_row(*map(Text, row), style="dim" if row[0].startswith(f"{FLOOR_ROW} (") else None)
     return table
 
 
@@ -216,49 +230,39 @@ def _markdown_cell(text: str) -> str:
 def as_csv(report: Report) -> str:
     """One row an arm and metric, full precision, with n and record ids."""
     buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    estimate_names = ("n", "mean", "ci_low", "ci_high")
-    writer.writerow(
-        [
-            *(
-                "arm",
-                "setting",
-                "metric",
-                *estimate_names,
-                "failed",
-                "floor",
-                "published",
-                "published_source",
-            ),
-            *(f"difference_{name}" for name in estimate_names),
-            *("p", "p_holm", "record_ids"),
-        ]
-    )
+    writer = csv.DictWriter(buffer, CSV_COLUMNS, restval=None, lineterminator="\n")
+    writer.writeheader()
     for cell in (*report.cells, *report.posthoc):
         effect = None if cell.setting else report.effect(cell.arm, cell.metric)
-        own = [cell.failed, report.floors.get(cell.metric), cell.published, _csv_text(cell.published_source)]
-        paired = [*_fields(effect.estimate), effect.p, effect.p_holm] if effect else [None] * 6
-        writer.writerow(
-            [
-                _csv_text(cell.arm),
-                _csv_text(cell.setting),
-                _csv_text(cell.metric),
-                *_fields(cell.estimate),
-                *own,
-                *paired,
-                " ".join(cell.record_ids),
-            ]
-        )
+        writer.writerow(_csv_row(cell, report.floors.get(cell.metric), effect))
     return buffer.getvalue()
+
+
+def _csv_row(cell: Cell, floor: float | None, effect: Effect | None) -> dict[str, Any]:
+    row = {
+        "arm": _csv_text(cell.arm),
+        "setting": _csv_text(cell.setting),
+        "metric": _csv_text(cell.metric),
+        **_csv_estimate("", cell.estimate),
+        "failed": cell.failed,
+        "floor": floor,
+        "published": cell.published,
+        "published_source": _csv_text(cell.published_source),
+        "record_ids": " ".join(cell.record_ids),
+    }
+    if effect is not None:
+        row |= {**_csv_estimate("difference_", effect.estimate), "p": effect.p, "p_holm": effect.p_holm}
+    return row
+
+
+def _csv_estimate(prefix: str, found: Estimate) -> dict[str, Any]:
+    values = (found.n, found.mean, found.low, found.high)
+    return {f"{prefix}{name}": value for name, value in zip(CSV_ESTIMATE, values, strict=True)}
 
 
 def _csv_text(text: str) -> str:
     """A spreadsheet takes a text that begins like a formula for one."""
     return f"'{visible(text)}" if text.startswith(FORMULA) else visible(text)
-
-
-def _fields(estimate: Estimate) -> list[Any]:
-    return [estimate.n, estimate.mean, estimate.low, estimate.high]
 
 
 def as_json(report: Report) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from orchestrator.report.statistics import Estimate
+from trainables.metrics import Metric, look_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +16,7 @@ class Cell:
     """`<split>/<quantity>`."""
     estimate: Estimate
     failed: int
-    """Confirm trials that failed; in an accuracy, or exact match, they count at its floor."""
+    """Confirm trials that failed; in a quantity that has a floor they count at it."""
     record_ids: tuple[str, ...]
     published: float | None = None
     published_source: str = ""
@@ -67,14 +68,20 @@ class Report:
     effects: tuple[Effect, ...]
     tallies: tuple[ArmTally, ...]
     floors: Mapping[str, float]
-    """By metric: what always giving the commonest label, or written answer, would score."""
+    """By metric: what needs no learning, as measured or declared."""
     arms: tuple[str, ...]
     """The baseline first."""
+    quantities: tuple[Metric, ...] = field(default=(), kw_only=True)
+    """What is known of every quantity in `metrics`, in their order."""
     headlines: tuple[str, ...] = field(default=(), kw_only=True)
-    """Quantities that the spec of an own trainable asks about; empty for the built-in one."""
+    """Quantities that the first table is about."""
     power: str
     left: int = 0
     """Trials of the plan that have not ended."""
+
+    def quantity(self, metric: str) -> Metric:
+        """What is known of a metric."""
+        return look_up(self.quantities, metric)
 
     def cell(self, arm: str, metric: str) -> Cell | None:
         """The arm's result in `metric`, if it has any."""

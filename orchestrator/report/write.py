@@ -7,15 +7,13 @@ import tempfile
 from pathlib import Path
 
 from orchestrator.file_digests import write_manifest
-from orchestrator.report.figures import draw
-from orchestrator.report.summary import SPEED
+from orchestrator.report.figures import draw, figured
 from orchestrator.report.tables import as_csv, as_json, as_markdown, grids
 from orchestrator.report.types import Report
 from search_spaces.wording import amount, markdown_line, markdown_text
 
-FIGURED = ("accuracy", "depth")
 INTERVALS = (
-    "Intervals are two-sided 95% Student t intervals over seeds, cut off below 0, and of shares above 1, and "
+    "Intervals are two-sided 95% Student t intervals over seeds, cut off where the quantity cannot be, and "
     "left out where all seeds gave the same, which tells nothing of chance; differences are paired by seed "
     "and tested by flipping signs, p values corrected by Holm over the arms of a column. Where several "
     "assignments of an arm are confirmed, their mean is the value of a seed."
@@ -25,14 +23,9 @@ CLAIMS = (
     "seeds to be normally distributed; the p values assume neither. Where the interval leaves out 0 and p is "
     "large, the seeds are too few to tell: p is what may be claimed."
 )
-SPEEDS = (
-    "tokens_per_s is what the machine gave at that time: arms that ran beside other work, or one after the "
-    "other, differ in it for that reason alone."
-)
 FAILURES = (
     "A confirm trial that failed (diverged, out of memory, timed out, crashed) counts at the floor in every "
-    "accuracy and exact match, where none is measured (accuracy_whole) at 0; in other quantities, those that "
-    "only a task has among them, it is missing, so that their n is smaller."
+    "quantity that has one{named}; in other quantities it is missing, so that their n is smaller."
 )
 
 
@@ -41,7 +34,7 @@ def write(report: Report, folder: Path) -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
-        figures = [name for name in FIGURED if draw(report, name, fresh / f"{name}.png")]
+        figures = [name for name in figured(report) if draw(report, name, fresh / f"{name}.png")]
         (fresh / "report.md").write_text(markdown(report, figures), encoding="utf-8")
         (fresh / "report.csv").write_text(as_csv(report), encoding="utf-8")
         (fresh / "report.json").write_text(as_json(report), encoding="utf-8")
@@ -91,12 +84,21 @@ def unfinished(report: Report) -> str:
 
 
 def _notes(report: Report) -> str:
-    notes = [INTERVALS, CLAIMS, FAILURES]
-    if SPEED in report.metrics:
-        notes.append(SPEEDS)
+    notes = [INTERVALS, CLAIMS, FAILURES.format(named=_with_floors(report))]
+    notes += [each.note for each in report.quantities if each.note]
     sources = dict.fromkeys((each.arm, each.published_source) for each in report.cells)
     cited = [(markdown_line(arm), markdown_line(source)) for arm, source in sources if source]
     notes += [f"Published values of {arm}: {source}" for arm, source in cited]
     if report.power:
         notes.append(report.power)
     return "## How to read this\n\n" + "\n".join(f"- {note}" for note in notes)
+
+
+def _with_floors(report: Report) -> str:
+    """Which quantities those are here, and which count at 0 beside them."""
+    floors = dict.fromkeys(metric.rpartition("/")[2] for metric in report.metrics if metric in report.floors)
+    borrowed = [each for each in report.quantities if each.failed_as]
+    named = f" ({', '.join(floors)})" if floors else ""
+    return named + "".join(
+        f", in {each.name} at that of {each.failed_as}, or at 0 where there is none" for each in borrowed
+    )

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.architecture.source import calls, found, imported, packaged, parsed, text, tracked, with_tests
+from trainables import catalog
+from trainables.training.measured import metrics_of
 
 LONGEST_FILE = 500
 LONGEST_FUNCTION = 60
@@ -19,6 +21,12 @@ SHARED_RANDOMNESS = re.compile(
     r"random\.(?:seed|random|randint|choice|shuffle|sample|uniform)"
     r"|(?:np|numpy)\.random\.(?!default_rng|Generator|SeedSequence|Philox|PCG64)\w+"
 )
+WORDS_NOT_METRICS = {
+    "orchestrator/cli/data_views.py": {"floor"},
+    "orchestrator/plan/effects.py": {"loss"},
+    "orchestrator/report/tables.py": {"floor"},
+}
+"""Names of metrics that stand for something else: a fact of a data set, evidence of a change, a row."""
 NOT_SAID = {
     "folders of a machine": re.compile(r"(?<![\w.>)\]}*])/(?:work|root|home|Users|mnt|opt|scratch)/\w"),
     "package registries": re.compile(r"index-url|https?://[^\s\"')]*(?:pypi|artifactory|nexus|mirror|proxy)"),
@@ -114,3 +122,19 @@ def test_the_repository_speaks_of_the_product_alone(subject):
         if NOT_SAID[subject].search(line)
     ]
     assert not told
+
+
+def test_the_orchestrator_knows_no_metric_by_name():
+    """What is known of a quantity is declared beside what computes it, and looked up."""
+    names = {each.name for each in metrics_of(catalog.names("tasks"))}
+    files = tuple(path for path in packaged() if path.parts[0] == "orchestrator")
+    said = [
+        (place.rpartition(":")[0], place, node.value.rpartition("/")[2])
+        for place, node in found(ast.Constant, among=files)
+        if isinstance(node.value, str)
+    ]
+    assert not [
+        f"{place} {name}"
+        for path, place, name in said
+        if name in names and name not in WORDS_NOT_METRICS.get(path, ())
+    ]

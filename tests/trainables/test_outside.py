@@ -84,17 +84,18 @@ def test_only_code_that_is_not_installed_travels(tmp_path, written):
 
 
 def test_metrics_are_declared_as_a_mapping_or_as_what_they_are():
-    written = {"accuracy": {"better": "max", "unit": "%", "range": [0, 1], "floor": 0.1}, "loss": {}}
-    found = (Metric("accuracy", "max", "%", 0.0, 1.0, 0.1), Metric("loss"))
-    assert declared(written) == declared(found) == found
-    assert declared({"loss": {"range": [0, None]}})[0].high == math.inf
+    said = {"better": "max", "unit": "%", "range": [0, 1], "floor": 0.1, "meaning": "right ones"}
+    found = (Metric("accuracy", "max", "%", 0.0, 1.0, 0.1, "right ones"), Metric("loss"))
+    assert declared({"accuracy": said, "loss": {}}) == declared(found) == found
+    assert declared({"loss": {"range": [0, None]}})[0].span == (0.0, math.inf)
+    assert declared([Metric("loss", low=-math.inf)]) == declared({"loss": {"range": [None, math.inf]}})
 
 
 @pytest.mark.parametrize(
     ("written", "told"),
     [
         ({"valid/accuracy": {}}, "by its name without a split, got 'valid/accuracy'"),
-        ({"accuracy": {"beter": "max"}}, "better, unit, range, floor, got 'beter' for accuracy"),
+        ({"accuracy": {"beter": "max"}}, "better, unit, range, floor, meaning, got 'beter' for accuracy"),
         ({"accuracy": {"better": "up"}}, "better must be max or min, got 'up' for accuracy"),
         ({"accuracy": {"range": [1, 0]}}, r"a range must go up, got \[1, 0\] for accuracy"),
         ({"accuracy": {"range": 1}}, r"a range must be \[low, high\]"),

@@ -18,10 +18,21 @@ from trainables.layers.dropout import KeyedDropout
 from trainables.layers.linear import Linear, Vector
 from trainables.layers.packing import put
 from trainables.layers.tokens import batch_places
+from trainables.metrics import Metric
 from trainables.settings import ModelSettings
 from trainables.types import NOT_ASKED, Encoded, Output, TaskShape, sum_dtype
 
 EMBEDDING_STD = 0.02
+WHOLE = Metric(
+    "accuracy_whole",
+    "max",
+    low=0.0,
+    high=1.0,
+    meaning="share of examples with every answer right",
+    shown=("table",),
+    failed_as="exact_match",
+)
+"""Of what `Asked.output` gives."""
 
 
 class Readout(nn.Module):

@@ -14,13 +14,27 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from trainables.heads._parts import Asked, TokenModel, uncertainty
+from trainables.heads._parts import WHOLE, Asked, TokenModel, uncertainty
 from trainables.layers.packing import take
+from trainables.metrics import Metric
 from trainables.settings import ModelSettings
 from trainables.types import Batch, Guide, Output, TaskShape, sum_dtype
 
 FEATURES = 1
 """Widths of the encoder that the readout reads."""
+metrics = (
+    Metric(
+        "accuracy_last",
+        "max",
+        low=0.0,
+        high=1.0,
+        meaning="share of right answers at the last position",
+        shown=("table",),
+        floor_from="floor",
+        floor_name="most common label",
+    ),
+    WHOLE,
+)
 
 
 class Model(TokenModel):

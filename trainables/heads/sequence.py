@@ -16,15 +16,20 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from trainables.heads._parts import EMBEDDING_STD, Asked, Readout, embedded
+from trainables.heads._parts import EMBEDDING_STD, WHOLE, Asked, Readout, embedded
 from trainables.layers.dropout import KeyedDropout
 from trainables.layers.linear import Vector
 from trainables.layers.packing import take
+from trainables.metrics import Metric
 from trainables.settings import ModelSettings
 from trainables.types import NOT_ASKED, Batch, Encoded, Output, TaskShape
 
 FEATURES = 1
 """Widths of the decoder that the readout reads."""
+metrics = (
+    WHOLE,
+    *(Metric(f"depth_{part}", unit="layers", low=0.0, shown=()) for part in ("encoder", "decoder")),
+)
 
 
 class Embedding(nn.Module):

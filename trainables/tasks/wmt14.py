@@ -28,6 +28,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from trainables.data.files import content_digest
+from trainables.metrics import Metric
 from trainables.readers.parallel_text import (
     END,
     PADDING,
@@ -50,6 +51,10 @@ DICTIONARY = "dict.txt"
 NEVER_WRITTEN = "<<unk>>"
 """What a reference has for a word that the vocabulary lacks: no translation may get it right by chance."""
 UNBOUNDED = 10**9
+metrics = (
+    Metric("bleu", "max", low=0.0, high=100.0, meaning="BLEU of tokens, compounds split, from 0 to 100"),
+    Metric("sacrebleu", "max", low=0.0, high=100.0, meaning="BLEU of sentences as written, from 0 to 100"),
+)
 _HYPHEN = re.compile(r"(\S)-(\S)")
 
 

@@ -7,11 +7,22 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from trainables.metrics import Metric
 from trainables.protocol import Diverged
 from trainables.training.step import StepResult
 
 STEPS_UNSEEN_ON_CUDA = 50
 """Reading a result makes the host wait for the device: on CUDA, results are read in bundles of this size."""
+metrics = (
+    Metric("grad_norm", low=0.0, split="train", shown=()),
+    Metric(
+        "skipped_steps",
+        low=0.0,
+        split="train",
+        shown=(),
+        given="is what the scaling of half precision leaves out, and tells nothing of a model",
+    ),
+)
 _NAMES = tuple(field.name for field in fields(StepResult))
 
 

@@ -6,14 +6,63 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from trainables.metrics import Metric
 from trainables.threads import cpu_threads
 from trainables.training.step import Learner
-from trainables.types import NOT_ASKED, Batch, Output
+from trainables.types import NOT_ASKED, Batch, Encoded, Output
 
 PERCENTILES = (10, 50, 90)
 """Of the halting depth over samples, reported as `depth_p10`, `depth_p50`, `depth_p90`."""
 NUM_COMMON = 7
 """Rows that every head gives, before those of `Output.shares`."""
+quality = (
+    Metric(
+        "accuracy",
+        "max",
+        low=0.0,
+        high=1.0,
+        meaning="share of right answers",
+        shown=("table", "headline", "posthoc", "figure"),
+        floor_from="floor",
+        floor_name="most common label",
+    ),
+)
+costs = (
+    Metric(
+        "depth",
+        unit="layers",
+        low=0.0,
+        meaning="layers run",
+        shown=("table", "beside", "posthoc", "figure"),
+        moves_with="depth",
+    ),
+    Metric(
+        "saved",
+        low=0.0,
+        high=1.0,
+        meaning="share of layers that halting left out",
+        shown=("table",),
+        moves_with="saved",
+    ),
+    Metric(
+        "ponder",
+        unit="layers",
+        low=0.0,
+        meaning="ponder cost, whose weight in training is train.ponder_weight",
+        shown=("table",),
+        moves_with="ponder",
+    ),
+    Metric("loss", "min", unit="nats", low=0.0, meaning="nats, without the ponder cost", shown=("table",)),
+    *(Metric(f"depth_p{p}", unit="layers", low=0.0, shown=(), moves_with="depth") for p in PERCENTILES),
+    Metric(
+        "floor",
+        "max",
+        low=0.0,
+        high=1.0,
+        shown=(),
+        given="the data decide: the same in every trial; choose what it is a floor of",
+    ),
+)
 
 
 @torch.inference_mode()
@@ -67,6 +116,15 @@ def _metrics(rows: np.ndarray) -> dict[str, float]:
         "depth": float(depth.mean()),
         **{f"depth_p{p}": float(np.percentile(depth, p)) for p in PERCENTILES},
         "saved": float(1 - computed.sum() / bound.sum()),
+    }
+
+
+def halting(encoded: Encoded) -> dict[str, float]:
+    """The quantities of one forward pass that only halting moves, means over its samples."""
+    return {
+        "depth": float(encoded.depth.mean()),
+        "ponder": float(encoded.ponder.detach().mean()),
+        "saved": float(1 - encoded.computed.sum() / encoded.bound.sum()),
     }
 
 

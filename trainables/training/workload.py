@@ -9,6 +9,7 @@ import torch
 
 from trainables.checkpoint import load_weights, weights
 from trainables.heads.sequence import Model
+from trainables.metrics import Metric
 from trainables.protocol import Diverged, Job, Measurement
 from trainables.training.accumulator import Accumulator
 from trainables.training.average import copied, holding
@@ -23,6 +24,27 @@ from trainables.training.writing import measure_writing
 
 MIN_IMPROVEMENT = 1e-4
 """What is compared must get better by more than this (released code of Ray Chowdhury and Caragea)."""
+metrics = (
+    Metric(
+        "lr",
+        low=0.0,
+        split="train",
+        shown=(),
+        given="is a setting: search train.lr for the sake of what the model learns",
+    ),
+    Metric(
+        "tokens_per_s",
+        "max",
+        unit="tokens/s",
+        low=0.0,
+        meaning="training speed",
+        note="tokens_per_s is what the machine gave at that time: arms that ran beside other work, or one "
+        "after the other, differ in it for that reason alone.",
+        split="train",
+        shown=("table",),
+    ),
+)
+"""Of the steps between the last two measurements: where halting is to save time, the speed shows it."""
 
 
 class Training:

@@ -8,6 +8,7 @@ import torch
 
 from trainables.decoding.answers import answers
 from trainables.heads.sequence import Model
+from trainables.metrics import Metric
 from trainables.settings import Settings
 from trainables.task_catalog import task_module, task_name
 from trainables.threads import cpu_threads
@@ -16,6 +17,27 @@ from trainables.types import NOT_ASKED, Batch
 
 Answers = Sequence[Sequence[int]]
 Score = Callable[[Settings, Answers, Answers], Mapping[str, float]]
+metrics = (
+    Metric(
+        "exact_match",
+        "max",
+        low=0.0,
+        high=1.0,
+        meaning="share of written answers that are right to the last token",
+        shown=("table", "headline", "posthoc"),
+        floor_from="exact_match_floor",
+        floor_name="most common answer",
+    ),
+    Metric(
+        "exact_match_floor",
+        "max",
+        low=0.0,
+        high=1.0,
+        shown=(),
+        given="the data decide: the same in every trial; choose what it is a floor of",
+    ),
+    Metric("answer_length", unit="tokens", low=0.0, shown=()),
+)
 
 
 @torch.inference_mode()

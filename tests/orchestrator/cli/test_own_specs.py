@@ -82,7 +82,7 @@ NO_FIELD = ("set: {gate: false}", "set: {gat: false}")
         (
             "torch",
             [("goal: max", "goal: min")],
-            "must be max, got min: digits:train declares that max is better",
+            "must be max, got min: the best valid/accuracy is not the smallest one",
         ),
         ("torch", [("scale: [0.5]", "scale: [1.0]")], "posthoc.scale[0]: must differ from what is trained"),
         ("torch", [("posthoc: {scale", "posthoc: {scal")], "the baseline has no field scal"),

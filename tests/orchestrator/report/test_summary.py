@@ -10,16 +10,19 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
+from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.plan.types import Arm, ConfirmPlan, Plan
 from orchestrator.report.figures import draw
 from orchestrator.report.summary import arm_metrics, summarise
-from orchestrator.report.tables import FLOOR_ROW, as_csv, as_json, grids, headline
+from orchestrator.report.tables import as_csv, as_json, grids, headline
 from orchestrator.report.types import Report
 from orchestrator.report.write import write
 from orchestrator.spec.section import Resources
 from orchestrator.trials import OutcomeKind, PlannedTrial, Record
 from search_spaces.dimensions import Space
+from trainables.metrics import Metric
 from trainables.protocol import Measurement
+from trainables.training.measured import metrics_of
 
 BASE = {1: 0.50, 2: 0.60, 3: 0.70}
 OTHER = {1: 0.40, 2: 0.52, 3: 0.58}
@@ -265,7 +268,7 @@ def test_written_answers_are_told_by_exact_match_and_by_what_only_the_task_measu
 def test_headline_shows_the_floor() -> None:
     grid = headline(report())
     assert grid.headers == ("arm", "n", "iid/accuracy", "iid/depth", "difference in iid/accuracy")
-    assert grid.rows[-1] == (FLOOR_ROW, "", "0.200", "", "")
+    assert grid.rows[-1] == ("floor (most common label)", "", "0.200", "", "")
     assert grid.rows[0][:2] == ("baseline", "3")
     assert grid.rows[1][4].startswith("-0.100 [")
 
@@ -369,3 +372,67 @@ def test_reports_that_are_written_at_once_are_in_nobody_s_way(
         "report.md",
         "manifest.json",
     }
+
+
+def test_a_plan_from_before_metrics_were_declared_gives_the_same_report() -> None:
+    asked = replace(plan(), metrics=metrics_of())
+    assert summarise(asked, records()) == report()
+    back = from_json(to_json(asked))
+    assert back.metrics == asked.metrics
+    gone = replace(
+        plan(), arms=tuple(replace(each, settings={"task": {"name": "gone"}}) for each in asked.arms)
+    )
+    assert summarise(gone, records()).cells == report().cells
+
+
+def test_what_a_trainable_of_others_declares_is_what_its_report_shows(tmp_path: Path) -> None:
+    """Names that the built-in trainable measures too mean nothing here unless they are declared."""
+    declared = (
+        Metric("error", "min", "K", low=0.0, floor=5.0),
+        Metric("shift", "min", note="shift is of the whole run.", shown=("table", "figure")),
+    )
+    values = [
+        replace(
+            each,
+            outcome=OutcomeKind.DIVERGED if each.trial_id == "other-3" else each.outcome,
+            last=Measurement(1, 1.0, {"iid/error": 0.1 * each.seed, "iid/shift": 2.0, "iid/accuracy": 51.0}),
+        )
+        for each in records()
+    ]
+    asked = replace(plan(), trainable="mine:train", metrics=declared, published=())
+    found = summarise(asked, values)
+    assert found.metrics == ("iid/error", "iid/shift", "iid/accuracy")
+    assert found.headlines == ("error",)
+    assert found.floors == {"iid/error": 5.0}
+    cells = {(cell.arm, cell.metric): cell.estimate for cell in found.cells}
+    assert cells["other", "iid/error"].mean == pytest.approx((0.1 + 0.2 + 5.0) / 3)
+    assert cells["other", "iid/error"].low == 0.0
+    assert cells["other", "iid/accuracy"].n == 2
+    assert [grid.title.partition(":")[0] for grid in grids(found)][:3] == ["error (K)", "shift", "accuracy"]
+    assert headline(found).headers == ("arm", "n", "iid/error", "difference in iid/error")
+    assert headline(found).rows[-1] == ("floor (as declared)", "", "5.000", "")
+    text = write(found, tmp_path / "report").read_text()
+    assert "- shift is of the whole run." in text
+    assert "![shift](shift.png)" in text
+    assert "at the floor in every quantity that has one (error); in other" in text
+
+
+def test_every_quantity_with_a_floor_has_a_row_of_it() -> None:
+    more = {"iid/accuracy_last": 0.9}
+    last = [
+        replace(each, last=replace(each.last, metrics={**each.last.metrics, **more}))
+        for each in records()
+        if each.last is not None
+    ]
+    (grid,) = [each for each in grids(summarise(plan(), last)) if each.title.startswith("accuracy_last (")]
+    assert grid.rows[-1] == ("floor (most common label)", "0.200")
+
+
+def test_a_spreadsheet_has_one_column_a_name() -> None:
+    header, *rows = csv.reader(io.StringIO(as_csv(report())))
+    assert header == [
+        *("arm", "setting", "metric", "n", "mean", "ci_low", "ci_high", "failed", "floor", "published"),
+        *("published_source", "difference_n", "difference_mean", "difference_ci_low", "difference_ci_high"),
+        *("p", "p_holm", "record_ids"),
+    ]
+    assert {len(row) for row in rows} == {len(header)}

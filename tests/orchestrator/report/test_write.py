@@ -10,6 +10,8 @@ from orchestrator.report.statistics import estimate
 from orchestrator.report.tables import as_csv
 from orchestrator.report.types import ArmTally, Cell, Report
 from orchestrator.report.write import markdown
+from trainables.metrics import look_up
+from trainables.training.measured import metrics_of
 
 HOSTILE = "<script>alert(1)</script> [x](http://evil) **bold** \x1b[2J | \u202e `code`"
 CELL = Cell("one", "valid/accuracy", estimate([0.5, 0.75]), 0, ("a", "b"), 0.5, HOSTILE)
@@ -24,6 +26,7 @@ REPORT = Report(
     floors={},
     arms=("one",),
     power="",
+    quantities=(look_up(metrics_of(), "valid/accuracy"),),
 )
 
 
@@ -45,7 +48,8 @@ def test_a_spreadsheet_reads_no_formula() -> None:
 
 
 def test_speed_is_told_to_be_the_machine_s() -> None:
-    speed = replace(REPORT, metrics=("valid/accuracy", "train/tokens_per_s"))
+    both = ("valid/accuracy", "train/tokens_per_s")
+    speed = replace(REPORT, metrics=both, quantities=tuple(look_up(metrics_of(), each) for each in both))
     assert "tokens_per_s is what the machine gave at that time" in markdown(speed, [])
     assert "tokens_per_s" not in markdown(REPORT, [])
 

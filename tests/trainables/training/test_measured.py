@@ -1,0 +1,79 @@
+"""What trials measure is declared beside what computes it, and looked up by name."""
+
+from typing import Any, get_args
+
+import pytest
+
+from orchestrator.plan.metrics import reported
+from orchestrator.plan.settings import System, checked
+from trainables import task_catalog
+from trainables.assembly import build_model
+from trainables.data.synthetic import synthetic_batch
+from trainables.metrics import Metric, look_up
+from trainables.training.evaluate import halting
+from trainables.training.measured import metrics_of
+from trainables.types import HeadKind
+
+SMALL = {"name": "universal", "width": 16, "heads": 2, "max_layers": 2}
+TASKS = {
+    "classify": {"name": "listops"},
+    "pair": {"name": "logical_inference"},
+    "positions": {"name": "flipflop"},
+    "sequence": {"name": "wmt14", "vocabulary_size": 50},
+}
+
+
+def test_every_head_is_looked_at():
+    assert set(TASKS) == set(get_args(HeadKind))
+
+
+@pytest.mark.parametrize("head", TASKS)
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_whatever_is_reported_is_declared(head: HeadKind, precision: str):
+    model = {**SMALL, "causal": True} if head == "positions" else SMALL
+    system = checked({"model": model, "task": TASKS[head], "train": {"steps": 1, "precision": precision}})
+    assert isinstance(system, System), system
+    batch = synthetic_batch(system.shape, 2, 8, 0)
+    output = build_model(system.model, system.shape, 0).eval()(batch)
+    declared = metrics_of([TASKS[head]["name"]], [head])
+    for name in reported(system, batch, output):
+        known = look_up(declared, name)
+        assert known in declared, f"{name} is declared nowhere"
+        assert not known.split or name.startswith(f"{known.split}/")
+    assert {each.moves_with for each in declared} == {"", *halting(output.encoded)}
+
+
+def test_the_most_wanted_come_first_and_each_once():
+    shown = [each.name for each in metrics_of(["wmt14", "wmt14"]) if each.shown]
+    assert shown == [
+        *("bleu", "sacrebleu", "exact_match", "accuracy", "accuracy_last", "accuracy_whole"),
+        *("depth", "saved", "ponder", "loss", "tokens_per_s"),
+    ]
+
+
+@pytest.mark.parametrize("each", metrics_of(["wmt14", "cfq"]), ids=lambda each: each.name)
+def test_declarations_agree_with_each_other(each: Metric):
+    names = {other.name for other in metrics_of()}
+    assert not each.floor_from or each.floor_from in names
+    assert not each.failed_as or look_up(metrics_of(), each.failed_as).floor_from
+    low, high = each.span
+    assert low < high
+    assert bool(each.meaning) == bool(each.shown), "what is shown is explained"
+
+
+def test_what_is_measured_of_one_split_is_not_looked_up_for_another():
+    known = (Metric("speed", "max", split="train"), Metric("loss", "min"), Metric("loss", split="train"))
+    assert look_up(known, "train/speed").better == "max"
+    assert look_up(known, "valid/speed") == Metric("speed")
+    assert look_up(known, "train/loss").better is None
+    assert look_up(known, "valid/loss").better == "min"
+    assert look_up(known, "unknown") == Metric("unknown")
+
+
+def test_a_task_that_declares_nonsense_is_named(monkeypatch: pytest.MonkeyPatch):
+    module: Any = task_catalog.task_module("listops")
+    monkeypatch.setattr(module, "metrics", {"bleu": {"beter": "max"}}, raising=False)
+    with pytest.raises(
+        ValueError, match=r"the task listops declares what cannot be: .* got 'beter' for bleu"
+    ):
+        metrics_of(["listops"])
