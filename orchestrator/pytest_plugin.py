@@ -9,14 +9,18 @@ Without `--haltsweep` nothing is collected, and nothing but this file is importe
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from orchestrator.plan.probe import Probe
 
 OPTION = "haltsweep"
 SUFFIXES = (".yaml", ".yml")
 AS_WRITTEN = "plan"
 """Name of the item for a spec without any of its profiles."""
+PROBE: "pytest.StashKey[Probe]" = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -63,8 +67,11 @@ class SpecItem(pytest.Item):
         # Not before the file is known to be a spec: these load torch.
         from orchestrator.drivers.rehearsal import rehearse
         from orchestrator.plan.planner import plan
+        from orchestrator.plan.probe import Probe
 
-        rehearse(source, plan(source))
+        # One for all specs of the run: what was built for one need not be built for the next.
+        probe = self.config.stash.setdefault(PROBE, Probe())
+        rehearse(source, plan(source, probe=probe))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """What the planner says, without our own call stack; anything else is a mistake of ours, with it."""

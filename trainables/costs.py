@@ -148,15 +148,20 @@ def _counted(config: Settings, part: Part, length: int, memory_length: int = 0) 
     return counted(config, part, length, memory_length)
 
 
-def peak_memory_bytes(config: Settings, shape: TaskShape, batch_size: int, length: int) -> int:
+def peak_memory_bytes(
+    config: Settings, shape: TaskShape, batch_size: int, length: int, weights: int | None = None
+) -> int:
     """Estimated peak of one AdamW training step in 32 bits, on `batch_size` sequences of `length` tokens.
 
     Four copies of the parameters (weights, gradients, two moments), what the greatest number of layers keeps
     for the backward pass, and the embedded batch with its dropout and START and END (3 widths a token). Early
-    exit, shorter sequences and 16-bit autocast make it less.
+    exit, shorter sequences and 16-bit autocast make it less. `weights` is the number of parameters, where it
+    is known already; else the model is built on the device `meta`.
     """
     assert isinstance(config, ModelSettings)
-    copies = ADAM_COPIES * FLOAT_BYTES * parameters(build_model(config, shape, seed=0, device="meta"))
+    if weights is None:
+        weights = parameters(build_model(config, shape, seed=0, device="meta"))
+    copies = ADAM_COPIES * FLOAT_BYTES * weights
     embedded = 3 * FLOAT_BYTES * batch_size * length * config.width
     rows, tokens = _rows(shape, length)
     saved = _saved_bytes(config, rows * batch_size, tokens)

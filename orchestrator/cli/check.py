@@ -11,6 +11,7 @@ import typer
 from orchestrator.cli.console import complain, emit_json, out, say
 from orchestrator.cli.options import Json, Overrides, Profile, SpecPath
 from orchestrator.cli.planning import planned
+from orchestrator.cli.side_by_side import check_all
 from orchestrator.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,32 +21,15 @@ if TYPE_CHECKING:
 def check(files: Annotated[list[Path], typer.Argument(help="Spec files.")]) -> None:
     """Validate specs, each with all of its profiles: every fault at once, with file and line."""
     failed = False
-    for path in files:
-        profiles, faults = _look_at(path)
-        if faults:
+    for path, checked in zip(files, check_all(files), strict=True):
+        if checked.faults:
             failed = True
-            complain("\n".join(faults))
+            complain("\n".join(checked.faults))
         else:
-            say(f"{path}: ok" + (f" (and with {', '.join(profiles)})" if profiles else ""))
+            profiles = f" (and with {', '.join(checked.profiles)})" if checked.profiles else ""
+            say(f"{path}: ok{profiles}")
     if failed:
         raise typer.Exit(2)
-
-
-def _look_at(path: Path) -> tuple[tuple[str, ...], list[str]]:
-    """The profiles of a spec and all that is wrong with it and with them."""
-    from orchestrator.spec.load import profile_names
-
-    by_line: dict[str, str] = {}
-    profiles = profile_names(path)
-    for profile in (None, *profiles):
-        try:
-            planned(path, profile=profile)
-        except InputError as error:
-            addition = f" (with the profile {profile!r})" if profile else ""
-            by_line |= {line: line + addition for line in str(error).splitlines() if line not in by_line}
-        if by_line and profile is None:
-            break  # a faulty spec is faulty with every profile
-    return profiles, list(by_line.values())
 
 
 def plan(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from orchestrator.cli.waiting import Waiting
 
 if TYPE_CHECKING:
+    from orchestrator.plan.probe import Probe
     from orchestrator.plan.types import Plan
     from orchestrator.spec.load import SpecFile
 
@@ -15,10 +16,17 @@ FIRST_S = 10.0
 
 
 def planned(
-    path: Path, overrides: Sequence[str] = (), profile: str | None = None, *, calibrate: bool = False
+    path: Path,
+    overrides: Sequence[str] = (),
+    profile: str | None = None,
+    *,
+    calibrate: bool = False,
+    probe: "Probe | None" = None,
 ) -> "tuple[SpecFile, Plan]":
     """As `plan_file`. Raises `SpecError` or `PlanError` with all faults at once."""
     from orchestrator.plan.planner import plan_file
 
     with Waiting("Ctrl-C ends it, nothing is written", "planning", first_s=FIRST_S) as waiting:
-        return plan_file(path, overrides, profile, calibrate=calibrate, on_progress=waiting.update)
+        return plan_file(
+            path, overrides, profile, calibrate=calibrate, on_progress=waiting.update, probe=probe
+        )

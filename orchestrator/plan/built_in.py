@@ -31,8 +31,9 @@ class BuiltIn:
     path: str | None = None
     trying = Trying(checked, too_large)
 
-    def __init__(self) -> None:
-        self._bench = Probe()
+    def __init__(self, probe: Probe | None = None) -> None:
+        """What `probe` has looked at already is not built again."""
+        self._probe = probe or Probe()
 
     def resolve(self, spec: Spec, faults: Faults, progress: Progress) -> list[BuiltInArm]:
         """As of `Planned`."""
@@ -58,8 +59,8 @@ class BuiltIn:
             checks.check_precision(spec, arm, faults)
             if spec.search is not None:
                 checks.check_stopper(stopper, spec.search, arm, faults)
-        checks.check_published(spec, arms, self._bench, metrics, faults)
-        check_posthoc(spec, arms, self._bench, faults)
+        checks.check_published(spec, arms, self._probe, metrics, faults)
+        check_posthoc(spec, arms, self._probe, faults)
 
     def measures(self, path: str, arms: Sequence[BuiltInArm]) -> str | None:
         """As of `Planned`."""
@@ -67,23 +68,23 @@ class BuiltIn:
 
     def prove(self, arm: BuiltInArm, reference: BuiltInArm | None, faults: Faults) -> ArmProof | None:
         """As of `Planned`."""
-        return proof.prove(arm, reference, self._bench, faults)
+        return proof.prove(arm, reference, self._probe, faults)
 
     def check_objectives(self, search: Search, arm: BuiltInArm, faults: Faults) -> None:
         """As of `Planned`."""
-        check_objectives(search, arm, self._bench, self.metrics([arm]), faults)
+        check_objectives(search, arm, self._probe, self.metrics([arm]), faults)
 
     def check_space(self, arm: BuiltInArm, space: Space, search: Search, faults: Faults) -> None:
         """As of `Planned`."""
-        proof.check_dimensions(arm, space, search, self._bench, faults)
+        proof.check_dimensions(arm, space, search, self._probe, faults)
 
     def check_movement(
         self, search: Search, spaces: Sequence[tuple[BuiltInArm, Space]], faults: Faults
     ) -> None:
         """As of `Planned`."""
         metrics = self.metrics([arm for arm, _ in spaces])
-        check_movement(search, spaces, self._bench, metrics, faults)
+        check_movement(search, spaces, self._probe, metrics, faults)
 
     def price(self, arm: BuiltInArm, trials: Mapping[str, int] | None, *, calibrate: bool) -> ArmPrice:
         """As of `Planned`."""
-        return price(arm, self._bench, trials, calibrate=calibrate)
+        return price(arm, self._probe, trials, calibrate=calibrate)

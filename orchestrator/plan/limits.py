@@ -12,10 +12,10 @@ BACKWARD = 3
 """FLOPs of a training step over those of its forward pass: the backward pass costs twice the forward one."""
 
 
-def too_large(system: System) -> str | None:
+def too_large(system: System, weights: int | None = None) -> str | None:
     """Why `system` could be trained on no machine, as what must hold and what was given; None if it could.
 
-    Raises ValueError if the model cannot be built.
+    `weights` is its number of parameters, where that is known. Raises ValueError for what cannot be built.
     """
     length, rows = system.shape.length_max, rows_per_step(system)
     work = (
@@ -29,7 +29,7 @@ def too_large(system: System) -> str | None:
             f"a trial must take at most {MOST_FLOPS:g} FLOPs, got at least {work:.2g} in "
             f"{system.train.steps:,} steps of {rows:,} examples; take fewer, or a smaller model"
         )
-    needed = peak_memory_bytes(system.model, system.shape, rows, length)
+    needed = peak_memory_bytes(system.model, system.shape, rows, length, weights)
     if needed > MOST_BYTES:
         return (
             f"a training step must fit into {bytes_amount(MOST_BYTES)} of memory, got {bytes_amount(needed)} "

@@ -17,6 +17,7 @@ from orchestrator.plan.own import Own
 from orchestrator.plan.planned_trials import planned_trials
 from orchestrator.plan.power import power
 from orchestrator.plan.price import by_arm
+from orchestrator.plan.probe import Probe
 from orchestrator.plan.spaces import Searched, arm_space
 from orchestrator.plan.trainable import TrainableForPlan
 from orchestrator.plan.types import Arm, ConfirmPlan, Plan, SearchPlan
@@ -35,17 +36,24 @@ def _nobody(_: str) -> None:
     pass
 
 
-def plan(source: Spec | SpecFile, *, calibrate: bool = False, on_progress: OnProgress = _nobody) -> Plan:
+def plan(
+    source: Spec | SpecFile,
+    *,
+    calibrate: bool = False,
+    on_progress: OnProgress = _nobody,
+    probe: Probe | None = None,
+) -> Plan:
     """All that `source` asks to run, proved, priced and with every trial's id.
 
     The same spec gives the same plan, but for the seconds of `calibrate`, which times a few real steps of
-    every arm. A `SpecFile` lets faults say on which line they are. Raises `PlanError` with all of them.
+    every arm. A `SpecFile` lets faults say on which line they are. What `probe` has built for other plans it
+    need not build again. Raises `PlanError` with all of them.
     """
     spec = source.spec if isinstance(source, SpecFile) else source
     faults = Faults(source)
     checks.check_size(spec, faults)
     stopper = None if spec.search is None else checks.check_samplers(spec.search, faults)
-    trainable = _trainable(spec, faults)
+    trainable = _trainable(spec, faults, probe)
     resolved = trainable.resolve(spec, faults, on_progress)
     if not resolved or not resolved[0].request.is_baseline:
         faults.raise_if_any()
@@ -94,10 +102,10 @@ def plan(source: Spec | SpecFile, *, calibrate: bool = False, on_progress: OnPro
     )
 
 
-def _trainable(spec: Spec, faults: Faults) -> TrainableForPlan:
+def _trainable(spec: Spec, faults: Faults, probe: Probe | None) -> TrainableForPlan:
     """What runs the trials of `spec`. Raises `PlanError` if it cannot be had."""
     if spec.trainable is None:
-        return BuiltIn()
+        return BuiltIn(probe)
     try:
         return Own(load(spec.trainable))
     except ValueError as error:
@@ -123,6 +131,7 @@ def plan_file(
     *,
     calibrate: bool = False,
     on_progress: OnProgress = _nobody,
+    probe: Probe | None = None,
 ) -> tuple[SpecFile, Plan]:
     """The spec at `path` with `profile` and `overrides` applied, and its plan.
 
@@ -133,14 +142,14 @@ def plan_file(
         source = read_spec(path, overrides, profile)
     except SpecError as error:
         rest = sound_part(path, overrides, profile, error.faults)
-        more = _plan_faults(rest, on_progress) if rest is not None else ()
+        more = _plan_faults(rest, on_progress, probe) if rest is not None else ()
         raise SpecError(in_order([*error.faults, *more])) from None
-    return source, plan(source, calibrate=calibrate, on_progress=on_progress)
+    return source, plan(source, calibrate=calibrate, on_progress=on_progress, probe=probe)
 
 
-def _plan_faults(source: SpecFile, on_progress: OnProgress) -> tuple[Fault, ...]:
+def _plan_faults(source: SpecFile, on_progress: OnProgress, probe: Probe | None) -> tuple[Fault, ...]:
     try:
-        plan(source, on_progress=on_progress)
+        plan(source, on_progress=on_progress, probe=probe)
     except PlanError as error:
         return error.faults
     return ()

@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-import torch
-
 from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.probe import POINTS, Probe
@@ -13,7 +11,6 @@ from orchestrator.spec.types import Spec
 from search_spaces.dimensions import Value, same
 from search_spaces.paths import MISSING, lookup, with_value
 from search_spaces.wording import hint, shown
-from trainables.assembly import build_model
 from trainables.task_catalog import splits, training_only
 
 
@@ -25,20 +22,19 @@ def check_posthoc(spec: Spec, arms: Sequence[BuiltInArm], probe: Probe, faults: 
             faults.add(f"the baseline has no field {path}. {hint(path, known)}", "posthoc", path)
             continue
         having = [arm for arm in arms if lookup(arm.system.settings, path) is not MISSING]
-        refused = [
-            _check_value(spec, having, (path, place), value, faults) for place, value in enumerate(values)
-        ]
+        refused = [_check_value(spec, having, (path, place), probe, faults) for place in range(len(values))]
         if not any(refused) and (why := _unread(spec, having, path, values, probe)):
             faults.add(f"changes nothing that is read: {why}; leave it out", "posthoc", path)
 
 
 def _check_value(
-    spec: Spec, arms: Sequence[BuiltInArm], at: tuple[str, int], value: Value, faults: Faults
+    spec: Spec, arms: Sequence[BuiltInArm], at: tuple[str, int], probe: Probe, faults: Faults
 ) -> bool:
     """Whether there is something wrong with one value; that goes to `faults`."""
     (path, place), refused = at, False
+    value = spec.posthoc[path][place]
     for arm in arms:
-        if why := _unreadable(spec, arm, path, value):
+        if why := _unreadable(spec, arm, path, value, probe):
             faults.add(f"{arm.name} {why}", "posthoc", path, place, about=(path, place, why))
             refused = True
     if not refused and all(_has_already(spec, arm, path, value) for arm in arms):
@@ -61,21 +57,18 @@ def _has_already(spec: Spec, arm: BuiltInArm, path: str, value: Value) -> bool:
     return not isinstance(found, list | dict) and same(found, value)
 
 
-def _unreadable(spec: Spec, arm: BuiltInArm, path: str, value: Value) -> str | None:
+def _unreadable(spec: Spec, arm: BuiltInArm, path: str, value: Value, probe: Probe) -> str | None:
     """Why a checkpoint of `arm` cannot be read with `value` at `path`, said of the arm."""
     found = checked(with_value(arm.system.settings, path, value))
     if isinstance(found, list):
         reasons = "; ".join(problem.message for problem in found)
         return f"cannot have {path} = {shown(value)}: {reasons}"
-    meta = torch.device("meta")
-    before = build_model(arm.system.model, arm.system.shape, 0, meta).state_dict()
+    before = probe.structure(arm.system)
     try:
-        after = build_model(found.model, found.shape, 0, meta).state_dict()
+        after = probe.structure(found)
     except ValueError as error:
         return f"cannot be built with {path} = {shown(value)}: {error}"
-    if {name: tensor.shape for name, tensor in before.items()} != {
-        name: tensor.shape for name, tensor in after.items()
-    }:
+    if before.saved != after.saved:
         return (
             f"has other weights with {path} = {shown(value)}, "
             "so a trained checkpoint cannot be read with it: make it an arm"

@@ -39,7 +39,7 @@ def price(arm: BuiltInArm, probe: Probe, trials: Mapping[str, int] | None, *, ca
         trials=dict(sorted((trials or {}).items())),
         train_flops_min=step * structure.flops_min,
         train_flops_max=step * structure.flops_max,
-        peak_memory_bytes=_peak_memory(system),
+        peak_memory_bytes=_peak_memory(system, structure),
         checkpoint_bytes=_checkpoint(system, structure),
         seconds_per_step=_seconds_per_step(system) if calibrate else None,
     )
@@ -53,8 +53,9 @@ def by_arm(trials: Iterable[PlannedTrial]) -> dict[str, Counter[str]]:
     return counts
 
 
-def _peak_memory(system: System) -> int:
-    return peak_memory_bytes(system.model, system.shape, rows_per_step(system), system.shape.length_max)
+def _peak_memory(system: System, structure: Structure) -> int:
+    rows, length = rows_per_step(system), system.shape.length_max
+    return peak_memory_bytes(system.model, system.shape, rows, length, structure.parameters)
 
 
 def _checkpoint(system: System, structure: Structure) -> int:

@@ -8,7 +8,7 @@ pushed up, down, and apart for different inputs.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 import psutil
@@ -58,6 +58,8 @@ class Structure:
     """Class name by qualified module name."""
     shapes: Mapping[str, tuple[int, ...]]
     """By qualified parameter name."""
+    saved: Mapping[str, tuple[int, ...]]
+    """Of all that a checkpoint holds: parameters and buffers, by qualified name."""
     parameters: int
     depth_min: int
     depth_max: int
@@ -184,7 +186,8 @@ def _require_streams(system: System) -> None:
 
 
 def _key(system: System) -> str:
-    return canonical([system.settings["task"], system.settings["model"]])
+    """Equal for systems that are built alike: of a task a model knows its shape alone."""
+    return canonical([system.settings["model"], asdict(system.shape)])
 
 
 def _structure(system: System) -> Structure:
@@ -194,6 +197,7 @@ def _structure(system: System) -> Structure:
     return Structure(
         modules={name: type(module).__name__ for name, module in model.named_modules() if name},
         shapes={name: tuple(each.shape) for name, each in model.named_parameters()},
+        saved={name: tuple(each.shape) for name, each in model.state_dict().items()},
         parameters=sum(each.numel() for each in model.parameters()),
         depth_min=least,
         depth_max=most,

@@ -25,9 +25,9 @@ def prove(arm: BuiltInArm, reference: BuiltInArm | None, probe: Probe, faults: F
     """What building and running `arm` showed next to `reference`; what is wrong with it goes to `faults`."""
     place = ("baseline",) if arm.request.is_baseline else ("arms", arm.request.label)
     try:
-        if (why := too_large(arm.system)) is not None:
-            raise ValueError(why)  # noqa: TRY301 - one way to say that it cannot be trained
         structure = probe.structure(arm.system)
+        if (why := too_large(arm.system, structure.parameters)) is not None:
+            raise ValueError(why)  # noqa: TRY301 - one way to say that it cannot be trained
         before = probe.structure(reference.system) if reference else structure
         loss, gradient = probe.forward(arm.system).loss, probe.gradient(arm.system).norm
         found = effects(probe, reference.system, arm.system) if reference else ()

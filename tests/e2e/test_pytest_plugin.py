@@ -61,7 +61,6 @@ def test_ids_choose_and_collecting_runs_nothing(repository: pytest.Pytester) -> 
     write(repository, "gates.yaml", GOOD.replace("name: gates", "nane: gates"))
     run(repository, "--haltsweep", "experiments/gates.yaml::wide").assert_outcomes(failed=1)
     run(repository, "--haltsweep", "experiments", "-k", "small").assert_outcomes(failed=1, deselected=2)
-    run(repository, "--haltsweep", "experiments", "-x").assert_outcomes(failed=1)
 
 
 def test_a_failure_reads_like_the_planner(repository: pytest.Pytester) -> None:

@@ -21,6 +21,8 @@ from tests.support.plans import make_plan
 from trainables.protocol import Measurement
 
 FLIPS = 40
+REMADE = 10
+"""Flips of a Parquet file, which is made anew after each."""
 PLAN = make_plan(2)
 
 
@@ -68,7 +70,7 @@ def test_parquet_files_and_their_list(tmp_path: Path, monkeypatch: pytest.Monkey
         sound = {file: file.read_bytes() for file in folder.root.rglob("*.parquet")}
         listed = (folder.root / projections.LIST).read_bytes()
         for file in [*sound, folder.root / projections.LIST]:
-            for _ in range(FLIPS):
+            for _ in range(REMADE):
                 bit = flip_any(file, stream)
                 if file == folder.records:
                     with pytest.raises(StoreError, match=r"changed or damaged since; make it again with"):

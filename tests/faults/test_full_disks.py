@@ -47,7 +47,9 @@ def session(place, *, fill_at=0, tracking=None):
     return done.returncode, done.stderr
 
 
-@pytest.mark.parametrize("fill_at", [1, 5, 40])
+@pytest.mark.parametrize(
+    "fill_at", [pytest.param(1, marks=pytest.mark.slow), 5, pytest.param(40, marks=pytest.mark.slow)]
+)
 def test_a_disk_that_fills_up_under_a_sweep_is_named(disk, tmp_path, straight, fill_at):
     place = Place(disk, sweep(quick=True))
     code, told = session(place, fill_at=fill_at, tracking=f"sqlite:///{tmp_path / 'mlflow.db'}")

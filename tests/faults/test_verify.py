@@ -32,7 +32,7 @@ from tests.support.commands import COMMAND, Shell, tree
 from tests.support.flips import flip, flip_any
 from tests.support.plans import make_arm, make_plan
 
-FLIPS = 25
+FLIPS = 8
 
 
 def made(root: Path, **arm: object) -> Place:
@@ -264,7 +264,7 @@ def test_a_parquet_file_that_says_something_else_is_found(place: Place) -> None:
 def test_a_running_sweep_is_sound_at_every_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orchestrator.tracking.projections.TRIES", 20)
     monkeypatch.setattr(verifying, "TRIES", 10)
-    arms = [make_arm("one", sleep_s=0.15, steps=8)]
+    arms = [make_arm("one", sleep_s=0.15, steps=4)]
     place = Place(tmp_path, make_plan(arms, trials_per_arm=2, seeds=(7,)), f"sqlite:///{tmp_path}/mlflow.db")
     process = forks.Process(target=_session, args=(place, -1))
     process.start()

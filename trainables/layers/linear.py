@@ -19,7 +19,16 @@ class Initialised(nn.Module):
         raise NotImplementedError
 
 
-class Linear(nn.Linear, Initialised):
+class _Linear(nn.Linear, Initialised):
+    """A linear map without values on the device `meta`."""
+
+    def reset_parameters(self) -> None:
+        """As PyTorch; nothing on `meta`, where it would take most of the time of building a model."""
+        if not self.weight.is_meta:
+            super().reset_parameters()
+
+
+class Linear(_Linear):
     """PyTorch's own distribution: weights and bias even in +-1/sqrt(inputs)."""
 
     def initialise(self, stream: Stream) -> None:
@@ -31,7 +40,7 @@ class Linear(nn.Linear, Initialised):
                 self.bias.uniform_(-bound, bound, generator=stream("bias"))
 
 
-class XavierLinear(nn.Linear, Initialised):
+class XavierLinear(_Linear):
     """Xavier-uniform weights; biases all but `bias_mean`, N(bias_mean, (1e-6)^2).
 
     Without a `bias_mean` biases are even in +-1/sqrt(inputs), as where only weights are initialised anew.
@@ -62,7 +71,7 @@ class XavierLinear(nn.Linear, Initialised):
                 self.bias.normal_(self.bias_mean, TINY_BIAS_STD, generator=stream("bias"))
 
 
-class ZeroLinear(nn.Linear, Initialised):
+class ZeroLinear(_Linear):
     """Weights all zero, no bias: the output is zero at first."""
 
     def __init__(self, inputs: int, outputs: int) -> None:

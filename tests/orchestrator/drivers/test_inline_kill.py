@@ -63,6 +63,7 @@ def test_a_trial_that_kills_the_process_costs_nothing_but_its_last_step(killed_b
     assert {line.rsplit(maxsplit=1)[-1] for line in repeated} == {"3"}, "the step it died in is repeated"
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments_it_ends_the_same(tmp_path, killed_by_its_trials):
     for moment in MOMENTS:
         session(tmp_path, moment)

@@ -158,7 +158,17 @@ def test_json_round_trip(everything: Any) -> None:
     assert to_json(from_json(text)) == text
 
 
-@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+QUICK = {"digits", "gut-ablation-listops", "looped-parity", "lra-pathfinder"}
+"""Specs that between them use every section, of small models; the others take half a minute."""
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=() if path.stem in QUICK else pytest.mark.slow)
+        for path in EXPERIMENTS
+    ],
+)
 def test_experiments_round_trip(path: Path) -> None:
     small = "small" if "small" in profile_names(path) else None
     found = plan(read_spec(path, profile=small))

@@ -1,0 +1,140 @@
+"""Checks many specs at once, in processes of their own; of equal systems each process builds one."""
+
+import io
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from functools import cache, partial
+from multiprocessing import active_children, get_context, parent_process
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.cli.planning import FIRST_S, planned
+from orchestrator.cli.waiting import Waiting
+from orchestrator.errors import InputError
+
+if TYPE_CHECKING:
+    from orchestrator.plan.probe import Probe
+
+SPECS_A_PROCESS = 3
+"""Fewer are planned sooner where PyTorch is loaded already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What is to be said of a spec."""
+
+    profiles: tuple[str, ...]
+    faults: tuple[str, ...]
+    """Of the spec and of its profiles, each line once."""
+    out: str = ""
+    """What own training code printed while it was looked at."""
+    err: str = ""
+
+
+def check_all(paths: Sequence[Path]) -> Iterator[Checked]:
+    """Each spec with all of its profiles, in the order given."""
+    processes = min(cores(), len(paths) // SPECS_A_PROCESS)
+    if processes < 2:
+        make = partial(planned, probe=_new_probe())
+        yield from (_checked(path, make) for path in paths)
+        return
+    children = set(active_children())
+    with ProcessPoolExecutor(processes, get_context("spawn"), _end_with_parent) as pool:
+        try:
+            with _interrupts_held():
+                waiting = [pool.submit(_checked_there, path) for path in paths]
+            for number, (path, each) in enumerate(zip(paths, waiting, strict=True)):
+                yield _awaited(each, path, len(paths) - number)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for child in set(active_children()) - children:
+                child.terminate()
+            raise
+
+
+def _checked(path: Path, make: Callable[..., object]) -> Checked:
+    """The spec at `path` and its profiles, each planned by `make`."""
+    from orchestrator.spec.load import profile_names
+
+    by_line: dict[str, str] = {}
+    profiles = profile_names(path)
+    for profile in (None, *profiles):
+        try:
+            make(path, profile=profile)
+        except InputError as error:
+            addition = f" (with the profile {profile!r})" if profile else ""
+            by_line |= {line: line + addition for line in str(error).splitlines() if line not in by_line}
+        if by_line and profile is None:
+            break  # a faulty spec is faulty with every profile
+    return Checked(profiles, tuple(by_line.values()))
+
+
+def cores() -> int:
+    """Of this machine, those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _awaited(found: "Future[Checked]", path: Path, left: int) -> Checked:
+    """What was found of the spec at `path`; a fault only if it is there too with nothing else running."""
+    with Waiting("Ctrl-C ends it, nothing is written", "planning", first_s=FIRST_S) as waiting:
+        waiting.update(f"{path}, {left} left")
+        try:
+            checked = found.result()
+        except BrokenProcessPool:
+            checked = None
+    # Beside another large model there may have been too little memory to try this one, or to go on at all.
+    if checked is None or checked.faults:
+        return _checked(path, planned)
+    sys.stdout.write(checked.out)
+    sys.stderr.write(checked.err)
+    return checked
+
+
+def _checked_there(path: Path) -> Checked:
+    """In a process of the pool, whose output nobody sees."""
+    from orchestrator.plan.planner import plan_file
+
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        checked = _checked(path, partial(plan_file, probe=_probe_of_process()))
+    return Checked(checked.profiles, checked.faults, out.getvalue(), err.getvalue())
+
+
+def _new_probe() -> "Probe":
+    from orchestrator.plan.probe import Probe
+
+    return Probe()
+
+
+@cache
+def _probe_of_process() -> "Probe":
+    """What a process of the pool has built for a spec it need not build for the next."""
+    return _new_probe()
+
+
+def _end_with_parent() -> None:
+    """A process of the pool outlives a killed parent otherwise: it holds both ends of what it reads from."""
+    parent = parent_process()
+    assert parent is not None, "runs in processes of the pool"
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, name="end-with-parent", daemon=True).start()
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Processes begun inside never hear Ctrl-C, which a terminal sends to all; this one does afterwards."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

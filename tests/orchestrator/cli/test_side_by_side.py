@@ -1,0 +1,92 @@
+"""`haltsweep check` of many specs: processes plan them, and nobody can tell but by the time it takes."""
+
+import os
+import signal
+import time
+
+import psutil
+import pytest
+
+from orchestrator.cli import side_by_side
+from tests.support.commands import PATIENCE_S, TINY, Shell, answer
+from tests.support.own_code import forgotten
+
+OWN = """\
+name: own
+question: Does it begin?
+trainable: "{module}:train"
+baseline: {{lr: 0.1}}
+arms:
+  fast: {{why: ten times the rate, set: {{lr: 1.0}}}}
+confirm: {{seeds: [1, 2], splits: []}}
+"""
+TRAIN = """
+metrics = {"score": {"better": "max"}}
+
+def train(settings, trial):
+    trial.report(1, {"valid/score": settings["lr"]})
+"""
+TALKING = "print('a user prints')\n" + TRAIN
+DYING = """
+import multiprocessing, os
+
+if multiprocessing.parent_process() is not None:
+    os._exit(9)
+"""
+SLEEPING = """
+import os, pathlib, time
+
+pathlib.Path(f"began-{os.getpid()}").touch()
+time.sleep(3600)
+"""
+
+
+def write(folder, **codes):
+    """Specs of ours, sound and faulty, and one for each module of `codes`."""
+    (folder / "sound.yaml").write_text(TINY)
+    (folder / "typo.yaml").write_text(TINY.replace("width: 16", "widht: 16"))
+    (folder / "profile.yaml").write_text(TINY.replace("baseline.train.steps: 2", "baseline.model.heads: 3"))
+    for module, code in codes.items():
+        (folder / f"{module}.py").write_text(code)
+        (folder / f"{module}.yaml").write_text(OWN.format(module=module))
+    return ["sound.yaml", *(f"{module}.yaml" for module in codes), "typo.yaml", "none.yaml", "profile.yaml"]
+
+
+@pytest.mark.parametrize("codes", [{"talking": TALKING}, {"dying": DYING + TRAIN}], ids=["talking", "dying"])
+def test_it_says_what_one_process_says(haltsweep, tmp_path, monkeypatch, codes):
+    """In their order, what own code prints too; what died beside others is looked at once more."""
+    files, answers = [*write(tmp_path, **codes), "sound.yaml"], []
+    for cores in (1, 2):
+        monkeypatch.setattr(side_by_side, "cores", lambda cores=cores: cores)
+        with forgotten(tmp_path):
+            told = haltsweep("check", *files)
+        # What is planned now is said where it takes long.
+        faults = [line for line in told.err.splitlines() if not line.startswith("planning: ")]
+        answers.append((told.code, told.out.splitlines(), faults))
+    assert answers[0] == answers[1]
+    code, said, faults = answers[0]
+    assert code == 2
+    assert [line for line in said if "yaml" in line][0::2] == ["sound.yaml: ok (and with short)"] * 2
+    assert ("a user prints" in said) == ("talking" in codes)
+    assert [line.partition(":")[0] for line in faults][:2] == ["typo.yaml", "none.yaml"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.skipif(side_by_side.cores() < 2, reason="with one core specs are checked one by one")
+def test_no_process_outlives_the_command(tmp_path, number):
+    """On Ctrl-C, which a terminal sends to all, and when the command alone is killed."""
+    shell = Shell.at(tmp_path)
+    files = write(shell.folder, slow=SLEEPING, slower=SLEEPING)
+    with shell.started("check", *files[1:], "typo.yaml") as process:
+        until = time.monotonic() + PATIENCE_S
+        while len(began := list(shell.folder.glob("began-*"))) < 2:
+            assert process.poll() is None, answer(process)
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        looking = [psutil.Process(int(each.name.removeprefix("began-"))) for each in began]
+        (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
+        told = answer(process)
+    assert told.code == (130 if number == signal.SIGINT else -signal.SIGKILL)
+    assert "Traceback" not in told.err
+    assert psutil.wait_procs(looking, timeout=PATIENCE_S)[1] == []
+    assert ("interrupted" in told.err) == (number == signal.SIGINT)
