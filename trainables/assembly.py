@@ -27,7 +27,7 @@ from trainables.types import TaskShape
 
 Part = Literal["Encoder", "Decoder"]
 NEEDS_VALUES: Final = ("meta tensor", "meta device", "on meta")
-"""What PyTorch says when it is asked for the values of a tensor that has none."""
+"""Parts of PyTorch's messages on reading values of a tensor on the device `meta`."""
 
 
 class _NamedModel(BaseModel):

@@ -74,8 +74,8 @@ def depth_range(config: Settings, length: int) -> tuple[int, int]:
 def flops(config: Settings, shape: TaskShape, length: int, layers: int) -> float:
     """Forward FLOPs of one input of `length` tokens when `layers` layers are run on all of it.
 
-    A pair is taken to have two sentences of equal length; a task of positions to ask at all of them; an
-    answer to be as long as `answer_length` has it, and to take as many layers as its input.
+    A pair is taken to have two sentences of equal length; a task of positions to have predictions at all of
+    them; an answer to be as long as `answer_length` has it, and to take as many layers as its input.
     """
     assert isinstance(config, ModelSettings)
     rows, tokens = _rows(shape, length)
@@ -99,7 +99,7 @@ def _memory_length(config: Settings, length: int) -> int:
     stated: Callable[[Settings, int], int] | None = _stated(config, "memory_length")
     if stated is not None:
         return stated(config, length)
-    if _stated(config, "forward_flops") is not None:  # who states costs would have said so
+    if _stated(config, "forward_flops") is not None:  # it would state this too
         return length
     return round(_counted(config, "Encoder", length).positions)
 

@@ -10,7 +10,8 @@
             torch.save(..., state)                 # if it is to be resumed: before the report
             trial.report(step, {"valid/accuracy": accuracy})
 
-The function runs in a greenlet: inside `report` it stands still while the trial is recorded, saved, stopped.
+The function runs in a greenlet: inside `report` it is suspended while the trial is recorded, saved or
+stopped.
 """
 
 import copy
@@ -132,7 +133,7 @@ class FunctionWorkload:
         (folder / REPORTED).write_text(json.dumps(last), encoding="utf-8")
 
     def restore(self, folder: Path) -> None:
-        """Give the function, which has not begun yet, what it had saved."""
+        """Restore what the function had saved, before it is begun."""
         last = json.loads((folder / REPORTED).read_text(encoding="utf-8"))
         shutil.copytree(folder / FILES, self._folder, dirs_exist_ok=True)
         self._reported_until = last["step"]

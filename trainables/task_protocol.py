@@ -67,7 +67,7 @@ class TaskModule(Protocol):
     # mean.
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """One input as a person would write it.
+        """One input as text.
 
         A task that reads its words from files is given its settings too: `decode(tokens, config)`.
         """

@@ -105,8 +105,8 @@ class Encoded:
     bound: Float[Tensor, " N"]
     """Layer-steps the same input costs when nothing halts: the upper bound on layers. Detached."""
     auxiliary: Float[Tensor, " N"] | None = None
-    """What a model asks to be trained with beside the main loss and the ponder cost, unweighted, such as the
-    halt penalty of CRvNN; None in models that have no such cost. Carries gradient."""
+    """Further cost of training beside the main loss and the ponder cost, unweighted, such as the halt penalty
+    of CRvNN; None in models that have no such cost. Carries gradient."""
 
     @classmethod
     def of_fixed_depth(

@@ -35,10 +35,10 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """An input with what is right, as a person would write them."""
+    """An input and its label as text."""
 
     text: str
-    """Tokens at which something is asked are followed by `->` and what it is."""
+    """Tokens at which a prediction is asked are followed by `->` and what it is."""
     answer: str
     length: int
     """Tokens of the input."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 KEPT = 256
-"""Digests remembered."""
+"""Digests in the cache."""
 _remembered: dict[tuple[str, str], str] = {}
 _remembering = threading.Lock()
 
@@ -15,8 +15,8 @@ _remembering = threading.Lock()
 def file_digest(path: Path) -> str:
     """Hash of the bytes of a file, about a gigabyte a second.
 
-    Asked again in the same process, it looks whether it is still the same file, by size, times of change
-    and inode. Raises `OSError`.
+    Cached: the same process reads the file again only if its size, times of change or inode are others.
+    Raises `OSError`.
     """
     with path.open("rb") as file:
         state = os.fstat(file.fileno())
@@ -29,8 +29,8 @@ def file_digest(path: Path) -> str:
 def content_digest(folder: Path, names: Iterable[str]) -> str:
     """Hash of the files `names` below `folder`, of their names, order and contents.
 
-    Asked again in the same process, it looks at sizes and times of change alone: 50,000 files then cost
-    a fraction of a second. Raises `ValueError` for a file that cannot be read.
+    Cached by sizes and times of change: in the same process 50,000 files then cost a fraction of a second.
+    Raises `ValueError` for a file that cannot be read.
     """
     listed = list(names)
     key = str(folder.resolve()), _state(folder, listed)
@@ -38,7 +38,7 @@ def content_digest(folder: Path, names: Iterable[str]) -> str:
 
 
 def unreadable(file: Path, error: OSError) -> ValueError:
-    """What to say of a file that cannot be read."""
+    """The error for a file that cannot be read."""
     return ValueError(
         f"{file} must be a file that can be read, got {error.strerror or error}; put it there, or correct "
         "folder"

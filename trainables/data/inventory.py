@@ -77,7 +77,7 @@ def _is_ours(path: Path, data_dir: Path) -> bool:
 
 
 def look_at(path: Path) -> Found | None:
-    """What a file is worth; None for what is looked at together with the data it belongs to."""
+    """State of a file; None for one that is read together with the data it belongs to."""
     if path.suffix == LOCK or (path.suffix == SEAL and path.with_suffix(DATA).exists()):
         return None
     # What is not finished is called `.<split>.<random letters>.tmp`.
@@ -99,7 +99,7 @@ def _stray(path: Path) -> Found:
 
 
 def _split(path: Path) -> Found:
-    """What the split at `path` is worth."""
+    """State of the split at `path`."""
     size = _size(path)
     if not path.with_suffix(SEAL).exists():
         return Found(path, "unsealed", "its build was cut off before the seal", size=size)
@@ -147,7 +147,7 @@ _address = cache(address)
 
 
 def _held(lock: Path) -> bool:
-    """Whether somebody builds there."""
+    """Whether a process holds the lock of a build there."""
     try:
         with lock.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

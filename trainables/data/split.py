@@ -18,7 +18,7 @@ HASHED_AT_ONCE = 1 << 22
 class Split:
     """Examples in columns as `TaskModule.build` gives them: views of the table, only batches are copied.
 
-    What is asked is one label an example (column `label`), one a token (`targets`), or a row of its own
+    Labels are one an example (column `label`), one a token (`targets`), or a row of its own
     (`answer`), which `end_id` ends.
     """
 

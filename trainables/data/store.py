@@ -37,7 +37,7 @@ FORMAT = 1
 HASH_KEY = b"haltsweep.content_hash"
 SEAL_DIGEST = "seal_digest"
 WAIT_TOLD_S = 2.0
-"""How long to wait for another builder before saying so."""
+"""Seconds to wait for another builder before the wait is reported."""
 LOOK_S = 0.05
 
 
@@ -133,7 +133,7 @@ def open_sealed(path: Path) -> tuple[pa.Table | None, str]:
             return None, "its seal is that of other settings than its folder's"
         if fault := _unlike(seal, {"bytes": path.stat().st_size}):
             return None, fault
-        # Before Arrow reads any of it: of damaged bytes it may do anything.
+        # Checked before Arrow reads it: what Arrow does on damaged bytes is undefined.
         if fault := _unlike(seal, {"digest": file_digest(path)}):
             return None, fault
         table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()

@@ -34,7 +34,7 @@ def greedy(
     whose answer has ended are dropped from them.
     """
     answers: list[list[int]] = [[] for _ in range(num_inputs)]
-    live = list(range(num_inputs))
+    unfinished = list(range(num_inputs))
     tokens = torch.full((num_inputs,), end_id, device=device)
     for _ in range(length_max - 1):
         _, tokens = _best(hypotheses.next(tokens), 1)
@@ -42,11 +42,11 @@ def greedy(
         written = tokens.tolist()
         going = [place for place, token in enumerate(written) if token != end_id]
         for place in going:
-            answers[live[place]].append(written[place])
+            answers[unfinished[place]].append(written[place])
         if not going:
             break
-        if len(going) < len(live):
-            live = [live[place] for place in going]
+        if len(going) < len(unfinished):
+            unfinished = [unfinished[place] for place in going]
             staying = torch.tensor(going, device=device)
             hypotheses.keep(staying)
             tokens = tokens.index_select(0, staying)
@@ -75,7 +75,7 @@ def beam_search(
             break
         hypotheses.reorder(parents)
         staying = beam.leave()
-        if not beam.live:
+        if not beam.unfinished:
             break
         if staying is not None:
             hypotheses.keep(staying)
@@ -95,10 +95,10 @@ class _Beam:
 
     def __post_init__(self) -> None:
         self.best = [(NEVER, [])] * self.num_inputs
-        self.live = list(range(self.num_inputs))
+        self.unfinished = list(range(self.num_inputs))
         self.finished = [0] * self.num_inputs
-        self.hopes: list[float] = []
-        """Score of the best hypothesis that goes on, for each live input."""
+        self.best_open: list[float] = []
+        """Score of the best hypothesis that goes on, for each unfinished input."""
         rows = self.num_inputs * self.size
         self.tokens = torch.full((rows, 1), self.end_id, device=self.device)
         # All hypotheses of an input begin equal: only the first of them counts.
@@ -118,7 +118,7 @@ class _Beam:
         None if every answer has ended.
         """
         classes = log_p.shape[1]
-        inputs = len(self.live)
+        inputs = len(self.unfinished)
         total = self.scores[..., None] + log_p.view(inputs, self.size, classes)
         if must_end:
             others = torch.arange(classes, device=log_p.device) != self.end_id
@@ -133,7 +133,7 @@ class _Beam:
         # The first `size` that go on, in the order of their scores.
         order = ends.to(torch.int8).argsort(dim=1, stable=True)[:, : self.size]
         self.scores, parent, token = (each.gather(1, order) for each in (values, parent, token))
-        self.hopes = (self.scores[:, 0] / divisor).tolist()
+        self.best_open = (self.scores[:, 0] / divisor).tolist()
         rows = (torch.arange(inputs, device=parent.device)[:, None] * self.size + parent).flatten()
         self.tokens = torch.cat((self.tokens.index_select(0, rows), token.flatten()[:, None]), 1)
         return rows
@@ -142,7 +142,7 @@ class _Beam:
         """Note the answers that end among the best; `values` are their log-probabilities."""
         counted = ends[:, : self.size] & (values[:, : self.size] > NEVER)
         for row, rank in counted.nonzero().tolist():
-            number = self.live[row]
+            number = self.unfinished[row]
             self.finished[number] += 1
             score = float(values[row, rank]) / divisor
             if score > self.best[number][0]:
@@ -153,16 +153,16 @@ class _Beam:
         """Let go of inputs that are done; where the others were, or None if all go on."""
         going = [
             place
-            for place, (number, hope) in enumerate(zip(self.live, self.hopes, strict=True))
-            if self.finished[number] < self.size or hope > self.best[number][0]
+            for place, (number, score) in enumerate(zip(self.unfinished, self.best_open, strict=True))
+            if self.finished[number] < self.size or score > self.best[number][0]
         ]
-        if len(going) == len(self.live):
+        if len(going) == len(self.unfinished):
             return None
         inputs = torch.tensor(going, device=self.device, dtype=torch.int64)
-        shape = (len(self.live), self.size, self.tokens.shape[1])
+        shape = (len(self.unfinished), self.size, self.tokens.shape[1])
         self.tokens = self.tokens.view(shape).index_select(0, inputs).flatten(0, 1)
         self.scores = self.scores.index_select(0, inputs)
-        self.live = [self.live[place] for place in going]
+        self.unfinished = [self.unfinished[place] for place in going]
         return inputs
 
 

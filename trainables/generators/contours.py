@@ -1,7 +1,7 @@
 """Contours of the pathfinder images, many images at a time: grown paddle by paddle, kept apart, drawn.
 
 What is occupied is one 64-bit number a row of an image, so that asking whether a paddle fits is a shift and
-an AND. The laws and their source are said in `pathfinder`.
+an AND. The distributions and their source are described in `tasks.pathfinder`.
 """
 
 from collections.abc import Iterator

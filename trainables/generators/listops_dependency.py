@@ -1,6 +1,6 @@
 """ListOps trees with the depth of nesting and of dependencies, wrapped until they are deep enough.
 
-What a dependency is, and the source, are said in `listops_dependency`.
+What a dependency is, and the source, are described in `tasks.listops_dependency`.
 """
 
 from collections.abc import Hashable
@@ -134,9 +134,11 @@ def measure(forest: list[Level]) -> Measured:
 def _sprout(
     stream: np.random.Generator, law: Law, owner: np.ndarray, counted: np.ndarray
 ) -> tuple[list[Level], np.ndarray]:
-    """Trees of an `owner` each, and the owners that can afford theirs, having spent `counted` tokens before.
+    """A tree for each `owner`, and the owners whose trees fit, after `counted` tokens, into the greatest
+    length.
 
-    What becomes too long is left at once, which gives the law of drawing it to the end and rejecting it.
+    A tree that becomes too long is left at once, which gives the distribution of drawing it to the end and
+    rejecting it.
     """
     counted = counted + np.bincount(owner, minlength=len(counted))
     levels: list[Level] = []

@@ -120,7 +120,7 @@ def choose(
 ) -> Kernel:
     """The kernel that `backend` means for tensors like `q`. Raises ValueError if it cannot run.
 
-    `biased`: logits are added to. `whole`: no query is missing whose place flash-attn would have to know.
+    `biased`: a bias is added to logits. `whole`: every token is a query, as flash-attn requires.
     """
     if backend == "math":
         return "math"

@@ -36,7 +36,7 @@ class _Stream:
 
 
 class Keyed(nn.Module):
-    """Whatever is random in a forward pass: each call has a key of its own."""
+    """A module that draws random numbers in a forward pass: each call has a key of its own."""
 
     def __init__(self) -> None:
         super().__init__()

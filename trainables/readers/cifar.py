@@ -3,8 +3,8 @@
     <folder>/data_batch_1 .. data_batch_5, test_batch             (cifar-10-batches-py)
     <folder>/data_batch_1.bin .. data_batch_5.bin, test_batch.bin (cifar-10-batches-bin)
 
-A pickle is a program. Ours runs nothing: it knows dictionaries, lists, numbers, byte strings and, rebuilt by
-hand, arrays of bytes; whatever else a file asks for is refused before it is looked up.
+Reading a pickle can run code. This reader runs none: it knows dictionaries, lists, numbers, byte strings and,
+rebuilt by hand, arrays of bytes; whatever else a file asks for is refused before it is looked up.
 """
 
 import io
@@ -26,7 +26,7 @@ TRAIN, TEST = tuple(f"data_batch_{number}" for number in range(1, 6)), ("test_ba
 
 
 class Refused(ValueError):
-    """What a pickle may not ask for."""
+    """A pickle refers to something that is not admitted."""
 
 
 class _ByteType:

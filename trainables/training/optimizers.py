@@ -30,8 +30,8 @@ class Ranger(torch.optim.RAdam):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """One step of RAdam, and if it is their turn, of the slow weights."""
-        # RAdam takes any state it finds for its own: theirs is added once it has begun.
+        """One step of RAdam, and every `LOOKAHEAD_STEPS` steps one of the slow weights."""
+        # RAdam takes a parameter with any state for initialised: slow weights are added after its first step.
         fresh = {each: each.clone() for each in self._moving() if not self.state[each]}
         loss: float | None = super().step(closure)
         for parameter in self._moving():

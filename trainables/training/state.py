@@ -21,7 +21,7 @@ from trainables.checkpoint import (
     write_json,
     write_tensors,
 )
-from trainables.training.best_weights import ScoredWeights, read_candidates, write_candidates
+from trainables.training.selected_weights import ScoredWeights, read_candidates, write_candidates
 from trainables.training.step import Learner
 
 FORMAT = 2

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from trainables.checkpoint import weights
 from trainables.layers.dropout import set_dropout_context
 from trainables.threads import cpu_threads
-from trainables.training.average import copied, follow
 from trainables.training.config import TrainConfig
 from trainables.training.optimizers import make_optimizer
 from trainables.training.schedule import beta1, learning_rate
+from trainables.training.selected_weights import copied, follow
 from trainables.types import Batch, Output
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}

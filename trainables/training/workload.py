@@ -12,11 +12,10 @@ from trainables.heads.sequence import Model
 from trainables.metrics import Metric
 from trainables.protocol import Diverged, Job, Measurement
 from trainables.training.accumulator import Accumulator
-from trainables.training.average import copied, holding
-from trainables.training.best_weights import ScoredWeights, best, mean
 from trainables.training.config import train_config
 from trainables.training.evaluate import evaluate
 from trainables.training.schedule import learning_rate
+from trainables.training.selected_weights import ScoredWeights, best, copied, holding, mean
 from trainables.training.sources import VALID, Sources
 from trainables.training.state import TrainingProgress, TrainingState, read_selected
 from trainables.training.step import Learner, one_step

@@ -11,9 +11,9 @@ from tests.trainables.training.fakes import Bag, FakeSources, some_batch
 from tests.trainables.training.test_workload import final_weights, job, repeatable, run
 from trainables.checkpoint import weights
 from trainables.training import Training, workload
-from trainables.training.average import copied, follow, holding
 from trainables.training.config import train_config
 from trainables.training.evaluate import evaluate
+from trainables.training.selected_weights import copied, follow, holding
 from trainables.training.state import read_selected
 from trainables.training.step import Learner, one_step
 

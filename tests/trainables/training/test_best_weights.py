@@ -10,8 +10,7 @@ from tests.trainables.training.fakes import FakeSources
 from tests.trainables.training.test_workload import job, repeatable, run
 from trainables.checkpoint import read_json, weights, write_json
 from trainables.training import Training, workload
-from trainables.training.average import copied
-from trainables.training.best_weights import ScoredWeights, best, mean
+from trainables.training.selected_weights import ScoredWeights, best, copied, mean
 from trainables.training.state import STATE, read_selected
 
 SETTINGS = {"lr": 0.5, "steps": 9, "report_every": 1}

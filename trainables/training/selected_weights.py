@@ -1,17 +1,48 @@
-"""The best weights of a training: as many candidates are kept as are averaged at its end.
+"""Weights that are measured and reported: their moving average, and the best ones of a training.
 
-Averaging the last checkpoints: Vaswani et al., Attention Is All You Need, s. 6.1. Averaging the best ones:
-Tan et al., Sparse Universal Transformer, s. 4.1, by negative log-likelihood, `select_by: loss` here.
+Where there is a moving average, it is measured in place of the weights. Of the best weights as many
+candidates are kept as are averaged at the end of the training. Averaging the last checkpoints: Vaswani et
+al., Attention Is All You Need, s. 6.1. Averaging the best ones: Tan et al., Sparse Universal Transformer, s.
+4.1, by negative log-likelihood, `select_by: loss` here.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from trainables.checkpoint import read_tensors, write_tensors
+from trainables.checkpoint import load_weights, read_tensors, weights, write_tensors
+
+
+def copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The same numbers in memory of their own."""
+    return {name: tensor.clone() for name, tensor in tensors.items()}
+
+
+def follow(average: Mapping[str, Tensor], model: nn.Module, decay: float) -> None:
+    """Move `average` towards the weights of `model`: decay * average + (1 - decay) * weights."""
+    present = weights(model)
+    moving = [name for name, tensor in average.items() if tensor.is_floating_point()]
+    move = get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]
+    move([average[name] for name in moving], [present[name] for name in moving], 0)
+    for name in average.keys() - {*moving}:
+        average[name].copy_(present[name])
+
+
+@contextmanager
+def holding(model: nn.Module, tensors: Mapping[str, Tensor] | None) -> Iterator[None]:
+    """`tensors` for weights of `model`, and afterwards its own again; None leaves it as it is."""
+    if tensors is None:
+        yield
+        return
+    own = copied(weights(model))
+    load_weights(model, tensors, Path("held"))
+    yield
+    load_weights(model, own, Path("own"))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
