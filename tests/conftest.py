@@ -18,5 +18,11 @@ register()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A mistake shall show within seconds where it can."""
-    items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
+    """A mistake shall show within seconds where it can; of slow tests what may take longest begins first."""
+    items.sort(key=lambda item: (item.get_closest_marker("slow") is not None, -_patience_s(item)))
+
+
+def _patience_s(item: pytest.Item) -> float:
+    """Seconds that a slow test asks for beyond what others are given."""
+    slow, timeout = item.get_closest_marker("slow"), item.get_closest_marker("timeout")
+    return 0.0 if slow is None or timeout is None else float(timeout.args[0])

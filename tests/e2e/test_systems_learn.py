@@ -106,7 +106,12 @@ SYSTEMS: dict[str, tuple[Case, ...]] = {
 }
 """Model file to the systems that it is; a file that is not here fails the test below."""
 EXAMPLES = 8
-CASES = [pytest.param(name, case, id=case.label) for name, cases in SYSTEMS.items() for case in cases]
+CASES = [
+    # One system of every model is enough to hear of a mistake soon.
+    pytest.param(name, case, id=case.label, marks=() if case is cases[0] else pytest.mark.slow)
+    for name, cases in SYSTEMS.items()
+    for case in cases
+]
 
 
 @cache
