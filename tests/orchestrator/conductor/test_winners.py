@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from orchestrator.conductor.winners import Candidate, best_first
 from orchestrator.spec.section import Objective
 
-MAX, MIN = Objective(metric="a", goal="max"), Objective(metric="b", goal="min")
+MAX, MIN = Objective(metric="valid/a", goal="max"), Objective(metric="valid/b", goal="min")
 
 
 def candidates(*values):
