@@ -2,13 +2,13 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from orchestrator.errors import StoreError
 from orchestrator.regular_files import open_ordinary, read_ordinary
+from trainables.atomic import write_atomically
 
 SEAL: Final = "digest"
 """Key of a JSON object's digest of all its other keys."""
@@ -45,10 +45,7 @@ def unsealed(text: bytes) -> dict[str, Any]:
 def write_manifest(folder: Path, files: Sequence[Path]) -> None:
     """Put the digests of `files`, which are in `folder`, beside them, to the disk."""
     text = sealed({"files": {file.name: file_digest(file) for file in files}})
-    with (folder / MANIFEST).open("w", encoding="utf-8") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
+    write_atomically(folder / MANIFEST, text)
 
 
 def read_manifest(folder: Path) -> dict[str, str] | None:

@@ -92,11 +92,11 @@ def _line(finding: Finding) -> str:
 
 def _repair(folder: SweepFolder) -> None:
     """Make plan.json again if it is damaged. Raises StoreError if that does not give the plan as launched."""
-    from orchestrator.atomic import write_atomically
     from orchestrator.drivers.launch_folder import read_setup
     from orchestrator.file_digests import damaged_files, digest_of, read_manifest, read_sound
     from orchestrator.plan.planner import plan_file
     from orchestrator.plan.serialise import to_json
+    from trainables.atomic import write_atomically
     from trainables.extensions import look_in
 
     if not damaged_files(folder.root).get(folder.plan.name):

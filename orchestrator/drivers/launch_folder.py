@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.abandoned import clear_folders
-from orchestrator.atomic import PRIVATE, write_atomically
 from orchestrator.disk import remedy
 from orchestrator.errors import InputError, StoreError
 from orchestrator.file_digests import read_manifest, sealed, unsealed, write_manifest
@@ -22,6 +21,7 @@ from orchestrator.plan.serialise import read_plan, to_json
 from orchestrator.plan.types import Plan
 from orchestrator.regular_files import read_ordinary
 from orchestrator.sqlite_urls import absolute, beside, from_beside
+from trainables.atomic import PRIVATE, flush, write_atomically
 
 DEFAULT_WORKLOAD = "trainables.training:Training"
 SETUP = "launch.json"
@@ -69,9 +69,9 @@ def publish(plan: Plan, folder: SweepFolder, spec: str, provenance: Mapping[str,
         )
         write_atomically(building.plan, to_json(plan))
         write_manifest(building.root, [building.spec, building.provenance, building.plan])
-        _flush(building.root)
+        flush(building.root)
         building.root.rename(root)
-        _flush(root.parent)
+        flush(root.parent)
     except OSError as error:
         # Perhaps another launch was faster: an empty folder would have been replaced.
         _refuse_existing(plan, SweepFolder(root))
@@ -136,11 +136,3 @@ def _refuse_existing(plan: Plan, folder: SweepFolder) -> None:
             f"a sweep must get a folder of its own, and {folder.root} holds files that are no sweep; "
             "choose another name, or move them"
         )
-
-
-def _flush(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from orchestrator.abandoned import own_file
-from orchestrator.atomic import PRIVATE, write_atomically
 from orchestrator.redact import redact
 from orchestrator.regular_files import other_kind
 from search_spaces.wording import printable
+from trainables.atomic import PRIVATE, write_atomically
 
 HEAD_BYTES = 64 << 10
 TAIL_BYTES = 192 << 10

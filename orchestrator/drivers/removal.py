@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.abandoned import own_folder
-from orchestrator.atomic import PRIVATE, write_atomically
 from orchestrator.drivers.checkpoint_stores import Elsewhere
 from orchestrator.drivers.launch_folder import Setup
 from orchestrator.errors import InputError, StoreError
@@ -24,6 +23,7 @@ from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.regular_files import read_ordinary
 from orchestrator.tracking.lock import projection_lock
+from trainables.atomic import PRIVATE, write_atomically
 
 NOTE = "removal.json"
 LOCK_WAIT_S = 10.0

@@ -7,7 +7,6 @@ A checkpoint is written under another name, flushed to the disk and then renamed
 """
 
 import hashlib
-import os
 import shutil
 import uuid
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from orchestrator.abandoned import own_folder
 from orchestrator.file_digests import sealed, unsealed
 from orchestrator.identity import checkpoint_name, checkpoint_step
 from orchestrator.regular_files import read_ordinary
+from trainables.atomic import flush as to_disk
 from trainables.protocol import Measurement
 
 KEPT = 2
@@ -96,14 +96,15 @@ def write(
         }
         (unfinished / MANIFEST).write_text(sealed(manifest), encoding="utf-8")
         if flush:
-            _flush(unfinished)
+            for path in (*unfinished.rglob("*"), unfinished):
+                to_disk(path)
         made = Checkpoint(folder / checkpoint_name(measurement.step), measurement.step)
         shutil.rmtree(made.folder, ignore_errors=True)
         unfinished.rename(made.folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     if flush:
-        _flush_one(folder)
+        to_disk(folder)
     for old in complete(folder)[KEPT:]:
         shutil.rmtree(old.folder, ignore_errors=True)
     return made
@@ -122,17 +123,3 @@ def _digests(state: Path) -> dict[str, str]:
         with path.open("rb") as file:
             found[path.relative_to(state).as_posix()] = hashlib.file_digest(file, "blake2b").hexdigest()
     return found
-
-
-def _flush(folder: Path) -> None:
-    for path in folder.rglob("*"):
-        _flush_one(path)
-    _flush_one(folder)
-
-
-def _flush_one(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -4,11 +4,11 @@ import time
 from pathlib import Path
 
 from orchestrator.abandoned import own_file
-from orchestrator.atomic import write_atomically
 from orchestrator.errors import StoreError
 from orchestrator.file_digests import digest_of, sealed, unsealed
 from orchestrator.identity import SweepFolder
 from orchestrator.regular_files import read_ordinary
+from trainables.atomic import write_atomically
 
 LIST = "projections.json"
 TRIES = 20

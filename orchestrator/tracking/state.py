@@ -1,8 +1,6 @@
 """The note that whoever writes MLflow leaves in the sweep's folder, for those who wait and for `status`."""
 
 import contextlib
-import os
-import uuid
 from dataclasses import dataclass
 
 from orchestrator.file_digests import sealed, unsealed
@@ -10,6 +8,7 @@ from orchestrator.identity import SweepFolder
 from orchestrator.json_values import from_json_values, to_json_values
 from orchestrator.regular_files import read_ordinary
 from search_spaces.wording import amount
+from trainables.atomic import write_atomically
 
 STATE = "tracking.json"
 
@@ -51,8 +50,5 @@ def read_state(folder: SweepFolder) -> TrackingState | None:
 
 def write_state(folder: SweepFolder, state: TrackingState) -> None:
     """Leave a note; a disk that does not take it is no reason to stop."""
-    fresh = folder.root / f".{STATE}.{os.getpid()}-{uuid.uuid4().hex[:8]}"
     with contextlib.suppress(OSError):
-        with fresh.open("x", encoding="utf-8") as file:  # never what is there already, nor where a link leads
-            file.write(sealed(to_json_values(state)))
-        fresh.replace(folder.root / STATE)
+        write_atomically(folder.root / STATE, sealed(to_json_values(state)))

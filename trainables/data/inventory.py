@@ -1,6 +1,5 @@
 """What a data folder holds: every split read in full and compared with its seal, and other files."""
 
-import fcntl
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,8 +11,9 @@ from pydantic import ValidationError
 
 from trainables.data.progress import report
 from trainables.data.split import content_hash
-from trainables.data.store import address, open_sealed, read_seal
+from trainables.data.store import LOCK, address, open_sealed, read_seal
 from trainables.extensions import BadModule, UnknownName
+from trainables.locks import is_held
 from trainables.task_catalog import splits, task_config
 
 Verdict = Literal["whole", "damaged", "unsealed", "stale", "unknown", "being built"]
@@ -23,7 +23,7 @@ now, as where source files are not there."""
 REMOVABLE = frozenset({"damaged", "unsealed", "stale"})
 FOLDER = re.compile("[0-9a-f]{20}")
 """What `store.address_digest` gives."""
-DATA, SEAL, LOCK, UNFINISHED = ".arrow", ".json", ".lock", ".tmp"
+DATA, SEAL, UNFINISHED = ".arrow", ".json", ".tmp"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +80,10 @@ def look_at(path: Path) -> Found | None:
     """State of a file; None for one that is read together with the data it belongs to."""
     if path.suffix == LOCK or (path.suffix == SEAL and path.with_suffix(DATA).exists()):
         return None
-    # What is not finished is called `.<split>.<random letters>.tmp`.
-    split = path.name[1:].rpartition(".")[0].rpartition(".")[0] if path.suffix == UNFINISHED else path.stem
-    if _held(path.with_name(f"{split}{LOCK}")):
+    # What is not finished is called `.<split>.<suffix>.<process and random letters>.tmp`.
+    whole = Path(path.name[1:]).with_suffix("").with_suffix("") if path.suffix == UNFINISHED else path
+    split = whole.stem
+    if is_held(path.with_name(f"{split}{LOCK}")):
         return Found(path, "being built", "another process holds its lock")
     if path.suffix == DATA:
         return _split(path)
@@ -144,18 +145,6 @@ def _staleness(path: Path, made_from: Mapping[str, Any]) -> str:
 
 
 _address = cache(address)
-
-
-def _held(lock: Path) -> bool:
-    """Whether a process holds the lock of a build there."""
-    try:
-        with lock.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except FileNotFoundError:
-        return False
-    return False
 
 
 def _size(path: Path) -> int:

@@ -10,24 +10,21 @@ accuracy of always giving the commonest label, or answer. It has a digest of its
 bytes once, before anything else of them; what is not whole is built again.
 """
 
-import fcntl
 import hashlib
 import json
 import logging
-import os
-import socket
-import tempfile
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pyarrow as pa
 
+from trainables.atomic import clear_unfinished, flush, replacing, write_atomically
 from trainables.data.files import file_digest
 from trainables.data.progress import report_waiting
 from trainables.data.split import Split, content_hash
+from trainables.locks import locked
 from trainables.settings import Settings
 from trainables.task_catalog import source_digest, task_module, task_name
 
@@ -38,7 +35,7 @@ HASH_KEY = b"haltsweep.content_hash"
 SEAL_DIGEST = "seal_digest"
 WAIT_TOLD_S = 2.0
 """Seconds to wait for another builder before the wait is reported."""
-LOOK_S = 0.05
+LOCK = ".lock"
 
 
 class DataError(Exception):
@@ -60,7 +57,7 @@ def open_split(config: Settings, split: str, data_dir: Path) -> Split:
         table, _ = open_sealed(path)
         if table is None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with _locked(path.with_suffix(".lock")):
+            with locked(path.with_suffix(LOCK), WAIT_TOLD_S, partial(_tell_wait, path)):
                 # Another process may have built it while this one waited.
                 table, fault = open_sealed(path)
                 if fault:
@@ -168,17 +165,15 @@ def _hash_of(table: pa.Table) -> str:
 
 def _write(table: pa.Table, path: Path, made_from: Mapping[str, Any]) -> None:
     """Data first, then the seal, each written elsewhere and renamed. The caller holds the lock."""
-    for orphan in path.parent.glob(f".{path.stem}.*.tmp"):
-        # Its writer is dead, or it would hold the lock; what bears such a name by chance is left alone.
-        if orphan.is_file() and not orphan.is_symlink():
-            with suppress(OSError):
-                orphan.unlink()
+    for name in (path, path.with_suffix(".json")):  # their writers are dead, or they would hold the lock
+        clear_unfinished(name)
     path.with_suffix(".json").unlink(missing_ok=True)
     table = table.combine_chunks()
     digest = content_hash(table)
     table = table.replace_schema_metadata({HASH_KEY: digest.encode()})
-    with _replacing(path) as file, pa.ipc.new_file(file, table.schema) as writer:
+    with replacing(path) as file, pa.ipc.new_file(file, table.schema) as writer:
         writer.write_table(table, max_chunksize=max(1, len(table)))
+    flush(path.parent)
     seal = {
         "content_hash": digest,
         "bytes": path.stat().st_size,
@@ -188,57 +183,15 @@ def _write(table: pa.Table, path: Path, made_from: Mapping[str, Any]) -> None:
         "made_from": made_from,
     }
     try:
-        with _replacing(path.with_suffix(".json")) as file:
-            file.write(sealed(seal))
+        write_atomically(path.with_suffix(".json"), sealed(seal))
+        flush(path.parent)
     except BaseException:
         path.unlink(missing_ok=True)
         raise
 
 
-@contextmanager
-def _replacing(path: Path) -> Iterator[Any]:
-    """A file that takes the place of `path` when it is whole and on the disk, or leaves no trace."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.stem}.", suffix=".tmp", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Waits for and holds an exclusive lock, which the system releases when the process dies."""
-    with path.open("a+", encoding="utf-8") as file:
-        _acquire(file, path)
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}")
-        file.flush()
-        yield
-
-
-def _acquire(file: IO[str], path: Path) -> None:
-    """Take the lock; a long wait is reported, with the holder of the lock."""
-    until = time.monotonic() + WAIT_TOLD_S
-    while time.monotonic() < until:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(LOOK_S)
-        else:
-            return
-    file.seek(0)
-    text = f"waiting for {file.read() or 'another process'}, which builds {path.with_suffix('.arrow')}"
+def _tell_wait(path: Path, holder: str) -> None:
+    """A long wait is reported, with the holder of the lock."""
+    text = f"waiting for {holder}, which builds {path}"
     if not report_waiting(text):
         LOG.warning("%s", text)
-    fcntl.flock(file, fcntl.LOCK_EX)

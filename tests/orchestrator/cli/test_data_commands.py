@@ -21,8 +21,8 @@ from orchestrator.cli.subjects import STEPS_UNKNOWN, subjects
 from orchestrator.errors import InputError
 from tests.support.commands import TINY
 from tests.support.logs import Clock
-from trainables.data import store
 from trainables.data.progress import report, report_waiting
+from trainables.locks import locked
 
 SMALL = ("trees=400", "near_iid_examples=20", "valid_examples=20", "test_examples=10", "length_ranges=[]")
 ROOT = Path(__file__).parents[3]
@@ -187,7 +187,7 @@ def test_who_waits_for_another_builder_says_so(tmp_path):
     home = next((tmp_path / "first/listops").iterdir())
     lock = tmp_path / "d/listops" / home.name / "train.lock"
     lock.parent.mkdir(parents=True)
-    with store._locked(lock):
+    with locked(lock, 0.0, print):
         process = started(tmp_path / "d")
         assert process.stderr.readline().startswith(f"waiting for process {os.getpid()} on ")
     answered(process)

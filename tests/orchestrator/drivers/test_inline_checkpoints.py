@@ -104,7 +104,7 @@ def test_what_a_killed_worker_left_half_written_is_no_checkpoint_and_goes(tmp_pa
 
 def test_everything_is_flushed_before_the_rename_and_the_folder_after(tmp_path, monkeypatch):
     order = []
-    monkeypatch.setattr(checkpoints, "_flush_one", lambda path: order.append(path.name))
+    monkeypatch.setattr(checkpoints, "to_disk", lambda path: order.append(path.name))
     write(tmp_path, at(5), save)
     inside = {"weights.bin", "deep", "position.json", "state", "checkpoint.json"}
     assert inside <= set(order[:-1])

@@ -13,6 +13,7 @@ from trainables.data import inventory, store
 from trainables.data.inventory import Found, inspect
 from trainables.data.progress import Watcher, watched_by
 from trainables.data.store import open_split, split_path
+from trainables.locks import locked
 from trainables.tasks import listops
 
 CONFIG = task_catalog.task_config(SMALL)
@@ -76,8 +77,8 @@ def test_a_seal_from_elsewhere_is_damage(valid: Path, tmp_path: Path) -> None:
 
 def test_what_a_cut_off_build_leaves_is_unsealed(valid: Path, tmp_path: Path) -> None:
     valid.with_suffix(".json").unlink()
-    valid.with_name(".valid.abc123.tmp").write_text("half")
-    assert verdicts(tmp_path) == {".valid.abc123.tmp": "unsealed", "valid.arrow": "unsealed"}
+    valid.with_name(".valid.arrow.7-abc123.tmp").write_text("half")
+    assert verdicts(tmp_path) == {".valid.arrow.7-abc123.tmp": "unsealed", "valid.arrow": "unsealed"}
 
 
 def test_a_seal_without_its_data_is_damage(valid: Path, tmp_path: Path) -> None:
@@ -89,8 +90,8 @@ def test_what_is_being_built_is_let_be(tmp_path: Path) -> None:
     config = task_catalog.task_config({"name": "flipflop"})
     path = split_path(config, "length-512-ignore-0.8", tmp_path)
     path.parent.mkdir(parents=True)
-    path.with_name(f".{path.stem}.abc123.tmp").write_text("half")
-    with store._locked(path.with_suffix(".lock")):
+    path.with_name(f".{path.name}.7-abc123.tmp").write_text("half")
+    with locked(path.with_suffix(".lock"), 0.0, print):
         assert set(verdicts(tmp_path).values()) == {"being built"}
     assert set(verdicts(tmp_path).values()) == {"unsealed"}
 

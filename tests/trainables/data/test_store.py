@@ -25,6 +25,7 @@ from trainables import task_catalog
 from trainables.data import store
 from trainables.data.progress import Watcher, watched_by
 from trainables.data.store import DataError, open_split, split_path
+from trainables.locks import locked
 from trainables.tasks import listops
 
 CONFIG = task_catalog.task_config(SMALL)
@@ -59,7 +60,7 @@ def test_a_whole_copy_is_read_without_writing(tmp_path: Path, monkeypatch: pytes
     open_split(CONFIG, "valid", tmp_path)
     split_path(CONFIG, "valid", tmp_path).with_suffix(".lock").unlink()
     before = left(split_path(CONFIG, "valid", tmp_path).parent)
-    monkeypatch.setattr(store, "_locked", None)
+    monkeypatch.setattr(store, "locked", None)
     open_split(CONFIG, "valid", tmp_path)
     assert left(split_path(CONFIG, "valid", tmp_path).parent) == before
 
@@ -287,7 +288,7 @@ def test_who_waits_says_for_whom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             heard.set()
 
         monkeypatch.setattr(store.LOG, "warning", lambda _, text, hear=hear: hear(text))
-        with store._locked(path.with_suffix(".lock")):
+        with locked(path.with_suffix(".lock"), 0.0, print):
             waiting = threading.Thread(target=open_watched, args=(tmp_path, hear if watched else None))
             waiting.start()
             assert heard.wait(60)

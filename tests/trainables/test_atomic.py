@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import atomic
-from orchestrator.atomic import PRIVATE, write_atomically
+from trainables import atomic
+from trainables.atomic import PRIVATE, write_atomically
 
 
 def test_a_private_file_is_private_from_its_first_moment(tmp_path: Path, monkeypatch) -> None:
