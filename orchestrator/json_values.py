@@ -6,14 +6,11 @@ and the like is no concern here: damage is found by the digests of what is read.
 
 from dataclasses import fields
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
-T = TypeVar("T", bound="DataclassInstance")
+T = TypeVar("T")
 
 
 def to_json_values(value: Any) -> Any:
@@ -27,10 +24,10 @@ def from_json_values(kind: type[T], values: Any) -> T:
 
     Raises ValueError for anything else, with every field that is missing, unknown or of another type.
     """
-    unknown = sorted(set(values) - {field.name for field in fields(kind)})
+    wanted: Any = kind
+    unknown = sorted(set(values) - {field.name for field in fields(wanted)})
     if unknown:
         raise ValueError(f"{kind.__name__} must have fields of its own only, got {', '.join(unknown)}")
-    wanted: Any = kind
     made: T = _adapter(wanted).validate_python(values)
     return made
 
