@@ -15,7 +15,7 @@ import ray
 
 from orchestrator.drivers.address import no_cluster
 from orchestrator.drivers.ray_nodes import Nodes, alive
-from orchestrator.drivers.ray_privacy import redacted_entrypoint
+from orchestrator.drivers.ray_settings import redacted_entrypoint
 from orchestrator.drivers.scratch import RAY, clear_abandoned, short_folder
 from orchestrator.drivers.slots import require_room, slots
 from orchestrator.errors import ExecutorError

@@ -1,12 +1,16 @@
-"""What Ray is told through the environment: to be quiet, private and no store of anything. Loads no Ray."""
+"""How Ray is set up before it starts: quiet, private, and no store of anything. Loads no Ray."""
 
 import os
 import secrets
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+from orchestrator.redact import redact_arguments
 
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -65,3 +69,23 @@ def token_place() -> str | None:
 def _token() -> str | None:
     """One a process, for Ray reads it once and keeps it; None if Ray was imported, and has read, before."""
     return None if "ray" in sys.modules else secrets.token_hex(32)
+
+
+@contextmanager
+def redacted_entrypoint() -> Iterator[None]:
+    """Inside, Ray takes a command line without passwords for that of this process.
+
+    Its head node shows every program that connects to everybody who may ask it.
+    """
+    from ray._private import utils
+
+    ours: Any = utils
+    before = getattr(ours, "get_entrypoint_name", None)
+    if before is None:  # a Ray that does not ask
+        yield
+        return
+    ours.get_entrypoint_name = lambda: shlex.join(redact_arguments(sys.argv))
+    try:
+        yield
+    finally:
+        ours.get_entrypoint_name = before

@@ -1,0 +1,59 @@
+"""CONTRIBUTING's way of one trial from `launch` to its first optimiser step is the one it really takes."""
+
+import ast
+import re
+import sys
+
+import pytest
+
+from tests.architecture.source import ROOT, text
+
+ROW = re.compile(r"^\| `([\w/]+\.py)` \| `(\w+)` \|", re.MULTILINE)
+SPEC = """
+name: one
+question: Which way does a trial take?
+baseline:
+  task: {name: listops, trees: 300, depth_max: 2, arguments_max: 3, train_length_max: 20,
+         near_iid_examples: 5, valid_examples: 5, test_examples: 5, length_ranges: [[20, 40]]}
+  model: {name: universal, width: 8, heads: 2, max_layers: 2}
+  train: {steps: 1, batch_size: 4}
+confirm: {seeds: [1]}
+"""
+
+
+def way():
+    """Files and functions of both tables, those for inline first."""
+    found = ROW.findall(text(ROOT / "CONTRIBUTING.md"))
+    return found[:8], found[8:]
+
+
+def test_a_reader_opens_eight_files_inline_and_ten_on_ray():
+    inline, ray = way()
+    assert len(inline) == 8
+    assert len(inline) - 1 + len(ray) == 10
+
+
+@pytest.mark.parametrize(("path", "name"), [row for table in way() for row in table])
+def test_what_is_to_be_looked_for_is_there(path, name):
+    nodes = ast.walk(ast.parse(text(ROOT / path)))
+    assert name in {getattr(node, "name", None) for node in nodes}
+
+
+@pytest.mark.slow
+def test_a_trial_takes_this_way(haltsweep, tmp_path):
+    wanted = {(str(ROOT / path), name): number for number, (path, name) in enumerate(way()[0])}
+    seen: list[int] = []
+
+    def entered(frame, event, _):
+        number = wanted.get((frame.f_code.co_filename, frame.f_code.co_name))
+        if event == "call" and number is not None and number not in seen:
+            seen.append(number)
+
+    (tmp_path / "one.yaml").write_text(SPEC, encoding="utf-8")
+    sys.setprofile(entered)
+    try:
+        answer = haltsweep("launch", "one.yaml", "--driver", "inline")
+    finally:
+        sys.setprofile(None)
+    assert answer.code == 0, answer.err
+    assert seen == list(range(len(wanted)))
