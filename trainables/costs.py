@@ -20,7 +20,6 @@ from trainables import catalog
 from trainables.assembly import Part, build_model, head_module
 from trainables.counting import Counted, counted
 from trainables.data.synthetic import answer_length
-from trainables.heads._parts import num_logits
 from trainables.layers.costs import FLOAT_BYTES, linear_flops
 from trainables.settings import ModelSettings, Settings
 from trainables.types import TaskShape
@@ -85,7 +84,7 @@ def flops(config: Settings, shape: TaskShape, length: int, layers: int) -> float
     asked = length if shape.head == "positions" else 1
     features = head_module(shape).FEATURES * config.width
     readout = linear_flops(asked, features, config.width)
-    return encoder + readout + linear_flops(asked, config.width, num_logits(shape.num_classes))
+    return encoder + readout + linear_flops(asked, config.width, shape.num_logits)
 
 
 def _answer_flops(config: ModelSettings, shape: TaskShape, length: int, layers: int) -> float:

@@ -40,6 +40,11 @@ class TaskShape:
     steps_max: int | None = None
     """Greatest value of `Batch.steps` in any split; None where the task gives no steps."""
 
+    @property
+    def num_logits(self) -> int:
+        """Logits of one prediction: two classes share one."""
+        return 1 if self.num_classes == 2 else self.num_classes
+
     def __post_init__(self) -> None:
         written = self.head == "sequence"
         assert written == (self.end_id is not None) == (self.answer_length_max is not None), (

@@ -61,8 +61,9 @@ class TokenModel(nn.Module):
         self.embedding = Vector(shape.vocabulary_size, config.width, std=EMBEDDING_STD)
         self.embedding_dropout = KeyedDropout(config.dropout)
         self.encoder = encoder
-        logits = num_logits(shape.num_classes)
-        self.readout = Readout(features * config.width, config.width, logits, config.readout_dropout)
+        self.readout = Readout(
+            features * config.width, config.width, shape.num_logits, config.readout_dropout
+        )
 
     def embed(self, tokens: Int[Tensor, "N S"]) -> Float[Tensor, "N S D"]:
         """What the encoder reads."""
@@ -73,11 +74,6 @@ def embedded(tokens: Int[Tensor, "N S"], table: Vector, dropout: KeyedDropout) -
     """The vectors of `tokens`, with dropout."""
     x: Tensor = dropout(F.embedding(tokens, table()), batch_places(tokens))
     return x
-
-
-def num_logits(num_classes: int) -> int:
-    """Logits needed for `num_classes` classes."""
-    return 1 if num_classes == 2 else num_classes
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pydantic import model_validator
 from torch import Tensor, nn
 
 from trainables.layers.linear import Vector
-from trainables.layers.packing import Packing
+from trainables.layers.packing import Packing, packed
 from trainables.settings import CausalSettings
 
 Pooling = Literal["mean", "end", "start"]
@@ -58,9 +58,7 @@ class NoBoundaries(nn.Module):
         self, x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"]
     ) -> tuple[Float[Tensor, "M D"], Packing]:
         """The packed tokens of right-padded `x`; longer padding changes nothing."""
-        lengths = mask.sum(1)
-        packing = Packing.of_lengths(lengths, int(lengths.max()))
-        return packing.unpad(x[:, : packing.width]), packing
+        return packed(x, mask)
 
     def padded(
         self, states: Float[Tensor, "M D"], packing: Packing, x: Float[Tensor, "N S D"]

@@ -147,3 +147,10 @@ class Packing:
         width = int(counts.max()) if rows.shape[0] else 0
         row = renumber.index_select(0, self.row.index_select(0, tokens))
         return tokens, rows, Packing(row, counts, width)
+
+
+def packed(x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"]) -> tuple[Float[Tensor, "M D"], Packing]:
+    """The real vectors of right-padded rows; longer padding changes nothing."""
+    lengths = mask.sum(1)
+    packing = Packing.of_lengths(lengths, int(lengths.max()))
+    return packing.unpad(x[:, : packing.width]), packing

@@ -1,6 +1,6 @@
-"""What decoders share: packing of inputs and answers, the result, and its costs."""
+"""What decoders share: the result, and the costs of a block that attends to encoded inputs."""
 
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from trainables.layers.block import BlockSettings
@@ -9,13 +9,6 @@ from trainables.layers.costs import block_flops, block_saved_bytes, recall_flops
 from trainables.layers.packing import Packing
 from trainables.recurrence.result import RecurrenceResult
 from trainables.types import Encoded
-
-
-def packed(x: Float[Tensor, "N T D"], mask: Bool[Tensor, "N T"]) -> tuple[Float[Tensor, "M D"], Packing]:
-    """The real vectors of right-padded rows; longer padding changes nothing."""
-    lengths = mask.sum(1)
-    packing = Packing.of_lengths(lengths, int(lengths.max()))
-    return packing.unpad(x[:, : packing.width]), packing
 
 
 def written(result: RecurrenceResult, packing: Packing, y: Float[Tensor, "N T D"], bound: int) -> Encoded:

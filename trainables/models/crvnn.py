@@ -48,7 +48,7 @@ from trainables.layers.cells import Activation, GatedRecursiveCell, Initial, Lst
 from trainables.layers.costs import FLOAT_BYTES, linear_flops
 from trainables.layers.linear import Constant
 from trainables.layers.neighbours import Retriever
-from trainables.layers.packing import Packing
+from trainables.layers.packing import Packing, packed
 from trainables.recurrence.active_units import EarlyExit
 from trainables.recurrence.composition import (
     EPSILON,
@@ -182,15 +182,14 @@ class Encoder(nn.Module):
         )
 
     def _along_a_given_tree(self, x: Tensor, mask: Tensor) -> Encoded:
-        lengths = mask.sum(1)
-        packing = Packing.of_lengths(lengths, int(lengths.max()))
-        leaves = self.cell.begin(packing.unpad(x[:, : packing.width]))
+        vectors, packing = packed(x, mask)
+        leaves = self.cell.begin(vectors)
         if self.start is None:
             states = balanced(self.cell, leaves, packing)
         else:
             states = left_to_right(self.cell, self.start(), leaves, packing)
         hidden = self.cell.hidden(states)
-        levels = [_levels(self.config, length) for length in lengths.tolist()]
+        levels = [_levels(self.config, length) for length in packing.counts.tolist()]
         depth = torch.tensor(levels, dtype=x.dtype, device=x.device)
         missing = x.shape[1] - packing.width
         return Encoded(

@@ -45,8 +45,9 @@ from torch import Tensor, nn
 
 from trainables.layers.boundaries import boundaries, positions
 from trainables.layers.costs import FLOAT_BYTES
+from trainables.layers.packing import packed
 from trainables.layers.tokens import KeysValues, Tokens
-from trainables.models._decoders import packed, written
+from trainables.models._decoders import written
 from trainables.models._sut import (
     FinalNorm,
     SparseLayer,

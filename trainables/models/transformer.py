@@ -19,8 +19,9 @@ from trainables.layers.block import Block, BlockSettings
 from trainables.layers.boundaries import PooledSettings, Pooling, boundaries, positions
 from trainables.layers.costs import block_flops, block_saved_bytes, offer_flops
 from trainables.layers.linear import LayerNorm
+from trainables.layers.packing import packed
 from trainables.layers.tokens import KeysValues, Tokens
-from trainables.models._decoders import packed, recalling_flops, recalling_saved_bytes, written
+from trainables.models._decoders import recalling_flops, recalling_saved_bytes, written
 from trainables.recurrence.decoding_state import DecodingState, StepwiseDecoder
 from trainables.recurrence.result import RecurrenceResult
 from trainables.settings import AnswerSettings, UnsharedDepth

@@ -49,8 +49,9 @@ from trainables.layers.block import Block
 from trainables.layers.boundaries import PooledSettings, boundaries, positions
 from trainables.layers.costs import block_flops, block_saved_bytes, offer_flops
 from trainables.layers.linear import LayerNorm
+from trainables.layers.packing import packed
 from trainables.layers.tokens import KeysValues, Tokens
-from trainables.models._decoders import packed, recalling_flops, recalling_saved_bytes, written
+from trainables.models._decoders import recalling_flops, recalling_saved_bytes, written
 from trainables.models._universal import (
     UniversalSettings,
     depth_recurrence,
