@@ -20,10 +20,11 @@ from orchestrator.plan.price import by_arm
 from orchestrator.plan.probe import Probe
 from orchestrator.plan.spaces import Searched, arm_space
 from orchestrator.plan.trainable import TrainableForPlan
-from orchestrator.plan.types import Arm, ConfirmPlan, Plan, SearchPlan
+from orchestrator.plan.types import Arm, ArmPrice, ConfirmPlan, Plan, SearchPlan
 from orchestrator.spec.load import SpecFile, in_order, read_spec
 from orchestrator.spec.salvage import sound_part
 from orchestrator.spec.types import Search, Spec
+from orchestrator.trials import PlannedTrial
 from search_spaces.dimensions import Value
 from search_spaces.wording import amount
 from trainables.outside import load
@@ -77,11 +78,7 @@ def plan(
     faults.raise_if_any()
     search, confirm, posthoc = _search_plan(spec), _confirm_plan(spec), _overrides(spec)
     trials = tuple(planned_trials(arms, search, confirm, posthoc))
-    counts = by_arm(trials)
-    prices = []
-    for number, each in enumerate(resolved):
-        on_progress(f"{amount(len(resolved) - number, 'arm')} of {len(resolved):,} to price")
-        prices.append(trainable.price(each, counts.get(each.name), calibrate=calibrate))
+    prices = _prices(trainable, resolved, trials, on_progress, calibrate=calibrate)
     return Plan(
         name=spec.name,
         question=spec.question,
@@ -94,7 +91,7 @@ def plan(
         wall_clock_hours=spec.budget.wall_clock_hours if spec.budget else None,
         trials=trials,
         proofs=tuple(proofs),
-        prices=tuple(prices),
+        prices=prices,
         power=power(confirm, sum(bool(each.request.changes) for each in resolved)) if confirm else None,
         published=spec.published_rows,
         trainable=trainable.path,
@@ -112,6 +109,21 @@ def _trainable(spec: Spec, faults: Faults, probe: Probe | None) -> TrainableForP
         faults.add(str(error), "trainable")
         faults.raise_if_any()
         raise AssertionError("a fault was added") from error
+
+
+def _prices(
+    trainable: TrainableForPlan,
+    arms: Sequence[CheckedArm[Any]],
+    trials: Sequence[PlannedTrial],
+    on_progress: OnProgress,
+    *,
+    calibrate: bool,
+) -> tuple[ArmPrice, ...]:
+    counts, prices = by_arm(trials), []
+    for number, arm in enumerate(arms):
+        on_progress(f"{amount(len(arms) - number, 'arm')} of {len(arms):,} to price")
+        prices.append(trainable.price(arm, counts.get(arm.name), calibrate=calibrate))
+    return tuple(prices)
 
 
 def _searched(
