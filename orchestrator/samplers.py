@@ -1,57 +1,105 @@
-"""Samplers and early stoppers: classes of Optuna, found by inspection and tried before they are planned.
+"""Samplers and early stoppers: classes of Optuna or of anybody, found by name and checked by signature.
 
-Names, keywords and types are those of the installed version's signatures; only the short names are ours.
-What passes is then made and put to use in a study of a few trials, for Optuna refuses much only then.
+All that the orchestrator knows of particular samplers stands here. Names, keywords and types are those of the
+classes' signatures; only the short names are ours. What passes is made and put to use by `sampler_check`.
+
+No sampler outlives an ask: it is made anew for each, with a `seed` if it takes one, and reads the study.
 """
 
 import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Final, Literal, cast
 
 import optuna
 from optuna.pruners import BasePruner
 from optuna.samplers import BaseSampler
-from optuna.study import StudyDirection
 
-from search_spaces.dimensions import Choice, Domain, Fixed, Float, Int, Value, greatest
-from search_spaces.wording import hint, shown
+from orchestrator.keywords import can_be_written, fits, is_required, parameters, type_words
+from search_spaces.dimensions import Choice, Domain, Fixed, Float, Value, greatest
+from search_spaces.grid import NAME as GRID
+from search_spaces.wording import hint
+from trainables.extensions import BadName, imported
 
-Package = Literal["samplers", "pruners"]
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """A short name for a class of Optuna, with friendlier names for some of its keywords."""
+    """A name that is not Optuna's for a class of Optuna, with other names for some of its keywords."""
 
     class_name: str
     keywords: Mapping[str, str] = field(default_factory=dict)
     """Our keyword to Optuna's."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Keyword that the name has elsewhere and cannot have here, to what to do instead."""
 
 
 SAMPLERS: Mapping[str, Alias] = {
+    "bruteforce": Alias("BruteForceSampler"),
     "cmaes": Alias("CmaEsSampler"),
     "gp": Alias("GPSampler"),
+    GRID: Alias(GRID),
     "nsga2": Alias("NSGAIISampler"),
     "nsga3": Alias("NSGAIIISampler"),
     "qmc": Alias("QMCSampler"),
     "random": Alias("RandomSampler"),
     "tpe": Alias("TPESampler"),
 }
+_RUNGS = {"grace_steps": "min_resource", "reduction": "reduction_factor"}
+_OF_SPEC = {
+    "time_attr": "what is counted are steps",
+    "metric": "search.objectives names it",
+    "mode": "search.objectives says it",
+    "stop_last_trials": "a trial ends with its training, after train.steps",
+}
+"""Keywords of all of Ray Tune's schedulers."""
+_RAY_ASHA = Alias(
+    "SuccessiveHalvingPruner",
+    {"grace_period": "min_resource"},
+    {
+        **_OF_SPEC,
+        "max_t": "a trial ends with its training, after train.steps",
+        "brackets": "choose hyperband, which has several",
+    },
+)
 STOPPERS: Mapping[str, Alias] = {
-    "asha": Alias(
-        "SuccessiveHalvingPruner", {"grace_steps": "min_resource", "reduction": "reduction_factor"}
-    ),
-    "hyperband": Alias("HyperbandPruner", {"grace_steps": "min_resource", "reduction": "reduction_factor"}),
+    "asha": Alias("SuccessiveHalvingPruner", _RUNGS),
+    "hyperband": Alias("HyperbandPruner", _RUNGS),
     "median": Alias("MedianPruner", {"grace_steps": "n_warmup_steps"}),
     "percentile": Alias("PercentilePruner", {"grace_steps": "n_warmup_steps"}),
     "threshold": Alias("ThresholdPruner", {"grace_steps": "n_warmup_steps"}),
+    "ASHAScheduler": _RAY_ASHA,
+    "AsyncHyperBandScheduler": _RAY_ASHA,
+    "HyperBandScheduler": Alias("HyperbandPruner", {"max_t": "max_resource"}, _OF_SPEC),
+    "MedianStoppingRule": Alias(
+        "MedianPruner",
+        {"grace_period": "n_warmup_steps", "min_samples_required": "n_min_trials"},
+        {
+            **_OF_SPEC,
+            "min_time_slice": "trials do not take turns",
+            "hard_stop": "a trial that is stopped is not continued",
+        },
+    ),
 }
+"""Of Ray Tune's schedulers those that stop trials by comparing them. They count steps here, not reports."""
+_EXPLOITS = (
+    "it copies weights and settings between running trials, so that none has settings of its own to confirm "
+    "and to compare; use asha or median"
+)
+_NO_STOPPERS: Mapping[str, str] = {
+    "FIFOScheduler": "it stops nothing; leave the stopper out",
+    "HyperBandForBOHB": "it works with a searcher of Ray Tune's alone; use hyperband, and tpe as the sampler",
+    "PB2": _EXPLOITS,
+    "PopulationBasedTraining": _EXPLOITS,
+    "PopulationBasedTrainingReplay": _EXPLOITS,
+    "ResourceChangingScheduler": "it changes what running trials may use; resources says that of all",
+}
+"""Ray Tune's other schedulers."""
+_NO_SAMPLERS: Mapping[str, str] = {"GridSampler": "it would be given the values of the space again; use grid"}
 _DERIVED = {"seed": "it is derived for every trial from search.seed"}
-_SCALARS: Mapping[str, type] = {"bool": bool, "int": int, "float": float, "str": str}
 _LEAST: Mapping[str, int] = {
     "bootstrap_count": 0,
     "dividing_parameter": 1,
@@ -62,17 +110,72 @@ _LEAST: Mapping[str, int] = {
     "reduction_factor": 2,
 }
 """What Optuna takes without a word, or stumbles over with one of Python's."""
-_SMALL = (Int(0, 3), Float(0.0, 1.0, step=0.25))
-_TRIED_STEPS = (1, 10, 100, 1000)
-_TRIED_TRIALS = 2
+DRAWN_AT_RANDOM = ("n_startup_trials", "population_size")
+"""Keywords of samplers: so many trials are drawn at random before any is chosen."""
+_STATELESS = frozenset({"BruteForceSampler", "RandomSampler", "TPESampler", GRID})
+"""Samplers that read nothing but the parameters, values and states of the study's trials."""
+_SEEDED_ONCE = frozenset({"QMCSampler"})
+"""Samplers that walk along one sequence, which the seed names."""
+_ALWAYS: Mapping[str, Mapping[str, Any]] = {"TPESampler": {"constant_liar": True}}
+"""What several trials at a time need, unless the spec says otherwise."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kind:
+    """Samplers or stoppers: where their names are looked up."""
+
+    noun: str
+    package: Literal["samplers", "pruners"]
+    """Of Optuna."""
+    base: type[BaseSampler] | type[BasePruner]
+    aliases: Mapping[str, Alias]
+    instead: Mapping[str, str]
+    """Name that stands for something elsewhere, to why it cannot be had and what to do."""
+
+
+SAMPLER: Final = Kind("sampler", "samplers", BaseSampler, SAMPLERS, _NO_SAMPLERS)
+STOPPER: Final = Kind("stopper", "pruners", BasePruner, STOPPERS, _NO_STOPPERS)
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A class of `optuna.samplers` or `optuna.pruners` and the keywords to build it with."""
+    """A sampler or pruner and the keywords to build it with."""
 
     class_name: str
+    """Of `optuna.samplers` or `optuna.pruners`, `grid`, or the dotted name of anything else."""
     keywords: Mapping[str, Any]
+
+    @property
+    def is_grid(self) -> bool:
+        """Whether every combination is tried in turn, for which nothing has to be built."""
+        return self.class_name == GRID
+
+    @property
+    def is_from_outside(self) -> bool:
+        """Whether it is a class of neither Optuna nor ours."""
+        return _is_dotted(self.class_name)
+
+    @property
+    def is_stateless(self) -> bool:
+        """Whether a study that holds the same trials makes it draw the same."""
+        return self.class_name in _STATELESS
+
+    @property
+    def is_seeded_once(self) -> bool:
+        """Whether all its draws must have one seed."""
+        return self.class_name in _SEEDED_ONCE
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """When a stopper begins to judge."""
+
+    steps: int
+    """Before this step no trial is stopped."""
+    trials: int
+    """Before so many trials have ended, or been measured, none is stopped."""
+    keeps_all: bool
+    """Whether it would keep every trial."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,48 +196,56 @@ class SamplerRefused(ValueError):
 
 def chosen_sampler(given: Mapping[str, Any]) -> Chosen:
     """What `given` (`name` and keywords) builds, as far as names and types tell. Raises `SamplerRefused`."""
-    return _target(given, "samplers", SAMPLERS, "sampler").chosen(given)
+    return named(given, SAMPLER).chosen(given)
 
 
 def chosen_stopper(given: Mapping[str, Any]) -> Chosen:
     """What `given` (`name` and keywords) builds, as far as names and types tell. Raises `SamplerRefused`."""
-    return _target(given, "pruners", STOPPERS, "stopper").chosen(given)
-
-
-def check_sampler(given: Mapping[str, Any], objectives: int, space: Sequence[Domain] = ()) -> None:
-    """Make the sampler and let it search `space` for so many objectives. Raises `SamplerRefused`."""
-    target = _target(given, "samplers", SAMPLERS, "sampler")
-    chosen = target.chosen(given)
-    failure = _failure(_use_sampler, chosen, objectives, space)
-    if failure and objectives > 1 and failure != _failure(_use_sampler, chosen, 1, space):
-        message = f"{given['name']} searches for one objective, got {objectives}: choose nsga2 or tpe"
-        raise SamplerRefused([Refusal("", message)])
-    if failure:
-        target.require_use(chosen, lambda chosen: _use_sampler(chosen, 1, space))
-
-
-def check_stopper(given: Mapping[str, Any]) -> Chosen:
-    """Make the stopper and let it judge a few trials; what was made. Raises `SamplerRefused`."""
-    target = _target(given, "pruners", STOPPERS, "stopper")
-    chosen = target.chosen(given)
-    low, high = (chosen.keywords.get(f"{end}_resource") for end in ("min", "max"))
-    if isinstance(low, int) and isinstance(high, int) and low >= high:
-        name = target.written("min_resource")
-        raise SamplerRefused(
-            [Refusal("max_resource", f"max_resource must be more than {name}, {low}, got {high}")]
-        )
-    target.require_use(chosen, _use_stopper)
-    return chosen
+    return named(given, STOPPER).chosen(given)
 
 
 def make_sampler(chosen: Chosen, seed: int) -> BaseSampler:
-    """A fresh one."""
-    keywords: dict[str, Any] = {"constant_liar": True} if chosen.class_name == "TPESampler" else {}
+    """A fresh one. Raises whatever its class raises, TypeError for what is no sampler."""
+    seeded = {"seed": seed} if "seed" in _parameters(chosen.class_name, SAMPLER) else {}
+    found = _made(chosen, SAMPLER, seeded)
+    assert isinstance(found, BaseSampler), "what is made is of its kind"
+    return found
+
+
+def make_stopper(chosen: Chosen) -> BasePruner:
+    """A fresh one. Raises whatever its class raises, TypeError for what is no pruner."""
+    found = _made(chosen, STOPPER, {})
+    assert isinstance(found, BasePruner), "what is made is of its kind"
+    return found
+
+
+def _made(chosen: Chosen, kind: Kind, seeded: Mapping[str, int]) -> Any:
+    keywords = {**_ALWAYS.get(chosen.class_name, {}), **chosen.keywords, **seeded}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        made = getattr(optuna.samplers, chosen.class_name)(**(keywords | dict(chosen.keywords)), seed=seed)
-    assert isinstance(made, BaseSampler)
-    return made
+        found = _class(chosen.class_name, kind)(**keywords)
+    if not isinstance(found, kind.base):
+        raise TypeError(
+            f"it must be an optuna.{kind.package}.{kind.base.__name__}, got {type(found).__name__}"
+        )
+    return found
+
+
+def patience(stopper: Chosen) -> Patience:
+    """When `stopper` begins to judge, by its keywords and their defaults."""
+    declared = _parameters(stopper.class_name, STOPPER)
+
+    def number(keyword: str) -> int:
+        default = declared[keyword].default if keyword in declared else 0
+        value = stopper.keywords.get(keyword, default)
+        return value if isinstance(value, int) else 0  # it may be worked out from the first trial
+
+    rungs = number("reduction_factor") ** number("min_early_stopping_rate")
+    return Patience(
+        steps=number("n_warmup_steps") or number("min_resource") * rungs,
+        trials=max(number("n_startup_trials"), number("n_min_trials"), number("bootstrap_count")),
+        keeps_all=stopper.keywords.get("percentile") == 100,
+    )
 
 
 def suggest(trial: optuna.Trial, name: str, domain: Domain) -> Value:
@@ -155,30 +266,21 @@ def suggest(trial: optuna.Trial, name: str, domain: Domain) -> Value:
             return trial.suggest_int(name, domain.low, last, log=domain.log, step=domain.step)
 
 
-def make_stopper(chosen: Chosen) -> BasePruner:
-    """A fresh one."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        made = getattr(optuna.pruners, chosen.class_name)(**chosen.keywords)
-    assert isinstance(made, BasePruner)
-    return made
-
-
 @dataclass(frozen=True, slots=True)
-class _Target:
-    """The class that was asked for, as messages call it and as Optuna declares it."""
+class Named:
+    """The class that was asked for, as messages call it and as it declares itself."""
 
     label: str
     alias: Alias
     parameters: Mapping[str, inspect.Parameter]
+    is_optunas: bool
 
     def chosen(self, given: Mapping[str, Any]) -> Chosen:
         """What `given` builds, as far as names and types tell. Raises `SamplerRefused`."""
         written = {self.alias.keywords.get(key, key): key for key in given if key != "name"}
-        required = [key for key, each in self.parameters.items() if _required(each)]
         twice = [each for each in given if each != self.alias.keywords.get(each, each) in given]
         refusals = [
-            *(Refusal("", f"{self.label} must be given {key}") for key in required if key not in written),
+            *(Refusal("", f"{self.label} must be given {key}") for key in self.required - set(written)),
             *(Refusal(each, f"{each} is {self.alias.keywords[each]}: give one of them") for each in twice),
             *(each for keyword, key in written.items() for each in self._refusals(key, keyword, given[key])),
         ]
@@ -186,132 +288,114 @@ class _Target:
             raise SamplerRefused(refusals)
         return Chosen(self.alias.class_name, {keyword: given[key] for keyword, key in written.items()})
 
-    def require_use(self, chosen: Chosen, use: Callable[[Chosen], None]) -> None:
-        """Put it to use. Raises `SamplerRefused`, for each keyword that Optuna refuses alone, or for all."""
-        if not (failure := _failure(use, chosen)):
-            return
-        needed = {key: value for key, value in chosen.keywords.items() if _required(self.parameters[key])}
-        found = {}
-        if len(chosen.keywords) == 1 or not _failure(use, replace(chosen, keywords=needed)):
-            for key, value in chosen.keywords.items():
-                if why := _failure(use, replace(chosen, keywords=needed | {key: value})):
-                    word = self.written(key)
-                    found[word] = f"with {word} = {shown(value)}: {why.replace(key, word)}"
-        refusals = found or {"": f"as asked: {failure}"}
-        raise SamplerRefused(
-            [Refusal(key, f"{self.label} cannot be used {why}") for key, why in refusals.items()]
-        )
+    @property
+    def required(self) -> set[str]:
+        """Keywords that must be given."""
+        return {key for key, each in self.parameters.items() if is_required(each) and key not in _DERIVED}
 
     def written(self, keyword: str) -> str:
-        """Our word for a keyword of Optuna's."""
+        """Our word for a keyword of the class."""
         return next((ours for ours, theirs in self.alias.keywords.items() if theirs == keyword), keyword)
 
     def _refusals(self, written: str, keyword: str, value: Any) -> Iterator[Refusal]:
         """Everything wrong with one keyword; at most one refusal."""
-        types = _types(self.parameters[keyword]) if keyword in self.parameters else frozenset()
+        takes = self.parameters.get(keyword)
         if keyword in _DERIVED:
             yield Refusal(written, f"{self.label} must not be given {written}: {_DERIVED[keyword]}")
-        elif not types & _SCALARS.keys():
-            yield Refusal(written, f"{self.label} has no keyword {written!r}. {hint(written, self._known())}")
-        elif not _fits(value, types):
-            names = " or ".join(sorted(types & {*_SCALARS, "None"}))
-            yield Refusal(written, f"{written} must be {names}, got {value!r}")
-        elif not isinstance(value, str) and value is not None and value < _LEAST.get(keyword, value):
+        elif written in self.alias.refused:
+            yield Refusal(written, f"{self.label} has no {written} here: {self.alias.refused[written]}")
+        elif takes is None or not can_be_written(takes):
+            if takes is not None or not self._takes_any:
+                message = f"{self.label} has no keyword {written!r}. {hint(written, self._known())}"
+                yield Refusal(written, message)
+        elif not fits(value, takes):
+            yield Refusal(written, f"{written} must be {type_words(takes)}, got {value!r}")
+        elif self.is_optunas and isinstance(value, int | float) and value < _LEAST.get(keyword, value):
             yield Refusal(written, f"{written} must be at least {_LEAST[keyword]}, got {value!r}")
+
+    @property
+    def _takes_any(self) -> bool:
+        return any(each.kind is each.VAR_KEYWORD for each in self.parameters.values())
 
     def _known(self) -> list[str]:
         return sorted(
             self.written(key)
             for key, each in self.parameters.items()
-            if _types(each) & _SCALARS.keys() and key not in _DERIVED
+            if can_be_written(each) and key not in _DERIVED
         )
 
 
-def _target(given: Mapping[str, Any], package: Package, aliases: Mapping[str, Alias], noun: str) -> _Target:
-    name, usable = str(given.get("name")), constructors(package)
-    if name not in aliases and name not in usable:
-        names = sorted(aliases) + sorted(usable)
-        raise SamplerRefused([Refusal("", f"no {noun} named {name!r}. {hint(name, names)}")])
-    alias = aliases.get(name) or Alias(name)
-    return _Target(f"{noun} {name!r}", alias, usable[alias.class_name])
+def named(given: Mapping[str, Any], kind: Kind) -> Named:
+    """The class that `given` names. Raises `SamplerRefused` if there is none."""
+    name = str(given.get("name"))
+    alias = kind.aliases.get(name) or Alias(_optunas_name(name, kind))
+    if why := kind.instead.get(name):
+        raise SamplerRefused([Refusal("", f"{kind.noun} {name!r} cannot be used: {why}")])
+    is_optunas = alias.class_name in constructors(kind)
+    if not is_optunas and alias.class_name != GRID and not _is_dotted(alias.class_name):
+        message = f"no {kind.noun} named {name!r}. {hint(name, known_names(kind))}"
+        raise SamplerRefused([Refusal("", message)])
+    return Named(f"{kind.noun} {name!r}", alias, _parameters(alias.class_name, kind), is_optunas)
+
+
+def _is_dotted(name: str) -> bool:
+    return "." in name or ":" in name
+
+
+def _optunas_name(name: str, kind: Kind) -> str:
+    """The short name of a class of Optuna that is written in full, else `name`."""
+    module, _, short = name.replace(":", ".").rpartition(".")
+    return short if module == f"optuna.{kind.package}" and short in constructors(kind) else name
+
+
+def _class(name: str, kind: Kind) -> Callable[..., Any]:
+    """What makes the sampler or stopper `name`. Raises `SamplerRefused`."""
+    if not _is_dotted(name):
+        return cast(Callable[..., Any], getattr(getattr(optuna, kind.package), name))
+    module_name, _, inner = name.partition(":") if ":" in name else name.rpartition(".")
+    try:
+        found: Any = imported(module_name, f"a {kind.noun}'s module")
+        for part in inner.split("."):
+            found = getattr(found, part)
+    except BadName as error:
+        raise SamplerRefused([Refusal("", str(error))]) from error
+    except AttributeError as error:
+        raise SamplerRefused([Refusal("", f"{module_name} has no {inner}: {error}")]) from error
+    if not callable(found):
+        raise SamplerRefused([Refusal("", f"{name} must be a class, got {type(found).__name__}")])
+    made: Callable[..., Any] = found
+    return made
+
+
+def _parameters(name: str, kind: Kind) -> Mapping[str, inspect.Parameter]:
+    """Of the class `name`. Raises `SamplerRefused` if there is none, or it does not tell."""
+    if name == GRID:
+        return {}
+    known = constructors(kind)
+    if name in known:
+        return known[name]
+    try:
+        return parameters(_class(name, kind))
+    except ValueError as error:
+        if isinstance(error, SamplerRefused):
+            raise
+        raise SamplerRefused([Refusal("", f"{kind.noun} {name!r} cannot be used: {error}")]) from error
+
+
+def known_names(kind: Kind) -> list[str]:
+    """Every name without a dot that can be given, short ones first."""
+    return sorted(kind.aliases) + sorted(constructors(kind))
 
 
 @cache
-def constructors(package: Package) -> Mapping[str, Mapping[str, inspect.Parameter]]:
-    """Parameters of every class of `optuna.<package>` that YAML can describe, by class name."""
-    module = getattr(optuna, package)
+def constructors(kind: Kind) -> Mapping[str, Mapping[str, inspect.Parameter]]:
+    """Parameters of every class of Optuna that YAML can describe, by class name."""
     found: dict[str, Mapping[str, inspect.Parameter]] = {}
-    for name in module.__all__:
-        made = getattr(module, name)
+    for name in getattr(optuna, kind.package).__all__:
+        made = _class(name, kind)
         if not inspect.isclass(made) or name.startswith("Base") or name == "NopPruner":
             continue
-        parameters = inspect.signature(made).parameters
-        if all(_types(each) & _SCALARS.keys() for each in parameters.values() if _required(each)):
-            found[name] = parameters
-    return found
-
-
-def _types(parameter: inspect.Parameter) -> frozenset[str]:
-    """Members of a union annotation; `int | None` gives int and None."""
-    annotation = parameter.annotation
-    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
-    return frozenset(part.strip() for part in text.split("|"))
-
-
-def _fits(value: Any, types: frozenset[str]) -> bool:
-    if value is None:
-        return "None" in types
-    if isinstance(value, bool):
-        return "bool" in types
-    if isinstance(value, int) and "float" in types:
-        return True
-    return any(name in types and isinstance(value, kind) for name, kind in _SCALARS.items())
-
-
-def _required(parameter: inspect.Parameter) -> bool:
-    return parameter.default is inspect.Parameter.empty
-
-
-def _failure(use: Callable[..., None], *given: Any) -> str:
-    """Why `use` fails, on one line; empty if it does not."""
-    try:
-        use(*given)
-    except ModuleNotFoundError as error:
-        return f"it needs the package {error.name}: pip install {error.name}"
-    except Exception as error:  # a library's own: whatever it is, the search could not run
-        message = str(error).partition("\n")[0]
-        return message if isinstance(error, ValueError | TypeError) else f"{type(error).__name__}: {message}"
-    return ""
-
-
-def _use_sampler(chosen: Chosen, objectives: int, space: Sequence[Domain]) -> None:
-    """Ask a few times, with as few draws at random before the sampler's own as it can be made to take."""
-    if "n_startup_trials" in constructors("samplers")[chosen.class_name]:
-        chosen = replace(chosen, keywords={**chosen.keywords, "n_startup_trials": 1})
-    _study(make_sampler(chosen, 0), None, objectives, space)
-
-
-def _use_stopper(chosen: Chosen) -> None:
-    _study(optuna.samplers.RandomSampler(seed=0), make_stopper(chosen), 1, ())
-
-
-def _study(
-    sampler: BaseSampler, stopper: BasePruner | None, objectives: int, space: Sequence[Domain]
-) -> None:
-    """A study of a few trials."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        directions = [StudyDirection.MAXIMIZE] * objectives
-        study = optuna.create_study(directions=directions, sampler=sampler, pruner=stopper)
-        for number in range(_TRIED_TRIALS):
-            trial = study.ask()
-            for place, domain in enumerate(space or _SMALL):
-                suggest(trial, f"x{place}", domain)
-            value = 1.0 / (1 + number)
-            for step in _TRIED_STEPS if stopper is not None else ():
-                trial.report(value, step)
-                trial.should_prune()
-            # Some samplers would stop a loop that is not there once all is visited.
-            study.sampler = optuna.samplers.RandomSampler(seed=0)
-            study.tell(trial, [value] * objectives)
-            study.sampler = sampler
+        declared = parameters(made)
+        if all(can_be_written(each) for each in declared.values() if is_required(each)):
+            found[name] = declared
+    return {name: each for name, each in found.items() if name not in kind.instead}

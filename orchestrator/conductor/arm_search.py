@@ -5,27 +5,33 @@ be pickled, and a study rebuilt from the same history asks for exactly what the 
 """
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import optuna
 from optuna.trial import TrialState
 
 from orchestrator.conductor.assigning import NothingAdmitted
+from orchestrator.errors import InputError
 from orchestrator.identity import derive_seed
 from orchestrator.plan.types import Arm, SearchPlan
-from orchestrator.samplers import chosen_sampler, chosen_stopper, make_sampler, make_stopper, suggest
+from orchestrator.samplers import (
+    Chosen,
+    SamplerRefused,
+    chosen_sampler,
+    chosen_stopper,
+    make_sampler,
+    make_stopper,
+    suggest,
+)
 from search_spaces.algebra import admits, exists
 from search_spaces.dimensions import Assignment, Choice, Constraint, Dimension, Fixed, Value, same
+from search_spaces.grid import combinations
 
 TRIES = 1000
 """Draws until a constraint is given up on."""
 INFORMED_TRIES = 30
 """Draws by the chosen sampler; later ones are uniform, for a model can be stuck where nothing is admitted."""
-_STATELESS = frozenset({"TPESampler", "RandomSampler"})
-"""Samplers that read nothing but the parameters, values and states of the study's trials."""
-_SEEDED_ONCE = frozenset({"QMCSampler"})
-"""Samplers that walk along one sequence, which the seed names."""
 
 
 class ArmSearch:
@@ -34,7 +40,8 @@ class ArmSearch:
     def __init__(self, arm: Arm, plan: SearchPlan) -> None:
         self._arm = arm
         self._plan = plan
-        self._sampler = chosen_sampler(plan.sampler)
+        self._sampler, pruner = _chosen(plan)
+        self._grid = [*combinations(arm.space, arm.settings)] if self._sampler.is_grid else []
         self._neutral = optuna.samplers.RandomSampler(seed=0)
         self._trials: dict[int, optuna.Trial] = {}
         self._seen: dict[int, Sequence[float]] = {}
@@ -45,11 +52,14 @@ class ArmSearch:
                 study_name=arm.name,
                 directions=["maximize" if each.goal == "max" else "minimize" for each in plan.objectives],
                 sampler=self._neutral,
-                pruner=_stopper(plan.stopper),
+                pruner=pruner,
             )
 
     def ask(self, number: int) -> Assignment:
         """An assignment for trial `number`. Raises `NothingAdmitted`."""
+        if self._sampler.is_grid:
+            self.asked(number, self._grid[number])
+            return self._grid[number]
         trial, assignment = self._draw(number)
         self._trials[number] = trial
         return assignment
@@ -57,8 +67,8 @@ class ArmSearch:
     def asked(self, number: int, assignment: Assignment) -> None:
         """Trial `number` has run with `assignment`: what `ask` would have left behind."""
         # Draws that broke a constraint are trials of the study too, and some stoppers go by their number.
-        redraw = self._sampler.class_name not in _STATELESS or self._arm.space.constraints
-        if redraw and self._redrawn(number, assignment):
+        redraw = not self._sampler.is_stateless or self._arm.space.constraints
+        if not self._sampler.is_grid and redraw and self._redrawn(number, assignment):
             return
         self._study.enqueue_trial(_encoded(self._arm.space.dimensions, assignment))
         trial = self._study.ask()
@@ -131,8 +141,9 @@ class ArmSearch:
         return trial, assignment
 
     def _fresh(self, number: int, attempt: int) -> optuna.samplers.BaseSampler:
-        constant = self._sampler.class_name in _SEEDED_ONCE
-        place: tuple[int, ...] = () if constant else (number, attempt) if attempt else (number,)
+        place: tuple[int, ...] = (
+            () if self._sampler.is_seeded_once else (number, attempt) if attempt else (number,)
+        )
         seed = derive_seed(self._plan.seed, self._arm.name, *place)
         return make_sampler(self._sampler, seed) if attempt < INFORMED_TRIES else _uniform(seed, attempt)
 
@@ -172,5 +183,15 @@ def _uniform(seed: int, attempt: int) -> optuna.samplers.BaseSampler:
     return optuna.samplers.RandomSampler(seed=derive_seed(seed, attempt))
 
 
-def _stopper(given: Mapping[str, Any] | None) -> optuna.pruners.BasePruner:
-    return optuna.pruners.NopPruner() if given is None else make_stopper(chosen_stopper(given))
+def _chosen(plan: SearchPlan) -> tuple[Chosen, optuna.pruners.BasePruner]:
+    """Sampler and stopper. Raises InputError for one of others that is not there any more."""
+    try:
+        pruner = (
+            optuna.pruners.NopPruner() if plan.stopper is None else make_stopper(chosen_stopper(plan.stopper))
+        )
+        return chosen_sampler(plan.sampler), pruner
+    except SamplerRefused as error:
+        raise InputError(
+            f"the search needs what it was planned with, and here {error}; go to the folder of that code, or "
+            "put it on PYTHONPATH"
+        ) from error

@@ -20,18 +20,6 @@ from trainables.task_catalog import splits
 if TYPE_CHECKING:
     from orchestrator.samplers import Chosen  # which loads Optuna
 
-_FIRST_RUNG = {
-    "SuccessiveHalvingPruner": "min_resource",
-    "HyperbandPruner": "min_resource",
-    "MedianPruner": "n_warmup_steps",
-    "PercentilePruner": "n_warmup_steps",
-    "ThresholdPruner": "n_warmup_steps",
-}
-"""Keyword that says before which step a stopper lets every trial live."""
-_STARTUP_TRIALS = {"MedianPruner": 5, "PercentilePruner": 5}
-"""Trials that end before a stopper begins to judge, unless it is told otherwise."""
-
-
 MOST_ARMS = 10_000
 MOST_TRIALS = 1_000_000
 """A plan names every trial: beyond this it fits neither into memory nor into a lifetime."""
@@ -59,7 +47,8 @@ def check_size(spec: Spec, faults: Faults) -> None:
 
 def check_samplers(search: Search, faults: Faults) -> "Chosen | None":
     """Note what is wrong with sampler and stopper, which are made and tried; the stopper, if there is one."""
-    from orchestrator.samplers import SamplerRefused, check_sampler, check_stopper
+    from orchestrator.sampler_check import check_sampler, check_stopper
+    from orchestrator.samplers import DRAWN_AT_RANDOM, SamplerRefused
 
     def noting(component: str, check: "Callable[[], Chosen | None]") -> "Chosen | None":
         try:
@@ -72,7 +61,7 @@ def check_samplers(search: Search, faults: Faults) -> "Chosen | None":
     sampler, stopper = search.sampler, search.stopper
     space = [each.domain for each in common_space(search).dimensions]
     noting("sampler", lambda: check_sampler(sampler, len(search.objectives), space))
-    for keyword in ("n_startup_trials", "population_size"):
+    for keyword in DRAWN_AT_RANDOM:
         if isinstance(many := sampler.get(keyword), int) and many >= search.trials_per_arm > 1:
             faults.add(
                 f"must be less than trials_per_arm, {search.trials_per_arm}, got {many}: all would be drawn "
@@ -88,13 +77,11 @@ def check_stopper(stopper: "Chosen | None", search: Search, arm: BuiltInArm, fau
     """A stopper that waits for longer than the training, or the search, lasts stops nothing."""
     if stopper is None:
         return
+    from orchestrator.samplers import patience
+
     steps, between = arm.system.train.steps, arm.system.train.report_every
-    given = stopper.keywords
-    grace = given.get(_FIRST_RUNG.get(stopper.class_name, ""), 0)
-    grace = grace if isinstance(grace, int) else 0  # it may be worked out from the first trial
-    grace *= given.get("reduction_factor", 4) ** given.get("min_early_stopping_rate", 0)
-    startup = given.get("n_startup_trials", _STARTUP_TRIALS.get(stopper.class_name, 0))
-    waits = max(startup, given.get("n_min_trials", 0), given.get("bootstrap_count", 0))
+    waits = patience(stopper)
+    grace = waits.steps
     if grace >= steps:
         why = f"it waits for step {grace} and train.steps is {steps}"
     elif between * max(1, ceil(grace / between)) >= steps:
@@ -102,12 +89,12 @@ def check_stopper(stopper: "Chosen | None", search: Search, arm: BuiltInArm, fau
             f"it is measured every {between} steps, at step {steps} for the first time"
             f"{f' after {grace}' if grace else ''}, where the training ends; lower train.report_every"
         )
-    elif waits >= search.trials_per_arm:
+    elif waits.trials >= search.trials_per_arm:
         why = (
-            f"it waits for {waits} trials, and trials_per_arm is {search.trials_per_arm}; let it wait for "
-            "fewer, or let every trial run to its end (stopper: null)"
+            f"it waits for {waits.trials} trials, and trials_per_arm is {search.trials_per_arm}; let it wait "
+            "for fewer, or let every trial run to its end (stopper: null)"
         )
-    elif given.get("percentile") == 100:
+    elif waits.keeps_all:
         why = "it keeps the best 100 percent; give a percentile below"
     else:
         return

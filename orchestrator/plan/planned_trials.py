@@ -12,6 +12,7 @@ from orchestrator.identity import derive_seed, digest
 from orchestrator.plan.types import Arm, ConfirmPlan, SearchPlan
 from orchestrator.trials import PlannedTrial
 from search_spaces.dimensions import Value
+from search_spaces.grid import NAME, count_combinations
 from search_spaces.paths import MISSING, lookup
 
 SEARCH: Final = "search"
@@ -37,6 +38,18 @@ def planned_trials(
             yield from _reread(arm, search, confirm, posthoc)
 
 
+def is_grid(sampler: Mapping[str, Any]) -> bool:
+    """Whether `sampler` of a search tries every combination, each once."""
+    return bool(sampler["name"] == NAME)
+
+
+def num_searched(arm: Arm, search: SearchPlan) -> int:
+    """Search trials of `arm`: one a combination of a grid, else as many as are asked for."""
+    if not is_grid(search.sampler):
+        return search.trials_per_arm
+    return min(search.trials_per_arm, count_combinations(arm.space, arm.settings))
+
+
 def search_seed(search: SearchPlan, number: int) -> int:
     """Seed of search trial `number`, the same in every arm."""
     return derive_seed(search.seed, SEARCH, number)
@@ -53,7 +66,7 @@ def rereads(arm: Arm, posthoc: Sequence[Mapping[str, Value]]) -> list[Mapping[st
 
 def _searched(arm: Arm, search: SearchPlan, seeds: Sequence[int]) -> Iterator[PlannedTrial]:
     identity = _identity(search)
-    for number, seed in enumerate(seeds):
+    for number, seed in enumerate(seeds[: num_searched(arm, search)]):
         trial_id = digest(arm.digest, identity, SEARCH, number)
         yield PlannedTrial(trial_id, arm.name, SEARCH, number, seed)
 

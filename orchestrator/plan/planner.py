@@ -13,6 +13,7 @@ from orchestrator.plan.built_in import BuiltIn
 from orchestrator.plan.dimensions import check_dimensions
 from orchestrator.plan.draws import check_draws
 from orchestrator.plan.faults import Faults
+from orchestrator.plan.grid import check_grid
 from orchestrator.plan.own import Own
 from orchestrator.plan.planned_trials import planned_trials
 from orchestrator.plan.power import power
@@ -132,6 +133,7 @@ def _searched(
     trainable.check_objectives(search, arm, faults)
     found = arm_space(arm, search, faults)
     check_draws(arm, found.space, trainable.trying, spec, faults)
+    check_grid(arm, found.space, spec, search, faults)
     trainable.check_space(arm, found.space, search, faults)
     return found
 

@@ -248,6 +248,7 @@ Component = Annotated[
         }
     ),
 ]
-"""A sampler or an early stopper: a name, or a mapping of `name` and keyword arguments."""
+"""A sampler or an early stopper: a name, or a mapping of `name` and keyword arguments. Which names there are,
+`schema` adds: asking loads Optuna."""
 
 assert PATH_PATTERN.startswith(f"^({'|'.join(ROOTS)})"), "the pattern and the roots of a path must agree"

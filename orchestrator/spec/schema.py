@@ -13,6 +13,8 @@ from orchestrator.spec.types import OwnSpec, Spec
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 MODULE_NAME: Final = {"type": "string", "pattern": r"^[^\W\d]\w*(\.[^\W\d]\w*)+$"}
 """Of a model, task or space that is a module from outside; its own fields are not in the schema."""
+CLASS_NAME: Final = {"type": "string", "pattern": r"^[^\W\d]\w*([.:][^\W\d]\w*)+$"}
+"""Of a sampler or stopper from outside."""
 Schema = dict[str, Any]
 
 
@@ -39,7 +41,19 @@ def _own() -> Schema:
     """Of a spec that names its own trainable: its settings may be anything."""
     schema: Schema = OwnSpec.model_json_schema()
     _replace(schema, PATH_PATTERN, OWN_PATH_PATTERN)
+    _name_components(schema["$defs"]["Search"]["properties"])
     return schema
+
+
+def _name_components(search: Schema) -> None:
+    """Say which samplers and stoppers there are."""
+    from orchestrator.samplers import SAMPLER, STOPPER, known_names
+
+    for kind in (SAMPLER, STOPPER):
+        name = {"anyOf": [{"enum": known_names(kind)}, CLASS_NAME]}
+        settings = {"type": "object", "properties": {"name": name}, "required": ["name"]}
+        null = [{"type": "null"}] if kind is STOPPER else []
+        search[kind.noun]["anyOf"] = [name, settings, *null]
 
 
 def _replace(schema: Any, old: str, new: str) -> None:
@@ -61,6 +75,7 @@ def _built_in() -> Schema:
     definitions["ArmSpec"]["properties"]["drop"]["items"] = {"enum": sorted(fields)}
     search = definitions["Search"]["properties"]
     definitions["Range"] = range_schema()
+    _name_components(search)
     search["also"] |= _by_path({path: {"$ref": "#/$defs/Range"} for path in fields})
     search["also"]["default"] = {}
     search["spaces"]["items"] = {"anyOf": [{"enum": list(spaces.full_names())}, MODULE_NAME]}

@@ -62,9 +62,11 @@ class Search(Section):
     also: Dimensions = ()
     """Further ranges by field path; they override those of `spaces`."""
     sampler: Component = Field(default_factory=lambda: {"name": "tpe"})
-    """tpe, random, cmaes, ... or an Optuna sampler class; with keyword arguments as a mapping."""
+    """tpe, random, cmaes, grid (every combination), bruteforce, ..., an Optuna class or a dotted name of your
+    own; with keyword arguments as a mapping."""
     stopper: Component | None = None
-    """asha, median, ... or an Optuna pruner class, one for each arm; null lets every trial run to its end."""
+    """asha, median, ..., an Optuna pruner class, Ray Tune's ASHAScheduler, HyperBandScheduler or
+    MedianStoppingRule, or a dotted name of your own: one for each arm; null lets trials run to their end."""
     trials_per_arm: Count
     """Trials of each arm's study."""
     objectives: Some[Objective]

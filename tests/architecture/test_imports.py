@@ -19,7 +19,11 @@ from tests.support.commands import PATIENCE_S, TINY
 ONLY_IN = {
     "ray": ["orchestrator/drivers/ray_*.py"],
     "mlflow": ["orchestrator/tracking/*.py"],
-    "optuna": ["orchestrator/samplers.py", "orchestrator/conductor/arm_search.py"],
+    "optuna": [
+        "orchestrator/samplers.py",
+        "orchestrator/sampler_check.py",
+        "orchestrator/conductor/arm_search.py",
+    ],
     "sqlalchemy": ["orchestrator/ledger/*.py"],
     "typer": ["orchestrator/cli/*.py"],
     "matplotlib": ["orchestrator/report/*.py", "orchestrator/cli/data_figure.py"],

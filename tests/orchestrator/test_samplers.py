@@ -1,46 +1,65 @@
 """The names we accept are Optuna's own, and everything we accept can be made and used."""
 
+import re
 import sys
+from pathlib import Path
 from typing import Any
 
 import optuna
 import pytest
+import ray
 
+from orchestrator.sampler_check import check_sampler, check_stopper
 from orchestrator.samplers import (
+    SAMPLER,
     SAMPLERS,
+    STOPPER,
     STOPPERS,
+    Chosen,
+    Patience,
     SamplerRefused,
-    check_sampler,
-    check_stopper,
     chosen_sampler,
     chosen_stopper,
     constructors,
     make_sampler,
     make_stopper,
+    patience,
 )
+from search_spaces.dimensions import Choice
 
 REQUIRED: dict[str, dict[str, float]] = {"percentile": {"percentile": 25.0}, "threshold": {"upper": 3.0}}
 NEEDS_ANOTHER_PACKAGE = {"cmaes"}
 
 
+GRACE = {"HyperBandScheduler": "min_resource"}
+
+
 @pytest.mark.parametrize("name", sorted(STOPPERS))
 def test_every_stopper_can_be_used(name: str) -> None:
-    chosen = check_stopper({"name": name, "grace_steps": 7, **REQUIRED.get(name, {})})
+    grace = GRACE.get(name, "grace_steps" if name.islower() else "grace_period")
+    chosen = check_stopper({"name": name, grace: 7, **REQUIRED.get(name, {})})
     assert 7 in chosen.keywords.values()
     assert type(make_stopper(chosen)).__name__ == chosen.class_name
 
 
-@pytest.mark.parametrize("name", sorted(SAMPLERS.keys() - NEEDS_ANOTHER_PACKAGE))
+@pytest.mark.parametrize("name", sorted(SAMPLERS.keys() - NEEDS_ANOTHER_PACKAGE - {"grid"}))
 @pytest.mark.parametrize("objectives", [1, 2])
 def test_every_sampler_can_be_used(name: str, objectives: int) -> None:
-    check_sampler({"name": name}, objectives)
+    check_sampler({"name": name}, objectives, (Choice((1, 2)),) if name == "bruteforce" else ())
     made = make_sampler(chosen_sampler({"name": name}), 1)
     assert type(made).__name__ == SAMPLERS[name].class_name
 
 
 def test_short_names_are_of_classes_that_there_are() -> None:
-    assert {alias.class_name for alias in SAMPLERS.values()} < set(constructors("samplers"))
-    assert {alias.class_name for alias in STOPPERS.values()} < set(constructors("pruners"))
+    assert {alias.class_name for alias in SAMPLERS.values()} - {"grid"} <= set(constructors(SAMPLER))
+    assert {alias.class_name for alias in STOPPERS.values()} < set(constructors(STOPPER))
+
+
+def test_grid_is_chosen_and_has_no_keywords() -> None:
+    check_sampler({"name": "grid"}, 2)
+    assert chosen_sampler({"name": "grid"}).is_grid
+    with pytest.raises(SamplerRefused, match=r"sampler 'grid' has no keyword 'seeds'. Known: none"):
+        check_sampler({"name": "grid", "seeds": 3}, 1)
 
 
 def test_friendly_keywords_become_optunas() -> None:
@@ -56,7 +75,7 @@ def test_optunas_own_class_name_is_accepted() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"name": "tpee"}, r"no sampler named 'tpee'. Did you mean 'tpe'\? Known: cmaes, gp"),
+        ({"name": "tpee"}, r"no sampler named 'tpee'. Did you mean 'tpe'\? Known: bruteforce, cmaes, gp"),
         ({"name": "tpe", "seed": 3}, r"must not be given seed: .* search\.seed"),
         ({"name": "tpe", "gamma": 3}, r"sampler 'tpe' has no keyword 'gamma'"),
         ({"name": "tpe", "n_startup_trial": 3}, r"Did you mean 'n_startup_trials'\?"),
@@ -68,7 +87,9 @@ def test_optunas_own_class_name_is_accepted() -> None:
         ({"name": "nsga2", "population_size": 1}, r"with population_size = 1: .*greater than"),
         ({"name": "nsga2", "mutation_prob": 2.0}, r"with mutation_prob = 2.0: .*within the range"),
         ({"name": "qmc", "qmc_type": "sobel"}, r"'qmc' cannot be used with qmc_type = the text 'sobel'"),
-        ({"name": "GridSampler"}, r"no sampler named 'GridSampler'"),
+        ({"name": "GridSampler"}, r"'GridSampler' cannot be used: .* use grid"),
+        ({"name": "PartialFixedSampler"}, r"no sampler named 'PartialFixedSampler'"),
+        ({"name": "cmaes", "x0": 3}, r"x0 must be None or dict\[str, .*Any\], got 3"),
         (
             {"name": "NSGAIIISampler", "dividing_parameter": 0},
             r"dividing_parameter must be at least 1, got 0",
@@ -118,6 +139,175 @@ def test_samplers_refused(given: dict[str, object], message: str) -> None:
 def test_stoppers_refused(given: dict[str, object], message: str) -> None:
     with pytest.raises(SamplerRefused, match=message):
         check_stopper(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "ours"),
+    [
+        (
+            {"name": "ASHAScheduler", "grace_period": 100, "reduction_factor": 3},
+            {"name": "asha", "grace_steps": 100, "reduction": 3},
+        ),
+        ({"name": "AsyncHyperBandScheduler"}, {"name": "asha"}),
+        (
+            {"name": "HyperBandScheduler", "max_t": 81, "reduction_factor": 3},
+            {"name": "hyperband", "max_resource": 81, "reduction": 3},
+        ),
+        (
+            {"name": "MedianStoppingRule", "grace_period": 60, "min_samples_required": 3},
+            {"name": "median", "grace_steps": 60, "n_min_trials": 3},
+        ),
+    ],
+)
+def test_schedulers_of_ray_tune_are_the_pruners_they_resemble(
+    given: dict[str, object], ours: dict[str, object]
+) -> None:
+    assert check_stopper(given) == check_stopper(ours)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"name": "PopulationBasedTraining"}, "cannot be used: it copies weights and settings"),
+        ({"name": "PB2"}, "'PB2' cannot be used: it copies weights"),
+        ({"name": "FIFOScheduler"}, "it stops nothing; leave the stopper out"),
+        ({"name": "HyperBandForBOHB"}, "use hyperband, and tpe as the sampler"),
+        ({"name": "ResourceChangingScheduler"}, "resources says that of all"),
+        ({"name": "ASHAScheduler", "max_t": 100}, "has no max_t here: a trial ends .* after train.steps"),
+        ({"name": "ASHAScheduler", "brackets": 2}, "has no brackets here: choose hyperband"),
+        ({"name": "ASHAScheduler", "time_attr": "t"}, "has no time_attr here: what is counted are steps"),
+        ({"name": "HyperBandScheduler", "metric": "loss"}, "has no metric here: search.objectives names it"),
+        (
+            {"name": "HyperBandScheduler", "max_t": 1, "min_resource": 1},
+            "max_t must be more than min_resource",
+        ),
+        ({"name": "MedianStoppingRule", "hard_stop": False}, "a trial that is stopped is not continued"),
+        ({"name": "ASHAScheduler", "grace_perod": 1}, r"Did you mean 'grace_period'\?"),
+    ],
+)
+def test_what_ray_tune_has_and_we_have_not_is_refused_by_name(given: dict[str, object], message: str) -> None:
+    with pytest.raises(SamplerRefused, match=message):
+        check_stopper(given)
+
+
+@pytest.mark.parametrize("kind", ["schedulers", "schedulers.pb2"])
+def test_every_scheduler_of_ray_tune_is_known(kind: str) -> None:
+    source = Path(ray.__file__).parent / "tune" / f"{kind.replace('.', '/')}"
+    file = source / "__init__.py" if source.is_dir() else source.with_suffix(".py")
+    names = set(re.findall(r'"(\w+)",', file.read_text())) if source.is_dir() else {"PB2"}
+    listed = {name for name in names if name not in {"TrialScheduler", "create_scheduler"}}
+    for name in listed:
+        assert name in {**STOPPERS, **STOPPER.instead}, name
+
+
+MINE = """
+import random
+from optuna.pruners import BasePruner
+from optuna.samplers import RandomSampler, TPESampler
+
+class Mine(RandomSampler):
+    def __init__(self, seed=None, spread: float = 1.0, words: list[str] | None = None):
+        super().__init__(seed)
+        if spread < 0:
+            raise ValueError(f"spread must be at least 0, got {spread}")
+
+class Unseeded(RandomSampler):
+    pass
+
+class Restless(RandomSampler):
+    def __init__(self):
+        super().__init__(random.randrange(10**9))
+
+def made(seed: int, **more):
+    return TPESampler(seed=seed, **more)
+
+class Late(BasePruner):
+    def __init__(self, after: int = 3):
+        self.after = after
+    def prune(self, study, trial):
+        return trial.last_step >= self.after
+
+class NoSampler:
+    pass
+
+number = 3
+"""
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine_of_samplers.py").write_text(MINE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "mine_of_samplers", raising=False)
+
+
+@pytest.mark.usefixtures("mine")
+@pytest.mark.parametrize("name", ["mine_of_samplers.Mine", "mine_of_samplers:Mine"])
+def test_a_sampler_of_one_s_own_is_found_by_its_dotted_name(name: str) -> None:
+    given = {"name": name, "spread": 2, "words": ["a"]}
+    check_sampler(given, 1)
+    assert type(make_sampler(chosen_sampler(given), 1)).__name__ == "Mine"
+    check_sampler({"name": "mine_of_samplers:made", "multivariate": True}, 1)
+
+
+@pytest.mark.usefixtures("mine")
+def test_a_stopper_of_one_s_own_is_found_by_its_dotted_name() -> None:
+    chosen = check_stopper({"name": "mine_of_samplers.Late", "after": 5})
+    assert make_stopper(chosen).after == 5  # type: ignore[attr-defined]
+    assert patience(chosen) == Patience(0, 0, keeps_all=False)
+
+
+@pytest.mark.usefixtures("mine")
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"name": "mine_of_samplers.Main"}, "mine_of_samplers has no Main"),
+        ({"name": "mine_of_sampler.Mine"}, "a sampler's module must be a module that is there"),
+        ({"name": "mine_of_samplers.number"}, "must be a class, got int"),
+        (
+            {"name": "mine_of_samplers.NoSampler"},
+            r"it must be an optuna\.samplers\.BaseSampler, got NoSampler",
+        ),
+        ({"name": "mine_of_samplers.Late"}, r"it must be an optuna\.samplers\.BaseSampler, got Late"),
+        ({"name": "mine_of_samplers.Restless"}, "made again with the same seed it draws other values"),
+        ({"name": "mine_of_samplers.Mine", "spread": "wide"}, "spread must be float, got 'wide'"),
+        ({"name": "mine_of_samplers.Mine", "sprd": 1.0}, "has no keyword 'sprd'. Did you mean 'spread'"),
+        ({"name": "mine_of_samplers.Mine", "spread": -1.0}, "with spread = -1.0: spread must be at least 0"),
+        ({"name": "mine_of_samplers.Mine", "seed": 1}, "must not be given seed"),
+        ({"name": "mine_of_samplers.Mine", "words": [1]}, r"words must be None or list\[str\], got \[1\]"),
+        ({"name": "mine_of_samplers:made", "multivariat": True}, "cannot be used with multivariat"),
+    ],
+)
+def test_samplers_of_one_s_own_refused(given: dict[str, object], message: str) -> None:
+    with pytest.raises(SamplerRefused, match=message):
+        check_sampler(given, 1)
+
+
+@pytest.mark.usefixtures("mine")
+def test_a_sampler_that_inherits_its_seed_is_seeded() -> None:
+    check_sampler({"name": "mine_of_samplers.Unseeded"}, 1)
+
+
+def test_optuna_s_own_may_be_written_in_full() -> None:
+    assert chosen_sampler({"name": "optuna.samplers.TPESampler"}) == chosen_sampler({"name": "tpe"})
+
+
+@pytest.mark.parametrize(
+    ("given", "steps", "trials"),
+    [
+        ({"name": "asha"}, 0, 0),
+        ({"name": "asha", "grace_steps": 10, "min_early_stopping_rate": 2}, 160, 0),
+        ({"name": "hyperband", "grace_steps": 9}, 9, 0),
+        ({"name": "median"}, 0, 5),
+        ({"name": "median", "grace_steps": 7, "n_startup_trials": 1, "n_min_trials": 4}, 7, 4),
+        ({"name": "percentile", "percentile": 25.0}, 0, 5),
+    ],
+)
+def test_patience_is_read_from_keywords_and_defaults(
+    given: dict[str, object], steps: int, trials: int
+) -> None:
+    assert patience(chosen_stopper(given)) == Patience(steps, trials, keeps_all=False)
+    assert patience(Chosen("PercentilePruner", {"percentile": 100})).keeps_all
 
 
 def test_a_sampler_whose_package_is_absent_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

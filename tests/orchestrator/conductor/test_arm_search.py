@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from orchestrator.conductor import arm_search
 from orchestrator.conductor.arm_search import ArmSearch
 from orchestrator.conductor.assigning import NothingAdmitted
+from orchestrator.errors import InputError
 from orchestrator.plan.types import SearchPlan
 from orchestrator.spec.section import Objective
 from search_spaces.dimensions import Choice, Constraint, Dimension, Fixed, Float, Int, Space, When, contains
@@ -47,6 +48,8 @@ KEYWORDS = {
     "nsga2": {"population_size": 4},
     "nsga3": {"population_size": 4},
     "BruteForceSampler": {},
+    "grid": {},
+    "tests.support.samplers.Nearby": {"width": 0.3},
 }
 
 
@@ -115,6 +118,33 @@ def agree_after(cut, trials, sampler, **keywords):
     for number in range(cut):
         run(found, number, assignment=whole[number])
     assert [run(found, number) for number in range(cut, trials)] == whole[cut:]
+
+
+@pytest.mark.parametrize("sampler", ["grid", "bruteforce"])
+def test_every_combination_is_tried_once(sampler):
+    """Of the units with a threshold nine each, and the one without."""
+    space = Space(LATTICE.dimensions[:2])
+    drawn = draw(19, space=space, sampler=sampler)
+    assert len({repr(assignment) for assignment in drawn}) == 19
+    assert all(contains(space[path].domain, value) for each in drawn for path, value in each.items())
+
+
+@pytest.mark.parametrize("part", ["sampler", "stopper"])
+def test_code_that_is_not_there_any_more_is_told(part):
+    given = {"sampler": "gone.Sampler"} if part == "sampler" else {"stopper": {"name": "gone:Pruner"}}
+    with pytest.raises(InputError, match=f"here a {part}'s module must be .* got gone; .* on PYTHONPATH"):
+        search(**given)
+
+
+def test_a_grid_goes_on_whatever_runs_and_fails():
+    found = search(LATTICE, "grid")
+    asked = [found.ask(number) for number in range(3)]
+    found.failed(1)
+    found.diverged(2)
+    again = search(LATTICE, "grid")
+    for number, assignment in enumerate(asked[:2]):
+        again.asked(number, assignment)
+    assert [again.ask(2), again.ask(3)] == [asked[2], found.ask(3)]
 
 
 def test_a_space_with_fewer_points_than_trials_repeats_itself():
@@ -227,7 +257,7 @@ def test_a_divergence_before_anything_was_seen_waits_for_a_rank():
 
 
 def test_a_divergence_is_worst_in_every_objective():
-    objectives = (Objective(metric="a", goal="max"), Objective(metric="b", goal="min"))
+    objectives = (Objective(metric="valid/a", goal="max"), Objective(metric="valid/b", goal="min"))
     found = search(objectives=objectives, sampler="nsga2")
     run(found, 0, (1.0, 1.0))
     run(found, 1, (2.0, 3.0))

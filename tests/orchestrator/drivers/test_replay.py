@@ -74,6 +74,33 @@ def test_any_prefix_at_all_leads_to_the_same_trials(sampler):
         assert content(log.written) == content(whole.written), f"cut after {cut} events"
 
 
+LATTICE = Space(
+    (
+        Dimension("model.x", Float(0.0, 1.0, step=0.25)),
+        Dimension("model.unit", Choice(("token", "sequence"))),
+        Dimension("model.threshold", Float(0.0, 1.0, step=0.5), (When("model.unit", ("token",)),)),
+    ),
+    (Constraint("model.x", "!=", 0.5),),
+)
+
+
+@pytest.mark.parametrize("sampler", ["grid", "bruteforce", "tests.support.samplers.Nearby"])
+def test_searches_of_a_lattice_are_continued_to_the_same_end(sampler):
+    arms = [make_arm("sound", LATTICE), make_arm("weak", LATTICE, fault="diverge", fault_at=4)]
+    plan = make_plan(arms, trials_per_arm=16, sampler=sampler, stopper=ASHA)
+    whole = MemoryLog()
+    run_in_turn(record(plan, whole))
+    searched = {each.trial_id for each in plan.trials if each.phase == "search"}
+    asked = [each for each in whole.of(EventKind.ASKED) if each.trial_id in searched]
+    drawn = [str(each.payload["assignment"]) for each in asked]
+    if sampler != "tests.support.samplers.Nearby":
+        assert set(Counter(drawn).values()) == {2}, "each combination once an arm"
+    for cut in [0, *whole.batches][::5]:
+        log = MemoryLog(whole.written[:cut])
+        run_in_turn(record(plan, log))
+        assert content(log.written) == content(whole.written), f"cut after {cut} events"
+
+
 @given(st.lists(st.integers(1, 25), min_size=1, max_size=6))
 @examples(25)
 def test_many_deaths_in_a_row_change_nothing(undisturbed, lives):

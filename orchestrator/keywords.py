@@ -1,0 +1,84 @@
+"""Keywords of a class of others, checked by its signature, as far as a spec can write their values.
+
+An annotation is evaluated where its class was defined. What it names for type checkers alone (a `Callable`, a
+class of the library) is nothing that YAML can write; what has no annotation may be anything.
+"""
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Union
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+_WRITTEN = (bool, int, float, str, list, dict, tuple, Mapping, Sequence)
+"""What YAML can write, besides null."""
+
+
+def parameters(made: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """The parameters of a class or function, with annotations as types; one that is not there is a type too.
+
+    Raises ValueError for what tells nothing of its parameters.
+    """
+    try:
+        found = inspect.signature(made).parameters
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"its parameters cannot be told: {error}") from error
+    return {name: each.replace(annotation=_annotation(made, each)) for name, each in found.items()}
+
+
+class NotThere:
+    """The type of what an annotation names and its module does not hold when it runs."""
+
+
+def _annotation(made: Callable[..., Any], parameter: inspect.Parameter) -> Any:
+    given = parameter.annotation
+    if given is inspect.Parameter.empty:
+        return Any
+    function = inspect.unwrap(made.__init__ if inspect.isclass(made) else made)
+    holder = types.SimpleNamespace(__annotations__={"given": given})
+    try:
+        return typing.get_type_hints(holder, getattr(function, "__globals__", {}))["given"]
+    except (NameError, AttributeError, TypeError, SyntaxError):
+        return NotThere
+
+
+def is_required(parameter: inspect.Parameter) -> bool:
+    """Whether it must be given."""
+    variadic = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    return parameter.default is parameter.empty and not variadic
+
+
+def can_be_written(parameter: inspect.Parameter) -> bool:
+    """Whether a spec can hold a value of it, other than null."""
+    return parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY) and any(
+        each is Any or (typing.get_origin(each) or each) in _WRITTEN for each in _parts(parameter.annotation)
+    )
+
+
+def fits(value: Any, parameter: inspect.Parameter) -> bool:
+    """Whether `value` is of the annotated type; an integer is a float too, true and false are no numbers."""
+    adapter = TypeAdapter[Any](parameter.annotation, config=ConfigDict(arbitrary_types_allowed=True))
+    try:
+        adapter.validate_python(value, strict=True)
+    except ValidationError:
+        return False
+    return True
+
+
+def type_words(parameter: inspect.Parameter) -> str:
+    """The types that a spec can write: `None or bool`."""
+    parts = _parts(parameter.annotation)
+    plain = [each for each in parts if each is type(None) or (typing.get_origin(each) or each) in _WRITTEN]
+    return " or ".join(sorted("None" if each is type(None) else _named(each) for each in plain))
+
+
+def _named(part: Any) -> str:
+    return part.__name__ if inspect.isclass(part) and not typing.get_args(part) else str(part)
+
+
+def _parts(annotation: Any) -> tuple[Any, ...]:
+    """Members of a union; of any other type itself."""
+    union = typing.get_origin(annotation) in (Union, types.UnionType)
+    return typing.get_args(annotation) if union else (annotation,)

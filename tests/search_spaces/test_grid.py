@@ -1,0 +1,73 @@
+"""Every combination of a space that can be counted."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from search_spaces.dimensions import Choice, Constraint, Dimension, Fixed, Float, Int, Space, When, contains
+from search_spaces.grid import COUNTED_MAX, combinations, count_combinations, is_finite, values
+
+
+@pytest.mark.parametrize(
+    ("domain", "expected"),
+    [
+        (Choice((1, True, None)), [1, True, None]),
+        (Fixed("held"), ["held"]),
+        (Int(2, 8, step=3), [2, 5, 8]),
+        (Int(1, 4, log=True), [1, 2, 3, 4]),
+        (Float(0.1, 0.4, step=0.1), [0.1, 0.2, 0.3, 0.4]),
+        (Float(0.0, 1.0, step=0.4), [0.0, 0.4, 0.8]),
+        (Float(1e-5, 3e-5, step=1e-5), [1e-5, 2e-5, 3e-5]),
+    ],
+)
+def test_values_are_as_one_would_write_them(domain, expected):
+    assert is_finite(domain)
+    assert list(values(domain)) == expected
+
+
+def test_a_float_without_a_step_has_no_list():
+    assert not is_finite(Float(0.0, 1.0))
+
+
+@given(
+    st.floats(-1e3, 1e3, allow_subnormal=False),
+    st.floats(1e-3, 10.0),
+    st.integers(1, 40),
+    st.floats(0.0, 0.9),
+)
+def test_values_of_a_lattice_are_in_it(low, step, strides, rest):
+    domain = Float(low, low + (strides + rest) * step, step=step)
+    found = values(domain)
+    assert len(found) in (strides, strides + 1, strides + 2)
+    assert all(contains(domain, value) for value in found)
+
+
+SPACE = Space(
+    (
+        Dimension("model.unit", Choice(("token", "sequence", None))),
+        Dimension("model.threshold", Float(0.0, 1.0, step=0.5), (When("model.unit", ("token",)),)),
+        Dimension("model.layers", Int(1, 3)),
+        Dimension("model.extra", Int(1, 9), (When("task.name", ("another",)),)),
+    ),
+    (Constraint("model.layers", "<=", "model.most"),),
+)
+
+
+def test_conditions_constraints_and_settings_leave_some_out():
+    settings = {"model": {"most": 2}, "task": {"name": "this"}}
+    found = list(combinations(SPACE, settings))
+    assert found[0] == {"model.unit": "token", "model.threshold": 0.0, "model.layers": 1}
+    assert found[-1] == {"model.unit": None, "model.layers": 2}
+    assert len(found) == len({repr(each) for each in found}) == (3 + 1 + 1) * 2
+    assert count_combinations(SPACE, settings) == len(found)
+
+
+def test_nothing_to_vary_is_one_combination():
+    assert list(combinations(Space(), {})) == [{}]
+    assert count_combinations(Space(), {}) == 1
+
+
+def test_huge_spaces_are_counted_without_being_listed():
+    wide = Space(tuple(Dimension(f"model.x{place}", Int(1, 100)) for place in range(6)))
+    assert count_combinations(wide, {}) == 100**6 > COUNTED_MAX
+    assert next(combinations(wide, {})) == {f"model.x{place}": 1 for place in range(6)}
