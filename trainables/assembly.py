@@ -102,7 +102,8 @@ def _whole(config: Settings, shape: TaskShape) -> nn.Module:
     parts = [module.Encoder(config)]
     if shape.head == "sequence":
         parts.append(module.Decoder(config))
-    model: nn.Module = head_module(shape).Model(*parts, config, shape)
+    whole = getattr(head_module(shape), f"{shape.head.capitalize()}Model")
+    model: nn.Module = whole(*parts, config, shape)
     return model
 
 
@@ -201,7 +202,7 @@ def _file(config: Settings) -> ModuleType:
 
 
 def head_module(shape: TaskShape) -> ModuleType:
-    """The file in `trainables/heads` that predicts what the task asks for."""
+    """The file of the task's head: it holds `FEATURES` and a class named after it, e.g. `ClassifyModel`."""
     return importlib.import_module(f"trainables.heads.{shape.head}")
 
 

@@ -5,7 +5,7 @@ import torch
 from trainables.decoding.config import DecodeConfig
 from trainables.decoding.hypotheses import hypotheses_of
 from trainables.decoding.search import beam_search, greedy
-from trainables.heads.sequence import Model
+from trainables.heads.sequence import SequenceModel
 from trainables.types import Batch, TaskShape
 
 LENGTH_MARGIN = 2
@@ -21,7 +21,7 @@ def length_max(config: DecodeConfig, shape: TaskShape) -> int:
 
 
 @torch.inference_mode()
-def answers(model: Model, batch: Batch, config: DecodeConfig) -> list[list[int]]:
+def answers(model: SequenceModel, batch: Batch, config: DecodeConfig) -> list[list[int]]:
     """What the model, in evaluation mode, answers to the inputs of `batch`, without ends; labels unread."""
     most = length_max(config, model.shape)
     encoded, memory_mask = model.encode(batch.tokens, batch.mask)

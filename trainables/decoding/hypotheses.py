@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from trainables.heads.sequence import Model
+from trainables.heads.sequence import SequenceModel
 from trainables.types import sum_dtype
 
 
@@ -32,7 +32,7 @@ class Cached:
 
     def __init__(
         self,
-        model: Model,
+        model: SequenceModel,
         memory: Float[Tensor, "N P D"],
         memory_mask: Bool[Tensor, "N P"],
         width: int,
@@ -62,7 +62,11 @@ class Recomputing:
     """For every decoder: runs it on the whole hypothesis again for each token."""
 
     def __init__(
-        self, model: Model, memory: Float[Tensor, "N P D"], memory_mask: Bool[Tensor, "N P"], width: int
+        self,
+        model: SequenceModel,
+        memory: Float[Tensor, "N P D"],
+        memory_mask: Bool[Tensor, "N P"],
+        width: int,
     ) -> None:
         self._model = model
         self._memory = memory.repeat_interleave(width, 0)
@@ -92,7 +96,7 @@ class Recomputing:
 
 
 def hypotheses_of(
-    model: Model,
+    model: SequenceModel,
     memory: Float[Tensor, "N P D"],
     memory_mask: Bool[Tensor, "N P"],
     width: int,
@@ -104,6 +108,6 @@ def hypotheses_of(
     return Recomputing(model, memory, memory_mask, width)
 
 
-def _log_probabilities(model: Model, states: Float[Tensor, "R D"]) -> Float[Tensor, "R C"]:
+def _log_probabilities(model: SequenceModel, states: Float[Tensor, "R D"]) -> Float[Tensor, "R C"]:
     logits = model.logits(states)
     return logits.to(sum_dtype(logits.dtype)).log_softmax(-1)

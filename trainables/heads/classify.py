@@ -10,7 +10,7 @@ FEATURES = 1
 """Widths of the encoder that the readout reads."""
 
 
-class Model(TokenModel):
+class ClassifyModel(TokenModel):
     """A classifier of token sequences around any encoder."""
 
     def __init__(self, encoder: nn.Module, config: ModelSettings, shape: TaskShape) -> None:

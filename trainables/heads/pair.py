@@ -17,7 +17,7 @@ FEATURES = 4
 """Widths of the encoder that the readout reads."""
 
 
-class Model(TokenModel):
+class PairModel(TokenModel):
     """A classifier of pairs around any encoder. One separator stands between the sentences of an input."""
 
     def __init__(self, encoder: nn.Module, config: ModelSettings, shape: TaskShape) -> None:

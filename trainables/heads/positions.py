@@ -37,7 +37,7 @@ metrics = (
 )
 
 
-class Model(TokenModel):
+class PositionsModel(TokenModel):
     """A classifier of positions around any encoder."""
 
     def __init__(self, encoder: nn.Module, config: ModelSettings, shape: TaskShape) -> None:

@@ -57,7 +57,7 @@ def commonest_tokens(labels: list[Int[Tensor, "_ _"]]) -> float:
     return hits / sum(len(column) for column in columns)
 
 
-class Model(nn.Module):
+class SequenceModel(nn.Module):
     """An encoder of inputs, a decoder of answers, and the embeddings of both."""
 
     floor = staticmethod(commonest_tokens)

@@ -8,7 +8,7 @@ from time import perf_counter
 import torch
 
 from trainables.checkpoint import load_weights, weights
-from trainables.heads.sequence import Model
+from trainables.heads.sequence import SequenceModel
 from trainables.metrics import Metric
 from trainables.protocol import Diverged, Job, Measurement
 from trainables.training.accumulator import Accumulator
@@ -133,7 +133,7 @@ class Training:
         """Metrics of `split` under the present weights."""
         learner, sources = self._state.learner, self._sources
         found = evaluate(learner, sources.batches(split))
-        if isinstance(learner.model, Model):
+        if isinstance(learner.model, SequenceModel):
             found |= measure_writing(learner, sources.to_write(split), sources.task)
         metrics = {f"{split}/{name}": value for name, value in found.items()}
         if not torch.isfinite(torch.tensor(list(metrics.values()))).all():

@@ -7,7 +7,7 @@ from typing import cast
 import torch
 
 from trainables.decoding.answers import answers
-from trainables.heads.sequence import Model
+from trainables.heads.sequence import SequenceModel
 from trainables.metrics import Metric
 from trainables.settings import Settings
 from trainables.task_catalog import task_module, task_name
@@ -45,7 +45,7 @@ def measure_writing(learner: Learner, batches: Iterable[Batch], task: Settings) 
     """What `scores` makes of the answers to all inputs in `batches`."""
     hypotheses: list[list[int]] = []
     references: list[list[int]] = []
-    model = cast(Model, learner.model)
+    model = cast(SequenceModel, learner.model)
     model.eval()
     with cpu_threads(learner.config.threads), learner.autocast():
         for batch in batches:
