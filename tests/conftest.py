@@ -1,6 +1,7 @@
 """For all tests: shapes and types in signatures are checked, and fast tests come before slow ones."""
 
 import os
+from collections.abc import Iterable
 
 import pytest
 from jaxtyping import install_import_hook
@@ -16,13 +17,36 @@ install_import_hook(
 
 register()
 
+CONTRACTS = ("tests/contracts/", "tests/trainables/decoding/test_answers.py")
+ONE_IN = 3
+"""Of a promise `make test` tries the first case and a third of the others; of each promise another third."""
 
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A mistake shall show within seconds where it can; of slow tests what may take longest begins first."""
-    items.sort(key=lambda item: (item.get_closest_marker("slow") is not None, -_patience_s(item)))
+    for number, cases in enumerate(_contracts(items)):
+        for place, case in enumerate(cases):
+            if len(cases) > ONE_IN and place and (place + number) % ONE_IN:
+                case.add_marker(pytest.mark.slow)
+    items.sort(key=lambda item: (_is_slow(item), -_patience_s(item)))
+
+
+def _contracts(items: list[pytest.Item]) -> Iterable[list[pytest.Item]]:
+    """Tests that hold many models, tasks or settings to a promise: those of one promise together."""
+    found: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        name, _, case = item.nodeid.partition("[")
+        if case and name.startswith(CONTRACTS) and not _is_slow(item):
+            found.setdefault(name, []).append(item)
+    return found.values()
+
+
+def _is_slow(item: pytest.Item) -> bool:
+    return item.get_closest_marker("slow") is not None
 
 
 def _patience_s(item: pytest.Item) -> float:
     """Seconds that a slow test asks for beyond what others are given."""
-    slow, timeout = item.get_closest_marker("slow"), item.get_closest_marker("timeout")
-    return 0.0 if slow is None or timeout is None else float(timeout.args[0])
+    timeout = item.get_closest_marker("timeout")
+    return 0.0 if timeout is None or not _is_slow(item) else float(timeout.args[0])
