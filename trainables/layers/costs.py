@@ -50,7 +50,8 @@ def block_saved_bytes(config: BlockSettings, gate_width: int | None, rows: int, 
 
 
 def recall_saved_bytes(config: BlockSettings, rows: int, queries: int, sources: int) -> float:
-    """What cross-attention of `queries` vectors to `sources` vectors, in each of `rows` rows, keeps.
+    """Activation bytes that cross-attention of `queries` vectors to `sources` vectors, in each of `rows`
+    rows, keeps.
 
     A query keeps its state, two norms of it, its projection and what attention returns; a source keeps its
     state, a norm of it, its key and its value.

@@ -40,8 +40,8 @@ class MixtureSettings(Settings):
     active: int = Field(default=4, ge=1)
     """k: experts that each token is sent to."""
     sampled: int = Field(default=0, ge=0)
-    """How many of these are drawn by chance in training, the likelier the more often, instead of being the
-    next likeliest."""
+    """How many of these are sampled by their probabilities in training, instead of being the next
+    likeliest."""
 
     @model_validator(mode="after")
     def _enough(self) -> "MixtureSettings":
@@ -162,17 +162,17 @@ class Routing:
         return copies
 
     def sort(self, x: Float[Tensor, "M k D"]) -> Float[Tensor, "P D"]:
-        """What tokens have for each of their experts."""
+        """Values of each token for each of its experts, in the order of the experts."""
         ordered: Tensor = _Permute.apply(x.flatten(0, 1), self.order, self.back)  # type: ignore[no-untyped-call]
         return ordered
 
     def collect(self, y: Float[Tensor, "P D"]) -> Float[Tensor, "M k D"]:
-        """What experts made, back with the tokens."""
+        """Outputs of the experts in the order of the tokens."""
         pairs: Tensor = _Permute.apply(y, self.back, self.order)  # type: ignore[no-untyped-call]
         return pairs.view(*self.chosen.shape, -1)
 
     def mix(self, y: Float[Tensor, "P D"]) -> Float[Tensor, "M D"]:
-        """What experts made, weighted by the gates."""
+        """Sum of the outputs of the experts, weighted by the gates."""
         return (self.gates[..., None].to(y.dtype) * self.collect(y)).sum(1)
 
     def places(self, place: Int[Tensor, " M"]) -> Int[Tensor, "M k"]:

@@ -33,7 +33,8 @@ Rule = Literal["undo", "prefix"]
 
 @dataclass(frozen=True)
 class HaltingState:
-    """What halting keeps of U units. All sums have 32 bits or more, whatever the dtype of the states."""
+    """Accumulated halting probabilities, costs and steps of U units. All sums have 32 bits or more, whatever
+    the dtype of the states."""
 
     survival: Float[Tensor, " U"]
     """1 - C, the survival probability: that no kept state so far was the last."""
@@ -80,7 +81,7 @@ class HaltingState:
 
 @dataclass(frozen=True)
 class Decision:
-    """What a halting probability means for every unit."""
+    """Outcome of one halting decision for every unit."""
 
     weight: Float[Tensor, " U"]
     """a_{l-1}: probability that the state before this step is the last."""
@@ -91,7 +92,7 @@ class Decision:
     survival: Float[Tensor, " U"]
 
     def select(self, units: Int[Tensor, " K"]) -> "Decision":
-        """What is decided about some units."""
+        """The outcome for some units."""
         return Decision(
             take(self.weight, units),
             self.keeps.index_select(0, units),

@@ -120,7 +120,7 @@ def update_flops(config: BlockSettings, settings: MemorySettings, tokens: int) -
 
 
 def update_saved_bytes(config: BlockSettings, settings: MemorySettings, rows: int, tokens: int) -> float:
-    """What taking in one chunk of `tokens` tokens a row keeps for the backward pass."""
+    """Activation bytes that taking in one chunk of `tokens` tokens a row keeps for the backward pass."""
     attention = recall_saved_bytes(config, rows, settings.slots, tokens)
     feedforward = rows * settings.slots * config.width * (4 * 5 + (2 if config.dropout else 0))
     return settings.update_layers * (attention + feedforward)

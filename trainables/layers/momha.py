@@ -65,7 +65,7 @@ class ExpertAttention(nn.Module):
     def forward(
         self, z: Float[Tensor, "M D"], placed: Placed, seen: KeysValues
     ) -> tuple[Float[Tensor, "M D"], Routing]:
-        """What each of the tokens gathers from its row of `seen`, and which experts did it."""
+        """The attention output of each token over its row of `seen`, and how tokens were routed."""
         routing: Routing = self.router(z, placed)
         asking = routing.collect(self.query(routing.dispatch(z), routing.counts))
         queries = self._split(asking.flatten(0, 1)).to(seen.values.dtype)
@@ -128,7 +128,7 @@ class ExpertSelfAttention(ExpertAttention):
     def _bias(
         self, queries: Float[Tensor, "P H E"], placed: Placed, pairs: Packing, keys: Packing
     ) -> Float[Tensor, "B H T K"]:
-        """What queries find in the offset to every key, in the padded form."""
+        """Logits of the offset of every key to every query, in the padded form."""
         assert isinstance(placed, Tokens)
         assert placed.position is not None
         scaled = pairs.pad(queries * queries.shape[-1] ** -0.5).transpose(1, 2)

@@ -24,6 +24,6 @@ def recalling_flops(config: BlockSettings, gate_width: int | None, length: int, 
 def recalling_saved_bytes(
     config: BlockSettings, gate_width: int | None, rows: int, length: int, memory_length: int
 ) -> float:
-    """What one block on `rows` answers keeps for the backward pass."""
+    """Activation bytes that one block on `rows` answers keeps for the backward pass."""
     block = block_saved_bytes(config, gate_width, rows, length)
     return block + recall_saved_bytes(config, rows, length, memory_length)

@@ -299,7 +299,7 @@ def sparse_depth_range(config: SparseSettings) -> tuple[int, int]:
 
 
 def layer_saved_bytes(config: SparseSettings, rows: int, tokens: int, sources: int | None = None) -> float:
-    """What one layer on `rows` sequences of `tokens` positions keeps for the backward pass.
+    """Activation bytes that one layer on `rows` sequences of `tokens` positions keeps for the backward pass.
 
     A position keeps its states between parts and what their norms need (6 width); per mixture its router's
     layer (2 width) and probabilities (3 E); per attention and chosen expert its copy, its queries, what they

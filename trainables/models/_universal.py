@@ -184,7 +184,7 @@ def halting_flops(config: UniversalSettings, tokens: int, layers: int) -> float:
 
 
 def halting_saved_bytes(config: UniversalSettings, rows: int, tokens: int) -> float:
-    """What the halting decision of one layer keeps for the backward pass."""
+    """Activation bytes that the halting decision of one layer keeps for the backward pass."""
     if config.halt is None or not config.halts_per_token:
         return 0.0
     # Features, hidden layer before and after its GELU, and the mixture, for every token.

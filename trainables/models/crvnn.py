@@ -269,7 +269,8 @@ def _cell_flops(config: Config) -> float:
 
 
 def saved_bytes(config: Config, rows: int, length: int) -> float:
-    """What a forward pass on `rows` sequences of `length` tokens keeps when nothing halts early.
+    """Activation bytes that a forward pass on `rows` sequences of `length` tokens keeps if nothing halts
+    early.
 
     A composition keeps both states, gates, the parts of their sum and the mix with what was there (12 widths,
     and two copies of the hidden layer; 17 widths in the LSTM, which has none), and a byte for each element

@@ -92,7 +92,8 @@ def forward_flops(config: Config, length: int, layers: int) -> float:
 
 
 def saved_bytes(config: Config, rows: int, length: int) -> float:
-    """What a forward pass on `rows` sequences of `length` tokens keeps when nothing halts early."""
+    """Activation bytes that a forward pass on `rows` sequences of `length` tokens keeps if nothing halts
+    early."""
 
     def kept(chunk: int) -> float:
         block = block_saved_bytes(config, config.size_of_gate, rows, chunk)

@@ -337,7 +337,8 @@ def forward_flops(config: Config, length: int, layers: int) -> float:
 
 
 def saved_bytes(config: Config, rows: int, length: int) -> float:
-    """What a forward pass in training on `rows` sequences of `length` tokens keeps for the backward pass.
+    """Activation bytes that a training forward pass on `rows` sequences of `length` tokens keeps for the
+    backward pass.
 
     A loop keeps its layers, and its norm or the sum it begins with. T(n) is taken as in `depth_range`, the
     same for all rows.

@@ -197,7 +197,8 @@ def forward_flops(config: Config, length: int, layers: int) -> float:
 
 
 def saved_bytes(config: Config, rows: int, length: int) -> float:
-    """What a forward pass in training on `rows` sequences of `length` tokens keeps for the backward pass.
+    """Activation bytes that a training forward pass on `rows` sequences of `length` tokens keeps for the
+    backward pass.
 
     A position keeps its state, the sum and its norm, the proposal (4 width); queries, keys and values before
     and after heads are parted, and what attention returns (6 heads * head_width); two copies of each hidden

@@ -99,7 +99,7 @@ class Encoder(nn.Module):
 
 
 class Decoder(StepwiseDecoder):
-    """The same with a causal view of what it has written, and a full view of what has been read."""
+    """The same with causal self-attention over the answer, and attention to the whole encoded input."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ class Decoder(StepwiseDecoder):
         memory: Float[Tensor, "N P D"],
         memory_mask: Bool[Tensor, "N P"],
     ) -> Encoded:
-        """States of right-padded answers `y`, each of what is before it and of all of `memory`."""
+        """States of right-padded answers `y`: each token sees those before it and all of `memory`."""
         config = self.config
         states, packing = packed(y * config.width**0.5, y_mask)
         tokens = replace(
@@ -174,11 +174,12 @@ def decoder_flops(config: Config, length: int, memory_length: int, layers: int) 
 
 
 def saved_bytes(config: Config, rows: int, length: int) -> float:
-    """What a forward pass on `rows` sequences of `length` tokens keeps when nothing halts early."""
+    """Activation bytes that a forward pass on `rows` sequences of `length` tokens keeps if nothing halts
+    early."""
     return config.max_layers * layer_saved_bytes(config, rows, positions(config, length))
 
 
 def decoder_saved_bytes(config: Config, rows: int, length: int, memory_length: int) -> float:
-    """What the decoder keeps for the backward pass of `rows` answers of `length` tokens."""
+    """Activation bytes that the decoder keeps for the backward pass of `rows` answers of `length` tokens."""
     offered = rows * memory_length * (config.width + 2 * config.attention.heads * config.attention.head_width)
     return FLOAT_BYTES * offered + config.max_layers * layer_saved_bytes(config, rows, length, memory_length)

@@ -82,7 +82,8 @@ def forward_flops(config: Config, length: int, layers: int) -> float:
 
 
 def saved_bytes(config: Config, rows: int, length: int) -> float:
-    """What a forward pass on `rows` sequences of `length` tokens keeps for the backward pass."""
+    """Activation bytes that a forward pass on `rows` sequences of `length` tokens keeps for the backward
+    pass."""
 
     def kept(chunk: int) -> float:
         recall = recall_saved_bytes(config, rows, chunk, config.memory.slots)

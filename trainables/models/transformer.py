@@ -77,7 +77,7 @@ class Decoder(StepwiseDecoder):
         memory: Float[Tensor, "N P D"],
         memory_mask: Bool[Tensor, "N P"],
     ) -> Encoded:
-        """States of right-padded answers `y`, each of what is before it and of all of `memory`."""
+        """States of right-padded answers `y`: each token sees those before it and all of `memory`."""
         states, packing = packed(y, y_mask)
         tokens = Tokens.of(packing, self.config.size_of_head, states.dtype, causal=True)
         for block, recalled in zip(self.blocks, self.recalled(memory, memory_mask), strict=True):
@@ -123,7 +123,8 @@ def forward_flops(config: Config, length: int, layers: int) -> float:
 
 
 def saved_bytes(config: Config, rows: int, length: int) -> float:
-    """What a forward pass on `rows` sequences of `length` tokens keeps for the backward pass."""
+    """Activation bytes that a forward pass on `rows` sequences of `length` tokens keeps for the backward
+    pass."""
     return config.layers * block_saved_bytes(config, None, rows, positions(config, length))
 
 
@@ -134,5 +135,5 @@ def decoder_flops(config: Config, length: int, memory_length: int, layers: int) 
 
 
 def decoder_saved_bytes(config: Config, rows: int, length: int, memory_length: int) -> float:
-    """What the decoder keeps for the backward pass of `rows` answers of `length` tokens."""
+    """Activation bytes that the decoder keeps for the backward pass of `rows` answers of `length` tokens."""
     return config.layers * recalling_saved_bytes(config, None, rows, length, memory_length)

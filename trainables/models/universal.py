@@ -111,7 +111,7 @@ class Decoder(StepwiseDecoder):
         memory: Float[Tensor, "N P D"],
         memory_mask: Bool[Tensor, "N P"],
     ) -> Encoded:
-        """States of right-padded answers `y`, each of what is before it and of all of `memory`."""
+        """States of right-padded answers `y`: each token sees those before it and all of `memory`."""
         states, packing = packed(y, y_mask)
         tokens = replace(
             Tokens.of(packing, self.config.size_of_head, states.dtype, causal=True),
@@ -153,7 +153,8 @@ def forward_flops(config: Config, length: int, layers: int) -> float:
 
 
 def saved_bytes(config: Config, rows: int, length: int) -> float:
-    """What a forward pass on `rows` sequences of `length` tokens keeps when nothing halts early."""
+    """Activation bytes that a forward pass on `rows` sequences of `length` tokens keeps if nothing halts
+    early."""
     tokens = positions(config, length)
     layer = block_saved_bytes(config, config.size_of_gate, rows, tokens)
     return config.max_layers * (layer + halting_saved_bytes(config, rows, tokens))
@@ -167,7 +168,7 @@ def decoder_flops(config: Config, length: int, memory_length: int, layers: int) 
 
 
 def decoder_saved_bytes(config: Config, rows: int, length: int, memory_length: int) -> float:
-    """What the decoder keeps for the backward pass of `rows` answers of `length` tokens."""
+    """Activation bytes that the decoder keeps for the backward pass of `rows` answers of `length` tokens."""
     layer = recalling_saved_bytes(config, config.size_of_gate, rows, length, memory_length)
     halting = halting_saved_bytes(config.model_copy(update={"causal": True}), rows, length)
     return config.max_layers * (layer + halting)

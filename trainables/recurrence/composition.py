@@ -120,7 +120,7 @@ class CompositionResult:
 
 @dataclass(frozen=True)
 class Composition:
-    """What is repeated, and when it ends."""
+    """Repetition of soft composition: cell, scorer and retriever, and the rule by which rows halt."""
 
     cell: RecursiveCell
     scorer: Scorer
@@ -182,7 +182,7 @@ class Composition:
         return states, composing.exist * (1 - chosen), took
 
     def _look(self, states: Tensor, packing: Packing, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
-        """The soft left neighbour's state, and the window of what is seen of neighbours, left to right."""
+        """The soft left neighbour's state, and the window of soft neighbours' states, left to right."""
         padded = packing.pad(states)
         beside = left.to(padded.dtype) @ padded
         seen = self.cell.hidden(padded)

@@ -47,7 +47,7 @@ class RecurrentLayer(Protocol):
 
 @dataclass(frozen=True)
 class DepthRecurrence:
-    """What is repeated, and when it ends."""
+    """Repetition of one layer: the layer, the halting function, and the rules by which units halt."""
 
     layer: RecurrentLayer
     halt: nn.Module
