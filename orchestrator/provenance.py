@@ -6,6 +6,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -40,21 +41,29 @@ class Provenance:
     directory: str
     command: tuple[str, ...]
     """As typed, passwords masked."""
+    code: str | None = None
+    """Digest of all source files that trials run, ours and those from outside; None where none do."""
 
     def to_json(self) -> dict[str, Any]:
         """JSON values only, as an `opened` event and provenance.json carry them."""
         return asdict(self) | {"devices": list(self.devices), "command": list(self.command)}
 
 
-def provenance(directory: Path | None = None) -> Provenance:
-    """Of this process, with the code in `directory` (default: the working directory)."""
+def provenance(
+    directory: Path | None = None, *, code: str | None = None, modules: Iterable[str] = ()
+) -> Provenance:
+    """Of this process, with the code in `directory` (default: the working directory).
+
+    `modules` are those of trainables, models and tasks from outside: the versions of the distributions that
+    they are installed from are kept too.
+    """
     directory = (directory or Path.cwd()).resolve()
     commit, dirty = _git(directory)
     return Provenance(
         commit=commit,
         dirty=dirty,
         python=platform.python_version(),
-        versions=_versions(),
+        versions=_versions() | _versions_of(modules),
         platform=platform.platform(),
         cpu=_cpu(),
         cpu_count=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
@@ -62,6 +71,7 @@ def provenance(directory: Path | None = None) -> Provenance:
         host=socket.gethostname(),
         directory=str(directory),
         command=redact_arguments(sys.argv),
+        code=code,
     )
 
 
@@ -81,6 +91,16 @@ def _versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
+
+
+def _versions_of(modules: Iterable[str]) -> dict[str, str]:
+    """By name of the distribution; nothing for a module that is not installed."""
+    packages = {module.partition(".")[0] for module in modules}
+    if not packages:
+        return {}
+    owners = metadata.packages_distributions()
+    names = sorted({name for package in packages for name in owners.get(package, ())})
+    return {name: metadata.version(name) for name in names}
 
 
 def _cpu() -> str:

@@ -84,7 +84,7 @@ def launch(
     from orchestrator.drivers.launch import run_sweep
     from orchestrator.drivers.launch_folder import DEFAULT_WORKLOAD, Setup
     from orchestrator.plan.serialise import read_plan
-    from orchestrator.spec.write import to_yaml
+    from orchestrator.spec.load import to_yaml
 
     _check_driver(driver, address, debug=debug)
     read, made = planned(spec, changes, profile)

@@ -12,8 +12,7 @@ from orchestrator.conductor.messages import Continue, Progress, Stop, Verdict
 from orchestrator.conductor.state import ArmState, TrialState, TrialStatus
 from orchestrator.conductor.winners import Candidate, best_first
 from orchestrator.errors import StoreError
-from orchestrator.ledger.codec import trial_from_json
-from orchestrator.ledger.events import Event, EventKind
+from orchestrator.ledger.events import Event, EventKind, trial_from_json
 from orchestrator.plan.types import Plan
 from orchestrator.trials import Outcome, OutcomeKind, Trial
 from search_spaces.dimensions import Assignment

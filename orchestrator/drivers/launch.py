@@ -16,7 +16,7 @@ from orchestrator.drivers.launch_folder import DEFAULT_WORKLOAD, Setup, launched
 from orchestrator.drivers.launch_undo import clear_unbegun, refuse_foreign, withdraw, withdraw_folder
 from orchestrator.drivers.live_view import Listeners, ThrottledView
 from orchestrator.drivers.machine_check import Driver, require_means
-from orchestrator.drivers.node_check import needs_built
+from orchestrator.drivers.node_check import needs_built, origin_of
 from orchestrator.drivers.open_sweep import OpenSweep, SweepResult, open_sweep
 from orchestrator.drivers.scratch import clear_abandoned
 from orchestrator.drivers.signals import interrupts
@@ -29,7 +29,6 @@ from orchestrator.identity import SweepFolder
 from orchestrator.ledger.engine import connect
 from orchestrator.ledger.lease import LeaseHeld
 from orchestrator.plan.types import Plan
-from orchestrator.provenance import provenance
 from orchestrator.tracking.mlflow_runs import check_uri
 from trainables.extensions import look_in
 
@@ -61,7 +60,7 @@ def run_sweep(
         require_files(plan)
     means = _Means(driver, address, num_cpus, watch or Listeners(), debug)
     _require(means, plan, folder, setup)
-    origin = provenance().to_json()
+    origin = origin_of(plan, setup)
     clear_unbegun(folder)
     with _withdrawn_if_unbegun(folder):
         if not folder.root.exists():
@@ -109,7 +108,7 @@ def resume_sweep(
     means = _Means(driver, address, num_cpus, watch or Listeners(), debug)
     if address is not None:
         _require(means, plan, folder, setup)
-    return _session(plan, folder, setup, provenance().to_json(), means)
+    return _session(plan, folder, setup, origin_of(plan, setup), means)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from orchestrator.errors import InputError, StoreError
 from orchestrator.identity import SweepFolder
 from orchestrator.json_values import from_json_values, to_json_values
 from orchestrator.plan.types import Plan
+from orchestrator.provenance import provenance
 from orchestrator.redact import redact
 from trainables import catalog
 from trainables.extensions import BadName
@@ -98,6 +99,16 @@ def needs_of(plan: Plan, setup: Setup) -> NodeRequirements:
         sent=None if setup.code is None else not_installed(setup.workload, Path(setup.code)),
         store=setup.checkpoints,
     )
+
+
+def origin_of(plan: Plan, setup: Setup) -> dict[str, Any]:
+    """Where the results of `plan` come from, as JSON values. Raises InputError."""
+    needs = needs_of(plan, setup)
+    tasks = [catalog.load("tasks", name).__name__ for name in _names(needs.tasks)]
+    models = [catalog.load("models", name).__name__ for name in needs.models]
+    modules = (setup.workload.partition(":")[0], *tasks, *models)
+    strangers = [module for module in modules if module.partition(".")[0] not in OURS]
+    return provenance(code=needs.code, modules=strangers).to_json()
 
 
 @contextmanager
@@ -186,7 +197,13 @@ def _sources(module: str) -> Iterator[Path]:
             raise InputError(f"the package {package} must be installed, and it is not")
         yield from sorted(Path(spec.origin).parent.rglob("*.py"))
     spec = importlib.util.find_spec(module)
-    if module.partition(".")[0] not in OURS and spec is not None and spec.origin is not None:
+    top = module.partition(".")[0]
+    if top in OURS or spec is None or spec.origin is None:
+        return
+    whole = importlib.util.find_spec(top)
+    if whole is not None and whole.submodule_search_locations and whole.origin is not None:
+        yield from sorted(Path(whole.origin).parent.rglob("*.py"))
+    else:
         yield Path(spec.origin)
 
 

@@ -1,15 +1,17 @@
 """The kinds of events, and how each is made. What came of them is read in `fold.py`."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
-from orchestrator.json_values import to_json_values
-from orchestrator.ledger.codec import trial_to_json
+from orchestrator.json_values import from_json_values, to_json_values
 from orchestrator.ledger.lease import Holder
-from orchestrator.trials import Outcome, Trial
+from orchestrator.trials import Outcome, PlannedTrial, Trial
 from trainables.protocol import Measurement
+
+PLANNED = frozenset(field.name for field in fields(PlannedTrial))
+"""Fields of a planned trial, which stand beside those of the trial in an `asked` event."""
 
 
 class EventKind(StrEnum):
@@ -84,3 +86,17 @@ def ended(at: float, trial_id: str, outcome: Outcome, *, lost: bool = False) -> 
 def closed(at: float, reason: str) -> Event:
     """The process let go of the sweep."""
     return Event(EventKind.CLOSED, at, payload={"reason": reason})
+
+
+def trial_to_json(trial: Trial) -> dict[str, Any]:
+    """JSON values, those of `planned` beside the others; `trial_from_json` gives an equal trial."""
+    values: dict[str, Any] = to_json_values(trial)
+    planned: dict[str, Any] = values.pop("planned")
+    return planned | values
+
+
+def trial_from_json(payload: Mapping[str, Any]) -> Trial:
+    """The trial of an `asked` event. Raises ValueError for anything else."""
+    planned = {name: payload[name] for name in PLANNED if name in payload}
+    rest = {name: value for name, value in payload.items() if name not in PLANNED}
+    return from_json_values(Trial, {**rest, "planned": planned})

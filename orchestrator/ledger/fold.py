@@ -4,8 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.ledger.codec import trial_from_json
-from orchestrator.ledger.events import Event, EventKind
+from orchestrator.ledger.events import Event, EventKind, trial_from_json
 from orchestrator.plan.types import Plan
 from orchestrator.spec.section import Objective
 from orchestrator.trials import OutcomeKind, Record, Trial

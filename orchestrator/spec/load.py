@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from orchestrator.errors import Fault, SpecError
-from orchestrator.spec import checks, document, field_paths
+from orchestrator.spec import checks, document, field_paths, scalars
 from orchestrator.spec.document import Document, Keys
 from orchestrator.spec.kinds import FAULTS, OWN
 from orchestrator.spec.overrides import BadOverride, apply, parse, profile_overrides
@@ -156,3 +156,8 @@ def _sentence(kind: str, message: str, given: Any, keys: Keys, spec: type[Spec])
     if kind in wanted:
         return f"must {wanted[kind]}, got {shown(given)}"
     return {"missing": "is required", "refusal": message}.get(kind, f"{message}, got {shown(given)}")
+
+
+def to_yaml(spec: Spec) -> str:
+    """The YAML of a sweep's folder, profile and overrides applied: what `load_spec` reads back as `spec`."""
+    return scalars.dump(spec.content())

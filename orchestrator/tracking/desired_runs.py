@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from orchestrator.identity import digest
-from orchestrator.ledger.codec import trial_from_json
-from orchestrator.ledger.events import Event, EventKind
+from orchestrator.ledger.events import Event, EventKind, trial_from_json
 from orchestrator.ledger.fold import measurement_of
 from orchestrator.plan.types import Arm, Plan
 from orchestrator.tracking.flat import differing, flatten

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,13 @@ def test_without_git(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_versions_are_those_installed_and_missing_ones_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PACKAGES", ("torch", "no-such-distribution"))
     assert list(provenance().versions) == ["torch"]
+
+
+def test_modules_from_outside_tell_the_version_of_their_distribution() -> None:
+    found = provenance(modules=["sklearn.tree", "no_such_module"], code="digest")
+    assert found.versions["scikit-learn"] == metadata.version("scikit-learn")
+    assert "no_such_module" not in found.versions
+    assert found.code == "digest"
 
 
 def test_it_is_json(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.ledger import events as log
-from orchestrator.ledger.codec import trial_from_json, trial_to_json
+from orchestrator.ledger.events import trial_from_json, trial_to_json
 from orchestrator.ledger.fold import measurements, records
 from orchestrator.spec.section import Objective
 from orchestrator.trials import Outcome, OutcomeKind

@@ -15,9 +15,8 @@ from pydantic import ValidationError
 from orchestrator.errors import SpecError
 from orchestrator.spec import scalars
 from orchestrator.spec.document import read_text
-from orchestrator.spec.load import load_spec, profile_names, read_spec
+from orchestrator.spec.load import load_spec, profile_names, read_spec, to_yaml
 from orchestrator.spec.types import Spec
-from orchestrator.spec.write import to_yaml
 from search_spaces.dimensions import Dimension, Float
 from tests.support.examples import examples
 
@@ -124,7 +123,7 @@ def test_an_override_may_mend_the_file(write: Write) -> None:
 
 def test_reading_specs_is_light() -> None:
     code = (
-        "import sys, orchestrator.spec.load, orchestrator.spec.write, orchestrator.spec.schema;"
+        "import sys, orchestrator.spec.load, orchestrator.spec.schema;"
         "heavy = {'torch', 'ray', 'mlflow', 'optuna', 'sqlalchemy', 'pyarrow', 'numpy'} & set(sys.modules);"
         "assert not heavy, heavy"
     )
