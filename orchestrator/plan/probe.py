@@ -23,6 +23,7 @@ from trainables.assembly import as_fault, build_model, drawn_by_constructors
 from trainables.costs import depth_range, flops
 from trainables.data.synthetic import synthetic_batch
 from trainables.layers.dropout import set_dropout_context
+from trainables.layers.plain import has_plain
 from trainables.settings import shallower
 from trainables.streams import torch_stream
 from trainables.threads import cpu_threads
@@ -61,6 +62,8 @@ class Structure:
     saved: Mapping[str, tuple[int, ...]]
     """Of all that a checkpoint holds: parameters and buffers, by qualified name."""
     parameters: int
+    plain: bool
+    """Whether a module of it may draw from the global generator."""
     depth_min: int
     depth_max: int
     flops_min: float
@@ -160,7 +163,7 @@ class Probe:
                 del self._runs[next(iter(self._runs))]
             _require_memory(self.structure(system))
             if point == 0:
-                _require_streams(system)
+                _require_streams(system, self.structure(system))
             self._runs[key] = _ProbedModel.of(system, point)
         return self._runs[key]
 
@@ -175,8 +178,10 @@ def _require_memory(structure: Structure) -> None:
         )
 
 
-def _require_streams(system: System) -> None:
+def _require_streams(system: System, structure: Structure) -> None:
     """Raises ValueError for a model of which arms with equal seeds would not start alike."""
+    if not structure.plain:
+        return
     drawn = drawn_by_constructors(shallower(system.model, LAYERS), system.shape)
     if drawn:
         raise ValueError(
@@ -199,6 +204,7 @@ def _structure(system: System) -> Structure:
         shapes={name: tuple(each.shape) for name, each in model.named_parameters()},
         saved={name: tuple(each.shape) for name, each in model.state_dict().items()},
         parameters=sum(each.numel() for each in model.parameters()),
+        plain=has_plain(model),
         depth_min=least,
         depth_max=most,
         flops_min=float(flops(system.model, system.shape, length, least)),

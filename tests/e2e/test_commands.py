@@ -1,4 +1,4 @@
-"""The command line as people use it: every test runs the real command in a process of its own."""
+"""The command line as people use it: the real command, in a process of its own but where it only refuses."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import from_json
-from tests.support.commands import COMMAND, PATIENCE_S, Shell, answer, interrupt, tree, wait_for
+from tests.support.commands import COMMAND, PATIENCE_S, TINY, Shell, answer, interrupt, tree, wait_for
 
 RUNS, DATA = "my runs", """the "data" folder"""
 PLACES = ("--runs", RUNS, "--data", DATA)
@@ -224,10 +224,11 @@ class TestBeforeASweep:
         assert "train.steps 6" in plan.out
         assert (tree(fresh.folder), tree(fresh.home)) == before
 
-    def test_plan_for_scripts_is_the_same_every_time(self, fresh):
+    def test_plan_for_scripts_is_the_same_every_time(self, haltsweep, tmp_path):
+        (tmp_path / "tiny.yaml").write_text(TINY)
         options = ("tiny.yaml", "--profile", "short", "confirm.seeds=[5, 6, 7]", "--json")
-        first = fresh.run("plan", *options)
-        assert first.out == fresh.run("plan", *options).out
+        first = haltsweep("plan", *options)
+        assert first.out == haltsweep("plan", *options).out
         found = json.loads(first.out)
         assert found["search"] is None
         assert found["confirm"]["seeds"] == [5, 6, 7]
@@ -237,23 +238,26 @@ class TestBeforeASweep:
         ("verb", "options"),
         [("check", ()), ("plan", ()), ("launch", (*INLINE, *PLACES)), ("launch", ("--dry-run",))],
     )
-    def test_a_bad_spec_is_told_with_its_line_and_leaves_no_trace(self, fresh, verb, options):
-        spec = fresh.folder / "tiny.yaml"
-        spec.write_text(spec.read_text().replace("gate: false", "gaet: false"))
-        before = tree(fresh.folder), tree(fresh.home)
-        told = fresh.run(verb, "tiny.yaml", *options)
+    def test_a_bad_spec_is_told_with_its_line_and_leaves_no_trace(
+        self, haltsweep, tmp_path, monkeypatch, verb, options
+    ):
+        monkeypatch.setenv("HOME", str(tmp_path))
+        (tmp_path / "tiny.yaml").write_text(TINY.replace("gate: false", "gaet: false"))
+        before = tree(tmp_path)
+        told = haltsweep(verb, "tiny.yaml", *options)
         assert told.code == 2
         assert told.out == ""
         assert_plain(told)
         assert told.err.startswith("tiny.yaml:10: arms.minus-gate.set.model.gaet: ")
         assert "Did you mean" in told.err
-        assert (tree(fresh.folder), tree(fresh.home)) == before
+        assert tree(tmp_path) == before
 
-    def test_bad_options_are_told_like_bad_specs(self, fresh):
-        told = fresh.run("launch", "tiny.yaml", "--gpus", "-1", *INLINE, *PLACES)
+    def test_bad_options_are_told_like_bad_specs(self, haltsweep, tmp_path):
+        (tmp_path / "tiny.yaml").write_text(TINY)
+        told = haltsweep("launch", "tiny.yaml", "--gpus", "-1", *INLINE, *PLACES)
         assert told.code == 2
         assert "resources.gpus" in told.err
-        assert not (fresh.folder / RUNS).exists()
+        assert not (tmp_path / RUNS).exists()
 
 
 @pytest.mark.slow
