@@ -125,6 +125,8 @@ def test_published_figures_are_those_that_we_report():
         "published[0].values.near-iid: must be a share from 0 to 1 as our accuracy is, got 51.5"
     )
     assert plan(published("accuracy", 0.515)).published
+    (told,) = refusals(published("depth", -1.0))
+    assert told.startswith("published[0].values.near-iid: must be at least 0 as our depth is, got -1")
     rows = [
         {**row, "source": source}
         for row in published("accuracy", 0.5).model_dump()["published"]

@@ -15,6 +15,7 @@ from orchestrator.plan.serialise import from_json, read_plan, to_json
 from orchestrator.plan.types import Arm, Plan
 from orchestrator.spec.section import Resources
 from search_spaces.dimensions import Choice, Constraint, Dimension, Fixed, Float, Int, Space, When
+from trainables.metrics import Metric
 
 VALUES = st.one_of(
     st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text(), st.none()
@@ -65,6 +66,14 @@ def test_a_file_that_is_no_plan_is_named_with_what_to_do(held: bytes, tmp_path: 
         read_plan(SweepFolder(tmp_path))
     assert str(caught.value).startswith(f"{tmp_path / 'plan.json'}: a plan must ")
     assert str(caught.value).endswith("; restore the file from a backup, or name the folder of a sweep")
+
+
+def test_metrics_of_plans_from_before_they_said_so_much_are_read() -> None:
+    written = {"name": "error", "better": "min", "unit": "K", "low": 0.0, "high": None, "floor": 5.0}
+    data = json.loads(to_json(with_space())) | {"metrics": [written], "trainable": "mine:train"}
+    assert from_json(json.dumps(data)).metrics == (Metric("error", "min", "K", 0.0, None, 5.0),)
+    del data["metrics"]
+    assert from_json(json.dumps(data)).metrics == ()
 
 
 def test_another_format_is_refused() -> None:
