@@ -250,17 +250,12 @@ def test_the_published_problems_fit_the_default_bound() -> None:
         assert misfit(Config(), shape) is None
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"loops": 2, "recurrence": "unshared", "injection": False, "final_norm": "end"},
-    ],
-)
-def test_a_batch_of_parities_is_learnt_by_heart(changes: dict[str, Any]) -> None:
+def test_a_batch_of_parities_is_learnt_by_heart_without_shared_weights() -> None:
+    """With them: `tests/e2e/test_systems_learn.py`."""
+    stack = {"loops": 2, "recurrence": "unshared", "injection": False, "final_norm": "end"}
     task = task_catalog.task_config({"name": "algorithms", "length_max": 4, "interval": 0})
     given = task_catalog.stream(task, 8, 0, 0)
-    model = build_model({"name": "looped", "width": 32, "heads": 8, **changes}, task_catalog.shape(task), 0)
+    model = build_model({"name": "looped", "width": 32, "heads": 8, **stack}, task_catalog.shape(task), 0)
     train = train_config({"steps": 100, "lr": 0.005, "schedule": "cosine", "weight_decay": 0.0})
     learner = Learner(model, train, seed=0)
     first, *_, last = (one_step(learner, given, step) for step in range(100))
