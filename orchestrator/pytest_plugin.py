@@ -1,13 +1,24 @@
-"""`pytest --haltsweep FOLDER`: every spec is a test item that is planned, proved and trained for one step.
+"""Specs as tests, and fixtures for tests of specs.
+
+`pytest --haltsweep FOLDER`: every spec is a test item that is planned, proved and trained for one step.
 
     pytest --haltsweep experiments/                             all specs below the folder, with all profiles
     pytest --haltsweep experiments/listops-o.yaml::small        one profile of one spec
     pytest --haltsweep experiments/ -k "plan and not runtime"   as written, without profiles, but for some
 
 Without `--haltsweep` nothing is collected, and nothing but this file is imported.
+
+In tests of your own:
+
+    def test_gates(sweep_spec, chaos):
+        spec = sweep_spec("gates.yaml", {"baseline.train.steps": 20})
+        assert list(spec.arms) == ["baseline", "minus-gate"]
+        assert spec.price["baseline"].trials == {"search": 8, "confirm": 6}
+        spec.check_snapshot()
+        chaos(spec, kill_at=5)
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +26,12 @@ import pytest
 
 if TYPE_CHECKING:
     from orchestrator.plan.probe import Probe
+    from orchestrator.testing.chaos import Survived
+    from orchestrator.testing.spec_under_test import Overrides, SpecUnderTest
 
 OPTION = "haltsweep"
 SUFFIXES = (".yaml", ".yml")
+UPDATE = "--snapshot-update"
 AS_WRITTEN = "plan"
 """Name of the item for a spec without any of its profiles."""
 PROBE: "pytest.StashKey[Probe]" = pytest.StashKey()
@@ -31,6 +45,74 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         dest=OPTION,
         help="collect every YAML file as a spec: plan it, prove its arms, take one training step of each",
     )
+
+
+def pytest_load_initial_conftests(early_config: pytest.Config, parser: pytest.Parser) -> None:  # noqa: ARG001
+    """The switch of snapshots, unless another plug-in has one of that name: all are loaded by now."""
+    groups = [parser._anonymous, *parser._groups]
+    if UPDATE not in {name for group in groups for option in group.options for name in option.names()}:
+        parser.getgroup("haltsweep").addoption(
+            UPDATE, action="store_true", help="write the snapshots of specs anew (spec.check_snapshot)"
+        )
+
+
+@pytest.fixture
+def sweep_spec(request: pytest.FixtureRequest) -> "Callable[..., SpecUnderTest]":
+    """`sweep_spec(path, overrides=(), profile=None)`: a spec with its plan, arms, trials and price.
+
+    `path` is relative to the test's file or to where pytest was started. `overrides` are values by path, or
+    texts as on the command line. `check_snapshot(name)` of what is returned compares its expansion with the
+    one kept beside the test.
+    """
+    from orchestrator.testing.spec_under_test import SpecUnderTest, as_texts
+
+    taken: set[Path] = set()
+
+    def keep(text: str, name: str) -> None:
+        from orchestrator.testing.snapshot import check_snapshot, snapshot_file
+
+        __tracebackhide__ = True
+        file = snapshot_file(request.path, request.node.name, name)
+        if file in taken:
+            raise ValueError(f"a snapshot must have a name of its own in its test, got {name!r} twice")
+        taken.add(file)
+        check_snapshot(file, text, update=bool(request.config.getoption(UPDATE)))
+
+    def read(path: str | Path, overrides: "Overrides" = (), profile: str | None = None) -> SpecUnderTest:
+        places = [folder / path for folder in (request.path.parent, request.config.invocation_params.dir)]
+        found = next((place for place in places if place.is_file()), None)
+        if found is None:
+            told = " nor ".join(map(str, dict.fromkeys(places)))
+            raise FileNotFoundError(f"a spec must be there to be tested, found neither {told}")
+        return SpecUnderTest(found, as_texts(overrides), profile, keep)
+
+    return read
+
+
+@pytest.fixture
+def chaos(
+    sweep_spec: "Callable[..., SpecUnderTest]", tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> "Callable[..., Survived]":
+    """`chaos(spec, kill_at=k)`: the sweep in small, killed at event k of its ledger, finds the same.
+
+    `spec` is a path, or what `sweep_spec` returned. With `small=False` it is run as it is. Metrics that
+    measure the machine are named in `ignore`.
+    """
+    runs = 0
+
+    def run(
+        spec: "SpecUnderTest | str | Path", *, kill_at: int, small: bool = True, ignore: Collection[str] = ()
+    ) -> "Survived":
+        from orchestrator.testing import chaos as of_specs
+
+        nonlocal runs
+        __tracebackhide__ = True
+        runs += 1
+        tested = sweep_spec(spec) if isinstance(spec, str | Path) else spec
+        folder, data = tmp_path / f"chaos-{runs}", tmp_path_factory.getbasetemp() / "haltsweep-data"
+        return of_specs.chaos(of_specs.small(tested) if small else tested, kill_at, folder, data, ignore)
+
+    return run
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> "SpecCollector | None":

@@ -1,6 +1,6 @@
 """Base class of everything a spec can set under `task`, `model` and `train`."""
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -8,11 +8,25 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 DEPTH: Final = "bounds the number of layers that are run"
 """Marks the fields by which `shallower` makes a model cheap to try."""
+
+
+class Small:
+    """Marks a field with its value in small versions of a model, as contract tests build them.
+
+    Further values are arms of their own; of a field without a mark, all that it can be where that is a switch
+    or a choice among words. A field that is declared again in a class below keeps the mark of the one above.
+    """
+
+    def __init__(self, value: Any, *others: Any) -> None:
+        self.value = value
+        self.others = others
+
+
 MOST_UNSHARED: Final = 1_000
 """Most layers with weights of their own; as many take a second to build."""
-UnsharedDepth = Annotated[int, Field(ge=1, le=MOST_UNSHARED), DEPTH]
+UnsharedDepth = Annotated[int, Field(ge=1, le=MOST_UNSHARED), DEPTH, Small(2)]
 """Number of layers that have weights of their own."""
-SharedDepth = Annotated[int, Field(ge=1, le=10_000), DEPTH]
+SharedDepth = Annotated[int, Field(ge=1, le=10_000), DEPTH, Small(6)]
 """Number of times that the same weights are run."""
 
 
@@ -37,7 +51,7 @@ def shallower(config: Settings, most: int) -> Settings:
 class ModelSettings(Settings):
     """What every model has, whatever it is made of: all that heads and costs read."""
 
-    width: int = Field(default=512, ge=1)
+    width: Annotated[int, Small(16)] = Field(default=512, ge=1)
     """Size of a token's state."""
     dropout: float = Field(default=0.1, ge=0, lt=1)
     """Share of elements dropped after embedding, attention and inside feed-forwards."""
@@ -57,11 +71,11 @@ class AnswerSettings(ModelSettings):
 class HeadSettings(ModelSettings):
     """Sizes of a layer of dense attention and feed-forward; the defaults are those published for ListOps."""
 
-    heads: int = Field(default=8, ge=1)
+    heads: Annotated[int, Small(2)] = Field(default=8, ge=1)
     """Attention heads."""
-    head_width: int | None = Field(default=None, ge=1)
+    head_width: Annotated[int | None, Small(None, 4)] = Field(default=None, ge=1)
     """Size of one head; `width / heads` if not given. heads * head_width need not equal width."""
-    feedforward_width: int | None = Field(default=None, ge=1)
+    feedforward_width: Annotated[int | None, Small(10)] = Field(default=None, ge=1)
     """Inner size of the feed-forward; twice the width if not given."""
 
     @model_validator(mode="after")

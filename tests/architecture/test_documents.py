@@ -69,7 +69,7 @@ def test_make_targets_that_are_named_exist(document):
 
 def test_the_studies_of_the_readme_can_be_planned_and_its_code_trained(tmp_path, monkeypatch):
     blocks = BLOCK.findall(text(ROOT / "README.md"))
-    code, _ = (body for kind, body in blocks if kind == "python")  # the other is tried by tests/outside
+    code, *_ = (body for kind, body in blocks if kind == "python")  # the others are tried by tests/outside
     monkeypatch.chdir(tmp_path)
     (tmp_path / "digits.py").write_text(code)
     studies = [body for kind, body in blocks if kind == "yaml"]

@@ -27,7 +27,7 @@ ONLY_IN = {
     "sqlalchemy": ["orchestrator/ledger/*.py"],
     "typer": ["orchestrator/cli/*.py"],
     "matplotlib": ["orchestrator/report/*.py", "orchestrator/cli/data_figure.py"],
-    "pytest": ["orchestrator/pytest_plugin.py"],
+    "pytest": ["orchestrator/pytest_*.py", "trainables/testing/*.py"],
 }
 CALLED_ELSE = {"pillow": "PIL", "pyyaml": "yaml", "scikit_learn": "sklearn"}
 PARTS_OF_PYDANTIC = ("annotated_types", "pydantic_core")
@@ -115,7 +115,7 @@ def test_every_import_is_of_a_dependency():
     """What only comes along with something else may go away with it."""
     told = project()["project"]
     flash = told["optional-dependencies"]["flash"]
-    plugin = ["pytest"]  # whoever loads the plugin has it
+    plugin = ["pytest"]  # whoever runs tests has it
     names = {
         re.split(r"[\[>=;<~ ]", line)[0].replace("-", "_").lower() for line in told["dependencies"] + flash
     }

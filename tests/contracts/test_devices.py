@@ -10,35 +10,27 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.contracts import test_decoders
-from tests.contracts.test_models import (
-    CASES,
-    EXITS,
-    SEED,
-    SHAPE,
-    assert_same,
-    batch,
-    build,
-    every_model,
-    having,
-    train,
-)
+from tests.support.box import built, every
 from tests.support.pretended_gpu import GPU, PretendedGpu, back, on_gpu
 from trainables.assembly import build_model
 from trainables.data.synthetic import synthetic_batch
 from trainables.decoding.answers import answers
+from trainables.testing.arms import having
+from trainables.testing.cases import LENGTHS, SEED, SHAPE, batch, check_same, trained
+from trainables.testing.decoder import WRITTEN
 from trainables.training.config import train_config
 from trainables.training.evaluate import evaluate
 from trainables.training.step import Learner, one_step
 from trainables.types import Batch, Encoded, Output, TaskShape
 
+ARMS, EXITS, WRITERS = every("arm"), every("exiting"), every("writing")
 EXACT = {"dropout": 0.2, "attention_dropout": 0.1, "attention": "math", "kernel": "math"}
 """Dropout in attention with masks that need no generator of the device."""
 HEADS = {
     "classify": SHAPE,
     "pair": TaskShape("pair", 7, 5, pad_id=6, length_max=20, separator_id=5),
     "positions": TaskShape("positions", 7, 5, pad_id=6, length_max=20, causal=True),
-    "sequence": test_decoders.SHAPE,
+    "sequence": WRITTEN,
 }
 TRAIN = {"steps": 2, "ema": 0.9, "clip": 1.0}
 
@@ -53,21 +45,21 @@ def returned(encoded: Encoded) -> Encoded:
     return Encoded(**{name: None if value is None else back(value) for name, value in values.items()})
 
 
-def trained(raw: dict[str, Any], given: Batch) -> tuple[Output, dict[str, Tensor], Counter[str]]:
+def passed(raw: dict[str, Any], given: Batch) -> tuple[Output, dict[str, Tensor], Counter[str]]:
     with PretendedGpu() as gpu:
-        output, gradients = train(on_gpu(build(raw)), moved(given))
+        output, gradients = trained(on_gpu(built(raw)), moved(given))
         assert output.loss.device == GPU
         assert {gradient.device for gradient in gradients.values()} == {GPU}
     return output, gradients, gpu.waits
 
 
-@every_model
+@pytest.mark.parametrize("raw", ARMS.values(), ids=ARMS)
 def test_a_training_pass_keeps_to_its_device(raw: dict[str, Any]) -> None:
-    raw, given = having(raw, **EXACT), batch([5, 1, 9, 3])
-    expected, gradients = train(build(raw), given)
-    found, other_gradients, _ = trained(raw, given)
+    raw, given = having(raw, **EXACT), batch(LENGTHS)
+    expected, gradients = trained(built(raw), given)
+    found, other_gradients, _ = passed(raw, given)
     torch.testing.assert_close(back(found.loss), expected.loss.detach())
-    assert_same(returned(found.encoded), returned(expected.encoded))
+    check_same(returned(found.encoded), returned(expected.encoded), "on a GPU")
     assert gradients.keys() == other_gradients.keys()
     for name, gradient in gradients.items():
         torch.testing.assert_close(back(other_gradients[name]), gradient)
@@ -81,16 +73,16 @@ def test_a_training_pass_keeps_to_its_device(raw: dict[str, Any]) -> None:
     ],
 )
 def test_other_ways_to_save_work_keep_to_it(raw: dict[str, Any], early_exit: str) -> None:
-    raw, given = having(raw, **EXACT, early_exit=early_exit), batch([5, 1, 9, 3])
-    expected, _ = train(build(raw), given)
-    torch.testing.assert_close(back(trained(raw, given)[0].loss), expected.loss.detach())
+    raw, given = having(raw, **EXACT, early_exit=early_exit), batch(LENGTHS)
+    expected, _ = trained(built(raw), given)
+    torch.testing.assert_close(back(passed(raw, given)[0].loss), expected.loss.detach())
 
 
 @pytest.mark.parametrize("head", HEADS)
 def test_training_and_measuring_keep_to_their_device(head: str) -> None:
     """A step of training with clipping and a moving average, then a validation, of every kind of head."""
     shape = HEADS[head]
-    raw = having(CASES["transformer"], **EXACT, causal=shape.causal)
+    raw = having(ARMS["transformer, small"], **EXACT, causal=shape.causal)
     given = synthetic_batch(shape, n=3, length=9, seed=SEED)
     expected = measured(Learner(build_model(raw, shape, SEED), train_config(TRAIN), seed=SEED), given)
     with PretendedGpu():
@@ -107,29 +99,26 @@ def measured(learner: Learner, given: Batch) -> dict[str, float]:
 
 @pytest.mark.parametrize(
     ("raw", "beam"),
-    [
-        pytest.param(raw, 1 + number % 2, id=label)
-        for number, (label, raw) in enumerate(test_decoders.WRITING.items())
-    ],
+    [pytest.param(raw, 1 + number % 2, id=label) for number, (label, raw) in enumerate(WRITERS.items())],
 )
 def test_writing_keeps_to_its_device(raw: dict[str, Any], beam: int) -> None:
-    given = synthetic_batch(test_decoders.SHAPE, n=3, length=6, seed=SEED)
-    model = test_decoders.build(raw).eval()
+    given = synthetic_batch(WRITTEN, n=3, length=6, seed=SEED)
+    model = built(raw, WRITTEN).eval()
     config = train_config({"steps": 1, "beam_size": beam, "decode_length_max": 5})
     expected = answers(model, given, config)
     with PretendedGpu(), torch.inference_mode():
         assert answers(on_gpu(model), moved(given), config) == expected
 
 
-DEEP = {"universal-sequence", "universal-token", "gutlb-sequence"}
+DEEP = ("universal, small", "universal, halt.unit=token", "gutlb, small")
 
 
-@pytest.mark.parametrize("label", sorted(DEEP))
+@pytest.mark.parametrize("label", DEEP)
 def test_nothing_waits_layer_by_layer_where_no_work_is_saved(label: str) -> None:
     """Each wait is a gap in the work of a GPU."""
-    given = batch([5, 1, 9, 3])
+    given = batch(LENGTHS)
 
     def waits(layers: int) -> Counter[str]:
-        return +trained(having(CASES[label], **EXACT, early_exit="none", max_layers=layers), given)[2]
+        return +passed(having(ARMS[label], **EXACT, early_exit="none", max_layers=layers), given)[2]
 
     assert waits(3) == waits(9)

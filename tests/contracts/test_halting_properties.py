@@ -6,9 +6,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.contracts.test_models import SHAPE, assert_same, batch, make_halting_differ, train
 from tests.support.examples import examples
 from trainables.assembly import build_model
+from trainables.testing.cases import SHAPE, batch, check_same, enliven, trained
 
 AT_ONCE = 1e-6
 """A threshold that the first halting probability reaches."""
@@ -90,13 +90,13 @@ def check(raw: dict[str, Any], sizes: list[int], seed: int, liveliness: float) -
         for name, parameter in model.named_parameters():
             if name.endswith(("halt.outer.weight", "scorer.outer.weight")):
                 parameter.data.mul_(liveliness)
-        make_halting_differ(model)
-        results[mode] = train(model, batch(sizes), step=seed)
+        enliven(model, 1.0)
+        results[mode] = trained(model, batch(sizes), step=seed)
     output, gradients = results["none"]
     for mode in ("batch", "compact"):
         other, other_gradients = results[mode]
         torch.testing.assert_close(other.loss, output.loss)
-        assert_same(other.encoded, output.encoded, without=("computed",))
+        check_same(other.encoded, output.encoded, mode, without=("computed",))
         assert (other.encoded.computed <= output.encoded.computed + 1e-9).all()
         # Where nothing was run on anything, a parameter has no gradient instead of a zero one.
         for name, gradient in gradients.items():

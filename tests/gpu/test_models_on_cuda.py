@@ -6,16 +6,20 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.contracts.test_models import CASES, EXITS, SEED, SHAPE, assert_same, batch, build, having, train
 from tests.gpu.devices import needs_cuda, on_devices
+from tests.support.box import built, every
 from trainables import costs
 from trainables.assembly import build_model, model_config
 from trainables.data.synthetic import synthetic_batch
 from trainables.layers.dropout import set_dropout_context
+from trainables.testing import cases
+from trainables.testing.arms import having
+from trainables.testing.cases import LENGTHS, SEED, SHAPE, batch, check_same
 from trainables.training.config import train_config
 from trainables.training.step import Learner, one_step
 from trainables.types import Batch, Encoded, Output
 
+CASES, EXITS = every("arm"), every("exiting")
 EXACT = {"dropout": 0.2, "attention_dropout": 0.1, "attention": "math", "kernel": "math"}
 """Dropout with masks that are the same on every device, in attention too."""
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -37,16 +41,16 @@ def on_cpu(output: Output, gradients: dict[str, Tensor]) -> tuple[Tensor, Encode
 
 
 def trained(model: nn.Module, given: Batch, device: str) -> tuple[Tensor, Encoded, dict[str, Tensor]]:
-    return on_cpu(*train(model.to(device), moved(given, device)))
+    return on_cpu(*cases.trained(model.to(device), moved(given, device)))
 
 
-@on_devices(CASES, rehearse=["universal-token", "crvnn-halting"])
+@on_devices(CASES, rehearse=["universal, halt.unit=token", "crvnn, small"])
 def test_a_training_pass_equals_that_of_the_cpu(case: dict[str, Any], device: str) -> None:
-    raw, given = having(case, **EXACT), batch([5, 1, 9, 3])
-    loss, encoded, gradients = trained(build(raw), given, "cpu")
-    other_loss, other_encoded, other_gradients = trained(build(raw), given, device)
+    raw, given = having(case, **EXACT), batch(LENGTHS)
+    loss, encoded, gradients = trained(built(raw), given, "cpu")
+    other_loss, other_encoded, other_gradients = trained(built(raw), given, device)
     torch.testing.assert_close(other_loss, loss)
-    assert_same(other_encoded, encoded)
+    check_same(other_encoded, encoded, "on CUDA")
     assert other_gradients.keys() == gradients.keys()
     for name, gradient in gradients.items():
         torch.testing.assert_close(other_gradients[name], gradient, rtol=1e-6, atol=1e-8)
@@ -55,12 +59,12 @@ def test_a_training_pass_equals_that_of_the_cpu(case: dict[str, Any], device: st
 @on_devices(EXITS)
 def test_early_exit_modes_agree(case: dict[str, Any], device: str) -> None:
     given = batch([5, 1, 9, 3, 8])
-    loss, encoded, gradients = trained(build(having(case, **EXACT, early_exit="none")), given, device)
+    loss, encoded, gradients = trained(built(having(case, **EXACT, early_exit="none")), given, device)
     for mode in ("batch", "compact"):
         raw = having(case, **EXACT, early_exit=mode)
-        other_loss, other_encoded, other_gradients = trained(build(raw), given, device)
+        other_loss, other_encoded, other_gradients = trained(built(raw), given, device)
         torch.testing.assert_close(other_loss, loss)
-        assert_same(other_encoded, encoded, without=("computed",))
+        check_same(other_encoded, encoded, mode, without=("computed",))
         for name, gradient in gradients.items():
             torch.testing.assert_close(other_gradients[name], gradient, rtol=1e-6, atol=1e-8)
 
@@ -68,13 +72,13 @@ def test_early_exit_modes_agree(case: dict[str, Any], device: str) -> None:
 @on_devices(CASES)
 def test_padding_and_company_change_nothing(case: dict[str, Any], device: str) -> None:
     """Rows of 1 to 9 tokens, without padding inside and with more of it outside."""
-    model = build(case).eval().to(device)
-    together = model(moved(batch([5, 1, 9, 3]), device)).encoded
-    wider = model(moved(batch([5, 1, 9, 3], width=14), device)).encoded
-    assert_same(wider, together, without=("states",))
-    tokens, mask = (part.to(device) for part in (batch([5, 1, 9, 3]).tokens, batch([5, 1, 9, 3]).mask))
+    model = built(case).eval().to(device)
+    together = model(moved(batch(LENGTHS), device)).encoded
+    wider = model(moved(batch(LENGTHS, width=14), device)).encoded
+    check_same(wider, together, "more padding", without=("states",))
+    tokens, mask = (part.to(device) for part in (batch(LENGTHS).tokens, batch(LENGTHS).mask))
     x = nn.functional.embedding(tokens, model.embedding())
-    for row, length in enumerate((5, 1, 9, 3)):
+    for row, length in enumerate(LENGTHS):
         alone = model.encoder(x[row : row + 1, :length], mask[row : row + 1, :length])
         torch.testing.assert_close(alone.pooled, together.pooled[row : row + 1])
         torch.testing.assert_close(alone.depth, together.depth[row : row + 1])
@@ -84,7 +88,7 @@ def test_padding_and_company_change_nothing(case: dict[str, Any], device: str) -
 @on_devices(CASES)
 def test_sums_of_halting_stay_in_32_bits(case: dict[str, Any], device: str, precision: str) -> None:
     model = build_model(case, SHAPE, SEED, device=device).eval()
-    given = moved(batch([5, 1, 9, 3]), device)
+    given = moved(batch(LENGTHS), device)
     with torch.autocast(device, dtype=PRECISIONS[precision]):
         output = model(given)
     assert output.loss.dtype == output.encoded.ponder.dtype == torch.float32
@@ -94,7 +98,7 @@ def test_sums_of_halting_stay_in_32_bits(case: dict[str, Any], device: str, prec
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
-@on_devices(CASES, rehearse=["transformer"])
+@on_devices(CASES, rehearse=["transformer, small"])
 def test_steps_of_training_lower_the_loss(case: dict[str, Any], device: str, precision: str) -> None:
     if (device, precision) == ("cpu", "fp16"):
         return

@@ -6,9 +6,13 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from tests.support.box import MODELS
 from trainables import catalog, costs
 from trainables.assembly import build_model, model_config
+from trainables.data.synthetic import synthetic_batch
 from trainables.layers.dropout import set_dropout_context
+from trainables.testing.arms import having
+from trainables.testing.decoder import TIED, WRITTEN
 from trainables.types import Batch, TaskShape
 
 LISTOPS = TaskShape(head="classify", vocabulary_size=18, num_classes=10, pad_id=16, length_max=100)
@@ -264,7 +268,12 @@ def test_compact_does_only_the_work_of_the_layers_each_sequence_runs(arm: str) -
 def saved_for_backward(arm: str, rows: int, length: int, **more: Any) -> tuple[int, int]:
     """Bytes autograd keeps, and the estimate of the same step."""
     config = model_config(small(arm, **more))
-    model = build_model(config, LISTOPS, seed=0)
+    kept, weights = kept_for_backward(build_model(config, LISTOPS, seed=0), batch(rows, length))
+    return kept, costs.peak_memory_bytes(config, LISTOPS, rows, length) - costs.ADAM_COPIES * weights
+
+
+def kept_for_backward(model: torch.nn.Module, given: Batch) -> tuple[int, int]:
+    """Bytes autograd keeps beside the weights, and bytes of these."""
     set_dropout_context(model, seed=0, step=0)
     storages: dict[int, int] = {}
 
@@ -273,13 +282,11 @@ def saved_for_backward(arm: str, rows: int, length: int, **more: Any) -> tuple[i
         return x
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
-        output = model(batch(rows, length))
+        output = model(given)
     assert output.loss.requires_grad
-    estimate = costs.peak_memory_bytes(config, LISTOPS, rows, length)
-    own = 4 * sum(parameter.numel() for parameter in model.parameters())
     weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     kept = sum(size for pointer, size in storages.items() if pointer not in weights)
-    return kept, estimate - 4 * own
+    return kept, costs.FLOAT_BYTES * costs.parameters(model)
 
 
 @pytest.mark.parametrize("attention_dropout", [0.0, 0.2])
@@ -287,6 +294,24 @@ def saved_for_backward(arm: str, rows: int, length: int, **more: Any) -> tuple[i
 def test_memory_is_estimated_within_a_factor_of_one_and_a_half(arm: str, attention_dropout: float) -> None:
     kept, estimate = saved_for_backward(arm, 16, 30, attention_dropout=attention_dropout)
     assert 1 / 1.5 < estimate / kept < 1.5
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("name", ["transformer", "universal", "sut"])
+def test_costs_of_a_model_that_writes_are_what_is_counted(name: str, tied: bool) -> None:
+    """Encoder, decoder and readout together; memory of 30 rows within a factor, padding left aside."""
+    shape = TIED if tied else WRITTEN
+    small = MODELS[name]().every_arm()["small"]
+    config = model_config(having(small, tied_output=tied, early_exit="none", attention="math", kernel="math"))
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        build_model(config, shape, seed=0).eval()(synthetic_batch(shape, 1, 9, seed=0))
+    layers = costs.depth_range(config, 9)[1]
+    assert costs.flops(config, shape, 9, layers) == counter.get_total_flops()
+    given = synthetic_batch(shape, 30, 9, seed=0)
+    filled = (given.mask.sum() + (given.labels >= 0).sum()) / (given.mask.numel() + given.labels.numel())
+    kept, weights = kept_for_backward(build_model(config, shape, seed=0), given)
+    estimate = costs.peak_memory_bytes(config, shape, 30, 9) - costs.ADAM_COPIES * weights
+    assert 1 / 1.5 < estimate * float(filled) / kept < 1.5
 
 
 def test_memory_grows_with_batch_length_and_bound() -> None:

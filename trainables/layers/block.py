@@ -5,7 +5,7 @@ Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dyn
 before the GELU, and the gate's last dropout on its logit, so that a dropped gate is half open.
 """
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -19,7 +19,7 @@ from trainables.layers.linear import LayerNorm, Linear, XavierLinear
 from trainables.layers.packing import Packing
 from trainables.layers.positions import Rotation
 from trainables.layers.tokens import KeysValues, Placed, Tokens
-from trainables.settings import HeadSettings
+from trainables.settings import HeadSettings, Small
 
 
 class BlockSettings(HeadSettings):
@@ -32,7 +32,7 @@ class BlockSettings(HeadSettings):
     not equal width."""
     attention_dropout: float = Field(default=0.1, ge=0, lt=1)
     """Share of attention weights dropped."""
-    attention: Backend = "auto"
+    attention: Annotated[Backend, Small("auto", "math")] = "auto"
     """Attention kernel: auto, sdpa, flash (needs flash-attn, CUDA and 16-bit tensors) or math."""
 
     @model_validator(mode="after")

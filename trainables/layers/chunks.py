@@ -8,7 +8,7 @@ and tokens attend to no other chunk, so that the choice does not matter.
 """
 
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import torch
 from jaxtyping import Int
@@ -18,7 +18,7 @@ from torch import Tensor
 from trainables.layers.packing import Packing
 from trainables.layers.positions import rotations
 from trainables.layers.tokens import Tokens, packed_places
-from trainables.settings import Settings
+from trainables.settings import Settings, Small
 
 Number = TypeVar("Number", int, Tensor)
 
@@ -28,20 +28,24 @@ class ChunkSettings(Settings):
 
     by: Literal["size", "count"] = "size"
     """Chunks of a fixed size (size), or a fixed number of chunks (count)."""
-    size: int = Field(default=20, ge=1)
+    size: Annotated[int, Small(4)] = Field(default=20, ge=1)
     """Most tokens in a chunk, where cut by size."""
-    count: int = Field(default=5, ge=1)
+    count: Annotated[int, Small(3)] = Field(default=5, ge=1)
     """Most chunks in a sequence, where cut by count; short sequences have one token a chunk."""
     even: bool | None = None
     """Where cut by size: chunks of one sequence are as long as each other (true, as published), or full but
     for the last (false). Not given: even, but full in a causal model, where no token may know how many
     follow."""
 
+    def is_even(self, *, causal: bool) -> bool:
+        """Whether chunks that are cut by size are as long as each other."""
+        return not causal if self.even is None else self.even
+
     def length(self, total: Number, *, causal: bool) -> Number:
         """Tokens in each chunk of a sequence of `total` tokens, but for the last."""
         if self.by == "count":
             return -(-total // self.count)
-        if self.even or (self.even is None and not causal):
+        if self.is_even(causal=causal):
             return -(-total // -(-total // self.size))
         return total * 0 + self.size
 

@@ -14,7 +14,7 @@ Legend: M tokens, E experts, k experts a token, P = M k pairs of a token and its
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from jaxtyping import Float, Int
@@ -25,7 +25,7 @@ from torch.nn import functional as F
 from trainables.layers.dropout import KeyedDropout, KeyedNoise, scattered
 from trainables.layers.linear import Initialised, Linear, Stream
 from trainables.layers.tokens import Placed
-from trainables.settings import Settings
+from trainables.settings import Settings, Small
 from trainables.types import sum_dtype
 
 GATE_EPSILON = 1e-6
@@ -35,11 +35,11 @@ GATE_EPSILON = 1e-6
 class MixtureSettings(Settings):
     """How many experts there are, and how many of them a token needs."""
 
-    experts: int = Field(default=24, ge=1)
+    experts: Annotated[int, Small(3)] = Field(default=24, ge=1)
     """E: experts there are."""
-    active: int = Field(default=4, ge=1)
+    active: Annotated[int, Small(2, 3)] = Field(default=4, ge=1)
     """k: experts that each token is sent to."""
-    sampled: int = Field(default=0, ge=0)
+    sampled: Annotated[int, Small(0, 1)] = Field(default=0, ge=0)
     """How many of these are sampled by their probabilities in training, instead of being the next
     likeliest."""
 
@@ -62,7 +62,7 @@ class MixtureSettings(Settings):
 class FeedforwardSettings(MixtureSettings):
     """Mixture of feed-forwards: the published (E, k, D)."""
 
-    width: int = Field(default=512, ge=1)
+    width: Annotated[int, Small(5)] = Field(default=512, ge=1)
     """D: inner size of one expert."""
 
 

@@ -7,7 +7,7 @@ distinguishes them: but for dropout they stay equal, and act as one slot. `start
 an update has the model's width inside, where the text has the same feed-forward everywhere.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -21,15 +21,15 @@ from trainables.layers.linear import LayerNorm, Linear, Vector
 from trainables.layers.packing import Packing
 from trainables.layers.positions import sinusoids
 from trainables.layers.tokens import KeysValues, Placed, packed_places
-from trainables.settings import Settings
+from trainables.settings import Settings, Small
 
 
 class MemorySettings(Settings):
     """How much is carried over, and how it is brought up to date."""
 
-    slots: int = Field(default=20, ge=1)
+    slots: Annotated[int, Small(3)] = Field(default=20, ge=1)
     """Vectors of memory."""
-    update_layers: int = Field(default=1, ge=1)
+    update_layers: Annotated[int, Small(1, 2)] = Field(default=1, ge=1)
     """Layers, with weights of their own, by which the slots take in a chunk."""
     start: Literal["zeros", "random"] = "zeros"
     """What the learned slots begin training at: all zero, which leaves them equal, or N(0, 1)."""

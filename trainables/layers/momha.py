@@ -10,6 +10,8 @@ with 2 W + 1 vectors r for each head, zero at first, shared by all experts. Atte
 no positions. With one head an expert is what Zhang et al., Mixture of Attention Heads, have.
 """
 
+from typing import Annotated
+
 import torch
 from jaxtyping import Float, Int
 from pydantic import Field
@@ -21,6 +23,7 @@ from trainables.layers.experts import ExpertLinear, MixtureSettings, Router, Rou
 from trainables.layers.linear import Constant, XavierLinear
 from trainables.layers.packing import Packing
 from trainables.layers.tokens import KeysValues, Placed, Tokens
+from trainables.settings import Small
 
 KEY_GAIN = 0.5**0.5
 
@@ -28,11 +31,11 @@ KEY_GAIN = 0.5**0.5
 class AttentionSettings(MixtureSettings):
     """Mixture of multi-head attention: the published (E, k, H, D, W)."""
 
-    heads: int = Field(default=4, ge=1)
+    heads: Annotated[int, Small(2, 1)] = Field(default=4, ge=1)
     """H: heads of one expert; 1 is the mixture of attention heads (MoA)."""
-    head_width: int = Field(default=64, ge=1)
+    head_width: Annotated[int, Small(4)] = Field(default=64, ge=1)
     """D: size of one head."""
-    window: int = Field(default=64, ge=0)
+    window: Annotated[int, Small(2)] = Field(default=64, ge=0)
     """W: offsets distinguished on either side; farther ones count as W."""
 
 

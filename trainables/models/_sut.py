@@ -1,6 +1,6 @@
 """The recurrent layer of the Sparse Universal Transformer, its halting, and the costs of both."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -28,14 +28,14 @@ from trainables.recurrence.active_units import EarlyExit
 from trainables.recurrence.depth import DepthRecurrence
 from trainables.recurrence.depth_units import LayerOutputs, SideOutputs
 from trainables.recurrence.result import RecurrenceResult
-from trainables.settings import AnswerSettings, Settings, SharedDepth
+from trainables.settings import AnswerSettings, Settings, SharedDepth, Small
 from trainables.types import sum_dtype
 
 
 class TokenHaltSettings(Settings):
     """Stick-breaking halting of each token for itself."""
 
-    threshold: float = Field(default=0.999, gt=0, le=1)
+    threshold: Annotated[float, Small(0.9, 0.999)] = Field(default=0.999, gt=0, le=1)
     """A token halts when its halting probabilities sum to this (alpha_thresh)."""
 
 
@@ -66,7 +66,7 @@ class SparseSettings(PooledSettings, AnswerSettings):
     position_layout: Literal["alternating", "halves"] = "alternating"
     """Of these sinusoids: sines and cosines in turn, counted from 0 (Vaswani et al.), or all sines before all
     cosines, counted from 2, as in fairseq, which the released code builds on."""
-    kernel: Backend = "auto"
+    kernel: Annotated[Backend, Small("auto", "math")] = "auto"
     """Attention kernel: auto, sdpa or math; flash never, because of relative positions."""
     early_exit: EarlyExit = "compact"
     """How halting saves computation, results being equal: halted tokens are sent to no expert (compact), the

@@ -1,6 +1,6 @@
 """Universal Transformers over a sequence or a chunk: settings, halting function and costs they share."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from jaxtyping import Float
@@ -16,7 +16,7 @@ from trainables.layers.tokens import Tokens
 from trainables.recurrence.active_units import EarlyExit
 from trainables.recurrence.depth import DepthRecurrence
 from trainables.recurrence.result import RecurrenceResult
-from trainables.settings import CausalSettings, Settings, SharedDepth
+from trainables.settings import CausalSettings, Settings, SharedDepth, Small
 from trainables.types import sum_dtype
 
 
@@ -27,7 +27,7 @@ class HaltSettings(Settings):
     """Whole sequences halt (global halt), or each token for itself."""
     transition: bool = True
     """Transition features: halting sees the next layer's states beside the current ones."""
-    threshold: float = Field(default=0.999, gt=0, le=1)
+    threshold: Annotated[float, Small(0.9, 0.999)] = Field(default=0.999, gt=0, le=1)
     """A unit halts when its halting probabilities sum to this (alpha_thresh)."""
     origin: Literal[0, 1] = 0
     """First state that can be a halting result: 0, the embeddings, or 1, the first layer's."""
@@ -46,7 +46,7 @@ class UniversalSettings(BlockSettings, CausalSettings):
     """Upper bound on layers; the number of layers where nothing halts."""
     gate: bool = True
     """Mix each layer's result with its input by a learned gate."""
-    gate_width: int | None = Field(default=None, ge=1)
+    gate_width: Annotated[int | None, Small(None, 7)] = Field(default=None, ge=1)
     """Inner size of the gate's feed-forward; that of the block's if not given."""
     halt: HaltSettings | None = HaltSettings()
     """When the recurrence ends; null runs all layers and removes the halting function."""

@@ -35,7 +35,7 @@ the readout is that of all models here, with a ReLU where the second source has 
 """
 
 from math import ceil, log2
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -58,14 +58,14 @@ from trainables.recurrence.composition import (
     balanced,
     left_to_right,
 )
-from trainables.settings import ModelSettings, Settings
+from trainables.settings import ModelSettings, Settings, Small
 from trainables.types import Encoded
 
 
 class CompositionHaltSettings(Settings):
     """When a sequence is composed."""
 
-    threshold: float = Field(default=0.1, gt=0, lt=1)
+    threshold: Annotated[float, Small(0.3, 0.1)] = Field(default=0.1, gt=0, lt=1)
     """A token exists for halting if its probability is above this."""
     penalty: bool = False
     """Ask to be trained to finish in time, by the auxiliary cost."""
@@ -82,7 +82,7 @@ class Config(ModelSettings):
     """The tree is found by the model, or given; all fields from `retriever` on serve finding it."""
     cell: Literal["grc", "lstm"] = "grc"
     """What composes: the gated recursive cell, or a tree LSTM."""
-    cell_width: int | None = Field(default=None, ge=1)
+    cell_width: Annotated[int | None, Small(None, 7)] = Field(default=None, ge=1)
     """Inner size of the gated recursive cell; four times the width if not given."""
     dropout: float = Field(default=0.1, ge=0, lt=1)
     """Share of elements of embeddings dropped: the input dropout."""
@@ -102,11 +102,11 @@ class Config(ModelSettings):
     """The gated recursive cell norms leaves with the norm of parents."""
     retriever: Retriever = "additive"
     """How soft neighbours are found: as in the published runs, or the product that the paper prints."""
-    window: int = Field(default=5, ge=1)
+    window: Annotated[int, Small(5, 7)] = Field(default=5, ge=1)
     """Soft neighbours that a decision sees, itself included; odd."""
     modulated: bool = True
     """Composing here competes with composing at both neighbours."""
-    transition_features: int | None = Field(default=None, ge=1)
+    transition_features: Annotated[int | None, Small(None, 5)] = Field(default=None, ge=1)
     """Size of the vector that says how much a position took up before; null leaves it out."""
     halt: CompositionHaltSettings | None = CompositionHaltSettings()
     """How composing ends early; null runs as many steps as there are tokens."""

@@ -52,7 +52,7 @@ from trainables.recurrence.active_units import (
     everywhere,
 )
 from trainables.recurrence.result import RecurrenceResult
-from trainables.settings import DEPTH, MOST_UNSHARED, SharedDepth, UnsharedDepth
+from trainables.settings import DEPTH, MOST_UNSHARED, SharedDepth, Small, UnsharedDepth
 from trainables.types import Encoded, Guide, TaskShape
 
 FEEDFORWARD_RATIO = 4
@@ -68,7 +68,7 @@ class Config(BlockSettings):
     """Size of a token's state."""
     layers: UnsharedDepth = 1
     """Layers of the block that is repeated (block depth)."""
-    loops: Annotated[Literal["task"] | SharedDepth, DEPTH] = "task"
+    loops: Annotated[Literal["task"] | SharedDepth, DEPTH, Small(4)] = "task"
     """How often the block is repeated: T(n) as the task gives it for each sample, or a fixed number."""
     recurrence: Literal["shared", "unshared"] = "shared"
     """One block, or one with weights of its own for each of a fixed number of loops."""

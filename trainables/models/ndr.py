@@ -24,7 +24,7 @@ here parts that arms share start from the same weights, those of the geometric l
 gated layer without the gate too, where a layer is X, then LN(X + Drop(W2 Drop(ReLU(W1 X)))).
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -40,7 +40,7 @@ from trainables.layers.linear import LayerNorm, XavierLinear
 from trainables.layers.packing import Packing
 from trainables.layers.tokens import packed_places
 from trainables.recurrence.result import RecurrenceResult
-from trainables.settings import HeadSettings, SharedDepth
+from trainables.settings import HeadSettings, SharedDepth, Small
 from trainables.types import Encoded
 
 GATE_BIAS = -3.0
@@ -55,7 +55,7 @@ class Config(HeadSettings):
     """The model's name."""
     layers: SharedDepth = 20
     """Steps in training."""
-    test_layers: SharedDepth = 24
+    test_layers: Annotated[SharedDepth, Small(7)] = 24
     """Steps in every evaluation."""
     heads: int = Field(default=16, ge=1)
     """Attention heads."""

@@ -6,7 +6,7 @@ text and published runs differ we follow the runs: no START and END, although th
 """
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -20,7 +20,7 @@ from trainables.layers.memory import Memory, MemorySettings, update_flops, updat
 from trainables.layers.packing import Packing, put, take
 from trainables.layers.tokens import Tokens
 from trainables.recurrence.result import RecurrenceResult
-from trainables.settings import CausalSettings
+from trainables.settings import CausalSettings, Small
 from trainables.types import Encoded
 
 Layers = Callable[[Float[Tensor, "M D"], Tokens, Float[Tensor, "B S D"], int], RecurrenceResult]
@@ -36,9 +36,11 @@ class ChunkedSettings(BlockSettings, CausalSettings):
     """The memory carried over from chunk to chunk."""
     boundaries: bool = False
     """Learned START and END around each sequence."""
-    readout: Literal["slots", "last-slot", "mean", "end", "start"] = "slots"
+    readout: Annotated[
+        Literal["slots", "last-slot", "mean", "end", "start"], Small("slots", "last-slot", "mean", "end")
+    ] = "slots"
     """What represents a sequence: of the final memory the mean of its slots or the last one, or of the final
-    states their mean, the last or the first."""
+    states their mean, the last or the first, which no memory reaches."""
 
     @model_validator(mode="after")
     def _readout_sees_all(self) -> "ChunkedSettings":
@@ -54,6 +56,11 @@ class ChunkedSettings(BlockSettings, CausalSettings):
     def reads_memory(self) -> bool:
         """Whether the final memory represents a sequence."""
         return self.readout in ("slots", "last-slot")
+
+    @property
+    def told_length(self) -> bool:
+        """Whether where a chunk ends depends on how long the whole sequence is."""
+        return self.chunk.by == "count" or self.chunk.is_even(causal=self.causal)
 
     def chunk_lengths(self, length: int) -> list[int]:
         """Positions in each chunk of a sequence of `length` tokens."""

@@ -68,6 +68,11 @@ class Training:
             self._load_source()
 
     @property
+    def model(self) -> torch.nn.Module:
+        """What is trained, with its present weights."""
+        return self._state.learner.model
+
+    @property
     def finished(self) -> bool:
         """Whether the last measurement has been made."""
         return self._state.progress.finished

@@ -1,0 +1,164 @@
+"""A sweep that is killed and resumed finds what an undisturbed one finds, or a test fails."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from orchestrator.identity import SweepFolder
+from orchestrator.ledger.events import Event, EventKind
+from orchestrator.ledger.store import Ledger
+from orchestrator.plan.types import Plan
+from orchestrator.testing.session import Session
+from orchestrator.testing.spec_under_test import SpecUnderTest
+from orchestrator.trials import OutcomeKind
+from trainables.training import NONDETERMINISTIC
+
+TRIALS, SEEDS = 2, 2
+"""Of a small sweep: trials of each search, and seeds of each confirmation."""
+STEPS: Final = {"steps": 4, "report_every": 2, "batch_size": 4, "valid_examples": 20}
+ALWAYS: Final = {"resources.checkpoint_seconds": 0.001}
+SHOWN = 5
+"""Differences that are shown."""
+Log = Mapping[str, Mapping[str, Any]]
+"""By trial, what is said of it by name, e.g. `valid/accuracy of step 20`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Survived:
+    """What a sweep came to that was killed and resumed."""
+
+    events: int
+    """Of the undisturbed sweep."""
+    trials: int
+    outcomes: Mapping[str, OutcomeKind]
+    """By trial."""
+
+
+def chaos(
+    spec: SpecUnderTest, kill_at: int, folder: Path, data: Path, ignore: Collection[str] = ()
+) -> Survived:
+    """Run `spec` undisturbed, and again killed at event `kill_at` of its ledger and resumed; compare.
+
+    All that is written of trials must be equal: assignments, measurements, outcomes; wall-clock time,
+    metrics that measure the machine and those of `ignore` left aside. Raises AssertionError for what
+    differs, ValueError for an event that is not there, SpecError or PlanError for a faulty spec.
+    """
+    __tracebackhide__ = True
+    plan = spec.plan
+    calm = Session(str(spec.path), spec.overrides, spec.profile, str(folder / "calm"), str(data))
+    _run(calm)
+    expected = _events(plan, calm)
+    if not 1 <= kill_at <= len(expected):
+        raise ValueError(
+            f"kill_at must be from 1 to {len(expected):,}, the events of {plan.name!r}, got {kill_at}"
+        )
+    killed = replace(calm, runs=str(folder / "killed"))
+    _run(replace(killed, kill_at=kill_at))
+    _run(killed)
+    found, ended = _events(plan, killed), _outcomes(expected)
+    if not any(event.kind is EventKind.MEASURED for event in expected):
+        told = ", ".join(sorted({kind.value for kind in ended.values()})) or "no trial ended"
+        raise AssertionError(f"trials of {plan.name!r} must measure something, got none that did: {told}")
+    differences = [*_differences(_log(found, ignore), _log(expected, ignore), plan)]
+    if differences:
+        more = f"\nand {len(differences) - SHOWN:,} more" if len(differences) > SHOWN else ""
+        raise AssertionError(
+            f"killed at event {kill_at} and resumed, {plan.name!r} must find what it finds undisturbed\n"
+            + "\n".join(differences[:SHOWN])
+            + more
+        )
+    return Survived(len(expected), len(ended), ended)
+
+
+def small(spec: SpecUnderTest) -> SpecUnderTest:
+    """`spec` with two trials a search, drawn at random and never stopped early, two seeds, and few steps.
+
+    What an arm, the grid or the search sets is left as it is. Steps are those of the built-in trainable;
+    those of another stay as they are. Every report is saved.
+    """
+    written = spec.source.spec
+    changes: dict[str, Any] = dict(ALWAYS)
+    if written.search is not None:
+        changes |= {"search.trials_per_arm": min(TRIALS, written.search.trials_per_arm)}
+        changes |= {"search.sampler": "random", "search.stopper": None}
+    if written.confirm is not None:
+        changes |= {"confirm.seeds": list(written.confirm.seeds)[:SEEDS], "confirm.best": 1}
+    if written.trainable is None:
+        changes |= _fewer_steps(spec)
+    texts = tuple(f"{path}={json.dumps(value)}" for path, value in changes.items())
+    return replace(spec, overrides=(*spec.overrides, *texts))
+
+
+def _fewer_steps(spec: SpecUnderTest) -> dict[str, Any]:
+    taken = {each.path for arm in spec.plan.arms for each in arm.changes}
+    taken |= {each.path for arm in spec.plan.arms for each in arm.space.dimensions}
+    train = spec.plan.baseline.settings["train"]
+    fewer = {name: min(value, train.get(name) or value) for name, value in STEPS.items()}
+    if train.get("batch_tokens") is not None:
+        del fewer["batch_size"]
+    if (train.get("warmup_steps") or 0) > fewer["steps"]:
+        fewer["warmup_steps"] = fewer["steps"] // 2
+    return {f"baseline.train.{name}": value for name, value in fewer.items() if f"train.{name}" not in taken}
+
+
+def _run(session: Session) -> None:
+    """In a process of its own, which ends or kills itself. Raises AssertionError for any other end."""
+    done = subprocess.run(  # noqa: S603 - our own interpreter and module  # nosec B603
+        [sys.executable, "-m", "orchestrator.testing.session", json.dumps(asdict(session))],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    expected = 0 if session.kill_at is None else -signal.SIGKILL
+    if done.returncode != expected:
+        raise AssertionError(
+            f"the sweep must run to its end, got exit code {done.returncode}:\n{done.stderr}"
+        )
+
+
+def _events(plan: Plan, session: Session) -> list[Event]:
+    with Ledger.open(SweepFolder(Path(session.runs) / plan.name).ledger_url, plan.name) as ledger:
+        return list(ledger.events())
+
+
+def _outcomes(events: list[Event]) -> dict[str, OutcomeKind]:
+    ends = ((event.trial_id or "", OutcomeKind(event.payload["kind"])) for event in events if _is_end(event))
+    return {trial_id: kind for trial_id, kind in ends if kind.final}
+
+
+def _is_end(event: Event) -> bool:
+    return event.kind is EventKind.ENDED
+
+
+def _log(events: list[Event], ignore: Collection[str]) -> Log:
+    """All that must be the same whenever a sweep is run."""
+    found: dict[str, dict[str, Any]] = {}
+    for event in events:
+        of_trial = found.setdefault(event.trial_id or "", {})
+        if event.kind is EventKind.ASKED:
+            of_trial["assignment"] = event.payload["assignment"]
+        elif event.kind is EventKind.MEASURED:
+            for name, value in event.payload["metrics"].items():
+                if name not in NONDETERMINISTIC and name not in ignore:
+                    of_trial[f"{name} of step {event.payload['step']}"] = value
+    for trial_id, kind in _outcomes(events).items():
+        found[trial_id]["outcome"] = kind.value
+    return found
+
+
+def _differences(found: Log, expected: Log, plan: Plan) -> Iterator[str]:
+    """One line for each thing that is not as expected, trial by trial in the order of the plan."""
+    names = {trial.trial_id: f"{trial.arm}, {trial.phase} {trial.number}" for trial in plan.trials}
+    for trial_id, name in names.items():
+        ours, theirs = found.get(trial_id, {}), expected.get(trial_id, {})
+        for what in dict.fromkeys((*theirs, *ours)):
+            here, there = ours.get(what), theirs.get(what)
+            if here != there:
+                yield f"{name}: {what} must be {there!r}, got {here!r}"

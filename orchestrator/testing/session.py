@@ -1,0 +1,68 @@
+"""A sweep run in a process of its own, which may kill itself at an event of the ledger.
+
+    python -m orchestrator.testing.session '{"path": ..., "overrides": [...], "runs": ..., "kill_at": 3}'
+
+Events are counted, not timed: the process dies when as many as asked for are written, and no more.
+"""
+
+import json
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.drivers.launch import resume_sweep, run_sweep
+from orchestrator.drivers.launch_folder import DEFAULT_WORKLOAD, Setup
+from orchestrator.identity import SweepFolder
+from orchestrator.json_values import from_json_values
+from orchestrator.ledger.events import Event
+from orchestrator.ledger.lease import Lease
+from orchestrator.ledger.store import Ledger
+from orchestrator.plan.planner import plan_file
+from orchestrator.spec.load import to_yaml
+
+
+@dataclass(frozen=True)
+class Session:
+    """What one process runs."""
+
+    path: str
+    overrides: tuple[str, ...]
+    profile: str | None
+    runs: str
+    data: str
+    kill_at: int | None = None
+    """Events after which the process is killed; None for never."""
+
+
+def run(session: Session) -> None:
+    """Launch the sweep, or resume it if it was launched."""
+    if session.kill_at is not None:
+        _die_after(session.kill_at)
+    source, plan = plan_file(Path(session.path), session.overrides, session.profile)
+    folder = SweepFolder(Path(session.runs) / plan.name)
+    if folder.plan.exists():
+        resume_sweep(folder, driver="inline")
+        return
+    code = None if plan.trainable is None else str(Path.cwd())
+    setup = Setup(Path(session.data), workload=plan.trainable or DEFAULT_WORKLOAD, code=code)
+    run_sweep(plan, folder, setup, to_yaml(source.spec), driver="inline")
+
+
+def _die_after(events: int) -> None:
+    """Kill this process as soon as the ledger holds `events` of its own."""
+    append, left = Ledger.append, events
+
+    def counted(ledger: Ledger, new: "tuple[Event, ...]", lease: Lease) -> None:
+        nonlocal left
+        append(ledger, new[:left], lease)
+        left -= len(new)
+        if left <= 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    Ledger.append = counted  # type: ignore[method-assign,assignment]
+
+
+if __name__ == "__main__":
+    run(from_json_values(Session, json.loads(sys.argv[1])))

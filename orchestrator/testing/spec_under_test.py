@@ -1,0 +1,99 @@
+"""A spec as a test sees it: its plan, arms, trials and price, and a text of all of it."""
+
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from orchestrator.errors import HaltsweepError
+from orchestrator.identity import digest
+from orchestrator.plan.planner import plan_file
+from orchestrator.plan.render import render
+from orchestrator.plan.types import Arm, ArmPrice, Plan
+from orchestrator.spec.load import SpecFile
+from orchestrator.spec.scalars import dump
+from orchestrator.trials import PlannedTrial
+
+COLUMNS = 100
+Overrides = Mapping[str, Any] | Sequence[str]
+"""Values by path, or texts as on the command line: `baseline.train.steps=20`."""
+
+
+@dataclass(frozen=True)
+class SpecUnderTest:
+    """The spec at `path` with a profile and overrides; planned when it is first asked for its plan.
+
+    All but `path` raise SpecError or PlanError with all faults.
+    """
+
+    path: Path
+    overrides: tuple[str, ...] = ()
+    profile: str | None = None
+    keep: Callable[[str, str], None] | None = None
+    """Compares a text with the snapshot of a name."""
+    _once: list[tuple[SpecFile, Plan]] = field(default_factory=list, init=False, compare=False, repr=False)
+
+    @property
+    def source(self) -> SpecFile:
+        """The spec as read."""
+        __tracebackhide__ = True
+        return self._plan_once()[0]
+
+    @property
+    def plan(self) -> Plan:
+        """All that will run."""
+        __tracebackhide__ = True
+        return self._plan_once()[1]
+
+    @property
+    def arms(self) -> Mapping[str, Arm]:
+        """By name, the baseline first: settings, changes, what is searched."""
+        return {arm.name: arm for arm in self.plan.arms}
+
+    @property
+    def trials(self) -> tuple[PlannedTrial, ...]:
+        """Phase by phase, arm by arm."""
+        return self.plan.trials
+
+    @property
+    def price(self) -> Mapping[str, ArmPrice]:
+        """By arm: trials of each phase, FLOPs of a step, memory."""
+        return {price.arm: price for price in self.plan.prices}
+
+    @property
+    def expansion(self) -> str:
+        """What `haltsweep plan` shows, and a line that changes with any trial's id."""
+        __tracebackhide__ = True
+        file = io.StringIO()
+        console = Console(file=file, width=COLUMNS, color_system=None, highlight=False, emoji=False)
+        for part in render(self.plan):
+            console.print(part)
+        lines = [line.rstrip() for line in file.getvalue().splitlines()]
+        ids = digest("trials", [each.trial_id for each in self.trials])
+        return "\n".join([*lines, f"{len(self.trials):,} trials with the ids {ids}", ""])
+
+    def check_snapshot(self, name: str = "") -> None:
+        """Fail unless the expansion is the one kept beside the test, under `name` or that of the sweep."""
+        __tracebackhide__ = True
+        assert self.keep is not None, "made by the fixture sweep_spec"
+        self.keep(self.expansion, name or self.plan.name)
+
+    def _plan_once(self) -> tuple[SpecFile, Plan]:
+        __tracebackhide__ = True
+        if not self._once:
+            try:
+                self._once.append(plan_file(self.path, self.overrides, self.profile))
+            except HaltsweepError as error:
+                # What is wrong is in the spec: where the planner was is no help.
+                raise error.with_traceback(None) from None
+        return self._once[0]
+
+
+def as_texts(overrides: Overrides) -> tuple[str, ...]:
+    """Overrides as the command line has them."""
+    if isinstance(overrides, Mapping):
+        return tuple(f"{path}={dump(value, flow=True)}" for path, value in overrides.items())
+    return tuple(overrides)

@@ -1,0 +1,186 @@
+"""Fixtures for users' own tests of their specs: `sweep_spec`, its snapshots, and `chaos`."""
+
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+SPEC = """\
+name: walks
+question: Does the drift matter?
+trainable: walk:{function}
+baseline: {{drift: 0.5, noise: 1.0, steps: 4}}
+arms:
+  minus-drift: {{why: nothing pulls, set: {{drift: 0.0}}}}
+search:
+  also: {{noise: {{float: [0.1, 1.0]}}}}
+  trials_per_arm: 8
+  objectives: [{{metric: valid/score, goal: max}}]
+confirm: {{seeds: [1, 2, 3, 4], splits: [test]}}
+"""
+WALK = '''
+import json
+import time
+
+def train(settings, trial):
+    saved, place, first = trial.folder / "state.json", 0.0, 1
+    if saved.exists():
+        first, place = json.loads(saved.read_text())
+    for step in range(first, settings["steps"] + 1):
+        place += settings["drift"] + settings["noise"] * trial.generator("walk", step).random()
+        saved.write_text(json.dumps([step + 1, place]))
+        found = {"valid/score": place}
+        if step == settings["steps"]:
+            found |= {f"{split}/score": place for split in trial.splits}
+        trial.report(step, found)
+
+def timed(settings, trial):
+    for step in range(1, settings["steps"] + 1):
+        trial.report(step, {"valid/score": 1.0, "valid/speed": time.perf_counter()})
+
+def forgetful(settings, trial):
+    """Saves how far it is, not where it is."""
+    saved = trial.folder / "state.json"
+    first = json.loads(saved.read_text()) if saved.exists() else 1
+    place = 0.0
+    for step in range(first, settings["steps"] + 1):
+        place += trial.generator("walk", step).random()
+        saved.write_text(json.dumps(step + 1))
+        trial.report(step, {"valid/score": place})
+
+def broken(settings, trial):
+    raise RuntimeError("no data")
+'''
+
+
+@pytest.fixture
+def repository(pytester: pytest.Pytester) -> pytest.Pytester:
+    """A folder of a user, with a spec and its training code; nothing of ours."""
+    (pytester.path / "walk.py").write_text(WALK)
+    write_spec(pytester, "train")
+    return pytester
+
+
+def write_spec(repository: pytest.Pytester, function: str, *, changed: tuple[str, str] = ("", "")) -> Path:
+    file = repository.path / "walks.yaml"
+    file.write_text(SPEC.format(function=function).replace(*changed))
+    return file
+
+
+def run(repository: pytest.Pytester, body: str, *arguments: str) -> pytest.RunResult:
+    """A test with this body, in a process of its own: PyTorch cannot be imported twice in one."""
+    lines = "\n".join(f"    {line}" for line in body.splitlines())
+    (repository.path / "test_walks.py").write_text(f"def test_it(sweep_spec, chaos):\n{lines}\n")
+    return repository.runpytest_subprocess("-p", "no:cacheprovider", "-W", "error", *arguments)
+
+
+def test_a_spec_has_plan_arms_trials_and_price(repository: pytest.Pytester) -> None:
+    body = """\
+spec = sweep_spec("walks.yaml", {"search.trials_per_arm": 3, "confirm.seeds": [7, 8]})
+assert spec.plan.name == "walks"
+assert list(spec.arms) == ["baseline", "minus-drift"]
+assert spec.arms["minus-drift"].settings["drift"] == 0.0
+assert len(spec.trials) == 2 * (3 + 2)
+assert spec.price["baseline"].trials == {"search": 3, "confirm": 2}
+assert len(sweep_spec("walks.yaml", ["search=null"]).trials) == 8
+"""
+    run(repository, body).assert_outcomes(passed=1)
+
+
+@pytest.mark.slow
+def test_a_faulty_spec_is_told_as_by_the_planner(repository: pytest.Pytester) -> None:
+    write_spec(repository, "train", changed=("drift: 0.0", "drfit: 0.0"))
+    result = run(repository, 'chaos("walks.yaml", kill_at=3)')
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*walks.yaml:6: *walk:train has no field drfit*'drift'*"])
+    missing = run(repository, 'sweep_spec("walk.yaml")')
+    missing.stdout.fnmatch_lines(["*FileNotFoundError: a spec must be there to be tested, found neither *"])
+
+
+@pytest.mark.slow
+def test_an_expansion_is_kept_and_compared(repository: pytest.Pytester) -> None:
+    body = 'sweep_spec("walks.yaml").check_snapshot()'
+    first = run(repository, body)
+    first.assert_outcomes(failed=1)
+    first.stdout.fnmatch_lines(["*there must be a snapshot to compare with, and *pytest --snapshot-update*"])
+    run(repository, body, "--snapshot-update").assert_outcomes(passed=1)
+    (kept,) = (repository.path / "snapshots").iterdir()
+    assert kept.name == "test_walks.test_it.walks.txt"
+    text = kept.read_text()
+    assert "minus-drift  nothing pulls" in text
+    assert "24 trials with the ids" in text
+    run(repository, body).assert_outcomes(passed=1)
+    write_spec(repository, "train", changed=("drift: 0.5", "drift: 0.6"))
+    changed = run(repository, body)
+    changed.assert_outcomes(failed=1)
+    changed.stdout.fnmatch_lines(["*the expansion must be that of *", "*-*drift 0.5*", "*+*drift 0.6*"])
+    assert kept.read_text() == text
+    twice = run(repository, f"{body}\n{body}", "--snapshot-update")
+    twice.assert_outcomes(failed=1)
+    twice = run(repository, 'spec = sweep_spec("walks.yaml")\nspec.check_snapshot()\nspec.check_snapshot()')
+    twice.stdout.fnmatch_lines(["*a snapshot must have a name of its own in its test, got 'walks' twice*"])
+
+
+@pytest.mark.slow
+def test_another_plug_in_may_have_the_switch_already(repository: pytest.Pytester) -> None:
+    (repository.path / "other.py").write_text(
+        "def pytest_addoption(parser):\n"
+        "    parser.getgroup('other').addoption('--snapshot-update', action='store_true', dest='anew')\n"
+    )
+    body = 'sweep_spec("walks.yaml").check_snapshot()'
+    run(repository, body, "-p", "other", "--snapshot-update").assert_outcomes(passed=1)
+    run(repository, body, "-p", "other").assert_outcomes(passed=1)
+
+
+@pytest.mark.slow
+def test_a_killed_sweep_finds_the_same(repository: pytest.Pytester) -> None:
+    body = """\
+for kill_at in (1, 7, 20):
+    survived = chaos("walks.yaml", kill_at=kill_at)
+    assert survived.trials == 2 * (2 + 2)
+    assert set(survived.outcomes.values()) == {"finished"}
+"""
+    run(repository, body).assert_outcomes(passed=1)
+
+
+@pytest.mark.slow
+def test_what_is_not_the_same_is_found(repository: pytest.Pytester) -> None:
+    body = 'chaos("walks.yaml", kill_at={kill_at}{more})'
+    result = run(repository, body.format(kill_at=1000, more=""))
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*ValueError: kill_at must be from 1 to *, the events of 'walks', got 1000"])
+    write_spec(repository, "timed")
+    result = run(repository, body.format(kill_at=5, more=""))
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*killed at event 5 and resumed, 'walks' must find what it finds undisturbed*",
+            "*baseline, search 0: valid/speed of step 1 must be *, got *",
+        ]
+    )
+    run(repository, body.format(kill_at=5, more=', ignore=["valid/speed"]')).assert_outcomes(passed=1)
+    write_spec(repository, "forgetful")
+    result = run(repository, body.format(kill_at=6, more=""))
+    result.stdout.fnmatch_lines(["*baseline, search 0: valid/score of step * must be *, got *"])
+    write_spec(repository, "broken")
+    result = run(repository, body.format(kill_at=3, more=""))
+    result.stdout.fnmatch_lines(["*trials of 'walks' must measure something, got none that did: crashed*"])
+
+
+@pytest.mark.slow
+def test_a_model_of_the_box_is_run_in_small(repository: pytest.Pytester) -> None:
+    (repository.path / "walks.yaml").write_text(
+        """\
+name: gates
+question: Does the gate help?
+baseline:
+  task: {name: listops, trees: 400, near_iid_examples: 40, valid_examples: 40, test_examples: 5, depth_max: 4,
+         arguments_max: 4, train_length_max: 30}
+  model: {name: universal, width: 8, heads: 2, max_layers: 3}
+  train: {steps: 2000, warmup_steps: 100, schedule: warmup, batch_size: 32}
+arms: {minus-gate: {why: plain feed-forward block, set: {model.gate: false}}}
+confirm: {seeds: [1, 2, 3], splits: [near-iid]}
+"""
+    )
+    run(repository, 'assert chaos("walks.yaml", kill_at=6).trials == 4').assert_outcomes(passed=1)

@@ -1,0 +1,80 @@
+"""Contract tests as users have them: in a test file of their own, run by their own pytest."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import PATIENCE_S
+from tests.support.distributions import PROJECT
+
+pytest_plugins = ["pytester"]
+ONE_LINE = "from trainables.testing import {kind}_contract\ntest_it = {kind}_contract({arguments})\n"
+
+
+def run(folder: pytest.Pytester, *arguments: str) -> pytest.RunResult:
+    return folder.runpytest_subprocess("-p", "no:cacheprovider", "-rs", *arguments)
+
+
+@pytest.mark.slow
+def test_a_package_outside_of_the_tree_keeps_its_contracts(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(PROJECT, pytester.path, dirs_exist_ok=True)
+    path = os.pathsep.join(filter(None, [str(pytester.path), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv("PYTHONPATH", path)
+    result = run(pytester, "tests", "-v")
+    outcomes = result.parseoutcomes()
+    assert outcomes.keys() == {"passed", "skipped"}, outcomes
+    result.stdout.fnmatch_lines(
+        [
+            "tests/test_gru_kit.py::TestGRU::test_padding_never_leaks?small? PASSED*",
+            "tests/test_gru_kit.py::TestGRU::test_padding_never_leaks?deep? PASSED*",
+            "tests/test_gru_kit.py::TestMajority::test_no_example_is_in_two_splits?small? PASSED*",
+            "SKIPPED*no field causal*",
+            "SKIPPED*no class Decoder*",
+        ],
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "message"),
+    [
+        ("model", '"univrsal"', "no model named 'univrsal'. Did you mean 'universal'?"),
+        ("model", '""', "a contract must name its model, got none; set `model` in the class"),
+        ("model", '"universal", {"widht": 3}', "widht"),
+        ("task", '"listopps"', "no task named 'listopps'. Did you mean 'listops'?"),
+        ("trainable", '"math:sqrt"', "math:sqrt must be called as train(settings, trial)"),
+    ],
+)
+def test_what_cannot_be_tested_is_one_clear_error(
+    pytester: pytest.Pytester, kind: str, arguments: str, message: str
+) -> None:
+    pytester.makepyfile(ONE_LINE.format(kind=kind, arguments=arguments))
+    result = run(pytester)
+    result.assert_outcomes(errors=1)
+    shown = str(result.stdout)
+    assert message in shown
+    assert "Traceback" not in shown
+    assert "contract.py" not in shown
+
+
+def test_without_pytest_it_is_told_what_to_install() -> None:
+    code = (
+        "import sys; sys.modules['pytest'] = None\n"
+        "from trainables.testing import model_contract\n"
+        "try: model_contract('universal')\n"
+        "except ImportError as error: print(error)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.stdout.strip() == "contract tests are run by pytest: pip install pytest", done.stderr

@@ -1,0 +1,200 @@
+"""Every promise of the contract of a model is really looked at: a model that breaks it alone is found."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.own_code import forgotten
+from trainables.testing import ModelContract, model_contract
+
+MODEL = """
+import random
+from typing import Literal
+import torch
+from torch import nn
+from trainables.settings import ModelSettings
+from trainables.types import Encoded
+
+class Config(ModelSettings):
+    causal: bool = False
+    early_exit: Literal["compact", "none"] = "compact"
+
+class Encoder(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.config, self.calls = config, 0
+        self.inner = nn.Linear(config.width, config.width)
+        self.drop = nn.Dropout(config.dropout)
+        {made}
+
+    def forward(self, x, mask):
+        self.calls += 1
+        shares = mask[..., None].to(x.dtype)
+        seen = (x * shares).cumsum(1) / shares.cumsum(1).clamp(min=1)
+        if not self.config.causal:
+            seen = seen[:, -1:].expand_as(x)
+        states = self.drop(self.inner(x + seen)) * shares
+        {states}
+        pooled = states.sum(1) / shares.sum(1)
+        encoded = Encoded.of_fixed_depth(states, pooled, 1)
+        {encoded}
+        return encoded
+
+def forward_flops(config, length, layers):
+    return {flops}
+
+def depth_range(config, length):
+    return {depths}
+
+def saved_bytes(config, rows, length):
+    return {bytes} * 4 * rows * length * config.width
+"""
+SOUND = {
+    "made": "",
+    "states": "",
+    "encoded": "",
+    "flops": "2 * length * config.width**2",
+    "depths": "1, 1",
+    "bytes": "3",
+}
+REPLACED = "from dataclasses import replace; encoded = replace(encoded, "
+FAULTS: dict[str, tuple[str, dict[str, str], str]] = {
+    "a wrong shape": (
+        "test_outputs_have_their_shapes_and_bounds",
+        {"encoded": f"{REPLACED}states=states[..., :3], pooled=pooled[:, :3])"},
+        r"pooled must be of shape \(4, 16\), got \(4, 3\)",
+    ),
+    "a depth below what is possible": (
+        "test_outputs_have_their_shapes_and_bounds",
+        {"encoded": f"{REPLACED}depth=encoded.depth - 2)"},
+        "0 <= depth must hold in every row",
+    ),
+    "what stands in padding": (
+        "test_padding_never_leaks",
+        {"states": "states = states + x.mean((1, 2), keepdim=True)"},
+        "vectors under padding must not matter: ",
+    ),
+    "the length of padding": (
+        "test_padding_never_leaks",
+        {"states": "states = states + mask.shape[1]"},
+        "more padding must not matter: ",
+    ),
+    "other rows of the batch": (
+        "test_a_sample_does_not_depend_on_its_batch",
+        {"states": "states = states + states.sum()"},
+        "row 0 must be encoded alone as in its batch: pooled",
+    ),
+    "a parameter that is never used": (
+        "test_every_parameter_gets_a_gradient",
+        {"made": "self.spare = nn.Linear(2, 2)"},
+        "got none for encoder.spare.weight, encoder.spare.bias",
+    ),
+    "a generator that nobody seeds": (
+        "test_dropout_is_a_function_of_seed_and_step",
+        {"states": "states = states * random.random()"},
+        "one step must drop the same again",
+    ),
+    "a constructor that draws": (
+        "test_building_is_a_function_of_the_seed_alone",
+        {"made": "self.register_buffer('drawn', torch.tensor(random.random()))"},
+        "got others for encoder.drawn",
+    ),
+    "later tokens": (
+        "test_no_output_depends_on_a_later_token",
+        {"states": "states = states + x.sum(1, keepdim=True)"},
+        "states of the first 4 tokens must not depend on later ones",
+    ),
+    "gradients of later tokens": (
+        "test_no_gradient_reaches_a_later_token",
+        {"states": "states = states + x.sum(1, keepdim=True)"},
+        r"the first 4 states must depend on these tokens, got \[0, 1, 2, 3, 4, 5, 6, 7, 8\]",
+    ),
+    "how long the sequence becomes": (
+        "test_the_beginning_of_a_sequence_is_encoded_without_its_end",
+        {"states": "states = states + mask.sum(1)[:, None, None]"},
+        "1 tokens must be encoded as the beginning of 9",
+    ),
+    "an exit that changes results": (
+        "test_early_exit_changes_no_result_and_no_gradient",
+        {"states": "states = states * (1 + (self.config.early_exit == 'none'))"},
+        "early_exit: compact must change no result: loss",
+    ),
+    "layers run in vain": (
+        "test_no_layer_is_run_for_who_has_halted",
+        {"encoded": f"{REPLACED}computed=encoded.computed + 2, bound=encoded.bound + 2)"},
+        "at most one layer may be run in vain, got 2.0",
+    ),
+    "FLOPs made up": (
+        "test_flops_are_what_is_counted",
+        {"flops": "length * config.width**2"},
+        "forward_flops must be 4,608, got 2,304",
+    ),
+    "memory made up": (
+        "test_memory_is_about_what_is_counted",
+        {"bytes": "30"},
+        "memory must be stated within a factor of 1.6, got 38,400 bytes",
+    ),
+    "a depth that costs do not know": (
+        "test_depth_is_within_the_range_that_costs_state",
+        {"depths": "2, 3"},
+        "layers run on 5 tokens must be from 2 to 3, got 1.0",
+    ),
+    "FLOPs that do not grow": (
+        "test_flops_grow_with_length_and_layers",
+        {"flops": "100"},
+        "FLOPs must grow with the length, got",
+    ),
+    "sums in 16 bits": (
+        "test_sums_stay_in_32_bits_under_autocast",
+        {"encoded": f"{REPLACED}ponder=encoded.ponder.bfloat16())"},
+        "ponder must be float32 under autocast, got torch.bfloat16",
+    ),
+    "state that is not saved": (
+        "test_stopped_at_every_report_it_ends_as_undisturbed",
+        {"states": "states = states + self.calls / 10"},
+        "step 4 must be measured as if undisturbed, got others: .*train/loss",
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.syspath_prepend(tmp_path)
+    with forgotten(tmp_path):
+        yield
+
+
+def contract(folder: Path, name: str, **parts: str) -> ModelContract:
+    (folder / "mine").mkdir(exist_ok=True)
+    (folder / "mine" / f"{name}.py").write_text(MODEL.format(**SOUND | parts))
+    sys.modules.pop(f"mine.{name}", None)
+    return model_contract(f"mine.{name}")()
+
+
+def call(tested: ModelContract, test: str, tmp_path_factory: Any) -> None:
+    """Run one test of a contract for each of its cases, as pytest would."""
+    method = getattr(tested, test)
+    (argument, *others) = method.__code__.co_varnames[1 : method.__code__.co_argcount]
+    folders = {"tmp_path": tmp_path_factory.mktemp("trial"), "tmp_path_factory": tmp_path_factory}
+    for raw in getattr(tested, f"every_{argument}")().values():
+        method(raw, **{name: folders[name] for name in others})
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_broken_promise_is_found(fault: str, tmp_path: Path, tmp_path_factory: Any) -> None:
+    test, parts, message = FAULTS[fault]
+    call(contract(tmp_path, "sound"), test, tmp_path_factory)
+    with pytest.raises(AssertionError, match=message):
+        call(contract(tmp_path, "broken", **parts), test, tmp_path_factory)
+
+
+def test_arms_are_what_the_fields_allow(tmp_path: Path) -> None:
+    tested = contract(tmp_path, "sound")
+    assert list(tested.every_arm()) == ["small", "causal=True"]
+    assert tested.every_writing() == {}
+    wrong = model_contract("mine.sound", arms={"odd": {"widht": 3}})()
+    with pytest.raises(ValueError, match="widht"):
+        wrong.every_arm()

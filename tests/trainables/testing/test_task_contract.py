@@ -1,0 +1,137 @@
+"""Every promise of the contract of a task is really looked at: a task that breaks it alone is found."""
+
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.own_code import forgotten
+from trainables.testing import task_contract
+
+TASK = """
+import random
+import pyarrow as pa
+from trainables.settings import Settings
+from trainables.task_protocol import SplitInfo
+from trainables.types import TaskShape
+
+VERSION = 1
+calls = 0
+
+class Config(Settings):
+    data_seed: int = 0
+
+def shape(config):
+    return TaskShape("classify", vocabulary_size=4, num_classes=2, pad_id=3, length_max=4)
+
+def splits(config):
+    return tuple(SplitInfo(role, role, 4, 4, 4) for role in {roles})
+
+def build(config, split):
+    global calls
+    calls += 1
+    first = {starts}[split]
+    rows = [[(number >> bit) % 2 for bit in range(4)] for number in range(first, first + {count})]
+    if {seeded} and config.data_seed:
+        rows = rows[::-1]
+    labels = [{label} for row in rows]
+    {change}
+    tokens = pa.array(rows, type=pa.large_list(pa.uint8()))
+    return pa.table({{"tokens": tokens, "label": pa.array(labels, type=pa.int16())}})
+
+def decode(tokens):
+    return "".join(map(str, tokens))
+"""
+SOUND = {
+    "roles": "('train', 'valid', 'test')",
+    "starts": "{'train': 0, 'valid': 4, 'test': 8}",
+    "count": "4",
+    "label": "row[0]",
+    "seeded": "True",
+    "change": "",
+}
+FAULTS: dict[str, tuple[str, dict[str, str], str]] = {
+    "two splits that overlap": (
+        "test_no_example_is_in_two_splits",
+        {"starts": "{'train': 0, 'valid': 3, 'test': 8}"},
+        "train and valid must share no example, got 1",
+    ),
+    "no split to steer the search": (
+        "test_splits_have_roles_and_names_of_their_own",
+        {"roles": "('train', 'test')"},
+        "one split must have the role valid, got 0",
+    ),
+    "data that depend on what was built before": (
+        "test_same_settings_same_bytes",
+        {"change": "labels[0] = calls % 2"},
+        "must be the same whenever it is built",
+    ),
+    "data of another process": (
+        "test_same_bytes_in_another_process",
+        {"change": "import os; labels[0] = int(os.environ.get('PYTHONHASHSEED') == '7')"},
+        "splits of small must be the same in every process, got others for",
+    ),
+    "a seed without effect": (
+        "test_another_seed_gives_other_data",
+        {"seeded": "False"},
+        "train must hold other data with another seed",
+    ),
+    "fewer examples than announced": (
+        "test_lengths_and_numbers_are_as_announced",
+        {"count": "3"},
+        "train must hold 4 examples, got 3",
+    ),
+    "inputs longer than announced": (
+        "test_lengths_and_numbers_are_as_announced",
+        {"change": "rows[0].append(1)"},
+        "inputs of train must have 4 to 4 tokens, got 4 to 5",
+    ),
+    "tokens that are padding": (
+        "test_shape_agrees_with_the_data",
+        {"change": "rows[0][0] = 3"},
+        r"other than the padding's, got \[3\]",
+    ),
+    "classes that are not told": (
+        "test_shape_agrees_with_the_data",
+        {"change": "labels[0] = 2"},
+        r"labels of train must be below 2, and not the end, got \[2\]",
+    ),
+    "an empty input": (
+        "test_batches_are_right_padded",
+        {"change": "rows[0] = []"},
+        "every row must hold a token",
+    ),
+    "wrong labels": (
+        "test_labels_are_what_an_independent_solver_finds",
+        {"label": "1 - row[0]"},
+        "train: the label of '0000' must be 0, got 1",
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.syspath_prepend(tmp_path)
+    with forgotten(tmp_path):
+        yield
+
+
+def call(folder: Path, name: str, test: str, parts: dict[str, str]) -> None:
+    (folder / "mine").mkdir(exist_ok=True)
+    (folder / "mine" / f"{name}.py").write_text(TASK.format(**SOUND | parts))
+    tested = task_contract(f"mine.{name}", solve=lambda text: int(text[0]))()
+    method: Any = getattr(tested, test)
+    arguments = [each for each in inspect.signature(method).parameters if each != "tmp_path"]
+    for values in [getattr(tested, f"every_{arguments[0]}")().values()] if arguments else [[None]]:
+        for value in values:
+            method(*([value] if arguments else []))
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_broken_promise_is_found(fault: str, tmp_path: Path) -> None:
+    test, parts, message = FAULTS[fault]
+    call(tmp_path, "sound", test, {})
+    with pytest.raises(AssertionError, match=message):
+        call(tmp_path, f"broken{[*FAULTS].index(fault)}", test, parts)  # splits are kept by name

@@ -1,0 +1,115 @@
+"""Every promise of the contract of training code is really looked at: code that breaks it alone is found."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.own_code import forgotten
+from trainables.testing import trainable_contract
+
+TRAIN = """
+import json
+import random
+from pydantic import BaseModel
+
+class Config(BaseModel):
+    rate: float = 1.0
+    steps: int = 3
+
+metrics = {{"score": {{"better": "max", "range": [0, 1]}}}}
+
+def train(settings, trial):
+    saved, total, first = trial.folder / "state.json", 0.0, 1
+    if saved.exists() and {resumes}:
+        first, total = json.loads(saved.read_text())
+    for step in range(first, settings["steps"] + 1):
+        total += trial.generator("noise", step).random() / 3
+        found = {{"valid/score": total}}
+        if step == settings["steps"]:
+            found |= {{f"{{split}}/score": total for split in {splits}}}
+        {before}
+        saved.write_text(json.dumps([step + 1, {kept}]))
+        trial.report({step}, found)
+"""
+SOUND = {"resumes": "True", "splits": "trial.splits", "before": "", "kept": "total", "step": "step"}
+FAULTS = {
+    "a generator that nobody seeds": (
+        "test_the_same_seed_gives_the_same_numbers",
+        {"before": "found['valid/noise'] = random.random()"},
+        "with the same seed valid/noise of step 1 must be",
+    ),
+    "state that is not saved": (
+        "test_stopped_at_every_report_it_ends_as_undisturbed",
+        {"kept": "0.0"},
+        "stopped and resumed at every report valid/score of step 2 must be",
+    ),
+    "a metric out of its range": (
+        "test_metrics_are_as_declared",
+        {"before": "found['valid/score'] += 7"},
+        r"score is declared to be from 0.0 to 1.0, got \[",
+    ),
+    "a metric that is declared and never reported": (
+        "test_metrics_are_as_declared",
+        {"before": "found = {'valid/other': 1.0}"},
+        "score is declared and must be reported",
+    ),
+    "test splits seen by a search": (
+        "test_test_splits_are_measured_in_confirmed_trials_alone",
+        {"splits": "['test']"},
+        r"test must not be measured while searching, was at steps \[3\]",
+    ),
+    "test splits that are not measured": (
+        "test_test_splits_are_measured_in_confirmed_trials_alone",
+        {"splits": "[]"},
+        "test must be measured at the last report of a confirmed trial",
+    ),
+    "steps that stand still": (
+        "test_reports_are_in_order_and_finite",
+        {"step": "1"},
+        r"steps must grow from report to report, got \[1, 1, 1\]",
+    ),
+    "a metric that is no number": (
+        "test_reports_are_in_order_and_finite",
+        {"before": "found['valid/score'] = float('nan')"},
+        "valid/score must be a finite number, got nan",
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.syspath_prepend(tmp_path)
+    with forgotten(tmp_path):
+        yield
+
+
+def call(folder: Path, name: str, test: str, parts: dict[str, str], **settings: Any) -> None:
+    (folder / f"{name}.py").write_text(TRAIN.format(**SOUND | parts))
+    tested = trainable_contract(f"{name}:train", {"rate": 2.0, "steps": 3} | settings)()
+    trial = folder / f"of-{name}"
+    trial.mkdir()
+    (raw,) = tested.every_trial().values()
+    arguments = getattr(tested, test).__code__.co_varnames[1 : getattr(tested, test).__code__.co_argcount]
+    getattr(tested, test)(raw, **({"tmp_path": trial} if "tmp_path" in arguments else {}))
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_broken_promise_is_found(fault: str, tmp_path: Path) -> None:
+    test, parts, message = FAULTS[fault]
+    call(tmp_path, "sound", test, {})
+    with pytest.raises(AssertionError, match=message):
+        call(tmp_path, "broken", test, parts)
+
+
+def test_settings_that_no_config_knows_are_found(tmp_path: Path) -> None:
+    test = "test_settings_are_accepted_and_survive_a_round_trip"
+    call(tmp_path, "sound", test, {})
+    with pytest.raises(AssertionError, match="Config must know all settings, got none for widht"):
+        call(tmp_path, "broken", test, {}, widht=3)
+
+
+def test_a_function_that_saves_nothing_is_resumed_too(tmp_path: Path) -> None:
+    """It is begun anew, and what it has reported is passed over."""
+    call(tmp_path, "sound", "test_stopped_at_every_report_it_ends_as_undisturbed", {"resumes": "False"})

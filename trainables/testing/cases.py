@@ -1,0 +1,131 @@
+"""What the contracts of a model test: its small version, all arms of that, and how they are built and fed."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from trainables import catalog
+from trainables.assembly import build_model, misfit, model_config
+from trainables.layers.dropout import set_dropout_context
+from trainables.testing.arms import BASE, EXIT, Raw, base, fits, variations
+from trainables.testing.contract import Contract, check_close
+from trainables.types import Batch, Encoded, Output, TaskShape
+
+SHAPE = TaskShape(head="classify", vocabulary_size=7, num_classes=5, pad_id=6, length_max=20)
+LENGTHS = (5, 1, 9, 3)
+"""Of a batch with rows that are full, short, and of one token."""
+SEED = 3
+LIVELY, OFFSET = 8.0, 0.5
+Gradients = dict[str, Tensor]
+
+
+class ModelCases(Contract):
+    """Attributes that a user sets, and the arms that follow from them."""
+
+    model: ClassVar[str] = ""
+    """Name of the model, or of the module that it is, with its dots."""
+    settings: ClassVar[Mapping[str, Any]] = {}
+    """What its small version sets; fields that are marked with `Small` have their small values."""
+    arms: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Further arms by label: what they set beside, e.g. two fields that only make sense together."""
+    none: ClassVar[Mapping[str, str]] = {
+        "exiting": f"no field {EXIT}: nothing is left out when a part of a batch has halted",
+        "causal": "no field causal, and no causal property: there is no causal form",
+        "writing": "no class Decoder: it writes no answers",
+    }
+
+    def every_arm(self) -> dict[str, Raw]:
+        """The small version and all that differs from it in one choice. Raises BadName, ValueError."""
+        if not self.model:
+            raise ValueError("a contract must name its model, got none; set `model` in the class")
+        small = base(self.model, self.settings)
+        found = variations(small, SHAPE)
+        for label, changed in {BASE: {}, **self.arms}.items():
+            raw = model_config(found[BASE] | dict(changed)).model_dump(mode="json")
+            if (why := misfit(model_config(raw), SHAPE)) is not None:
+                raise ValueError(f"{self.model} {why}, in the arm {label!r}")
+            if raw not in found.values():
+                found[label] = raw
+        return found
+
+    def every_exiting(self) -> dict[str, Raw]:
+        """Arms of a model that has ways to save the work of what has halted."""
+        return self.every_arm() if EXIT in self._fields() else {}
+
+    def every_causal(self) -> dict[str, Raw]:
+        """Arms in which no token sees a later one."""
+        if "causal" not in self._fields():
+            config = catalog.config_class("models", self.model)
+            return self.every_arm() if hasattr(config, "causal") else {}
+        causal = {label: raw | {"causal": True} for label, raw in self.every_arm().items()}
+        return {label: raw for label, raw in causal.items() if "causal=" not in label and fits(raw, SHAPE)}
+
+    def every_writing(self) -> dict[str, Raw]:
+        """Arms of a model with a decoder."""
+        return self.every_arm() if hasattr(catalog.load("models", self.model), "Decoder") else {}
+
+    def lively(self, model: nn.Module) -> None:
+        """Changes initial weights so that inputs halt at different depths, for tests that compare them.
+
+        By default those of the halting functions of the box. Override it for a model whose initial weights
+        make all inputs halt alike: otherwise little is proved of its halting.
+        """
+        enliven(model, LIVELY, OFFSET)
+
+    def built(self, raw: Mapping[str, Any], shape: TaskShape = SHAPE) -> Any:
+        """The model (nn.Module) in float64, so that comparisons can be strict."""
+        model = build_model(raw, shape, SEED).double()
+        self.lively(model)
+        return model
+
+    def _fields(self) -> Mapping[str, Any]:
+        return catalog.config_class("models", self.model).model_fields
+
+
+def enliven(model: nn.Module, factor: float, offset: float = 0.0) -> None:
+    """Multiply what halting depends on, in place, where it starts out all but the same for all."""
+    for name, parameter in model.named_parameters():
+        if name.endswith("halt.outer.weight"):
+            if not parameter.any():
+                parameter.data[-1].uniform_(0, 0.2, generator=torch.Generator().manual_seed(SEED))
+            parameter.data.mul_(factor)
+        if name.endswith("halt.outer.bias"):
+            parameter.data.add_(offset)
+
+
+def batch(lengths: Sequence[int] = LENGTHS, width: int | None = None) -> Batch:
+    """Random inputs of these lengths with labels, right-padded to `width` tokens, or to the longest."""
+    stream = torch.Generator().manual_seed(len(lengths))
+    wide = max(lengths)
+    tokens = torch.randint(0, SHAPE.vocabulary_size - 1, (len(lengths), wide), generator=stream)
+    labels = torch.randint(0, SHAPE.num_classes, (len(lengths),), generator=stream)
+    columns = torch.arange(width or wide)
+    mask = columns < torch.tensor(lengths)[:, None]
+    padded = torch.full((len(lengths), len(columns)), SHAPE.pad_id)
+    padded[:, :wide] = tokens
+    return Batch(torch.where(mask, padded, SHAPE.pad_id), mask, labels)
+
+
+def embedded(model: nn.Module, given: Batch) -> Tensor:
+    """Vectors of the tokens, without dropout."""
+    return nn.functional.embedding(given.tokens, model.embedding())  # type: ignore[operator]
+
+
+def trained(model: nn.Module, given: Batch, step: int = 1) -> tuple[Output, Gradients]:
+    """One forward and backward pass with dropout on: what came out, and the gradients there are."""
+    set_dropout_context(model.train(), SEED, step)
+    output: Output = model(given)
+    auxiliary = 0 if output.encoded.auxiliary is None else output.encoded.auxiliary
+    model.zero_grad()
+    (output.loss + 0.1 * output.encoded.ponder + 0.1 * auxiliary).sum().backward()  # type: ignore[no-untyped-call]
+    return output, {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+
+
+def check_same(one: Encoded, other: Encoded, what: str, *, without: tuple[str, ...] = ()) -> None:
+    """Fail unless all that was encoded is equal but for rounding; `what` says what must hold."""
+    for field in dataclasses.fields(Encoded):
+        if field.name not in without and getattr(one, field.name) is not None:
+            check_close(getattr(one, field.name), getattr(other, field.name), f"{what}: {field.name}")

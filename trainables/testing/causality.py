@@ -1,0 +1,82 @@
+"""What every model with a causal form promises: nothing that comes later changes what is said of a token."""
+
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from trainables.assembly import model_config
+from trainables.layers.dropout import set_dropout_context
+from trainables.layers.plain import global_stream
+from trainables.testing.arms import Raw, having
+from trainables.testing.cases import ModelCases, enliven
+from trainables.testing.contract import check, check_close
+
+ROWS, LENGTH = 3, 9
+SEEN: Final = (1, 4, 8)
+"""Tokens of the beginnings that are compared."""
+LIVELIER = 3.0
+"""Means over short sequences differ little: halting must feel it."""
+
+
+class CausalContract(ModelCases):
+    """For each arm in its causal form: of a model with a field or property `causal`.
+
+    A model whose beginnings depend on how long the sequence will become, although on no later token, says so
+    by a property `told_length` of its `Config` that is true.
+    """
+
+    def test_no_output_depends_on_a_later_token(self, causal: Raw) -> None:
+        """Through attention, means, halting and memory; in training too, where dropout keeps its masks."""
+        seen = LENGTH // 2
+        for dropout in (0.0, 0.2):
+            model, outputs = self._causal(having(causal, dropout=dropout, attention_dropout=dropout)), []
+            x, mask = inputs(model)
+            for later in (x[:, seen:], inputs(model, seed=1)[0][:, seen:] * 5):
+                set_dropout_context(model.train(dropout > 0), seed=2, step=0)
+                with global_stream(2):  # of plain dropout, which the whole model would give
+                    encoded = model.encoder(torch.cat((x[:, :seen], later), 1), mask)
+                outputs.append(encoded.states[:, :seen])
+            what = f"states of the first {seen} tokens must not depend on later ones, {dropout=}"
+            check_close(outputs[0], outputs[1], what)
+
+    def test_no_gradient_reaches_a_later_token(self, causal: Raw) -> None:
+        """From the states of the first half; something reaches the first half itself."""
+        model, half = self._causal(causal), LENGTH // 2
+        x, mask = inputs(model)
+        x.requires_grad_()
+        (found,) = torch.autograd.grad(model.encoder(x, mask).states[:, :half].sum(), x)
+        reached = found.abs().sum((0, 2)).nonzero().flatten().tolist()
+        check(reached, "states must depend on what they encode, got no gradient at all")
+        check(max(reached) < half, f"the first {half} states must depend on these tokens, got {reached}")
+
+    def test_the_beginning_of_a_sequence_is_encoded_without_its_end(self, causal: Raw) -> None:
+        """Nobody needs to know how long a sequence will become."""
+        if getattr(model_config(causal), "told_length", False):
+            return
+        model = self._causal(causal)
+        x, mask = inputs(model)
+        whole = model.encoder(x, mask).states
+        for seen in SEEN:
+            found = model.encoder(x[:, :seen], mask[:, :seen]).states
+            check_close(found, whole[:, :seen], f"{seen} tokens must be encoded as the beginning of {LENGTH}")
+
+    def test_a_causal_model_has_no_start_and_end(self, causal: Raw) -> None:
+        """One state a token: an END would tell a token that nothing follows."""
+        model = self._causal(causal)
+        x, mask = inputs(model)
+        found = tuple(model.encoder(x, mask).states.shape)
+        check(found == x.shape, f"there must be a state for each of the tokens {tuple(x.shape)}, got {found}")
+
+    def _causal(self, raw: Raw) -> Any:
+        model = self.built(raw).eval()
+        enliven(model, LIVELIER)
+        return model
+
+
+def inputs(model: nn.Module, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Random vectors of full rows, and their mask."""
+    stream = torch.Generator().manual_seed(seed)
+    width = model.embedding().shape[1]  # type: ignore[operator]
+    x = torch.randn(ROWS, LENGTH, width, generator=stream, dtype=torch.float64)
+    return x, torch.ones(ROWS, LENGTH, dtype=torch.bool)

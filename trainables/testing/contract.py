@@ -1,0 +1,59 @@
+"""What all contracts share: cases by the names of arguments, classes made in one line, clear failures."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+import torch
+
+from trainables.extensions import BadName
+
+if TYPE_CHECKING:
+    import pytest
+
+Class = TypeVar("Class", bound="type[Contract]")
+
+
+class Contract:
+    """A class of tests; a test method that takes `x` is run for each of the cases that `every_x` gives."""
+
+    none: ClassVar[Mapping[str, str]] = {}
+    """By argument, why there may be no case: the reason for which its tests are skipped."""
+
+    def pytest_generate_tests(self, metafunc: "pytest.Metafunc") -> None:
+        """Called by pytest for each test method."""
+        import pytest
+
+        for argument in metafunc.fixturenames:
+            choose = getattr(self, f"every_{argument}", None)
+            if choose is None:
+                continue
+            try:
+                cases: Mapping[str, Any] = choose()
+            except (BadName, ValueError) as error:
+                raise pytest.Collector.CollectError(f"{type(self).__name__}: {error}") from error
+            skipped = pytest.mark.skip(reason=self.none.get(argument, "no case"))
+            none = [] if cases else [pytest.param(None, id="none", marks=skipped)]
+            values = [pytest.param(value, id=label) for label, value in cases.items()]
+            metafunc.parametrize(argument, values + none)
+
+
+def made(contract: Class, **attributes: Any) -> Class:
+    """A subclass of `contract` that pytest collects under any name. Raises ImportError without pytest."""
+    try:
+        import pytest  # noqa: F401 what runs it
+    except ModuleNotFoundError as error:
+        raise ImportError("contract tests are run by pytest: pip install pytest") from error
+    return type(contract.__name__, (contract,), {**attributes, "__test__": True})  # type: ignore[return-value]
+
+
+def check(holds: object, message: str) -> None:
+    """Fail with `message` unless it holds. (pytest explains no `assert` outside of test files.)"""
+    __tracebackhide__ = True
+    if not holds:
+        raise AssertionError(message)
+
+
+def check_close(found: torch.Tensor, expected: torch.Tensor, what: str) -> None:
+    """Fail unless two tensors are equal but for rounding; `what` says which they are, and what must hold."""
+    __tracebackhide__ = True
+    torch.testing.assert_close(found, expected, msg=lambda told: f"{what}\n{told}")

@@ -1,0 +1,191 @@
+"""What every decoder promises: of an answer that is written token by token, from an encoded input."""
+
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from trainables.assembly import model_config
+from trainables.data.synthetic import synthetic_batch
+from trainables.layers.dropout import set_dropout_context
+from trainables.layers.plain import global_stream
+from trainables.testing.arms import EXIT, Raw, having
+from trainables.testing.cases import SEED, Gradients, ModelCases
+from trainables.testing.contract import check, check_close
+from trainables.testing.exits import modes_of
+from trainables.types import Encoded, TaskShape
+
+WRITTEN = TaskShape(
+    "sequence", vocabulary_size=9, num_classes=7, pad_id=8, length_max=9, end_id=6, answer_length_max=8
+)
+TIED = TaskShape(
+    "sequence", 9, 9, pad_id=8, length_max=9, end_id=6, answer_length_max=8, shared_vocabulary=True
+)
+ROWS, LENGTH, SOURCES = 3, 8, 6
+LENGTHS, SOURCE_LENGTHS = (5, 8, 2), (6, 1, 4)
+DROPPED: Final = {"dropout": 0.2, "attention_dropout": 0.2}
+Answers = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+class DecoderContract(ModelCases):
+    """For each arm of a model with a class `Decoder`."""
+
+    def test_answers_have_their_shapes_and_bounds(self, writing: Raw) -> None:
+        """One state a token, pooled the last; depth and work are counted, and need no gradient."""
+        model = self._writer(writing).eval()
+        y, y_mask, memory, memory_mask = answers(_width(model))
+        found: Encoded = model.decoder(y, y_mask, memory, memory_mask)
+        check(found.states.shape == y.shape, f"states must be of shape {y.shape}, got {found.states.shape}")
+        last = found.states[torch.arange(ROWS), torch.tensor(LENGTHS) - 1]
+        check(torch.equal(found.pooled, last), "pooled must be the state of the last token of each answer")
+        nothing = torch.zeros_like(found.depth)
+        for what, (less, more) in {
+            "0 <= depth": (nothing, found.depth),
+            "0 <= ponder": (nothing, found.ponder),
+            "depth <= computed": (found.depth, found.computed),
+            "computed <= bound": (found.computed, found.bound),
+        }.items():
+            check((less <= more + 1e-9).all(), f"{what} must hold in every row, got {less} and {more}")
+        check(not found.depth.requires_grad, "depth must be detached, got a gradient")
+
+    def test_no_answer_depends_on_a_later_token(self, writing: Raw) -> None:
+        """Through attention, means, halting and experts; in training, where dropout keeps its masks."""
+        model = self._writer(having(writing, **DROPPED))
+        y, y_mask, memory, memory_mask = full(_width(model))
+        for seen in (1, 5):
+            outputs = []
+            for later in (y[:, seen:], full(_width(model), seed=1)[0][:, seen:] * 5):
+                set_dropout_context(model.train(), seed=2, step=0)
+                with global_stream(2):  # of plain dropout, which the whole model would give
+                    found = model.decoder(torch.cat((y[:, :seen], later), 1), y_mask, memory, memory_mask)
+                outputs.append(found.states[:, :seen])
+            what = f"states of the first {seen} answer tokens must not depend on later ones"
+            check_close(outputs[0], outputs[1], what)
+
+    def test_the_beginning_of_an_answer_is_written_without_its_end(self, writing: Raw) -> None:
+        """So that it can be written token by token; how deep its tokens go is decided then."""
+        model = self._writer(writing).eval()
+        y, y_mask, memory, memory_mask = full(_width(model))
+        whole = model.decoder(y, y_mask, memory, memory_mask)
+        depth = torch.zeros(ROWS, dtype=whole.depth.dtype)
+        for seen in (1, 3, LENGTH):
+            part = model.decoder(y[:, :seen], y_mask[:, :seen], memory, memory_mask)
+            what = f"{seen} tokens must be written as the beginning of {LENGTH}"
+            check_close(part.states, whole.states[:, :seen], what)
+            grows = (part.depth * seen - depth > -1e-4).all()
+            check(grows, f"layers of written tokens must not change, got {depth}, then {part.depth * seen}")
+            depth = part.depth * seen
+        check_close(depth / LENGTH, whole.depth, "depth must be the mean over tokens")
+
+    def test_the_whole_input_is_seen_by_every_token_and_nothing_else(self, writing: Raw) -> None:
+        """The first tokens of an answer read all of the input, and no padding."""
+        model = self._writer(writing).eval()
+        y, y_mask, memory, memory_mask = answers(_width(model))
+        memory.requires_grad_()
+        for column in (0, 1):
+            states = model.decoder(y, y_mask, memory, memory_mask).states[:, column]
+            (found,) = torch.autograd.grad(states.square().sum(), memory)
+            read = found.abs().sum(-1) > 0
+            told = f"answer token {column} must read all of the input and no padding, got {read}"
+            check(torch.equal(read, memory_mask), told)
+
+    def test_padding_of_answers_and_inputs_never_leaks(self, writing: Raw) -> None:
+        """Neither what stands in it nor how much there is."""
+        model = self._writer(writing).eval()
+        y, y_mask, memory, memory_mask = answers(_width(model))
+        clean = model.decoder(y, y_mask, memory, memory_mask)
+        pad = nn.functional.pad
+        others = {
+            "what stands in padding": (
+                torch.where(y_mask[..., None], y, y + 100),
+                y_mask,
+                torch.where(memory_mask[..., None], memory, memory + 100),
+                memory_mask,
+            ),
+            "how much padding there is": (
+                *(pad(y, (0, 0, 0, 3)), pad(y_mask, (0, 3))),
+                *(pad(memory, (0, 0, 0, 2)), pad(memory_mask, (0, 2))),
+            ),
+        }
+        for what, given in others.items():
+            found = model.decoder(*given)
+            told = f"{what} must not matter"
+            check_close(found.states[:, :LENGTH][y_mask], clean.states[y_mask], f"{told}: states")
+            for name in ("pooled", "depth", "ponder"):
+                check_close(getattr(found, name), getattr(clean, name), f"{told}: {name}")
+
+    def test_an_answer_does_not_depend_on_its_batch(self, writing: Raw) -> None:
+        """Each row alone is written as among others."""
+        model = self._writer(writing).eval()
+        given = answers(_width(model))
+        together = model.decoder(*given)
+        for row, length in enumerate(LENGTHS):
+            alone = model.decoder(*(each[row : row + 1] for each in given))
+            told = f"answer {row} must be written alone as in its batch"
+            check_close(alone.states[0, :length], together.states[row, :length], f"{told}: states")
+            check_close(alone.ponder, together.ponder[row : row + 1], f"{told}: ponder")
+
+    def test_every_parameter_of_a_writer_gets_a_gradient(self, writing: Raw) -> None:
+        """With a readout of its own, and with embeddings that are tied, where it can tie them."""
+        for tied in (False, True):
+            raw = having(writing, dropout=0.1, attention_dropout=0.1, tied_output=tied)
+            shared = getattr(model_config(raw), "tied_output", False)
+            model = self._writer(raw, TIED if shared else WRITTEN)
+            _, gradients = _step(model)
+            zero = [
+                name
+                for name, _ in model.named_parameters()
+                if name not in gradients or not gradients[name].any()
+            ]
+            told = f"every parameter must get a gradient with {tied=}, got none for {', '.join(zero)}"
+            check(not zero, told)
+
+    def test_early_exit_changes_no_answer(self, writing: Raw) -> None:
+        """In training, with dropout: losses, costs and gradients are those of `none`."""
+        results = {
+            mode: _step(self._writer(having(writing, **{EXIT: mode}, **DROPPED)))
+            for mode in modes_of(model_config(writing))
+        }
+        if not results:
+            return
+        value, gradients = results.pop("none")
+        for mode, (other, others) in results.items():
+            check_close(other, value, f"{EXIT}: {mode} must change no loss and no cost")
+            for name, gradient in gradients.items():
+                told = f"{EXIT}: {mode} must change no gradient: {name}"
+                check_close(others.get(name, torch.zeros_like(gradient)), gradient, told)
+
+    def _writer(self, raw: Raw, shape: TaskShape = WRITTEN) -> Any:
+        return self.built(raw, shape)
+
+
+def answers(width: int, seed: int = 0) -> Answers:
+    """Vectors of answers and states of inputs, of different lengths, each with its mask."""
+    y, _, memory, _ = full(width, seed)
+    y_mask = torch.arange(LENGTH) < torch.tensor(LENGTHS)[:, None]
+    return y, y_mask, memory, torch.arange(SOURCES) < torch.tensor(SOURCE_LENGTHS)[:, None]
+
+
+def full(width: int, seed: int = 0) -> Answers:
+    """The same without padding."""
+    stream = torch.Generator().manual_seed(seed)
+    y = torch.randn(ROWS, LENGTH, width, generator=stream, dtype=torch.float64)
+    memory = torch.randn(ROWS, SOURCES, width, generator=stream, dtype=torch.float64)
+    masks = (torch.ones(ROWS, each, dtype=torch.bool) for each in (LENGTH, SOURCES))
+    y_mask, memory_mask = masks
+    return y, y_mask, memory, memory_mask
+
+
+def _width(model: nn.Module) -> int:
+    return int(model.embedding().shape[1])  # type: ignore[operator]
+
+
+def _step(model: nn.Module, step: int = 1) -> tuple[Tensor, Gradients]:
+    """Loss and costs of one forward and backward pass with dropout on, and the gradients there are."""
+    set_dropout_context(model.train(), SEED, step)
+    output = model(synthetic_batch(model.shape, 5, 9, seed=step))  # type: ignore[arg-type]
+    auxiliary = 0 if output.encoded.auxiliary is None else output.encoded.auxiliary
+    value = output.loss + 0.1 * output.encoded.ponder + 0.1 * auxiliary
+    model.zero_grad()
+    value.sum().backward()
+    return value.detach(), {name: p.grad for name, p in model.named_parameters() if p.grad is not None}

@@ -1,0 +1,154 @@
+"""What every encoder promises: shapes, padding, gradients, and randomness from nowhere but its seed."""
+
+import torch
+
+from trainables import costs
+from trainables.assembly import build_model, model_config
+from trainables.testing.arms import Raw, having
+from trainables.testing.cases import (
+    LENGTHS,
+    SEED,
+    SHAPE,
+    ModelCases,
+    batch,
+    check_same,
+    embedded,
+    trained,
+)
+from trainables.testing.contract import check, check_close
+
+WIDER = 14
+"""To which a batch is padded that has no row of so many tokens."""
+ROUNDING = 0.1
+"""By which 16 bits may change a loss."""
+
+
+class EncoderContract(ModelCases):
+    """For each arm: what is built of the settings, and one pass of it, forward and backward."""
+
+    def test_settings_survive_a_round_trip(self, arm: Raw) -> None:
+        """A plan is kept as JSON and read again."""
+        config = model_config(arm)
+        again = model_config(config.model_dump(mode="json"))
+        check(again == config, f"settings written as JSON must be read as they were: {config!r}, {again!r}")
+
+    def test_outputs_have_their_shapes_and_bounds(self, arm: Raw) -> None:
+        """Of `trainables.types.Encoded`; depth and work are counted, and need no gradient."""
+        model = self.built(arm).eval()
+        given = batch()
+        encoded = model.encoder(embedded(model, given), given.mask)
+        rows, width = len(LENGTHS), vars(model_config(arm))["width"]
+        pooled, states = tuple(encoded.pooled.shape), tuple(encoded.states.shape)
+        check(pooled == (rows, width), f"pooled must be of shape {(rows, width)}, got {pooled}")
+        shaped = len(states) == 3 and (states[0], states[2]) == (rows, width)
+        check(shaped, f"states must be of shape ({rows}, positions, {width}), got {states}")
+        order = {"0 <= depth": (encoded.depth * 0, encoded.depth), "0 <= ponder": (0, encoded.ponder)}
+        order |= {
+            "depth <= computed": (encoded.depth, encoded.computed),
+            "computed <= bound": (encoded.computed, encoded.bound),
+            "ponder <= bound": (encoded.ponder, encoded.bound),
+        }
+        for what, (less, more) in order.items():
+            check((less <= more + 1e-9).all(), f"{what} must hold in every row, got {less} and {more}")
+        for name in ("depth", "computed"):
+            check(not getattr(encoded, name).requires_grad, f"{name} must be detached, got a gradient")
+        loss = model(given).loss
+        check(loss.isfinite().all(), f"the loss must be finite, got {loss}")
+
+    def test_padding_never_leaks(self, arm: Raw) -> None:
+        """Neither what stands in it nor how much there is changes anything that is not padding."""
+        model = self.built(arm).eval()
+        given, longer = batch(), batch(width=WIDER)
+        x = embedded(model, given)
+        clean = model.encoder(x, given.mask)
+        noisy = torch.where(given.mask[..., None], x, x + 100)
+        columns = clean.states.shape[1]
+        check_same(model.encoder(noisy, given.mask), clean, "vectors under padding must not matter")
+        wide = model.encoder(embedded(model, longer), longer.mask)
+        what = "more padding must not matter"
+        check_close(wide.states[:, :columns], clean.states, f"{what}: states")
+        check_same(wide, clean, what, without=("states",))
+
+    def test_a_sample_does_not_depend_on_its_batch(self, arm: Raw) -> None:
+        """Each row alone is encoded as among others."""
+        model, given = self.built(arm).eval(), batch()
+        x = embedded(model, given)
+        together = model.encoder(x, given.mask)
+        for row in range(len(LENGTHS)):
+            alone = model.encoder(x[row : row + 1], given.mask[row : row + 1])
+            for name in ("pooled", "depth", "ponder"):
+                here, there = getattr(alone, name), getattr(together, name)[row : row + 1]
+                check_close(here, there, f"row {row} must be encoded alone as in its batch: {name}")
+
+    def test_every_parameter_gets_a_gradient(self, arm: Raw) -> None:
+        """One that gets none, or zeros alone, is never trained."""
+        model = self.built(having(arm, dropout=0.1, attention_dropout=0.1))
+        _, gradients = trained(model, batch([*LENGTHS, 7]))
+        without = [name for name, _ in model.named_parameters() if name not in gradients]
+        zero = [name for name, gradient in gradients.items() if not gradient.any()]
+        check(not without, f"every parameter must get a gradient, got none for {', '.join(without)}")
+        check(not zero, f"every parameter must get a gradient, got zeros alone for {', '.join(zero)}")
+
+    def test_dropout_is_a_function_of_seed_and_step(self, arm: Raw) -> None:
+        """So that a resumed trial drops what it would have dropped, and arms drop alike."""
+        model, given = self.built(having(arm, dropout=0.2, attention_dropout=0.2)), batch([5, 1, 9])
+        first, other, again = (trained(model, given, step)[0].loss for step in (1, 2, 1))
+        check(torch.equal(first, again), f"one step must drop the same again, got losses {first}, {again}")
+        check(not torch.equal(first, other), f"steps must drop differently, got the losses {first} twice")
+
+    def test_building_is_a_function_of_the_seed_alone(self, arm: Raw) -> None:
+        """No global generator is read or moved."""
+        before = torch.random.get_rng_state()
+        one, same, other = (build_model(arm, SHAPE, seed).state_dict() for seed in (1, 1, 2))
+        check(torch.equal(before, torch.random.get_rng_state()), "torch's generator must stay as it was")
+        drawn = [name for name in one if not torch.equal(one[name], same[name])]
+        check(not drawn, f"a seed must always give the same weights, got others for {', '.join(drawn)}")
+        differs = any(not torch.equal(one[name], other[name]) for name in one)
+        check(differs, "another seed must give other weights, got the same")
+
+    def test_arms_start_equal_where_they_share(self, arm: Raw) -> None:
+        """Modules that are shared with the small version begin with its weights for the same seed."""
+        small = dict(build_model(self.every_arm()["small"], SHAPE, SEED).named_modules())
+        ours = dict(build_model(arm, SHAPE, SEED).named_modules())
+        shared = [name for name in ours.keys() & small.keys() if _kind(ours[name]) == _kind(small[name])]
+        check(shared, "an arm must keep a module of the small version, got none that is the same")
+        for name in shared:
+            for one, same in zip(_parameters(ours[name]), _parameters(small[name]), strict=True):
+                check(torch.equal(one, same), f"{name} must begin as in the small version, and does not")
+
+    def test_on_meta_a_model_has_the_same_parameters_and_no_storage(self, arm: Raw) -> None:
+        """A plan builds every arm without memory."""
+        real, ghost = (build_model(arm, SHAPE, SEED, device=device) for device in ("cpu", "meta"))
+        here, there = ({name: p.shape for name, p in each.named_parameters()} for each in (real, ghost))
+        check(here == there, f"parameters must be the same on the device meta, got {here} and {there}")
+        check(all(p.is_meta for p in ghost.parameters()), "nothing may be allocated on the device meta")
+
+    def test_sums_stay_in_32_bits_under_autocast(self, arm: Raw) -> None:
+        """Losses and costs are no 16-bit numbers, and near what 32 bits give."""
+        model = build_model(arm, SHAPE, SEED).eval()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            output = model(batch())
+        for name, value in {"loss": output.loss, "ponder": output.encoded.ponder}.items():
+            check(value.dtype == torch.float32, f"{name} must be float32 under autocast, got {value.dtype}")
+        exact = model(batch()).loss
+        torch.testing.assert_close(output.loss, exact, rtol=ROUNDING, atol=ROUNDING)
+
+    def test_depth_is_within_the_range_that_costs_state(self, arm: Raw) -> None:
+        """`depth_range` of the model's file, or what is counted where it has none."""
+        config = model_config(arm)
+        computed = self.built(arm).eval()(batch()).encoded.computed
+        for length, layers in zip(LENGTHS, computed.tolist(), strict=True):
+            least, most = costs.depth_range(config, length)
+            told = f"layers run on {length} tokens must be from {least} to {most}, got {layers}"
+            check(least <= layers <= most, told)
+
+
+def _kind(module: torch.nn.Module) -> tuple[object, ...]:
+    """What tells whether two arms share a module: class, sizes, and what it was told when it was made."""
+    told = {name: value for name, value in vars(module).items() if isinstance(value, int | float | str)}
+    return type(module), tuple(each.shape for each in _parameters(module)), tuple(sorted(told.items()))
+
+
+def _parameters(module: torch.nn.Module) -> list[torch.nn.Parameter]:
+    """Its own, its children left aside."""
+    return list(module.parameters(recurse=False))

@@ -1,0 +1,53 @@
+"""What every model promises that saves the work of what has halted: nothing changes but the work."""
+
+from typing import Any, Final, get_args
+
+import torch
+
+from trainables.assembly import model_config
+from trainables.settings import Settings
+from trainables.testing.arms import EXIT, Raw, having
+from trainables.testing.cases import ModelCases, batch, check_same, trained
+from trainables.testing.contract import check, check_close
+
+LENGTHS: Final = (5, 1, 9, 3, 7)
+DROPPED: Final = {"dropout": 0.2, "attention_dropout": 0.1}
+
+
+class EarlyExitContract(ModelCases):
+    """For each arm of a model with a field `early_exit`; its first value must be the one that saves most.
+
+    Values are those of its `Literal`, `none` among them: everything is run.
+    """
+
+    def test_early_exit_changes_no_result_and_no_gradient(self, exiting: Raw) -> None:
+        """In training, with dropout: loss, states, depths, costs and gradients are those of `none`."""
+        modes = [mode for mode in modes_of(model_config(exiting)) if mode != "none"]
+        whole, gradients = trained(self._exiting(exiting, "none"), batch(LENGTHS))
+        for mode in modes:
+            output, others = trained(self._exiting(exiting, mode), batch(LENGTHS))
+            what = f"{EXIT}: {mode} must change no result"
+            check_close(output.loss, whole.loss, f"{what}: loss")
+            check_same(output.encoded, whole.encoded, what, without=("computed",))
+            work = (output.encoded.computed <= whole.encoded.computed + 1e-9).all()
+            check(work, f"{EXIT}: {mode} must run no more layers than none")
+            check(others.keys() <= gradients.keys(), f"{what}: parameters with a gradient")
+            for name, gradient in gradients.items():
+                # What nobody came to ask has no gradient at all.
+                found = others.get(name, torch.zeros_like(gradient))
+                check_close(found, gradient, f"{what}: gradient of {name}")
+
+    def test_no_layer_is_run_for_who_has_halted(self, exiting: Raw) -> None:
+        """With the mode that saves most a unit runs what it keeps, and at most one step that is undone."""
+        encoded = self.built(exiting).eval()(batch((5, 1, 9, 3, 8, 2))).encoded
+        surplus = float((encoded.computed - encoded.depth).max())
+        check(surplus <= 1, f"at most one layer may be run in vain, got {surplus} of {encoded.computed}")
+
+    def _exiting(self, raw: Raw, mode: str) -> Any:
+        return self.built(having(raw, **{EXIT: mode}, **DROPPED))
+
+
+def modes_of(config: Settings) -> tuple[str, ...]:
+    """Values of the field `early_exit`; none without such a field."""
+    field = type(config).model_fields.get(EXIT)
+    return () if field is None else get_args(field.annotation)

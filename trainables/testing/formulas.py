@@ -1,0 +1,99 @@
+"""What every model promises that states its costs: its formulas are what is counted when it runs."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Final
+
+from trainables import catalog, costs
+from trainables.assembly import model_config
+from trainables.counting import counted
+from trainables.settings import ModelSettings
+from trainables.testing.arms import EXIT, Raw, having
+from trainables.testing.cases import SHAPE, ModelCases
+from trainables.testing.contract import check
+
+LENGTH, ANSWER, LONGER = 9, 5, 20
+FACTOR: Final = 1.6
+"""By which an estimate of memory may be wrong, of a model that is all small parts: most at a single input."""
+
+
+class CostContract(ModelCases):
+    """For each arm, with everything run: with early exit the work depends on weights.
+
+    A model whose file states no formulas is counted, and nothing is compared.
+    """
+
+    none: ClassVar[Mapping[str, str]] = {
+        **ModelCases.none,
+        "stating": "no function forward_flops: costs are counted",
+        "keeping": "no function saved_bytes: memory is counted",
+        "deciding": "no function decoder_flops: it has no decoder, or its costs are counted",
+    }
+
+    def every_stating(self) -> dict[str, Raw]:
+        """Arms of a model that states its FLOPs."""
+        return self._stating("forward_flops")
+
+    def every_keeping(self) -> dict[str, Raw]:
+        """Arms of a model that states what it keeps for the backward pass."""
+        return self._stating("saved_bytes")
+
+    def every_deciding(self) -> dict[str, Raw]:
+        """Arms of a model that states the costs of its decoder."""
+        return self._stating("decoder_flops")
+
+    def test_flops_are_what_is_counted(self, stating: Raw) -> None:
+        """Of an encoder on one input, to the last one."""
+        config = _config(stating)
+        found = counted(config, "Encoder", LENGTH)
+        stated = self._function("forward_flops")(config, LENGTH, round(found.computed))
+        check(stated == found.flops, f"forward_flops must be {found.flops:,.0f}, got {stated:,.0f}")
+
+    def test_memory_is_about_what_is_counted(self, keeping: Raw) -> None:
+        """Of an encoder on one input, within a factor."""
+        config = _config(keeping)
+        _check_memory(
+            self._function("saved_bytes")(config, 1, LONGER), counted(config, "Encoder", LONGER).saved_bytes
+        )
+
+    def test_costs_of_a_decoder_are_what_is_counted(self, deciding: Raw) -> None:
+        """FLOPs to the last one, memory within a factor."""
+        config = _config(deciding)
+        found = counted(config, "Decoder", ANSWER, LENGTH)
+        stated = self._function("decoder_flops")(config, ANSWER, LENGTH, round(found.computed))
+        check(stated == found.flops, f"decoder_flops must be {found.flops:,.0f}, got {stated:,.0f}")
+        kept = counted(config, "Decoder", LONGER, LONGER).saved_bytes
+        _check_memory(self._function("decoder_saved_bytes")(config, 1, LONGER, LONGER), kept)
+
+    def test_flops_grow_with_length_and_layers(self, arm: Raw) -> None:
+        """Stated or counted."""
+        config = model_config(arm)
+        least, most = costs.depth_range(config, 10)
+        here, longer, fewer = (
+            costs.flops(config, SHAPE, length, layers)
+            for length, layers in ((10, most), (11, most), (10, least))
+        )
+        grows = here < longer
+        check(grows, f"FLOPs must grow with the length, got {here:,.0f} at 10, {longer:,.0f} at 11")
+        grows = fewer <= here
+        check(grows, f"FLOPs must grow with layers, got {fewer:,.0f} at {least}, {here:,.0f} at {most}")
+
+    def _stating(self, function: str) -> dict[str, Raw]:
+        if not hasattr(catalog.load("models", self.model), function):
+            return {}
+        return {label: having(raw, **{EXIT: "none"}) for label, raw in self.every_arm().items()}
+
+    def _function(self, name: str) -> Callable[..., Any]:
+        found: Callable[..., Any] = getattr(catalog.load("models", self.model), name)
+        return found
+
+
+def _config(raw: Raw) -> ModelSettings:
+    config = model_config(raw)
+    assert isinstance(config, ModelSettings)
+    return config
+
+
+def _check_memory(stated: float, kept: float) -> None:
+    told = f"memory must be stated within a factor of {FACTOR}"
+    within = 1 / FACTOR < stated / kept < FACTOR
+    check(within, f"{told}, got {stated:,.0f} bytes where {kept:,.0f} are kept")

@@ -1,0 +1,59 @@
+"""What every model promises to whoever stops its training: it goes on bit for bit."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+
+from trainables.protocol import Job
+from trainables.testing.arms import BASE, Raw
+from trainables.testing.cases import ModelCases
+from trainables.testing.contract import check
+from trainables.testing.interrupting import interrupted, undisturbed
+from trainables.training import NONDETERMINISTIC, Training
+
+if TYPE_CHECKING:
+    import pytest
+
+TASK: Mapping[str, Any] = {
+    "name": "listops",
+    "trees": 400,
+    "near_iid_examples": 40,
+    "valid_examples": 40,
+    "test_examples": 5,
+    "depth_max": 4,
+    "arguments_max": 4,
+    "train_length_max": 30,
+}
+TRAIN: Mapping[str, Any] = {"steps": 4, "batch_size": 6, "lr": 0.01, "report_every": 2}
+DATA = "contract-data"
+
+
+class ResumeContract(ModelCases):
+    """For the small version and further arms of the user: trained for a few steps on a task, on the CPU."""
+
+    task: ClassVar[Mapping[str, Any]] = TASK
+    """Settings of the task; by default a small ListOps."""
+    train: ClassVar[Mapping[str, Any]] = TRAIN
+    """Settings of the training."""
+
+    def every_trained(self) -> dict[str, Raw]:
+        """A few arms, for each is trained three times."""
+        return {label: raw for label, raw in self.every_arm().items() if label in (BASE, *self.arms)}
+
+    def test_stopped_at_every_report_it_ends_as_undisturbed(
+        self, trained: Raw, tmp_path: Path, tmp_path_factory: "pytest.TempPathFactory"
+    ) -> None:
+        """Saved and restored into a new workload each time: measurements and weights are the same."""
+        settings = {"task": dict(self.task), "model": trained, "train": dict(self.train)}
+        job = Job(settings, 1, data_dir=tmp_path_factory.getbasetemp() / DATA)
+        found, resumed = interrupted(Training, job, tmp_path)
+        expected, whole = undisturbed(Training, job)
+        for one, other in zip(found, expected, strict=True):
+            changed = {name for name in other.metrics if one.metrics[name] != other.metrics[name]}
+            told = f"step {other.step} must be measured as if undisturbed, got others: "
+            check(not changed - NONDETERMINISTIC, told + ", ".join(sorted(changed)))
+        ours, theirs = (dict(one.model.named_parameters()) for one in (resumed, whole))
+        differing = [name for name, each in ours.items() if not torch.equal(each, theirs[name])]
+        check(not differing, f"weights must be as if undisturbed, got others: {', '.join(differing)}")

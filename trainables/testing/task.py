@@ -1,0 +1,332 @@
+"""The contract of a task: seeded, splits apart, lengths as announced, batches that can be trained on."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from functools import cache
+from itertools import combinations
+from pathlib import Path
+from typing import Any, ClassVar, Final, get_args
+
+import numpy as np
+import torch
+
+from trainables import catalog, task_catalog
+from trainables.data.split import Split, content_hash
+from trainables.protocol import Job
+from trainables.settings import Settings
+from trainables.task_protocol import Role, SplitInfo
+from trainables.testing.contract import Contract, check, made
+from trainables.training import Training
+from trainables.types import NOT_ASKED, Batch
+
+TINY: Final = {"width": 8, "heads": 2, "max_layers": 2}
+TRAIN: Final = {"steps": 2, "batch_size": 3, "report_every": 2, "valid_examples": 5}
+DRAWN: Final = ((1, 0), (1, 10**6), (2, 10**6))
+"""Seeds and steps of streamed batches that are looked at."""
+SEED_FIELD: Final = "data_seed"
+Raw = dict[str, Any]
+Row = tuple[int, ...]
+
+
+class TaskContract(Contract):
+    """All that is promised of a task, in a small version, in each of its forms.
+
+    A subclass sets `task`, and `settings` of a version that is built within seconds. It may set `forms`,
+    `reseeded` and `solve`.
+    """
+
+    task: ClassVar[str] = ""
+    """Name of the task, or of the module that it is, with its dots."""
+    settings: ClassVar[Mapping[str, Any]] = {}
+    """A small version: every split is built in a second or so."""
+    forms: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Further forms by name: what they set beside."""
+    reseeded: ClassVar[Mapping[str, Any] | None] = None
+    """What is set beside for other data of the same kind."""
+    solve: ClassVar[Callable[..., Any] | None] = None
+    """Written without looking at the task: from the text of an input, as `decode` gives it, to its label; for
+    positions a label for each token, -1 where none is asked; for written answers their tokens without the
+    end. What a form sets otherwise comes by keyword. As `staticmethod`."""
+    none: ClassVar[Mapping[str, str]] = {
+        "solved": "no function solve: labels are not checked",
+        "reseedable": f"no field {SEED_FIELD}, and nothing in reseeded: there are no other data",
+        "streamed": "no split is streamed",
+    }
+
+    def every_form(self) -> dict[str, Raw]:
+        """Full settings by name of the form."""
+        if not self.task:
+            raise ValueError("a contract must name its task, got none; set `task` in the class")
+        small = {"name": self.task} | dict(self.settings)
+        found = {form or "small": small | dict(set_) for form, set_ in {"": {}, **self.forms}.items()}
+        for raw in found.values():
+            task_catalog.task_config(raw)
+        return found
+
+    def every_solved(self) -> dict[str, tuple[Raw, Mapping[str, Any]]]:
+        """Forms with what they set beside, where there is a solver."""
+        if self.solve is None:
+            return {}
+        return {form: (raw, self.forms.get(form, {})) for form, raw in self.every_form().items()}
+
+    def every_reseedable(self) -> dict[str, Raw]:
+        """Forms of which there can be other data."""
+        seeded = SEED_FIELD in catalog.config_class("tasks", self.task).model_fields
+        return self.every_form() if seeded or self.reseeded else {}
+
+    def every_streamed(self) -> dict[str, Raw]:
+        """Forms whose training examples never end."""
+        return {form: raw for form, raw in self.every_form().items() if is_streamed(raw)}
+
+    def test_settings_survive_a_round_trip(self, form: Raw) -> None:
+        """A plan is kept as JSON and read again."""
+        config = task_catalog.task_config(form)
+        again = task_catalog.task_config(config.model_dump(mode="json"))
+        check(again == config, f"settings written as JSON must be read as they were: {config!r}, {again!r}")
+
+    def test_splits_have_roles_and_names_of_their_own(self, form: Raw) -> None:
+        """One is trained on, one steers the search, others are for tests."""
+        infos = task_catalog.splits(task_catalog.task_config(form))
+        names, roles = [info.name for info in infos], [info.role for info in infos]
+        check(len(set(names)) == len(names), f"splits must have names of their own, got {names}")
+        check(set(roles) <= set(get_args(Role)), f"roles must be among {get_args(Role)}, got {roles}")
+        for role in ("train", "valid"):
+            told = f"one split must have the role {role}, got {roles.count(role)} of {names}"
+            check(roles.count(role) == 1, told)
+
+    def test_same_settings_same_bytes(self, form: Raw) -> None:
+        """Built again in this process, the last split first."""
+        for info, split in reversed([*stored(form).items()]):
+            same = build(form, info.name).content_hash == split.content_hash
+            check(same, f"{info.name} must be the same whenever it is built, whatever was built before")
+
+    def test_same_bytes_in_another_process(self) -> None:
+        """Where sets have another order, and nothing was built before."""
+        here = {form: contents(raw) for form, raw in self.every_form().items()}
+        there = self.contents_elsewhere()
+        for form, found in here.items():
+            changed = [name for name, digest in found.items() if there[form][name] != digest]
+            told = f"splits of {form} must be the same in every process, got others for {', '.join(changed)}"
+            check(not changed, told)
+
+    def contents_elsewhere(self) -> dict[str, dict[str, str]]:
+        """Hashes of all splits by form, from a process of its own."""
+        code = (
+            "import json, sys; from trainables.testing.task import contents;"
+            "print(json.dumps({form: contents(raw) for form, raw in json.load(sys.stdin).items()}))"
+        )
+        answer = subprocess.run(  # noqa: S603 - our own interpreter and module  # nosec B603
+            [sys.executable, "-c", code],
+            input=json.dumps(self.every_form()),
+            env=os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        check(answer.returncode == 0, f"all splits must be built in another process, got {answer.stderr}")
+        found: dict[str, dict[str, str]] = json.loads(answer.stdout)
+        return found
+
+    def test_another_seed_gives_other_data(self, reseedable: Raw) -> None:
+        """In every split."""
+        now = reseedable.get(SEED_FIELD, 0)
+        other = reseedable | dict({SEED_FIELD: now + 1} if self.reseeded is None else self.reseeded)
+        for info, split in stored(reseedable).items():
+            differs = build(other, info.name).content_hash != split.content_hash
+            check(differs, f"{info.name} must hold other data with another seed, got the same")
+
+    def test_settings_of_training_alone_change_no_split_that_is_measured(self, form: Raw) -> None:
+        """Those that the task names in TRAINING_ONLY."""
+        config = task_catalog.task_config(form)
+        for field in task_catalog.training_only(config):
+            changed = {**form, field: (getattr(config, field) or 0) + 7}
+            for info, split in stored(form).items():
+                same = info.role == "train" or build(changed, info.name).content_hash == split.content_hash
+                check(same, f"{info.name} must not depend on {field}, which is for training alone")
+
+    def test_no_example_is_in_two_splits(self, form: Raw) -> None:
+        """Where training never ends, test inputs are longer than all that is trained on."""
+        if is_streamed(form):
+            infos = task_catalog.splits(task_catalog.task_config(form))
+            longest = max(info.length_max for info in infos if info.role != "test")
+            for info, split in stored(form).items():
+                told = f"inputs of {info.name} must be longer than {longest}, got {split.lengths.min()}"
+                check(info.role != "test" or split.lengths.min() > longest, told)
+            return
+        seen = {info.name: set(rows(split)) for info, split in stored(form).items()}
+        for one, other in combinations(seen, 2):
+            shared = len(seen[one] & seen[other])
+            check(not shared, f"{one} and {other} must share no example, got {shared}")
+
+    def test_lengths_and_numbers_are_as_announced(self, form: Raw) -> None:
+        """By `splits`, without any data."""
+        for info, split in stored(form).items():
+            told = f"{info.name} must hold {info.examples or 'some'} examples, got {len(split)}"
+            check(len(split) > 0 and info.examples in (None, len(split)), told)
+            least, most = int(split.lengths.min()), int(split.lengths.max())
+            told = f"inputs of {info.name} must have {info.length_min} to {info.length_max} tokens, got "
+            check(info.length_min <= least <= most <= info.length_max, f"{told}{least} to {most}")
+
+    def test_shape_agrees_with_the_data(self, form: Raw) -> None:
+        """Ids of tokens and classes, and the longest input and answer that is trained on."""
+        shape = task_catalog.shape(task_catalog.task_config(form))
+        allowed, classes = set(range(shape.vocabulary_size)) - {shape.pad_id}, set(range(shape.num_classes))
+        for info, split in stored(form).items():
+            strange = {token for row in rows(split) for token in row} - allowed
+            told = f"tokens of {info.name} must be ids below {shape.vocabulary_size} other than the padding's"
+            check(not strange, f"{told}, got {sorted(strange)}")
+            strange = set(split.label_histogram) - (classes - {shape.end_id})
+            told = f"labels of {info.name} must be below {shape.num_classes}, and not the end, got "
+            check(not strange, f"{told}{sorted(strange)}")
+            if info.role == "train":
+                longest = int(split.lengths.max())
+                told = f"training inputs must have at most {shape.length_max} tokens, got {longest}"
+                check(longest <= shape.length_max, told)
+                answer = 0 if split.answer_lengths is None else int(split.answer_lengths.max()) + 1
+                told = f"training answers must have at most {shape.answer_length_max} tokens, got {answer}"
+                check(answer <= (shape.answer_length_max or 0), told)
+
+    def test_batches_are_right_padded(self, form: Raw) -> None:
+        """Of stored splits; every input has a token."""
+        config = task_catalog.task_config(form)
+        for split in stored(form).values():
+            few = np.arange(len(split))[:: max(1, len(split) // 16)]
+            check_batch(split.batch(few), task_catalog.shape(config).pad_id)
+
+    def test_labels_are_what_an_independent_solver_finds(self, solved: tuple[Raw, Mapping[str, Any]]) -> None:
+        """Every example of every stored split."""
+        raw, set_ = solved
+        assert self.solve is not None
+        config = task_catalog.task_config(raw)
+        for info, split in stored(raw).items():
+            for row, label in zip(rows(split), labels(config, split), strict=True):
+                text = task_catalog.decode(config, row)
+                found = type(self).solve(text, **set_)  # type: ignore[misc]
+                check(found == label, f"{info.name}: the label of {text!r} must be {found}, got {label}")
+        for batch in drawn(config).values():
+            for row, length, label in zip(
+                batch.tokens.tolist(), batch.mask.sum(1).tolist(), batch.labels.tolist(), strict=True
+            ):
+                text = task_catalog.decode(config, row[:length])
+                found = type(self).solve(text, **set_)  # type: ignore[misc]
+                answer = label[:length] if isinstance(label, list) else label
+                check(found == answer, f"drawn: the label of {text!r} must be {found}, got {answer}")
+
+    def test_streamed_batches_are_a_function_of_seed_and_step(self, streamed: Raw) -> None:
+        """Their lengths are as announced, and `build` refuses their split."""
+        config = task_catalog.task_config(streamed)
+        info = next(info for info in task_catalog.splits(config) if info.streamed)
+        shape = task_catalog.shape(config)
+        check(info.role == "train", f"only the split to train on may be streamed, got role {info.role}")
+        batches, again = drawn(config), drawn(config)
+        different = len({tuple(batch.tokens.flatten().tolist()) for batch in batches.values()})
+        told = f"batches of the seeds and steps {DRAWN} must differ, got {different} of them"
+        check(different == len(DRAWN), told)
+        for (seed, step), batch in batches.items():
+            same = torch.equal(batch.tokens, again[seed, step].tokens)
+            check(same, f"{step=} of {seed=} must draw the same batch again")
+            check_batch(batch, shape.pad_id)
+            least, most = int(batch.mask.sum(1).min()), int(batch.mask.sum(1).max())
+            told = f"streamed inputs must have {info.length_min} to {info.length_max} tokens, got "
+            check(info.length_min <= least <= most <= info.length_max, f"{told}{least} to {most}")
+
+    def test_a_model_trains_on_it_from_beginning_to_end(self, form: Raw, tmp_path: Path) -> None:
+        """Two steps of a tiny model, validated, then measured on the first test split."""
+        config = task_catalog.task_config(form)
+        test = tuple(info.name for info in task_catalog.splits(config) if info.role == "test")[:1]
+        model = {"name": "universal", **TINY, "causal": task_catalog.shape(config).causal}
+        settings = {"task": form, "model": model, "train": TRAIN}
+        training = Training(Job(settings, seed=1, phase="confirm", splits=test, data_dir=tmp_path))
+        metrics = training.advance().metrics
+        for split in ("valid", *test):
+            accuracy, floor, loss = (metrics[f"{split}/{name}"] for name in ("accuracy", "floor", "loss"))
+            check(0 <= accuracy <= 1, f"{split}/accuracy must be from 0 to 1, got {accuracy}")
+            check(0 < floor <= 1, f"{split}/floor must be above 0 and at most 1, got {floor}")
+            check(math.isfinite(loss), f"{split}/loss must be finite, got {loss}")
+
+
+def task_contract(
+    name: str,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    contract: type[TaskContract] = TaskContract,
+    **attributes: Any,
+) -> type[TaskContract]:
+    """A class of tests for the task `name`: its name, or that of its module with its dots.
+
+    `settings` are those of a small version, `attributes` further ones of `TaskContract`, or of a subclass of
+    it that is given as `contract`. Raises ImportError without pytest.
+    """
+    if (solve := attributes.get("solve")) is not None:
+        attributes["solve"] = staticmethod(solve)
+    return made(contract, task=name, settings=settings or {}, **attributes)
+
+
+def build(raw: Mapping[str, Any], split: str) -> Split:
+    """One stored split, built anew."""
+    config = task_catalog.task_config(raw)
+    module = task_catalog.task_module(str(raw["name"]))
+    table, shape = module.build(config, split), module.shape(config)
+    return Split(table, shape.pad_id, content_hash(table), shape.end_id)
+
+
+def stored(raw: Mapping[str, Any]) -> Mapping[SplitInfo, Split]:
+    """All splits that are not streamed, built once for all tests of a process."""
+    return _stored(json.dumps(raw, sort_keys=True))
+
+
+@cache
+def _stored(raw: str) -> Mapping[SplitInfo, Split]:
+    settings = json.loads(raw)
+    infos = task_catalog.splits(task_catalog.task_config(settings))
+    return {info: build(settings, info.name) for info in infos if not info.streamed}
+
+
+def contents(raw: Mapping[str, Any]) -> dict[str, str]:
+    """Hashes of all stored splits, each built anew, the last one first."""
+    infos = [info for info in task_catalog.splits(task_catalog.task_config(raw)) if not info.streamed]
+    return {info.name: build(raw, info.name).content_hash for info in reversed(infos)}
+
+
+def is_streamed(raw: Mapping[str, Any]) -> bool:
+    """Whether training examples never end."""
+    return any(info.streamed for info in task_catalog.splits(task_catalog.task_config(raw)))
+
+
+def drawn(config: Settings) -> dict[tuple[int, int], Batch]:
+    """Some streamed batches by seed and step; none of a task that is stored."""
+    if not any(info.streamed for info in task_catalog.splits(config)):
+        return {}
+    return {(seed, step): task_catalog.stream(config, 6, seed, step) for seed, step in DRAWN}
+
+
+def rows(split: Split) -> list[Row]:
+    """Inputs without padding."""
+    batch = split.batch(np.arange(len(split)))
+    lengths = split.lengths.tolist()
+    return [tuple(row[:length]) for row, length in zip(batch.tokens.tolist(), lengths, strict=True)]
+
+
+def labels(config: Settings, split: Split) -> list[Any]:
+    """What a solver must find: labels, those of the tokens, or answers without their ends."""
+    found: list[Any] = split.batch(np.arange(len(split))).labels.tolist()
+    head = task_catalog.shape(config).head
+    if head == "positions":
+        return [row[:length] for row, length in zip(found, split.lengths.tolist(), strict=True)]
+    if head == "sequence":
+        return [[token for token in row if token != NOT_ASKED][:-1] for row in found]
+    return found
+
+
+def check_batch(batch: Batch, pad_id: int) -> None:
+    """Fail unless rows are right-padded, with the padding's id, and hold a token each."""
+    lengths = batch.mask.sum(1)
+    filled = torch.arange(batch.mask.shape[1]) < lengths[:, None]
+    check(torch.equal(batch.mask, filled), f"masks must be right-padded, got {batch.mask}")
+    padded = torch.equal(batch.tokens != pad_id, batch.mask)
+    check(padded, f"padding must have the id {pad_id}, and no token may, got {batch.tokens}, {batch.mask}")
+    check(int(lengths.min()) > 0, "every row must hold a token, got an empty one")

@@ -1,0 +1,159 @@
+"""The contract of training code: the same at a seed, resumed bit for bit, measured as declared."""
+
+import copy
+import math
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from trainables import outside
+from trainables.metrics import Metric
+from trainables.outside import Trainable
+from trainables.protocol import Job, Measurement
+from trainables.testing.contract import Contract, check, made
+from trainables.testing.interrupting import interrupted, undisturbed
+
+Raw = dict[str, Any]
+
+
+class TrainableContract(Contract):
+    """All that is promised of a function `train(settings, trial)` or of a class with the Workload protocol.
+
+    A subclass sets `trainable` and `settings` of a trial that ends within seconds, with two reports or more.
+    It may set `arms`, `splits`, `seed` and `machine`.
+    """
+
+    trainable: ClassVar[str] = ""
+    """`module:name`, as in a spec."""
+    settings: ClassVar[Mapping[str, Any]] = {}
+    """All settings of a short trial, as in the baseline of a spec."""
+    arms: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Further trials by name: what they set otherwise."""
+    splits: ClassVar[tuple[str, ...]] = ("test",)
+    """Test splits that confirmed trials measure; none if it knows none."""
+    seed: ClassVar[int] = 1
+    """Of all trials."""
+    machine: ClassVar[frozenset[str]] = frozenset()
+    """Metrics that measure the machine, such as a speed: these alone may differ."""
+
+    def every_trial(self) -> dict[str, Raw]:
+        """Settings by name."""
+        if not self.trainable:
+            raise ValueError("a contract must name its trainable, got none; set `trainable` in the class")
+        self.found()
+        return {"baseline": dict(self.settings)} | {
+            name: dict(self.settings) | dict(changed) for name, changed in self.arms.items()
+        }
+
+    def found(self) -> Trainable:
+        """What stands at `trainable`. Raises ValueError if it cannot be used."""
+        return outside.load(self.trainable)
+
+    def job(self, raw: Mapping[str, Any], tmp_path: Path, *, confirmed: bool = True) -> Job:
+        """A trial that reads the test splits, or one of a search."""
+        data = tmp_path / "data"
+        given = copy.deepcopy(dict(self._checked(raw)))
+        if confirmed:
+            return Job(given, self.seed, "confirm", self.splits, data)
+        return Job(given, self.seed, data_dir=data)
+
+    def test_settings_are_accepted_and_survive_a_round_trip(self, trial: Raw) -> None:
+        """By `Config`, where there is one: a plan is kept as JSON and read again."""
+        if (config := self.found().config) is None:
+            return
+        known = config.model_validate(trial)
+        strange = trial.keys() - known.model_dump().keys()
+        check(not strange, f"Config must know all settings, got none for {', '.join(sorted(strange))}")
+        again = config.model_validate(known.model_dump(mode="json"))
+        check(again == known, f"settings written as JSON must be read as they were: {known!r}, {again!r}")
+
+    def test_reports_are_in_order_and_finite(self, trial: Raw, tmp_path: Path) -> None:
+        """Steps and seconds grow, metrics are finite numbers named <split>/<quantity>."""
+        job = self.job(trial, tmp_path)
+        before = copy.deepcopy(job.settings)
+        found, workload = undisturbed(self.found().workload, job)
+        workload.close()
+        check(found, "a trial must report at least once, got no report")
+        steps, seconds = [each.step for each in found], [each.seconds for each in found]
+        growing = all(one < other for one, other in pairwise(steps))
+        check(growing, f"steps must grow from report to report, got {steps}")
+        check(seconds == sorted(seconds) and seconds[0] >= 0, f"seconds must never shrink, got {seconds}")
+        for name, value in ((name, value) for each in found for name, value in each.metrics.items()):
+            check("/" in name, f"a metric must be named <split>/<quantity>, got {name!r}")
+            finite = isinstance(value, int | float | np.number) and math.isfinite(value)
+            check(finite, f"{name} must be a finite number, got {value!r}")
+        check(job.settings == before, f"settings must be left as they are, got {job.settings}")
+
+    def test_metrics_are_as_declared(self, trial: Raw, tmp_path: Path) -> None:
+        """Each that is declared is measured, and stays in its range."""
+        found, workload = undisturbed(self.found().workload, self.job(trial, tmp_path))
+        workload.close()
+        for metric in self.found().metrics:
+            values = _values(metric, found)
+            check(values, f"{metric.name} is declared and must be reported, got no value of it")
+            low, high = metric.span
+            wrong = [value for value in values if not low <= value <= high]
+            told = f"{metric.name} is declared to be from {low} to {high}, got {wrong}"
+            check(not wrong, told)
+
+    def test_test_splits_are_measured_in_confirmed_trials_alone(self, trial: Raw, tmp_path: Path) -> None:
+        """At the last report; a search never sees them."""
+        for confirmed in (True, False):
+            job = self.job(trial, tmp_path, confirmed=confirmed)
+            found, workload = undisturbed(self.found().workload, job)
+            workload.close()
+            for split in self.splits:
+                seen = [each.step for each in found for name in each.metrics if name.startswith(f"{split}/")]
+                expected = confirmed or not seen
+                check(expected, f"{split} must not be measured while searching, was at steps {seen}")
+                measured = not confirmed or found[-1].step in seen
+                check(measured, f"{split} must be measured at the last report of a confirmed trial")
+
+    def test_the_same_seed_gives_the_same_numbers(self, trial: Raw, tmp_path: Path) -> None:
+        """Run twice in one process: what draws from a generator that nobody seeds differs."""
+        one, other = (undisturbed(self.found().workload, self.job(trial, tmp_path)) for _ in range(2))
+        self._compare(other[0], one[0], "with the same seed")
+        for _, workload in (one, other):
+            workload.close()
+
+    def test_stopped_at_every_report_it_ends_as_undisturbed(self, trial: Raw, tmp_path: Path) -> None:
+        """Saved, closed, and restored into a new one each time."""
+        job, folder = self.job(trial, tmp_path), tmp_path / "saved"
+        folder.mkdir()
+        expected, whole = undisturbed(self.found().workload, job)
+        found, resumed = interrupted(self.found().workload, job, folder)
+        self._compare(found, expected, "stopped and resumed at every report")
+        for workload in (whole, resumed):
+            workload.close()
+
+    def _compare(self, found: list[Measurement], expected: list[Measurement], what: str) -> None:
+        steps = [[each.step for each in one] for one in (found, expected)]
+        check(steps[0] == steps[1], f"{what} it must report at the steps {steps[1]}, got {steps[0]}")
+        for one, other in zip(found, expected, strict=True):
+            names = (one.metrics.keys() | other.metrics.keys()) - self.machine
+            for name in sorted(names):
+                here, there = one.metrics.get(name), other.metrics.get(name)
+                check(here == there, f"{what} {name} of step {one.step} must be {there!r}, got {here!r}")
+
+    def _checked(self, raw: Mapping[str, Any]) -> Mapping[str, Any]:
+        config = self.found().config
+        return raw if config is None else config.model_validate(dict(raw)).model_dump(mode="json")
+
+
+def trainable_contract(
+    path: str, settings: Mapping[str, Any] | None = None, **attributes: Any
+) -> type[TrainableContract]:
+    """A class of tests for the training code at `module:name`, on trials with these settings.
+
+    `attributes` are further ones of `TrainableContract`. Raises ImportError without pytest.
+    """
+    return made(TrainableContract, trainable=path, settings=settings or {}, **attributes)
+
+
+def _values(metric: Metric, found: list[Measurement]) -> list[float]:
+    """All that was measured of it, on every split."""
+    rows = ((name, value) for each in found for name, value in each.metrics.items())
+    return [value for name, value in rows if name.rpartition("/")[2] == metric.name]
