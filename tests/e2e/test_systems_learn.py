@@ -10,6 +10,7 @@ import pytest
 from trainables import catalog, task_catalog
 from trainables.assembly import build_model
 from trainables.data.split import Split, content_hash
+from trainables.testing import model_contract
 from trainables.training.config import train_config
 from trainables.training.step import Learner, one_step
 from trainables.types import Batch, TaskShape
@@ -104,12 +105,23 @@ SYSTEMS: dict[str, tuple[Case, ...]] = {
         Case("ut.causal", "flipflop", ATTENTION | UT | {"max_layers": 4, "causal": True}),
     ),
 }
-"""Model file to the systems that it is; a file that is not here fails the test below."""
+"""Model file to systems in sizes and steps at which each learns by heart: found by trying, stated nowhere
+else. A model that is not here learns ListOps in its small version."""
 EXAMPLES = 8
+
+
+def small(name: str) -> dict[str, Any]:
+    """Settings of the small version of a model, but for its width and its rates of dropout."""
+    raw: dict[str, Any] = model_contract(name)().every_arm()["small"]
+    sizes = raw.keys() - {"name", "width"}
+    return {field: raw[field] for field in raw if field in sizes and not field.endswith("dropout")}
+
+
 CASES = [
     # One system of every model is enough to hear of a mistake soon.
     pytest.param(name, case, id=case.label, marks=() if case is cases[0] else pytest.mark.slow)
-    for name, cases in SYSTEMS.items()
+    for name in catalog.names("models")
+    for cases in [SYSTEMS.get(name) or (Case(name, "listops", small(name)),)]
     for case in cases
 ]
 
@@ -126,8 +138,8 @@ def small_batch(task: str) -> tuple[Batch, TaskShape]:
     return Split(table, shape.pad_id, content_hash(table)).batch(np.arange(EXAMPLES)), shape
 
 
-def test_every_model_has_a_task_to_learn() -> None:
-    assert sorted(SYSTEMS) == sorted(catalog.names("models")), "add the new model's systems to SYSTEMS"
+def test_systems_are_of_models_that_are_there() -> None:
+    assert SYSTEMS.keys() <= set(catalog.names("models"))
 
 
 @pytest.mark.parametrize(("name", "case"), CASES)
