@@ -10,7 +10,7 @@ from math import isclose
 from typing import Protocol
 
 from orchestrator.plan.changes import differences
-from orchestrator.plan.probe import POINTS, BackwardPass, Probe, Structure
+from orchestrator.plan.probe import POINTS, BackwardPass, Probe
 from orchestrator.plan.settings import System
 
 MEASURING_ONLY = frozenset({"eval_batch_size", "eval_tokens", "threads"})
@@ -126,10 +126,10 @@ def tree_difference(before: Built, after: Built) -> tuple[str, ...]:
     return (*(f"{name}: {after.modules[name]}" for name in [*outermost, *kinds]), *shapes)
 
 
-def reshaped_share(before: Structure, after: Structure) -> float:
-    """Share of the weights both have that have another shape."""
-    shared = before.shapes.keys() & after.shapes.keys()
-    return sum(before.shapes[name] != after.shapes[name] for name in shared) / max(1, len(shared))
+def reshaped_share(before: Mapping[str, tuple[int, ...]], after: Mapping[str, tuple[int, ...]]) -> float:
+    """Share of the weights, given by their shapes, that both have and that have another shape."""
+    shared = before.keys() & after.keys()
+    return sum(before[name] != after[name] for name in shared) / max(1, len(shared))
 
 
 def _shape(shape: tuple[int, ...]) -> str:

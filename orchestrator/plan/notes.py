@@ -66,7 +66,7 @@ def _is_size(path: str, arm: BuiltInArm, reference: BuiltInArm, probe: Probe) ->
     without = checked(with_value(arm.system.settings, path, before))
     if isinstance(without, list):
         return False
-    return reshaped_share(probe.structure(without), probe.structure(arm.system)) > MOST
+    return reshaped_share(probe.shapes(without).parameters, probe.structure(arm.system).shapes) > MOST
 
 
 def _takes_away(name: str, fields: set[str], changes: Sequence[Change]) -> bool:

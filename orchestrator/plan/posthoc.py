@@ -65,7 +65,7 @@ def _unreadable(spec: Spec, arm: BuiltInArm, path: str, value: Value, probe: Pro
         return f"cannot have {path} = {shown(value)}: {reasons}"
     before = probe.structure(arm.system)
     try:
-        after = probe.structure(found)
+        after = probe.shapes(found)
     except ValueError as error:
         return f"cannot be built with {path} = {shown(value)}: {error}"
     if before.saved != after.saved:

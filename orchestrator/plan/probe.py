@@ -52,6 +52,23 @@ _RANDOM = 3
 
 
 @dataclass(frozen=True, slots=True)
+class Shapes:
+    """Shapes of a system's tensors, by qualified name."""
+
+    parameters: Mapping[str, tuple[int, ...]]
+    saved: Mapping[str, tuple[int, ...]]
+    """All that a checkpoint holds: parameters and buffers."""
+
+    @classmethod
+    def of(cls, model: nn.Module) -> "Shapes":
+        """Those of `model`."""
+        return cls(
+            {name: tuple(each.shape) for name, each in model.named_parameters()},
+            {name: tuple(each.shape) for name, each in model.state_dict().items()},
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Structure:
     """What a system is, seen without allocating it."""
 
@@ -97,6 +114,7 @@ class Probe:
 
     def __init__(self) -> None:
         self._structures: dict[str, Structure] = {}
+        self._shapes: dict[str, Shapes] = {}
         self._forward_passes: dict[tuple[str, str, int], ForwardPass] = {}
         self._gradients: dict[tuple[str, str, int], BackwardPass] = {}
         self._runs: dict[tuple[str, int], _ProbedModel] = {}
@@ -109,6 +127,13 @@ class Probe:
         if key not in self._structures:
             self._structures[key] = _structure(system)
         return self._structures[key]
+
+    def shapes(self, system: System) -> Shapes:
+        """Less than `structure`, in half the time. Raises ValueError if `system` cannot be built."""
+        key = _key(system)
+        if key not in self._shapes:
+            self._shapes[key] = Shapes.of(build_model(system.model, system.shape, SEED, torch.device("meta")))
+        return self._shapes[key]
 
     def forward(self, system: System, point: int = 0) -> ForwardPass:
         """One seeded forward pass at weights number `point`. Raises ValueError if it cannot be run here."""
@@ -197,12 +222,13 @@ def _key(system: System) -> str:
 
 def _structure(system: System) -> Structure:
     model = build_model(system.model, system.shape, SEED, torch.device("meta"))
+    shapes = Shapes.of(model)
     length = system.shape.length_max
     least, most = depth_range(system.model, length)
     return Structure(
         modules={name: type(module).__name__ for name, module in model.named_modules() if name},
-        shapes={name: tuple(each.shape) for name, each in model.named_parameters()},
-        saved={name: tuple(each.shape) for name, each in model.state_dict().items()},
+        shapes=shapes.parameters,
+        saved=shapes.saved,
         parameters=sum(each.numel() for each in model.parameters()),
         plain=has_plain(model),
         depth_min=least,

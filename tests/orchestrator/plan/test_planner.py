@@ -11,6 +11,7 @@ import pytest
 from orchestrator.errors import PlanError
 from orchestrator.plan import price
 from orchestrator.plan.planner import plan
+from orchestrator.plan.probe import Probe
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.spec.load import profile_names, read_spec
 from tests.orchestrator.plan.small import ARMS, CONFIRM, SEARCH, baseline, full, one_arm, spec
@@ -150,6 +151,18 @@ def test_the_same_spec_gives_the_same_plan_in_a_read_only_folder_under_any_hash_
     assert texts[0] == texts[1]
     assert [path.name for path in tmp_path.iterdir()] == ["spec.yaml"]
     assert texts[0] == to_json(plan(read_spec(tmp_path / "spec.yaml")))
+
+
+def test_what_was_built_for_other_plans_changes_nothing(everything: Any) -> None:
+    """Systems that differ in task, loss or weights must not be taken for each other."""
+    probe = Probe()
+    for changed in (
+        {"train": {**baseline()["train"], "ponder_weight": 0.5}},
+        {"task": {"name": "listops", "train_length_max": 50}},
+        baseline(width=32),
+    ):
+        plan(full(baseline={**baseline(), **changed}), probe=probe)
+    assert plan(full(), probe=probe) == everything
 
 
 def test_json_round_trip(everything: Any) -> None:
