@@ -1,6 +1,7 @@
 """`haltsweep launch` and `resume`: run a sweep to its end, then show what came of it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -82,7 +83,6 @@ def launch(
         check.plan(spec, changes, profile)
         return
     from orchestrator.drivers.launch import run_sweep
-    from orchestrator.drivers.launch_folder import DEFAULT_WORKLOAD, Setup
     from orchestrator.plan.serialise import read_plan
     from orchestrator.spec.load import to_yaml
 
@@ -93,33 +93,17 @@ def launch(
     if go_on and folder.plan.is_file() and read_plan(folder).spec_digest == made.spec_digest:
         resume(str(folder.root), driver, address, debug)
         return
-    setup = Setup(
-        data_root(data),
-        workload=made.trainable or DEFAULT_WORKLOAD,
-        code=None if made.trainable is None else str(Path.cwd()),
+    setup = replace(
+        _setup(made, data_root(data), tracking_uri(tracking, root)),
         storage=storage,
-        tracking_uri=tracking_uri(tracking, root),
         checkpoints=_checkpoints(checkpoints, made.name),
     )
     _check_stores(setup)
     say(
         f"{made.name}: {amount(len(made.arms), 'arm')}, {amount(len(made.trials), 'trial')}, in {folder.root}"
     )
-    _run(
-        made,
-        folder,
-        partial(
-            run_sweep,
-            made,
-            folder,
-            setup,
-            to_yaml(read.spec),
-            driver=driver.value,
-            address=address,
-            debug=debug,
-        ),
-        debug=debug,
-    )
+    start = partial(run_sweep, made, folder, setup, to_yaml(read.spec))
+    _run(made, folder, partial(start, driver=driver.value, address=address, debug=debug), debug=debug)
 
 
 def resume(
@@ -138,6 +122,14 @@ def resume(
     say(f"{made.name}: to be continued, in {folder.root}")
     start = partial(resume_sweep, folder, driver=driver.value, address=address, debug=debug)
     _run(made, folder, start, debug=debug)
+
+
+def _setup(plan: "Plan", data_dir: Path, tracking: str) -> "Setup":
+    """Of what runs the trials of `plan`; its own modules are those of the current directory."""
+    from orchestrator.drivers.launch_folder import DEFAULT_WORKLOAD, Setup
+
+    code = None if plan.trainable is None else str(Path.cwd())
+    return Setup(data_dir, workload=plan.trainable or DEFAULT_WORKLOAD, code=code, tracking_uri=tracking)
 
 
 def _resources(cpus: float | None, gpus: float | None) -> list[str]:

@@ -20,8 +20,8 @@ def post_mortem(kind: OutcomeKind, error: BaseException) -> bool:
     # The terminal itself: what is typed and shown here is no output of the trial.
     with redirect_stdout(sys.__stdout__):
         debugger = pdb.Pdb()
-        print(f"{type(error).__name__}: {error}")
-        print("the trial has failed; `continue` goes on with the next one, `quit` ends the sweep")
+        debugger.message(f"{type(error).__name__}: {error}")
+        debugger.message("the trial has failed; `continue` goes on with the next one, `quit` ends the sweep")
         debugger.reset()
         debugger.interaction(None, error.__traceback__)
         return bool(debugger.quitting)
