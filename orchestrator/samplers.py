@@ -167,7 +167,7 @@ class Chosen:
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class StopperPatience:
     """When a stopper begins to judge."""
 
     steps: int
@@ -231,7 +231,7 @@ def _made(chosen: Chosen, kind: Kind, seeded: Mapping[str, int]) -> Any:
     return found
 
 
-def patience(stopper: Chosen) -> Patience:
+def patience(stopper: Chosen) -> StopperPatience:
     """When `stopper` begins to judge, by its keywords and their defaults."""
     declared = _parameters(stopper.class_name, STOPPER)
 
@@ -241,7 +241,7 @@ def patience(stopper: Chosen) -> Patience:
         return value if isinstance(value, int) else 0  # it may be worked out from the first trial
 
     rungs = number("reduction_factor") ** number("min_early_stopping_rate")
-    return Patience(
+    return StopperPatience(
         steps=number("n_warmup_steps") or number("min_resource") * rungs,
         trials=max(number("n_startup_trials"), number("n_min_trials"), number("bootstrap_count")),
         keeps_all=stopper.keywords.get("percentile") == 100,

@@ -14,7 +14,7 @@ from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
-from orchestrator.testing.session import Session
+from orchestrator.testing.session import ChaosSession
 from orchestrator.testing.spec_under_test import SpecUnderTest
 from orchestrator.trials import OutcomeKind
 from trainables.training import NONDETERMINISTIC
@@ -51,7 +51,7 @@ def chaos(
     """
     __tracebackhide__ = True
     plan = spec.plan
-    calm = Session(str(spec.path), spec.overrides, spec.profile, str(folder / "calm"), str(data))
+    calm = ChaosSession(str(spec.path), spec.overrides, spec.profile, str(folder / "calm"), str(data))
     _run(calm)
     expected = _events(plan, calm)
     if not 1 <= kill_at <= len(expected):
@@ -107,7 +107,7 @@ def _fewer_steps(spec: SpecUnderTest) -> dict[str, Any]:
     return {f"baseline.train.{name}": value for name, value in fewer.items() if f"train.{name}" not in taken}
 
 
-def _run(session: Session) -> None:
+def _run(session: ChaosSession) -> None:
     """In a process of its own, which ends or kills itself. Raises AssertionError for any other end."""
     done = subprocess.run(  # noqa: S603 - our own interpreter and module  # nosec B603
         [sys.executable, "-m", "orchestrator.testing.session", json.dumps(asdict(session))],
@@ -123,7 +123,7 @@ def _run(session: Session) -> None:
         )
 
 
-def _events(plan: Plan, session: Session) -> list[Event]:
+def _events(plan: Plan, session: ChaosSession) -> list[Event]:
     with Ledger.open(SweepFolder(Path(session.runs) / plan.name).ledger_url, plan.name) as ledger:
         return list(ledger.events())
 

@@ -24,7 +24,7 @@ from orchestrator.spec.load import to_yaml
 
 
 @dataclass(frozen=True)
-class Session:
+class ChaosSession:
     """What one process runs."""
 
     path: str
@@ -36,7 +36,7 @@ class Session:
     """Events after which the process is killed; None for never."""
 
 
-def run(session: Session) -> None:
+def run(session: ChaosSession) -> None:
     """Launch the sweep, or resume it if it was launched."""
     if session.kill_at is not None:
         _die_after(session.kill_at)
@@ -65,4 +65,4 @@ def _die_after(events: int) -> None:
 
 
 if __name__ == "__main__":
-    run(from_json_values(Session, json.loads(sys.argv[1])))
+    run(from_json_values(ChaosSession, json.loads(sys.argv[1])))

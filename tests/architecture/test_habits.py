@@ -104,6 +104,15 @@ def test_files_stay_small():
     assert not {path: length for path, length in lengths.items() if length > LONGEST_FILE}
 
 
+def test_a_class_has_a_name_of_its_own():
+    """Models, tasks and heads have the names that the catalogue looks for."""
+    looked_for = {"Config", "Encoder", "Decoder", "Model"}
+    places = {}
+    for place, node in found(ast.ClassDef):
+        places.setdefault(node.name, []).append(place)
+    assert not {name: each for name, each in places.items() if len(each) > 1 and name not in looked_for}
+
+
 def test_functions_stay_small():
     lengths = {
         f"{place} {node.name}": (node.end_lineno or 0) - node.lineno + 1

@@ -16,8 +16,8 @@ from orchestrator.samplers import (
     STOPPER,
     STOPPERS,
     Chosen,
-    Patience,
     SamplerRefused,
+    StopperPatience,
     chosen_sampler,
     chosen_stopper,
     constructors,
@@ -254,7 +254,7 @@ def test_a_sampler_of_one_s_own_is_found_by_its_dotted_name(name: str) -> None:
 def test_a_stopper_of_one_s_own_is_found_by_its_dotted_name() -> None:
     chosen = check_stopper({"name": "mine_of_samplers.Late", "after": 5})
     assert make_stopper(chosen).after == 5  # type: ignore[attr-defined]
-    assert patience(chosen) == Patience(0, 0, keeps_all=False)
+    assert patience(chosen) == StopperPatience(0, 0, keeps_all=False)
 
 
 @pytest.mark.usefixtures("mine")
@@ -306,7 +306,7 @@ def test_optuna_s_own_may_be_written_in_full() -> None:
 def test_patience_is_read_from_keywords_and_defaults(
     given: dict[str, object], steps: int, trials: int
 ) -> None:
-    assert patience(chosen_stopper(given)) == Patience(steps, trials, keeps_all=False)
+    assert patience(chosen_stopper(given)) == StopperPatience(steps, trials, keeps_all=False)
     assert patience(Chosen("PercentilePruner", {"percentile": 100})).keeps_all
 
 
