@@ -24,6 +24,7 @@ from orchestrator.samplers import (
 )
 from search_spaces.dimensions import Domain, Float, Int, Value
 from search_spaces.wording import shown
+from trainables.extensions import said
 
 _SMALL = (Int(0, 3), Float(0.0, 1.0, step=0.25))
 _TRIED_STEPS = (1, 10, 100, 1000)
@@ -79,9 +80,9 @@ def _failure(use: Callable[..., None], *given: Any) -> str:
         use(*given)
     except ModuleNotFoundError as error:
         return f"it needs the package {error.name}: pip install {error.name}"
-    except Exception as error:  # a library's own: whatever it is, the search could not run
-        message = str(error).partition("\n")[0]
-        return message if isinstance(error, ValueError | TypeError) else f"{type(error).__name__}: {message}"
+    except (Exception, SystemExit) as error:  # a library's own: whatever it is, the search could not run
+        refuses = type(error) in (ValueError, TypeError)  # what a library says to its user
+        return str(error).partition("\n")[0] if refuses else said(error)
     return ""
 
 

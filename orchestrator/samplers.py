@@ -249,7 +249,19 @@ def patience(stopper: Chosen) -> StopperPatience:
 
 
 def suggest(trial: optuna.Trial, name: str, domain: Domain) -> Value:
-    """A value of `domain`, as the trial's sampler draws it."""
+    """A value of `domain`, as the trial's sampler draws it.
+
+    Raises ValueError for one that is outside: Optuna believes a sampler, and what is enqueued.
+    """
+    value = _suggested(trial, name, domain)
+    if isinstance(value, int | float) and not isinstance(domain, Choice | Fixed):
+        low, high = domain.low, domain.high
+        if not low <= value <= high:
+            raise ValueError(f"a sampler must draw {name} from {low} to {high}, got {value}")
+    return value
+
+
+def _suggested(trial: optuna.Trial, name: str, domain: Domain) -> Value:
     match domain:
         case Fixed(value):
             return value

@@ -1,6 +1,7 @@
 """For all tests: shapes and types in signatures are checked, and fast tests come before slow ones."""
 
 import os
+import signal
 from collections.abc import Iterable
 
 import pytest
@@ -16,6 +17,10 @@ install_import_hook(
 )
 
 register()
+
+# Started in the background by a shell, they would have the commands that they start ignore Ctrl-C.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 CONTRACTS = ("tests/contracts/", "tests/trainables/decoding/test_answers.py")
 ONE_IN = 5

@@ -171,7 +171,24 @@ def _not_imported(what: str, error: BaseException) -> BadModule:
 def said(error: BaseException) -> str:
     """The first line of `error` after its place and kind."""
     where = f"{place(error)}: " if place(error) else ""
-    return f"{where}{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    try:
+        text = str(error).partition("\n")[0]
+    except Exception:  # its own __str__ may be broken
+        text = "(it cannot say what went wrong: its __str__ raised)"
+    return f"{where}{type(error).__name__}: {text}"
+
+
+def fault_of_others(error: BaseException) -> str:
+    """What to say of an error that code from outside let through to us; empty if it is none of theirs."""
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [each for each in frames if not _is_known(each.filename) and not _is_installed(each.filename)]
+    if not theirs:
+        return ""
+    return f"code that a spec names must not raise where it is only looked at, got {said(error)}; correct it"
+
+
+def _is_installed(file: str) -> bool:
+    return any(part in ("site-packages", "dist-packages", "bin") for part in Path(file).parts)
 
 
 def place(error: BaseException) -> str:

@@ -40,6 +40,8 @@ def locked(path: Path, patience_s: float, on_wait: Callable[[str], None]) -> Ite
 
 def is_held(path: Path) -> bool:
     """Whether somebody holds the lock at `path`; not if there is none. Raises OSError."""
+    if not path.is_file() or path.is_symlink():  # nobody of ours holds a pipe or a link
+        return False
     try:
         with path.open("rb") as file:
             return not _try(file.fileno(), fcntl.LOCK_SH)

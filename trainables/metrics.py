@@ -5,9 +5,9 @@ the box, and trainables of others alike.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 KEYS = ("better", "unit", "range", "floor", "meaning")
 Place = Literal["table", "headline", "beside", "posthoc", "figure"]
@@ -71,11 +71,42 @@ def declared(written: object) -> tuple[Metric, ...]:
     Raises ValueError for anything else.
     """
     if isinstance(written, Mapping):
-        return tuple(_metric(name, said) for name, said in written.items())
+        made = tuple(_metric(name, said) for name, said in written.items())
+        _check_all(made)
+        return made
     found = tuple(written) if isinstance(written, Iterable) else (None,)
     if all(isinstance(each, Metric) for each in found):
-        return tuple(replace(each, low=_bound(each.low), high=_bound(each.high)) for each in found)
+        made = tuple(replace(each, low=_bound(each.low), high=_bound(each.high)) for each in found)
+        _check_all(made)
+        return made
     raise ValueError(f"metrics must be a mapping from name to what is known of it, got {written!r}")
+
+
+def _check_all(metrics: Sequence[Metric]) -> None:
+    """Raises ValueError for the first metric that is not as it must be, or is there twice."""
+    seen: set[tuple[str, str]] = set()
+    for each in metrics:
+        name = each.name
+        if not isinstance(name, str) or not name or "/" in name:
+            raise ValueError(f"a metric must be declared by its name without a split, got {name!r}")
+        if (name, each.split) in seen:
+            raise ValueError(f"a metric must be declared once, got {name} twice")
+        seen.add((name, each.split))
+        if each.better not in ("max", "min", None):
+            raise ValueError(f"better must be max or min, got {each.better!r} for {name}")
+        for end in (each.low, each.high, each.floor):
+            if end is not None and not (_is_number(end) and math.isfinite(end)):
+                raise ValueError(f"a range and a floor must be finite numbers, got {end!r} for {name}")
+        low, high = each.span
+        if not low < high:
+            raise ValueError(f"a range must go up, got [{low:g}, {high:g}] for {name}")
+        if each.floor is not None and not low <= each.floor <= high:
+            raise ValueError(
+                f"a floor must be within the range [{low:g}, {high:g}], got {each.floor:g} for {name}"
+            )
+        if unknown := [place for place in each.shown if place not in get_args(Place)]:
+            known = ", ".join(get_args(Place))
+            raise ValueError(f"a metric must be shown in some of {known}, got {unknown[0]!r} for {name}")
 
 
 def _metric(name: Any, said: Any) -> Metric:
@@ -108,8 +139,13 @@ def _range(name: str, given: Any) -> tuple[float | None, float | None]:
 
 def _bound(end: float | None) -> float | None:
     """JSON has no infinity, and no bound is none."""
-    return None if end is None or math.isinf(end) else end
+    return None if end is None or (_is_number(end) and math.isinf(end)) else end
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    try:
+        return not math.isnan(value)
+    except OverflowError:  # an integer that no float holds
+        return False

@@ -26,10 +26,11 @@ from orchestrator.cli import (
 )
 from orchestrator.cli.console import complain, say
 from orchestrator.disk import remedy
-from orchestrator.errors import HaltsweepError
+from orchestrator.errors import HaltsweepError, InputError
 from orchestrator.redact import redact
 from orchestrator.streams import redacted_stderr
 from search_spaces.wording import visible
+from trainables.extensions import fault_of_others
 
 REFUSED: type[Exception] = next(
     each for each in typer.BadParameter.__mro__ if each.__name__ == "ClickException"
@@ -116,7 +117,7 @@ def run(arguments: Sequence[str] | None = None) -> None:
 
 def _run(arguments: Sequence[str] | None) -> None:
     try:
-        sys.exit(app(args=arguments, prog_name="haltsweep", standalone_mode=False) or 0)
+        code = _answered(arguments)
     except REFUSED as error:
         _tell_refusal(error)
     except typer.Abort:
@@ -132,6 +133,18 @@ def _run(arguments: Sequence[str] | None) -> None:
     except KeyboardInterrupt:
         complain("interrupted")
         sys.exit(130)
+    sys.exit(code)
+
+
+def _answered(arguments: Sequence[str] | None) -> int:
+    """The exit code of a command. What code from outside raises, and its `sys.exit`, are bad input."""
+    try:
+        return app(args=arguments, prog_name="haltsweep", standalone_mode=False) or 0
+    except (Exception, SystemExit) as error:
+        fault = fault_of_others(error)
+        if not fault or isinstance(error, HaltsweepError | OSError | REFUSED | typer.Abort):
+            raise
+        raise InputError(fault) from None
 
 
 def _tell_refusal(error: Any) -> NoReturn:

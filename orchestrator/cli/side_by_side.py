@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from orchestrator.cli.planning import FIRST_S, planned
 from orchestrator.cli.waiting import Waiting
 from orchestrator.errors import InputError
+from trainables.extensions import fault_of_others
 
 if TYPE_CHECKING:
     from orchestrator.plan.probe import Probe
@@ -68,12 +69,20 @@ def _checked(path: Path, make: Callable[..., object]) -> Checked:
     for profile in (None, *profiles):
         try:
             make(path, profile=profile)
-        except InputError as error:
+        except (Exception, SystemExit) as raised:
+            error = raised if isinstance(raised, InputError) else _blamed(path, raised)
             addition = f" (with the profile {profile!r})" if profile else ""
             by_line |= {line: line + addition for line in str(error).splitlines() if line not in by_line}
         if by_line and profile is None:
             break  # a faulty spec is faulty with every profile
     return Checked(profiles, tuple(by_line.values()))
+
+
+def _blamed(path: Path, raised: BaseException) -> InputError:
+    """What code from outside let through, as a fault of the spec; raises what is none of its doing."""
+    if not (fault := fault_of_others(raised)):
+        raise raised
+    return InputError(f"{path}: {fault}")
 
 
 def cores() -> int:

@@ -40,7 +40,7 @@ def test_the_script_for_slurm_is_sound():
 @pytest.mark.slow
 def test_the_script_for_slurm_runs_is_signalled_and_goes_on(tmp_path):
     # So many that some are left when the signal is heard.
-    shell = Shell.at(tmp_path, SPEC.replace("trials_per_arm: 2", "trials_per_arm: 30"))
+    shell = Shell.at(tmp_path, SPEC.replace("trials_per_arm: 2", "trials_per_arm: 120"))
     environment = allocation(shell, tmp_path)
     with Job(shell, environment) as process:
         wait_for(lambda: seen(shell, EventKind.CHECKPOINTED), process)

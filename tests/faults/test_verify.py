@@ -356,5 +356,5 @@ def test_the_command_says_what_is_wrong_and_mends_a_plan(tmp_path: Path) -> None
     assert not answer["sound"]
     assert repaired.code == 1
     bad = [each for each in answer["findings"] if each["verdict"] == "damaged"]
-    assert [(each["what"], str(data) in each["told"]) for each in bad] == [("data", True)]
+    assert [(each["what"], str(data) in each["detail"]) for each in bad] == [("data", True)]
     assert shell.run("verify", "tony").code == 2

@@ -25,7 +25,7 @@ from orchestrator.samplers import (
     make_stopper,
     patience,
 )
-from search_spaces.dimensions import Choice
+from search_spaces.dimensions import Choice, Float
 
 REQUIRED: dict[str, dict[str, float]] = {"percentile": {"percentile": 25.0}, "threshold": {"upper": 3.0}}
 NEEDS_ANOTHER_PACKAGE = {"cmaes"}
@@ -230,6 +230,10 @@ class Late(BasePruner):
 class NoSampler:
     pass
 
+class Outside(RandomSampler):
+    def sample_independent(self, study, trial, name, distribution):
+        return 7
+
 number = 3
 """
 
@@ -339,3 +343,9 @@ def test_every_refusal_is_reported_with_its_keyword() -> None:
     with pytest.raises(SamplerRefused) as caught:
         check_stopper({"name": "PercentilePruner", "percentile": 20, "n_warmup_steps": -1, "n_min_trials": 0})
     assert [refusal.keyword for refusal in caught.value.refusals] == ["n_warmup_steps", "n_min_trials"]
+
+
+@pytest.mark.usefixtures("mine")
+def test_a_sampler_that_leaves_the_space_is_refused() -> None:
+    with pytest.raises(SamplerRefused, match=r"a sampler must draw x0 from 0.1 to 0.9, got 7"):
+        check_sampler({"name": "mine_of_samplers.Outside"}, 1, [Float(0.1, 0.9)])

@@ -13,6 +13,7 @@ from orchestrator.errors import InputError
 from orchestrator.spec.schema import MODULE_NAME, json_schema
 from tests.support.distributions import SPEC, distribution, gru_kit
 from tests.support.in_process import Run
+from tests.support.own_code import forgotten
 from trainables import catalog
 from trainables.data.inventory import look_at
 from trainables.data.store import open_split, split_path
@@ -26,10 +27,8 @@ EMPTY_MODEL = "from trainables.settings import ModelSettings\nclass Config(Model
 def _forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What a test puts on the path, and what it imports from there, is gone after it."""
     monkeypatch.setattr(sys, "path", list(sys.path))
-    yield
-    for name, module in list(sys.modules.items()):
-        if str(getattr(module, "__file__", "")).startswith(str(tmp_path)):
-            del sys.modules[name]
+    with forgotten(tmp_path):
+        yield
 
 
 @pytest.fixture

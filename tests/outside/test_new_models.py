@@ -1,6 +1,5 @@
 """A new model needs `Config` and `Encoder`: weights, dropout and costs of plain modules."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from torch import nn
 
 from tests.support.distributions import PROJECT, SPEC, gru_kit
 from tests.support.in_process import Run
+from tests.support.own_code import forgotten
 from trainables import catalog, costs
 from trainables.assembly import build_model, drawn_by_constructors, initialise, model_config
 from trainables.data.synthetic import synthetic_batch
@@ -46,10 +46,8 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = tmp_path / "site"
     (folder / "mine").mkdir(parents=True)
     monkeypatch.syspath_prepend(folder)
-    yield folder
-    for name, module in list(sys.modules.items()):
-        if str(getattr(module, "__file__", "")).startswith(str(tmp_path)):
-            del sys.modules[name]
+    with forgotten(tmp_path):
+        yield folder
 
 
 def model(site: Path, body: str, name: str = "model") -> dict[str, object]:

@@ -15,7 +15,11 @@ def forgotten(folder: Path) -> Iterator[None]:
     finally:
         sys.path[:] = path
         for name in set(sys.modules) - known:
-            if str(folder) in str(getattr(sys.modules[name], "__file__", "")):
+            module = sys.modules[name]
+            # A package without __init__.py has no file, but folders.
+            held = getattr(module, "__dict__", {})
+            places = [held.get("__file__", ""), held.get("__path__", "")]
+            if any(str(folder) in str(place) for place in places):
                 del sys.modules[name]
 
 

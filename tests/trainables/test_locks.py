@@ -57,6 +57,7 @@ def test_what_is_no_file_is_refused(tmp_path, kind):
         path.symlink_to(elsewhere)
     else:
         os.mkfifo(path)
+    assert not is_held(path), "and it is not waited for"
     with pytest.raises(OSError, match=r"symbolic links|must be a file"), locked(path, 0.0, refuse):
         pass
     assert elsewhere.read_text() == "as it was"

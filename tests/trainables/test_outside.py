@@ -106,3 +106,22 @@ def test_metrics_are_declared_as_a_mapping_or_as_what_they_are():
 def test_metrics_that_say_nothing_clear_are_refused(written, told):
     with pytest.raises(ValueError, match=told):
         declared(written)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "told"),
+    [
+        ({"acc": {"range": [0, 1], "floor": 5}}, r"a floor must be within the range \[0, 1\], got 5 for acc"),
+        ({"acc": {"floor": float("inf")}}, "a range and a floor must be finite numbers, got inf for acc"),
+        ({"acc": {"floor": 10**400}}, "a floor must be a number, got 1000"),
+        ([Metric("acc", low=1.0, high=0.0)], r"a range must go up, got \[1, 0\] for acc"),
+        ([Metric("valid/acc")], "a metric must be declared by its name without a split, got 'valid/acc'"),
+        ([Metric("acc"), Metric("acc", better="max")], "a metric must be declared once, got acc twice"),
+        ([Metric("acc", better="most")], "better must be max or min, got 'most' for acc"),
+        ([Metric("acc", low="x")], "a range and a floor must be finite numbers, got 'x' for acc"),
+        ([Metric("acc", shown=("nowhere",))], "a metric must be shown in some of table, .*, got 'nowhere'"),
+    ],
+)
+def test_what_metrics_must_not_say(metrics, told):
+    with pytest.raises(ValueError, match=told):
+        declared(metrics)

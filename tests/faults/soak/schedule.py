@@ -7,6 +7,8 @@ from math import ceil
 from random import Random
 from typing import Literal
 
+from tests.support.plans import AT_EVERY_REPORT_S
+
 Tracking = Literal["none", "file", "server"]
 When = Literal["start", "steps", "end"]
 
@@ -50,7 +52,7 @@ class Scene:
     ray: bool = False
     postgres: bool = False
     tracking: Tracking = "none"
-    checkpoint_s: float = 0.0
+    checkpoint_s: float = AT_EVERY_REPORT_S
 
     @property
     def slots(self) -> int:

@@ -1,0 +1,51 @@
+"""Code that a spec names may raise or end the process where it is looked at: bad input, with its place."""
+
+import pytest
+
+from tests.support.own_code import forgotten
+
+SPEC = """
+name: others
+question: Is it told where it fails?
+trainable: theirs:train
+baseline: {lr: 0.1}
+arms: {more: {why: another rate, set: {lr: 0.2}}}
+confirm: {seeds: [1, 2]}
+"""
+TRAIN = "def train(settings, trial):\n    trial.report(1, {'valid/score': 1.0})\n"
+ENDS = "def build(settings):\n    raise SystemExit(0)\n"
+BROKEN = (
+    "class Odd(Exception):\n    def __str__(self):\n        raise RuntimeError\n"
+    "def build(settings):\n    raise Odd\n"
+)
+GIVES = "def __getattr__(name):\n    1 / 0\n"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    with forgotten(tmp_path):
+        yield tmp_path
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (ENDS, "theirs.py:4: SystemExit"),
+        (BROKEN, "theirs.py:5: RuntimeError"),
+        (GIVES, "theirs.py:4: ZeroDivisionError"),
+    ],
+    ids=["ends", "unprintable", "getattr"],
+)
+def test_it_is_bad_input_and_other_specs_are_checked(folder, haltsweep, code, told):
+    (folder / "theirs.py").write_text(TRAIN + code)
+    (folder / "fine.py").write_text(TRAIN)
+    (folder / "others.yaml").write_text(SPEC)
+    (folder / "fine.yaml").write_text(SPEC.replace("theirs:", "fine:"))
+    answer = haltsweep("check", "others.yaml", "fine.yaml")
+    assert answer.code == 2
+    assert told in answer.err
+    assert "Traceback" not in answer.err
+    assert "fine.yaml: ok" in answer.out
+    planned = haltsweep("plan", "others.yaml")
+    assert planned.code == 2
+    assert told in planned.err
