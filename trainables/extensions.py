@@ -188,7 +188,8 @@ def fault_of_others(error: BaseException) -> str:
 
 
 def _is_installed(file: str) -> bool:
-    return any(part in ("site-packages", "dist-packages", "bin") for part in Path(file).parts)
+    """Whether `file` is a library's, or the command that runs."""
+    return file == sys.argv[0] or not {"site-packages", "dist-packages"}.isdisjoint(Path(file).parts)
 
 
 def place(error: BaseException) -> str:

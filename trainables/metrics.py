@@ -110,19 +110,15 @@ def _check_all(metrics: Sequence[Metric]) -> None:
 
 
 def _metric(name: Any, said: Any) -> Metric:
-    if not isinstance(name, str) or not name or "/" in name:
-        raise ValueError(f"a metric must be declared by its name without a split, got {name!r}")
     if not isinstance(said, Mapping) or (unknown := [key for key in said if key not in KEYS]):
         given = said if not isinstance(said, Mapping) else unknown[0]
         raise ValueError(f"a metric must be described by {', '.join(KEYS)}, got {given!r} for {name}")
-    if (better := said.get("better")) not in ("max", "min", None):
-        raise ValueError(f"better must be max or min, got {better!r} for {name}")
     low, high = _range(name, said.get("range"))
     floor = said.get("floor")
     if floor is not None and not _is_number(floor):
         raise ValueError(f"a floor must be a number, got {floor!r} for {name}")
     meaning = str(said.get("meaning", ""))
-    return Metric(name, better, str(said.get("unit", "")), low, high, floor, meaning=meaning)
+    return Metric(name, said.get("better"), str(said.get("unit", "")), low, high, floor, meaning=meaning)
 
 
 def _range(name: str, given: Any) -> tuple[float | None, float | None]:
@@ -132,8 +128,6 @@ def _range(name: str, given: Any) -> tuple[float | None, float | None]:
     if len(ends) != 2 or not all(end is None or _is_number(end) for end in ends):
         raise ValueError(f"a range must be [low, high], null for no bound, got {given!r} for {name}")
     low, high = (None if end is None else _bound(float(end)) for end in ends)
-    if low is not None and high is not None and not low < high:
-        raise ValueError(f"a range must go up, got {given!r} for {name}")
     return low, high
 
 

@@ -12,22 +12,13 @@ from trainables.assembly import build_model
 from trainables.checkpoint import CheckpointError, weights
 from trainables.data.synthetic import synthetic_batch
 from trainables.protocol import Job, Measurement, Phase
+from trainables.testing.resuming import TASK
 from trainables.training import NONDETERMINISTIC, Training
 from trainables.training.config import train_config
 from trainables.training.sources import Sources
 from trainables.training.step import Learner, one_step
 from trainables.types import Batch, TaskShape
 
-TASK = {
-    "name": "listops",
-    "trees": 400,
-    "near_iid_examples": 40,
-    "valid_examples": 40,
-    "test_examples": 5,
-    "depth_max": 4,
-    "arguments_max": 4,
-    "train_length_max": 30,
-}
 WIDTHS = {"width": 8, "heads": 2}
 GUT = {"name": "universal", "max_layers": 4} | WIDTHS
 ARMS: dict[str, dict[str, Any]] = {
