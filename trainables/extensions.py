@@ -24,6 +24,9 @@ from typing import Any, Final
 OURS: Final = "haltsweep"
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 """What an entry point may be called: without a dot, which would make it the name of a module."""
+LIBRARIES: Final = frozenset({"site-packages", "dist-packages"})
+_NAMED: Final[set[str]] = set()
+"""Modules that specs named and this process imported."""
 LOOKED_IN: Final = "where packages are installed, on PYTHONPATH and in the current directory"
 
 
@@ -133,7 +136,7 @@ def imported(module: str, what: str) -> ModuleType:
     """The module called `module`, which is `what`. Raises UnknownName if it is not there, BadModule."""
     look_in(Path.cwd())
     try:
-        return importlib.import_module(module)
+        found = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is not None and f"{module}.".startswith(f"{error.name}."):
             raise UnknownName(
@@ -143,6 +146,8 @@ def imported(module: str, what: str) -> ModuleType:
         raise _not_imported(what, error) from error
     except (Exception, SystemExit) as error:  # the code of others may raise anything
         raise _not_imported(what, error) from error
+    _NAMED.add(module)
+    return found
 
 
 def look_in(folder: Path) -> None:
@@ -179,17 +184,26 @@ def said(error: BaseException) -> str:
 
 
 def fault_of_others(error: BaseException) -> str:
-    """What to say of an error that code from outside let through to us; empty if it is none of theirs."""
-    frames = traceback.extract_tb(error.__traceback__)
-    theirs = [each for each in frames if not _is_known(each.filename) and not _is_installed(each.filename)]
+    """What to say of an error that code named by a spec let through to us; empty if it is none of theirs."""
+    files = {Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)}
+    theirs = [each for each in files if not _is_known(str(each)) and any(map(each.is_relative_to, _theirs()))]
     if not theirs:
         return ""
     return f"code that a spec names must not raise where it is only looked at, got {said(error)}; correct it"
 
 
-def _is_installed(file: str) -> bool:
-    """Whether `file` is a library's, or the command that runs."""
-    return file == sys.argv[0] or not {"site-packages", "dist-packages"}.isdisjoint(Path(file).parts)
+def _theirs() -> set[Path]:
+    """Folders and files that modules named by specs came from, and what lies beside them."""
+    found: set[Path] = set()
+    for name in _NAMED:
+        # Not getattr, which may be what raised.
+        top, own = (vars(sys.modules.get(each, object)) for each in (name.partition(".")[0], name))
+        if top.get("__file__") is not None and (folders := top.get("__path__")):
+            found.update(map(Path, folders))
+        elif (file := own.get("__file__")) is not None:
+            # A folder of installed libraries holds many things that are none of theirs.
+            found.add(Path(file) if LIBRARIES.intersection(Path(file).parts) else Path(file).parent)
+    return found
 
 
 def place(error: BaseException) -> str:

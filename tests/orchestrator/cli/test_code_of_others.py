@@ -49,3 +49,21 @@ def test_it_is_bad_input_and_other_specs_are_checked(folder, haltsweep, code, to
     planned = haltsweep("plan", "others.yaml")
     assert planned.code == 2
     assert told in planned.err
+
+
+@pytest.mark.parametrize("package", [False, True], ids=["module", "package"])
+def test_installed_code_is_told_with_its_place_too(folder, haltsweep, monkeypatch, package):
+    site = folder / "lib" / "site-packages"
+    if package:
+        (site / "theirs").mkdir(parents=True)
+        (site / "theirs" / "inner.py").write_text(ENDS)
+        (site / "theirs" / "__init__.py").write_text(TRAIN + "from theirs.inner import build\n")
+    else:
+        site.mkdir(parents=True)
+        (site / "theirs.py").write_text(TRAIN + ENDS)
+    monkeypatch.syspath_prepend(site)
+    (folder / "others.yaml").write_text(SPEC)
+    planned = haltsweep("plan", "others.yaml")
+    assert planned.code == 2
+    assert "SystemExit: 0; correct it" in planned.err
+    assert "Traceback" not in planned.err
