@@ -40,6 +40,11 @@ def visible(text: str) -> str:
     return text if text.isprintable() else "\n".join(map(printable, text.split("\n")))
 
 
+def one_line(text: str) -> str:
+    """`text` with a space for every end of a line, whatever character ends it."""
+    return " ".join(text.splitlines())
+
+
 def markdown_text(text: str) -> str:
     """`text` as Markdown that shows it as it stands: no mark-up, no HTML, no formula, no hidden character."""
     return "\n".join(_MARKED_START.sub(r"\1\\\2", markdown_line(line)) for line in visible(text).split("\n"))

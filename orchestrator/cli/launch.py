@@ -207,6 +207,7 @@ def _show_report(folder: SweepFolder, *, tracked: bool) -> None:
     from orchestrator.cli.track import publish_or_complain, write_report
     from orchestrator.drivers.launch_folder import read_setup
     from orchestrator.report.tables import as_rich, headline
+    from orchestrator.report.write import unread
 
     setup = read_setup(folder)
     with opened(str(folder.root), folder.root.parent) as sweep:
@@ -214,6 +215,8 @@ def _show_report(folder: SweepFolder, *, tracked: bool) -> None:
         if setup.tracking_uri is not None and tracked:
             publish_or_complain(sweep, report, setup.tracking_uri)
     out().print(as_rich(headline(report)))
+    if report.unread:
+        complain(unread(report))
     if report.power:
         say(report.power)
 

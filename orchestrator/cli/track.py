@@ -21,7 +21,7 @@ def report(name: SweepName, runs: Runs = None, storage: Storage = None, as_json:
     from orchestrator.cli.reading import opened
     from orchestrator.report.tables import as_json as report_json
     from orchestrator.report.tables import as_rich, grids
-    from orchestrator.report.write import unfinished
+    from orchestrator.report.write import unfinished, unread
 
     with opened(name, runs_root(runs), storage) as sweep:
         made = write_report(sweep)
@@ -34,6 +34,8 @@ def report(name: SweepName, runs: Runs = None, storage: Storage = None, as_json:
         say(made.power)
     if made.left:
         say(unfinished(made))
+    if made.unread:
+        complain(unread(made))
     say(f"written to {sweep.folder.report}")
 
 

@@ -6,6 +6,7 @@ An arm is confirmed when all of its search trials have ended, and re-read when i
 """
 
 import heapq
+from math import isinf
 
 from orchestrator.conductor.assigning import NothingAdmitted, apply
 from orchestrator.conductor.messages import Continue, Progress, Stop, Verdict
@@ -16,7 +17,11 @@ from orchestrator.ledger.events import Event, EventKind, trial_from_json
 from orchestrator.plan.types import Plan
 from orchestrator.trials import Outcome, OutcomeKind, Trial
 from search_spaces.dimensions import Assignment
+from trainables.metrics import look_up
 from trainables.protocol import Measurement
+
+ROUNDING = 1e-6
+"""By this share of itself, and of 1, a value may lie outside of its range."""
 
 
 class Conductor:
@@ -31,6 +36,7 @@ class Conductor:
         self._unrunnable: dict[str, tuple[Trial, Outcome]] = {}
         self._left = len(plan.trials)
         self._refused = ""
+        self._spans: dict[str, tuple[float, float]] = {}
         for planned in plan.trials:
             arm_state = self._arms[planned.arm]
             state = TrialState(planned, len(arm_state.trials))
@@ -73,13 +79,20 @@ class Conductor:
         assert state.last is None or measurement.step > state.last.step, "steps of a trial must increase"
         state.last = measurement
         if state.standing is None:
+            state.standing = self._impossible(measurement)
+        if state.standing is None:
             pruned = self._pruned(state, measurement)
             state.standing = self._overtime(measurement) or pruned
         return state.standing or Continue()
 
     def settle(self, trial_id: str, outcome: Outcome) -> Outcome:
-        """The outcome to record for what a driver reports: a search trial without a value has crashed."""
+        """The outcome to record for what a driver reports: a search trial without a value has crashed.
+
+        So has one that has reported what cannot be.
+        """
         state = self._open(trial_id)
+        if state.standing is not None and state.standing.kind is OutcomeKind.CRASHED:
+            return state.standing.outcome
         if outcome.kind is not OutcomeKind.FINISHED or state.planned.phase != "search" or state.values:
             return outcome
         assert self._plan.search is not None
@@ -222,6 +235,21 @@ class Conductor:
         used = f"{measurement.seconds / 60:.1f} of {minutes:g} minutes were used at step {measurement.step}"
         return Stop(OutcomeKind.TIMED_OUT, used)
 
+    def _impossible(self, measurement: Measurement) -> Stop | None:
+        """A value that its declaration rules out is a mistake of the code or of the declaration."""
+        for name, value in measurement.metrics.items():
+            if name not in self._spans:
+                self._spans[name] = look_up(self._plan.metrics, name).span
+            low, high = self._spans[name]
+            slack = ROUNDING * max(1.0, abs(value))
+            if not low - slack <= value <= high + slack:
+                told = (
+                    f"{name} must be {_within(low, high)}, as it is declared, got {value:.6g} at step "
+                    f"{measurement.step}; correct what is reported, or the range in `metrics`"
+                )
+                return Stop(OutcomeKind.CRASHED, told)
+        return None
+
     def _pruned(self, state: TrialState, measurement: Measurement) -> Stop | None:
         plan, planned = self._plan.search, state.planned
         if plan is None or planned.phase != "search":
@@ -244,7 +272,8 @@ class Conductor:
         if planned.phase == "search":
             arm_state.searching -= 1
             if not arm_state.searching and self._plan.search is not None:
-                arm_state.winners = best_first(arm_state.candidates, self._plan.search.objectives)
+                ranked = best_first(arm_state.candidates, self._plan.search.objectives)
+                arm_state.winners = [each.assignment for each in ranked]
                 self._confirm(arm_state)
         for posthoc in self._posthoc.get(planned.trial_id, ()):
             if outcome.kind is OutcomeKind.FINISHED:
@@ -286,3 +315,9 @@ class Conductor:
         outcome = Outcome(OutcomeKind.CRASHED, reason)
         self._unrunnable[state.planned.trial_id] = (state.trial, outcome)
         self._end(state, outcome)
+
+
+def _within(low: float, high: float) -> str:
+    if isinf(low) or isinf(high):
+        return f"at most {high:g}" if isinf(low) else f"at least {low:g}"
+    return f"from {low:g} to {high:g}"

@@ -18,8 +18,8 @@ class Candidate:
     """Every objective as last reported."""
 
 
-def best_first(candidates: Iterable[Candidate], objectives: Sequence[Objective]) -> list[Assignment]:
-    """Distinct assignments, best first.
+def best_first(candidates: Iterable[Candidate], objectives: Sequence[Objective]) -> list[Candidate]:
+    """The first of every distinct assignment, best first.
 
     With one objective, by its value. With several, the Pareto front by the first objective, then the front of
     what is left, and so on. Equal values keep the order of asking.
@@ -31,12 +31,12 @@ def best_first(candidates: Iterable[Candidate], objectives: Sequence[Objective])
     ]
     left = _first_of_each_assignment(sorted(scored, key=lambda pair: pair[0][0], reverse=True))
     if len(objectives) == 1:
-        return [each.assignment for _, each in left]
-    order: list[Assignment] = []
+        return [each for _, each in left]
+    order: list[Candidate] = []
     while left:
         scores = [score for score, _ in left]
         front = [not any(_dominates(other, score) for other in scores) for score in scores]
-        order += [each.assignment for (_, each), best in zip(left, front, strict=True) if best]
+        order += [each for (_, each), best in zip(left, front, strict=True) if best]
         left = [pair for pair, best in zip(left, front, strict=True) if not best]
     return order
 

@@ -64,6 +64,7 @@ class Harness:
         self._workload: Workload | None = None
         self._folder = Path()
         self._phase: Phase = "search"
+        self._splits: tuple[str, ...] = ()
         self._last: Measurement | None = None
         self._again: Measurement | None = None
         self._finished = False
@@ -86,7 +87,7 @@ class Harness:
             self._start(job, folder)
 
     def _start(self, job: Job, folder: Path) -> None:
-        self._folder, self._phase = folder, job.phase
+        self._folder, self._phase, self._splits = folder, job.phase, job.splits
         self._last = self._again = self._failure = self._unreachable = None
         self._saved_step, self._saved_at, self._owes = -1, self._clock(), False
         self._unsaved = ""
@@ -160,8 +161,16 @@ class Harness:
         without = "" if searched or self._saved_step == self._last.step else f", {self._unsaved}"
         self._close()
         self._output.end()
-        reason = f"ran to step {self._last.step}{without}"
+        reason = f"ran to step {self._last.step}{without}{self._unread(self._last)}"
         return Reply(measurement, saved, Outcome(OutcomeKind.FINISHED, reason))
+
+    def _unread(self, last: Measurement) -> str:
+        """Which test splits a confirm trial was given and has measured nothing of."""
+        measured = {name.rpartition("/")[0] for name in last.metrics}
+        unread = [split for split in self._splits if split not in measured]
+        if self._phase != "confirm" or not unread:
+            return ""
+        return f", and its last report has nothing of the test splits {', '.join(unread)}"
 
     def stop(self, *, save: bool) -> Reply:
         """Let go of the trial, with a checkpoint to continue from if `save`."""

@@ -7,6 +7,7 @@ from itertools import product
 from statistics import fmean
 
 from orchestrator.plan.types import Plan
+from orchestrator.report.searched import search_bests
 from orchestrator.report.statistics import estimate, holm, sign_flip_p
 from orchestrator.report.types import ArmTally, Cell, Effect, Report
 from orchestrator.trials import OutcomeKind, Record
@@ -45,6 +46,8 @@ def summarise(plan: Plan, records: Iterable[Record]) -> Report:
         quantities=tuple(dict.fromkeys(about.known.values())),
         headlines=_headlines(plan, declared, metrics),
         left=len({each.trial_id for each in plan.trials}.difference(ended)),
+        searched=search_bests(plan, known),
+        unread=_unread(plan, confirmed),
     )
 
 
@@ -101,6 +104,15 @@ def _metrics(plan: Plan, declared: Sequence[Metric], confirmed: Sequence[Record]
     wanted = [f"{split}/{quantity}" for quantity in ordered for split in splits]
     wanted += [f"{each.split}/{each.name}" for each in shown if each.split]
     return tuple(name for name in dict.fromkeys(wanted) if name in measured)
+
+
+def _unread(plan: Plan, confirmed: Sequence[Record]) -> tuple[str, ...]:
+    """Test splits without a value though some confirm trial finished: code of others may not measure them."""
+    done = [each.last.metrics for each in confirmed if each.outcome is OutcomeKind.FINISHED and each.last]
+    if plan.confirm is None or not done:
+        return ()
+    read = {name.rpartition("/")[0] for metrics in done for name in metrics}
+    return tuple(split for split in plan.confirm.splits if split not in read)
 
 
 def _headlines(plan: Plan, declared: Sequence[Metric], metrics: Sequence[str]) -> tuple[str, ...]:

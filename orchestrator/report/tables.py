@@ -3,13 +3,14 @@
 import csv
 import io
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.report.statistics import Estimate
 from orchestrator.report.summary import SELECTION_SPLIT
 from orchestrator.report.types import Cell, Effect, Report
-from search_spaces.wording import markdown_line, visible
+from search_spaces.wording import markdown_line, one_line, visible
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -39,11 +40,17 @@ class Grid:
 def grids(report: Report) -> list[Grid]:
     """All tables of a report, most wanted first: results, differences to the baseline, how trials ended."""
     results = [_results(report, quantity) for quantity in _quantities(report)]
-    return [*results, *_differences(report), *_posthoc(report), _tallies(report)]
+    found = [_searched(report)] if report.searched else []
+    return [*results, *_differences(report), *_posthoc(report), *found, _tallies(report)]
 
 
 def headline(report: Report) -> Grid:
-    """The one table for the screen: the headline quantities of every arm and their costs, floors beneath."""
+    """The one table for the screen: the headline quantities of every arm and their costs, floors beneath.
+
+    Of a search that confirms nothing, what it found.
+    """
+    if report.searched:
+        return _searched(report)
     leading = [metric for metric in report.metrics if _quantity(metric) in report.headlines]
     tested = [metric for metric in leading if _split(metric) != SELECTION_SPLIT]
     shown = tested or leading
@@ -62,6 +69,22 @@ def headline(report: Report) -> Grid:
     headers = ("arm", "n", *shown, *beside, f"difference in {shown[0]}" if shown else "difference")
     title = f"{report.sweep}: means with 95% intervals over n seeds, differences paired by seed"
     return Grid(title, headers, (*rows, *floors))
+
+
+def _searched(report: Report) -> Grid:
+    """The best of every arm's search."""
+    bests = {each.arm: each for each in report.searched}
+    metrics = tuple(dict.fromkeys(name for each in report.searched for name in each.values))
+    rows = []
+    for arm in report.arms:
+        best = bests.get(arm)
+        if best is None:
+            rows.append((arm, "0", *("-" for _ in metrics), "-"))
+        else:
+            values = (_number(best.values[metric]) for metric in metrics)
+            rows.append((arm, str(best.finished), *values, _assigned(best.assignment)))
+    title = f"{report.sweep}: best of each search, on the split that chose it: no test, no claim"
+    return Grid(title, ("arm", "finished", *metrics, "best assignment"), tuple(rows))
 
 
 def _results(report: Report, quantity: str) -> Grid:
@@ -91,7 +114,7 @@ def _floor_rows(report: Report, metrics: list[str]) -> list[tuple[str, ...]]:
 def explained(report: Report, quantity: str) -> str:
     """A quantity with what it means, or is measured in, if that is known: `depth (layers run)`."""
     known = next((each for each in report.quantities if each.name == quantity), None)
-    words = (known.meaning or known.unit) if known else ""
+    words = one_line(known.meaning or known.unit) if known else ""
     return f"{quantity} ({words})" if words else quantity
 
 
@@ -123,9 +146,13 @@ def _tallies(report: Report) -> Grid:
             f"{phase}: " + ", ".join(f"{count} {name}" for name, count in counts.items())
             for phase, counts in tally.outcomes.items()
         )
-        chosen = ", ".join(f"{path}={_short(value)}" for path, value in tally.assignment.items()) or "-"
-        rows.append((tally.arm, ended or "nothing ran", f"{tally.seconds:.0f} s", chosen))
+        seconds = f"{tally.seconds:.0f} s"
+        rows.append((tally.arm, ended or "nothing ran", seconds, _assigned(tally.assignment)))
     return Grid("how trials ended", ("arm", "outcomes", "work", "best assignment"), tuple(rows))
+
+
+def _assigned(assignment: Mapping[str, object]) -> str:
+    return ", ".join(f"{path}={_short(value)}" for path, value in assignment.items()) or "-"
 
 
 def _posthoc(report: Report) -> list[Grid]:
@@ -224,7 +251,7 @@ def as_markdown(grid: Grid) -> str:
 
 
 def _markdown_cell(text: str) -> str:
-    return markdown_line(" ".join(text.splitlines()))
+    return markdown_line(one_line(text))
 
 
 def as_csv(report: Report) -> str:

@@ -55,6 +55,19 @@ class ArmTally:
 
 
 @dataclass(frozen=True, slots=True)
+class SearchBest:
+    """The best trial of an arm's search where nothing is confirmed: chosen by the very values it shows."""
+
+    arm: str
+    values: Mapping[str, float]
+    """By objective, as last reported, on the split that steered the search."""
+    assignment: Mapping[str, object]
+    record_id: str
+    finished: int
+    """Search trials that it was chosen from."""
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """All that the tables and figures show; a pure function of plan and records."""
 
@@ -78,6 +91,10 @@ class Report:
     power: str
     left: int = 0
     """Trials of the plan that have not ended."""
+    searched: tuple[SearchBest, ...] = ()
+    """Where nothing is confirmed: one an arm whose search has finished trials."""
+    unread: tuple[str, ...] = ()
+    """Test splits that were to be measured, and of which no confirm trial that finished measured anything."""
 
     def quantity(self, metric: str) -> Metric:
         """What is known of a metric."""

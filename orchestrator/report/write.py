@@ -8,9 +8,10 @@ from pathlib import Path
 
 from orchestrator.file_digests import write_manifest
 from orchestrator.report.figures import draw, figured
+from orchestrator.report.searched import NO_CLAIM
 from orchestrator.report.tables import as_csv, as_json, as_markdown, grids
 from orchestrator.report.types import Report
-from search_spaces.wording import amount, markdown_line, markdown_text
+from search_spaces.wording import amount, markdown_line, markdown_text, one_line
 
 INTERVALS = (
     "Intervals are two-sided 95% Student t intervals over seeds, cut off where the quantity cannot be, and "
@@ -71,6 +72,8 @@ def markdown(report: Report, figures: list[str]) -> str:
         parts.append(markdown_text(report.question))
     if report.left:
         parts.append(f"**{unfinished(report)}**")
+    if report.unread:
+        parts.append(f"**{markdown_line(one_line(unread(report)))}**")
     parts += [as_markdown(grid) for grid in grids(report)]
     parts += [f"![{name}]({name}.png)" for name in figures]
     parts.append(_notes(report))
@@ -83,9 +86,19 @@ def unfinished(report: Report) -> str:
     return f"{amount(report.left, 'trial')} {have} not ended: every number is of those that have."
 
 
+def unread(report: Report) -> str:
+    """Of which test splits there is no value."""
+    return (
+        f"No confirm trial measured anything on {', '.join(report.unread)}: the training code must report "
+        f"<split>/<quantity> of every split that it is given, e.g. {report.unread[0]}/accuracy."
+    )
+
+
 def _notes(report: Report) -> str:
     notes = [INTERVALS, CLAIMS, FAILURES.format(named=_with_floors(report))]
-    notes += [each.note for each in report.quantities if each.note]
+    notes += [markdown_line(one_line(each.note)) for each in report.quantities if each.note]
+    if report.searched:
+        notes.append(NO_CLAIM)
     sources = dict.fromkeys((each.arm, each.published_source) for each in report.cells)
     cited = [(markdown_line(arm), markdown_line(source)) for arm, source in sources if source]
     notes += [f"Published values of {arm}: {source}" for arm, source in cited]

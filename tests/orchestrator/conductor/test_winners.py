@@ -12,7 +12,7 @@ def candidates(*values):
 
 
 def order(found):
-    return [assignment["x"] for assignment in found]
+    return [each.assignment["x"] for each in found]
 
 
 def test_largest_first_when_the_goal_is_max():
