@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Sequence
-from importlib import metadata
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -30,7 +29,6 @@ from orchestrator.errors import HaltsweepError, InputError
 from orchestrator.redact import redact
 from orchestrator.streams import redacted_stderr
 from search_spaces.wording import visible
-from trainables.extensions import fault_of_others
 
 REFUSED: type[Exception] = next(
     each for each in typer.BadParameter.__mro__ if each.__name__ == "ClickException"
@@ -68,6 +66,8 @@ app = typer.Typer(
 
 def _tell_version(wanted: bool) -> None:
     if wanted:
+        from importlib import metadata
+
         say(f"haltsweep {metadata.version('haltsweep')}")
         raise typer.Exit
 
@@ -141,6 +141,8 @@ def _answered(arguments: Sequence[str] | None) -> int:
     try:
         return app(args=arguments, prog_name="haltsweep", standalone_mode=False) or 0
     except (Exception, SystemExit) as error:
+        from trainables.extensions import fault_of_others
+
         fault = fault_of_others(error)
         if not fault or isinstance(error, HaltsweepError | OSError | REFUSED | typer.Abort):
             raise

@@ -30,9 +30,12 @@ class Opened:
         """One record a trial that was asked for."""
         return records(self.ledger.events(), self.plan)
 
-    def newest_records(self) -> list[Record]:
-        """The same at a fraction of the cost, but that `best` is the last measurement."""
-        return records(self.ledger.newest(), self.plan)
+    def newest_records(self, *, attempts: bool = True) -> list[Record]:
+        """The same at a fraction of the cost, but that `best` is the last measurement.
+
+        Without `attempts` a trial that has ended has none, and no `started_at`.
+        """
+        return records(self.ledger.newest(attempts=attempts), self.plan)
 
 
 def found(name: str, runs: Path) -> tuple[SweepFolder, Plan]:

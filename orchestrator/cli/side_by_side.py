@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 from orchestrator.cli.planning import FIRST_S, planned
 from orchestrator.cli.waiting import Waiting
 from orchestrator.errors import InputError
-from trainables.extensions import fault_of_others
 
 if TYPE_CHECKING:
     from orchestrator.plan.probe import Probe
@@ -80,6 +79,8 @@ def _checked(path: Path, make: Callable[..., object]) -> Checked:
 
 def _blamed(path: Path, raised: BaseException) -> InputError:
     """What code from outside let through, as a fault of the spec; raises what is none of its doing."""
+    from trainables.extensions import fault_of_others
+
     if not (fault := fault_of_others(raised)):
         raise raised
     return InputError(f"{path}: {fault}")

@@ -31,6 +31,15 @@ def test_the_newest_of_each_trial_tells_as_much_as_all_events(filled):
         assert (quick.trial_id, quick.outcome, quick.last) == (full.trial_id, full.outcome, full.last)
 
 
+def test_when_ended_trials_began_can_be_left_out(filled):
+    quick = records(filled.newest(attempts=False), PLAN)
+    for short, whole in zip(quick, records(filled.newest(), PLAN), strict=True):
+        ended = whole.outcome is not None and whole.outcome.final
+        assert short.attempts == (0 if ended else whole.attempts)
+        assert (short.trial_id, short.outcome, short.last) == (whole.trial_id, whole.outcome, whole.last)
+    assert any(each.attempts == 0 for each in quick)
+
+
 def test_a_changed_row_shows_in_the_quick_look_too(filled, url):
     seen = list(filled.newest())[-1]
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
