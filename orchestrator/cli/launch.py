@@ -87,7 +87,7 @@ def launch(
     from orchestrator.spec.load import to_yaml
 
     _check_driver(driver, address, debug=debug)
-    read, made = planned(spec, changes, profile)
+    read, made = planned(spec, changes, profile, runs=runs)
     root = runs_root(runs)
     folder = SweepFolder(root / made.name)
     if go_on and folder.plan.is_file() and read_plan(folder).spec_digest == made.spec_digest:

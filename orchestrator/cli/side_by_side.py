@@ -15,6 +15,7 @@ from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.cli.earlier import found_by
 from orchestrator.cli.planning import FIRST_S, planned
 from orchestrator.cli.waiting import Waiting
 from orchestrator.errors import InputError
@@ -112,7 +113,8 @@ def _checked_there(path: Path) -> Checked:
     from orchestrator.plan.planner import plan_file
 
     with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
-        checked = _checked(path, partial(plan_file, probe=_probe_of_process()))
+        make = partial(plan_file, probe=_probe_of_process(), found=partial(found_by, None))
+        checked = _checked(path, make)
     return Checked(checked.profiles, checked.faults, out.getvalue(), err.getvalue())
 
 

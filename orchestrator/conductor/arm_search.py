@@ -5,7 +5,7 @@ be pickled, and a study rebuilt from the same history asks for exactly what the 
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import optuna
@@ -41,7 +41,7 @@ class ArmSearch:
         self._arm = arm
         self._plan = plan
         self._sampler, pruner = _chosen(plan)
-        self._grid = [*combinations(arm.space, arm.settings)] if self._sampler.is_grid else []
+        self._grid = [*_first_first(arm)] if self._sampler.is_grid else []
         self._neutral = optuna.samplers.RandomSampler(seed=0)
         self._trials: dict[int, optuna.Trial] = {}
         self._seen: dict[int, Sequence[float]] = {}
@@ -57,9 +57,10 @@ class ArmSearch:
 
     def ask(self, number: int) -> Assignment:
         """An assignment for trial `number`. Raises `NothingAdmitted`."""
-        if self._sampler.is_grid:
-            self.asked(number, self._grid[number])
-            return self._grid[number]
+        if self._sampler.is_grid or number < len(self._arm.first):
+            assignment = self._grid[number] if self._sampler.is_grid else self._arm.first[number]
+            self.asked(number, assignment)
+            return assignment
         trial, assignment = self._draw(number)
         self._trials[number] = trial
         return assignment
@@ -68,7 +69,8 @@ class ArmSearch:
         """Trial `number` has run with `assignment`: what `ask` would have left behind."""
         # Draws that broke a constraint are trials of the study too, and some stoppers go by their number.
         redraw = not self._sampler.is_stateless or self._arm.space.constraints
-        if not self._sampler.is_grid and redraw and self._redrawn(number, assignment):
+        drawn = not self._sampler.is_grid and number >= len(self._arm.first)
+        if drawn and redraw and self._redrawn(number, assignment):
             return
         self._study.enqueue_trial(_encoded(self._arm.space.dimensions, assignment))
         trial = self._study.ask()
@@ -162,6 +164,12 @@ class ArmSearch:
     def _broken(self, assignment: Assignment) -> Constraint | None:
         constraints = self._arm.space.constraints
         return next((each for each in constraints if not admits(each, assignment, self._arm.settings)), None)
+
+
+def _first_first(arm: Arm) -> Iterator[Assignment]:
+    """Every combination of the arm's space, those it tries first before the others."""
+    yield from arm.first
+    yield from (each for each in combinations(arm.space, arm.settings) if each not in arm.first)
 
 
 def _encoded(dimensions: Sequence[Dimension], assignment: Assignment) -> dict[str, Any]:

@@ -65,14 +65,14 @@ def rereads(arm: Arm, posthoc: Sequence[Mapping[str, Value]]) -> list[Mapping[st
 
 
 def _searched(arm: Arm, search: SearchPlan, seeds: Sequence[int]) -> Iterator[PlannedTrial]:
-    identity = _identity(search)
+    identity = _identity(search, arm)
     for number, seed in enumerate(seeds[: num_searched(arm, search)]):
         trial_id = digest(arm.digest, identity, SEARCH, number)
         yield PlannedTrial(trial_id, arm.name, SEARCH, number, seed)
 
 
 def _confirmed(arm: Arm, search: SearchPlan | None, confirm: ConfirmPlan) -> Iterator[PlannedTrial]:
-    identity = _chosen_from(search)
+    identity = _chosen_from(search, arm)
     pairs = ((rank, seed) for rank in range(confirm.best) for seed in confirm.seeds)
     for number, (rank, seed) in enumerate(pairs):
         trial_id = digest(arm.digest, identity, CONFIRM, rank, seed)
@@ -82,7 +82,7 @@ def _confirmed(arm: Arm, search: SearchPlan | None, confirm: ConfirmPlan) -> Ite
 def _reread(
     arm: Arm, search: SearchPlan | None, confirm: ConfirmPlan, posthoc: Sequence[Mapping[str, Value]]
 ) -> Iterator[PlannedTrial]:
-    identity = _chosen_from(search)
+    identity = _chosen_from(search, arm)
     known = rereads(arm, posthoc)
     cells = ((rank, seed, each) for rank in range(confirm.best) for seed in confirm.seeds for each in known)
     for number, (rank, seed, overrides) in enumerate(cells):
@@ -90,9 +90,10 @@ def _reread(
         yield PlannedTrial(trial_id, arm.name, POSTHOC, number, seed, rank, overrides)
 
 
-def _identity(search: SearchPlan) -> dict[str, Any]:
-    """What the course of a search follows from, but for the arm and the number of trials."""
-    return {
+def _identity(search: SearchPlan, arm: Arm) -> dict[str, Any]:
+    """What the course of a search follows from, but for the arm's content and the number of trials."""
+    first = {"first": [dict(each) for each in arm.first]} if arm.first else {}
+    return first | {
         "sampler": dict(search.sampler),
         "stopper": None if search.stopper is None else dict(search.stopper),
         "objectives": [[each.metric, each.goal] for each in search.objectives],
@@ -100,5 +101,5 @@ def _identity(search: SearchPlan) -> dict[str, Any]:
     }
 
 
-def _chosen_from(search: SearchPlan | None) -> dict[str, Any] | None:
-    return None if search is None else {**_identity(search), "trials_per_arm": search.trials_per_arm}
+def _chosen_from(search: SearchPlan | None, arm: Arm) -> dict[str, Any] | None:
+    return None if search is None else {**_identity(search, arm), "trials_per_arm": search.trials_per_arm}

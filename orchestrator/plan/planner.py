@@ -13,6 +13,7 @@ from orchestrator.plan.built_in import BuiltIn
 from orchestrator.plan.dimensions import check_dimensions
 from orchestrator.plan.draws import check_draws
 from orchestrator.plan.faults import Faults
+from orchestrator.plan.first import Found, looked_up, with_first
 from orchestrator.plan.grid import check_grid
 from orchestrator.plan.own import Own
 from orchestrator.plan.planned_trials import planned_trials
@@ -74,8 +75,7 @@ def plan(
         proofs += [] if proved is None else [proved]
         arms.append(_arm(arm, searched, trainable.path))
     if spec.search is not None and not faults:
-        spaces = [(arm, planned.space) for arm, planned in zip(resolved, arms, strict=True)]
-        trainable.check_movement(spec.search, spaces, faults)
+        arms = _with_search(arms, resolved, spec.search, trainable, faults)
     faults.raise_if_any()
     search, confirm, posthoc = _search_plan(spec), _confirm_plan(spec), _overrides(spec)
     trials = tuple(planned_trials(arms, search, confirm, posthoc))
@@ -138,6 +138,19 @@ def _searched(
     return found
 
 
+def _with_search(
+    arms: Sequence[Arm],
+    resolved: Sequence[CheckedArm[Any]],
+    search: Search,
+    trainable: TrainableForPlan,
+    faults: Faults,
+) -> list[Arm]:
+    """The arms with what they try first; what is wrong with the search of all of them goes to `faults`."""
+    spaces = [(arm, planned.space) for arm, planned in zip(resolved, arms, strict=True)]
+    trainable.check_movement(search, spaces, faults)
+    return with_first(resolved, arms, trainable.trying, search, faults)
+
+
 def plan_file(
     path: Path,
     overrides: Sequence[str] = (),
@@ -146,8 +159,11 @@ def plan_file(
     calibrate: bool = False,
     on_progress: OnProgress = _nobody,
     probe: Probe | None = None,
+    found: Found | None = None,
 ) -> tuple[SpecFile, Plan]:
     """The spec at `path` with `profile` and `overrides` applied, and its plan.
+
+    `found` says what other sweeps found, where the spec has that tried first; the spec then holds it.
 
     Raises `SpecError` or `PlanError` with all faults at once: where the file itself is faulty, the planner
     looks at what is left of it.
@@ -158,6 +174,8 @@ def plan_file(
         rest = sound_part(path, overrides, profile, error.faults)
         more = _plan_faults(rest, on_progress, probe) if rest is not None else ()
         raise SpecError(in_order([*error.faults, *more])) from None
+    if found is not None:
+        source = looked_up(source, found)
     return source, plan(source, calibrate=calibrate, on_progress=on_progress, probe=probe)
 
 

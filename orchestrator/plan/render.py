@@ -23,6 +23,7 @@ from orchestrator.plan.planned_trials import CONFIRM, POSTHOC, SEARCH
 from orchestrator.plan.probe import EXAMPLES, LAYERS, LENGTH
 from orchestrator.plan.settings import leaves
 from orchestrator.plan.types import SILENT_PAUSES, SILENT_S, Arm, ArmPrice, ArmProof, Plan
+from search_spaces.dimensions import Assignment, same
 from search_spaces.paths import MISSING, lookup
 
 PHASES = (SEARCH, CONFIRM, POSTHOC)
@@ -112,6 +113,14 @@ def _space_lines(plan: Plan, arm: Arm) -> Iterator[str]:
     if arm == plan.baseline:
         for constraint in arm.space.constraints:
             yield f"only with {constraint}"
+    yield from (f"tries first {_point(arm, each)}" for each in arm.first)
+
+
+def _point(arm: Arm, point: Assignment) -> str:
+    """An assignment in words, and whether it is what the arm has anyway."""
+    words = ", ".join(f"{path} {value_words(value)}" for path, value in point.items())
+    own = all(same(lookup(arm.settings, path), value) for path, value in point.items())
+    return f"{words} (its own settings)" if own else words
 
 
 def _proof_lines(proof: ArmProof, reference: ArmProof | None) -> Iterator[str]:

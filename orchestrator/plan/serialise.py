@@ -12,11 +12,19 @@ from orchestrator.plan.types import Plan
 
 FORMAT: Final = 1
 """Raised whenever older plans can no longer be read."""
+_LATER: Final = {"arms": ("first",)}
+"""Fields that came later, absent where they say nothing: plans without them are the bytes they were."""
 
 
 def to_json(plan: Plan) -> str:
     """`plan` as one line of JSON with sorted keys."""
-    return canonical({"format": FORMAT, **to_json_values(plan)})
+    values = to_json_values(plan)
+    for kind, fields in _LATER.items():
+        for one in values[kind]:
+            for field in fields:
+                if not one[field]:
+                    del one[field]
+    return canonical({"format": FORMAT, **values})
 
 
 def from_json(text: str | bytes) -> Plan:

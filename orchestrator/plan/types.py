@@ -37,6 +37,8 @@ class Arm:
     reference: str = ""
     """Name of the arm it is compared with: the baseline of its grid cell. A cell's baseline is compared with
     that of the first cell, which has none."""
+    first: tuple[Mapping[str, Value], ...] = ()
+    """Assignments that its search tries before its sampler is asked."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from pydantic import (
     Field,
     JsonValue,
     PlainSerializer,
+    PlainValidator,
     ValidationError,
     ValidationInfo,
     WithJsonSchema,
@@ -29,6 +30,9 @@ NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 PATH_PATTERN: Final = r"^(task|model|train)(\.[A-Za-z_][A-Za-z0-9_]*)+$"
 OWN_PATH_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
 OBJECTIVE_PATTERN: Final = r"^(train|valid)[A-Za-z0-9_-]*/[A-Za-z0-9_-]+$"
+FROM: Final = "from"
+FOUND: Final = "found"
+"""Keys of a point that another sweep found: its name, and what was found there, by arm."""
 OWN: Final = "own"
 """Key of a validation's context: whether the spec names a trainable of its own."""
 TRAINABLE_PATTERN: Final = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"
@@ -209,6 +213,39 @@ Dimensions = Annotated[
     ),
 ]
 """Written as a mapping from field path to range."""
+
+
+def _point(written: Any, info: ValidationInfo) -> Any:
+    """A point as it may be written: values by field path, or the name of a sweep."""
+    if not isinstance(written, Mapping):
+        raise refusal(f"must be a mapping from field path to value, or {{from: SWEEP}}, got {shown(written)}")
+    if FROM not in written:
+        return _values_by_path(written, info)
+    if unknown := sorted(set(written) - {FROM, FOUND}):
+        raise refusal(f"must name a sweep alone where it has {FROM!r}, got {', '.join(unknown)} beside it")
+    if not isinstance(written[FROM], str) or not written[FROM].strip():
+        raise refusal(f"must have the name of a sweep as {FROM!r}, got {shown(written[FROM])}")
+    found = written.get(FOUND)
+    if FOUND not in written:
+        return dict(written)
+    if not isinstance(found, Mapping) or not all(isinstance(each, Mapping) for each in found.values()):
+        raise refusal(f"must have a mapping from arm to values as {FOUND!r}, got {shown(found)}")
+    return {**written, FOUND: {arm: _values_by_path(each, info) for arm, each in found.items()}}
+
+
+def _values_by_path(written: Mapping[str, Any], info: ValidationInfo) -> dict[str, Any]:
+    for path, value in written.items():
+        _path(path, info)
+        if not (value is None or isinstance(value, bool | int | float | str)):
+            wanted = "a number, a text, true, false or null"
+            raise refusal(f"must have {wanted} at {path}, got {shown(value)}")
+    return dict(written)
+
+
+_FREE: Final = {"type": "object"}
+Point = Annotated[Mapping[Path, Json], PlainValidator(_point), WithJsonSchema(_FREE)]
+"""One point of a search: value by field path; or `from`, the name of another sweep, with what was found there
+by arm as `found` once it has been looked up."""
 
 
 def _component(written: Any) -> Any:

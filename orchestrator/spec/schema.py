@@ -15,6 +15,13 @@ MODULE_NAME: Final = {"type": "string", "pattern": r"^[^\W\d]\w*(\.[^\W\d]\w*)+$
 """Of a model, task or space that is a module from outside; its own fields are not in the schema."""
 CLASS_NAME: Final = {"type": "string", "pattern": r"^[^\W\d]\w*([.:][^\W\d]\w*)+$"}
 """Of a sampler or stopper from outside."""
+_EARLIER: Final = {
+    "type": "object",
+    "required": ["from"],
+    "properties": {"from": {"type": "string", "minLength": 1}, "found": {"type": "object"}},
+    "additionalProperties": False,
+}
+"""A point that another sweep found."""
 Schema = dict[str, Any]
 
 
@@ -78,6 +85,7 @@ def _built_in() -> Schema:
     _name_components(search)
     search["also"] |= _by_path({path: {"$ref": "#/$defs/Range"} for path in fields})
     search["also"]["default"] = {}
+    search["first"]["items"] = {"anyOf": [_by_path(fields), _EARLIER]}
     search["spaces"]["items"] = {"anyOf": [{"enum": list(spaces.full_names())}, MODULE_NAME]}
     properties = whole["properties"]
     axes = {path: _axis(one) for path, one in fields.items()}

@@ -20,6 +20,7 @@ from orchestrator.spec.kinds import (
     Named,
     Number,
     Path,
+    Point,
     Positive,
     Scalar,
     Seed,
@@ -61,6 +62,10 @@ class Search(Section):
     """Ready-made spaces: `halting` for published ranges, `halting.wide` for wide ones."""
     also: Dimensions = ()
     """Further ranges by field path; they override those of `spaces`."""
+    first: Listed[Point] = ()
+    """Points that each arm's search tries before its sampler is asked: value by field path, `{}` for the
+    arm's own settings, or `{from: SWEEP}` for what another sweep's search found best, arm by arm. What a
+    point does not name is as the arm has it; what an arm does not search is left out."""
     sampler: Component = Field(default_factory=lambda: {"name": "tpe"})
     """tpe, random, cmaes, grid (every combination), bruteforce, ..., an Optuna class or a dotted name of your
     own; with keyword arguments as a mapping."""
@@ -155,7 +160,17 @@ class Spec(Section):
     def content(self) -> dict[str, Any]:
         """All that is asked for, as JSON values; what is absent is left out."""
         dumped: dict[str, Any] = self.model_dump(mode="json")
+        if isinstance(dumped.get("search"), dict):
+            dumped["search"] = {
+                key: value
+                for key, value in dumped["search"].items()
+                if key not in _LATER or value not in ({}, [], None)
+            }
         return {key: value for key, value in dumped.items() if value not in ({}, [], None)}
+
+
+_LATER = frozenset({"first"})
+"""Fields of a search that came later: left out where they say nothing, so that specs keep their digests."""
 
 
 class OwnSpec(Spec):

@@ -1,5 +1,7 @@
 """The search of one arm: determinism, conditions, constraints, what samplers and stoppers are told."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -298,3 +300,36 @@ def test_an_early_stopper_rebuilt_from_history_decides_alike():
     ]
     assert again == verdicts
     assert {True, False} <= set(verdicts)
+
+
+FIRST = (
+    {"model.unit": "token", "model.threshold": 0.25, "model.x": 0.31},
+    {"model.unit": None, "model.x": 0.5},
+)
+
+
+def with_first(sampler, **keywords):
+    plan = SearchPlan(9, {"name": sampler, **keywords}, None, MAX_SCORE, 0)
+    return ArmSearch(replace(make_arm("arm", LATTICE), first=FIRST), plan)
+
+
+@pytest.mark.parametrize("sampler", KEYWORDS)
+def test_points_that_are_tried_first_come_first_and_are_told_to_the_sampler(sampler):
+    keywords = KEYWORDS[sampler]
+    found = with_first(sampler, **keywords)
+    whole = [run(found, number) for number in range(14)]
+    assert tuple(whole[:2]) == FIRST
+    told = found._study.get_trials(deepcopy=False)[:2]
+    assert [each.value for each in told] == [-((point["model.x"] - 0.3) ** 2) for point in FIRST]
+    for cut in (1, 2, 7):
+        again = with_first(sampler, **keywords)
+        for number in range(cut):
+            run(again, number, assignment=whole[number])
+        assert [run(again, number) for number in range(cut, 14)] == whole[cut:]
+
+
+def test_a_grid_tries_every_combination_once_those_asked_for_first():
+    found = with_first("grid")
+    whole = [run(found, number) for number in range(19 * 101)]
+    assert tuple(whole[:2]) == FIRST
+    assert len({repr(sorted(each.items())) for each in whole}) == 19 * 101

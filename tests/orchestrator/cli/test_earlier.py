@@ -1,0 +1,68 @@
+"""A sweep that begins with what another one's search found best."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from orchestrator.cli.reading import opened
+from tests.support.own_code import FORMS, forgotten
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A working folder with the spec of a random walk."""
+    monkeypatch.chdir(tmp_path)
+    _, code, spec = FORMS["workload"]
+    (tmp_path / "walk.py").write_text(code)
+    (tmp_path / "own.yaml").write_text(spec)
+    with forgotten(tmp_path):
+        yield tmp_path
+
+
+AFTER = ("name=after", "search.first=[{from: own}, {drift: 0.25}]")
+
+
+def test_a_sweep_that_was_never_launched_is_told_with_the_line(folder, haltsweep):
+    found = haltsweep("plan", "own.yaml", *AFTER)
+    assert found.code == 2
+    assert "search.first[0]: no sweep named 'own' in runs" in " ".join(found.err.split())
+
+
+def drifts(arm, name="own"):
+    """What the search of an arm tried: of a walk the largest drift ends highest."""
+    with opened(name, Path("runs")) as sweep:
+        found = [each for each in sweep.records() if each.phase == "search" and each.arm == arm]
+    return [each.assignment["drift"] for each in sorted(found, key=lambda each: each.number)]
+
+
+@pytest.mark.slow
+def test_the_best_points_of_a_finished_sweep_come_first(folder, haltsweep):
+    assert haltsweep("launch", "own.yaml", "--driver", "inline").code == 0
+    found = haltsweep("launch", "own.yaml", *AFTER, "--driver", "inline")
+    assert found.code == 0, found
+    plan = json.loads(Path("runs/after/plan.json").read_text())
+    firsts = {arm["name"]: arm["first"] for arm in plan["arms"]}
+    assert firsts == {arm: [{"drift": max(drifts(arm))}, {"drift": 0.25}] for arm in firsts}
+    assert drifts("baseline", "after") == [each["drift"] for each in firsts["baseline"]]
+    assert "found:" in Path("runs/after/spec.yaml").read_text()
+    plan_before = Path("runs/after/plan.json").read_bytes()
+    Path("runs/own").rename("runs/gone")
+    Path("runs/after/plan.json").write_text("damaged")
+    assert haltsweep("verify", "after", "--repair").code == 0
+    assert Path("runs/after/plan.json").read_bytes() == plan_before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("search=null", "must name a sweep that searched, got own, which has no search"),
+        ("budget.wall_clock_hours=1e-9", "must name a sweep whose search has ended, got own, where "),
+    ],
+)
+def test_a_sweep_whose_search_has_not_ended_is_refused(folder, haltsweep, change, told):
+    haltsweep("launch", "own.yaml", change, "--driver", "inline")
+    found = haltsweep("plan", "own.yaml", *AFTER)
+    assert found.code == 2
+    assert told in " ".join(found.err.split())
