@@ -1,0 +1,174 @@
+"""The one procedure behind every claim: paired t intervals, corrected by Bonferroni over the whole family.
+
+The family is every arm in every primary outcome. With m members at level a, the interval of one is mean +-
+t(1 - a / (2 m), n - 1) * spread / sqrt(n), and its p is m times that of the t test, at most 1. Both come
+from the same three numbers, so p <= a exactly when the interval leaves out 0, and with probability 1 - a all
+intervals of a family hold at once.
+
+The spread is the sample standard deviation of the differences, but at least
+
+- what rounding alone gives values that lie on a grid of step r: r / sqrt(12) each, r / sqrt(6) a difference.
+  An accuracy on 50 examples that differs by 0.02 in every seed is no proof without error;
+- half of the (lower) median spread of all arms in the same outcome. Seeds that fall into two tight groups are
+  seldom all in one, but with three seeds and many arms one arm will be: without this bound 13% of studies
+  without any effect report one (15 arms, 3 seeds), with it 0.2%.
+
+Chosen by simulation, 4,000 studies each, seeds drawn normal, binomial, bimodal, log-normal, t with 3 degrees
+of freedom and with unequal variances; 3 to 16 seeds, 1 to 15 arms (`tests/orchestrator/statistics` has it as
+a slow test of 2,000 studies). Family-wise error stays at or below 0.06; for log-normal seeds it is 0.03 and
+less. Tried and left: Sidak's correction finds 1% more at most, the largest t of all arms with their shared
+baseline (its distribution for equal variances, or by rotations of the seeds, which is exact for normal seeds
+with any correlation) 1 to 5% more, but its intervals do not hold at once when several arms differ. Flips of
+signs need 6 seeds for four arms, with Holm's correction 8. Pooling the spread over arms finds far more with
+three seeds and errs where one arm varies more than the others. Nothing of all this withstands seeds that
+collapse now and then where none of those run did: see `verdicts`.
+"""
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+LEVEL = 0.05
+"""Family-wise error of all claims of a report, unless a spec says otherwise."""
+MEDIAN_SHARE = 0.5
+"""A spread is at least this share of the median spread in the same outcome."""
+_NOISE = 1e-9
+"""Differences of values, relative to the largest, that are rounding of floats."""
+
+Key = tuple[str, str]
+"""An arm and a primary outcome."""
+
+
+@dataclass(frozen=True, slots=True)
+class Paired:
+    """What the differences of one arm in one outcome say."""
+
+    by_seed: Mapping[int, float]
+    """Differences, arm minus reference, one a seed."""
+    family: int
+    """Comparisons the claims hold for together."""
+    level: float
+    """Their family-wise error."""
+    mean: float
+    spread: float | None
+    """Standard deviation that the interval is made of; None below two seeds and where all values are
+    alike."""
+    low: float | None
+    high: float | None
+    """Ends of the interval; None without a spread."""
+    p: float | None
+    """Two-sided, corrected for the family; None without a spread. At most `level` exactly when the interval
+    leaves out 0."""
+    raised: bool = False
+    """Whether the spread is larger than that of these differences, by one of the two bounds."""
+    spread_least: float = 0.0
+    """The bound."""
+
+    @property
+    def n(self) -> int:
+        """Seeds."""
+        return len(self.by_seed)
+
+    @property
+    def shown(self) -> bool:
+        """Whether the interval leaves out 0, that is `p` is at most `level`."""
+        return self.p is not None and self.p <= self.level
+
+
+def compare(
+    differences: Mapping[Key, Mapping[int, float]],
+    *,
+    family: int,
+    level: float = LEVEL,
+    resolutions: Mapping[str, float] | None = None,
+) -> dict[Key, Paired]:
+    """Estimate, interval and p for the differences of all arms in all primary outcomes.
+
+    `differences`: by arm and outcome, seed to arm minus reference; arms without any are left out. `family`
+    is how many comparisons were planned: what has failed or stopped early still counts. `resolutions`: by
+    outcome the least step between two values, from `resolution`. Raises ValueError for a family that is
+    smaller than what is given, or a level that is no probability.
+    """
+    given = {key: dict(sorted(values.items())) for key, values in differences.items() if values}
+    if family < len(given):
+        raise ValueError(f"a family must hold all comparisons, got {family=} for {len(given)}")
+    if not 0 < level < 1:
+        raise ValueError(f"a level must be between 0 and 1, got {level=}")
+    spreads = {key: deviation(list(values.values())) for key, values in given.items() if len(values) > 1}
+    found = {}
+    for key, values in given.items():
+        alike = [spread for (_, outcome), spread in spreads.items() if outcome == key[1]]
+        step = (resolutions or {}).get(key[1], 0.0)
+        found[key] = _paired(values, spreads.get(key), least_spread(alike, step), family, level)
+    return found
+
+
+def least_spread(spreads: Iterable[float], step: float) -> float:
+    """What no spread in an outcome may fall below, given those of all arms and the step between values."""
+    known = list(spreads)
+    median = statistics.median_low(known) if known else 0.0
+    return max(step / math.sqrt(6), MEDIAN_SHARE * median)
+
+
+def _paired(
+    by_seed: Mapping[int, float], spread: float | None, least: float, family: int, level: float
+) -> Paired:
+    mean = math.fsum(by_seed.values()) / len(by_seed)
+    used = None if spread is None else max(spread, least)
+    if not used:
+        return Paired(by_seed, family, level, mean, None, None, None, None)
+    n = len(by_seed)
+    error = used / math.sqrt(n)
+    half = critical(n, family, level) * error
+    p = min(1.0, family * _p_alone(mean / error, n))
+    # Where both round differently the interval decides: no reader may find them at odds.
+    p = min(p, level) if abs(mean) > half else max(p, math.nextafter(level, 1))
+    raised = spread is not None and used > spread
+    return Paired(by_seed, family, level, mean, used, mean - half, mean + half, p, raised, least)
+
+
+def critical(n: int, family: int, level: float = LEVEL) -> float:
+    """How many standard errors an interval of `n` seeds reaches to each side."""
+    from scipy import stats
+
+    return float(stats.t.isf(level / (2 * family), n - 1))
+
+
+def _p_alone(t: float, n: int) -> float:
+    from scipy import stats
+
+    return float(2 * stats.t.sf(abs(t), n - 1))
+
+
+def p_without(found: Paired, seed: int) -> float | None:
+    """Two-sided p of this comparison alone, uncorrected, without one seed; None where fewer than 2 are
+    left."""
+    rest = [value for each, value in found.by_seed.items() if each != seed]
+    if len(rest) < 2 or found.spread is None:
+        return None
+    used = max(deviation(rest), found.spread_least)
+    if not used:
+        return 0.0 if any(rest) else 1.0
+    return _p_alone(math.fsum(rest) / len(rest) / (used / math.sqrt(len(rest))), len(rest))
+
+
+def deviation(values: list[float]) -> float:
+    """Sample standard deviation of at least two values; 0 where they differ by rounding of floats alone."""
+    mean = math.fsum(values) / len(values)
+    found = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
+    return found if found > _NOISE * max(map(abs, values)) else 0.0
+
+
+def resolution(values: Iterable[float]) -> float:
+    """The least step between two different values of an outcome, over all arms and seeds; 0 if all are alike.
+
+    Of shares of N examples it is a multiple of 1 / N, of anything continuous it is next to nothing.
+    """
+    ordered = sorted(set(values))
+    if not ordered:
+        return 0.0
+    noise = _NOISE * max(abs(ordered[0]), abs(ordered[-1]))
+    steps = (after - before for before, after in pairwise(ordered))
+    return min((step for step in steps if step > noise), default=0.0)

@@ -1,0 +1,41 @@
+"""What seeds can show, against SciPy's non-central t and against simulated studies."""
+
+import math
+
+import pytest
+from scipy import stats
+
+from orchestrator.statistics.paired import critical
+from orchestrator.statistics.power import chance, seeds_needed, smallest_effect
+from tests.orchestrator.statistics import studies
+
+
+@pytest.mark.parametrize(("effect", "seeds", "family"), [(0.5, 8, 4), (2.0, 8, 4), (1.0, 16, 1), (3.0, 4, 1)])
+def test_chance_is_that_of_the_non_central_t(effect: float, seeds: int, family: int) -> None:
+    half, shift = critical(seeds, family), effect / math.sqrt(2) * math.sqrt(seeds)
+    theirs = stats.nct.sf(half, seeds - 1, shift) + stats.nct.cdf(-half, seeds - 1, shift)
+    assert chance(effect, seeds, family) == pytest.approx(theirs, abs=1e-3)
+
+
+def test_without_an_effect_it_is_the_level_s_share() -> None:
+    assert chance(0.0, 8, 4) == pytest.approx(0.05 / 4, abs=2e-4)
+
+
+def test_the_smallest_effect_is_found_8_times_in_10() -> None:
+    effect = smallest_effect(8, 4)
+    assert chance(effect, 8, 4) == pytest.approx(0.8, abs=1e-5)
+    assert studies.found_effects(effect, 8, 4)["verdicts"] == pytest.approx(0.8, abs=0.03)
+
+
+def test_more_comparisons_and_fewer_seeds_show_less() -> None:
+    assert smallest_effect(8, 4) < smallest_effect(8, 15) < smallest_effect(4, 15) < smallest_effect(3, 15)
+    assert math.isinf(smallest_effect(1, 1))
+    assert chance(5.0, 1, 1) == 0.0
+
+
+def test_seeds_needed_are_the_fewest() -> None:
+    needed = seeds_needed(2.0, 4)
+    assert needed is not None
+    assert chance(2.0, needed, 4) >= 0.8 > chance(2.0, needed - 1, 4)
+    assert seeds_needed(1e9, 1) == 3
+    assert seeds_needed(0.001, 4) is None
