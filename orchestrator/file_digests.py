@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from orchestrator.errors import StoreError
+from orchestrator.json_values import parsed
 from orchestrator.regular_files import open_ordinary, read_ordinary
 from trainables.atomic import write_atomically
 
@@ -36,7 +37,7 @@ def sealed(value: Mapping[str, Any]) -> str:
 
 def unsealed(text: bytes) -> dict[str, Any]:
     """The value that was `sealed`. Raises ValueError for anything else."""
-    value = json.loads(text)
+    value = parsed(text)
     if not isinstance(value, dict) or value.pop(SEAL, None) != digest_of(_text(value).encode()):
         raise ValueError("its content must have the digest that stands in it, and has another")
     return value

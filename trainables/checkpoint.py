@@ -67,7 +67,7 @@ def read_json(file: Path) -> dict[str, Any]:
     """What `write_json` wrote. Raises CheckpointError for a missing or damaged file."""
     try:
         value = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{file} must be a readable JSON file, got {error}") from error
     if not isinstance(value, dict):
         raise CheckpointError(f"{file} must hold a JSON object, got {type(value).__name__}")

@@ -27,6 +27,7 @@ from orchestrator.drivers.scratch import CHECKPOINTS, clear_abandoned
 from orchestrator.drivers.worker_checkpoints import KEPT, MANIFEST, STATE, Checkpoint
 from orchestrator.errors import StoreError
 from orchestrator.identity import checkpoint_name, checkpoint_step
+from orchestrator.json_values import parsed
 from orchestrator.redact import redact
 from trainables.protocol import Measurement
 
@@ -238,7 +239,7 @@ class Elsewhere:
     def _fetched(self, trial_id: str, step: int) -> Checkpoint:
         source = f"{self._trial(trial_id)}/{checkpoint_name(step)}"
         target = self._here(trial_id) / checkpoint_name(step)
-        manifest = json.loads(patiently(lambda: self.get(f"{source}/{MANIFEST}"), PATIENCE_S, self.uri))
+        manifest = parsed(patiently(lambda: self.get(f"{source}/{MANIFEST}"), PATIENCE_S, self.uri))
         state = f"{source}/{manifest['state']}"
         shutil.rmtree(target, ignore_errors=True)
         (target / STATE).mkdir(parents=True)

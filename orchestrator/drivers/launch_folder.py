@@ -15,7 +15,7 @@ from orchestrator.disk import remedy
 from orchestrator.errors import InputError, StoreError
 from orchestrator.file_digests import read_manifest, sealed, unsealed, write_manifest
 from orchestrator.identity import SweepFolder
-from orchestrator.json_values import from_json_values, to_json_values
+from orchestrator.json_values import from_json_values, parsed, to_json_values
 from orchestrator.ledger.lease import Holder
 from orchestrator.plan.serialise import read_plan, to_json
 from orchestrator.plan.types import Plan
@@ -98,14 +98,15 @@ def read_setup(folder: SweepFolder) -> Setup:
     try:
         content = read_ordinary(folder.root / SETUP)
         # A folder of a haltsweep that made no digests has no manifest.
-        values = json.loads(content) if read_manifest(folder.root) is None else unsealed(content)
+        values = parsed(content) if read_manifest(folder.root) is None else unsealed(content)
         tracking = values.get("tracking_uri")
         found = tracking if tracking is None else from_beside(tracking, folder.root)
         return from_json_values(Setup, values | {"tracking_uri": found})
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        why = f"{type(error).__name__}: {error}"
         raise StoreError(
-            f"{folder.root / SETUP} must be as haltsweep wrote it, and cannot be read ({error!r}); "
-            "restore the folder from a backup"
+            f"{folder.root / SETUP} must be as haltsweep wrote it, and cannot be read ({why}); restore the "
+            "folder from a backup"
         ) from error
 
 

@@ -3,7 +3,6 @@
 By the launch itself if it fails or is interrupted; if it is killed, by the next launch of that name.
 """
 
-import json
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +11,7 @@ from orchestrator.drivers.launch_folder import LAUNCHER, Setup, read_setup
 from orchestrator.drivers.removal import finish, leftovers, remove, set_aside
 from orchestrator.errors import HaltsweepError, InputError, StoreError
 from orchestrator.identity import SweepFolder
-from orchestrator.json_values import from_json_values
+from orchestrator.json_values import from_json_values, parsed
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import LEASE_S, Ledger
 from orchestrator.ledger.summary import holds
@@ -91,7 +90,7 @@ def _unbegun(root: SweepFolder) -> Setup:
 
 def _launcher(root: SweepFolder) -> Holder | None:
     try:
-        return from_json_values(Holder, json.loads(read_ordinary(root.root / LAUNCHER)))
+        return from_json_values(Holder, parsed(read_ordinary(root.root / LAUNCHER)))
     except (OSError, ValueError, TypeError):
         return None
 

@@ -17,7 +17,7 @@ from orchestrator.drivers.checkpoint_stores import Elsewhere
 from orchestrator.drivers.launch_folder import Setup
 from orchestrator.errors import InputError, StoreError
 from orchestrator.identity import SweepFolder
-from orchestrator.json_values import from_json_values, to_json_values
+from orchestrator.json_values import from_json_values, parsed, to_json_values
 from orchestrator.ledger.deletion import delete_sweep
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
@@ -143,7 +143,7 @@ def _delete_runs(folder: SweepFolder, uri: str, uid: str) -> None:
 
 def _read_note(file: Path) -> _Note | None:
     try:
-        return from_json_values(_Note, json.loads(read_ordinary(file)))
+        return from_json_values(_Note, parsed(read_ordinary(file)))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError) as error:

@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from orchestrator.json_values import parsed
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.storable import storable_value
 from orchestrator.trials import OutcomeKind
@@ -40,7 +41,7 @@ def to_row(event: Event) -> dict[str, Any]:
 def from_row(row: Sequence[Any]) -> Event:
     """The event of a row (values of `chain.CHAINED` and the digest) that is as it was written."""
     seq, name, at, trial_id, step, seconds, _, text, _ = row
-    payload = json.loads(text)
+    payload = parsed(text)
     if step is not None:
         payload = {"step": step, "seconds": seconds, "metrics": payload}
     return Event(_KINDS[name], at, trial_id, payload, seq)

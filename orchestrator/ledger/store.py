@@ -8,7 +8,7 @@ from typing import Any, Self
 from sqlalchemy import Connection, insert, select, update
 
 from orchestrator.errors import Fault, LeaseLost
-from orchestrator.json_values import from_json_values, to_json_values
+from orchestrator.json_values import from_json_values, parsed, to_json_values
 from orchestrator.ledger import chain, opening, stops
 from orchestrator.ledger.admission import admitted
 from orchestrator.ledger.database import Database
@@ -269,7 +269,7 @@ def lease_of(row: Mapping[str, Any]) -> Lease | None:
     if not row["holder"]:
         return None
     return Lease(
-        row["name"], row["token"], from_json_values(Holder, json.loads(row["holder"])), row["expires_at"]
+        row["name"], row["token"], from_json_values(Holder, parsed(row["holder"])), row["expires_at"]
     )
 
 

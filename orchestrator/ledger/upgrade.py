@@ -1,12 +1,11 @@
 """From schema 1, whose rows had no digests, to 2: in one transaction, which happens or does not."""
 
-import json
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, select, text, update
 
 from orchestrator.errors import StoreError
-from orchestrator.json_values import from_json_values
+from orchestrator.json_values import from_json_values, parsed
 from orchestrator.ledger import chain
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.schema import SCHEMA_VERSION, events, sweeps, versions
@@ -35,7 +34,7 @@ def upgrade(connection: Connection, now: float) -> None:
 def _refuse_held(sweep: str, holder: str | None, expires_at: float, now: float) -> None:
     if holder is None:
         return
-    lives = from_json_values(Holder, json.loads(holder)).lives()
+    lives = from_json_values(Holder, parsed(holder)).lives()
     if lives or (lives is None and expires_at > now):
         raise StoreError(
             f"a ledger is upgraded while nobody writes to it, and an earlier haltsweep is running {sweep!r}; "

@@ -1,13 +1,13 @@
 """Plans as canonical JSON and back: equal plans give equal bytes, and reading them gives the plan again."""
 
-import json
 import shlex
 from typing import Final
 
 from orchestrator.errors import StoreError
 from orchestrator.file_digests import read_sound
 from orchestrator.identity import SweepFolder, canonical
-from orchestrator.json_values import from_json_values, to_json_values
+from orchestrator.json_values import from_json_values, parsed, to_json_values
+from orchestrator.plan.consistency import check_consistency
 from orchestrator.plan.types import Plan
 
 FORMAT: Final = 1
@@ -30,9 +30,11 @@ def to_json(plan: Plan) -> str:
 def from_json(text: str | bytes) -> Plan:
     """The plan that `to_json` wrote. Raises StoreError for anything else."""
     try:
-        data = json.loads(text)
+        data = parsed(text)
         written = data.pop("format")
         plan = from_json_values(Plan, data) if written == FORMAT else None
+        if plan is not None:
+            check_consistency(plan)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise StoreError(f"a plan must be JSON as haltsweep writes it, got {reason}") from error

@@ -84,9 +84,9 @@ def _declared(plan: Plan) -> tuple[Metric, ...]:
         return plan.metrics
     from trainables.training.measured import metrics_of
 
-    tasks = dict.fromkeys(lookup(arm.settings, "task.name") for arm in plan.arms)
+    named = [lookup(arm.settings, "task.name") for arm in plan.arms]
     try:
-        return metrics_of(name for name in tasks if isinstance(name, str))
+        return metrics_of(dict.fromkeys(name for name in named if isinstance(name, str)))
     except (LookupError, ValueError):  # a task of others that is no longer there
         return metrics_of()
 

@@ -13,6 +13,7 @@ import pytest
 from orchestrator.drivers import launch_folder
 from orchestrator.drivers.launch_folder import Setup, launched_plan, publish, read_setup
 from orchestrator.errors import InputError, StoreError
+from orchestrator.file_digests import sealed, unsealed
 from orchestrator.identity import SweepFolder
 from tests.support.plans import make_plan
 
@@ -172,6 +173,30 @@ def test_a_damaged_setup_is_named(folder, text):
         (folder.root / "manifest.json").unlink()  # as before there were any
     with pytest.raises(StoreError, match=r"launch.json must be as haltsweep wrote it, and cannot be read"):
         read_setup(folder)
+
+
+@pytest.mark.parametrize("field", ["data_dir", "workload", "code", "storage", "tracking_uri", "checkpoints"])
+@pytest.mark.parametrize("value", [5, True, [], {"a": 1}, [[[]]], 1e300])
+def test_a_setup_with_a_sound_digest_and_fields_of_another_type_is_named(folder, field, value):
+    made(folder)
+    file = folder.root / launch_folder.SETUP
+    file.write_text(sealed(unsealed(file.read_bytes()) | {field: value}))
+    with pytest.raises(
+        StoreError, match=r"launch.json must be as haltsweep wrote it, and cannot be read"
+    ) as caught:
+        read_setup(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_setup_and_a_manifest_nested_without_end_are_named(folder):
+    made(folder)
+    deep = '{"digest": ' + "[" * 100_000 + "]" * 100_000 + "}"
+    (folder.root / launch_folder.SETUP).write_text(deep)
+    with pytest.raises(StoreError, match=r"launch.json must be as .* nested less deeply"):
+        read_setup(folder)
+    (folder.root / "manifest.json").write_text(deep)
+    with pytest.raises(StoreError, match=r"manifest.json must be as .* nested less deeply"):
+        launched_plan(folder)
 
 
 def test_a_damaged_manifest_is_named(folder):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from orchestrator.plan.serialise import from_json, read_plan, to_json
 from orchestrator.plan.types import Arm, Plan
 from orchestrator.spec.section import Resources
 from search_spaces.dimensions import Choice, Constraint, Dimension, Fixed, Float, Int, Space, When
+from tests.support.plans import make_plan
 from trainables.metrics import Metric
 
 VALUES = st.one_of(
@@ -74,6 +76,65 @@ def test_metrics_of_plans_from_before_they_said_so_much_are_read() -> None:
     assert from_json(json.dumps(data)).metrics == (Metric("error", "min", "K", 0.0, None, 5.0),)
     del data["metrics"]
     assert from_json(json.dumps(data)).metrics == ()
+
+
+def _same_trial_twice(data: dict[str, Any]) -> None:
+    data["trials"].append(data["trials"][0])
+
+
+def _same_number_twice(data: dict[str, Any]) -> None:
+    data["trials"].append({**data["trials"][0], "trial_id": "another"})
+
+
+def _at(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
+    def change(data: dict[str, Any]) -> None:
+        *parts, last = (int(each) if each.isdigit() else each for each in path.split("."))
+        inside: Any = data
+        for part in parts:
+            inside = inside[part]
+        inside[last] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (_at("arms", []), "a plan must have a name and arms, got the name 'synthetic' and 0 arms"),
+        (_same_trial_twice, "trials must be told apart, got '[0-9a-f]+' twice"),
+        (_same_number_twice, "trials must be told apart, got .'arm-0', 'search', 0. twice"),
+        (_at("arms.1.name", "arm-0"), "arms must be told apart, got 'arm-0' twice"),
+        (_at("arms.1.reference", "gone"), "compared with an arm of the plan, got 'gone' for arm-1"),
+        (_at("arms.0.settings", {}), "the settings of arm-0 must have a place for model.x"),
+        (_at("trials.0.arm", "gone"), "a trial must be of an arm and a phase of the plan"),
+        (_at("trials.2.rank", None), "a trial after the search must have a rank below confirm.best"),
+        (_at("trials.2.rank", 7), "a trial after the search must have a rank below confirm.best"),
+        (_at("trials.3.seed", 101), "a rank is confirmed once with each seed"),
+        (_at("trials.4.seed", 7), "a posthoc trial must have a confirm trial to read again"),
+        (_at("trials.4.overrides", {"a.b": 1}), "the settings of arm-0 must have a place for a.b"),
+        (_at("search.objectives", []), "a search must have objectives"),
+        (_at("search.sampler", {}), "a search must have objectives, and a sampler and a stopper by name"),
+        (_at("search", None), "a trial must be of an arm and a phase of the plan"),
+        (_at("published", [{"arm": "a"}]), "a published row must have arm, split, metric, value"),
+        (_at("trials.0.seed", "many"), "trials.0.seed"),
+        (_at("arms.0.space", {"dimensions": 3}), "arms.0.space.dimensions"),
+    ],
+)
+def test_a_plan_whose_parts_do_not_fit_is_refused(
+    change: Callable[[dict[str, Any]], None], told: str
+) -> None:
+    plan = make_plan(2, trials_per_arm=2, posthoc=({"model.shift": 0.5},))
+    assert from_json(to_json(plan)) == plan
+    data = json.loads(to_json(plan))
+    change(data)
+    with pytest.raises(StoreError, match=told):
+        from_json(json.dumps(data))
+
+
+def test_deep_nesting_is_refused() -> None:
+    deep = "[" * 100_000 + "]" * 100_000
+    with pytest.raises(StoreError, match="a plan must be JSON as haltsweep writes it, got "):
+        from_json('{"format": 1, "name": ' + deep + "}")
 
 
 def test_another_format_is_refused() -> None:

@@ -1,0 +1,74 @@
+"""Whether a plan that was read from a file can be run: its parts must fit each other, whoever wrote it."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from orchestrator.plan.types import Plan
+from search_spaces.paths import with_value
+
+PUBLISHED = ("arm", "split", "metric", "value")
+"""What a row of a published table must have."""
+
+
+def check_consistency(plan: Plan) -> None:
+    """Raises ValueError for the first thing that no planner writes."""
+    for fault in _faults(plan):
+        raise ValueError(fault)
+
+
+def _faults(plan: Plan) -> Iterator[str]:
+    if not plan.name or not plan.arms:
+        yield f"a plan must have a name and arms, got the name {plan.name!r} and {len(plan.arms)} arms"
+    yield from _repeated("arms", (each.name for each in plan.arms))
+    yield from _repeated("trials", (each.trial_id for each in plan.trials))
+    names = {each.name for each in plan.arms}
+    for arm in plan.arms:
+        if arm.reference and arm.reference not in names:
+            yield f"an arm must be compared with an arm of the plan, got {arm.reference!r} for {arm.name}"
+        always = (each.path for each in arm.space.dimensions if not each.when)
+        yield from _unsettable(arm.name, arm.settings, always)
+    if plan.search is not None:
+        named = [plan.search.sampler, *([plan.search.stopper] if plan.search.stopper is not None else [])]
+        if not plan.search.objectives or not all(isinstance(each.get("name"), str) for each in named):
+            yield "a search must have objectives, and a sampler and a stopper by name"
+    for row in plan.published:
+        if any(key not in row for key in PUBLISHED) or not isinstance(row["value"], int | float):
+            yield f"a published row must have {', '.join(PUBLISHED)}, got {dict(row)}"
+    yield from _of_trials(plan, names)
+
+
+def _of_trials(plan: Plan, arms: set[str]) -> Iterator[str]:
+    yield from _repeated("trials", ((each.arm, each.phase, each.number) for each in plan.trials))
+    of_phase = {"search": plan.search is not None}
+    confirmed: set[tuple[str, int, int]] = set()
+    for each in plan.trials:
+        if each.arm not in arms or each.number < 0 or not of_phase.get(each.phase, plan.confirm is not None):
+            yield f"a trial must be of an arm and a phase of the plan, got {each}"
+        if each.phase == "search":
+            continue
+        if each.rank is None or plan.confirm is None or not 0 <= each.rank < plan.confirm.best:
+            yield f"a trial after the search must have a rank below confirm.best, got {each}"
+            continue
+        place = (each.arm, each.rank, each.seed)
+        if each.phase == "confirm" and place in confirmed:
+            yield f"a rank is confirmed once with each seed, got {each} again"
+        if each.phase == "confirm":
+            confirmed.add(place)
+    for each in plan.trials:
+        yield from _unsettable(each.arm, plan.arm(each.arm).settings, each.overrides)
+        if each.phase == "posthoc" and (each.arm, each.rank, each.seed) not in confirmed:
+            yield f"a posthoc trial must have a confirm trial to read again, got {each}"
+
+
+def _repeated(what: str, keys: Iterable[Any]) -> Iterator[str]:
+    yield from (f"{what} must be told apart, got {key!r} twice" for key, n in Counter(keys).items() if n > 1)
+
+
+def _unsettable(arm: str, settings: Mapping[str, Any], paths: Iterable[str]) -> Iterator[str]:
+    """Paths that no value can be put at."""
+    for path in paths:
+        try:
+            with_value(settings, path, None)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            yield f"the settings of {arm} must have a place for {path}: {error}"
