@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from math import ceil, prod
 from typing import TYPE_CHECKING
 
+from orchestrator.identity import canonical
 from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.planned_trials import search_seed
@@ -189,7 +190,7 @@ def check_published_values(spec: Spec, metrics: Sequence[Metric], faults: Faults
     """Published figures must lie where values of the quantity can."""
     for place, row in enumerate(spec.published):
         low, high = (known := look_up(metrics, row.metric)).span
-        for split, value in row.values.items():
+        for split, value in ((split, each.value) for split, each in row.values.items()):
             if low <= value <= high:
                 continue
             what = f"a share from {low:g} to {high:g}" if (low, high) == (0, 1) else _between(known)
@@ -212,16 +213,22 @@ def _check_quantities(spec: Spec, baseline: BuiltInArm, probe: Probe, faults: Fa
         reported = probe.metrics(baseline.system)
     except ValueError:
         return  # what cannot be run is refused by the proof
-    known = [name.partition("/")[2] for name in reported if name.startswith("valid/")]
-    seen: dict[tuple[str, str, str], int] = {}
+    seen: dict[str, int] = {}
     for place, row in enumerate(spec.published):
         for split in row.values:
-            if (before := seen.setdefault((row.arm, row.metric, split), place)) != place:
+            belongs = [row.name, dict(row.cell), dict(row.posthoc), row.metric, row.statistic, split]
+            if (before := seen.setdefault(canonical(belongs), place)) != place:
                 keys = ("published", place, "values", split)
                 faults.add(
-                    f"{row.metric} of {row.arm} must be given once, also in published[{before}]", *keys
+                    f"{row.metric} of {row.name} must be given once, also in published[{before}]", *keys
                 )
+        known = [name.partition("/")[2] for name in reported if name.startswith(_reported_as(row.values))]
         if row.metric not in known:
             faults.add(
                 f"no quantity named {row.metric!r}. {hint(row.metric, known)}", "published", place, "metric"
             )
+
+
+def _reported_as(named: Iterable[str]) -> str:
+    """What is measured in training is known by its own name, what is measured of any split by validation."""
+    return "train/" if set(named) == {"train"} else "valid/"

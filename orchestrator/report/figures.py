@@ -75,16 +75,19 @@ def _panel(axis: "Axes", report: Report, metric: str) -> None:
         mean, low, high = cell.estimate.mean, cell.estimate.low, cell.estimate.high
         whiskers = None if low is None or high is None else [[mean - low], [high - mean]]
         axis.errorbar(mean, row, xerr=whiskers, fmt="o", capsize=3, color=COLOURS[row % len(COLOURS)])
-        if cell.published is not None:
-            axis.plot(
-                cell.published,
-                row,
-                marker="|",
-                markersize=14,
-                color="#555555",
-                linestyle="none",
-                label="published",
-            )
+        for value, marker, label in (
+            (cell.published, "|", "published"),
+            (cell.published_median, "x", "published median"),
+        ):
+            if value is not None:
+                axis.plot(
+                    *(value, row),
+                    marker=marker,
+                    markersize=14,
+                    color="#555555",
+                    linestyle="none",
+                    label=label,
+                )
     if metric in report.floors:
         label = known.floor_name if known.floor is None else "declared floor"
         axis.axvline(report.floors[metric], linestyle=":", color="#555555", label=label)

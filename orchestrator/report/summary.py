@@ -5,8 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from statistics import fmean
+from types import MappingProxyType
 
 from orchestrator.plan.types import Plan
+from orchestrator.report import published
 from orchestrator.report.searched import search_bests
 from orchestrator.report.statistics import estimate, holm, sign_flip_p
 from orchestrator.report.types import ArmTally, Cell, Effect, Report
@@ -45,6 +47,7 @@ def summarise(plan: Plan, records: Iterable[Record]) -> Report:
         power=plan.power.sentence if plan.power else "",
         quantities=tuple(dict.fromkeys(about.known.values())),
         headlines=_headlines(plan, declared, metrics),
+        prior_work=tuple(published.prior_work(plan)),
         left=len({each.trial_id for each in plan.trials}.difference(ended)),
         searched=search_bests(plan, known),
         unread=_unread(plan, confirmed),
@@ -159,25 +162,30 @@ def _by_seed_alone(values: Mapping[tuple[int, int], float]) -> list[float]:
     return [fmean(of_ranks) for of_ranks in found.values()]
 
 
-def _cell(plan: Plan, arm: str, metric: str, confirmed: Sequence[Record], about: _About) -> Cell | None:
+def _cell(
+    plan: Plan,
+    arm: str,
+    metric: str,
+    confirmed: Sequence[Record],
+    about: _About,
+    *,
+    overrides: Mapping[str, object] = MappingProxyType({}),
+) -> Cell | None:
     values = _by_seed(arm, metric, confirmed, about)
     if not values:
         return None
     failed = sum(
         record.arm == arm and record.outcome is not None and record.outcome.failed for record in confirmed
     )
-    published, source = _published(plan, arm, metric)
-    return Cell(
+    alone = _by_seed_alone({key: value for key, (value, _) in values.items()})
+    cell = Cell(
         arm=arm,
         metric=metric,
-        estimate=estimate(
-            _by_seed_alone({key: value for key, (value, _) in values.items()}), span=about.span(metric)
-        ),
+        estimate=estimate(alone, span=about.span(metric)),
         failed=failed,
         record_ids=tuple(trial_id for _, trial_id in values.values()),
-        published=published,
-        published_source=source,
     )
+    return published.beside(plan, cell, overrides, alone)
 
 
 def _posthoc(plan: Plan, metrics: Sequence[str], reread: Sequence[Record], about: _About) -> Iterator[Cell]:
@@ -190,17 +198,8 @@ def _posthoc(plan: Plan, metrics: Sequence[str], reread: Sequence[Record], about
             if record.arm == arm.name and dict(record.overrides) == dict(overrides)
         ]
         for metric in metrics:
-            if cell := _cell(plan, arm.name, metric, own, about):
-                yield replace(cell, setting=setting, published=None, published_source="")
-
-
-def _published(plan: Plan, arm: str, metric: str) -> tuple[float | None, str]:
-    split, _, quantity = metric.rpartition("/")
-    for row in plan.published:
-        # In a grid a published row stands beside every cell of its arm.
-        if row["arm"] in (arm, arm.partition("[")[0]) and (row["split"], row["metric"]) == (split, quantity):
-            return float(row["value"]), str(row.get("source", ""))
-    return None, ""
+            if cell := _cell(plan, arm.name, metric, own, about, overrides=overrides):
+                yield replace(cell, setting=setting)
 
 
 def _effects(plan: Plan, metric: str, confirmed: Sequence[Record], about: _About) -> list[Effect]:

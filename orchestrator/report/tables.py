@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 CSV_ESTIMATE = ("n", "mean", "ci_low", "ci_high")
 CSV_COLUMNS = (
     *("arm", "setting", "metric", *CSV_ESTIMATE, "failed", "floor", "published", "published_source"),
+    *("published_std", "median", "published_median"),
     *(f"difference_{name}" for name in CSV_ESTIMATE),
     *("p", "p_holm", "record_ids"),
 )
@@ -91,11 +92,38 @@ def _results(report: Report, quantity: str) -> Grid:
     metrics = _of(report, quantity)
     rows = [(arm, *(_mean(report, arm, metric) for metric in metrics)) for arm in report.arms]
     rows += _floor_rows(report, metrics)
-    published = [(arm, *(_published(report, arm, metric) for metric in metrics)) for arm in report.arms]
-    rows += [(f"{arm}, published", *cells) for arm, *cells in published if any(cells)]
+    cells = {(cell.arm, cell.metric): cell for cell in report.cells}
+    for arm in report.arms:
+        beside = _published_rows([cells.get((arm, metric)) for metric in metrics])
+        rows += [(f"{arm}, {words}", *values) for words, values in beside]
+    rows += _prior_rows(report, metrics)
     return Grid(
         f"{explained(report, quantity)}: mean [95% interval] (n)", ("arm", *map(_split, metrics)), tuple(rows)
     )
+
+
+def _published_rows(cells: list[Cell | None]) -> list[tuple[str, list[str]]]:
+    """What was published of these readings, each with the words that name it; medians beside our own."""
+
+    def row(value: Callable[[Cell], str]) -> list[str]:
+        return ["" if cell is None else value(cell) for cell in cells]
+
+    found = [
+        ("published", row(lambda cell: _with_std(cell.published, cell.published_std))),
+        ("our median", row(lambda cell: _number(cell.median))),
+        ("published median", row(lambda cell: _with_std(cell.published_median, None))),
+    ]
+    return [(words, values) for words, values in found if any(values)]
+
+
+def _prior_rows(report: Report, metrics: list[str]) -> list[tuple[str, ...]]:
+    """What was published of systems that no arm is."""
+    rows: dict[str, dict[str, str]] = {}
+    for each in report.prior_work:
+        words = "published" if each.statistic == "mean" else f"published {each.statistic}"
+        rows.setdefault(f"{each.system}, {words}", {})[each.metric] = _with_std(each.value, each.std)
+    found = [(name, *(values.get(metric, "") for metric in metrics)) for name, values in rows.items()]
+    return [row for row in found if any(row[1:])]
 
 
 def _floor_rows(report: Report, metrics: list[str]) -> list[tuple[str, ...]]:
@@ -157,15 +185,16 @@ def _assigned(assignment: Mapping[str, object]) -> str:
 
 def _posthoc(report: Report) -> list[Grid]:
     """What settings changed after training do: the confirmed checkpoints, read again."""
-    found = {(cell.arm, cell.setting, cell.metric): _interval(cell.estimate) for cell in report.posthoc}
     settings = list(dict.fromkeys((cell.arm, cell.setting) for cell in report.posthoc))
     if not settings:
         return []
     metrics = [metric for metric in report.metrics if "posthoc" in report.quantity(metric).shown]
-    rows = [
-        (arm, setting, *(found.get((arm, setting, metric), "-") for metric in metrics))
-        for arm, setting in settings
-    ]
+    cells = {(cell.arm, cell.setting, cell.metric): cell for cell in report.posthoc}
+    rows: list[tuple[str, ...]] = []
+    for arm, setting in settings:
+        own = [cells.get((arm, setting, metric)) for metric in metrics]
+        rows.append((arm, setting, *("-" if cell is None else _interval(cell.estimate) for cell in own)))
+        rows += [(f"{arm}, {words}", setting, *values) for words, values in _published_rows(own)]
     title = "confirmed checkpoints read again: mean [95% interval] (n)"
     return [Grid(title, ("arm", "setting", *metrics), tuple(rows))]
 
@@ -195,6 +224,10 @@ def _number(value: float | None, sign: str = "") -> str:
     return "" if value is None else f"{value:{sign}.{3 if abs(value) < WHOLE_FROM else 0}f}"
 
 
+def _with_std(value: float | None, std: float | None) -> str:
+    return _number(value) if std is None else f"{_number(value)} ± {_number(std)}"
+
+
 def _interval(estimate: Estimate, sign: str = "", *, with_n: bool = True) -> str:
     low, high = (_number(end, sign) for end in (estimate.low, estimate.high))
     ends = f" [{low}, {high}]" if low else ""
@@ -212,11 +245,6 @@ def _mean(report: Report, arm: str, metric: str, *, with_n: bool = True) -> str:
 def _seeds(report: Report, arm: str, metrics: list[str]) -> str:
     cell = report.cell(arm, metrics[0]) if metrics else None
     return "0" if cell is None else str(cell.estimate.n)
-
-
-def _published(report: Report, arm: str, metric: str) -> str:
-    cell = report.cell(arm, metric)
-    return "" if cell is None else _number(cell.published)
 
 
 def _difference(effect: Effect | None) -> str:
@@ -275,6 +303,9 @@ def _csv_row(cell: Cell, floor: float | None, effect: Effect | None) -> dict[str
         "floor": floor,
         "published": cell.published,
         "published_source": _csv_text(cell.published_source),
+        "published_std": cell.published_std,
+        "median": cell.median,
+        "published_median": cell.published_median,
         "record_ids": " ".join(cell.record_ids),
     }
     if effect is not None:

@@ -19,9 +19,29 @@ class Cell:
     """Confirm trials that failed; in a quantity that has a floor they count at it."""
     record_ids: tuple[str, ...]
     published: float | None = None
+    """Published mean of the very same reading."""
     published_source: str = ""
     setting: str = ""
     """What was changed after training, e.g. `model.halt.threshold=0.5`; empty as trained."""
+    published_std: float | None = field(default=None, kw_only=True)
+    """Published standard deviation over the paper's runs."""
+    published_median: float | None = field(default=None, kw_only=True)
+    median: float | None = field(default=None, kw_only=True)
+    """Our median over seeds, where a median was published."""
+
+
+@dataclass(frozen=True, slots=True)
+class PriorWork:
+    """A published value of a system that no arm is."""
+
+    system: str
+    metric: str
+    """`<split>/<quantity>`."""
+    value: float
+    std: float | None
+    statistic: str
+    """mean or median."""
+    source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +109,8 @@ class Report:
     headlines: tuple[str, ...] = field(default=(), kw_only=True)
     """Quantities that the first table is about."""
     power: str
+    prior_work: tuple[PriorWork, ...] = field(default=(), kw_only=True)
+    """What was published of systems that no arm is."""
     left: int = 0
     """Trials of the plan that have not ended."""
     searched: tuple[SearchBest, ...] = ()

@@ -99,7 +99,8 @@ def _notes(report: Report) -> str:
     notes += [markdown_line(one_line(each.note)) for each in report.quantities if each.note]
     if report.searched:
         notes.append(NO_CLAIM)
-    sources = dict.fromkeys((each.arm, each.published_source) for each in report.cells)
+    sources = dict.fromkeys((each.arm, each.published_source) for each in (*report.cells, *report.posthoc))
+    sources |= dict.fromkeys((each.system, each.source) for each in report.prior_work)
     cited = [(markdown_line(arm), markdown_line(source)) for arm, source in sources if source]
     notes += [f"Published values of {arm}: {source}" for arm, source in cited]
     if report.power:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from orchestrator import space_catalog
 from orchestrator.errors import Fault
 from orchestrator.spec.document import Document, Keys
+from orchestrator.spec.readings import misplaced
 from orchestrator.spec.types import names_trainable
 from search_spaces.algebra import CyclicSpace, merge
 from search_spaces.dimensions import Dimension, Fixed, Space
@@ -188,6 +189,16 @@ def _arm_names(written: _Written) -> Problems:
             yield ("published", place, "arm"), f"no arm named {arm!r}. {hint(arm, names)}"
 
 
+def _published(written: _Written) -> Problems:
+    """A published value belongs to one cell of the grid and to one reading."""
+    for place, row in written.mappings("published"):
+        keys = ("published", place)
+        if row.get("arm") is None and row.get("reference") is None:
+            yield keys, "must name its arm, or a reference where no arm is the published system"
+        for inner, message in misplaced(row, written.mapping("grid"), written.mapping("posthoc")):
+            yield (*keys, *inner), message
+
+
 def _arm_changes(written: _Written) -> Problems:
     grid = tuple(written.mapping("grid"))
     for arm in written.mapping("arms"):
@@ -274,6 +285,7 @@ _RULES: Final[tuple[Callable[[_Written], Problems], ...]] = (
     _search,
     _confirm,
     _arm_names,
+    _published,
     _arm_changes,
     _arm_searches,
     _grid,

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from orchestrator.errors import Fault, SpecError
-from orchestrator.spec import checks, document, field_paths, scalars
+from orchestrator.spec import checks, document, field_paths, readings, scalars
 from orchestrator.spec.document import Document, Keys
 from orchestrator.spec.kinds import FAULTS, OWN
 from orchestrator.spec.overrides import BadOverride, apply, parse, profile_overrides
@@ -63,6 +63,7 @@ def _changed(written: Document, overrides: Sequence[str], profile: str | None) -
     if profile is not None:
         _apply_profile(found, profile)
     _apply_overrides(found, overrides)
+    readings.leave_out(found, written)
     return found
 
 
@@ -116,8 +117,7 @@ def _profile_faults(written: Document, chosen: str | None, known: Sequence[Fault
     messages: list[Fault] = []
     for name in profiles if isinstance(profiles, dict) else ():
         if name != chosen:
-            found = copy.deepcopy(written)
-            _apply_profile(found, name)
+            found = _changed(written, (), name)
             new = [fault for fault in validate(found)[1] if fault not in known]
             messages += [
                 replace(fault, message=f"{fault.message} (with the profile {name!r})") for fault in new

@@ -4,9 +4,10 @@ Types say what can be decided of one value alone; `checks` says what holds betwe
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from math import isfinite
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer
 
 from orchestrator import identity
 from orchestrator.spec.kinds import (
@@ -29,8 +30,11 @@ from orchestrator.spec.kinds import (
     Split,
     Text,
     Trainable,
+    refusal,
+    says,
 )
 from orchestrator.spec.section import Objective, Resources, Section, threads_of
+from search_spaces.wording import shown
 
 
 class Baseline(Section):
@@ -98,17 +102,85 @@ class Budget(Section):
     """Hours of running, downtime not counted."""
 
 
-class Published(Section):
-    """One row of a published table, shown beside ours."""
+class Reference(Section):
+    """The row of a published table that values are taken from."""
 
-    arm: Name
-    """The arm it is compared with, or `baseline`."""
+    paper: Text
+    """Number of the paper, as in experiments/published/README.md."""
+    table: Text
+    """As the paper calls it, e.g. Table 1."""
+    system: Text
+    """As the table calls it, e.g. GUT."""
+    variant: Text | None = None
+    """What the table says of the system, e.g. -Gate."""
+    column: Text | None = None
+    """The table's column, where a split of ours does not tell it."""
+
+
+class PublishedValue(Section):
+    """One value of a published table."""
+
+    value: Number
+    std: Annotated[float, Field(ge=0, allow_inf_nan=False), says("a number >= 0")] | None = None
+    """Published standard deviation over the paper's runs."""
+
+    @model_serializer(mode="wrap")
+    def _as_written(self, whole: SerializerFunctionWrapHandler) -> Any:
+        return self.value if self.std is None else whole(self)
+
+
+def _published_value(written: Any) -> Any:
+    if isinstance(written, Mapping | PublishedValue):
+        return written
+    if isinstance(written, bool) or not isinstance(written, int | float) or not isfinite(written):
+        raise refusal(f"must be a number, got {shown(written)}")
+    return {"value": float(written)}
+
+
+ValueOrMore = Annotated[
+    PublishedValue,
+    BeforeValidator(_published_value, json_schema_input_type=float | PublishedValue),
+]
+"""A number, or a mapping of `value` and `std`."""
+
+
+_ALWAYS = ("metric", "values", "source")
+
+
+class Published(Section):
+    """One row of a published table, shown beside the very reading of ours that it belongs to."""
+
+    arm: Name | None = None
+    """The arm it is compared with, or `baseline`. Without it the row stands alone in the table of its
+    quantity: a system that no arm is, named by `reference`."""
+    cell: Mapping[Path, Scalar] = Field(default_factory=dict)
+    """The cell of the grid: one value of every axis."""
+    posthoc: Mapping[Path, Scalar] = Field(default_factory=dict)
+    """The reading under `posthoc` that it belongs to; empty: as trained."""
     metric: Text
     """The quantity as we report it, e.g. accuracy."""
-    values: Annotated[Mapping[Split, Number], Field(min_length=1)]
-    """Published value by split."""
+    statistic: Annotated[Literal["mean", "median"], says("mean or median")] = "mean"
+    """What was published of several runs; a median stands beside our median."""
+    values: Annotated[Mapping[Split, ValueOrMore], Field(min_length=1)]
+    """Published value by split: a number, or `{value: 0.93, std: 0.01}`."""
     source: Text
-    """Paper and table."""
+    """Paper and table, for people."""
+    reference: Reference | None = None
+    """Paper, table and row, for comparison with the table itself."""
+
+    @model_serializer(mode="wrap")
+    def _as_written(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        said: dict[str, Any] = whole(self)
+        return {
+            key: value for key, value in said.items() if key in _ALWAYS or value not in (None, {}, "mean")
+        }
+
+    @property
+    def name(self) -> str:
+        """What the row is about: the arm, or the system that no arm is."""
+        if self.arm is not None or self.reference is None:
+            return self.arm or ""
+        return " ".join(filter(None, (self.reference.system, self.reference.variant)))
 
 
 class Spec(Section):
@@ -145,11 +217,12 @@ class Spec(Section):
 
     @property
     def published_rows(self) -> tuple[dict[str, Any], ...]:
-        """Published values one by one: arm, split, metric, value, source."""
+        """Published values one by one: arm, split, metric, value, source, and what else is said of them."""
         return tuple(
-            {"arm": row.arm, "split": split, "metric": row.metric, "value": value, "source": row.source}
+            {"arm": row.name, "split": split, "metric": row.metric, "value": each.value, "source": row.source}
+            | _said_of(row, each)
             for row in self.published
-            for split, value in row.values.items()
+            for split, each in row.values.items()
         )
 
     @property
@@ -171,6 +244,18 @@ class Spec(Section):
 
 _LATER = frozenset({"first"})
 """Fields of a search that came later: left out where they say nothing, so that specs keep their digests."""
+
+
+def _said_of(row: Published, each: PublishedValue) -> dict[str, Any]:
+    """What is said of a published value beyond what must be."""
+    said = {
+        "alone": row.arm is None,
+        "cell": dict(row.cell),
+        "posthoc": dict(row.posthoc),
+        "statistic": row.statistic if row.statistic != "mean" else None,
+        "std": each.std,
+    }
+    return {key: value for key, value in said.items() if value or (key == "std" and value is not None)}
 
 
 class OwnSpec(Spec):

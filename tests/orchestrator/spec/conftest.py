@@ -43,7 +43,7 @@ posthoc: {model.halt.threshold: [0.1, 0.3, 0.5]}
 resources: {cpus: 1, gpus: 0.25, minutes: 60}
 budget: {wall_clock_hours: 12}
 published:
-  - {arm: baseline, metric: accuracy, values: {near-iid: 0.9}, source: table 1}
+  - {arm: baseline, cell: {model.width: 128}, metric: accuracy, values: {near-iid: 0.9}, source: table 1}
 profiles:
   small:
     baseline.train.steps: 100

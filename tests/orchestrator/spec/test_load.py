@@ -4,6 +4,7 @@ import copy
 import subprocess
 import sys
 import tempfile
+from json import dumps
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +49,45 @@ def test_everything_arrives(whole: Path) -> None:
     assert (spec.resources.gpus, spec.resources.retries) == (0.25, 3)
     assert spec.budget is not None
     assert spec.budget.wall_clock_hours == 12
+    row = {"arm": "baseline", "split": "near-iid", "metric": "accuracy", "value": 0.9, "source": "table 1"}
+    assert spec.published_rows == (row | {"cell": {"model.width": 128}},)
+
+
+def test_a_published_value_whose_reading_is_overridden_away_stands_beside_nothing(whole: Path) -> None:
+    assert len(load_spec(whole).published_rows) == 1
+    assert load_spec(whole, ["grid.model.width=[64]"]).published_rows == ()
+    assert load_spec(whole, profile="small").published_rows == ()
+    with pytest.raises(SpecError, match=r"published\[0\]: must name its cell of the grid"):
+        load_spec(whole, ["published=[{arm: baseline, metric: accuracy, values: {lra: 0.5}, source: a}]"])
+
+
+def test_rows_after_one_that_is_left_out_keep_their_lines(whole: Path) -> None:
+    rows = "{arm: baseline, cell: {model.width: 64}, metric: depth, values: {lra: 3}, source: b}"
+    lines = [*whole.read_text().split("profiles:")[0].splitlines(), f"  - {rows}"]
+    whole.write_text("\n".join(lines) + "\n")
+    found = read_spec(whole, ["grid.model.width=[64]"])
+    assert [row.source for row in found.spec.published] == ["b"]
+    assert found.fault("is wrong", "published", 0, "metric").line == len(lines)
+
+
+def test_what_is_said_of_a_published_value_arrives(whole: Path, write: Write) -> None:
+    said = {
+        "cell": {"model.width": 64},
+        "posthoc": {"model.halt.threshold": 0.5},
+        "metric": "accuracy",
+        "statistic": "median",
+        "values": {"lra": {"value": 0.5, "std": 0}, "iid": 1},
+        "source": "a",
+        "reference": {"paper": "000", "table": "Table 1", "system": "UT", "variant": "ours"},
+    }
+    spec = load_spec(whole, [f"published=[{dumps(said)}]"])
+    beside = {"cell": said["cell"], "posthoc": said["posthoc"], "alone": True, "statistic": "median"}
+    row = {"arm": "UT ours", "metric": "accuracy", "source": "a"} | beside
     assert spec.published_rows == (
-        {"arm": "baseline", "split": "near-iid", "metric": "accuracy", "value": 0.9, "source": "table 1"},
+        row | {"split": "lra", "value": 0.5, "std": 0.0},
+        row | {"split": "iid", "value": 1.0},
     )
+    assert load_spec(write(to_yaml(spec), "again.yaml")) == spec
 
 
 def test_how_answers_are_decoded_can_change_after_training(whole: Path) -> None:

@@ -1,0 +1,54 @@
+"""Published values, each beside the very reading it belongs to: by arm, cell, setting, split and metric."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+from typing import Any
+
+from orchestrator.plan.types import Arm, Plan
+from orchestrator.report.types import Cell, PriorWork
+from search_spaces.paths import lookup
+
+MEDIAN = "median"
+
+
+def beside(plan: Plan, cell: Cell, overrides: Mapping[str, Any], values: Sequence[float]) -> Cell:
+    """The cell with what was published of it; `values` are ours, one a seed, read under `overrides`."""
+    split, _, quantity = cell.metric.rpartition("/")
+    arm = plan.arm(cell.arm)
+    found = [
+        row
+        for row in plan.published
+        if (row["split"], row["metric"]) == (split, quantity) and _belongs(row, arm, overrides)
+    ]
+    for row in found:
+        if row.get("statistic") == MEDIAN:
+            cell = replace(cell, median=median(values), published_median=float(row["value"]))
+        else:
+            cell = replace(cell, published=float(row["value"]), published_std=row.get("std"))
+    sources = dict.fromkeys(str(row.get("source", "")) for row in found)
+    return replace(cell, published_source="; ".join(filter(None, sources)))
+
+
+def _belongs(row: Mapping[str, Any], arm: Arm, overrides: Mapping[str, Any]) -> bool:
+    """Plans from before rows named their cell have rows that stand beside every cell of their arm."""
+    if row.get("alone") or row["arm"] not in (arm.name, arm.name.partition("[")[0]):
+        return False
+    if dict(row.get("posthoc", {})) != dict(overrides):
+        return False
+    return all(lookup(arm.settings, path) == value for path, value in row.get("cell", {}).items())
+
+
+def prior_work(plan: Plan) -> Iterator[PriorWork]:
+    """Rows of published tables that are of no arm."""
+    for row in plan.published:
+        if row.get("alone"):
+            cell = ",".join(f"{path}={value}" for path, value in row.get("cell", {}).items())
+            yield PriorWork(
+                system=f"{row['arm']}[{cell}]" if cell else str(row["arm"]),
+                metric=f"{row['split']}/{row['metric']}",
+                value=float(row["value"]),
+                std=row.get("std"),
+                statistic=row.get("statistic", "mean"),
+                source=str(row.get("source", "")),
+            )
