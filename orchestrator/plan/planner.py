@@ -10,6 +10,7 @@ from orchestrator.json_values import to_json_values
 from orchestrator.plan import checks, proof
 from orchestrator.plan.arms import CheckedArm
 from orchestrator.plan.built_in import BuiltIn
+from orchestrator.plan.constraints import check_constraints
 from orchestrator.plan.dimensions import check_dimensions
 from orchestrator.plan.draws import check_draws
 from orchestrator.plan.faults import Faults
@@ -23,6 +24,7 @@ from orchestrator.plan.probe import Probe
 from orchestrator.plan.spaces import Searched, arm_space
 from orchestrator.plan.trainable import TrainableForPlan
 from orchestrator.plan.types import Arm, ArmPrice, ConfirmPlan, Plan, SearchPlan
+from orchestrator.spec.combine import away_of
 from orchestrator.spec.load import SpecFile, in_order, read_spec
 from orchestrator.spec.salvage import sound_part
 from orchestrator.spec.types import Search, Spec
@@ -73,7 +75,7 @@ def plan(
         proved = trainable.prove(arm, by_name.get(arm.reference), faults)
         searched = Searched() if spec.search is None else _searched(arm, spec, spec.search, trainable, faults)
         proofs += [] if proved is None else [proved]
-        arms.append(_arm(arm, searched, trainable.path))
+        arms.append(_arm(arm, searched, trainable.path, away_of(spec)))
     if spec.search is not None and not faults:
         arms = _with_search(arms, resolved, spec.search, trainable, faults)
     faults.raise_if_any()
@@ -97,6 +99,7 @@ def plan(
         published=spec.published_rows,
         trainable=trainable.path,
         metrics=trainable.metrics(resolved),
+        factors=spec.combine.of if spec.combine is not None and spec.combine.way == "all" else (),
     )
 
 
@@ -148,6 +151,7 @@ def _with_search(
     """The arms with what they try first; what is wrong with the search of all of them goes to `faults`."""
     spaces = [(arm, planned.space) for arm, planned in zip(resolved, arms, strict=True)]
     trainable.check_movement(search, spaces, faults)
+    check_constraints(search, spaces, faults)
     return with_first(resolved, arms, trainable.trying, search, faults)
 
 
@@ -187,7 +191,12 @@ def _plan_faults(source: SpecFile, on_progress: OnProgress, probe: Probe | None)
     return ()
 
 
-def _arm(resolved: CheckedArm[Any], searched: Searched, trainable: str | None) -> Arm:
+def _arm(
+    resolved: CheckedArm[Any],
+    searched: Searched,
+    trainable: str | None,
+    away: Mapping[str, tuple[str, ...]],
+) -> Arm:
     settings = resolved.system.settings
     own = [] if trainable is None else [trainable]
     return Arm(
@@ -199,6 +208,7 @@ def _arm(resolved: CheckedArm[Any], searched: Searched, trainable: str | None) -
         dropped=searched.dropped,
         digest=digest(settings, to_json_values(searched.space), *own),
         reference=resolved.reference,
+        without=away.get(resolved.request.label, ()),
     )
 
 

@@ -12,18 +12,18 @@ from orchestrator.plan.types import Plan
 
 FORMAT: Final = 1
 """Raised whenever older plans can no longer be read."""
-_LATER: Final = {"arms": ("first",)}
+_LATER: Final = ("factors",)
+_LATER_OF_ARMS: Final = ("first", "without")
 """Fields that came later, absent where they say nothing: plans without them are the bytes they were."""
 
 
 def to_json(plan: Plan) -> str:
     """`plan` as one line of JSON with sorted keys."""
     values = to_json_values(plan)
-    for kind, fields in _LATER.items():
-        for one in values[kind]:
-            for field in fields:
-                if not one[field]:
-                    del one[field]
+    for one, fields in ((values, _LATER), *((arm, _LATER_OF_ARMS) for arm in values["arms"])):
+        for field in fields:
+            if not one[field]:
+                del one[field]
     return canonical({"format": FORMAT, **values})
 
 

@@ -38,7 +38,9 @@ class Searched:
 
 def common_space(search: Search) -> Space:
     """What is searched in an arm that lacks nothing."""
-    return merge(*(space_catalog.load(name) for name in search.spaces), Space(search.also))
+    return merge(
+        *(space_catalog.load(name) for name in search.spaces), Space(search.also, search.constraints)
+    )
 
 
 def arm_space(arm: CheckedArm[Any], search: Search, faults: Faults) -> Searched:

@@ -39,6 +39,8 @@ class Arm:
     that of the first cell, which has none."""
     first: tuple[Mapping[str, Value], ...] = ()
     """Assignments that its search tries before its sampler is asked."""
+    without: tuple[str, ...] = ()
+    """Components of the baseline that it takes away, where the spec combines them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,8 @@ class Plan:
     metrics: tuple[Metric, ...] = ()
     """What is declared of the quantities that trials report, so that a report needs none of their code. Plans
     of the built-in trainable that were made before it declared any have none."""
+    factors: tuple[str, ...] = ()
+    """Components of which every combination is an arm, so that main effects and interactions can be told."""
 
     def arm(self, name: str) -> Arm:
         """The arm called `name`. Raises KeyError."""

@@ -16,8 +16,9 @@ def below(kind: Any, key: str | int) -> Any:
     if kind is Any:
         return Any
     if isinstance(kind, type) and issubclass(kind, Section):
-        field = kind.model_fields.get(str(key))
-        return None if field is None else field.annotation
+        return next(
+            (one.annotation for name, one in kind.model_fields.items() if (one.alias or name) == key), None
+        )
     arguments = get_args(kind)
     if get_origin(kind) is Mapping and isinstance(key, str):
         return arguments[1]
@@ -43,7 +44,9 @@ def has_dotted_keys(kind: Any) -> bool:
 def known(kind: Any) -> tuple[str, ...]:
     """The keys a section of type `kind` has; empty for what is no section."""
     kind = bare(kind)
-    return tuple(kind.model_fields) if isinstance(kind, type) and issubclass(kind, Section) else ()
+    if not (isinstance(kind, type) and issubclass(kind, Section)):
+        return ()
+    return tuple(field.alias or name for name, field in kind.model_fields.items())
 
 
 def bare(kind: Any) -> Any:

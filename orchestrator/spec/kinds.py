@@ -3,7 +3,10 @@
 A refusal reads "must be <words>, got <what was given>". JSON Schema carries the same limits.
 """
 
+import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from math import isfinite
 from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import (
@@ -21,7 +24,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from orchestrator.identity import canonical
-from search_spaces.dimensions import Dimension
+from search_spaces.dimensions import Constraint, Dimension
 from search_spaces.parse import FORMS, parse_space, render_space
 from search_spaces.paths import ROOTS, built_in_problem, path_problem
 from search_spaces.wording import shown
@@ -36,6 +39,8 @@ FOUND: Final = "found"
 OWN: Final = "own"
 """Key of a validation's context: whether the spec names a trainable of its own."""
 TRAINABLE_PATTERN: Final = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"
+COMPARISON_PATTERN: Final = r"^\s*(\S+)\s*(<=|>=|==|!=|<|>)\s*(\S+)\s*$"
+_COMPARISON: Final = re.compile(COMPARISON_PATTERN)
 FAULTS: Final = "faults"
 """Type of an error that carries faults of its own: pairs of keys and message, under `ctx`."""
 
@@ -246,6 +251,36 @@ _FREE: Final = {"type": "object"}
 Point = Annotated[Mapping[Path, Json], PlainValidator(_point), WithJsonSchema(_FREE)]
 """One point of a search: value by field path; or `from`, the name of another sweep, with what was found there
 by arm as `found` once it has been looked up."""
+
+
+def _constraint(written: Any, info: ValidationInfo) -> Any:
+    if isinstance(written, Constraint):
+        return written
+    found = _COMPARISON.fullmatch(written) if isinstance(written, str) else None
+    if found is None:
+        raise refusal(f"must be a text like 'model.chunk.size <= model.width', got {shown(written)}")
+    left, operator, right = found.groups()
+    number = _number(right)
+    for path in (left, *(() if number is not None else (right,))):
+        _path(path, info)
+    return Constraint(left, operator, right if number is None else number)
+
+
+def _number(text: str) -> int | float | None:
+    for kind in (int, float):
+        with suppress(ValueError):
+            value = kind(text)
+            return value if isfinite(value) else None
+    return None
+
+
+Inequality = Annotated[
+    Constraint,
+    PlainValidator(_constraint),
+    PlainSerializer(str),
+    WithJsonSchema({"type": "string", "pattern": COMPARISON_PATTERN}),
+]
+"""What must hold between two fields, or a field and a number, of what a search draws."""
 
 
 def _component(written: Any) -> Any:

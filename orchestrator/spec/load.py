@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from orchestrator.errors import Fault, SpecError
-from orchestrator.spec import checks, document, field_paths, readings, scalars
+from orchestrator.spec import checks, combine, document, field_paths, readings, scalars
 from orchestrator.spec.document import Document, Keys
 from orchestrator.spec.kinds import FAULTS, OWN
 from orchestrator.spec.overrides import BadOverride, apply, parse, profile_overrides
@@ -77,7 +77,8 @@ def profile_names(path: Path) -> tuple[str, ...]:
 def validate(found: Document) -> tuple[Spec | None, list[Fault]]:
     """The spec that `found` describes, None if it cannot be made, and all faults of `found`."""
     spec = None
-    faults = checks.check(found)
+    faults = [found.fault(keys, message) for keys, message in combine.expand(found)]
+    faults += checks.check(found)
     try:
         own = names_trainable(found.data)
         spec = spec_class(found.data).model_validate(found.data, context={OWN: own})

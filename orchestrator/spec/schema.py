@@ -93,11 +93,12 @@ def _built_in() -> Schema:
     properties["posthoc"] |= _by_path(
         {path: axis for path, axis in axes.items() if not path.startswith("train.")}
     )
-    properties["arms"] |= {
+    by_name = {
         "patternProperties": {NAME_PATTERN: {"$ref": "#/$defs/ArmSpec"}},
         "additionalProperties": False,
-        "propertyNames": {"not": {"const": "baseline"}},
     }
+    properties["arms"] |= {**by_name, "propertyNames": {"not": {"const": "baseline"}}}
+    properties["components"] |= by_name
     properties["profiles"]["additionalProperties"] = False
     return whole
 

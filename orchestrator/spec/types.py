@@ -15,6 +15,7 @@ from orchestrator.spec.kinds import (
     Count,
     Dimensions,
     Distinct,
+    Inequality,
     Json,
     Listed,
     Name,
@@ -59,6 +60,20 @@ class ArmSpec(Section):
     """Searched fields that this arm does not search: those it lacks or sets itself."""
 
 
+class Combine(Section):
+    """Arms made of components: which of them are taken away together."""
+
+    of: SomeDistinct[Name]
+    """Names of components."""
+    way: Annotated[
+        Literal["leave-one-out", "add-one-in", "pairs", "all"],
+        says("leave-one-out, add-one-in, pairs or all"),
+        Field(alias="as"),
+    ]
+    """`leave-one-out`: an arm without each. `add-one-in`: one without any, and one with each alone. `pairs`:
+    one without each two. `all`: every combination, for main effects and interactions."""
+
+
 class Search(Section):
     """How every arm, the baseline included, is searched: one study an arm."""
 
@@ -66,6 +81,9 @@ class Search(Section):
     """Ready-made spaces: `halting` for published ranges, `halting.wide` for wide ones."""
     also: Dimensions = ()
     """Further ranges by field path; they override those of `spaces`."""
+    constraints: Distinct[Inequality] = ()
+    """What must hold of everything drawn, e.g. `model.chunk.size <= task.train_length_max`, beside what the
+    ready-made spaces have; nothing is asked of a field that an arm lacks."""
     first: Listed[Point] = ()
     """Points that each arm's search tries before its sampler is asked: value by field path, `{}` for the
     arm's own settings, or `{from: SWEEP}` for what another sweep's search found best, arm by arm. What a
@@ -195,6 +213,10 @@ class Spec(Section):
     baseline: Baseline
     arms: Mapping[Name, ArmSpec] = Field(default_factory=dict)
     """The ablations, by name."""
+    components: Mapping[Name, ArmSpec] = Field(default_factory=dict)
+    """Parts of the baseline by name, each with what takes it away: what `combine` makes arms of."""
+    combine: Combine | None = None
+    """Makes arms of components, with names and reasons; they stand beside those that are written."""
     grid: Mapping[Path, SomeDistinct[Json]] = Field(default_factory=dict)
     """Field path to values; every combination is crossed with every arm."""
     search: Search | None = None
@@ -232,7 +254,7 @@ class Spec(Section):
 
     def content(self) -> dict[str, Any]:
         """All that is asked for, as JSON values; what is absent is left out."""
-        dumped: dict[str, Any] = self.model_dump(mode="json")
+        dumped: dict[str, Any] = self.model_dump(mode="json", by_alias=True)
         if isinstance(dumped.get("search"), dict):
             dumped["search"] = {
                 key: value
@@ -242,7 +264,7 @@ class Spec(Section):
         return {key: value for key, value in dumped.items() if value not in ({}, [], None)}
 
 
-_LATER = frozenset({"first"})
+_LATER = frozenset({"first", "constraints"})
 """Fields of a search that came later: left out where they say nothing, so that specs keep their digests."""
 
 

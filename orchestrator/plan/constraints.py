@@ -1,0 +1,101 @@
+"""What a spec's own constraints must be: of fields that are there and vary, neither impossible nor idle."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from orchestrator.plan.arms import CheckedArm
+from orchestrator.plan.faults import Faults
+from orchestrator.plan.settings import leaves
+from orchestrator.plan.spaces import ends, related
+from orchestrator.spec.types import Search
+from search_spaces.dimensions import Constraint, Space, Value
+from search_spaces.paths import MISSING, lookup
+from search_spaces.wording import hint, shown
+
+PLACE = ("search", "constraints")
+Searched = Sequence[tuple[CheckedArm[Any], Space]]
+
+
+def check_constraints(search: Search, arms: Searched, faults: Faults) -> None:
+    """Note the constraints of the spec that name no field, no number, or that decide nothing."""
+    for place, constraint in enumerate(search.constraints):
+        if problem := _unknown(constraint, arms) or _idle(constraint, arms):
+            faults.add(problem, *PLACE, place)
+
+
+def _unknown(constraint: Constraint, arms: Searched) -> str | None:
+    sides = [each for each in (constraint.left, constraint.right) if isinstance(each, str)]
+    for path in sides:
+        values = [value for arm, space in arms for value in _values(path, arm, space)]
+        if not values:
+            fields = dict.fromkeys(each for arm, _ in arms for each, _ in leaves(arm.system.settings))
+            return f"{constraint}: {path} is a field of no arm. {hint(path, related(path, fields))}"
+        wrong = [each for each in values if not _is_number(each) and each is not None]
+        if wrong:
+            return f"{constraint}: must compare numbers, and {path} can be {shown(wrong[0])}"
+    if not any(path in space.paths for path in sides for _, space in arms):
+        return f"{constraint}: must have a field that the search varies, got none: it decides nothing"
+    return None
+
+
+def _idle(constraint: Constraint, arms: Searched) -> str | None:
+    """Why a constraint can never hold in an arm, or holds in all of them whatever is drawn."""
+    always = []
+    for arm, space in arms:
+        left = _range(constraint.left, arm, space)
+        right = _range(constraint.right, arm, space)
+        if left is None or right is None:
+            continue
+        words = f"{constraint.left} is {_words(left)} there and {constraint.right} {_words(right)}"
+        if isinstance(constraint.right, int | float):
+            words = f"{constraint.left} is {_words(left)} there"
+        if _never(constraint.op, left, right):
+            return f"{constraint}: can never hold in {arm.name}: {words}"
+        always.append(_never(_OPPOSITE[constraint.op], left, right))
+    if always and all(always):
+        return f"{constraint}: holds whatever is drawn, in every arm: leave it out, or turn it round"
+    return None
+
+
+Span = tuple[float, float]
+_OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
+
+
+def _never(op: str, left: Span, right: Span) -> bool:
+    """Whether no two values of these ranges compare so."""
+    match op:
+        case "<":
+            return left[0] >= right[1]
+        case "<=":
+            return left[0] > right[1]
+        case ">":
+            return left[1] <= right[0]
+        case ">=":
+            return left[1] < right[0]
+        case "==":
+            return left[1] < right[0] or right[1] < left[0]
+        case _:
+            return left[0] == left[1] == right[0] == right[1]
+
+
+def _range(side: str | float, arm: CheckedArm[Any], space: Space) -> Span | None:
+    """Least and greatest value of a side; None where the arm has none."""
+    found = [side] if not isinstance(side, str) else _values(side, arm, space)
+    numbers = [float(each) for each in found if _is_number(each) and each is not None]
+    return (min(numbers), max(numbers)) if numbers else None
+
+
+def _values(path: str, arm: CheckedArm[Any], space: Space) -> Sequence[Value]:
+    """The ends of what the arm can have at `path`."""
+    if path in space.paths:
+        return ends(space[path].domain)
+    value = lookup(arm.system.settings, path)
+    return () if value is MISSING else (value,)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _words(span: Span) -> str:
+    return f"{span[0]:g}" if span[0] == span[1] else f"{span[0]:g} to {span[1]:g}"

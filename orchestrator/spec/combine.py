@@ -1,0 +1,149 @@
+"""Arms made of named components: every combination that `combine` asks for, with its name and its why.
+
+A component's `set` takes it away from the baseline, which has them all. Made arms stand in the document like
+written ones, so that whatever reads arms knows of no difference; a spec that holds them is left as it is.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, combinations
+from typing import Any, Final
+
+from orchestrator.spec.document import Document, Keys
+from orchestrator.spec.types import Spec
+from search_spaces.paths import overlap
+from search_spaces.wording import hint
+
+COMPONENTS: Final = "components"
+COMBINE: Final = "combine"
+WAYS: Final = ("leave-one-out", "add-one-in", "pairs", "all")
+ALL: Final = "minus-all"
+_SHORT: Final = 64
+"""Most letters of a name."""
+Problem = tuple[Keys, str]
+
+
+def chosen(names: Sequence[str], way: str) -> Iterator[tuple[str, ...]]:
+    """Every set of components that an arm takes away, in the order of the arms."""
+    sizes = {
+        "leave-one-out": [1],
+        "pairs": [2],
+        "add-one-in": [len(names), len(names) - 1],
+        "all": range(1, len(names) + 1),
+    }
+    return chain.from_iterable(combinations(names, size) for size in sizes[way] if size > 0)
+
+
+def arm_name(away: Sequence[str], names: Sequence[str], way: str) -> str:
+    """What the arm without the components `away` is called."""
+    if len(away) == len(names) > 1:
+        return ALL
+    if way == "add-one-in" and len(names) > 1:
+        return f"only-{next(each for each in names if each not in away)}"
+    return f"minus-{'-and-'.join(away)}"
+
+
+def away_of(spec: Spec) -> dict[str, tuple[str, ...]]:
+    """The components that each made arm takes away, by its name."""
+    if spec.combine is None:
+        return {}
+    names, way = spec.combine.of, spec.combine.way
+    return {arm_name(away, names, way): away for away in chosen(names, way)}
+
+
+def expand(found: Document) -> list[Problem]:
+    """Write the arms that `found` asks for into it; what keeps them from being made."""
+    data = found.data
+    written = data.get(COMBINE) if isinstance(data, dict) else None
+    components = data.get(COMPONENTS) if isinstance(data, dict) else None
+    if not isinstance(written, Mapping):
+        return (
+            []
+            if not components
+            else [((COMPONENTS,), "needs combine, which says which arms to make of them")]
+        )
+    names, way = written.get("of"), written.get("as")
+    if not isinstance(names, list) or way not in WAYS or not all(isinstance(each, str) for each in names):
+        return []  # told as what is wrong with the section
+    known = components if isinstance(components, Mapping) else {}
+    unknown: list[Problem] = [
+        ((COMBINE, "of", place), f"no component named {name!r}. {hint(name, known)}")
+        for place, name in enumerate(names)
+        if name not in known
+    ]
+    least = 2 if way in {"pairs", "all", "add-one-in"} else 1
+    if len(names) < least:
+        return [
+            *unknown,
+            ((COMBINE, "of"), f"must name at least {least} components for {way}, got {len(names)}"),
+        ]
+    if unknown or not all(_is_arm(known[name]) for name in names):
+        return unknown
+    return [problem for away in chosen(names, way) for problem in _add(found, known, away, names, way)]
+
+
+def _is_arm(component: Any) -> bool:
+    return (
+        isinstance(component, Mapping)
+        and isinstance(component.get("set"), Mapping)
+        and isinstance(component.get("drop", []), list)
+    )
+
+
+def _add(
+    found: Document, components: Mapping[str, Any], away: Sequence[str], names: Sequence[str], way: str
+) -> list[Problem]:
+    """Write the arm that takes `away` into the document, or say why there can be none."""
+    name = arm_name(away, names, way)
+    if len(name) > _SHORT:
+        return [
+            ((COMBINE, "of"), f"must make names of at most {_SHORT} letters, got {name}: shorten components")
+        ]
+    if clash := _clash(components, away):
+        return [clash]
+    arm: dict[str, Any] = {
+        "why": _why(components, away, names, way),
+        "set": {path: value for each in away for path, value in components[each]["set"].items()},
+    }
+    if drop := list(dict.fromkeys(path for each in away for path in components[each].get("drop", []))):
+        arm["drop"] = drop
+    arms = found.data.get("arms")
+    if arms is None:
+        arms = found.data["arms"] = {}
+    if not isinstance(arms, dict):
+        return []
+    if name in arms:
+        same = isinstance(arms[name], Mapping) and {"drop": [], **arms[name]} == {"drop": [], **arm}
+        message = (
+            f"is made by combine, of {' and '.join(away)}, and written here otherwise: take one of them out"
+        )
+        return [] if same else [(("arms", name), message)]
+    arms[name] = arm
+    found.origins[("arms", name)] = found.origins.get((COMBINE,), found.origin)
+    for each in away:
+        for path in components[each]["set"]:
+            place = (COMPONENTS, each, "set", path)
+            if place in found.origins:
+                found.origins[("arms", name, "set", path)] = found.origins[place]
+    return []
+
+
+def _clash(components: Mapping[str, Any], away: Sequence[str]) -> Problem | None:
+    """Two components that set one field cannot both be taken away."""
+    for one, other in combinations(away, 2):
+        for path in components[one]["set"]:
+            for rival in components[other]["set"]:
+                if overlap(str(path), str(rival)):
+                    what = f"{path}, which {one} sets" if path != rival else f"what {one} sets"
+                    message = (
+                        f"must not set {what}, where both are taken away together: choose other components"
+                    )
+                    return (COMPONENTS, other, "set", rival), message
+    return None
+
+
+def _why(components: Mapping[str, Any], away: Sequence[str], names: Sequence[str], way: str) -> str:
+    reasons = "; ".join(f"{each}: {components[each].get('why')}" for each in away)
+    kept = [each for each in names if each not in away]
+    if way == "add-one-in" and len(kept) == 1:
+        return f"{kept[0]} alone, without {reasons}"
+    return f"without {reasons}"
