@@ -89,7 +89,12 @@ def test_the_plan_knows_what_each_arm_lacks(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("way", "of", "more", "message"),
     [
-        ("some", "[gate]", "", r"combine\.as: must be leave-one-out, add-one-in, pairs or all, got the text 'some'"),
+        (
+            "some",
+            "[gate]",
+            "",
+            r"combine\.as: must be leave-one-out, add-one-in, pairs or all, got the text 'some'",
+        ),
         ("all", "[gate, gat]", "", r"combine\.of\[1\]: no component named 'gat'\. Did you mean 'gate'"),
         ("pairs", "[gate]", "", r"combine\.of: must name at least 2 components for pairs, got 1"),
         (

@@ -1,0 +1,41 @@
+"""Main effects and interactions, against values that are made of known ones."""
+
+from itertools import combinations
+
+import pytest
+
+from orchestrator.statistics.contrasts import contrasts, terms
+
+FACTORS = ("gate", "halt", "transition")
+SUBSETS = [frozenset(each) for size in range(4) for each in combinations(FACTORS, size)]
+
+
+def value(away, seed):
+    """A gate is worth 0.2, halting 0.1 and 0.04 more with a gate; seeds shift all."""
+    gate, halt = "gate" not in away, "halt" not in away
+    return 0.5 + 0.2 * gate + 0.1 * halt + 0.04 * (gate and halt) + seed / 100
+
+
+def test_terms_are_main_effects_then_interactions():
+    assert list(terms(FACTORS))[:4] == [("gate",), ("halt",), ("transition",), ("gate", "halt")]
+    assert len(list(terms(FACTORS))) == 7
+
+
+def test_effects_that_were_put_in_are_found_in_every_seed():
+    found = contrasts({away: {seed: value(away, seed) for seed in (1, 2, 3)} for away in SUBSETS}, FACTORS)
+    expected = {("gate",): 0.22, ("halt",): 0.12, ("transition",): 0.0, ("gate", "halt"): 0.02}
+    for term, by_seed in found.items():
+        assert by_seed == {seed: pytest.approx(expected.get(term, 0.0), abs=1e-12) for seed in (1, 2, 3)}
+
+
+def test_a_seed_that_one_arm_lacks_is_left_out_and_a_missing_arm_leaves_nothing():
+    values = {away: {seed: value(away, seed) for seed in (1, 2)} for away in SUBSETS}
+    del values[frozenset({"gate"})][2]
+    assert all(set(by_seed) == {1} for by_seed in contrasts(values, FACTORS).values())
+    del values[frozenset({"gate"})]
+    assert contrasts(values, FACTORS) == {}
+
+
+def test_what_is_no_combination_is_refused():
+    with pytest.raises(ValueError, match=r"arms must take away some of gate, got \[\['halt'\]\]"):
+        contrasts({frozenset({"halt"}): {1: 0.5}}, ("gate",))
