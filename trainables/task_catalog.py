@@ -67,6 +67,14 @@ def metrics(name: str) -> tuple[Metric, ...]:
         raise ValueError(f"the task {name} declares what cannot be: {error}") from error
 
 
+def headline(name: str) -> str:
+    """The quantity that the task `name` is judged by; empty where it is the first that is one for all tasks.
+
+    A task that knows better names it in `HEADLINE`. Raises `extensions.BadName` for a name that is no task.
+    """
+    return str(getattr(task_module(name), "HEADLINE", ""))
+
+
 def label_names(config: Settings) -> tuple[str, ...]:
     """What each class, or each token of an answer, is called; its number where the task does not say.
 

@@ -60,6 +60,9 @@ class TaskModule(Protocol):
     # A task may name in `TRAINING_ONLY` (frozenset[str]) the settings that change nothing but what is trained
     # on: these alone can be searched, for a search must measure all of its trials on the same examples.
 
+    # A task may name in `HEADLINE` the quantity that it is judged by, e.g. accuracy_last, where that is not
+    # the accuracy of all answers, or for written answers their exact match.
+
     # A task of written answers may have `score(config, hypotheses, references) -> Mapping[str, float]`, of
     # sequences of answer tokens without their ends: what its field measures, e.g. BLEU. Names and number of
     # its values never change, and all are finite. `metrics` beside it says what is known of them, as a

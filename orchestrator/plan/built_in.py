@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.plan import checks, proof
+from orchestrator.plan.answer import check_answer
 from orchestrator.plan.arms import BuiltInArm, Progress, resolve
 from orchestrator.plan.dimensions import measures
 from orchestrator.plan.draws import Trying
@@ -61,6 +62,13 @@ class BuiltIn:
                 checks.check_stopper(stopper, spec.search, arm, faults)
         checks.check_published(spec, arms, self._probe, metrics, faults)
         check_posthoc(spec, arms, self._probe, faults)
+        check_answer(spec, metrics, self._reported(arms[0]), faults)
+
+    def _reported(self, arm: BuiltInArm) -> tuple[str, ...]:
+        try:
+            return self._probe.metrics(arm.system)
+        except ValueError:
+            return ()  # what cannot be run is refused by the proof
 
     def measures(self, path: str, arms: Sequence[BuiltInArm]) -> str | None:
         """As of `Planned`."""

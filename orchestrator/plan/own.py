@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from orchestrator.errors import InputError
 from orchestrator.plan import checks
+from orchestrator.plan.answer import check_answer
 from orchestrator.plan.arms import CheckedArm, Progress, in_baseline, resolve_by
 from orchestrator.plan.draws import Trying
 from orchestrator.plan.faults import Faults
@@ -73,6 +74,7 @@ class Own:
         checks.check_published_splits(spec, (), faults)
         checks.check_published_values(spec, self.metrics(arms), faults)
         self._check_posthoc(spec, arms, faults)
+        check_answer(spec, self.metrics(arms), (), faults)
 
     def measures(self, path: str, arms: Sequence[Arm]) -> str | None:  # noqa: ARG002 - nobody can know
         """As of `Planned`: nobody can know."""

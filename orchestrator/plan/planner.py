@@ -8,6 +8,7 @@ from orchestrator.errors import Fault, PlanError, SpecError
 from orchestrator.identity import digest
 from orchestrator.json_values import to_json_values
 from orchestrator.plan import checks, proof
+from orchestrator.plan.answer import answer_plan
 from orchestrator.plan.arms import CheckedArm
 from orchestrator.plan.built_in import BuiltIn
 from orchestrator.plan.constraints import check_constraints
@@ -82,6 +83,9 @@ def plan(
     search, confirm, posthoc = _search_plan(spec), _confirm_plan(spec), _overrides(spec)
     trials = tuple(planned_trials(arms, search, confirm, posthoc))
     prices = _prices(trainable, resolved, trials, on_progress, calibrate=calibrate)
+    metrics, published = trainable.metrics(resolved), spec.published_rows
+    compared = sum(bool(arm.reference) for arm in arms)
+    answer = answer_plan(spec.answer, confirm, search, metrics, compared) if confirm else None
     return Plan(
         name=spec.name,
         question=spec.question,
@@ -95,10 +99,13 @@ def plan(
         trials=trials,
         proofs=tuple(proofs),
         prices=prices,
-        power=power(confirm, sum(bool(each.request.changes) for each in resolved)) if confirm else None,
-        published=spec.published_rows,
+        power=power(confirm, answer, spec.answer.spread if spec.answer else None, published)
+        if confirm and answer
+        else None,
+        published=published,
         trainable=trainable.path,
-        metrics=trainable.metrics(resolved),
+        answer=answer,
+        metrics=metrics,
         factors=spec.combine.of if spec.combine is not None and spec.combine.way == "all" else (),
     )
 

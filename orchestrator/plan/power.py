@@ -1,50 +1,68 @@
-"""What the chosen seeds can and cannot show, said before anything runs.
+"""What the chosen seeds can show, said before anything runs; the arithmetic is `statistics.power`'s."""
 
-The report compares arms by sign-flip tests on differences paired by seed: with n seeds there are 2^n sign
-patterns, so no two-sided p is below 2 / 2^n. Holm's correction multiplies the smallest of m p-values by m.
-"""
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from itertools import count
+from orchestrator.plan.types import AnswerPlan, ConfirmPlan, Power
+from orchestrator.statistics.power import POWER, seeds_needed, smallest_effect
+from orchestrator.statistics.verdicts import SEEDS_LEAST
+from search_spaces.wording import amount
 
-from orchestrator.plan.types import ConfirmPlan, Power
-
-ALPHA = 0.05
-"""The level the report calls significant."""
-
-
-def power(confirm: ConfirmPlan, comparisons: int) -> Power:
-    """What `confirm` can show when `comparisons` arms are each compared with their baseline."""
-    seeds = len(confirm.seeds)
-    alone = smallest_p(seeds)
-    together = min(1.0, comparisons * alone)
-    return Power(seeds, comparisons, alone, together, _sentence(seeds, comparisons, alone, together))
+LARGE = 1.0
+"""A difference of so many standard deviations is what few seeds are compared with."""
 
 
-def smallest_p(seeds: int) -> float:
-    """The smallest two-sided p a sign-flip test over `seeds` differences can give."""
-    return min(1.0, 2.0 ** (1 - seeds))  # 0 for thousands, where 2^seeds is no float
-
-
-def seeds_needed(comparisons: int) -> int:
-    """Fewest seeds with which one of `comparisons` effects can be significant after Holm's correction."""
-    return next(seeds for seeds in count(1) if comparisons * smallest_p(seeds) <= ALPHA)
-
-
-def _sentence(seeds: int, comparisons: int, alone: float, together: float) -> str:
-    if not comparisons:
-        return f"With no arm beside the baseline, {_counted(seeds, 'seed')} show its spread and no effect."
-    given = f"{_counted(seeds, 'seed')} and {_counted(comparisons, 'comparison')}"
-    needed = seeds_needed(comparisons)
-    holm = f"the smallest p is {alone:.3g}, {together:.3g} after Holm's correction"
-    if together > ALPHA:
-        return (
-            f"With {given} {holm}: no effect, however large, can be significant at {ALPHA}; "
-            f"{needed} seeds are the fewest that can show one."
+def power(
+    confirm: ConfirmPlan,
+    answer: AnswerPlan,
+    stated: float | None = None,
+    published: Sequence[Mapping[str, Any]] = (),
+) -> Power:
+    """What the seeds of `confirm` can show of `answer`, in units of its first outcome if a spread is
+    `stated` or `published` for the baseline."""
+    seeds, family = len(confirm.seeds), answer.family
+    if not family:
+        given = amount(seeds, "seed")
+        return Power(seeds, 0, f"With no arm beside the baseline, {given} show its spread and no effect.")
+    given = f"{amount(seeds, 'seed')} and {amount(family, 'comparison')}"
+    if seeds < SEEDS_LEAST:
+        sentence = f"With {given} there can be no verdict: {SEEDS_LEAST} seeds are the fewest."
+        return Power(seeds, family, sentence)
+    effect = smallest_effect(seeds, family, answer.level)
+    spread, source = (stated, "stated") if stated is not None else _published(answer, published)
+    found = f"found {round(10 * POWER)} times in 10 at level {answer.level:g} over all of them"
+    if spread is None:
+        sentence = (
+            f"With {given}, a difference of {effect:.2g} standard deviations over seeds is {found}; "
+            f"{_needed(LARGE, family, answer)} for one of {LARGE:g}."
         )
-    agreeing = "if all seeds agree in sign"
-    spare = f"; {needed} seeds would be the fewest" if needed < seeds else ", and fewer seeds could not"
-    return f"With {given} {holm}: an effect can be significant at {ALPHA} {agreeing}{spare}."
+        return Power(seeds, family, sentence, effect)
+    what = f"in {answer.outcomes[0]}" if answer.outcomes else "in the first outcome"
+    margin = (
+        f"; {_needed(answer.margin / spread, family, answer)} for the margin of {answer.margin:g}"
+        if answer.margin is not None
+        else ""
+    )
+    sentence = (
+        f"With {given}, a difference of {effect * spread:.2g} {what} is {found}, with a standard deviation "
+        f"over seeds of {spread:g} ({source}){margin}."
+    )
+    return Power(seeds, family, sentence, effect, spread, source)
 
 
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+def _needed(effect: float, family: int, answer: AnswerPlan) -> str:
+    needed = seeds_needed(effect, family, answer.level)
+    return "more than 1,000 seeds would be needed" if needed is None else f"{needed} seeds would be needed"
+
+
+def _published(answer: AnswerPlan, rows: Sequence[Mapping[str, Any]]) -> tuple[float | None, str]:
+    """The spread of the baseline as published, or else the first published one, in the first primary
+    outcome."""
+    split, _, quantity = (answer.outcomes or ("",))[0].rpartition("/")
+    known = [
+        row
+        for row in rows
+        if (row.get("split"), row.get("metric")) == (split, quantity) and float(row.get("std") or 0.0) > 0
+    ]
+    row = next((each for each in known if each["arm"] == "baseline"), known[0] if known else None)
+    return (None, "") if row is None else (float(row["std"]), f"published, {row['source']}")

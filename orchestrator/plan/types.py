@@ -111,16 +111,35 @@ class ArmPrice:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerPlan:
+    """What decides the question."""
+
+    outcomes: tuple[str, ...]
+    """Primary outcomes, `<split>/<quantity>`, the one that the sweep is about first. Empty where only the
+    trials can tell what they measure: then it is the first quantity on the first confirm split."""
+    margin: float | None
+    """The least difference in the first of them that matters."""
+    level: float
+    """Family-wise error of all claims."""
+    family: int
+    """Comparisons that the claims hold for together: arms that have a reference, times primary outcomes."""
+
+
+@dataclass(frozen=True, slots=True)
 class Power:
     """What the chosen seeds can and cannot show."""
 
     seeds: int
     comparisons: int
-    smallest_p: float
-    """Two-sided sign-flip test: 2 / 2^seeds."""
-    smallest_p_holm: float
-    """The same after Holm's correction over all comparisons."""
+    """Arms that are compared, times primary outcomes: as many as the report compares."""
     sentence: str
+    smallest_effect: float | None = None
+    """The difference that is found 8 times in 10, in standard deviations of a run over seeds; None where no
+    verdict is possible."""
+    spread: float | None = None
+    """Standard deviation over seeds in units of the first primary outcome, where it is known."""
+    spread_source: str = ""
+    """Where it is known from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +165,8 @@ class Plan:
     """Rows of published tables the report shows beside ours."""
     trainable: str | None = None
     """`module:name` of the spec's own trainable; None for the built-in one."""
+    answer: AnswerPlan | None = None
+    """None for plans from before there was one, and without confirm."""
     metrics: tuple[Metric, ...] = ()
     """What is declared of the quantities that trials report, so that a report needs none of their code. Plans
     of the built-in trainable that were made before it declared any have none."""

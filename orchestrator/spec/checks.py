@@ -179,6 +179,39 @@ def _confirm(written: _Written) -> Problems:
             )
 
 
+def _answer(written: _Written) -> Problems:
+    if written.at("answer") is None:
+        return
+    if written.at("confirm") is None:
+        yield ("answer",), "needs confirm, whose seeds give it"
+    splits = [split for _, split in written.texts("confirm", "splits")]
+    primary = written.at("answer", "metric")
+    named: list[tuple[Keys, Any]] = [(("answer", "metric"), primary)]
+    named += [(("answer", "also", place), name) for place, name in written.texts("answer", "also")]
+    for keys, name in named:
+        if isinstance(name, str) and (problem := _outcome_problem(name, splits, written)):
+            yield keys, problem
+        if keys[1] == "also" and name == primary:
+            yield keys, f"must be another than answer.metric, got {name} twice"
+
+
+def _outcome_problem(name: str, splits: list[str], written: _Written) -> str | None:
+    """Why a primary outcome cannot be on the split it names."""
+    split, slash, quantity = name.partition("/")
+    searched = written.at("search") is not None
+    if not slash or split == "train" or (split == "valid" and not searched):
+        return None
+    if split == "valid":
+        first = splits[0] if splits else "<split>"
+        return (
+            f"must not be on valid, by which the search has chosen, got {name}: name a split of "
+            f"confirm.splits, as in {first}/{quantity}"
+        )
+    if split in splits:
+        return None
+    return f"must be on a split of confirm.splits, got {name}. {hint(split, splits)}"
+
+
 def _arm_names(written: _Written) -> Problems:
     if BASELINE in written.mapping("arms"):
         yield ("arms", BASELINE), "must have another name: baseline is the system without changes"
@@ -284,6 +317,7 @@ _RULES: Final[tuple[Callable[[_Written], Problems], ...]] = (
     _space_names,
     _search,
     _confirm,
+    _answer,
     _arm_names,
     _published,
     _arm_changes,

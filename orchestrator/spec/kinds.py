@@ -167,6 +167,12 @@ Metric = Annotated[
     Field(pattern=OBJECTIVE_PATTERN),
     says("valid/<quantity> or train/<quantity> (test splits are never searched on)"),
 ]
+Outcome = Annotated[
+    str,
+    Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9_-]+$"),
+    says("<split>/<quantity>, e.g. near-iid/accuracy"),
+]
+Level = Annotated[float, Field(gt=0, lt=0.5, allow_inf_nan=False), says("a number above 0 and below 0.5")]
 Split = Annotated[
     str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"), says("the name of a split, e.g. near-iid")
 ]

@@ -17,10 +17,12 @@ from orchestrator.spec.kinds import (
     Distinct,
     Inequality,
     Json,
+    Level,
     Listed,
     Name,
     Named,
     Number,
+    Outcome,
     Path,
     Point,
     Positive,
@@ -111,6 +113,24 @@ class Confirm(Section):
     """The same seeds in every arm, so that effects are paired."""
     splits: Distinct[Split] = ()
     """Test splits read after the last step; nothing else ever reads them."""
+
+
+class Answer(Section):
+    """What decides the question: one primary outcome, and what difference matters."""
+
+    metric: Outcome | None = None
+    """`<split>/<quantity>`, e.g. near-iid/accuracy; null for the headline quantity of the task on the first
+    split of confirm.splits."""
+    margin: Positive | None = None
+    """The least difference in `metric` that matters, in its own units; without it no arm can be found to make
+    no difference."""
+    also: Distinct[Outcome] = ()
+    """Further primary outcomes; every one of them makes all intervals wider."""
+    level: Level = 0.05
+    """How often any claim of the report may be wrong, over all arms and primary outcomes together."""
+    spread: Positive | None = None
+    """Standard deviation of `metric` over seeds, as known from elsewhere: what the seeds can show is then
+    said in units of `metric` before anything runs."""
 
 
 class Budget(Section):
@@ -221,6 +241,7 @@ class Spec(Section):
     """Field path to values; every combination is crossed with every arm."""
     search: Search | None = None
     confirm: Confirm | None = None
+    answer: Answer | None = None
     posthoc: Mapping[Path, SomeDistinct[Scalar]] = Field(default_factory=dict)
     """Field path to values under which confirmed checkpoints are read again, without training."""
     resources: Resources = Field(default_factory=Resources)

@@ -29,6 +29,7 @@ from trainables.task_protocol import SplitInfo
 from trainables.types import NOT_ASKED, Batch, TaskShape
 
 VERSION = 1
+HEADLINE = "accuracy_whole"
 TRAINING_ONLY = frozenset({"interval"})
 END_OF_ANSWER, END_OF_QUERY, PAUSE, PADDING = "#", ">", "<pause>", "<pad>"
 WORDS = (END_OF_ANSWER, *ALPHABET, END_OF_QUERY, "+", "x", PAUSE, PADDING)

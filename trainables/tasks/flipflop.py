@@ -31,6 +31,7 @@ from trainables.task_protocol import SplitInfo
 from trainables.types import NOT_ASKED, TaskShape
 
 VERSION = 1
+HEADLINE = "accuracy_last"
 TRAINING_ONLY = frozenset({"train_examples"})
 WORDS = ("w", "i", "r", "0", "1", "<start>", "<pad>")
 """Token ids are positions in this list."""

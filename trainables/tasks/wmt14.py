@@ -45,6 +45,7 @@ from trainables.task_protocol import SplitInfo
 from trainables.types import TaskShape
 
 VERSION = 1
+HEADLINE = "bleu"
 MARKS = (PADDING, END, UNKNOWN)
 SPLITS = ("train", "valid", "test")
 DICTIONARY = "dict.txt"

@@ -1,14 +1,17 @@
 """What a trial of the built-in trainable measures, gathered from the files that compute it."""
 
 import importlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from dataclasses import replace
 from itertools import chain
 from typing import Any, get_args
 
 from trainables import task_catalog
-from trainables.metrics import Metric, declared
+from trainables.metrics import Metric, Place, declared
 from trainables.training import accumulator, evaluate, workload, writing
 from trainables.types import HeadKind
+
+HEADLINE_PLACES: tuple[Place, ...] = ("table", "headline", "posthoc", "figure")
 
 
 def metrics_of(
@@ -19,6 +22,7 @@ def metrics_of(
     Raises `extensions.BadName` for a task that is none, ValueError for a declaration that is none.
     """
     kinds = set(heads)
+    tasks = tuple(tasks)
     parts: list[Iterable[Metric]] = [
         *(sorted(task_catalog.metrics(name), key=lambda each: each.name) for name in tasks),
         writing.metrics if "sequence" in kinds else (),
@@ -31,7 +35,14 @@ def metrics_of(
     found: dict[tuple[str, str], Metric] = {}
     for each in chain.from_iterable(parts):
         found.setdefault((each.split, each.name), each)
-    return tuple(found.values())
+    return _judged_first(found.values(), dict.fromkeys(map(task_catalog.headline, tasks)))
+
+
+def _judged_first(metrics: Iterable[Metric], judged: Collection[str]) -> tuple[Metric, ...]:
+    """What the tasks themselves are judged by comes first and is shown as such."""
+    known = {each.name: replace(each, shown=HEADLINE_PLACES) for each in metrics if each.name in judged}
+    first = [known[name] for name in judged if name in known]
+    return (*first, *(each for each in metrics if each.name not in known))
 
 
 def _of_head(head: HeadKind) -> tuple[Metric, ...]:

@@ -105,7 +105,7 @@ def test_grid_crosses_every_arm_with_every_cell() -> None:
     assert [each.path for each in found.arms[3].changes] == ["model.gate"]
     assert [each.path for each in found.arms[1].changes] == ["model.max_layers"]
     assert found.power is not None
-    assert found.power.comparisons == 2
+    assert found.power.comparisons == 3
 
 
 def test_published_values_become_rows() -> None:

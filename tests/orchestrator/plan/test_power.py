@@ -1,52 +1,87 @@
-"""The p-values of a plan are those that counting sign patterns gives."""
+"""What a plan says that its seeds can show."""
 
-from itertools import product
+from dataclasses import replace
 
 import pytest
 
-from orchestrator.plan.power import ALPHA, power, seeds_needed, smallest_p
-from orchestrator.plan.types import ConfirmPlan
+from orchestrator.plan.planner import plan
+from orchestrator.plan.power import power
+from orchestrator.plan.types import AnswerPlan, ConfirmPlan
+from orchestrator.statistics.power import seeds_needed, smallest_effect
+from tests.orchestrator.plan.small import full, spec
 
-
-@pytest.mark.parametrize("seeds", range(1, 9))
-def test_smallest_p_by_counting_sign_patterns(seeds: int) -> None:
-    """All differences are one: how many sign patterns have a mean at least as far from zero?"""
-    means = [abs(sum(signs)) for signs in product((-1, 1), repeat=seeds)]
-    assert smallest_p(seeds) == sum(mean >= seeds for mean in means) / len(means)
-
-
-@pytest.mark.parametrize("comparisons", [1, 2, 4, 11])
-def test_one_seed_fewer_than_needed_shows_nothing(comparisons: int) -> None:
-    needed = seeds_needed(comparisons)
-    assert comparisons * smallest_p(needed) <= ALPHA < comparisons * smallest_p(needed - 1)
-
-
-def test_thousands_of_seeds_are_planned() -> None:
-    """2^1024 is no floating-point number."""
-    assert smallest_p(1024) == 2.0**-1023
-    assert power(confirm(3000), 4).smallest_p == 0.0
+ANSWER = AnswerPlan(("near-iid/accuracy",), None, 0.05, 4)
 
 
 def confirm(seeds: int) -> ConfirmPlan:
-    return ConfirmPlan(1, tuple(range(seeds)), ())
+    return ConfirmPlan(1, tuple(range(101, 101 + seeds)), ("near-iid",))
 
 
-def test_too_few_seeds_are_said_to_show_nothing() -> None:
-    found = power(confirm(3), 4)
-    assert (found.smallest_p, found.smallest_p_holm) == (0.25, 1.0)
-    assert "no effect, however large, can be significant at 0.05; 8 seeds are the fewest" in found.sentence
-
-
-def test_enough_seeds_are_said_to_show_an_effect() -> None:
-    found = power(confirm(8), 4)
-    assert found.smallest_p_holm == pytest.approx(0.03125)
-    assert "an effect can be significant at 0.05 if all seeds agree" in found.sentence
-    assert "fewer seeds could not" in found.sentence
-    assert "7 seeds would be the fewest" in power(confirm(10), 3).sentence
-
-
-def test_without_arms_there_is_nothing_to_compare() -> None:
-    assert (
-        power(confirm(1), 0).sentence
-        == "With no arm beside the baseline, 1 seed show its spread and no effect."
+def test_without_a_spread_the_effect_is_in_its_units() -> None:
+    found = power(confirm(8), ANSWER)
+    assert found.smallest_effect == smallest_effect(8, 4) == pytest.approx(2.17, abs=0.01)
+    assert found.sentence == (
+        "With 8 seeds and 4 comparisons, a difference of 2.2 standard deviations over seeds is found 8 "
+        f"times in 10 at level 0.05 over all of them; {seeds_needed(1.0, 4)} seeds would be needed for one of 1."
     )
+
+
+def test_a_stated_spread_gives_it_in_units_of_the_outcome_and_the_seeds_that_the_margin_needs() -> None:
+    found = power(confirm(8), replace(ANSWER, margin=0.01), stated=0.012)
+    assert (found.spread, found.spread_source) == (0.012, "stated")
+    assert found.sentence == (
+        "With 8 seeds and 4 comparisons, a difference of 0.026 in near-iid/accuracy is found 8 times in 10 at "
+        "level 0.05 over all of them, with a standard deviation over seeds of 0.012 (stated); "
+        f"{seeds_needed(0.01 / 0.012, 4)} seeds would be needed for the margin of 0.01."
+    )
+
+
+def test_a_published_spread_is_used_where_it_is_that_of_the_outcome() -> None:
+    row = {
+        "arm": "gut",
+        "split": "near-iid",
+        "metric": "accuracy",
+        "value": 0.9,
+        "source": "a paper",
+        "std": 0.02,
+    }
+    rows = [
+        {**row, "split": "lra", "std": 0.5},
+        {**row, "std": None},
+        row,
+        {**row, "arm": "baseline", "std": 0.01, "source": "Table 1"},
+    ]
+    assert (found := power(confirm(8), ANSWER, published=rows)).spread == 0.01
+    assert found.spread_source == "published, Table 1"
+    assert power(confirm(8), ANSWER, published=rows[:3]).spread == 0.02
+    assert power(confirm(8), ANSWER, published=rows[:2]).spread is None
+    assert power(confirm(8), ANSWER, stated=0.3, published=rows).spread == 0.3
+
+
+def test_too_few_seeds_and_no_arms_are_told() -> None:
+    assert "there can be no verdict: 3 seeds are the fewest" in power(confirm(2), ANSWER).sentence
+    alone = power(confirm(1), replace(ANSWER, family=0)).sentence
+    assert alone == "With no arm beside the baseline, 1 seed show its spread and no effect."
+
+
+def test_more_than_a_thousand_seeds_are_not_counted() -> None:
+    assert "more than 1,000 seeds would be needed for the margin" in (
+        power(confirm(8), replace(ANSWER, margin=1e-6), stated=1.0).sentence
+    )
+
+
+def test_the_plan_counts_what_the_report_compares() -> None:
+    """Every arm with a reference, in every primary outcome: cells of a grid too, arms or none."""
+    grid = {"model.max_layers": [4, 6, 8]}
+    found = plan(spec(grid=grid, answer={"metric": "near-iid/accuracy", "also": ("near-iid/depth",)}))
+    assert found.answer is not None
+    assert found.power is not None
+    assert sum(bool(arm.reference) for arm in found.arms) == 2
+    assert found.answer.family == found.power.comparisons == 4
+    assert "no effect" not in found.power.sentence
+
+
+def test_the_default_is_the_task_s_headline_on_the_first_confirm_split() -> None:
+    found = plan(full())
+    assert found.answer == AnswerPlan(("near-iid/accuracy",), None, 0.05, 4)
+    assert plan(full(confirm=None, posthoc={})).answer is None

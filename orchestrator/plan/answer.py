@@ -1,0 +1,72 @@
+"""What decides a question: which outcomes are primary, and whether they can be."""
+
+from collections.abc import Iterable, Sequence
+
+from orchestrator.plan.faults import Faults
+from orchestrator.plan.types import AnswerPlan, ConfirmPlan, SearchPlan
+from orchestrator.spec.types import Answer, Spec
+from search_spaces.wording import hint, shown
+from trainables.metrics import Metric, look_up
+
+SELECTION_SPLIT = "valid"
+"""What a search chooses by: no claim is made of it."""
+
+
+def answer_plan(
+    asked: Answer | None,
+    confirm: ConfirmPlan,
+    search: SearchPlan | None,
+    metrics: Sequence[Metric],
+    compared: int,
+) -> AnswerPlan:
+    """The answer as asked for, or that of the headline quantity, for `compared` arms that have a
+    reference."""
+    asked = asked or Answer()
+    primary = asked.metric or default_outcome(confirm, search, metrics)
+    outcomes = (primary, *asked.also) if primary else asked.also
+    return AnswerPlan(outcomes, asked.margin, asked.level, compared * max(1, len(outcomes)))
+
+
+def default_outcome(confirm: ConfirmPlan, search: SearchPlan | None, metrics: Sequence[Metric]) -> str | None:
+    """The headline quantity on the first confirm split; None where nothing says what that is."""
+    headline = next((each for each in metrics if "headline" in each.shown), None)
+    if headline is not None and headline.split:
+        return f"{headline.split}/{headline.name}"
+    objectives = search.objectives if search else ()
+    names = [
+        *([headline.name] if headline else []),
+        *(each.metric.rpartition("/")[2] for each in objectives),
+        *(each.name for each in metrics if not each.split),
+    ]
+    splits = [*confirm.splits, *([] if search else [SELECTION_SPLIT])]
+    return f"{splits[0]}/{names[0]}" if names and splits else None
+
+
+def check_answer(spec: Spec, metrics: Sequence[Metric], reported: Iterable[str], faults: Faults) -> None:
+    """Primary outcomes must be measured and must be able to differ; `reported` are names of what a trial
+    reports while it trains, empty where nobody can know."""
+    asked = spec.answer
+    if asked is None:
+        return
+    known = sorted({name for each in reported for name in _on_splits(each, spec)})
+    for keys, name in _named(asked):
+        if known and name not in known:
+            faults.add(f"no metric named {name!r}. {hint(name, known)}", "answer", *keys)
+        elif (given := look_up(metrics, name).given) != "":
+            faults.add(f"must differ between arms, got {name}, which {given}", "answer", *keys)
+    low, high = look_up(metrics, asked.metric or "").span
+    if asked.margin is not None and asked.margin >= high - low:
+        wanted = f"smaller than {high - low:g}, the whole range of {asked.metric}"
+        faults.add(f"must be {wanted}, got {shown(asked.margin)}", "answer", "margin")
+
+
+def _on_splits(reported: str, spec: Spec) -> list[str]:
+    """What is measured on the validation split is measured on every split."""
+    split, _, quantity = reported.rpartition("/")
+    splits = (*(spec.confirm.splits if spec.confirm else ()), SELECTION_SPLIT)
+    return [f"{each}/{quantity}" for each in splits] if split == SELECTION_SPLIT else [reported]
+
+
+def _named(asked: Answer) -> list[tuple[tuple[str | int, ...], str]]:
+    primary: list[tuple[tuple[str | int, ...], str]] = [(("metric",), asked.metric)] if asked.metric else []
+    return [*primary, *((("also", place), name) for place, name in enumerate(asked.also))]
