@@ -1,19 +1,23 @@
 """What decides a question: which outcomes are primary, and whether they can be."""
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from orchestrator.plan.faults import Faults
 from orchestrator.plan.types import AnswerPlan, ConfirmPlan, SearchPlan
-from orchestrator.spec.types import Answer, Spec
+from orchestrator.statistics.paired import LEVEL
 from search_spaces.wording import hint, shown
 from trainables.metrics import Metric, look_up
+
+if TYPE_CHECKING:  # a report needs no spec, whose models take long to import
+    from orchestrator.plan.faults import Faults
+    from orchestrator.spec.types import Answer, Spec
 
 SELECTION_SPLIT = "valid"
 """What a search chooses by: no claim is made of it."""
 
 
 def answer_plan(
-    asked: Answer | None,
+    asked: "Answer | None",
     confirm: ConfirmPlan,
     search: SearchPlan | None,
     metrics: Sequence[Metric],
@@ -21,10 +25,10 @@ def answer_plan(
 ) -> AnswerPlan:
     """The answer as asked for, or that of the headline quantity, for `compared` arms that have a
     reference."""
-    asked = asked or Answer()
-    primary = asked.metric or default_outcome(confirm, search, metrics)
-    outcomes = (primary, *asked.also) if primary else asked.also
-    return AnswerPlan(outcomes, asked.margin, asked.level, compared * max(1, len(outcomes)))
+    primary = (asked.metric if asked else None) or default_outcome(confirm, search, metrics)
+    outcomes = (*([primary] if primary else []), *(asked.also if asked else ()))
+    level, margin = (asked.level, asked.margin) if asked else (LEVEL, None)
+    return AnswerPlan(outcomes, margin, level, compared * max(1, len(outcomes)))
 
 
 def default_outcome(confirm: ConfirmPlan, search: SearchPlan | None, metrics: Sequence[Metric]) -> str | None:
@@ -42,7 +46,7 @@ def default_outcome(confirm: ConfirmPlan, search: SearchPlan | None, metrics: Se
     return f"{splits[0]}/{names[0]}" if names and splits else None
 
 
-def check_answer(spec: Spec, metrics: Sequence[Metric], reported: Iterable[str], faults: Faults) -> None:
+def check_answer(spec: "Spec", metrics: Sequence[Metric], reported: Iterable[str], faults: "Faults") -> None:
     """Primary outcomes must be measured and must be able to differ; `reported` are names of what a trial
     reports while it trains, empty where nobody can know."""
     asked = spec.answer
@@ -60,13 +64,13 @@ def check_answer(spec: Spec, metrics: Sequence[Metric], reported: Iterable[str],
         faults.add(f"must be {wanted}, got {shown(asked.margin)}", "answer", "margin")
 
 
-def _on_splits(reported: str, spec: Spec) -> list[str]:
+def _on_splits(reported: str, spec: "Spec") -> list[str]:
     """What is measured on the validation split is measured on every split."""
     split, _, quantity = reported.rpartition("/")
     splits = (*(spec.confirm.splits if spec.confirm else ()), SELECTION_SPLIT)
     return [f"{each}/{quantity}" for each in splits] if split == SELECTION_SPLIT else [reported]
 
 
-def _named(asked: Answer) -> list[tuple[tuple[str | int, ...], str]]:
+def _named(asked: "Answer") -> list[tuple[tuple[str | int, ...], str]]:
     primary: list[tuple[tuple[str | int, ...], str]] = [(("metric",), asked.metric)] if asked.metric else []
     return [*primary, *((("also", place), name) for place, name in enumerate(asked.also))]

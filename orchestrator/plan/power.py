@@ -62,7 +62,10 @@ def _published(answer: AnswerPlan, rows: Sequence[Mapping[str, Any]]) -> tuple[f
     known = [
         row
         for row in rows
-        if (row.get("split"), row.get("metric")) == (split, quantity) and float(row.get("std") or 0.0) > 0
+        if (row.get("split"), row.get("metric")) == (split, quantity)
+        and float(row.get("std") or 0.0) > 0
+        and not row.get("alone")
+        and not row.get("posthoc")
     ]
     row = next((each for each in known if each["arm"] == "baseline"), known[0] if known else None)
     return (None, "") if row is None else (float(row["std"]), f"published, {row['source']}")

@@ -22,7 +22,8 @@ def test_without_a_spread_the_effect_is_in_its_units() -> None:
     assert found.smallest_effect == smallest_effect(8, 4) == pytest.approx(2.17, abs=0.01)
     assert found.sentence == (
         "With 8 seeds and 4 comparisons, a difference of 2.2 standard deviations over seeds is found 8 "
-        f"times in 10 at level 0.05 over all of them; {seeds_needed(1.0, 4)} seeds would be needed for one of 1."
+        f"times in 10 at level 0.05 over all of them; {seeds_needed(1.0, 4)} seeds would be needed "
+        "for one of 1."
     )
 
 
@@ -30,8 +31,8 @@ def test_a_stated_spread_gives_it_in_units_of_the_outcome_and_the_seeds_that_the
     found = power(confirm(8), replace(ANSWER, margin=0.01), stated=0.012)
     assert (found.spread, found.spread_source) == (0.012, "stated")
     assert found.sentence == (
-        "With 8 seeds and 4 comparisons, a difference of 0.026 in near-iid/accuracy is found 8 times in 10 at "
-        "level 0.05 over all of them, with a standard deviation over seeds of 0.012 (stated); "
+        "With 8 seeds and 4 comparisons, a difference of 0.026 in near-iid/accuracy is found 8 times in 10 "
+        "at level 0.05 over all of them, with a standard deviation over seeds of 0.012 (stated); "
         f"{seeds_needed(0.01 / 0.012, 4)} seeds would be needed for the margin of 0.01."
     )
 
@@ -48,13 +49,14 @@ def test_a_published_spread_is_used_where_it_is_that_of_the_outcome() -> None:
     rows = [
         {**row, "split": "lra", "std": 0.5},
         {**row, "std": None},
+        {**row, "alone": True, "std": 0.5},
         row,
         {**row, "arm": "baseline", "std": 0.01, "source": "Table 1"},
     ]
     assert (found := power(confirm(8), ANSWER, published=rows)).spread == 0.01
     assert found.spread_source == "published, Table 1"
-    assert power(confirm(8), ANSWER, published=rows[:3]).spread == 0.02
-    assert power(confirm(8), ANSWER, published=rows[:2]).spread is None
+    assert power(confirm(8), ANSWER, published=rows[:4]).spread == 0.02
+    assert power(confirm(8), ANSWER, published=rows[:3]).spread is None
     assert power(confirm(8), ANSWER, stated=0.3, published=rows).spread == 0.3
 
 
