@@ -3,7 +3,8 @@
 HaltsweepError
 ├── InputError            exit code 2: what was asked cannot be done; nothing was written
 │   ├── SpecError         one or many faults of a spec file, all reported at once
-│   └── PlanError         faults that only the planner can see (models, spaces, arms)
+│   ├── PlanError         faults that only the planner can see (models, spaces, arms)
+│   └── SearchError       a sampler or stopper failed while the sweep ran; what was measured is kept
 ├── StoreError            exit code 1: the ledger, the tracking store or the disk failed
 ├── ExecutorError         exit code 1: what is to run the trials could not be started
 ├── Withdrawn            exit code 130: interrupted before its first trial; the launch left nothing
@@ -65,6 +66,10 @@ class SpecError(FaultyInput):
 
 class PlanError(FaultyInput):
     """The spec is well-formed but asks for something that cannot be, or cannot be believed."""
+
+
+class SearchError(InputError):
+    """A sampler or stopper failed while the sweep ran; what was measured is kept."""
 
 
 class ExecutorError(HaltsweepError):

@@ -84,7 +84,9 @@ def sweep_spec(request: pytest.FixtureRequest) -> "Callable[..., SpecUnderTest]"
         if found is None:
             told = " nor ".join(map(str, dict.fromkeys(places)))
             raise FileNotFoundError(f"a spec must be there to be tested, found neither {told}")
-        return SpecUnderTest(found, as_texts(overrides), profile, keep)
+        tested = SpecUnderTest(found, as_texts(overrides), profile, keep)
+        assert tested.plan, "a faulty spec is told here, not where its plan is first looked at"
+        return tested
 
     return read
 
@@ -96,12 +98,17 @@ def chaos(
     """`chaos(spec, kill_at=k)`: the sweep in small, killed at event k of its ledger, finds the same.
 
     `spec` is a path, or what `sweep_spec` returned. With `small=False` it is run as it is. Metrics that
-    measure the machine are named in `ignore`.
+    measure the machine are named in `ignore`. None of its three sessions may take longer than `timeout_s`.
     """
     runs = 0
 
     def run(
-        spec: "SpecUnderTest | str | Path", *, kill_at: int, small: bool = True, ignore: Collection[str] = ()
+        spec: "SpecUnderTest | str | Path",
+        *,
+        kill_at: int,
+        small: bool = True,
+        ignore: Collection[str] = (),
+        timeout_s: float | None = None,
     ) -> "Survived":
         from orchestrator.testing import chaos as of_specs
 
@@ -110,7 +117,9 @@ def chaos(
         runs += 1
         tested = sweep_spec(spec) if isinstance(spec, str | Path) else spec
         folder, data = tmp_path / f"chaos-{runs}", tmp_path_factory.getbasetemp() / "haltsweep-data"
-        return of_specs.chaos(of_specs.small(tested) if small else tested, kill_at, folder, data, ignore)
+        run_as = of_specs.small(tested) if small else tested
+        limit_s = of_specs.TIMEOUT_S if timeout_s is None else timeout_s
+        return of_specs.chaos(run_as, kill_at, folder, data, ignore, timeout_s=limit_s)
 
     return run
 

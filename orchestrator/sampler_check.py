@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import optuna
@@ -23,6 +24,7 @@ from orchestrator.samplers import (
     suggest,
 )
 from search_spaces.dimensions import Domain, Float, Int, Value
+from search_spaces.grid import COUNTED_MAX, count_values, is_finite
 from search_spaces.wording import shown
 from trainables.extensions import said
 
@@ -37,12 +39,23 @@ def check_sampler(given: Mapping[str, Any], objectives: int, space: Sequence[Dom
     chosen = found.chosen(given)
     if chosen.is_grid:
         return
+    if chosen.is_exhaustive and (size := _num_combinations(space)) > COUNTED_MAX:
+        message = (
+            f"{found.label} keeps all combinations in memory, and there must be at most {COUNTED_MAX:,}, got "
+            f"{size:,}: leave values out, or choose another sampler"
+        )
+        raise SamplerRefused([Refusal("", message)])
     failure = _failure(_use_sampler, chosen, objectives, space)
     if failure and objectives > 1 and failure != _failure(_use_sampler, chosen, 1, space):
         message = f"{given['name']} searches for one objective, got {objectives}: choose nsga2 or tpe"
         raise SamplerRefused([Refusal("", message)])
     if failure:
         _require_use(found, chosen, lambda chosen: _use_sampler(chosen, 1, space))
+
+
+def _num_combinations(space: Sequence[Domain]) -> int:
+    """Combinations of what can be counted; the rest is refused when it is tried."""
+    return prod(count_values(each) for each in space if is_finite(each))
 
 
 def check_stopper(given: Mapping[str, Any]) -> Chosen:

@@ -18,7 +18,7 @@ from optuna.pruners import BasePruner
 from optuna.samplers import BaseSampler
 
 from orchestrator.keywords import can_be_written, fits, is_required, parameters, type_words
-from search_spaces.dimensions import Choice, Domain, Fixed, Float, Value, greatest
+from search_spaces.dimensions import Choice, Domain, Fixed, Float, Value, contains, greatest
 from search_spaces.grid import NAME as GRID
 from search_spaces.wording import hint
 from trainables.extensions import BadName, imported
@@ -151,6 +151,11 @@ class Chosen:
         return self.class_name == GRID
 
     @property
+    def is_exhaustive(self) -> bool:
+        """Whether Optuna's class holds every combination of the space."""
+        return self.class_name == "BruteForceSampler"
+
+    @property
     def is_from_outside(self) -> bool:
         """Whether it is a class of neither Optuna nor ours."""
         return _is_dotted(self.class_name)
@@ -254,10 +259,9 @@ def suggest(trial: optuna.Trial, name: str, domain: Domain) -> Value:
     Raises ValueError for one that is outside: Optuna believes a sampler, and what is enqueued.
     """
     value = _suggested(trial, name, domain)
-    if isinstance(value, int | float) and not isinstance(domain, Choice | Fixed):
-        low, high = domain.low, domain.high
-        if not low <= value <= high:
-            raise ValueError(f"a sampler must draw {name} from {low} to {high}, got {value}")
+    if not isinstance(domain, Choice | Fixed) and not contains(domain, value):
+        steps = "" if domain.step in (None, 1) else f" in steps of {domain.step}"
+        raise ValueError(f"a sampler must draw {name} from {domain.low} to {domain.high}{steps}, got {value}")
     return value
 
 

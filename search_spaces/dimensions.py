@@ -16,6 +16,8 @@ from search_spaces.wording import shown
 Value = bool | int | float | str | None
 """What a dimension can be set to; JSON scalars, so that a choice survives every store."""
 
+STEPS_MAX: Final = 2**53
+"""So many whole numbers a float can count."""
 OPERATORS: Final = ("<", "<=", "==", "!=", ">=", ">")
 
 
@@ -34,6 +36,7 @@ class Float:
         _refuse(
             "" if finite else f"bounds must be finite, got low={self.low}, high={self.high}",
             _range_problem(self.low, self.high),
+            _width_problem(self.low, self.high, self.step) if finite else "",
             f"log needs low > 0, got low={self.low}" if self.log and self.low <= 0 else "",
             f"step must be > 0 and finite, got step={self.step}" if not _is_step(self.step) else "",
             _stride_problem(self.low, self.high, self.step),
@@ -223,6 +226,14 @@ def _stride_problem(low: float, high: float, step: float | None) -> str:
     if step is None or not low < high or low + step <= high or math.isclose(low + step, high):
         return ""
     return f"step must be <= high - low, got low={low}, high={high}, step={step}: only low could be drawn"
+
+
+def _width_problem(low: float, high: float, step: float | None) -> str:
+    if math.isinf(high - low):
+        return f"high - low must be finite, got low={low}, high={high}"
+    if not step or not 0 < step < (high - low) / STEPS_MAX:
+        return ""
+    return f"step must be at least (high - low) / 2**53, got step={step}: floats cannot tell the values apart"
 
 
 def _is_step(step: float | None) -> bool:

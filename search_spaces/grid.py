@@ -7,7 +7,7 @@ from math import prod
 from typing import Any, Final
 
 from search_spaces.algebra import admits, exists
-from search_spaces.dimensions import Assignment, Choice, Domain, Fixed, Float, Space, Value, greatest
+from search_spaces.dimensions import Assignment, Choice, Domain, Fixed, Float, Int, Space, Value, greatest
 
 NAME: Final = "grid"
 """What a spec calls such a search, in place of a sampler."""
@@ -31,7 +31,7 @@ def values(domain: Domain) -> Sequence[Value]:
             assert step is not None, "a float without a step has no list of values"
             first, stride = Decimal(repr(low)), Decimal(repr(step))
             last = greatest(domain)
-            return [min(float(first + place * stride), last) for place in range(_num_values(domain))]
+            return [min(float(first + place * stride), last) for place in range(count_values(domain))]
         case _:
             return range(domain.low, domain.high + 1, domain.step)
 
@@ -45,16 +45,19 @@ def combinations(space: Space, settings: Mapping[str, Any]) -> Iterator[Assignme
 
 def count_combinations(space: Space, settings: Mapping[str, Any]) -> int:
     """How many there are: of more than `COUNTED_MAX` how many there would be without conditions."""
-    most = prod(_num_values(each.domain) for each in space.dimensions)
+    most = prod(count_values(each.domain) for each in space.dimensions)
     if most > COUNTED_MAX or not (space.constraints or any(each.when for each in space.dimensions)):
         return most
     return sum(1 for _ in islice(combinations(space, settings), COUNTED_MAX))
 
 
-def _num_values(domain: Domain) -> int:
+def count_values(domain: Domain) -> int:
+    """How many values a finite domain has."""
     if isinstance(domain, Float):
         assert domain.step is not None, "a float without a step has no number of values"
         return round((greatest(domain) - domain.low) / domain.step) + 1
+    if isinstance(domain, Int):
+        return (domain.high - domain.low) // domain.step + 1  # a range may be longer than `len` can say
     return len(values(domain))
 
 

@@ -161,9 +161,14 @@ def verify(
         )
     with Bars() as bars, bars.part(str(root)):
         found = list(inspect(root))
-    removed = [each for each in found if remove and each.verdict in REMOVABLE]
-    for each in removed:
-        each.remove()
+    removed, kept = [], []
+    for each in found if remove else ():
+        if each.verdict in REMOVABLE:
+            try:
+                each.remove()
+                removed.append(each)
+            except OSError as error:
+                kept.append(f"{each.path} could not be deleted: {error.strerror or error}")
     if as_json:
         emit_json([found_as_plain(each, removed=each in removed) for each in found])
     else:
@@ -171,5 +176,7 @@ def verify(
             say(line_of(each, removed=each in removed))
         counts = Counter(each.verdict for each in found)
         say(f"{root}: " + (", ".join(f"{n} {kind}" for kind, n in sorted(counts.items())) or "no data"))
-    if any(each.verdict == "damaged" for each in found if each not in removed):
+    for told in kept:
+        complain(told)
+    if kept or any(each.verdict == "damaged" for each in found if each not in removed):
         raise typer.Exit(1)

@@ -23,7 +23,7 @@ from orchestrator.cli.options import (
     Tracking,
 )
 from orchestrator.cli.planning import planned
-from orchestrator.errors import InputError, StoreError
+from orchestrator.errors import InputError, SearchError, StoreError
 from orchestrator.identity import SweepFolder
 from orchestrator.redact import redact_url
 from search_spaces.wording import amount
@@ -134,7 +134,7 @@ def _setup(plan: "Plan", data_dir: Path, tracking: str) -> "Setup":
 
 def _resources(cpus: float | None, gpus: float | None) -> list[str]:
     given = {"resources.cpus": cpus, "resources.gpus": gpus}
-    return [f"{key}={value:g}" for key, value in given.items() if value is not None]
+    return [f"{key}={value!r}" for key, value in given.items() if value is not None]
 
 
 def _check_driver(driver: Driver, address: str | None, *, debug: bool) -> None:
@@ -192,13 +192,18 @@ def _run(
                 callbacks = (complain, view.show_tracking, view.show_outage)
                 finish = start(watch=Listeners(view.show, view.show_data, building, *callbacks))
         except DataError as error:
-            on = f"`{command('resume', folder)}`" if folder.plan.is_file() else "launch it again"
-            raise StoreError(f"{error}; then {on}") from error
+            raise StoreError(f"{error}; then {_go_on(folder)}") from error
+        except SearchError as error:
+            raise SearchError(f"{error}; correct it, then {_go_on(folder)}") from error
         if not heard.hurry.is_set():
             _show_report(folder, tracked=not finish.untracked)
         _tell(folder, finish)
     if finish.exit_code:
         raise typer.Exit(finish.exit_code)
+
+
+def _go_on(folder: SweepFolder) -> str:
+    return f"`{command('resume', folder)}`" if folder.plan.is_file() else "launch it again"
 
 
 def _show_report(folder: SweepFolder, *, tracked: bool) -> None:

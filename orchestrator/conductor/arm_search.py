@@ -6,13 +6,14 @@ be pickled, and a study rebuilt from the same history asks for exactly what the 
 
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, Literal
 
 import optuna
 from optuna.trial import TrialState
 
 from orchestrator.conductor.assigning import NothingAdmitted
-from orchestrator.errors import InputError
+from orchestrator.errors import InputError, SearchError
 from orchestrator.identity import derive_seed
 from orchestrator.plan.types import Arm, SearchPlan
 from orchestrator.samplers import (
@@ -27,6 +28,7 @@ from orchestrator.samplers import (
 from search_spaces.algebra import admits, exists
 from search_spaces.dimensions import Assignment, Choice, Constraint, Dimension, Fixed, Value, same
 from search_spaces.grid import combinations
+from trainables.extensions import said
 
 TRIES = 1000
 """Draws until a constraint is given up on."""
@@ -56,22 +58,27 @@ class ArmSearch:
             )
 
     def ask(self, number: int) -> Assignment:
-        """An assignment for trial `number`. Raises `NothingAdmitted`."""
+        """An assignment for trial `number`. Raises `NothingAdmitted`, `SearchError`."""
         if self._sampler.is_grid or number < len(self._arm.first):
             assignment = self._grid[number] if self._sampler.is_grid else self._arm.first[number]
             self.asked(number, assignment)
             return assignment
-        trial, assignment = self._draw(number)
+        with self._working("sampler", number):
+            trial, assignment = self._draw(number)
         self._trials[number] = trial
         return assignment
 
     def asked(self, number: int, assignment: Assignment) -> None:
-        """Trial `number` has run with `assignment`: what `ask` would have left behind."""
+        """Trial `number` has run with `assignment`: what `ask` would have left behind.
+
+        Raises `SearchError`.
+        """
         # Draws that broke a constraint are trials of the study too, and some stoppers go by their number.
         redraw = not self._sampler.is_stateless or self._arm.space.constraints
         drawn = not self._sampler.is_grid and number >= len(self._arm.first)
-        if drawn and redraw and self._redrawn(number, assignment):
-            return
+        with self._working("sampler", number):
+            if drawn and redraw and self._redrawn(number, assignment):
+                return
         self._study.enqueue_trial(_encoded(self._arm.space.dimensions, assignment))
         trial = self._study.ask()
         for path in assignment:
@@ -79,12 +86,15 @@ class ArmSearch:
         self._trials[number] = trial
 
     def hear(self, number: int, step: int, values: Sequence[float]) -> bool:
-        """Take a report of all objectives; whether the early stopper ends the trial."""
+        """Take a report of all objectives; whether the early stopper ends the trial. Raises `SearchError`."""
         self._seen[number] = values
         if len(values) > 1:
             return False
         self._trials[number].report(values[0], step)
-        return self._plan.stopper is not None and self._trials[number].should_prune()
+        if self._plan.stopper is None:
+            return False
+        with self._working("stopper", number):
+            return bool(self._trials[number].should_prune())
 
     def finished(self, number: int) -> None:
         """The trial ran to its end; its value is what it last reported."""
@@ -107,6 +117,21 @@ class ArmSearch:
     def failed(self, number: int) -> None:
         """The trial says nothing about its assignment."""
         self._tell(number, TrialState.FAIL)
+
+    @contextmanager
+    def _working(self, part: Literal["sampler", "stopper"], number: int) -> Iterator[None]:
+        """What a sampler or stopper raises is a fault of its code. Raises `SearchError`."""
+        try:
+            yield
+        except (NothingAdmitted, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            given = self._plan.sampler if part == "sampler" else self._plan.stopper
+            assert given is not None, "only what there is can fail"
+            raise SearchError(
+                f"the {part} {given['name']} failed at search trial {number} of arm {self._arm.name!r}, with "
+                f"{said(error)}"
+            ) from error
 
     def _tell(self, number: int, state: TrialState, values: Sequence[float] | None = None) -> None:
         self._study.tell(self._trials.pop(number), values, state)

@@ -92,7 +92,7 @@ def candidates(domain: Domain, most: int = VALUES_MAX) -> tuple[Value, ...]:
                 return tuple(range(low, high + 1, step))
             last = int(greatest(domain))
             exact = _between(low, last, log=log)
-            lattice = {low + round((each - low) / step) * step for each in exact}
+            lattice = {low + min(round((each - low) / step), many - 1) * step for each in exact}
             return (low, *sorted(lattice - {low, last}), last)
         case _:
             first, final, gap = domain.low, float(greatest(domain)), domain.step

@@ -12,12 +12,15 @@ from orchestrator.identity import derive_seed, digest
 from orchestrator.plan.types import Arm, ConfirmPlan, SearchPlan
 from orchestrator.trials import PlannedTrial
 from search_spaces.dimensions import Value
-from search_spaces.grid import NAME, count_combinations
+from search_spaces.grid import NAME, count_combinations, is_finite
 from search_spaces.paths import MISSING, lookup
 
 SEARCH: Final = "search"
 CONFIRM: Final = "confirm"
 POSTHOC: Final = "posthoc"
+
+
+_EXHAUSTIVE = frozenset({NAME, "bruteforce", "BruteForceSampler"})
 
 
 def planned_trials(
@@ -43,9 +46,16 @@ def is_grid(sampler: Mapping[str, Any]) -> bool:
     return bool(sampler["name"] == NAME)
 
 
+def tries_each_once(sampler: Mapping[str, Any]) -> bool:
+    """Whether `sampler` tries every combination once before it repeats one, and the space can be counted."""
+    return str(sampler["name"]).removeprefix("optuna.samplers").lstrip(".:") in _EXHAUSTIVE
+
+
 def num_searched(arm: Arm, search: SearchPlan) -> int:
-    """Search trials of `arm`: one a combination of a grid, else as many as are asked for."""
-    if not is_grid(search.sampler):
+    """Search trials of `arm`: as many as are asked for, but no combination twice where each is tried once."""
+    if not tries_each_once(search.sampler) or not all(
+        is_finite(each.domain) for each in arm.space.dimensions
+    ):
         return search.trials_per_arm
     return min(search.trials_per_arm, count_combinations(arm.space, arm.settings))
 

@@ -1,5 +1,6 @@
 """A plan as people read it before they pay for it: what each arm changes, what it costs, what it can show."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 
@@ -37,7 +38,11 @@ def render(plan: Plan) -> tuple[RenderableType, ...]:
     parts: list[RenderableType] = [Text.assemble((plan.name, "bold"), "  ", plan.question)]
     parts += [_block(plan, arm, proofs) for arm in plan.arms]
     parts.append(Text(_proved(plan), "dim"))
-    parts += [Rule("trials and price", style="dim"), _price_table(plan), Text(_totals(plan) + _silence(plan))]
+    parts += [
+        Rule("trials and price", style="dim"),
+        _price_table(plan),
+        Text(_totals(plan) + _exhausted(plan) + _silence(plan)),
+    ]
     if plan.power is not None:
         parts += [Rule("what the seeds can show", style="dim"), Text(plan.power.sentence)]
     return tuple(parts)
@@ -210,6 +215,18 @@ def _silence(plan: Plan) -> str:
         f"\nA trial is ended that reports nothing for {SILENT_S / 60:.0f} minutes, or for {SILENT_PAUSES} "
         "times its longest pause so far."
     )
+
+
+def _exhausted(plan: Plan) -> str:
+    """Which searches end with fewer trials than were asked for, because all there is has been tried."""
+    if plan.search is None:
+        return ""
+    asked = plan.search.trials_per_arm
+    found = Counter(each.arm for each in plan.trials if each.phase == SEARCH)
+    fewer = [f"{arm} {many}" for arm, many in found.items() if many < asked]
+    if not fewer:
+        return ""
+    return f"\nSearches end when every combination was tried, after fewer than {asked}: {', '.join(fewer)}."
 
 
 def _totals(plan: Plan) -> str:

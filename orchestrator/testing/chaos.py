@@ -17,12 +17,15 @@ from orchestrator.plan.types import Plan
 from orchestrator.testing.session import ChaosSession
 from orchestrator.testing.spec_under_test import SpecUnderTest
 from orchestrator.trials import OutcomeKind
+from search_spaces.grid import NAME as GRID
 from trainables.training import NONDETERMINISTIC
 
 TRIALS, SEEDS = 2, 2
 """Of a small sweep: trials of each search, and seeds of each confirmation."""
 STEPS: Final = {"steps": 4, "report_every": 2, "batch_size": 4, "valid_examples": 20}
 ALWAYS: Final = {"resources.checkpoint_seconds": 0.001}
+TIMEOUT_S = 600.0
+"""Of each of the three sessions."""
 SHOWN = 5
 """Differences that are shown."""
 Log = Mapping[str, Mapping[str, Any]]
@@ -41,26 +44,33 @@ class Survived:
 
 
 def chaos(
-    spec: SpecUnderTest, kill_at: int, folder: Path, data: Path, ignore: Collection[str] = ()
+    spec: SpecUnderTest,
+    kill_at: int,
+    folder: Path,
+    data: Path,
+    ignore: Collection[str] = (),
+    *,
+    timeout_s: float = TIMEOUT_S,
 ) -> Survived:
     """Run `spec` undisturbed, and again killed at event `kill_at` of its ledger and resumed; compare.
 
     All that is written of trials must be equal: assignments, measurements, outcomes; wall-clock time,
-    metrics that measure the machine and those of `ignore` left aside. Raises AssertionError for what
-    differs, ValueError for an event that is not there, SpecError or PlanError for a faulty spec.
+    metrics that measure the machine and those of `ignore` left aside. Each session may take `timeout_s`
+    seconds. Raises AssertionError for what differs or does not end, ValueError for an event that is not
+    there, SpecError or PlanError for a faulty spec.
     """
     __tracebackhide__ = True
     plan = spec.plan
     calm = ChaosSession(str(spec.path), spec.overrides, spec.profile, str(folder / "calm"), str(data))
-    _run(calm)
+    _run(calm, timeout_s)
     expected = _events(plan, calm)
     if not 1 <= kill_at <= len(expected):
         raise ValueError(
             f"kill_at must be from 1 to {len(expected):,}, the events of {plan.name!r}, got {kill_at}"
         )
     killed = replace(calm, runs=str(folder / "killed"))
-    _run(replace(killed, kill_at=kill_at))
-    _run(killed)
+    _run(replace(killed, kill_at=kill_at), timeout_s)
+    _run(killed, timeout_s)
     found, ended = _events(plan, killed), _outcomes(expected)
     if not any(event.kind is EventKind.MEASURED for event in expected):
         told = ", ".join(sorted({kind.value for kind in ended.values()})) or "no trial ended"
@@ -77,22 +87,34 @@ def chaos(
 
 
 def small(spec: SpecUnderTest) -> SpecUnderTest:
-    """`spec` with two trials a search, drawn at random and never stopped early, two seeds, and few steps.
+    """`spec` with two trials a search, the second its own sampler's, none stopped early, two seeds.
 
-    What an arm, the grid or the search sets is left as it is. Steps are those of the built-in trainable;
-    those of another stay as they are. Every report is saved.
+    And with few steps, of the built-in trainable: those of another stay as they are, and so does what an
+    arm, the grid or the search sets. Every report is saved.
     """
     written = spec.source.spec
     changes: dict[str, Any] = dict(ALWAYS)
     if written.search is not None:
         changes |= {"search.trials_per_arm": min(TRIALS, written.search.trials_per_arm)}
-        changes |= {"search.sampler": "random", "search.stopper": None}
+        changes |= {"search.sampler": _sampler(written.search.sampler), "search.stopper": None}
     if written.confirm is not None:
         changes |= {"confirm.seeds": list(written.confirm.seeds)[:SEEDS], "confirm.best": 1}
     if written.trainable is None:
         changes |= _fewer_steps(spec)
     texts = tuple(f"{path}={json.dumps(value)}" for path, value in changes.items())
     return replace(spec, overrides=(*spec.overrides, *texts))
+
+
+def _sampler(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The sampler with no more than one draw at random before its own; of a grid, which has to be whole, one
+    that tries each combination once too."""
+    from orchestrator.samplers import DRAWN_AT_RANDOM, SAMPLER, named
+
+    if given["name"] == GRID:
+        return {"name": "bruteforce"}
+    kept = {key: value for key, value in given.items() if key not in DRAWN_AT_RANDOM}
+    takes = named(given, SAMPLER).parameters
+    return kept | ({"n_startup_trials": 1} if "n_startup_trials" in takes else {})
 
 
 def _fewer_steps(spec: SpecUnderTest) -> dict[str, Any]:
@@ -107,20 +129,31 @@ def _fewer_steps(spec: SpecUnderTest) -> dict[str, Any]:
     return {f"baseline.train.{name}": value for name, value in fewer.items() if f"train.{name}" not in taken}
 
 
-def _run(session: ChaosSession) -> None:
+def _run(session: ChaosSession, timeout_s: float) -> None:
     """In a process of its own, which ends or kills itself. Raises AssertionError for any other end."""
-    done = subprocess.run(  # noqa: S603 - our own interpreter and module  # nosec B603
-        [sys.executable, "-m", "orchestrator.testing.session", json.dumps(asdict(session))],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    try:
+        done = subprocess.run(  # noqa: S603 - our own interpreter and module  # nosec B603
+            [sys.executable, "-m", "orchestrator.testing.session", json.dumps(asdict(session))],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=timeout_s,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise AssertionError(
+            f"the sweep must end within {timeout_s:g} s, and was killed: let it train less, or give "
+            f"chaos(..., timeout_s=...); it said:\n{_text(error.stderr)}"
+        ) from None
     expected = 0 if session.kill_at is None else -signal.SIGKILL
     if done.returncode != expected:
         raise AssertionError(
             f"the sweep must run to its end, got exit code {done.returncode}:\n{done.stderr}"
         )
+
+
+def _text(said: bytes | str | None) -> str:
+    return said.decode(errors="replace") if isinstance(said, bytes) else said or ""
 
 
 def _events(plan: Plan, session: ChaosSession) -> list[Event]:

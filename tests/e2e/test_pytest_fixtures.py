@@ -4,6 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.testing.chaos import small
+from orchestrator.testing.spec_under_test import SpecUnderTest
+from tests.support.own_code import forgotten
+
 pytest_plugins = ["pytester"]
 
 SPEC = """\
@@ -49,6 +53,10 @@ def forgetful(settings, trial):
         saved.write_text(json.dumps(step + 1))
         trial.report(step, {"valid/score": place})
 
+def endless(settings, trial):
+    trial.report(1, {"valid/score": 1.0})
+    time.sleep(1000)
+
 def broken(settings, trial):
     raise RuntimeError("no data")
 '''
@@ -92,6 +100,9 @@ assert len(sweep_spec("walks.yaml", ["search=null"]).trials) == 8
 def test_a_faulty_spec_is_told_as_by_the_planner(repository: pytest.Pytester) -> None:
     write_spec(repository, "train", changed=("drift: 0.0", "drfit: 0.0"))
     result = run(repository, 'chaos("walks.yaml", kill_at=3)')
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*walks.yaml:6: *walk:train has no field drfit*'drift'*"])
+    result = run(repository, 'sweep_spec("walks.yaml")')
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*walks.yaml:6: *walk:train has no field drfit*'drift'*"])
     missing = run(repository, 'sweep_spec("walk.yaml")')
@@ -166,6 +177,39 @@ def test_what_is_not_the_same_is_found(repository: pytest.Pytester) -> None:
     write_spec(repository, "broken")
     result = run(repository, body.format(kill_at=3, more=""))
     result.stdout.fnmatch_lines(["*trials of 'walks' must measure something, got none that did: crashed*"])
+
+
+@pytest.mark.slow
+def test_a_sweep_that_does_not_end_is_killed(repository: pytest.Pytester) -> None:
+    write_spec(repository, "endless")
+    result = run(repository, 'chaos("walks.yaml", kill_at=3, timeout_s=8)')
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*the sweep must end within 8 s, and was killed: let it train less, or *"])
+
+
+@pytest.mark.parametrize(
+    ("sampler", "kept"),
+    [
+        ("tpe", {"name": "tpe", "n_startup_trials": 1}),
+        ("{name: tpe, n_startup_trials: 5, multivariate: true}", None),
+        ("{name: nsga2, population_size: 4}", {"name": "nsga2"}),
+        ("qmc", {"name": "qmc"}),
+        ("grid", {"name": "bruteforce"}),
+    ],
+)
+def test_a_small_sweep_has_the_sampler_of_its_spec(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sampler: str, kept: dict[str, object] | None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    spec = SPEC.format(function="train").replace("search:", f"search:\n  sampler: {sampler}")
+    spec = spec.replace("float: [0.1, 1.0]", "choice: [0.1, 0.2, 0.3]").replace("walk:", "walk_of_small:")
+    (tmp_path / "walks.yaml").write_text(spec)
+    (tmp_path / "walk_of_small.py").write_text(WALK)
+    with forgotten(tmp_path):
+        made = small(SpecUnderTest(tmp_path / "walks.yaml")).plan
+        assert made.search is not None
+        expected = kept or {"name": "tpe", "n_startup_trials": 1, "multivariate": True}
+        assert dict(made.search.sampler) == expected
 
 
 @pytest.mark.slow

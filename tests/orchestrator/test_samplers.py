@@ -25,7 +25,7 @@ from orchestrator.samplers import (
     make_stopper,
     patience,
 )
-from search_spaces.dimensions import Choice, Float
+from search_spaces.dimensions import Choice, Float, Int
 
 REQUIRED: dict[str, dict[str, float]] = {"percentile": {"percentile": 25.0}, "threshold": {"upper": 3.0}}
 NEEDS_ANOTHER_PACKAGE = {"cmaes"}
@@ -48,6 +48,12 @@ def test_every_sampler_can_be_used(name: str, objectives: int) -> None:
     check_sampler({"name": name}, objectives, (Choice((1, 2)),) if name == "bruteforce" else ())
     made = make_sampler(chosen_sampler({"name": name}), 1)
     assert type(made).__name__ == SAMPLERS[name].class_name
+
+
+def test_every_combination_is_kept_in_memory() -> None:
+    for domain in (Int(-9 * 10**18, 9 * 10**18), Float(0.0, 1.0, step=1e-15)):
+        with pytest.raises(SamplerRefused, match="'bruteforce' keeps all combinations in memory"):
+            check_sampler({"name": "bruteforce"}, 1, (domain,))
 
 
 def test_short_names_are_of_classes_that_there_are() -> None:
@@ -234,6 +240,10 @@ class Outside(RandomSampler):
     def sample_independent(self, study, trial, name, distribution):
         return 7
 
+class OffStep(RandomSampler):
+    def sample_independent(self, study, trial, name, distribution):
+        return distribution.low + 0.3 if name == "x1" else distribution.low
+
 number = 3
 """
 
@@ -278,6 +288,7 @@ def test_a_stopper_of_one_s_own_is_found_by_its_dotted_name() -> None:
         ({"name": "mine_of_samplers.Mine", "sprd": 1.0}, "has no keyword 'sprd'. Did you mean 'spread'"),
         ({"name": "mine_of_samplers.Mine", "spread": -1.0}, "with spread = -1.0: spread must be at least 0"),
         ({"name": "mine_of_samplers.Mine", "seed": 1}, "must not be given seed"),
+        ({"name": "mine_of_samplers.OffStep"}, "must draw x1 from 0.0 to 1.0 in steps of 0.25, got 0.3"),
         ({"name": "mine_of_samplers.Mine", "words": [1]}, r"words must be None or list\[str\], got \[1\]"),
         ({"name": "mine_of_samplers:made", "multivariat": True}, "cannot be used with multivariat"),
     ],

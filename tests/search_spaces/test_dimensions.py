@@ -39,6 +39,11 @@ WIDTH = Dimension("model.width", Int(8, 64))
             r"step must be <= high - low, got low=0\.1, high=1\.0, step=1\.5: only low",
         ),
         (lambda: Int(16, 32, step=17), "step must be <= high - low, got low=16, high=32, step=17: only low"),
+        (
+            lambda: Float(0.0, 1.0, step=5e-324),
+            r"step must be at least \(high - low\) / 2\*\*53, got",
+        ),
+        (lambda: Float(-1e308, 1e308), r"high - low must be finite, got low=-1e\+308, high=1e\+308"),
         (lambda: Float(0.1, 1.0, log=True, step=0.1), r"log and step exclude each other, got step=0\.1"),
         (lambda: Int(3, 2), "low must be < high, got low=3, high=2"),
         (lambda: Int(0, 2, log=True), "log needs low >= 1, got low=0"),

@@ -4,8 +4,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search_spaces.dimensions import Choice, Constraint, Dimension, Fixed, Float, Int, Space, When, contains
-from search_spaces.grid import COUNTED_MAX, combinations, count_combinations, is_finite, values
+from search_spaces.dimensions import (
+    Choice,
+    Constraint,
+    Dimension,
+    Fixed,
+    Float,
+    Int,
+    Space,
+    When,
+    contains,
+    greatest,
+)
+from search_spaces.grid import (
+    COUNTED_MAX,
+    combinations,
+    count_combinations,
+    count_values,
+    is_finite,
+    values,
+)
 
 
 @pytest.mark.parametrize(
@@ -71,3 +89,11 @@ def test_huge_spaces_are_counted_without_being_listed():
     wide = Space(tuple(Dimension(f"model.x{place}", Int(1, 100)) for place in range(6)))
     assert count_combinations(wide, {}) == 100**6 > COUNTED_MAX
     assert next(combinations(wide, {})) == {f"model.x{place}": 1 for place in range(6)}
+
+
+def test_ranges_longer_than_a_list_are_counted() -> None:
+    ends = 9 * 10**18
+    assert count_values(Int(-ends, ends)) == 2 * ends + 1
+    assert count_values(Int(-ends, ends, step=7)) == 2 * ends // 7 + 1
+    assert greatest(Int(-ends, ends, step=7)) == -ends + 2 * ends // 7 * 7
+    assert count_values(Float(0.0, 1.0, step=2.0**-53)) == 2**53 + 1

@@ -83,7 +83,11 @@ def look_at(path: Path) -> Found | None:
     # What is not finished is called `.<split>.<suffix>.<process and random letters>.tmp`.
     whole = Path(path.name[1:]).with_suffix("").with_suffix("") if path.suffix == UNFINISHED else path
     split = whole.stem
-    if is_held(path.with_name(f"{split}{LOCK}")):
+    try:
+        held = is_held(path.with_name(f"{split}{LOCK}"))
+    except OSError as error:
+        return Found(path, "unknown", f"its lock cannot be read: {error.strerror or error}", size=_size(path))
+    if held:
         return Found(path, "being built", "another process holds its lock")
     if path.suffix == DATA:
         return _split(path)

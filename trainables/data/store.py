@@ -69,7 +69,7 @@ def open_split(config: Settings, split: str, data_dir: Path) -> Split:
     except OSError as error:
         raise DataError(
             f"data_dir must be a folder with free space that can be written, got {error.strerror or error} "
-            f"for {path}; free some space or choose another data_dir"
+            f"for {error.filename or path}; free some space or choose another data_dir"
         ) from error
     shape = module.shape(config)
     return Split(table, shape.pad_id, _hash_of(table), shape.end_id)

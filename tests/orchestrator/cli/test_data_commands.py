@@ -303,6 +303,37 @@ class TestVerify:
         assert haltsweep("data", "verify").out == "data: no data\n"
         assert haltsweep("data", "build", "listops", *SMALL, "--split", "valid").out.count("built in") == 1
 
+    def test_folders_where_files_should_be_end_nothing(self, haltsweep, built):
+        """Locks that are folders, and a seal: all else is looked at, and what can be deleted is."""
+        for path in built.values():
+            path.with_suffix(".lock").unlink(missing_ok=True)
+            path.with_suffix(".lock").mkdir()
+        built["valid"].with_suffix(".json").unlink()
+        told = haltsweep("data", "verify", "--remove")
+        assert told.code == 0
+        assert "unsealed, removed: " in told.out
+        assert "whole: " in told.out
+        told = haltsweep("data", "build", "listops", *SMALL, "--split", "valid")
+        assert told.code == 1
+        assert "got Is a directory for " in told.err
+        assert "valid.lock" in told.err
+
+    def test_what_cannot_be_deleted_is_told(self, haltsweep, built, monkeypatch):
+        built["valid"].with_suffix(".json").unlink()
+        built["near-iid"].with_suffix(".json").unlink()
+        unlink = Path.unlink
+
+        def refused(path, missing_ok=False):
+            if path.suffix == ".arrow" and path.stem == "near-iid":
+                raise PermissionError(1, "Operation not permitted", str(path))
+            unlink(path, missing_ok)
+
+        monkeypatch.setattr(Path, "unlink", refused)
+        told = haltsweep("data", "verify", "--remove")
+        assert told.code == 1
+        assert "near-iid.arrow could not be deleted: Operation not permitted" in told.err
+        assert not built["valid"].exists()
+
     def test_what_is_not_ours_is_no_fault(self, haltsweep, built, tmp_path):
         (tmp_path / "data/notes.txt").write_text("mine")
         told = haltsweep("data", "verify", "--remove")

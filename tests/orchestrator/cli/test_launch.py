@@ -103,7 +103,17 @@ def test_what_cannot_work_is_refused_before_anything_is_written(haltsweep, tmp_p
 def test_options_are_handed_on(haltsweep, tmp_path, handed_on):
     storage = f"sqlite:///{tmp_path / 'x.db'}"
     answer = haltsweep(
-        *("launch", "tiny.yaml", "confirm.best=1", "--profile", "short", "--cpus", "0.5", "--gpus", "0.25"),
+        *(
+            "launch",
+            "tiny.yaml",
+            "confirm.best=1",
+            "--profile",
+            "short",
+            "--cpus",
+            "0.5",
+            "--gpus",
+            "0.1234567891",
+        ),
         *(
             "--address",
             "host:6379",
@@ -119,7 +129,7 @@ def test_options_are_handed_on(haltsweep, tmp_path, handed_on):
     )
     assert (answer.code, answer.err) == (1, "enough\n")
     ((plan, folder, setup, text), options) = handed_on[0]
-    assert (plan.resources.cpus, plan.resources.gpus) == (0.5, 0.25)
+    assert (plan.resources.cpus, plan.resources.gpus) == (0.5, 0.1234567891)
     assert folder == SweepFolder(Path("r/tiny"))
     assert (setup.data_dir, setup.storage, setup.tracking_uri) == (Path("d"), storage, "http://m")
     assert "profiles" not in text
