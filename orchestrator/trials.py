@@ -19,6 +19,7 @@ class OutcomeKind(StrEnum):
     TIMED_OUT = "timed_out"
     CRASHED = "crashed"
     STOPPED = "stopped"
+    SKIPPED = "skipped"
 
     @property
     def sentence(self) -> str:
@@ -44,6 +45,7 @@ _SENTENCES = {
     OutcomeKind.TIMED_OUT: "The trial used up its time limit.",
     OutcomeKind.CRASHED: "The trial raised an error, or its worker died more often than is retried.",
     OutcomeKind.STOPPED: "The sweep was interrupted; `resume` continues the trial from its checkpoint.",
+    OutcomeKind.SKIPPED: "The trial never began: what it was for had been decided without it.",
 }
 _FAILURES = frozenset(
     {OutcomeKind.DIVERGED, OutcomeKind.OUT_OF_MEMORY, OutcomeKind.TIMED_OUT, OutcomeKind.CRASHED}

@@ -39,6 +39,8 @@ GROUPS = (
     "start",
     "readout",
 )
+BACKWARD = 3
+"""FLOPs of a training step over those of its forward pass: the backward pass costs twice the forward one."""
 ADAM_COPIES = 4
 """Weights, gradients and the two moments of AdamW."""
 

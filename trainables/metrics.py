@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 KEYS = ("better", "unit", "range", "floor", "meaning")
+TRAIN_FLOPS = "train/flops"
+"""What a budget of FLOPs goes by: those of training since the trial began, across restarts."""
 Place = Literal["table", "headline", "beside", "posthoc", "figure"]
 """Where a report shows a quantity: in its own table; as what the first table is about; beside that; where
 checkpoints are read again; as a figure."""

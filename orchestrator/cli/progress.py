@@ -49,6 +49,7 @@ def _arm_progress(plan: Plan, arm: str, planned: int, records: Sequence[Record],
         failed=sum(count for kind, count in ended.items() if kind.failed),
         best=_best(plan, own),
         seconds=sum(record.last.seconds for record in own if record.last),
+        skipped=ended[OutcomeKind.SKIPPED],
     )
 
 
@@ -95,8 +96,9 @@ def line(progress: Sequence[Progress], left: str) -> str:
     """The whole sweep in one line."""
     ended, planned = sum(each.ended for each in progress), sum(each.planned for each in progress)
     running, failed = sum(each.running for each in progress), sum(each.failed for each in progress)
-    pruned = sum(each.pruned for each in progress)
-    return f"{ended}/{planned} done, {running} running, {pruned} pruned, {failed} failed{left}"
+    pruned, skipped = sum(each.pruned for each in progress), sum(each.skipped for each in progress)
+    unneeded = f", {skipped} skipped" if skipped else ""
+    return f"{ended}/{planned} done, {running} running, {pruned} pruned, {failed} failed{unneeded}{left}"
 
 
 def duration(seconds: float) -> str:

@@ -15,6 +15,7 @@ from orchestrator.cli.progress import line, progress_of, table
 from orchestrator.cli.states import SweepState, state_of
 from orchestrator.cli.tracked import tracking_of
 from orchestrator.conductor.messages import Progress
+from orchestrator.report.skipped import skipped
 from orchestrator.trials import Record
 
 SHOWN_FAILURES = 10
@@ -64,6 +65,8 @@ def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as
         say(f"continue with: {command('resume', sweep.folder)}")
     if tracking is not None:
         say(tracking.line(command("sync", sweep.folder), held=held))
+    for reason in skipped(records):
+        say(f"ended early: {reason}")
     _print_failures([record for record in records if record.outcome and record.outcome.failed])
     if trials:
         _print_trials(records)

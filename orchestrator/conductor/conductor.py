@@ -10,14 +10,17 @@ from math import isinf
 
 from orchestrator.conductor.assigning import NothingAdmitted, apply
 from orchestrator.conductor.messages import Continue, Progress, Stop, Verdict
+from orchestrator.conductor.spending import Spending
 from orchestrator.conductor.state import ArmState, TrialState, TrialStatus
 from orchestrator.conductor.winners import Candidate, best_first
 from orchestrator.errors import StoreError
+from orchestrator.identity import canonical
 from orchestrator.ledger.events import Event, EventKind, trial_from_json
 from orchestrator.plan.types import Plan
 from orchestrator.trials import Outcome, OutcomeKind, Trial
 from search_spaces.dimensions import Assignment
-from trainables.metrics import look_up
+from search_spaces.wording import amount
+from trainables.metrics import TRAIN_FLOPS, look_up
 from trainables.protocol import Measurement
 
 ROUNDING = 1e-6
@@ -37,6 +40,7 @@ class Conductor:
         self._left = len(plan.trials)
         self._refused = ""
         self._spans: dict[str, tuple[float, float]] = {}
+        self._spending = Spending(plan)
         for planned in plan.trials:
             arm_state = self._arms[planned.arm]
             state = TrialState(planned, len(arm_state.trials))
@@ -77,12 +81,15 @@ class Conductor:
         arm_state = self._arms[state.planned.arm]
         arm_state.seconds += measurement.seconds - (state.last.seconds if state.last else 0.0)
         assert state.last is None or measurement.step > state.last.step, "steps of a trial must increase"
+        self._spending.measured(state.planned, state.last, measurement)
         state.last = measurement
         if state.standing is None:
             state.standing = self._impossible(measurement)
         if state.standing is None:
             pruned = self._pruned(state, measurement)
             state.standing = self._overtime(measurement) or pruned
+        if state.planned.phase == "search":
+            self._skip_if_over(arm_state)
         return state.standing or Continue()
 
     def settle(self, trial_id: str, outcome: Outcome) -> Outcome:
@@ -93,7 +100,13 @@ class Conductor:
         state = self._open(trial_id)
         if state.standing is not None and state.standing.kind is OutcomeKind.CRASHED:
             return state.standing.outcome
-        if outcome.kind is not OutcomeKind.FINISHED or state.planned.phase != "search" or state.values:
+        if outcome.kind is not OutcomeKind.FINISHED:
+            return outcome
+        trains, reported = state.planned.phase != "posthoc", state.last.metrics if state.last else {}
+        if self._spending.wants_flops and trains and TRAIN_FLOPS not in reported:
+            reason = f"a trial of a sweep with a budget of FLOPs must report {TRAIN_FLOPS}, and did not"
+            return Outcome(OutcomeKind.CRASHED, f"{reason}; report it, or give the budget in device hours")
+        if state.planned.phase != "search" or state.values:
             return outcome
         assert self._plan.search is not None
         wanted = ", ".join(each.metric for each in self._plan.search.objectives)
@@ -133,6 +146,10 @@ class Conductor:
         unrunnable = list(self._unrunnable.values())
         self._unrunnable.clear()
         return unrunnable
+
+    def used_up(self) -> str:
+        """Why the budget lets nothing more be started, wall clock aside; empty while it does."""
+        return self._spending.used_up()
 
     def refuse_new(self, reason: str) -> None:
         """Hand out nothing any more."""
@@ -271,16 +288,42 @@ class Conductor:
         arm_state.ended[outcome.kind] += 1
         if planned.phase == "search":
             arm_state.searching -= 1
-            if not arm_state.searching and self._plan.search is not None:
-                ranked = best_first(arm_state.candidates, self._plan.search.objectives)
-                arm_state.winners = [each.assignment for each in ranked]
-                self._confirm(arm_state)
+            if outcome.kind is not OutcomeKind.SKIPPED:
+                value = state.values[0] if outcome.kind is OutcomeKind.FINISHED and state.values else None
+                self._spending.search_ended(planned.arm, value)
+            if not arm_state.searching:
+                self._search_ended(arm_state)
+            elif outcome.kind is not OutcomeKind.SKIPPED:
+                self._skip_if_over(arm_state)
         for posthoc in self._posthoc.get(planned.trial_id, ()):
             if outcome.kind is OutcomeKind.FINISHED:
                 arm_state.push(posthoc)
+            elif outcome.kind is OutcomeKind.SKIPPED:
+                self._end_unrun(posthoc, outcome.reason, OutcomeKind.SKIPPED)
             else:
                 reason = f"its confirmed trial {planned.trial_id} must have finished, but {outcome.kind}"
                 self._end_unrun(posthoc, f"{reason}: {outcome.reason}")
+
+    def _search_ended(self, arm_state: ArmState) -> None:
+        assert self._plan.search is not None
+        ranked = best_first(arm_state.candidates, self._plan.search.objectives)
+        arm_state.winners = [each.assignment for each in ranked]
+        self._confirm(arm_state)
+
+    def _skip_if_over(self, arm_state: ArmState) -> None:
+        """Skip what the search of the arm has not begun, if its share of the budget is used up."""
+        if not self._spending.limits_searches:
+            return
+        waiting = [each for each in arm_state.phase("search") if each.status is TrialStatus.WAITING]
+        if not waiting:
+            return
+        distinct = {canonical(dict(each.assignment)) for each in arm_state.candidates}
+        wanted = self._plan.confirm.best if self._plan.confirm is not None else 1
+        why = self._spending.search_over(arm_state.arm.name, len(distinct), wanted)
+        planned = amount(sum(1 for _ in arm_state.phase("search")), "trial")
+        for state in waiting if why else ():
+            told = f"the search of {arm_state.arm.name} ended before its {planned} had begun: {why}"
+            self._end_unrun(state, told, OutcomeKind.SKIPPED)
 
     def _teach(self, state: TrialState, kind: OutcomeKind) -> None:
         """Tell the sampler of the arm, and keep what may be confirmed."""
@@ -309,10 +352,10 @@ class Conductor:
             else:
                 self._end_unrun(state, arm_state.nothing_to_confirm(rank))
 
-    def _end_unrun(self, state: TrialState, reason: str) -> None:
-        """End a trial that cannot run; it is recorded like any other."""
+    def _end_unrun(self, state: TrialState, reason: str, kind: OutcomeKind = OutcomeKind.CRASHED) -> None:
+        """End a trial that cannot run, or need not; it is recorded like any other."""
         state.trial = self._trial(state, {})
-        outcome = Outcome(OutcomeKind.CRASHED, reason)
+        outcome = Outcome(kind, reason)
         self._unrunnable[state.planned.trial_id] = (state.trial, outcome)
         self._end(state, outcome)
 

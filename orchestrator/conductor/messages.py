@@ -52,8 +52,10 @@ class Progress:
     """Best value of the first objective among the finished search trials."""
     seconds: float
     """Seconds of work measured so far."""
+    skipped: int = 0
+    """Trials that never began because what they were for had been decided."""
 
     @property
     def ended(self) -> int:
         """Trials that will not run again."""
-        return self.finished + self.pruned + self.failed
+        return self.finished + self.pruned + self.failed + self.skipped

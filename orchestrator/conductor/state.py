@@ -90,4 +90,5 @@ class ArmState:
             failed=sum(count for kind, count in self.ended.items() if kind.failed),
             best=best,
             seconds=self.seconds,
+            skipped=self.ended[OutcomeKind.SKIPPED],
         )

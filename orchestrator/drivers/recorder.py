@@ -226,7 +226,7 @@ class Recorder:
         self._tidy_up()
 
     def _check_budget(self) -> None:
-        reason = self._held.used_up(self._hours, self._clock())
+        reason = self._held.used_up(self._hours, self._clock()) or self._conductor.used_up()
         if reason and not self._draining:
             self._why = "budget"
             self.drain(reason)

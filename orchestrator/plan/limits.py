@@ -2,14 +2,12 @@
 
 from orchestrator.plan.format import bytes_amount
 from orchestrator.plan.settings import System
-from trainables.costs import depth_range, flops, peak_memory_bytes
+from trainables.costs import BACKWARD, depth_range, flops, peak_memory_bytes
 
 MOST_BYTES = 32 << 40
 """Memory of the largest single machines; a trial never spans machines."""
 MOST_FLOPS = 1e27
 """A trial's training: a little more than the largest trainings that were published."""
-BACKWARD = 3
-"""FLOPs of a training step over those of its forward pass: the backward pass costs twice the forward one."""
 
 
 def too_large(system: System, weights: int | None = None) -> str | None:

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from orchestrator.plan.settings import System
-from trainables.training import workload
+from trainables.training import work, workload
 from trainables.training.accumulator import Accumulator
 from trainables.training.config import TrainConfig
 from trainables.training.evaluate import evaluate
@@ -24,7 +24,8 @@ def reported(system: System, batch: Batch, output: Output) -> tuple[str, ...]:
     if system.shape.head == "sequence":
         right = right_answers(batch)
         found |= scores(system.task, right, right)
-    return (*(f"{VALID}/{name}" for name in found), *_of_training(system.train))
+    measured = (*found, *(each.name for each in work.metrics if not each.split))
+    return (*(f"{VALID}/{name}" for name in measured), *_of_training(system.train))
 
 
 def _of_training(train: TrainConfig) -> tuple[str, ...]:
@@ -32,7 +33,8 @@ def _of_training(train: TrainConfig) -> tuple[str, ...]:
     one = torch.ones(())
     accumulator.add(0, StepResult(loss=one, ponder=one, gradient_norm=one, hits=one, counts=one, tokens=one))
     accumulator.flush()
-    return (*accumulator.metrics(), *(f"{each.split}/{each.name}" for each in workload.metrics))
+    trained = [each for each in (*workload.metrics, *work.metrics) if each.split]
+    return (*accumulator.metrics(), *(f"{each.split}/{each.name}" for each in trained))
 
 
 class _Replay:

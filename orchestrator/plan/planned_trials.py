@@ -1,15 +1,16 @@
 """Every trial of a plan, each with an id made from content alone, so that resuming is a look-up.
 
 A search trial's id knows the arm's content, how it is searched, and its number: more trials leave the ids of
-the first ones as they are. A confirm trial's id knows the number of trials its winner was chosen from, since
-that decides what is confirmed.
+the first ones as they are. A confirm trial's id knows the number of trials its winner was chosen from, and
+what may end the search before, since that decides what is confirmed.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from orchestrator.identity import derive_seed, digest
-from orchestrator.plan.types import Arm, ConfirmPlan, SearchPlan
+from orchestrator.json_values import to_json_values
+from orchestrator.plan.types import Arm, ConfirmPlan, Limits, SearchPlan
 from orchestrator.trials import PlannedTrial
 from search_spaces.dimensions import Value
 from search_spaces.grid import NAME, count_combinations, is_finite
@@ -28,6 +29,7 @@ def planned_trials(
     search: SearchPlan | None,
     confirm: ConfirmPlan | None,
     posthoc: Sequence[Mapping[str, Value]],
+    limits: Limits | None = None,
 ) -> Iterator[PlannedTrial]:
     """All trials: phase by phase, in each phase arm by arm."""
     if search is not None:
@@ -36,9 +38,9 @@ def planned_trials(
             yield from _searched(arm, search, seeds)
     if confirm is not None:
         for arm in arms:
-            yield from _confirmed(arm, search, confirm)
+            yield from _confirmed(arm, search, confirm, limits)
         for arm in arms:
-            yield from _reread(arm, search, confirm, posthoc)
+            yield from _reread(arm, search, confirm, posthoc, limits)
 
 
 def is_grid(sampler: Mapping[str, Any]) -> bool:
@@ -81,8 +83,10 @@ def _searched(arm: Arm, search: SearchPlan, seeds: Sequence[int]) -> Iterator[Pl
         yield PlannedTrial(trial_id, arm.name, SEARCH, number, seed)
 
 
-def _confirmed(arm: Arm, search: SearchPlan | None, confirm: ConfirmPlan) -> Iterator[PlannedTrial]:
-    identity = _chosen_from(search, arm)
+def _confirmed(
+    arm: Arm, search: SearchPlan | None, confirm: ConfirmPlan, limits: Limits | None
+) -> Iterator[PlannedTrial]:
+    identity = _chosen_from(search, arm, limits)
     pairs = ((rank, seed) for rank in range(confirm.best) for seed in confirm.seeds)
     for number, (rank, seed) in enumerate(pairs):
         trial_id = digest(arm.digest, identity, CONFIRM, rank, seed)
@@ -90,9 +94,13 @@ def _confirmed(arm: Arm, search: SearchPlan | None, confirm: ConfirmPlan) -> Ite
 
 
 def _reread(
-    arm: Arm, search: SearchPlan | None, confirm: ConfirmPlan, posthoc: Sequence[Mapping[str, Value]]
+    arm: Arm,
+    search: SearchPlan | None,
+    confirm: ConfirmPlan,
+    posthoc: Sequence[Mapping[str, Value]],
+    limits: Limits | None,
 ) -> Iterator[PlannedTrial]:
-    identity = _chosen_from(search, arm)
+    identity = _chosen_from(search, arm, limits)
     known = rereads(arm, posthoc)
     cells = ((rank, seed, each) for rank in range(confirm.best) for seed in confirm.seeds for each in known)
     for number, (rank, seed, overrides) in enumerate(cells):
@@ -111,5 +119,11 @@ def _identity(search: SearchPlan, arm: Arm) -> dict[str, Any]:
     }
 
 
-def _chosen_from(search: SearchPlan | None, arm: Arm) -> dict[str, Any] | None:
-    return None if search is None else {**_identity(search, arm), "trials_per_arm": search.trials_per_arm}
+def _chosen_from(search: SearchPlan | None, arm: Arm, limits: Limits | None) -> dict[str, Any] | None:
+    """What decides which assignment is confirmed, but for the arm's content."""
+    if search is None:
+        return None
+    found = {**_identity(search, arm), "trials_per_arm": search.trials_per_arm}
+    if limits is not None and limits.each_arm is not None:
+        found["each_arm"] = to_json_values(limits.each_arm)
+    return found

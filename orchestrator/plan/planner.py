@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import Fault, PlanError, SpecError
 from orchestrator.identity import digest
@@ -10,6 +10,7 @@ from orchestrator.json_values import to_json_values
 from orchestrator.plan import checks, proof
 from orchestrator.plan.answer import answer_plan
 from orchestrator.plan.arms import CheckedArm
+from orchestrator.plan.budget import check_budget, limits_of
 from orchestrator.plan.built_in import BuiltIn
 from orchestrator.plan.constraints import check_constraints
 from orchestrator.plan.dimensions import check_dimensions
@@ -33,6 +34,9 @@ from orchestrator.trials import PlannedTrial
 from search_spaces.dimensions import Value
 from search_spaces.wording import amount
 from trainables.outside import load
+
+if TYPE_CHECKING:
+    from orchestrator.samplers import Chosen  # which loads Optuna
 
 OnProgress = Callable[[str], None]
 """Hears what is looked at now: a plan of thousands of arms takes minutes."""
@@ -64,9 +68,7 @@ def plan(
     if not resolved or not resolved[0].request.is_baseline:
         faults.raise_if_any()
     on_progress(f"{amount(len(resolved), 'arm')} compared with each other")
-    trainable.check(spec, resolved, stopper, faults)
-    checks.check_seeds(spec, _search_plan(spec), faults)
-    proof.check_same(resolved, faults)
+    _check(spec, trainable, resolved, stopper, faults)
     by_name = {arm.name: arm for arm in resolved}
     if spec.search is not None:
         check_dimensions(resolved, spec.search, lambda path: trainable.measures(path, resolved), faults)
@@ -81,7 +83,8 @@ def plan(
         arms = _with_search(arms, resolved, spec.search, trainable, faults)
     faults.raise_if_any()
     search, confirm, posthoc = _search_plan(spec), _confirm_plan(spec), _overrides(spec)
-    trials = tuple(planned_trials(arms, search, confirm, posthoc))
+    limits = limits_of(spec)
+    trials = tuple(planned_trials(arms, search, confirm, posthoc, limits))
     prices = _prices(trainable, resolved, trials, on_progress, calibrate=calibrate)
     metrics, published = trainable.metrics(resolved), spec.published_rows
     compared = sum(bool(arm.reference) for arm in arms)
@@ -107,7 +110,22 @@ def plan(
         answer=answer,
         metrics=metrics,
         factors=spec.combine.of if spec.combine is not None and spec.combine.way == "all" else (),
+        limits=limits,
     )
+
+
+def _check(
+    spec: Spec,
+    trainable: TrainableForPlan,
+    arms: Sequence[CheckedArm[Any]],
+    stopper: "Chosen | None",
+    faults: Faults,
+) -> None:
+    """Note what is wrong with the spec and its arms, apart from what is searched."""
+    trainable.check(spec, arms, stopper, faults)
+    checks.check_seeds(spec, _search_plan(spec), faults)
+    check_budget(spec, trainable.path, trainable.metrics(arms), faults)
+    proof.check_same(arms, faults)
 
 
 def _trainable(spec: Spec, faults: Faults, probe: Probe | None) -> TrainableForPlan:

@@ -9,13 +9,13 @@ import torch
 
 from orchestrator.errors import InputError
 from orchestrator.plan.arms import BuiltInArm
-from orchestrator.plan.limits import BACKWARD, rows_per_step
+from orchestrator.plan.limits import rows_per_step
 from orchestrator.plan.probe import SEED, Probe, Structure
 from orchestrator.plan.settings import System
 from orchestrator.plan.types import ArmPrice
 from orchestrator.trials import PlannedTrial
 from trainables.assembly import build_model
-from trainables.costs import peak_memory_bytes
+from trainables.costs import BACKWARD, peak_memory_bytes
 from trainables.data.synthetic import synthetic_batch
 from trainables.threads import cpu_threads
 from trainables.training.step import Learner, one_step

@@ -10,6 +10,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.plan.budget import budget_lines
 from orchestrator.plan.format import (
     amount,
     bytes_amount,
@@ -43,6 +44,7 @@ def render(plan: Plan) -> tuple[RenderableType, ...]:
         _price_table(plan),
         Text(_totals(plan) + _exhausted(plan) + _silence(plan)),
     ]
+    parts += map(Text, budget_lines(plan))
     if plan.power is not None:
         parts += [Rule("what the seeds can show", style="dim"), Text(plan.power.sentence)]
     return tuple(parts)

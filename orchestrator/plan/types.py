@@ -66,6 +66,32 @@ class ConfirmPlan:
     splits: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class ArmLimits:
+    """What ends the search of an arm before its last trial, the same for every arm; None: nothing of it."""
+
+    device_hours: float | None = None
+    flops: float | None = None
+    target: float | None = None
+    """Value of the first objective."""
+    no_improvement: int | None = None
+    """Trials in a row that ended without a better value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the whole sweep may use beside wall clock, and what the search of each arm may use."""
+
+    device_hours: float | None = None
+    flops: float | None = None
+    each_arm: ArmLimits | None = None
+
+    @property
+    def counts_flops(self) -> bool:
+        """Whether FLOPs limit anything."""
+        return self.flops is not None or (self.each_arm is not None and self.each_arm.flops is not None)
+
+
 SILENT_S, SILENT_PAUSES = 1800.0, 20
 """Where no minutes are given: a trial may be silent for so long, or so many of its longest pauses so far."""
 
@@ -172,6 +198,8 @@ class Plan:
     of the built-in trainable that were made before it declared any have none."""
     factors: tuple[str, ...] = ()
     """Components of which every combination is an arm, so that main effects and interactions can be told."""
+    limits: Limits | None = None
+    """None where nothing but wall clock limits the sweep."""
 
     def arm(self, name: str) -> Arm:
         """The arm called `name`. Raises KeyError."""

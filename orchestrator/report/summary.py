@@ -10,6 +10,7 @@ from types import MappingProxyType
 from orchestrator.plan.types import Plan
 from orchestrator.report import published
 from orchestrator.report.searched import search_bests
+from orchestrator.report.skipped import skipped
 from orchestrator.report.statistics import estimate, holm, sign_flip_p
 from orchestrator.report.types import ArmTally, Cell, Effect, Report
 from orchestrator.trials import OutcomeKind, Record
@@ -50,6 +51,7 @@ def summarise(plan: Plan, records: Iterable[Record]) -> Report:
         prior_work=tuple(published.prior_work(plan)),
         left=len({each.trial_id for each in plan.trials}.difference(ended)),
         searched=search_bests(plan, known),
+        skipped=skipped(known),
         unread=_unread(plan, confirmed),
     )
 

@@ -115,6 +115,8 @@ class Report:
     """Trials of the plan that have not ended."""
     searched: tuple[SearchBest, ...] = ()
     """Where nothing is confirmed: one an arm whose search has finished trials."""
+    skipped: tuple[str, ...] = ()
+    """Why trials never began that need not have, one sentence a reason."""
     unread: tuple[str, ...] = ()
     """Test splits that were to be measured, and of which no confirm trial that finished measured anything."""
 

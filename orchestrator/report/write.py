@@ -99,6 +99,7 @@ def _notes(report: Report) -> str:
     notes += [markdown_line(one_line(each.note)) for each in report.quantities if each.note]
     if report.searched:
         notes.append(NO_CLAIM)
+    notes += [f"Ended early: {markdown_line(one_line(each))}." for each in report.skipped]
     sources = dict.fromkeys((each.arm, each.published_source) for each in (*report.cells, *report.posthoc))
     sources |= dict.fromkeys((each.system, each.source) for each in report.prior_work)
     cited = [(markdown_line(arm), markdown_line(source)) for arm, source in sources if source]

@@ -212,6 +212,27 @@ def _outcome_problem(name: str, splits: list[str], written: _Written) -> str | N
     return f"must be on a split of confirm.splits, got {name}. {hint(split, splits)}"
 
 
+def _budget(written: _Written) -> Problems:
+    each = written.mapping("budget", "each_arm")
+    keys, objectives = ("budget", "each_arm"), written.mappings("search", "objectives")
+    if isinstance(written.at(*keys), dict) and written.at("search") is None:
+        yield keys, "needs a search, whose trials it limits; budget.device_hours limits a sweep without one"
+    if isinstance(written.at(*keys), dict) and not any(value is not None for value in each.values()):
+        yield keys, "must limit something: device_hours, flops, target or no_improvement"
+    for name in ("target", "no_improvement"):
+        if each.get(name) is not None and len(objectives) > 1:
+            yield (
+                (*keys, name),
+                f"must be left out with {len(objectives)} objectives: none of them says alone what is better",
+            )
+    stale, trials = written.count(*keys, "no_improvement"), written.count("search", "trials_per_arm")
+    if stale is not None and trials is not None and stale >= trials >= 1:
+        yield (
+            (*keys, "no_improvement"),
+            f"can never end a search: must be less than search.trials_per_arm, {trials}, got {stale}",
+        )
+
+
 def _arm_names(written: _Written) -> Problems:
     if BASELINE in written.mapping("arms"):
         yield ("arms", BASELINE), "must have another name: baseline is the system without changes"
@@ -318,6 +339,7 @@ _RULES: Final[tuple[Callable[[_Written], Problems], ...]] = (
     _search,
     _confirm,
     _answer,
+    _budget,
     _arm_names,
     _published,
     _arm_changes,

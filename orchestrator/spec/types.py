@@ -133,11 +133,33 @@ class Answer(Section):
     said in units of `metric` before anything runs."""
 
 
+class ArmBudget(Section):
+    """What the search of one arm may use, the same for every arm, the baseline included.
+
+    Used up, no further trial of that search begins; those that run go on to their end.
+    """
+
+    device_hours: Positive | None = None
+    """Hours of work of its trials times their GPUs, or times their CPU cores where they have no GPU."""
+    flops: Positive | None = None
+    """FLOPs of training, counted as `haltsweep plan` counts them: full lengths, nothing halts early."""
+    target: Number | None = None
+    """Value of the objective that is good enough: reached by a trial that finished, the search is over."""
+    no_improvement: Count | None = None
+    """So many trials in a row that ended without a better value end the search."""
+
+
 class Budget(Section):
-    """What the whole sweep may use."""
+    """What the whole sweep may use, and what the search of each arm may use."""
 
     wall_clock_hours: Positive | None = None
     """Hours of running, downtime not counted."""
+    device_hours: Positive | None = None
+    """Hours of work of all trials times their GPUs, or times their CPU cores where they have no GPU."""
+    flops: Positive | None = None
+    """FLOPs of training, counted as `haltsweep plan` counts them: full lengths, nothing halts early."""
+    each_arm: ArmBudget | None = None
+    """For the search of each arm alone, equal between arms."""
 
 
 class Reference(Section):

@@ -158,6 +158,8 @@ class DesiredRuns:
     def _hear_trial(self, event: Event) -> None:
         assert event.trial_id is not None
         key = f"trial/{event.trial_id}"
+        if event.kind is EventKind.ENDED and event.payload["kind"] == OutcomeKind.SKIPPED:
+            return  # it never began: there is nothing to show
         if key not in self.runs:
             self._add(self._trial_image(self._trials[event.trial_id], milliseconds(event.at)))
         if event.kind is EventKind.STARTED:

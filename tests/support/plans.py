@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orchestrator.identity import derive_seed, digest
-from orchestrator.plan.types import Arm, ConfirmPlan, Plan, SearchPlan
+from orchestrator.plan.types import Arm, ConfirmPlan, Limits, Plan, SearchPlan
 from orchestrator.spec.section import Objective, Resources
 from orchestrator.trials import PlannedTrial
 from search_spaces.dimensions import Dimension, Float, Space
@@ -39,6 +39,7 @@ def make_plan(
     posthoc: tuple[Mapping[str, Any], ...] = (),
     resources: Resources | None = None,
     wall_clock_hours: float | None = None,
+    limits: Limits | None = None,
     seed: int = 0,
 ) -> Plan:
     """`trials_per_arm` 0: no search; no `seeds`: no confirm trials."""
@@ -56,6 +57,7 @@ def make_plan(
         posthoc=posthoc,
         resources=resources or Resources(checkpoint_seconds=AT_EVERY_REPORT_S),
         wall_clock_hours=wall_clock_hours,
+        limits=limits,
         trials=tuple(trial for arm in named for trial in planned(arm, search, confirm, posthoc)),
     )
 

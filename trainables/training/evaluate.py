@@ -65,18 +65,26 @@ costs = (
 )
 
 
+ForwardFlops = Callable[[np.ndarray, np.ndarray], float]
+"""From tokens of each sample and the share of layers run on it to mean FLOPs, as `Work.samples`."""
+
+
 @torch.inference_mode()
-def evaluate(learner: Learner, batches: Iterable[Batch]) -> dict[str, float]:
+def evaluate(
+    learner: Learner, batches: Iterable[Batch], forward_flops: ForwardFlops | None = None
+) -> dict[str, float]:
     """Metrics of a split, by name without the prefix of the split.
 
     `loss`, `ponder` and `depth` are means over samples, `accuracy` is over predictions, `saved` is the share
     of layer-steps not run of those that no halting would cost, `floor` is the accuracy of always answering
     the split's commonest label, or whatever a head has in its place; the further values of a head
-    (`Output.shares`) are averaged over samples. How the split is cut into batches only matters for rounding.
+    (`Output.shares`) are averaged over samples. With `forward_flops` there is `flops`, the mean of a forward
+    pass. How the split is cut into batches only matters for rounding.
     """
     names: tuple[str, ...] = ()
     rows: list[Tensor] = []
     labels: list[Tensor] = []
+    lengths: list[Tensor] = []
     learner.model.eval()
     with cpu_threads(learner.config.threads), learner.autocast():
         for batch in batches:
@@ -84,12 +92,17 @@ def evaluate(learner: Learner, batches: Iterable[Batch]) -> dict[str, float]:
             names = tuple(output.shares)
             rows.append(_rows(output))
             labels.append(batch.labels)
+            lengths.append(batch.mask.sum(1))
     learner.model.train()
     # One transfer for the whole split: nothing in the loop waits for the device.
     table = torch.cat(rows, dim=1).cpu().numpy()
     shares = {name: float(row.mean()) for name, row in zip(names, table[NUM_COMMON:], strict=True)}
     floor: Callable[[list[Tensor]], float] = getattr(learner.model, "floor", _floor)
-    return _metrics(table[:NUM_COMMON]) | {"floor": floor(labels)} | shares
+    found = _metrics(table[:NUM_COMMON]) | {"floor": floor(labels)} | shares
+    if forward_flops is not None:
+        *_, computed, bound = table[:NUM_COMMON]
+        found["flops"] = forward_flops(torch.cat(lengths).cpu().numpy(), computed / bound)
+    return found
 
 
 def _rows(output: Output) -> Tensor:

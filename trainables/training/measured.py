@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from trainables import task_catalog
 from trainables.metrics import Metric, Place, declared
-from trainables.training import accumulator, evaluate, workload, writing
+from trainables.training import accumulator, evaluate, work, workload, writing
 from trainables.types import HeadKind
 
 HEADLINE_PLACES: tuple[Place, ...] = ("table", "headline", "posthoc", "figure")
@@ -31,6 +31,7 @@ def metrics_of(
         evaluate.costs,
         accumulator.metrics,
         workload.metrics,
+        work.metrics,
     ]
     found: dict[tuple[str, str], Metric] = {}
     for each in chain.from_iterable(parts):

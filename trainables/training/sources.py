@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from trainables.assembly import build_model
+from trainables.assembly import build_model, model_config
 from trainables.data.order import Bucketed, TokenBatches, batch_indices, evaluation_batches
 from trainables.data.split import Split
 from trainables.data.store import open_split
@@ -17,6 +17,7 @@ from trainables.streams import numpy_stream
 from trainables.task_catalog import shape as task_shape
 from trainables.task_catalog import splits, stream, task_config
 from trainables.training.config import TrainConfig
+from trainables.training.work import Work
 from trainables.types import Batch
 
 VALID = "valid"
@@ -52,6 +53,10 @@ class Sources:
     def model(self) -> nn.Module:
         """The model with its seeded initial weights, in training mode."""
         return build_model(self._job.settings["model"], task_shape(self._task), self._job.seed, self._device)
+
+    def work(self) -> Work:
+        """What training and evaluating the model costs."""
+        return Work(model_config(self._job.settings["model"]), task_shape(self._task), self._config)
 
     def train_batch(self, step: int) -> Batch:
         """The batch of optimiser step number `step`: a function of data, seed, batch size and step alone."""

@@ -9,7 +9,7 @@ import torch
 
 from trainables.checkpoint import load_weights, weights
 from trainables.heads.sequence import SequenceModel
-from trainables.metrics import Metric
+from trainables.metrics import TRAIN_FLOPS, Metric
 from trainables.protocol import Diverged, Job, Measurement
 from trainables.training.accumulator import Accumulator
 from trainables.training.config import train_config
@@ -19,6 +19,7 @@ from trainables.training.selected_weights import ScoredWeights, best, copied, ho
 from trainables.training.sources import VALID, Sources
 from trainables.training.state import TrainingProgress, TrainingState, read_selected
 from trainables.training.step import Learner, one_step
+from trainables.training.work import Work
 from trainables.training.writing import measure_writing
 
 MIN_IMPROVEMENT = 1e-4
@@ -60,6 +61,7 @@ class Training:
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self._sources = Sources(job, self._config, self._device)
         learner = Learner(self._sources.model(), self._config, seed=job.seed)
+        self._work: Work = self._sources.work()
         identity = {"settings": job.settings, "seed": job.seed}
         self._state = TrainingState(
             learner, json.loads(json.dumps(identity, default=dict)), TrainingProgress()
@@ -132,12 +134,13 @@ class Training:
         return accumulator.metrics() | {
             "train/lr": learner.rate_scale * learning_rate(self._config, until - 1),
             "train/tokens_per_s": tokens_per_s,
+            TRAIN_FLOPS: until * self._work.step,
         }
 
     def _measure(self, split: str) -> dict[str, float]:
         """Metrics of `split` under the present weights."""
         learner, sources = self._state.learner, self._sources
-        found = evaluate(learner, sources.batches(split))
+        found = evaluate(learner, sources.batches(split), self._work.samples)
         if isinstance(learner.model, SequenceModel):
             found |= measure_writing(learner, sources.to_write(split), sources.task)
         metrics = {f"{split}/{name}": value for name, value in found.items()}

@@ -93,6 +93,11 @@ NO_FIELD = ("set: {gate: false}", "set: {gat: false}")
         ),
         (
             "torch",
+            [("posthoc:", "budget: {flops: 1.0e+12}\nposthoc:")],
+            "budget.flops: needs train/flops, and digits:train declares no flops: report those so far under",
+        ),
+        (
+            "torch",
             [("trainable: digits:train", "trainable: digits")],
             "must be package.module:name, a class or",
         ),

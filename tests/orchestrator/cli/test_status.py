@@ -146,3 +146,18 @@ def test_the_end_of_a_sweep_says_where_the_reasons_of_failures_are(haltsweep, sw
     told = haltsweep("resume", "synthetic")
     assert told.code == 1
     assert "why trials failed: haltsweep status synthetic\n" in told.err
+
+
+def test_trials_that_need_not_run_are_told_once_a_reason_and_are_no_failures(haltsweep, sweep):
+    whole = [event for number in range(4) for event in trial(number, OutcomeKind.FINISHED)]
+    asked = [trial_of(PLAN, number) for number in range(4, 12)]
+    spared = [log.asked(200.0, each) for each in asked]
+    skip = Outcome(OutcomeKind.SKIPPED, "the target is reached")
+    spared += [log.ended(200.0, each.trial_id, skip) for each in asked]
+    with holding(sweep, *whole, *spared):
+        pass
+    told = haltsweep("status", "synthetic")
+    assert told.code == 0
+    assert "12/12 done, 0 running, 0 pruned, 0 failed, 8 skipped\n" in told.out
+    assert "ended early: the target is reached (8 trials skipped)\n" in told.out
+    assert json.loads(haltsweep("status", "synthetic", "--json").out)["arms"][1]["skipped"] > 0

@@ -4,7 +4,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from orchestrator.tracking.desired_runs import as_params, metric_key
+from orchestrator.ledger import events as log
+from orchestrator.tracking.desired_runs import DesiredRuns, as_params, metric_key
+from orchestrator.trials import Outcome, OutcomeKind
+from tests.support.histories import trial_of
+from tests.support.plans import make_plan
 
 
 @given(st.text(st.characters(), min_size=1))
@@ -30,3 +34,13 @@ def test_common_names_are_left_alone(name: str) -> None:
 
 def test_texts_are_shown_as_they_stand() -> None:
     assert as_params({"train.note": "\x1b[2J<b>"}) == {"train.note": r"\x1b[2J<b>"}
+
+
+@pytest.mark.parametrize(("kind", "runs"), [(OutcomeKind.SKIPPED, 0), (OutcomeKind.CRASHED, 1)])
+def test_a_trial_that_need_not_run_has_no_run(kind: OutcomeKind, runs: int) -> None:
+    plan = make_plan(1)
+    trial = trial_of(plan, 0)
+    desired = DesiredRuns(plan, "ledger")
+    desired.hear(log.asked(1.0, trial))
+    desired.hear(log.ended(1.0, trial.trial_id, Outcome(kind, "for a reason")))
+    assert sum(key.startswith("trial/") for key in desired.runs) == runs

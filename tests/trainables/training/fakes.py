@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -64,6 +65,15 @@ def some_batch(
     return Batch(draw(0, vocabulary_size, rows, width) * mask, mask, draw(0, classes, rows))
 
 
+class FakeWork:
+    """A step costs 10 FLOPs, a sample as many as it has tokens times the share of layers run."""
+
+    step = 10.0
+
+    def samples(self, lengths: np.ndarray, shares: np.ndarray) -> float:
+        return float(np.mean(lengths * shares))
+
+
 class FakeSources:
     """Stands in for the loop's data and model: fixed batches, and a log of the splits that were opened."""
 
@@ -76,6 +86,9 @@ class FakeSources:
     def model(self) -> Bag:
         self.opened.clear()
         return Bag(width=self.job.settings["model"].get("width", 4), dropout=0.2)
+
+    def work(self) -> "FakeWork":
+        return FakeWork()
 
     def train_batch(self, step: int) -> Batch:
         self.opened.append("train")

@@ -70,8 +70,9 @@ def test_every_measurement_carries_every_quantity() -> None:
         "saved",
         "ponder",
         "floor",
+        "flops",
     }
-    train = {"loss", "accuracy", "ponder", "grad_norm", "lr", "tokens_per_s"}
+    train = {"loss", "accuracy", "ponder", "grad_norm", "lr", "tokens_per_s", "flops"}
     always = {f"valid/{q}" for q in quantities} | {f"train/{q}" for q in train} | {"model/parameters"}
     tests = {f"{split}/{q}" for split in ("far", "farther") for q in quantities}
     assert [set(m.metrics) for m in found] == [always, always, always | tests | {"model/selected_step"}]

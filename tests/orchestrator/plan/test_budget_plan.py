@@ -1,0 +1,58 @@
+"""What a budget becomes in a plan, what it changes in ids, and what people are told of it."""
+
+import pytest
+from rich.console import Console
+
+from orchestrator.errors import PlanError
+from orchestrator.plan.planner import plan
+from orchestrator.plan.render import render
+from orchestrator.plan.serialise import from_json, to_json
+from orchestrator.plan.types import ArmLimits, Limits
+from tests.orchestrator.plan.small import SEARCH, spec
+
+EACH = {"device_hours": 2.0, "target": 0.95, "no_improvement": 2}
+
+
+def ids(made, phase):
+    return [each.trial_id for each in made.trials if each.phase == phase]
+
+
+def text(made):
+    console = Console(width=200, record=True)
+    console.print(*render(made))
+    return console.export_text()
+
+
+def test_a_budget_is_in_the_plan_and_comes_back():
+    made = plan(spec(search=SEARCH, budget={"device_hours": 12.0, "flops": 1e15, "each_arm": EACH}))
+    each = ArmLimits(device_hours=2.0, target=0.95, no_improvement=2)
+    assert made.limits == Limits(device_hours=12.0, flops=1e15, each_arm=each)
+    assert from_json(to_json(made)) == made
+
+
+def test_no_budget_and_wall_clock_alone_leave_no_limits_and_the_same_ids():
+    plain, timed = plan(spec(search=SEARCH)), plan(spec(search=SEARCH, budget={"wall_clock_hours": 3.0}))
+    assert plain.limits is timed.limits is None
+    assert plain.trials == timed.trials
+
+
+def test_what_may_end_a_search_is_in_the_ids_of_what_is_confirmed():
+    plain, limited = plan(spec(search=SEARCH)), plan(spec(search=SEARCH, budget={"each_arm": EACH}))
+    assert ids(plain, "search") == ids(limited, "search")
+    assert not set(ids(plain, "confirm")) & set(ids(limited, "confirm"))
+    whole = plan(spec(search=SEARCH, budget={"device_hours": 5.0}))
+    assert whole.trials == plain.trials, "a sweep that stops in between and goes on finds the same"
+
+
+def test_people_are_told_what_ends_what():
+    told = " ".join(text(plan(spec(search=SEARCH, budget={"flops": 2e15, "each_arm": EACH}))).split())
+    assert "Nothing more begins after 2 P FLOPs of training." in told
+    assert (
+        "The search of each arm begins no further trial after 2 hours of work times CPU cores or "
+        "valid/accuracy of 0.95 or 2 ended trials in a row without a better valid/accuracy" in told
+    )
+
+
+def test_a_target_beyond_the_range_is_refused():
+    with pytest.raises(PlanError, match=r"budget\.each_arm\.target: must be a value that valid/accuracy can"):
+        plan(spec(search=SEARCH, budget={"each_arm": {"target": 95.0}}))
