@@ -25,7 +25,7 @@ from orchestrator.plan.price import by_arm
 from orchestrator.plan.probe import Probe
 from orchestrator.plan.spaces import Searched, arm_space
 from orchestrator.plan.trainable import TrainableForPlan
-from orchestrator.plan.types import Arm, ArmPrice, ConfirmPlan, Plan, SearchPlan
+from orchestrator.plan.types import Arm, ArmPrice, ArmProof, ConfirmPlan, Plan, SearchPlan
 from orchestrator.spec.combine import away_of
 from orchestrator.spec.load import SpecFile, in_order, read_spec
 from orchestrator.spec.salvage import sound_part
@@ -69,16 +69,7 @@ def plan(
         faults.raise_if_any()
     on_progress(f"{amount(len(resolved), 'arm')} compared with each other")
     _check(spec, trainable, resolved, stopper, faults)
-    by_name = {arm.name: arm for arm in resolved}
-    if spec.search is not None:
-        check_dimensions(resolved, spec.search, lambda path: trainable.measures(path, resolved), faults)
-    proofs, arms = [], []
-    for number, arm in enumerate(resolved):
-        on_progress(f"{amount(len(resolved) - number, 'arm')} of {len(resolved):,} to build and prove")
-        proved = trainable.prove(arm, by_name.get(arm.reference), faults)
-        searched = Searched() if spec.search is None else _searched(arm, spec, spec.search, trainable, faults)
-        proofs += [] if proved is None else [proved]
-        arms.append(_arm(arm, searched, trainable.path, away_of(spec)))
+    proofs, arms = _proved(spec, trainable, resolved, on_progress, faults)
     if spec.search is not None and not faults:
         arms = _with_search(arms, resolved, spec.search, trainable, faults)
     faults.raise_if_any()
@@ -126,6 +117,27 @@ def _check(
     checks.check_seeds(spec, _search_plan(spec), faults)
     check_budget(spec, trainable.path, trainable.metrics(arms), faults)
     proof.check_same(arms, faults)
+
+
+def _proved(
+    spec: Spec,
+    trainable: TrainableForPlan,
+    resolved: Sequence[CheckedArm[Any]],
+    on_progress: OnProgress,
+    faults: Faults,
+) -> tuple[list[ArmProof], list[Arm]]:
+    """What building every arm showed, and the arms with what their searches vary."""
+    by_name = {arm.name: arm for arm in resolved}
+    if spec.search is not None:
+        check_dimensions(resolved, spec.search, lambda path: trainable.measures(path, resolved), faults)
+    proofs, arms = [], []
+    for number, arm in enumerate(resolved):
+        on_progress(f"{amount(len(resolved) - number, 'arm')} of {len(resolved):,} to build and prove")
+        proved = trainable.prove(arm, by_name.get(arm.reference), faults)
+        searched = Searched() if spec.search is None else _searched(arm, spec, spec.search, trainable, faults)
+        proofs += [] if proved is None else [proved]
+        arms.append(_arm(arm, searched, trainable.path, away_of(spec)))
+    return proofs, arms
 
 
 def _trainable(spec: Spec, faults: Faults, probe: Probe | None) -> TrainableForPlan:
