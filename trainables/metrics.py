@@ -44,9 +44,6 @@ class Metric:
     """The quantity of the same split that measures its floor."""
     floor_name: str = "as declared"
     """What reaches the floor, e.g. `most common label`."""
-    failed_as: str = ""
-    """A trial that failed counts at the floor of this quantity, at 0 where there is none. Empty: at its own
-    floor, and not at all where there is none."""
     given: str = ""
     """Why no search can be for it, to follow "which"; empty where one can."""
     moves_with: str = ""

@@ -1,4 +1,4 @@
-"""The report as figures: one panel a split, one point an arm, its interval, and the floor as a line."""
+"""The report as figures: one panel a split; mean, interval and seeds of each arm, floors as lines."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
+BELOW = 0.25
+"""How far below their mean single seeds are drawn, in rows."""
 NAME_INCHES = 0.1
 """Of one letter of an arm's name."""
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F")
@@ -18,9 +20,9 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 
 
 def figured(report: Report) -> list[str]:
-    """Quantities that are drawn: those that are declared to be, or else the headlines."""
+    """Quantities that are drawn: the headlines, then those that are declared to be."""
     declared = [each.name for each in report.quantities if "figure" in each.shown]
-    return declared or list(report.headlines)
+    return list(dict.fromkeys((*report.headlines, *declared)))
 
 
 def draw(report: Report, quantity: str, path: Path) -> bool:
@@ -50,7 +52,7 @@ def draw(report: Report, quantity: str, path: Path) -> bool:
         # Below the panels: on them it would hide an arm.
         figure.legend(named.values(), named, fontsize="small", loc="outside lower center", ncols=len(named))
     figure.suptitle(
-        f"{report.sweep}: {explained(report, quantity)}, mean and 95% interval over seeds", fontsize="medium"
+        f"{report.sweep}: {explained(report, quantity)}, mean, 95% interval and every seed", fontsize="medium"
     )
     figure.savefig(path, dpi=150)
     plt.close(figure)
@@ -74,7 +76,11 @@ def _panel(axis: "Axes", report: Report, metric: str) -> None:
             continue
         mean, low, high = cell.estimate.mean, cell.estimate.low, cell.estimate.high
         whiskers = None if low is None or high is None else [[mean - low], [high - mean]]
-        axis.errorbar(mean, row, xerr=whiskers, fmt="o", capsize=3, color=COLOURS[row % len(COLOURS)])
+        colour = COLOURS[row % len(COLOURS)]
+        axis.errorbar(mean, row, xerr=whiskers, fmt="o", capsize=3, color=colour)
+        # Every seed beneath its mean: a collapsed one must not hide in an interval.
+        seeds = [value for _, value in cell.by_seed]
+        axis.plot(seeds, [row + BELOW] * len(seeds), "o", markersize=3, alpha=0.6, color=colour)
         for value, marker, label in (
             (cell.published, "|", "published"),
             (cell.published_median, "x", "published median"),
@@ -91,6 +97,6 @@ def _panel(axis: "Axes", report: Report, metric: str) -> None:
     if metric in report.floors:
         label = known.floor_name if known.floor is None else "declared floor"
         axis.axvline(report.floors[metric], linestyle=":", color="#555555", label=label)
-    axis.set_title(split, fontsize="small")
+    axis.set_title(f"{split} (primary)" if metric in report.outcomes else split, fontsize="small")
     axis.grid(axis="x", alpha=0.3)
     axis.margins(y=0.15)

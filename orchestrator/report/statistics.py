@@ -1,4 +1,4 @@
-"""Intervals and tests on a handful of seeds; the arithmetic is SciPy's and statsmodels'."""
+"""Means, their intervals and the exact test; what is claimed of differences comes from `statistics`."""
 
 import math
 from collections.abc import Sequence
@@ -58,12 +58,3 @@ def sign_flip_p(differences: Sequence[float]) -> float:
         rng=np.random.default_rng(0),
     )
     return float(outcome.pvalue)
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjusted p values that keep the family-wise error over all of them (Holm 1979)."""
-    if not p_values:
-        return []
-    from statsmodels.stats.multitest import multipletests
-
-    return [float(p) for p in multipletests(p_values, method="holm")[1]]

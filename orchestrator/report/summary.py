@@ -2,22 +2,21 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
-from statistics import fmean
 from types import MappingProxyType
 
+from orchestrator.plan.answer import SELECTION_SPLIT
 from orchestrator.plan.types import Plan
-from orchestrator.report import published
+from orchestrator.report import answers, published
+from orchestrator.report.readings import Readings, by_seed_alone
 from orchestrator.report.searched import search_bests
 from orchestrator.report.skipped import skipped
-from orchestrator.report.statistics import estimate, holm, sign_flip_p
-from orchestrator.report.types import ArmTally, Cell, Effect, Report
+from orchestrator.report.statistics import estimate
+from orchestrator.report.types import ArmTally, Cell, Report
 from orchestrator.trials import OutcomeKind, Record
 from search_spaces.paths import lookup
 from trainables.metrics import Metric, look_up
-
-SELECTION_SPLIT = "valid"
 
 
 def summarise(plan: Plan, records: Iterable[Record]) -> Report:
@@ -25,30 +24,35 @@ def summarise(plan: Plan, records: Iterable[Record]) -> Report:
     known = list(records)
     confirmed = [record for record in known if record.phase == "confirm" and record.outcome is not None]
     reread = [record for record in known if record.phase == "posthoc" and record.outcome is not None]
-    ended = {each.trial_id for each in known if each.outcome is not None and each.outcome.final}
+    ended = frozenset(each.trial_id for each in known if each.outcome is not None and each.outcome.final)
     declared = _declared(plan)
-    floors = _floors(declared, confirmed)
-    metrics = _metrics(plan, declared, confirmed)
-    about = _About({metric: look_up(declared, metric) for metric in metrics}, floors)
+    measured = _metrics(plan, declared, confirmed)
+    answer = answers.answer_of(plan, declared, measured)
+    primary = [name for name in (answer.outcomes if answer else ()) if name in measured]
+    metrics = tuple(dict.fromkeys((*primary, *measured)))
+    front = keeps_front(plan)
+    readings = Readings([each for each in confirmed if not (front and each.rank)], declared)
     arms = tuple(arm.name for arm in plan.arms)
-    cells = [
-        cell for arm in arms for metric in metrics if (cell := _cell(plan, arm, metric, confirmed, about))
-    ]
-    effects = [effect for metric in metrics for effect in _effects(plan, metric, confirmed, about)]
+    cells = [cell for arm in arms for metric in metrics if (cell := _cell(plan, arm, metric, readings))]
     return Report(
         sweep=plan.name,
         question=plan.question,
         metrics=metrics,
         cells=tuple(cells),
-        posthoc=tuple(_posthoc(plan, metrics, reread, about)),
-        effects=tuple(effects),
-        tallies=tuple(_tally(arm, known) for arm in arms),
-        floors=floors,
+        posthoc=tuple(_posthoc(plan, metrics, reread, declared)),
+        effects=tuple(answers.effects(plan, metrics, readings, answer)) if answer else (),
+        tallies=tuple(_tally(arm, known, readings) for arm in arms),
+        floors=_floors(declared, confirmed),
         arms=arms,
         power=plan.power.sentence if plan.power else "",
-        quantities=tuple(dict.fromkeys(about.known.values())),
-        headlines=_headlines(plan, declared, metrics),
+        quantities=tuple(dict.fromkeys(look_up(declared, metric) for metric in metrics)),
+        headlines=tuple(dict.fromkeys(name.rpartition("/")[2] for name in primary))
+        or _headlines(plan, declared, metrics),
         prior_work=tuple(published.prior_work(plan)),
+        answer=answer,
+        verdicts=tuple(answers.verdicts(plan, readings, answer, ended)) if answer else (),
+        points=tuple(_points(plan, metrics, confirmed, declared)) if front else (),
+        confirm_seeds=plan.confirm.seeds if plan.confirm else (),
         left=len({each.trial_id for each in plan.trials}.difference(ended)),
         searched=search_bests(plan, known),
         skipped=skipped(known),
@@ -56,31 +60,10 @@ def summarise(plan: Plan, records: Iterable[Record]) -> Report:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _About:
-    """What values of metrics are judged by."""
-
-    known: Mapping[str, Metric]
-    floors: Mapping[str, float]
-
-    def value(self, record: Record, metric: str) -> float | None:
-        """The record's value; a failed trial is no better than what needs no learning, if that is known."""
-        if record.outcome is OutcomeKind.FINISHED and record.last is not None:
-            return record.last.metrics.get(metric)
-        if record.outcome is None or not record.outcome.failed:
-            return None
-        if counts_as := self.known[metric].failed_as:
-            return self.floors.get(f"{metric.rpartition('/')[0]}/{counts_as}", 0.0)
-        return self.floors.get(metric)
-
-    def span(self, metric: str) -> tuple[float, float]:
-        """Between what values of the metric lie."""
-        return self.known[metric].span
-
-    def span_of_difference(self, metric: str) -> tuple[float, float]:
-        """Between what differences of two values lie."""
-        low, high = self.known[metric].span
-        return low - high, high - low
+def keeps_front(plan: Plan) -> bool:
+    """Whether several points of a front are confirmed: they trade one objective for another, and their mean
+    is no system."""
+    return bool(plan.search and plan.confirm and len(plan.search.objectives) > 1 and plan.confirm.best > 1)
 
 
 def _declared(plan: Plan) -> tuple[Metric, ...]:
@@ -144,93 +127,70 @@ def _floors(declared: Sequence[Metric], confirmed: Sequence[Record]) -> dict[str
     return dict(sorted(floors.items()))
 
 
-def _by_seed(
-    arm: str, metric: str, confirmed: Sequence[Record], about: _About
-) -> dict[tuple[int, int], tuple[float, str]]:
-    """(rank, seed) to value and record id."""
-    found = {}
-    for record in confirmed:
-        value = about.value(record, metric) if record.arm == arm else None
-        if value is not None:
-            found[record.rank or 0, record.seed] = (value, record.trial_id)
-    return dict(sorted(found.items()))
-
-
-def _by_seed_alone(values: Mapping[tuple[int, int], float]) -> list[float]:
-    """One value a seed: several assignments trained on one seed share its chances and are no sample."""
-    found: dict[int, list[float]] = defaultdict(list)
-    for (_, seed), value in values.items():
-        found[seed].append(value)
-    return [fmean(of_ranks) for of_ranks in found.values()]
-
-
 def _cell(
     plan: Plan,
     arm: str,
     metric: str,
-    confirmed: Sequence[Record],
-    about: _About,
+    readings: Readings,
     *,
     overrides: Mapping[str, object] = MappingProxyType({}),
 ) -> Cell | None:
-    values = _by_seed(arm, metric, confirmed, about)
+    values = readings.by_seed(arm, metric)
     if not values:
         return None
-    failed = sum(
-        record.arm == arm and record.outcome is not None and record.outcome.failed for record in confirmed
-    )
-    alone = _by_seed_alone({key: value for key, (value, _) in values.items()})
+    by_seed, failures = by_seed_alone(values), readings.failed_seeds(arm)
+    alone = list(by_seed.values())
     cell = Cell(
         arm=arm,
         metric=metric,
-        estimate=estimate(alone, span=about.span(metric)),
-        failed=failed,
+        estimate=estimate(alone, span=readings.span(metric)),
+        failed=len(failures),
         record_ids=tuple(trial_id for _, trial_id in values.values()),
+        by_seed=tuple(by_seed.items()),
+        failures=tuple(failures.items()),
     )
     return published.beside(plan, cell, overrides, alone)
 
 
-def _posthoc(plan: Plan, metrics: Sequence[str], reread: Sequence[Record], about: _About) -> Iterator[Cell]:
+def _posthoc(
+    plan: Plan, metrics: Sequence[str], reread: Sequence[Record], declared: Sequence[Metric]
+) -> Iterator[Cell]:
     """Cells of every setting under which checkpoints were read again, in the order of the plan."""
-    for arm, overrides in product(plan.arms, plan.posthoc):
+    front = keeps_front(plan)
+    ranks = range(plan.confirm.best) if front and plan.confirm else (None,)
+    for arm, overrides, rank in product(plan.arms, plan.posthoc, ranks):
         setting = ", ".join(f"{path}={value}" for path, value in overrides.items())
         own = [
             record
             for record in reread
-            if record.arm == arm.name and dict(record.overrides) == dict(overrides)
+            if record.arm == arm.name
+            and dict(record.overrides) == dict(overrides)
+            and rank in (None, record.rank)
         ]
+        words = setting if rank is None else f"{setting}, {_point(rank)}"
         for metric in metrics:
-            if cell := _cell(plan, arm.name, metric, own, about, overrides=overrides):
-                yield replace(cell, setting=setting)
+            if cell := _cell(plan, arm.name, metric, Readings(own, declared), overrides=overrides):
+                yield replace(cell, setting=words)
 
 
-def _effects(plan: Plan, metric: str, confirmed: Sequence[Record], about: _About) -> list[Effect]:
-    """Every arm's difference to its reference in one metric; Holm's correction runs over these arms."""
-    references = {arm.name: arm.reference for arm in plan.arms if arm.reference}
-    paired, differences = {}, {}
-    for arm, reference in references.items():
-        own = _by_seed(arm, metric, confirmed, about)
-        theirs = _by_seed(reference, metric, confirmed, about)
-        if shared := [key for key in own if key in theirs]:
-            paired[arm] = [(own[key][1], theirs[key][1]) for key in shared]
-            differences[arm] = _by_seed_alone({key: own[key][0] - theirs[key][0] for key in shared})
-    p_values = {arm: sign_flip_p(values) for arm, values in differences.items()}
-    corrected = dict(zip(p_values, holm(list(p_values.values())), strict=True))
-    return [
-        Effect(
-            arm=arm,
-            reference=references[arm],
-            metric=metric,
-            estimate=estimate(differences[arm], span=about.span_of_difference(metric)),
-            p=p_values[arm],
-            p_holm=corrected[arm],
-            pairs=tuple(pairs),
-        )
-        for arm, pairs in paired.items()
-    ]
+def _points(
+    plan: Plan, metrics: Sequence[str], confirmed: Sequence[Record], declared: Sequence[Metric]
+) -> Iterator[Cell]:
+    """Every confirmed point of every arm's front, each for itself."""
+    assert plan.confirm is not None
+    for arm, rank in product(plan.arms, range(plan.confirm.best)):
+        own = [each for each in confirmed if each.arm == arm.name and each.rank == rank]
+        for metric in metrics:
+            if cell := _cell(plan, arm.name, metric, Readings(own, declared)):
+                chosen = ", ".join(f"{path}={value}" for path, value in own[0].assignment.items())
+                yield replace(cell, setting=f"{_point(rank)}: {chosen}")
 
 
-def _tally(arm: str, records: Sequence[Record]) -> ArmTally:
+def _point(rank: int) -> str:
+    return f"point {rank + 1}"
+
+
+def _tally(arm: str, records: Sequence[Record], readings: Readings) -> ArmTally:
     own = [record for record in records if record.arm == arm]
     outcomes: dict[str, Counter[str]] = defaultdict(Counter)
     for record in own:
@@ -241,13 +201,16 @@ def _tally(arm: str, records: Sequence[Record]) -> ArmTally:
         outcomes={phase: dict(sorted(counts.items())) for phase, counts in sorted(outcomes.items())},
         seconds=sum(record.last.seconds for record in own if record.last),
         assignment=dict(chosen),
+        seeds=readings.ended(arm),
     )
 
 
 def arm_metrics(report: Report) -> dict[str, dict[str, float]]:
-    """What the tracking UI compares between arms: of every confirm metric the mean, its interval and n, and
-    the difference to the arm's reference with its interval."""
+    """What the tracking UI compares between arms: how many confirm seeds finished and failed, and of every
+    metric the mean, its interval and n, the difference to the arm's reference with its interval, and p."""
     flat: dict[str, dict[str, float]] = {arm: {} for arm in report.arms}
+    for tally in report.tallies if report.answer else ():
+        flat[tally.arm] |= {"seeds_finished": tally.seeds[0], "seeds_failed": tally.seeds[1]}
     for cell in report.cells:
         # The UI sorts by name, so that the mean, named as in trials, comes first, and cuts long names off.
         named = {
@@ -263,6 +226,16 @@ def arm_metrics(report: Report) -> dict[str, dict[str, float]]:
                 ".diff": effect.estimate.mean,
                 ".diff_high": effect.estimate.high,
                 ".diff_low": effect.estimate.low,
+                ".p": effect.p,
             }
         flat[cell.arm] |= {cell.metric + name: value for name, value in named.items() if value is not None}
     return flat
+
+
+def arm_tags(report: Report) -> dict[str, dict[str, str]]:
+    """What the tracking UI says of every arm in words."""
+    tags: dict[str, dict[str, str]] = {arm: {} for arm in report.arms}
+    for each in report.verdicts:
+        first = each.metric == report.outcomes[0]
+        tags[each.arm]["verdict" if first else f"verdict.{each.metric}"] = each.line
+    return tags

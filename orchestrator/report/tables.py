@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.plan.answer import SELECTION_SPLIT
 from orchestrator.report.statistics import Estimate
-from orchestrator.report.summary import SELECTION_SPLIT
-from orchestrator.report.types import Cell, Effect, Report
-from search_spaces.wording import markdown_line, one_line, visible
+from orchestrator.report.types import Cell, Effect, Report, interval_words, number_words
+from search_spaces.wording import amount, markdown_line, one_line, visible
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -23,10 +23,8 @@ CSV_COLUMNS = (
     *("arm", "setting", "metric", *CSV_ESTIMATE, "failed", "floor", "published", "published_source"),
     *("published_std", "median", "published_median"),
     *(f"difference_{name}" for name in CSV_ESTIMATE),
-    *("p", "p_holm", "record_ids"),
+    *("role", "p", "p_sign_flips", "verdict", "record_ids"),
 )
-WHOLE_FROM = 100
-"""Quantities of at least this are shown without decimals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +37,11 @@ class Grid:
 
 
 def grids(report: Report) -> list[Grid]:
-    """All tables of a report, most wanted first: results, differences to the baseline, how trials ended."""
+    """All tables of a report, most wanted first: what decides the question, results, how trials ended."""
     results = [_results(report, quantity) for quantity in _quantities(report)]
-    found = [_searched(report)] if report.searched else []
-    return [*results, *_differences(report), *_posthoc(report), *found, _tallies(report)]
+    searched = [_searched(report)] if report.searched else []
+    further = [*_points(report), *_differences(report), *_posthoc(report), *searched]
+    return [*answers(report), *results, *further, _tallies(report)]
 
 
 def headline(report: Report) -> Grid:
@@ -52,24 +51,94 @@ def headline(report: Report) -> Grid:
     """
     if report.searched:
         return _searched(report)
-    leading = [metric for metric in report.metrics if _quantity(metric) in report.headlines]
-    tested = [metric for metric in leading if _split(metric) != SELECTION_SPLIT]
-    shown = tested or leading
-    beside = [metric for metric in report.metrics if "beside" in report.quantity(metric).shown][:1]
-    beside = [metric for metric in beside if metric not in shown]
+    shown = [metric for metric in report.metrics if metric in report.outcomes]
+    beside = [metric for metric in report.metrics if "beside" in report.quantity(metric).shown]
+    beside = [metric for metric in beside if metric not in shown and _split(metric) in map(_split, shown)][:1]
+    first = (report.outcomes or ("",))[0]
     rows = [
         (
             arm,
-            _seeds(report, arm, shown[:1]),
+            report.finished(arm),
             *(_mean(report, arm, metric, with_n=False) for metric in (*shown, *beside)),
-            _first_effect(report, arm, shown),
+            *_first_effect(report, arm, first),
         )
         for arm in report.arms
     ]
-    floors = [(name, "", *cells, *("" for _ in beside), "") for name, *cells in _floor_rows(report, shown)]
-    headers = ("arm", "n", *shown, *beside, f"difference in {shown[0]}" if shown else "difference")
-    title = f"{report.sweep}: means with 95% intervals over n seeds, differences paired by seed"
-    return Grid(title, headers, (*rows, *floors))
+    none = tuple("" for _ in (*beside, "difference", "verdict"))
+    floors = [(name, "", *cells, *none) for name, *cells in _floor_rows(report, shown)]
+    headers = (
+        "arm",
+        "seeds",
+        *shown,
+        *beside,
+        f"difference in {first}" if first else "difference",
+        "verdict",
+    )
+    return Grid(
+        f"{report.sweep}: means with 95% intervals over seeds{_family(report)}", headers, (*rows, *floors)
+    )
+
+
+def _family(report: Report) -> str:
+    if report.answer is None or not report.answer.family:
+        return ""
+    together = f"{amount(report.answer.family, 'comparison')} together at level {report.answer.level:g}"
+    return f"; differences paired by seed, {together}"
+
+
+def answers(report: Report) -> list[Grid]:
+    """What decides the question: every arm's difference in every primary outcome, and every seed."""
+    found = []
+    for metric in report.outcomes:
+        rows = [
+            (
+                f"{each.arm} - {each.reference}",
+                each.seeds.removesuffix(" finished"),
+                "-" if each.difference is None else _interval(each.difference, "+", with_n=False),
+                "-" if each.p is None else f"{each.p:.2g}",
+                each.text,
+            )
+            for each in report.verdicts
+            if each.metric == metric
+        ]
+        if rows:
+            title = f"{metric}, primary outcome: mean difference and interval{_family(report)}"
+            found.append(Grid(title, ("arm", "finished", "difference", "p", "verdict"), tuple(rows)))
+        found += _seed_by_seed(report, metric)
+    return found
+
+
+def _seed_by_seed(report: Report, metric: str) -> list[Grid]:
+    """Every seed's value: a mean hides a seed that collapsed."""
+    cells = [cell for cell in report.cells if cell.metric == metric]
+    known = {seed for cell in cells for seed, _ in (*cell.by_seed, *cell.failures)}
+    seeds = [
+        *(seed for seed in report.confirm_seeds if seed in known),
+        *sorted(known - {*report.confirm_seeds}),
+    ]
+    rows = []
+    for cell in cells:
+        values = {seed: number_words(value) for seed, value in cell.by_seed} | dict(cell.failures)
+        rows.append((cell.arm, *(values.get(seed, "-") for seed in seeds)))
+    return [Grid(f"{metric}, seed by seed", ("arm", *map(str, seeds)), tuple(rows))] if rows else []
+
+
+def _points(report: Report) -> list[Grid]:
+    """Confirmed points of fronts, each for itself."""
+    metrics = [metric for metric in report.metrics if "posthoc" in report.quantity(metric).shown]
+    cells = {(cell.arm, cell.setting, cell.metric): cell for cell in report.points}
+    rows = [
+        (
+            *named,
+            *(
+                _interval(cell.estimate, with_n=False) if (cell := cells.get((*named, metric))) else "-"
+                for metric in metrics
+            ),
+        )
+        for named in dict.fromkeys((cell.arm, cell.setting) for cell in report.points)
+    ]
+    title = "confirmed points of each front: mean [95% interval]; other tables are of point 1 of each arm"
+    return [Grid(title, ("arm", "point", *metrics), tuple(rows))] if rows else []
 
 
 def _searched(report: Report) -> Grid:
@@ -82,7 +151,7 @@ def _searched(report: Report) -> Grid:
         if best is None:
             rows.append((arm, "0", *("-" for _ in metrics), "-"))
         else:
-            values = (_number(best.values[metric]) for metric in metrics)
+            values = (number_words(best.values[metric]) for metric in metrics)
             rows.append((arm, str(best.finished), *values, _assigned(best.assignment)))
     title = f"{report.sweep}: best of each search, on the split that chose it: no test, no claim"
     return Grid(title, ("arm", "finished", *metrics, "best assignment"), tuple(rows))
@@ -98,7 +167,9 @@ def _results(report: Report, quantity: str) -> Grid:
         rows += [(f"{arm}, {words}", *values) for words, values in beside]
     rows += _prior_rows(report, metrics)
     return Grid(
-        f"{explained(report, quantity)}: mean [95% interval] (n)", ("arm", *map(_split, metrics)), tuple(rows)
+        f"{explained(report, quantity)}: mean [95% interval] (n)",
+        ("arm", *(_marked(report, metric) for metric in metrics)),
+        tuple(rows),
     )
 
 
@@ -110,7 +181,7 @@ def _published_rows(cells: list[Cell | None]) -> list[tuple[str, list[str]]]:
 
     found = [
         ("published", row(lambda cell: _with_std(cell.published, cell.published_std))),
-        ("our median", row(lambda cell: _number(cell.median))),
+        ("our median", row(lambda cell: number_words(cell.median))),
         ("published median", row(lambda cell: _with_std(cell.published_median, None))),
     ]
     return [(words, values) for words, values in found if any(values)]
@@ -134,7 +205,7 @@ def _floor_rows(report: Report, metrics: list[str]) -> list[tuple[str, ...]]:
         if metric in report.floors
     }
     return [
-        (name, *(_number(report.floors[each]) if named.get(each) == name else "" for each in metrics))
+        (name, *(number_words(report.floors[each]) if named.get(each) == name else "" for each in metrics))
         for name in dict.fromkeys(named.values())
     ]
 
@@ -146,18 +217,26 @@ def explained(report: Report, quantity: str) -> str:
     return f"{quantity} ({words})" if words else quantity
 
 
+def _marked(report: Report, metric: str) -> str:
+    """The split, with what a reader must know of it."""
+    if metric in report.outcomes:
+        return f"{_split(metric)} (primary)"
+    return f"{_split(metric)} (selection)" if _split(metric) == SELECTION_SPLIT else _split(metric)
+
+
 def _differences(report: Report) -> list[Grid]:
     found = []
     for quantity in _quantities(report):
-        metrics = _of(report, quantity)
+        metrics = [metric for metric in _of(report, quantity) if metric not in report.outcomes]
         rows = [
             (f"{arm} - {reference}", *(_difference(report.effect(arm, metric)) for metric in metrics))
             for arm in report.arms
             if (reference := _reference(report, arm, metrics))
         ]
         if rows:
-            title = f"{quantity}, differences: paired mean [95% interval] (pairs), p after Holm"
-            found.append(Grid(title, ("arm", *map(_split, metrics)), tuple(rows)))
+            title = f"{quantity}, exploratory differences: paired mean [95% interval of each alone] (pairs)"
+            headers = ("arm", *(_marked(report, metric) for metric in metrics))
+            found.append(Grid(title, headers, tuple(rows)))
     return found
 
 
@@ -193,7 +272,7 @@ def _posthoc(report: Report) -> list[Grid]:
     rows: list[tuple[str, ...]] = []
     for arm, setting in settings:
         own = [cells.get((arm, setting, metric)) for metric in metrics]
-        rows.append((arm, setting, *("-" if cell is None else _interval(cell.estimate) for cell in own)))
+        rows.append((arm, setting, *("-" if cell is None else _value(cell) for cell in own)))
         rows += [(f"{arm}, {words}", setting, *values) for words, values in _published_rows(own)]
     title = "confirmed checkpoints read again: mean [95% interval] (n)"
     return [Grid(title, ("arm", "setting", *metrics), tuple(rows))]
@@ -219,43 +298,42 @@ def _short(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _number(value: float | None, sign: str = "") -> str:
-    """Three decimals, which a quantity in the hundreds does not need."""
-    return "" if value is None else f"{value:{sign}.{3 if abs(value) < WHOLE_FROM else 0}f}"
-
-
 def _with_std(value: float | None, std: float | None) -> str:
-    return _number(value) if std is None else f"{_number(value)} ± {_number(std)}"
+    return number_words(value) if std is None else f"{number_words(value)} ± {number_words(std)}"
 
 
 def _interval(estimate: Estimate, sign: str = "", *, with_n: bool = True) -> str:
-    low, high = (_number(end, sign) for end in (estimate.low, estimate.high))
-    ends = f" [{low}, {high}]" if low else ""
-    return f"{_number(estimate.mean, sign)}{ends}" + (f" ({estimate.n})" if with_n else "")
+    return interval_words(estimate, sign) + (f" ({estimate.n})" if with_n else "")
 
 
 def _mean(report: Report, arm: str, metric: str, *, with_n: bool = True) -> str:
     cell = report.cell(arm, metric)
     if cell is None:
-        return "-"
-    failed = f", {cell.failed} failed" if cell.failed else ""
-    return _interval(cell.estimate, with_n=with_n) + failed
+        finished = report.finished(arm)
+        return finished if "of" in finished else "-"
+    if not with_n:
+        return _interval(cell.estimate, with_n=False)
+    return _value(cell)
 
 
-def _seeds(report: Report, arm: str, metrics: list[str]) -> str:
-    cell = report.cell(arm, metrics[0]) if metrics else None
-    return "0" if cell is None else str(cell.estimate.n)
+def _value(cell: Cell) -> str:
+    """Mean and interval, of how many, and how many there should be."""
+    n = cell.estimate.n
+    counted = f"{n} of {n + cell.failed} finished" if cell.failed else str(n)
+    return f"{_interval(cell.estimate, with_n=False)} ({counted})"
 
 
 def _difference(effect: Effect | None) -> str:
-    return "-" if effect is None else f"{_interval(effect.estimate, '+')}, p={effect.p_holm:.3g}"
+    return "-" if effect is None else _interval(effect.estimate, "+")
 
 
-def _first_effect(report: Report, arm: str, metrics: list[str]) -> str:
+def _first_effect(report: Report, arm: str, metric: str) -> tuple[str, str]:
+    """The difference in the primary outcome and what may be said of it."""
     if arm == report.arms[0]:
-        return "baseline"
-    effect = report.effect(arm, metrics[0]) if metrics else None
-    return "-" if effect is None else _interval(effect.estimate, "+", with_n=False)
+        return "baseline", ""
+    effect, said = report.effect(arm, metric), report.verdict(arm)
+    difference = "-" if effect is None else _interval(effect.estimate, "+", with_n=False)
+    return difference, said.text if said else ""
 
 
 def as_rich(grid: Grid) -> "Table":
@@ -289,8 +367,22 @@ def as_csv(report: Report) -> str:
     writer.writeheader()
     for cell in (*report.cells, *report.posthoc):
         effect = None if cell.setting else report.effect(cell.arm, cell.metric)
-        writer.writerow(_csv_row(cell, report.floors.get(cell.metric), effect))
+        role = {"role": "posthoc" if cell.setting else _role(report, cell.metric)}
+        writer.writerow(
+            _csv_row(cell, report.floors.get(cell.metric), effect) | role | _csv_verdict(report, cell)
+        )
     return buffer.getvalue()
+
+
+def _role(report: Report, metric: str) -> str:
+    if metric in report.outcomes:
+        return "primary"
+    return "selection" if _split(metric) == SELECTION_SPLIT else "exploratory"
+
+
+def _csv_verdict(report: Report, cell: Cell) -> dict[str, str]:
+    own = (each.text for each in report.verdicts if (each.arm, each.metric) == (cell.arm, cell.metric))
+    return {} if cell.setting or not (text := next(own, "")) else {"verdict": _csv_text(text)}
 
 
 def _csv_row(cell: Cell, floor: float | None, effect: Effect | None) -> dict[str, Any]:
@@ -309,7 +401,11 @@ def _csv_row(cell: Cell, floor: float | None, effect: Effect | None) -> dict[str
         "record_ids": " ".join(cell.record_ids),
     }
     if effect is not None:
-        row |= {**_csv_estimate("difference_", effect.estimate), "p": effect.p, "p_holm": effect.p_holm}
+        row |= {
+            **_csv_estimate("difference_", effect.estimate),
+            "p": effect.p,
+            "p_sign_flips": effect.p_sign_flips,
+        }
     return row
 
 

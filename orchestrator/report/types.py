@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from orchestrator.plan.types import AnswerPlan
 from orchestrator.report.statistics import Estimate
 from trainables.metrics import Metric, look_up
 
@@ -16,7 +17,7 @@ class Cell:
     """`<split>/<quantity>`."""
     estimate: Estimate
     failed: int
-    """Confirm trials that failed; in a quantity that has a floor they count at it."""
+    """Trials that failed; they have no value."""
     record_ids: tuple[str, ...]
     published: float | None = None
     """Published mean of the very same reading."""
@@ -28,6 +29,10 @@ class Cell:
     published_median: float | None = field(default=None, kw_only=True)
     median: float | None = field(default=None, kw_only=True)
     """Our median over seeds, where a median was published."""
+    by_seed: tuple[tuple[int, float], ...] = field(default=(), kw_only=True)
+    """Seed and value; the mean over assignments where several of an arm are confirmed."""
+    failures: tuple[tuple[int, str], ...] = field(default=(), kw_only=True)
+    """Seed and how it failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +58,39 @@ class Effect:
     """The baseline, or with a grid the baseline of the arm's own cell."""
     metric: str
     estimate: Estimate
-    p: float
-    """Two-sided sign-flip test."""
-    p_holm: float
-    """Corrected over the arms compared in this metric."""
+    """In a primary outcome with the interval that holds together with all others of the family, else with the
+    95% interval of this difference alone."""
     pairs: tuple[tuple[str, str], ...]
     """Record ids: the arm's and the reference's. Where several assignments are confirmed, several a seed."""
+    primary: bool = False
+    """Whether a claim rests on it; all else is exploratory."""
+    p: float | None = None
+    """Of a primary outcome: corrected for the family, at most the level exactly when the interval leaves out
+    0."""
+    p_sign_flips: float | None = None
+    """Of a primary outcome: the exact two-sided test by flips of signs, of this arm alone."""
+    spread_raised: bool = False
+    """Whether the interval is wider than these differences alone make it: see `statistics.paired`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArmVerdict:
+    """What may be said of an arm in a primary outcome."""
+
+    arm: str
+    reference: str
+    metric: str
+    kind: str
+    """better, worse, higher, lower, no difference or undecided."""
+    text: str
+    more_seeds: int | None
+    """About how many more seeds would decide it, where some would."""
+    difference: Estimate | None
+    p: float | None
+    seeds: str
+    """`5 of 8 seeds finished`."""
+    line: str = ""
+    """All of it in one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +104,8 @@ class ArmTally:
     """Seconds of work over all its trials."""
     assignment: Mapping[str, object]
     """Best assignment of the search, empty without one."""
+    seeds: tuple[int, int] = (0, 0)
+    """Confirm seeds that finished, and that failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +145,13 @@ class Report:
     power: str
     prior_work: tuple[PriorWork, ...] = field(default=(), kw_only=True)
     """What was published of systems that no arm is."""
+    answer: AnswerPlan | None = field(default=None, kw_only=True)
+    """What decides the question; None where nothing is confirmed."""
+    verdicts: tuple[ArmVerdict, ...] = field(default=(), kw_only=True)
+    points: tuple[Cell, ...] = field(default=(), kw_only=True)
+    """Of a search with several objectives that confirms several points of a front: every point for itself,
+    named in `setting`. Cells and effects are then of the first point of each arm."""
+    confirm_seeds: tuple[int, ...] = field(default=(), kw_only=True)
     left: int = 0
     """Trials of the plan that have not ended."""
     searched: tuple[SearchBest, ...] = ()
@@ -119,6 +160,21 @@ class Report:
     """Why trials never began that need not have, one sentence a reason."""
     unread: tuple[str, ...] = ()
     """Test splits that were to be measured, and of which no confirm trial that finished measured anything."""
+
+    @property
+    def outcomes(self) -> tuple[str, ...]:
+        """Primary outcomes."""
+        return self.answer.outcomes if self.answer else ()
+
+    def finished(self, arm: str) -> str:
+        """`8`, or where seeds failed `5 of 8 finished`; from the confirm trials that have ended."""
+        counts = next((each.seeds for each in self.tallies if each.arm == arm), (0, 0))
+        return str(counts[0]) if not counts[1] else f"{counts[0]} of {sum(counts)} finished"
+
+    def verdict(self, arm: str) -> ArmVerdict | None:
+        """The arm's verdict in the first primary outcome."""
+        first = self.outcomes[:1]
+        return next((each for each in self.verdicts if each.arm == arm and each.metric in first), None)
 
     def quantity(self, metric: str) -> Metric:
         """What is known of a metric."""
@@ -131,3 +187,18 @@ class Report:
     def effect(self, arm: str, metric: str) -> Effect | None:
         """The arm's difference to its reference in `metric`, if there are pairs."""
         return next((effect for effect in self.effects if (effect.arm, effect.metric) == (arm, metric)), None)
+
+
+WHOLE_FROM = 100
+"""Quantities of at least this are shown without decimals."""
+
+
+def number_words(value: float | None, sign: str = "") -> str:
+    """Three decimals, which a quantity in the hundreds does not need."""
+    return "" if value is None else f"{value:{sign}.{3 if abs(value) < WHOLE_FROM else 0}f}"
+
+
+def interval_words(found: Estimate, sign: str = "") -> str:
+    """`0.900 [0.880, 0.920]`."""
+    low, high = (number_words(end, sign) for end in (found.low, found.high))
+    return number_words(found.mean, sign) + (f" [{low}, {high}]" if low else "")

@@ -11,22 +11,41 @@ from orchestrator.report.figures import draw, figured
 from orchestrator.report.searched import NO_CLAIM
 from orchestrator.report.tables import as_csv, as_json, as_markdown, grids
 from orchestrator.report.types import Report
+from orchestrator.statistics.verdicts import unseen
 from search_spaces.wording import amount, markdown_line, markdown_text, one_line
 
 INTERVALS = (
-    "Intervals are two-sided 95% Student t intervals over seeds, cut off where the quantity cannot be, and "
-    "left out where all seeds gave the same, which tells nothing of chance; differences are paired by seed "
-    "and tested by flipping signs, p values corrected by Holm over the arms of a column. Where several "
-    "assignments of an arm are confirmed, their mean is the value of a seed."
+    "Intervals of means are two-sided 95% Student t intervals over seeds, each for itself, cut off where "
+    "the quantity cannot be, and left out where all seeds gave the same, which tells nothing of chance. "
+    "Where several assignments of an arm are confirmed, their mean is the value of a seed."
 )
 CLAIMS = (
-    "An interval of a difference is of that arm alone, not corrected for how many arms there are, and takes "
-    "seeds to be normally distributed; the p values assume neither. Where the interval leaves out 0 and p is "
-    "large, the seeds are too few to tell: p is what may be claimed."
+    "A claim rests on {outcomes} alone. Differences are paired by seed; their intervals and p values come "
+    "from one procedure, paired t corrected by Bonferroni for all {family}, and agree: p is at most "
+    "{level:g} exactly when the interval leaves out 0. With probability {sure:g} all of these intervals "
+    "hold at once."
+)
+RAISED = (
+    "The seeds of {arms} lie closer together than chance explains, or than the steps of the quantity "
+    "allow: their intervals are made of half the median spread of all arms, or of that of the steps."
+)
+VERDICTS = (
+    "A verdict is better or worse where the interval leaves out 0{margin}; it is withheld where a seed "
+    "failed, below 3 seeds, and where without one single seed the others would not show it. Else it is "
+    "undecided; the number of further seeds takes those to come to be like these."
+)
+EXPLORATORY = (
+    "All other differences are exploratory: in so many of them some intervals leave out 0 by chance. The "
+    "split valid chose what was kept, so that values on it are too good."
 )
 FAILURES = (
-    "A confirm trial that failed (diverged, out of memory, timed out, crashed) counts at the floor in every "
-    "quantity that has one{named}; in other quantities it is missing, so that their n is smaller."
+    "A confirm trial that failed (diverged, out of memory, timed out, crashed) has no value: means are of "
+    "the seeds that finished, and the verdict of the arm is undecided."
+)
+COLLAPSE = (
+    "No test of means withstands seeds that collapse now and then: of a system that does so in one run of "
+    "ten, {seeds} show no collapse in {tenth:.0%} of cases, in one of five in {fifth:.0%}. Look at the "
+    "seeds one by one."
 )
 
 
@@ -74,6 +93,9 @@ def markdown(report: Report, figures: list[str]) -> str:
         parts.append(f"**{unfinished(report)}**")
     if report.unread:
         parts.append(f"**{markdown_line(one_line(unread(report)))}**")
+    if report.verdicts:
+        lines = [f"- {markdown_line(one_line(each.line))}" for each in report.verdicts]
+        parts.append("## Answer\n\n" + "\n".join(lines))
     parts += [as_markdown(grid) for grid in grids(report)]
     parts += [f"![{name}]({name}.png)" for name in figures]
     parts.append(_notes(report))
@@ -95,7 +117,7 @@ def unread(report: Report) -> str:
 
 
 def _notes(report: Report) -> str:
-    notes = [INTERVALS, CLAIMS, FAILURES.format(named=_with_floors(report))]
+    notes = [INTERVALS, *_claims(report), FAILURES]
     notes += [markdown_line(one_line(each.note)) for each in report.quantities if each.note]
     if report.searched:
         notes.append(NO_CLAIM)
@@ -109,11 +131,26 @@ def _notes(report: Report) -> str:
     return "## How to read this\n\n" + "\n".join(f"- {note}" for note in notes)
 
 
-def _with_floors(report: Report) -> str:
-    """Which quantities those are here, and which count at 0 beside them."""
-    floors = dict.fromkeys(metric.rpartition("/")[2] for metric in report.metrics if metric in report.floors)
-    borrowed = [each for each in report.quantities if each.failed_as]
-    named = f" ({', '.join(floors)})" if floors else ""
-    return named + "".join(
-        f", in {each.name} at that of {each.failed_as}, or at 0 where there is none" for each in borrowed
+def _claims(report: Report) -> list[str]:
+    """What may be claimed of these numbers, and what may not."""
+    answer = report.answer
+    if answer is None or not answer.family:
+        return []
+    margin = (
+        f", and no difference larger than {answer.margin:g} where it lies within that on both sides"
+        if answer.margin is not None
+        else ""
     )
+    seeds = len(report.confirm_seeds)
+    known = {"seeds": amount(seeds, "seed"), "tenth": unseen(0.1, seeds), "fifth": unseen(0.2, seeds)}
+    outcomes = markdown_line(", ".join(answer.outcomes) or "the first quantity that is measured")
+    family = amount(answer.family, "comparison")
+    claims = CLAIMS.format(outcomes=outcomes, family=family, level=answer.level, sure=1 - answer.level)
+    raised = [each.arm for each in report.effects if each.spread_raised]
+    return [
+        claims,
+        *([RAISED.format(arms=markdown_line(", ".join(dict.fromkeys(raised))))] if raised else []),
+        VERDICTS.format(margin=margin),
+        EXPLORATORY,
+        COLLAPSE.format(**known),
+    ]

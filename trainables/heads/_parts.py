@@ -30,7 +30,6 @@ WHOLE = Metric(
     high=1.0,
     meaning="share of examples with every answer right",
     shown=("table",),
-    failed_as="exact_match",
 )
 """Of what `Asked.output` gives."""
 

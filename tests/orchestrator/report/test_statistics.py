@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.report.statistics import estimate, holm, sign_flip_p
+from orchestrator.report.statistics import estimate, sign_flip_p
 
 values = st.lists(
     st.floats(-10, 10, allow_subnormal=False).map(lambda x: round(x, 3)), min_size=2, max_size=7
@@ -66,8 +66,3 @@ def test_no_difference_is_no_evidence() -> None:
 
 def test_one_pair_shows_nothing() -> None:
     assert sign_flip_p([0.3]) == 1.0
-
-
-def test_holm_by_hand() -> None:
-    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
-    assert holm([]) == []

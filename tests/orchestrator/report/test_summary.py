@@ -108,7 +108,7 @@ def test_means_and_paired_differences() -> None:
     assert cell.record_ids == ("baseline-1", "baseline-2", "baseline-3")
     assert effect.estimate.mean == pytest.approx(-0.1)
     assert effect.pairs[1] == ("other-2", "baseline-2")
-    assert effect.p == pytest.approx(2 / 2**3)
+    assert effect.p_sign_flips == pytest.approx(2 / 2**3)
 
 
 def test_intervals_end_where_quantities_do() -> None:
@@ -125,7 +125,7 @@ def test_intervals_end_where_quantities_do() -> None:
     assert (effect.estimate.low, effect.estimate.high) == (-1.0, 1.0)
     assert depth.estimate.low == 0.0
     assert depth.estimate.high == pytest.approx(4.5 + 12.706204736 / 2)  # t table: 97.5%, 1 degree of freedom
-    assert (same.estimate.mean, same.estimate.low, same.p) == (0.0, None, 1.0)
+    assert (same.estimate.mean, same.estimate.low, same.p) == (0.0, None, None)
 
 
 def test_assignments_of_one_seed_are_no_sample_of_their_own() -> None:
@@ -140,7 +140,7 @@ def test_assignments_of_one_seed_are_no_sample_of_their_own() -> None:
     assert effect is not None
     assert (cell.estimate.n, effect.estimate.n, len(cell.record_ids), len(effect.pairs)) == (3, 3, 6, 6)
     assert cell.estimate.mean == pytest.approx(0.65)
-    assert effect.p == pytest.approx(2 / 2**3)
+    assert effect.p_sign_flips == pytest.approx(2 / 2**3)
 
 
 def shifted(each: Record, by: float) -> Measurement:
@@ -194,14 +194,15 @@ def test_order_of_records_does_not_matter() -> None:
     assert summarise(plan(), reversed(records())) == report()
 
 
-def test_failures_count_at_the_floor_and_are_told() -> None:
+def test_failures_have_no_value_and_are_told() -> None:
     failing = [*records()[:-1], record("other", 3, 0.0, OutcomeKind.DIVERGED)]
     cell = report(failing).cell("other", "iid/accuracy")
     depth = report(failing).cell("other", "iid/depth")
     assert cell is not None
     assert depth is not None
-    assert cell.estimate.mean == pytest.approx((0.40 + 0.52 + 0.20) / 3)
-    assert (cell.failed, cell.estimate.n, depth.estimate.n) == (1, 3, 2)
+    assert cell.estimate.mean == pytest.approx((0.40 + 0.52) / 2)
+    assert (cell.failed, cell.estimate.n, depth.estimate.n) == (1, 2, 2)
+    assert cell.failures == ((3, "diverged"),)
 
 
 def test_unfinished_trials_are_left_out_but_counted() -> None:
@@ -218,7 +219,7 @@ def test_pairs_only_shared_seeds() -> None:
     assert effect.pairs == (("other-2", "baseline-2"), ("other-3", "baseline-3"))
 
 
-def test_failures_count_in_the_accuracy_of_last_and_of_all_answers() -> None:
+def test_failures_have_no_value_in_the_accuracy_of_last_and_of_all_answers() -> None:
     more = {"iid/accuracy_last": 0.9, "iid/accuracy_whole": 0.3}
     records = []
     for each in (record(name, seed, 0.5) for name in ("baseline", "other") for seed in (1, 2, 3)):
@@ -227,8 +228,8 @@ def test_failures_count_in_the_accuracy_of_last_and_of_all_answers() -> None:
         records.append(replace(each, last=replace(each.last, metrics=metrics)))
     records[-1] = replace(records[-1], outcome=OutcomeKind.DIVERGED)
     cells = {(cell.arm, cell.metric): cell for cell in summarise(plan(), records).cells}
-    assert cells["other", "iid/accuracy_last"].estimate.mean == pytest.approx((0.9 + 0.9 + 0.2) / 3)
-    assert cells["other", "iid/accuracy_whole"].estimate.mean == pytest.approx((0.3 + 0.3 + 0.0) / 3)
+    assert cells["other", "iid/accuracy_last"].estimate.mean == pytest.approx(0.9)
+    assert cells["other", "iid/accuracy_whole"].estimate.mean == pytest.approx(0.3)
     assert cells["other", "iid/depth"].estimate.n == 2
 
 
@@ -244,11 +245,11 @@ def test_written_answers_are_told_by_exact_match_and_by_what_only_the_task_measu
     reread = replace(records[0], trial_id="again", phase="posthoc", overrides=overrides)
     records[-1] = replace(records[-1], outcome=OutcomeKind.DIVERGED)
     found = summarise(replace(plan(), posthoc=(overrides,)), [*records, reread])
-    assert found.metrics[:3] == ("iid/bleu", "iid/exact_match", "iid/accuracy")
+    assert found.metrics[:3] == ("iid/exact_match", "iid/bleu", "iid/accuracy")
     assert not any("answer_length" in metric or "floor" in metric for metric in found.metrics)
     cells = {(cell.arm, cell.metric): cell for cell in found.cells}
-    assert cells["other", "iid/exact_match"].estimate.mean == pytest.approx((0.4 + 0.4 + 0.1) / 3)
-    assert cells["other", "iid/accuracy_whole"].estimate.mean == pytest.approx((0.3 + 0.3 + 0.1) / 3)
+    assert cells["other", "iid/exact_match"].estimate.mean == pytest.approx(0.4)
+    assert cells["other", "iid/accuracy_whole"].estimate.mean == pytest.approx(0.3)
     assert cells["other", "iid/bleu"].estimate.n == 2
     shown = headline(found)
     assert "iid/exact_match" in shown.headers
@@ -268,10 +269,13 @@ def test_written_answers_are_told_by_exact_match_and_by_what_only_the_task_measu
 
 def test_headline_shows_the_floor() -> None:
     grid = headline(report())
-    assert grid.headers == ("arm", "n", "iid/accuracy", "iid/depth", "difference in iid/accuracy")
-    assert grid.rows[-1] == ("floor (most common label)", "", "0.200", "", "")
+    assert grid.headers == (
+        *("arm", "seeds", "iid/accuracy", "iid/depth", "difference in iid/accuracy", "verdict"),
+    )
+    assert grid.rows[-1] == ("floor (most common label)", "", "0.200", "", "", "")
     assert grid.rows[0][:2] == ("baseline", "3")
     assert grid.rows[1][4].startswith("-0.100 [")
+    assert grid.rows[1][5] == "worse"
 
 
 def test_checkpoints_read_again_have_a_table_of_their_own() -> None:
@@ -306,7 +310,7 @@ def test_speed_is_compared_and_needs_no_decimals() -> None:
     (grid, difference) = [grid for grid in grids(found) if grid.title.startswith("tokens_per_s")]
     assert grid.headers == ("arm", "train")
     assert grid.rows == (("baseline", "1000 (1)"), ("other", "1501 (1)"))
-    assert difference.rows[0][1] == "+500 (1), p=1"
+    assert difference.rows[0][1] == "+500 (1)"
 
 
 def test_csv_agrees_with_the_report() -> None:
@@ -346,7 +350,7 @@ def test_a_single_seed_has_no_interval_and_no_evidence(tmp_path: Path) -> None:
     alone = report([record("baseline", 1, 0.5), record("other", 1, 0.4)])
     effect = alone.effect("other", "iid/accuracy")
     assert effect is not None
-    assert (effect.estimate.low, effect.p) == (None, 1.0)
+    assert (effect.estimate.low, effect.p, effect.p_sign_flips) == (None, None, 1.0)
     assert headline(alone).rows[1][2] == "0.400"
     assert write(alone, tmp_path / "report").exists()
 
@@ -406,16 +410,18 @@ def test_what_a_trainable_of_others_declares_is_what_its_report_shows(tmp_path: 
     assert found.headlines == ("error",)
     assert found.floors == {"iid/error": 5.0}
     cells = {(cell.arm, cell.metric): cell.estimate for cell in found.cells}
-    assert cells["other", "iid/error"].mean == pytest.approx((0.1 + 0.2 + 5.0) / 3)
+    assert cells["other", "iid/error"].mean == pytest.approx((0.1 + 0.2) / 2)
     assert cells["other", "iid/error"].low == 0.0
     assert cells["other", "iid/accuracy"].n == 2
-    assert [grid.title.partition(":")[0] for grid in grids(found)][:3] == ["error (K)", "shift", "accuracy"]
-    assert headline(found).headers == ("arm", "n", "iid/error", "difference in iid/error")
-    assert headline(found).rows[-1] == ("floor (as declared)", "", "5.000", "")
+    titles = [grid.title.partition(":")[0] for grid in grids(found)]
+    assert titles[:2] == ["iid/error, primary outcome", "iid/error, seed by seed"]
+    assert titles[2:5] == ["error (K)", "shift", "accuracy"]
+    assert headline(found).headers == ("arm", "seeds", "iid/error", "difference in iid/error", "verdict")
+    assert headline(found).rows[-1] == ("floor (as declared)", "", "5.000", "", "")
     text = write(found, tmp_path / "report").read_text()
     assert "- shift is of the whole run." in text
     assert "![shift](shift.png)" in text
-    assert "at the floor in every quantity that has one (error); in other" in text
+    assert "has no value: means are of the seeds that finished" in text
 
 
 def test_every_quantity_with_a_floor_has_a_row_of_it() -> None:
@@ -435,6 +441,6 @@ def test_a_spreadsheet_has_one_column_a_name() -> None:
         *("arm", "setting", "metric", "n", "mean", "ci_low", "ci_high", "failed", "floor", "published"),
         *("published_source", "published_std", "median", "published_median"),
         *("difference_n", "difference_mean", "difference_ci_low", "difference_ci_high"),
-        *("p", "p_holm", "record_ids"),
+        *("role", "p", "p_sign_flips", "verdict", "record_ids"),
     ]
     assert {len(row) for row in rows} == {len(header)}

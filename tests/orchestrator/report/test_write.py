@@ -57,4 +57,3 @@ def test_speed_is_told_to_be_the_machine_s() -> None:
 def test_names_of_quantities_are_explained() -> None:
     text = markdown(REPORT, [])
     assert "**accuracy (share of right answers): mean [95% interval] (n)**" in text
-    assert "p is what may be claimed" in text

@@ -1,0 +1,158 @@
+"""Arms against their references: primary outcomes by the one procedure of `statistics`, all else as it is."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from orchestrator.plan.answer import answer_plan
+from orchestrator.plan.types import AnswerPlan, Plan
+from orchestrator.report.readings import Readings, Seeded, by_seed_alone
+from orchestrator.report.statistics import Estimate, estimate, sign_flip_p
+from orchestrator.report.types import ArmVerdict, Effect, interval_words
+from orchestrator.statistics.paired import Key, Paired, compare, resolution
+from orchestrator.statistics.verdicts import verdict
+from search_spaces.wording import amount
+from trainables.metrics import Metric
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """One arm and its reference in one metric."""
+
+    record_ids: tuple[tuple[str, str], ...]
+    by_seed: Mapping[int, float]
+    """Seed to arm minus reference."""
+
+
+def answer_of(plan: Plan, metrics: Sequence[Metric], measured: Sequence[str]) -> AnswerPlan | None:
+    """What decides the question. Where the plan could not tell what is measured, the first that was; plans
+    from before there was an answer have that of the headline quantity."""
+    if plan.confirm is None:
+        return None
+    compared = sum(bool(arm.reference) for arm in plan.arms)
+    quantities = {name.rpartition("/")[2] for name in measured}
+    known = [each for each in metrics if each.name in quantities]
+    found = plan.answer or answer_plan(None, plan.confirm, plan.search, known, compared)
+    if found.outcomes:
+        return found
+    splits = plan.confirm.splits or (() if plan.search else ("valid",))
+    first = [name for name in measured if name.rpartition("/")[0] in splits[:1]]
+    return replace(found, outcomes=tuple(first[:1]))
+
+
+def effects(plan: Plan, metrics: Sequence[str], readings: Readings, answer: AnswerPlan) -> Iterator[Effect]:
+    """Every arm's difference to its reference, metric by metric; p and corrected intervals for primary
+    outcomes alone."""
+    shown = tuple(dict.fromkeys((*answer.outcomes, *metrics)))
+    pairs = {
+        (arm.name, metric): found
+        for metric in shown
+        for arm in plan.arms
+        if arm.reference and (found := _pairs(arm.name, arm.reference, metric, readings)).by_seed
+    }
+    primary = _primary(pairs, answer, readings)
+    for (arm, metric), each in pairs.items():
+        span = readings.span_of_difference(metric)
+        values = list(each.by_seed.values())
+        claimed = primary.get((arm, metric))
+        yield Effect(
+            arm=arm,
+            reference=plan.arm(arm).reference,
+            metric=metric,
+            estimate=_clipped(claimed, span) if claimed else estimate(values, span=span),
+            pairs=each.record_ids,
+            primary=claimed is not None,
+            p=claimed.p if claimed else None,
+            p_sign_flips=sign_flip_p(values) if claimed else None,
+            spread_raised=claimed.raised if claimed else False,
+        )
+
+
+def verdicts(
+    plan: Plan, readings: Readings, answer: AnswerPlan, ended: frozenset[str]
+) -> Iterator[ArmVerdict]:
+    """One for every arm that has a reference and every primary outcome."""
+    pairs = {
+        (arm.name, metric): _pairs(arm.name, arm.reference, metric, readings)
+        for metric in answer.outcomes
+        for arm in plan.arms
+        if arm.reference
+    }
+    primary = _primary({key: each for key, each in pairs.items() if each.by_seed}, answer, readings)
+    for arm, metric in pairs:
+        reference = plan.arm(arm).reference
+        finished, failed = readings.ended(arm)
+        failures = len({*readings.failed_seeds(arm), *readings.failed_seeds(reference)})
+        waiting = _waiting(plan, (arm, reference), ended)
+        margin = answer.margin if metric == answer.outcomes[0] else None
+        found = primary.get((arm, metric))
+        said = verdict(found, margin=margin, better=_better(plan, metric, readings), failed=failures)
+        if waiting and not failures:
+            said = replace(
+                said,
+                kind="undecided",
+                text=f"undecided: {amount(waiting, 'seed')} not run",
+                more_seeds=waiting,
+            )
+        elif not failures and not readings.all_values(metric):
+            said = replace(said, text="undecided: no trial measured it")
+        span = readings.span_of_difference(metric)
+        made = ArmVerdict(
+            arm=arm,
+            reference=reference,
+            metric=metric,
+            kind=said.kind,
+            text=said.text,
+            more_seeds=said.more_seeds,
+            difference=_clipped(found, span) if found else None,
+            p=found.p if found else None,
+            seeds=f"{finished} of {amount(finished + failed, 'seed')} finished",
+        )
+        yield replace(made, line=_line(made))
+
+
+def _line(made: ArmVerdict) -> str:
+    """All that a reader needs of an arm in one line."""
+    against = f"against {made.reference}"
+    if made.difference is None:
+        return f"{made.arm}: {made.text} ({made.metric} {against}, {made.seeds})"
+    p = "" if made.p is None else f", p={made.p:.2g}"
+    difference = interval_words(made.difference, "+")
+    return f"{made.arm}: {made.text} ({made.metric} {difference} {against}{p}, {made.seeds})"
+
+
+def _pairs(arm: str, reference: str, metric: str, readings: Readings) -> Pairs:
+    own, theirs = readings.by_seed(arm, metric), readings.by_seed(reference, metric)
+    shared = [key for key in own if key in theirs]
+    differences: Seeded = {key: (own[key][0] - theirs[key][0], "") for key in shared}
+    return Pairs(tuple((own[key][1], theirs[key][1]) for key in shared), by_seed_alone(differences))
+
+
+def _primary(pairs: Mapping[Key, Pairs], answer: AnswerPlan, readings: Readings) -> dict[Key, Paired]:
+    wanted = {key: each.by_seed for key, each in pairs.items() if key[1] in answer.outcomes}
+    steps = {metric: resolution(readings.all_values(metric)) for metric in answer.outcomes}
+    family = max(answer.family, len(wanted))
+    return compare(wanted, family=family, level=answer.level, resolutions=steps)
+
+
+def _clipped(found: Paired, span: tuple[float, float]) -> Estimate:
+    """The interval of the family, cut off where no difference can be."""
+    if found.low is None or found.high is None:
+        return Estimate(found.n, found.mean, None, None)
+    low, high = max(found.low, span[0]), min(found.high, span[1])
+    return Estimate(found.n, found.mean, min(low, found.mean), max(high, found.mean))
+
+
+def _better(plan: Plan, metric: str, readings: Readings) -> Literal["max", "min"] | None:
+    """Which values are good, as declared or as the search wants them."""
+    quantity = metric.rpartition("/")[2]
+    goals = (
+        {each.metric.rpartition("/")[2]: each.goal for each in plan.search.objectives} if plan.search else {}
+    )
+    return readings.known(metric).better or goals.get(quantity)
+
+
+def _waiting(plan: Plan, arms: tuple[str, ...], ended: frozenset[str]) -> int:
+    """Seeds of these arms that have still to run."""
+    open_trials = [each for each in plan.trials if each.phase == "confirm" and each.trial_id not in ended]
+    return len({each.seed for each in open_trials if each.arm in arms})

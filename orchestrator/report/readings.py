@@ -1,0 +1,77 @@
+"""What confirm trials measured, by arm, metric and seed. What failed has no value, and is counted."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import fmean
+
+from orchestrator.trials import OutcomeKind, Record
+from trainables.metrics import Metric, look_up
+
+Seeded = Mapping[tuple[int, int], tuple[float, str]]
+"""(rank, seed) to value and record id."""
+
+
+@dataclass(frozen=True)
+class Readings:
+    """Confirm trials that ended, or those of one setting that were read again."""
+
+    records: Sequence[Record]
+    declared: Sequence[Metric]
+
+    @cached_property
+    def _by_arm(self) -> dict[str, list[Record]]:
+        found = defaultdict(list)
+        for record in self.records:
+            found[record.arm].append(record)
+        return found
+
+    def known(self, metric: str) -> Metric:
+        """What is declared of a metric."""
+        return look_up(self.declared, metric)
+
+    def by_seed(self, arm: str, metric: str) -> Seeded:
+        """What the arm's trials measured that finished."""
+        found = {
+            (record.rank or 0, record.seed): (record.last.metrics[metric], record.trial_id)
+            for record in self._by_arm.get(arm, ())
+            if record.outcome is OutcomeKind.FINISHED and record.last and metric in record.last.metrics
+        }
+        return dict(sorted(found.items()))
+
+    def all_values(self, metric: str) -> list[float]:
+        """Of all arms and seeds."""
+        return [value for arm in self._by_arm for value, _ in self.by_seed(arm, metric).values()]
+
+    def ended(self, arm: str) -> tuple[int, int]:
+        """Seeds of the arm of which every trial finished, and seeds of which some failed."""
+        seeds = {each.seed for each in self._by_arm.get(arm, ()) if each.outcome is OutcomeKind.FINISHED}
+        failed = self.failed_seeds(arm)
+        return len(seeds.difference(failed)), len(failed)
+
+    def failed_seeds(self, arm: str) -> dict[int, str]:
+        """Seed to how a trial of it failed."""
+        found = {
+            record.seed: record.outcome.value
+            for record in self._by_arm.get(arm, ())
+            if record.outcome is not None and record.outcome.failed
+        }
+        return dict(sorted(found.items()))
+
+    def span(self, metric: str) -> tuple[float, float]:
+        """Between what values of the metric lie."""
+        return self.known(metric).span
+
+    def span_of_difference(self, metric: str) -> tuple[float, float]:
+        """Between what differences of two values lie."""
+        low, high = self.span(metric)
+        return low - high, high - low
+
+
+def by_seed_alone(values: Seeded) -> dict[int, float]:
+    """One value a seed: several assignments trained on one seed share its chances and are no sample."""
+    found: dict[int, list[float]] = defaultdict(list)
+    for (_, seed), (value, _) in values.items():
+        found[seed].append(value)
+    return {seed: fmean(of_ranks) for seed, of_ranks in sorted(found.items())}

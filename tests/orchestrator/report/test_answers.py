@@ -1,0 +1,277 @@
+"""What a finished sweep says of its arms: one line each, never stronger than its seeds."""
+
+import csv
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.plan.types import AnswerPlan, Arm, ConfirmPlan, Plan, SearchPlan
+from orchestrator.report.summary import arm_metrics, arm_tags, summarise
+from orchestrator.report.tables import as_csv, as_json, grids, headline
+from orchestrator.report.types import Report
+from orchestrator.report.write import write
+from orchestrator.spec.section import Objective, Resources
+from orchestrator.trials import OutcomeKind, PlannedTrial, Record
+from search_spaces.dimensions import Space
+from trainables.metrics import Metric
+from trainables.protocol import Measurement
+
+SEEDS = (101, 102, 103, 104, 105, 106, 107, 108)
+NOISE = (0.004, -0.006, 0.001, 0.003, -0.002, -0.004, 0.005, -0.001)
+METRICS = (
+    Metric(
+        "accuracy", "max", low=0.0, high=1.0, shown=("table", "headline", "posthoc", "figure"), floor=0.15
+    ),
+    Metric("depth", unit="layers", low=0.0, shown=("table", "beside", "posthoc")),
+)
+EFFECTS = {"baseline": 0.0, "good": 0.05, "bad": -0.05, "same": 0.0005}
+
+
+def arm(name: str) -> Arm:
+    reference = "" if name == "baseline" else "baseline"
+    return Arm(name, "", {}, (), Space(), (), name, reference)
+
+
+def plan(names: tuple[str, ...] = tuple(EFFECTS), **parts: object) -> Plan:
+    made = Plan(
+        name="study",
+        question="Does it?",
+        spec_digest="0",
+        arms=tuple(map(arm, names)),
+        search=None,
+        confirm=ConfirmPlan(1, SEEDS, ("iid", "far")),
+        posthoc=(),
+        resources=Resources(),
+        wall_clock_hours=None,
+        trials=(),
+        answer=AnswerPlan(("iid/accuracy",), 0.02, 0.05, len(names) - 1),
+        metrics=METRICS,
+    )
+    return replace(made, **parts)  # type: ignore[arg-type]
+
+
+def record(name: str, seed: int, outcome: OutcomeKind = OutcomeKind.FINISHED, **parts: object) -> Record:
+    place = SEEDS.index(seed)
+    own = NOISE[(place * 3 + len(name)) % 8] + EFFECTS.get(name, 0.0)
+    accuracy = 0.8 + NOISE[place] + own
+    metrics = {f"{split}/accuracy": accuracy for split in ("iid", "far", "valid")} | {"iid/depth": 3.0 + own}
+    made = Record(
+        trial_id=f"{name}-{seed}",
+        sweep="study",
+        arm=name,
+        phase="confirm",
+        number=place,
+        seed=seed,
+        rank=0,
+        assignment={},
+        overrides={},
+        settings={},
+        outcome=outcome,
+        reason="",
+        last=Measurement(step=1, seconds=1.0, metrics=metrics),
+        best=None,
+        started_at=0.0,
+        ended_at=1.0,
+        attempts=1,
+    )
+    return replace(made, **parts)  # type: ignore[arg-type]
+
+
+def records(**failing: tuple[int, ...]) -> list[Record]:
+    """All arms and seeds, those named by arm diverged."""
+    return [
+        record(name, seed, OutcomeKind.DIVERGED if seed in failing.get(name, ()) else OutcomeKind.FINISHED)
+        for name in EFFECTS
+        for seed in SEEDS
+    ]
+
+
+def kinds(report: Report) -> dict[str, str]:
+    return {each.arm: each.kind for each in report.verdicts}
+
+
+def test_every_arm_gets_one_verdict_on_the_primary_outcome() -> None:
+    found = summarise(plan(), records())
+    assert kinds(found) == {"good": "better", "bad": "worse", "same": "no difference"}
+    effects = {each.arm: each for each in found.effects if each.primary}
+    assert {each.metric for each in effects.values()} == {"iid/accuracy"}
+    for each in effects.values():
+        assert each.p is not None
+        assert each.estimate.low is not None
+        assert each.estimate.high is not None
+        assert (each.p <= 0.05) == (each.estimate.low > 0 or each.estimate.high < 0)
+    assert all(each.p is each.p_sign_flips is None for each in found.effects if not each.primary)
+    assert found.verdicts[0].line == (
+        f"good: better (iid/accuracy {found.verdicts[0].line.split('accuracy ')[1].split(' against')[0]} "
+        f"against baseline, p={effects['good'].p:.2g}, 8 of 8 seeds finished)"
+    )
+
+
+def test_an_arm_whose_seeds_all_failed_has_no_number(tmp_path: Path) -> None:
+    found = summarise(plan(), records(good=SEEDS))
+    assert found.cell("good", "iid/accuracy") is None
+    assert found.effect("good", "iid/accuracy") is None
+    (said,) = [each for each in found.verdicts if each.arm == "good"]
+    assert (
+        said.line == "good: undecided: 8 seeds failed (iid/accuracy against baseline, 0 of 8 seeds finished)"
+    )
+    row = next(row for row in headline(found).rows if row[0] == "good")
+    assert row == (
+        "good",
+        "0 of 8 finished",
+        "0 of 8 finished",
+        "0 of 8 finished",
+        "-",
+        "undecided: 8 seeds failed",
+    )
+    assert arm_metrics(found)["good"] == {"seeds_finished": 0, "seeds_failed": 8}
+    assert "0.150" not in next(row for grid in grids(found) for row in grid.rows if row[0] == "good")
+    assert "0 of 8 finished" in write(found, tmp_path / "report").read_text()
+
+
+def test_failed_seeds_are_never_a_gain() -> None:
+    """The three worst seeds of an arm diverge: what finished looks better, and nothing is claimed."""
+    worst = sorted(SEEDS, key=lambda seed: record("good", seed).last.metrics["iid/accuracy"])[:3]  # type: ignore[union-attr]
+    found = summarise(plan(), records(good=tuple(worst)))
+    cell, whole = (
+        found.cell("good", "iid/accuracy"),
+        summarise(plan(), records()).cell("good", "iid/accuracy"),
+    )
+    assert cell is not None
+    assert whole is not None
+    assert cell.estimate.mean > whole.estimate.mean
+    assert kinds(found)["good"] == "undecided"
+    assert kinds(found)["bad"] == "worse", "other arms keep their verdicts"
+    row = next(row for row in headline(found).rows if row[0] == "good")
+    assert row[1] == "5 of 8 finished"
+    assert arm_metrics(found)["good"]["seeds_failed"] == 3
+
+
+def test_a_failed_seed_of_the_baseline_leaves_every_arm_undecided() -> None:
+    assert set(kinds(summarise(plan(), records(baseline=(103,)))).values()) == {"undecided"}
+
+
+def test_seeds_that_have_not_run_leave_it_undecided() -> None:
+    """A look before the end is no test: the seeds that are there were not chosen beforehand."""
+    known = records()
+    planned = tuple(PlannedTrial(each.trial_id, each.arm, "confirm", 0, each.seed, 0) for each in known)
+    missing = [each for each in known if each.trial_id not in ("good-107", "good-108")]
+    found = summarise(plan(trials=planned), missing)
+    said = {each.arm: each.text for each in found.verdicts}
+    assert said["good"] == "undecided: 2 seeds not run"
+    assert said["bad"] == "worse"
+
+
+def test_an_outcome_that_nobody_measured_is_told() -> None:
+    asked = AnswerPlan(("iid/acuracy",), None, 0.05, 3)
+    found = summarise(plan(answer=asked), records())
+    assert {each.text for each in found.verdicts} == {"undecided: no trial measured it"}
+
+
+def test_further_outcomes_widen_every_interval_and_have_verdicts_of_their_own() -> None:
+    asked = AnswerPlan(("iid/accuracy", "iid/depth"), 0.02, 0.05, 6)
+    wide, narrow = summarise(plan(answer=asked), records()), summarise(plan(), records())
+    both = [report.effect("good", "iid/accuracy") for report in (wide, narrow)]
+    ends = [each.estimate.low for each in both if each is not None]
+    assert None not in ends
+    assert ends[0] < ends[1]  # type: ignore[operator]
+    depth = {each.arm: each.kind for each in wide.verdicts if each.metric == "iid/depth"}
+    assert depth["good"] == "higher", "nobody said which depth is good, and the margin is of accuracy"
+    assert set(arm_tags(wide)["good"]) == {"verdict", "verdict.iid/depth"}
+
+
+def test_a_plan_from_before_there_was_an_answer_has_the_headline_s() -> None:
+    found = summarise(plan(answer=None), records())
+    assert found.outcomes == ("iid/accuracy",)
+    assert found.answer is not None
+    assert found.answer.family == 3
+
+
+def test_a_reading_that_crashed_has_no_value() -> None:
+    overrides = {"model.halt.threshold": 0.5}
+    again = [
+        record("good", seed, outcome, phase="posthoc", overrides=overrides, trial_id=f"again-{seed}")
+        for seed, outcome in zip(
+            SEEDS[:3], (OutcomeKind.FINISHED, OutcomeKind.CRASHED, OutcomeKind.CRASHED), strict=True
+        )
+    ]
+    found = summarise(plan(posthoc=(overrides,)), [*records(), *again])
+    (cell,) = [each for each in found.posthoc if each.metric == "iid/accuracy"]
+    assert (cell.estimate.n, cell.failed) == (1, 2)
+    assert cell.estimate.mean == pytest.approx(record("good", 101).last.metrics["iid/accuracy"])  # type: ignore[union-attr]
+    (grid,) = [each for each in grids(found) if "read again" in each.title]
+    assert grid.rows[0][2].endswith("(1 of 3 finished)")
+
+
+def test_seeds_are_shown_one_by_one() -> None:
+    found = summarise(plan(), records(good=(103,)))
+    (grid,) = [each for each in grids(found) if each.title == "iid/accuracy, seed by seed"]
+    assert grid.headers == ("arm", *map(str, SEEDS))
+    row = next(row for row in grid.rows if row[0] == "good")
+    assert row[3] == "diverged"
+    assert row[1] == f"{record('good', 101).last.metrics['iid/accuracy']:.3f}"  # type: ignore[union-attr]
+
+
+def test_what_is_primary_selection_and_exploratory_is_marked(tmp_path: Path) -> None:
+    found = summarise(plan(), records())
+    assert found.metrics[0] == "iid/accuracy"
+    rows = list(csv.DictReader(io.StringIO(as_csv(found))))
+    roles = {row["metric"]: row["role"] for row in rows}
+    assert roles == {
+        "iid/accuracy": "primary",
+        "far/accuracy": "exploratory",
+        "valid/accuracy": "selection",
+        "iid/depth": "exploratory",
+    }
+    assert {row["metric"] for row in rows if row["p"]} == {"iid/accuracy"}
+    assert {row["verdict"] for row in rows if row["metric"] == "iid/accuracy"} == {
+        *("", "better", "worse", "no difference larger than 0.02"),
+    }
+    headers = [header for grid in grids(found) for header in grid.headers]
+    assert {"iid (primary)", "far", "valid (selection)"} <= set(headers)
+    text = write(found, tmp_path / "report").read_text()
+    assert f"\n- {found.verdicts[0].line}" in text.replace("\\", "")
+    assert "no test" not in text.partition("## How to read this")[0]
+    assert "in 43% of cases, in one of five in 17%" in text
+    assert json.loads(as_json(found))["verdicts"][0]["kind"] == "better"
+
+
+def test_points_of_a_front_are_kept_apart() -> None:
+    """Two points, one accurate and deep, one shallow and poor: their mean is no system."""
+    objectives = (Objective(metric="valid/accuracy", goal="max"), Objective(metric="valid/depth", goal="min"))
+    search = SearchPlan(4, {"name": "tpe"}, None, objectives, 0)
+    confirm = ConfirmPlan(2, SEEDS, ("iid",))
+    shallow = []
+    for each in records():
+        assert each.last is not None
+        metrics = {
+            **each.last.metrics,
+            "iid/accuracy": each.last.metrics["iid/accuracy"] - 0.4,
+            "iid/depth": 1.0,
+        }
+        last = replace(each.last, metrics=metrics)
+        shallow.append(
+            replace(each, rank=1, trial_id=f"{each.trial_id}-1", last=last, assignment={"lr": 0.1})
+        )
+    found = summarise(plan(search=search, confirm=confirm), [*records(), *shallow])
+    cell = found.cell("baseline", "iid/accuracy")
+    assert cell is not None
+    assert cell.estimate.mean == pytest.approx(0.8, abs=0.01)
+    points = {
+        each.setting: each.estimate.mean
+        for each in found.points
+        if (each.arm, each.metric) == ("baseline", "iid/accuracy")
+    }
+    assert list(points) == ["point 1: ", "point 2: lr=0.1"]
+    assert list(points.values()) == pytest.approx([0.8, 0.4], abs=0.01)
+    (grid,) = [each for each in grids(found) if each.title.startswith("confirmed points")]
+    assert len(grid.rows) == 8
+    alone = replace(search, objectives=objectives[:1])
+    averaged = summarise(plan(search=alone, confirm=confirm), [*records(), *shallow]).cell(
+        "baseline", "iid/accuracy"
+    )
+    assert averaged is not None
+    assert averaged.estimate.mean == pytest.approx(0.6, abs=0.01)
