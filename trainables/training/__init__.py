@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from trainables.training.workload import Training as Training
 
-NONDETERMINISTIC = frozenset({"train/tokens_per_s"})
+NONDETERMINISTIC = frozenset({"train/tokens_per_s", "train/seconds_per_epoch"})
 """Metrics that measure the machine. All others are equal, bit for bit, when a trial is repeated on a CPU."""
 
 

@@ -64,6 +64,11 @@ class Sources:
             return stream(self._task, self._config.batch_size, self._job.seed, step).to(self._device)
         return self._train.batch(self._order(step)).to(self._device)
 
+    @property
+    def epoch(self) -> int | None:
+        """Examples of one pass over the training data; None where every batch is drawn anew."""
+        return None if self._streamed else len(self._train)
+
     def batches(self, split: str) -> Iterator[Batch]:
         """All samples of `split` that are measured, once each."""
         examples, chosen = self._measured(split)

@@ -43,6 +43,16 @@ metrics = (
         split="train",
         shown=("table",),
     ),
+    Metric(
+        "seconds_per_epoch",
+        "min",
+        unit="s",
+        low=0.0,
+        meaning="training time of one pass over the training data, s",
+        split="train",
+        shown=("table",),
+        given="is measured only where training data are finite: search train/tokens_per_s for speed",
+    ),
 )
 """Of the steps between the last two measurements: where halting is to save time, the speed shows it."""
 
@@ -125,17 +135,21 @@ class Training:
         """Optimiser steps up to number `until`, and what they add up to."""
         learner, progress = self._state.learner, self._state.progress
         accumulator = Accumulator(device=self._device, scaled=learner.scaler.is_enabled())
-        begin = perf_counter()
+        begin, examples = perf_counter(), 0
         for step in range(progress.step, until):
-            accumulator.add(step, one_step(learner, self._sources.train_batch(step), step))
+            batch = self._sources.train_batch(step)
+            examples += len(batch.labels)
+            accumulator.add(step, one_step(learner, batch, step))
         accumulator.flush()
-        tokens_per_s = accumulator.tokens / (perf_counter() - begin)
+        seconds = perf_counter() - begin
         progress.step = until
-        return accumulator.metrics() | {
+        found = accumulator.metrics() | {
             "train/lr": learner.rate_scale * learning_rate(self._config, until - 1),
-            "train/tokens_per_s": tokens_per_s,
+            "train/tokens_per_s": accumulator.tokens / seconds,
             TRAIN_FLOPS: until * self._work.step,
         }
+        epoch = self._sources.epoch
+        return found if epoch is None else found | {"train/seconds_per_epoch": seconds * epoch / examples}
 
     def _measure(self, split: str) -> dict[str, float]:
         """Metrics of `split` under the present weights."""

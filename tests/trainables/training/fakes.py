@@ -94,6 +94,8 @@ class FakeSources:
         self.opened.append("train")
         return some_batch(derive(self.job.seed, "data", step) % 1000, rows=self.config.batch_size)
 
+    epoch: ClassVar[int | None] = 640
+
     def batches(self, split: str) -> Iterator[Batch]:
         self.opened.append(split)
         for part in range(2):

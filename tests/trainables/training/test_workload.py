@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ def test_every_measurement_carries_every_quantity() -> None:
         "floor",
         "flops",
     }
-    train = {"loss", "accuracy", "ponder", "grad_norm", "lr", "tokens_per_s", "flops"}
+    train = {"loss", "accuracy", "ponder", "grad_norm", "lr", "tokens_per_s", "flops", "seconds_per_epoch"}
     always = {f"valid/{q}" for q in quantities} | {f"train/{q}" for q in train} | {"model/parameters"}
     tests = {f"{split}/{q}" for split in ("far", "farther") for q in quantities}
     assert [set(m.metrics) for m in found] == [always, always, always | tests | {"model/selected_step"}]
@@ -109,6 +110,17 @@ def test_a_finished_or_searching_training_saves_no_more_than_is_read_again(tmp_p
     assert saved("confirming", confirming) == everything
     run(confirming)
     assert saved("finished", confirming) == weights_and_state | {"best.safetensors"}
+
+
+def test_an_epoch_lasts_as_long_as_its_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = job("search")
+    clock = count(step=3.0)  # 3 s between two looks
+    monkeypatch.setattr(workload, "perf_counter", lambda: next(clock))
+    examples = asked.settings["train"]["report_every"] * asked.settings["train"]["batch_size"]
+    found = Training(asked).advance().metrics
+    assert found["train/seconds_per_epoch"] == pytest.approx(3.0 * 640 / examples)
+    monkeypatch.setattr(FakeSources, "epoch", None)  # every batch is drawn anew
+    assert "train/seconds_per_epoch" not in Training(asked).advance().metrics
 
 
 @pytest.mark.parametrize("select", ["best", "last"])

@@ -1,0 +1,136 @@
+"""Every published number in a spec is that of its table, row and column, beside the system it is of."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.plan.arms import ArmRequest, resolve
+from orchestrator.plan.faults import Faults
+from orchestrator.spec.load import load_spec, profile_names, read_spec
+from orchestrator.spec.types import Published, Reference
+from search_spaces.paths import lookup, with_value
+from tests.experiments.tables import EXPERIMENTS, METRICS, SYSTEMS, entries, problems, quoted
+
+SPECS = sorted(EXPERIMENTS.glob("*.yaml"))
+LOOPED = {
+    "looped-parity": "Parity",
+    "looped-addition": "Addition",
+    "looped-copy": "Copy",
+    "looped-multiplication": "Multiplication",
+    "looped-binary-sum": "Binary Sum",
+    "looped-unique-set": "Unique Set",
+}
+NOWHERE = {
+    "p001_table1_listops.csv": "all but UT -Halt is in paper 000 with the same values",
+    "p001_table2_logical_inference.csv": "all but UT -Halt is in paper 000 with more digits",
+    "p001_table3_flipflop.csv": "all in paper 000",
+    "p001_table4_lra.csv": "all in paper 000, retrieval over three runs instead of one",
+    "p002_table3_expert_words.csv": "words, no scores",
+    "p003_table1_design.csv": "no scores",
+    "p003_table2_hyperparameters.csv": "settings, no scores",
+}
+"""Files of which some or all numbers stand nowhere, and why."""
+UNITS_NOWHERE = {"params_millions", "MACs_millions", "valid_loss"}
+"""Quantities that we do not measure as published: see the comments of the specs."""
+
+
+def rows() -> list[tuple[str, Published]]:
+    return [(path.stem, row) for path in SPECS for row in load_spec(path).published]
+
+
+@pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
+def test_every_value_is_that_of_its_table_row_and_column(path: Path) -> None:
+    for place, row in enumerate(load_spec(path).published):
+        assert list(problems(row, LOOPED.get(path.stem))) == [], f"published[{place}]"
+
+
+@pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
+def test_every_value_stands_beside_the_system_it_is_of(path: Path) -> None:
+    source = read_spec(path)
+    arms = {(each.request.label, _cell(each.request)): each for each in resolve(source.spec, Faults(source))}
+    for row in source.spec.published:
+        if row.arm is None or row.reference is None:
+            continue
+        settings: Any = arms[row.arm, tuple(row.cell.items())].system.settings
+        for path_, value in row.posthoc.items():
+            settings = with_value(settings, path_, value)
+        wanted = SYSTEMS[row.reference.system, row.reference.variant or ""]
+        found = {field: lookup(settings["model"], field) for field in wanted}
+        assert found == dict(wanted), f"{row.arm} is no {row.reference.system} {row.reference.variant}"
+
+
+def _cell(request: ArmRequest) -> tuple[tuple[str, Any], ...]:
+    return tuple(request.cell.items())
+
+
+@pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
+def test_small_profiles_have_nothing_published_beside_them(path: Path) -> None:
+    for name in profile_names(path):
+        assert load_spec(path, profile=name).published == ()
+
+
+def test_every_number_stands_somewhere_or_it_is_said_why_not() -> None:
+    used = Counter(
+        each
+        for name, row in rows()
+        for split in row.values
+        for each in quoted(row, split)
+        if LOOPED.get(name) in (None, each.task)
+    )
+    lost = [
+        each
+        for each in entries()
+        if each not in used and each.file not in NOWHERE and each.unit not in UNITS_NOWHERE
+        if (each.system, each.variant) != ("SUT base", "full")  # which is SUT base of Table 1
+    ]
+    assert lost == []
+    partly = {each.file for each in used}.intersection(NOWHERE)
+    assert partly == {"p001_table1_listops.csv", "p001_table2_logical_inference.csv"}
+
+
+GOOD = {
+    "arm": "baseline",
+    "metric": "accuracy",
+    "source": "a",
+    "values": {"lra": {"value": 0.098, "std": 0.011}, "near-iid": {"value": 0.832, "std": 0.011}},
+    "reference": {"paper": "000", "table": "Table 1", "system": "GUT", "variant": "ours"},
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({}, []),
+        (
+            {"values": {"lra": {"value": 0.832, "std": 0.011}}},  # the number of another column
+            ["lra: must be 0.098, got 0.832"],
+        ),
+        ({"values": {"lra": 0.098}}, ["lra: std must be 0.011, got None"]),
+        ({"values": {"iid": 0.098}}, ["iid: 0 numbers of the tables are quoted, must be one"]),
+        (
+            {
+                "reference": GOOD["reference"] | {"variant": "-Gate"},
+                "values": {"lra": {"value": 0.098, "std": 0.011}},
+            },
+            ["lra: must be 0.107, got 0.098", "lra: std must be 0.012, got 0.011"],
+        ),
+        (
+            {"statistic": "median", "values": {"lra": {"value": 0.098, "std": 0.011}}},
+            ["lra: must be a mean, got a median"],
+        ),
+        (
+            {"metric": "depth", "values": {"lra": 0.098}},
+            ["lra: 0 numbers of the tables are quoted, must be one"],
+        ),
+    ],
+)
+def test_a_number_of_another_row_column_or_statistic_is_seen(change: dict[str, Any], told: list[str]) -> None:
+    assert list(problems(Published.model_validate(GOOD | change))) == told
+
+
+def test_units_of_tables_are_known() -> None:
+    numeric = {each.unit for each in entries() if each.file not in NOWHERE}
+    assert numeric <= set(METRICS) | UNITS_NOWHERE
+    assert Reference(paper="000", table="Table 1", system="GUT").variant is None
