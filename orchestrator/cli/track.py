@@ -76,11 +76,13 @@ def publish(
 
     `told` hears what MLflow is being asked for.
     """
-    from orchestrator.report.summary import arm_metrics
+    from orchestrator.report.summary import arm_metrics, arm_tags
     from orchestrator.tracking.sync import sync as project
 
-    means = arm_metrics(made)
-    return str(project(sweep.folder, sweep.ledger, uri, aggregates=means, on_progress=on_progress))
+    means, words = arm_metrics(made), arm_tags(made)
+    return str(
+        project(sweep.folder, sweep.ledger, uri, aggregates=means, on_progress=on_progress, words=words)
+    )
 
 
 def publish_or_complain(sweep: "Opened", made: "Report", uri: str) -> None:

@@ -7,12 +7,15 @@ Statuses, chosen so that a colour in the UI means one thing:
 - FAILED: diverged, out of memory, timed out or crashed; `haltsweep.outcome` and `haltsweep.reason` say which.
 - KILLED: stopped, or its process is gone; it goes on with `haltsweep resume`.
 - RUNNING: a living process holds the sweep and the trial is open.
+
+An arm is FAILED where every confirm trial failed; where some did, `haltsweep.reason` counts them.
 """
 
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -22,7 +25,7 @@ from orchestrator.ledger.fold import measurement_of
 from orchestrator.plan.types import Arm, Plan
 from orchestrator.tracking.flat import differing, flatten
 from orchestrator.trials import OutcomeKind, Trial
-from search_spaces.wording import markdown_line, markdown_text, visible
+from search_spaces.wording import amount, markdown_line, markdown_text, visible
 from trainables.protocol import Measurement
 
 Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
@@ -71,6 +74,7 @@ class DesiredRuns:
         self._ledger_uid = ledger_uid
         self._differing = differing(plan.arms)
         self._trials: dict[str, Trial] = {}
+        self._confirmed: dict[str, dict[str, OutcomeKind]] = {}
         self._last_ms = 0
         self._held = True
         self.runs: dict[str, DesiredRun] = {}
@@ -127,6 +131,15 @@ class DesiredRuns:
             if key in self.runs
         }
 
+    def publish_words(self, words: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
+        """Tags by run key, for those arms that have a run."""
+        keyed = {f"arm/{arm}": tags for arm, tags in words.items()}
+        return {
+            key: {metric_key(f"{PREFIX}{name}"): visible(_cut(text, MAX_TEXT)) for name, text in tags.items()}
+            for key, tags in keyed.items()
+            if key in self.runs
+        }
+
     @property
     def last_ms(self) -> int:
         """Time of the newest event heard, Unix milliseconds."""
@@ -154,6 +167,18 @@ class DesiredRuns:
         outcome = OutcomeKind.FINISHED if done else OutcomeKind.STOPPED
         for key in self._parents():
             self._mark(key, "FINISHED" if done else "KILLED", milliseconds(event.at), outcome.value, reason)
+        for arm, ended in self._confirmed.items() if done else ():
+            if any(kind.failed for kind in ended.values()):
+                self._mark_failures(f"arm/{arm}", ended.values(), milliseconds(event.at))
+
+    def _mark_failures(self, key: str, ended: Collection[OutcomeKind], end_ms: int) -> None:
+        """An arm whose confirm trials failed is told by them; where none finished it has failed itself."""
+        failed = Counter(kind.value for kind in ended if kind.failed)
+        finished = sum(kind is OutcomeKind.FINISHED for kind in ended)
+        words = ", ".join(f"{count} {kind}" for kind, count in sorted(failed.items()))
+        reason = f"{finished} of {amount(finished + failed.total(), 'confirm trial')} finished: {words}"
+        outcome = OutcomeKind.FINISHED.value if finished else failed.most_common(1)[0][0]
+        self._mark(key, "FINISHED" if finished else "FAILED", end_ms, outcome, reason)
 
     def _hear_trial(self, event: Event) -> None:
         assert event.trial_id is not None
@@ -169,6 +194,9 @@ class DesiredRuns:
             self.dirty[key] = None
         else:
             kind = OutcomeKind(event.payload["kind"])
+            planned = self._trials[event.trial_id].planned
+            if planned.phase == "confirm":
+                self._confirmed.setdefault(planned.arm, {})[event.trial_id] = kind
             self._mark(key, status_of(kind), milliseconds(event.at), kind.value, event.payload["reason"])
 
     def _mark(self, key: str, status: Status, end_ms: int | None, outcome: str, reason: str) -> None:

@@ -86,9 +86,14 @@ class MlflowWriter:
         """Close the connections."""
         self._store.close()
 
-    def publish(self, values: Mapping[str, Mapping[str, float]]) -> Counts:
-        """Metrics of the arms' runs, `values[arm][metric]`; a changed value is a new step. Raises Outage."""
+    def publish(
+        self, values: Mapping[str, Mapping[str, float]], words: Mapping[str, Mapping[str, str]] | None = None
+    ) -> Counts:
+        """Metrics of the arms' runs, `values[arm][metric]`, and tags, `words[arm][name]`; a changed value is
+        a new step. Raises Outage."""
         self._counts = Counts()
+        for key, tags in self._desired.publish_words(words or {}).items():
+            self._fill(self._stored[key], (), {}, tags)
         published = self._desired.publish(values)
         for number, (key, metrics) in enumerate(published.items()):
             self._on_progress(f"the arms' means: {amount(len(published) - number, 'run')} to write")

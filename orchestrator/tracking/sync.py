@@ -23,12 +23,15 @@ def sync(
     uri: str,
     aggregates: Mapping[str, Mapping[str, float]] | None = None,
     on_progress: OnAsk = lambda _: None,
+    *,
+    words: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Counts:
     """Bring Parquet and the MLflow at `uri` in line with the ledger; what was written, all 0 if nothing was.
 
-    `aggregates[arm][metric]` become metrics of the arms' runs; the report's folder and the sweep's files
-    become artifacts of the sweep's run. Parquet comes first: an MLflow outage does not keep it back. Raises
-    StoreError (an Outage if it was MLflow) if a store fails or the sweep's own process is still writing.
+    `aggregates[arm][metric]` become metrics of the arms' runs, `words[arm][name]` their tags; the report's
+    folder and the sweep's files become artifacts of the sweep's run. Parquet comes first: an MLflow outage
+    does not keep it back. Raises StoreError (an Outage if it was MLflow) if a store fails or the sweep's own
+    process is still writing.
     """
     plan = read_plan(folder)
     with projection_lock(folder.root, LOCK_WAIT_S):
@@ -36,7 +39,7 @@ def sync(
         with closing(MlflowWriter(uri, plan, ledger, artifact_root(folder), on_progress)) as writer:
             written += writer.update()
             if aggregates is not None:
-                written += writer.publish(aggregates)
+                written += writer.publish(aggregates, words)
             written += writer.upload(folder)
             position = writer.position
         write_state(folder, TrackingState(position, "", time.time(), position, store=redact_url(uri)))

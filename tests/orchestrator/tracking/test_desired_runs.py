@@ -44,3 +44,44 @@ def test_a_trial_that_need_not_run_has_no_run(kind: OutcomeKind, runs: int) -> N
     desired.hear(log.asked(1.0, trial))
     desired.hear(log.ended(1.0, trial.trial_id, Outcome(kind, "for a reason")))
     assert sum(key.startswith("trial/") for key in desired.runs) == runs
+
+
+@pytest.mark.parametrize(
+    ("kinds", "status", "outcome", "reason"),
+    [
+        (("finished", "finished", "finished"), "FINISHED", "finished", "done"),
+        (
+            ("finished", "diverged", "diverged"),
+            *("FINISHED", "finished", "1 of 3 confirm trials finished: 2 diverged"),
+        ),
+        (
+            ("crashed", "diverged", "diverged"),
+            *("FAILED", "diverged", "0 of 3 confirm trials finished: 1 crashed, 2 diverged"),
+        ),
+        (("finished", "skipped", "skipped"), "FINISHED", "finished", "done"),
+    ],
+)
+def test_an_arm_says_how_many_of_its_seeds_failed(
+    kinds: tuple[str, ...], status: str, outcome: str, reason: str
+) -> None:
+    plan = make_plan(2, trials_per_arm=0, seeds=(101, 102, 103))
+    desired = DesiredRuns(plan, "ledger")
+    for number, kind in enumerate((*kinds, *["finished"] * 3)):
+        trial = trial_of(plan, number)
+        desired.hear(log.asked(1.0, trial))
+        desired.hear(log.ended(1.0, trial.trial_id, Outcome(OutcomeKind(kind), "why")))
+    desired.hear(log.closed(2.0, "done"))
+    arm, other = desired.runs["arm/arm-0"], desired.runs["arm/arm-1"]
+    told = (arm.status, arm.tags["haltsweep.outcome"], arm.tags["haltsweep.reason"])
+    assert told == (status, outcome, reason)
+    assert (other.status, other.tags["haltsweep.reason"]) == ("FINISHED", "done")
+
+
+def test_a_verdict_is_a_tag_of_its_arm() -> None:
+    plan = make_plan(2)
+    desired = DesiredRuns(plan, "ledger")
+    desired.hear(log.asked(1.0, trial_of(plan, 0)))
+    words = {"arm-1": {"verdict": "arm-1: better", "verdict.iid/a%b": "\x1b[2J"}, "gone": {"verdict": "x"}}
+    assert desired.publish_words(words) == {
+        "arm/arm-1": {"haltsweep.verdict": "arm-1: better", "haltsweep.verdict.iid/a_b": r"\x1b[2J"}
+    }

@@ -388,6 +388,18 @@ class TestPublish:
             "the newest shows, though smaller"
         )
 
+    def test_verdicts_are_tags_of_the_arms_and_written_once(
+        self, open_writer: Callable[[], MlflowWriter], ledger: Ledger, database: Path, plan: Plan
+    ) -> None:
+        run_whole(ledger, plan)
+        writer = open_writer()
+        writer.update()
+        words = {"arm-1": {"verdict": "arm-1: undecided: about 6 more seeds"}}
+        assert writer.publish({}, words).tags == 1
+        assert writer.publish({}, words).total == 0
+        tags = runs(database, plan.name)["arm/arm-1/-"].tags
+        assert tags["haltsweep.verdict"] == "arm-1: undecided: about 6 more seeds"
+
 
 class TestLimits:
     """MLflow refuses large requests."""
