@@ -211,8 +211,8 @@ def _show_report(folder: SweepFolder, *, tracked: bool) -> None:
     from orchestrator.cli.reading import opened
     from orchestrator.cli.track import publish_or_complain, write_report
     from orchestrator.drivers.launch_folder import read_setup
+    from orchestrator.report.notes import unread
     from orchestrator.report.tables import as_rich, headline
-    from orchestrator.report.write import unread
 
     setup = read_setup(folder)
     with opened(str(folder.root), folder.root.parent) as sweep:

@@ -1,6 +1,7 @@
 """`haltsweep status`: how far a sweep is, whether it runs, and what failed."""
 
 import gc
+import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -15,8 +16,10 @@ from orchestrator.cli.progress import line, progress_of, table
 from orchestrator.cli.states import SweepState, state_of
 from orchestrator.cli.tracked import tracking_of
 from orchestrator.conductor.messages import Progress
+from orchestrator.identity import SweepFolder
 from orchestrator.report.skipped import skipped
 from orchestrator.trials import Record
+from search_spaces.wording import visible
 
 SHOWN_FAILURES = 10
 REASON_CHARACTERS = 300
@@ -67,10 +70,21 @@ def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as
         say(tracking.line(command("sync", sweep.folder), held=held))
     for reason in skipped(records):
         say(f"ended early: {reason}")
+    for told in _verdicts(sweep.folder) if state is SweepState.FINISHED else ():
+        say(told)
     _print_failures([record for record in records if record.outcome and record.outcome.failed])
     if trials:
         _print_trials(records)
     _exit_if_failed(state)
+
+
+def _verdicts(folder: SweepFolder) -> list[str]:
+    """What the report says of every arm; nothing without a report, or one from before there were verdicts."""
+    try:
+        written = json.loads((folder.report / "report.json").read_bytes())
+        return [visible(str(each["line"])) for each in written.get("verdicts", ())]
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return []
 
 
 def _state(progress: Sequence[Progress], *, held: bool) -> SweepState:

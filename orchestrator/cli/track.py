@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 def report(name: SweepName, runs: Runs = None, storage: Storage = None, as_json: Json = False) -> None:
     """Compute the report anew from the ledger, write it, and print it."""
     from orchestrator.cli.reading import opened
+    from orchestrator.report.notes import unfinished, unread
     from orchestrator.report.tables import as_json as report_json
     from orchestrator.report.tables import as_rich, grids
-    from orchestrator.report.write import unfinished, unread
 
     with opened(name, runs_root(runs), storage) as sweep:
         made = write_report(sweep)

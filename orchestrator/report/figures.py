@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.report.tables import explained
+from orchestrator.report.tables import explained, marked
 from orchestrator.report.types import Report
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _named(axes: "Iterable[Axes]") -> dict[str, "Artist"]:
 
 
 def _panel(axis: "Axes", report: Report, metric: str) -> None:
-    split, known = metric.rpartition("/")[0], report.quantity(metric)
+    known = report.quantity(metric)
     for row, arm in enumerate(report.arms):
         cell = report.cell(arm, metric)
         if cell is None:
@@ -97,6 +97,6 @@ def _panel(axis: "Axes", report: Report, metric: str) -> None:
     if metric in report.floors:
         label = known.floor_name if known.floor is None else "declared floor"
         axis.axvline(report.floors[metric], linestyle=":", color="#555555", label=label)
-    axis.set_title(f"{split} (primary)" if metric in report.outcomes else split, fontsize="small")
+    axis.set_title(marked(report, metric), fontsize="small")
     axis.grid(axis="x", alpha=0.3)
     axis.margins(y=0.15)

@@ -168,7 +168,7 @@ def _results(report: Report, quantity: str) -> Grid:
     rows += _prior_rows(report, metrics)
     return Grid(
         f"{explained(report, quantity)}: mean [95% interval] (n)",
-        ("arm", *(_marked(report, metric) for metric in metrics)),
+        ("arm", *(marked(report, metric) for metric in metrics)),
         tuple(rows),
     )
 
@@ -217,7 +217,7 @@ def explained(report: Report, quantity: str) -> str:
     return f"{quantity} ({words})" if words else quantity
 
 
-def _marked(report: Report, metric: str) -> str:
+def marked(report: Report, metric: str) -> str:
     """The split, with what a reader must know of it."""
     if metric in report.outcomes:
         return f"{_split(metric)} (primary)"
@@ -235,7 +235,7 @@ def _differences(report: Report) -> list[Grid]:
         ]
         if rows:
             title = f"{quantity}, exploratory differences: paired mean [95% interval of each alone] (pairs)"
-            headers = ("arm", *(_marked(report, metric) for metric in metrics))
+            headers = ("arm", *(marked(report, metric) for metric in metrics))
             found.append(Grid(title, headers, tuple(rows)))
     return found
 

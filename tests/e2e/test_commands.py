@@ -151,6 +151,7 @@ class TestLaunched:
         assert_plain(told)
         assert "tiny: finished; 8/8 done, 0 running, 0 pruned, 0 failed" in told.out
         assert re.search(r"│ baseline +│ +4/4 │", told.out)
+        assert "minus-gate: undecided: fewer than 3 seeds (near-iid/accuracy" in told.out
 
     def test_status_for_scripts(self, launched, shell):
         told = shell.run("status", "tiny", "--runs", RUNS, "--json")

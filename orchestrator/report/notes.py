@@ -1,0 +1,109 @@
+"""What a reader of a report must know: what its numbers are, and what may be claimed of them."""
+
+from statistics import stdev
+
+from orchestrator.report.searched import NO_CLAIM
+from orchestrator.report.types import Report
+from orchestrator.statistics.verdicts import SEEDS_LEAST, unseen
+from search_spaces.wording import amount
+
+INTERVALS = (
+    "Intervals of means are two-sided 95% Student t intervals over seeds, each for itself, cut off where "
+    "the quantity cannot be, and left out where all seeds gave the same, which tells nothing of chance. "
+    "Where several assignments of an arm are confirmed, their mean is the value of a seed."
+)
+CLAIMS = (
+    "A claim rests on {outcomes} alone. Differences are paired by seed; their intervals and p values come "
+    "from one procedure, paired t corrected by Bonferroni for all {family}, and agree: p is at most "
+    "{level:g} exactly when the interval leaves out 0. With probability {sure:g} all of these intervals "
+    "hold at once."
+)
+RAISED = (
+    "The seeds of {arms} lie closer together than chance explains, or than the steps of the quantity "
+    "allow: their intervals are made of half the median spread of all arms, or of that of the steps."
+)
+VERDICTS = (
+    "A verdict is better or worse where the interval leaves out 0{margin}; it is withheld where a seed "
+    "failed, below 3 seeds, and where without one single seed the others would not show it. Else it is "
+    "undecided; the number of further seeds takes those to come to be like these."
+)
+EXPLORATORY = (
+    "All other differences are exploratory: in so many of them some intervals leave out 0 by chance. The "
+    "split valid chose what was kept, so that values on it are too good."
+)
+FAILURES = (
+    "A confirm trial that failed (diverged, out of memory, timed out, crashed) has no value: means are of "
+    "the seeds that finished, and the verdict of the arm is undecided."
+)
+SPREAD = (
+    "Over {seeds} seeds {metric} of {arm} has a standard deviation of {spread:.2g}: with answer.spread: "
+    "{spread:.2g} the next plan says what its seeds can show."
+)
+COLLAPSE = (
+    "No test of means withstands seeds that collapse now and then: of a system that does so in one run of "
+    "ten, {seeds} show no collapse in {tenth:.0%} of cases, in one of five in {fifth:.0%}. Look at the "
+    "seeds one by one."
+)
+
+
+def unfinished(report: Report) -> str:
+    """What a reader of a sweep that is not over must know."""
+    have = "has" if report.left == 1 else "have"
+    return f"{amount(report.left, 'trial')} {have} not ended: every number is of those that have."
+
+
+def unread(report: Report) -> str:
+    """Of which test splits there is no value."""
+    return (
+        f"No confirm trial measured anything on {', '.join(report.unread)}: the training code must report "
+        f"<split>/<quantity> of every split that it is given, e.g. {report.unread[0]}/accuracy."
+    )
+
+
+def notes(report: Report) -> list[str]:
+    """What a reader of the numbers must know, one sentence or a few each, as plain text."""
+    found = [INTERVALS, *_claims(report), FAILURES]
+    found += [each.note for each in report.quantities if each.note]
+    if report.searched:
+        found.append(NO_CLAIM)
+    found += [f"Ended early: {each}." for each in report.skipped]
+    sources = dict.fromkeys((each.arm, each.published_source) for each in (*report.cells, *report.posthoc))
+    sources |= dict.fromkeys((each.system, each.source) for each in report.prior_work)
+    found += [f"Published values of {arm}: {source}" for arm, source in sources if source]
+    if report.power:
+        found.append(report.power)
+    return [*found, *_spread(report)]
+
+
+def _spread(report: Report) -> list[str]:
+    """What the next sweep can be planned with."""
+    cell = report.cell(report.arms[0], report.outcomes[0]) if report.outcomes else None
+    values = [value for _, value in cell.by_seed] if cell else []
+    if len(values) < SEEDS_LEAST or not (spread := stdev(values)):
+        return []
+    return [SPREAD.format(arm=report.arms[0], metric=report.outcomes[0], seeds=len(values), spread=spread)]
+
+
+def _claims(report: Report) -> list[str]:
+    """What may be claimed of these numbers, and what may not."""
+    answer = report.answer
+    if answer is None or not answer.family:
+        return []
+    margin = (
+        f", and no difference larger than {answer.margin:g} where it lies within that on both sides"
+        if answer.margin is not None
+        else ""
+    )
+    seeds = len(report.confirm_seeds)
+    known = {"seeds": amount(seeds, "seed"), "tenth": unseen(0.1, seeds), "fifth": unseen(0.2, seeds)}
+    outcomes = ", ".join(answer.outcomes) or "the first quantity that is measured"
+    family = amount(answer.family, "comparison")
+    claims = CLAIMS.format(outcomes=outcomes, family=family, level=answer.level, sure=1 - answer.level)
+    raised = [each.arm for each in report.effects if each.spread_raised]
+    return [
+        claims,
+        *([RAISED.format(arms=", ".join(dict.fromkeys(raised)))] if raised else []),
+        VERDICTS.format(margin=margin),
+        EXPLORATORY,
+        COLLAPSE.format(**known),
+    ]
