@@ -1,16 +1,16 @@
 """Finds tasks by name and reads what they declare: settings, shape, splits, labels, source files."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, cast, get_args
 
 from pydantic import BaseModel
 
 from trainables import catalog
 from trainables.metrics import Metric, declared
 from trainables.settings import Settings
-from trainables.task_protocol import SplitInfo, TaskModule
-from trainables.types import Batch, TaskShape
+from trainables.task_protocol import Role, SplitInfo, TaskModule
+from trainables.types import Batch, HeadKind, TaskShape
 
 
 class _NamedTask(BaseModel, extra="ignore", strict=True):
@@ -38,13 +38,64 @@ def task_name(config: Settings) -> str:
 
 
 def shape(config: Settings) -> TaskShape:
-    """What a model must know of the task, without any data."""
-    return task_module(task_name(config)).shape(config)
+    """What a model must know of the task, without any data. Raises `ValueError` for what is no such thing."""
+    found = task_module(task_name(config)).shape(config)
+    for fault in _shape_faults(found):
+        raise ValueError(f"shape(config) of the task {task_name(config)} must return a TaskShape {fault}")
+    return found
 
 
 def splits(config: Settings) -> tuple[SplitInfo, ...]:
-    """Every split of the task, without any data."""
-    return task_module(task_name(config)).splits(config)
+    """Every split of the task, without any data. Raises `ValueError` for what are no splits."""
+    found = task_module(task_name(config)).splits(config)
+    for fault in _splits_faults(found):
+        raise ValueError(f"splits(config) of the task {task_name(config)} must return {fault}")
+    return tuple(found)
+
+
+def _shape_faults(found: object) -> Iterator[str]:
+    """What a task of anybody's got wrong, to follow "a TaskShape"."""
+    if not isinstance(found, TaskShape):
+        yield f"of trainables.types, got {type(found).__name__}"
+        return
+    if found.head not in get_args(HeadKind):
+        yield f"with a head of {', '.join(get_args(HeadKind))}, got {found.head!r}"
+    for name in ("vocabulary_size", "num_classes", "length_max"):
+        value = getattr(found, name)
+        if type(value) is not int or value < 1:
+            yield f"with a whole number from 1 as {name}, got {value!r}"
+            return
+    for name in ("pad_id", "separator_id"):
+        value = getattr(found, name)
+        if value is None and name == "separator_id" and found.head != "pair":
+            continue
+        if type(value) is not int or not 0 <= value < found.vocabulary_size:
+            yield f"with an id below vocabulary_size={found.vocabulary_size} as {name}, got {value!r}"
+
+
+def _splits_faults(found: Any) -> Iterator[str]:
+    """The same of splits, to follow "must return"."""
+    listed = found if isinstance(found, list | tuple) else [None]
+    if strange := [each for each in listed if not isinstance(each, SplitInfo)]:
+        told = type(found if listed is not found else strange[0]).__name__
+        yield f"a tuple of trainables.task_protocol.SplitInfo, got {told}"
+        return
+    for each in listed:
+        if each.role not in get_args(Role):
+            yield f"splits with a role of {', '.join(get_args(Role))}, got {each.role!r} for {each.name!r}"
+        ends = (each.length_min, each.length_max)
+        if not all(type(end) is int for end in ends) or not 1 <= ends[0] <= ends[1]:
+            yield f"lengths that are whole numbers from 1 and go up, got {ends} for {each.name!r}"
+        if each.streamed and each.role != "train":
+            yield f"no streamed split but that to train on, got {each.name!r} with the role {each.role!r}"
+    names = [each.name for each in listed]
+    if not all(isinstance(name, str) and name and "/" not in name for name in names):
+        yield f"splits with names without a slash, got {names}"
+    elif len({*names}) < len(names):
+        yield f"splits with different names, got {names}"
+    for role in ("train", "valid"):
+        if (many := sum(each.role == role for each in listed)) != 1:
+            yield f"one split of the role {role}, got {many}"
 
 
 def training_only(config: Settings) -> frozenset[str]:

@@ -51,10 +51,11 @@ class TaskModule(Protocol):
         uint32>) instead, of any length and without its end token. A column `steps` (int32) may give how many
         steps an algorithm for the task takes. A pair is one row with a separator between its sentences.
 
-        Deterministic from `config` alone, independent of which other splits were built; no example of the
-        train split occurs in a test split. Randomness comes from `trainables.streams`, through raw
-        generator output, since NumPy promises only that to be the same in every version. What takes seconds
-        tells how far it is (`trainables.data.progress`).
+        Deterministic from `config` alone, independent of which other splits were built; no example is in two
+        splits. What is returned must be as `shape` and `splits` announce it, else no trial starts.
+        Randomness comes from `trainables.streams`, through raw generator output, since NumPy promises only
+        that to be the same in every version. What takes seconds tells how far it is
+        (`trainables.data.progress`).
         """
 
     # A task may name in `TRAINING_ONLY` (frozenset[str]) the settings that change nothing but what is trained

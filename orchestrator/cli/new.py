@@ -1,5 +1,6 @@
 """`haltsweep new`: a spec to begin with, written into the current directory."""
 
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +18,8 @@ OWN = "own"
 OWN_FILES = ("digits.yaml", "digits.py.txt")
 """A spec for one's own training code, and that code; `.txt` keeps it from being a module of ours."""
 FIRST = "quickstart"
+FOLDED = (">", "|")
+"""How a text begins in YAML whose lines are those that follow."""
 
 
 def new(
@@ -53,5 +56,10 @@ def new(
 
 def _question(spec: Path) -> str:
     """What a spec asks, read without a parser."""
-    asked = [line for line in spec.read_text("utf-8").splitlines() if line.startswith("question:")]
-    return asked[0].partition(":")[2].strip() if asked else ""
+    lines = iter(spec.read_text("utf-8").splitlines())
+    for line in lines:
+        if line.startswith("question:"):
+            asked = line.partition(":")[2].strip()
+            folded = takewhile(lambda each: each.startswith(" ") or not each.strip(), lines)
+            return " ".join(" ".join(folded).split()) if asked[:1] in FOLDED else asked
+    return ""

@@ -19,6 +19,7 @@ from orchestrator.cli.earlier import found_by
 from orchestrator.cli.planning import FIRST_S, planned
 from orchestrator.cli.waiting import Waiting
 from orchestrator.errors import InputError
+from search_spaces.wording import visible
 
 if TYPE_CHECKING:
     from orchestrator.plan.probe import Probe
@@ -103,8 +104,9 @@ def _awaited(found: "Future[Checked]", path: Path, left: int) -> Checked:
     # Beside another large model there may have been too little memory to try this one, or to go on at all.
     if checked is None or checked.faults:
         return _checked(path, planned)
-    sys.stdout.write(checked.out)
-    sys.stderr.write(checked.err)
+    # Anybody's code wrote it: on a terminal it must not move the cursor.
+    sys.stdout.write(visible(checked.out))
+    sys.stderr.write(visible(checked.err))
     return checked
 
 

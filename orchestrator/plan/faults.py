@@ -35,6 +35,16 @@ class Faults:
             fault = Fault(message, path=dotted(keys))
         self._found[fault] = None
 
+    @property
+    def added_fields(self) -> tuple[str, ...]:
+        """Outermost fields of the baseline that only overrides and profiles have set, in order of name."""
+        if not isinstance(self._source, SpecFile):
+            return ()
+        paths = [dotted(keys[1:]) for keys in self._source.document.added if keys[:1] == ("baseline",)]
+        return tuple(
+            sorted(path for path in paths if path and not any(path.startswith(f"{o}.") for o in paths))
+        )
+
     def has_told(self, *about: object) -> bool:
         """Whether there is a fault about that."""
         return about in self._subjects

@@ -19,7 +19,7 @@ from orchestrator.plan.spaces import related
 from orchestrator.plan.types import ArmPrice, ArmProof
 from orchestrator.spec.types import Search, Spec
 from search_spaces.dimensions import Space
-from search_spaces.paths import MISSING, lookup, with_value
+from search_spaces.paths import MISSING, lookup, overlap, with_value
 from search_spaces.wording import hint, shown
 from trainables.metrics import Metric
 from trainables.outside import Trainable
@@ -62,6 +62,12 @@ class Own:
             if lookup(known, path) is MISSING:  # a Config may leave out in silence what it does not know
                 fields = related(path, [field for field, _ in leaves(known)])
                 faults.add(f"{self.path} has no field {path}. {hint(path, fields)}", *in_baseline(path))
+        if self._trainable.config is None:  # whose fields are those that the file gives it
+            added = faults.added_fields
+            written = [field for field, _ in leaves(known) if not any(overlap(field, each) for each in added)]
+            for path in added:
+                told = f"the baseline has no field {path}. {hint(path, related(path, written))}"
+                faults.add(told, *in_baseline(path))
         for arm in arms:
             for path in (*arm.request.changes, *arm.request.cell):
                 if self._is_no_field(path, arm, known):

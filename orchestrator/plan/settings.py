@@ -15,7 +15,7 @@ from trainables import catalog
 from trainables.assembly import misfit, model_config
 from trainables.extensions import BadName
 from trainables.settings import Settings
-from trainables.task_catalog import shape, task_config
+from trainables.task_catalog import shape, splits, task_config
 from trainables.training import sources
 from trainables.training.config import TrainConfig, train_config
 from trainables.types import TaskShape
@@ -77,7 +77,8 @@ def checked(raw: Mapping[str, Any]) -> System | list[SettingFault]:
     assert isinstance(train, TrainConfig)
     try:
         asked = shape(configs["task"])
-    except ValueError as error:  # a vocabulary that is not where the task reads it
+        splits(configs["task"])
+    except ValueError as error:  # a vocabulary that is not where the task reads it, or code that is wrong
         return [SettingFault("task", str(error))]
     if (why := misfit(configs["model"], asked)) is not None:
         return [SettingFault("model", why)]

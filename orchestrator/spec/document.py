@@ -46,6 +46,8 @@ class Document:
     """Where values come from that have no origin of their own: the file as a whole."""
     origins: dict[Keys, Origin] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
+    added: set[Keys] = field(default_factory=set)
+    """What overrides and profiles have set where the file has nothing."""
 
     def fault(self, keys: Keys, message: str) -> Fault:
         """A fault at `keys`, or at the nearest value around it that was written."""

@@ -143,6 +143,7 @@ def _apply(found: Document, keys: Keys, override: Override) -> None:
     inside: Any = found.data
     for length, key in enumerate(outer, start=1):
         if isinstance(inside, dict) and inside.get(key) is None:
+            found.added.add(keys[:length])
             inside[key] = {}
             found.origins[keys[:length]] = override.origin
         inside = inside[key]
@@ -153,6 +154,8 @@ def _apply(found: Document, keys: Keys, override: Override) -> None:
             )
         del inside[last]
         return
+    if isinstance(inside, dict) and last not in inside:
+        found.added.add(keys)
     for inner in [one for one in found.origins if one[: len(keys)] == keys]:
         del found.origins[inner]
     found.origins[keys] = override.origin

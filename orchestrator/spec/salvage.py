@@ -9,6 +9,8 @@ from orchestrator.errors import Fault
 from orchestrator.spec.document import Document
 from orchestrator.spec.load import SpecFile, changed_document, validate
 
+OPTIONAL = frozenset({"sampler", "stopper", "seed", "constraints", "first"})
+"""Parts of a search that have defaults, and that no other part refers to."""
 PLACEHOLDERS = {"name": "unnamed", "question": "-"}
 """Parts that every spec must have and the planner does not look at."""
 
@@ -42,8 +44,37 @@ def _take_out(data: dict[str, Any], fault: Fault) -> None:
         data[section] = PLACEHOLDERS[section]
     elif name is not None and isinstance(arms, dict):
         arms.pop(name, None)
+    elif section == "search" and _take_out_of_search(data, fault.path.removeprefix("search").lstrip(".")):
+        pass
     else:
         data.pop(section, None)
+
+
+def _take_out_of_search(data: dict[str, Any], path: str) -> bool:
+    """Take out what is at `path` of the search; whether the rest can do without it."""
+    search = data.get("search")
+    if not isinstance(search, dict):
+        return False
+    key = path.replace("[", ".").split(".")[0]
+    also = search.get("also")
+    if key == "also" and isinstance(also, dict):
+        inner = path.removeprefix("also.")
+        for field in [each for each in also if inner == each or inner.startswith((f"{each}.", f"{each}["))]:
+            del also[field]
+            _forget_drop(data, field)
+            return True
+    if key in OPTIONAL:
+        search.pop(key, None)
+        return True
+    return False
+
+
+def _forget_drop(data: dict[str, Any], field: str) -> None:
+    """An arm cannot drop what is searched no more."""
+    arms = data.get("arms")
+    for arm in arms.values() if isinstance(arms, dict) else ():
+        if isinstance(arm, dict) and isinstance(arm.get("drop"), list):
+            arm["drop"] = [each for each in arm["drop"] if each != field]
 
 
 def _mend(data: dict[str, Any]) -> None:

@@ -8,6 +8,8 @@ import torch
 from torch import nn
 
 from trainables.assembly import build_model, model_config
+from trainables.catalog import is_outside
+from trainables.data.conformity import check_batch
 from trainables.data.order import Bucketed, TokenBatches, batch_indices, evaluation_batches
 from trainables.data.split import Split
 from trainables.data.store import open_split
@@ -15,7 +17,7 @@ from trainables.protocol import Job
 from trainables.settings import Settings
 from trainables.streams import numpy_stream
 from trainables.task_catalog import shape as task_shape
-from trainables.task_catalog import splits, stream, task_config
+from trainables.task_catalog import splits, stream, task_config, task_name
 from trainables.training.config import TrainConfig
 from trainables.training.work import Work
 from trainables.types import Batch
@@ -46,7 +48,8 @@ class Sources:
         self._task = task_config(job.settings["task"])
         infos = {info.role: info for info in splits(self._task) if info.role != "test"}
         self._names: dict[str, str] = {role: info.name for role, info in infos.items()}
-        self._streamed = infos["train"].streamed
+        self._train_info = infos["train"]
+        self._streamed = self._train_info.streamed
         if (why := misfit(self._task, config)) is not None:
             raise ValueError(why)
 
@@ -61,7 +64,7 @@ class Sources:
     def train_batch(self, step: int) -> Batch:
         """The batch of optimiser step number `step`: a function of data, seed, batch size and step alone."""
         if self._streamed:
-            return stream(self._task, self._config.batch_size, self._job.seed, step).to(self._device)
+            return self._drawn(step).to(self._device)
         return self._train.batch(self._order(step)).to(self._device)
 
     @property
@@ -107,6 +110,13 @@ class Sources:
             return Bucketed(self._train.lengths, size, seed).batch_indices
         examples = len(self._train)  # not `self`: what refers to itself is freed late
         return lambda step: batch_indices(examples, size, seed, step)
+
+    def _drawn(self, step: int) -> Batch:
+        """A streamed batch. Raises ValueError for one of a task of others that is not as announced."""
+        drawn = stream(self._task, self._config.batch_size, self._job.seed, step)
+        if is_outside("tasks", task_name(self._task)):
+            check_batch(drawn, task_shape(self._task), self._train_info)
+        return drawn
 
     def _open(self, split: str) -> Split:
         return open_split(self._task, self._names.get(split, split), self._job.data_dir)

@@ -12,6 +12,8 @@ def test_every_spec_of_the_box_is_listed(haltsweep):
     names = {line.split()[0] for line in listed.out.splitlines()}
     assert names == {path.stem for path in (ROOT / "experiments").glob("*.yaml")} | {"own"}
     assert not list(Path.cwd().iterdir())
+    asked = [line[32:].strip() for line in listed.out.splitlines()]
+    assert all(len(each) > 20 and each[0] not in ">|" for each in asked)
 
 
 def test_without_a_name_it_is_the_quickstart(haltsweep):

@@ -139,3 +139,25 @@ def test_another_trainable_gives_other_trials(folder, haltsweep):
     other = haltsweep("plan", "own.yaml", "--json").out
     assert one != other
     assert '"trainable": "digits:train_again"' in other
+
+
+@pytest.mark.parametrize("form", ["torch", "sklearn"])
+def test_an_override_of_a_field_that_the_file_lacks_is_a_slip(folder, haltsweep, form):
+    """Without a Config nobody else would notice."""
+    write(folder, form)
+    field, slip = {"torch": ("epochs", "epohcs"), "sklearn": ("trees", "treees")}[form]
+    found = haltsweep("plan", "own.yaml", f"baseline.{slip}=3")
+    assert found.code == 2
+    told = f"override 'baseline.{slip}=3': baseline.{slip}: the baseline has no field {slip}. Did you mean"
+    assert told in " ".join(found.err.split())
+    assert f"{field!r}?" in found.err
+    assert haltsweep("plan", "own.yaml", f"baseline.{field}=3").code == 0
+    nested = haltsweep("plan", "own.yaml", "baseline.optimiser.lr=3")
+    assert "the baseline has no field optimiser" in nested.err
+
+
+def test_a_profile_adds_no_field_either(folder, haltsweep):
+    write(folder, "sklearn", ("resources:", "profiles:\n  short: {baseline.treees: 1}\nresources:"))
+    found = haltsweep("check", "own.yaml")
+    assert found.code == 2
+    assert "the baseline has no field treees. Did you mean 'trees'?" in " ".join(found.err.split())

@@ -55,6 +55,31 @@ def test_faulty_sections_do_not_hide_the_arms(tmp_path):
     ]
 
 
+def test_a_wrong_range_does_not_hide_a_wrong_sampler(tmp_path):
+    """Nor a wrong stopper, nor other ranges."""
+    text = (
+        HEAD
+        + BASELINE
+        + SEARCH.replace("TRIALS", "2")
+        .replace(
+            "also: {",
+            "sampler: tpee\n  stopper: {name: asha, graze: 3}\n  "
+            "also: {train.lr: {float: [2, 1]}, train.nope: {float: [0, 1]}, ",
+        )
+        .replace("objectives", "seed: -1\n  objectives")
+    )
+    found = told(tmp_path, text)
+    paths = {path for _, path in found}
+    assert {"search.also.train.lr.float", "search.seed", "search.sampler", "search.stopper.graze"} <= paths
+    assert any(path.startswith("search.also.train.nope") for path in paths)
+
+
+def test_a_dropped_range_that_is_wrong_is_told_once(tmp_path):
+    arms = "arms:\n  no-halt: {why: all layers, set: {model.halt: null}, drop: [model.halt.threshold]}\n"
+    text = HEAD + BASELINE + "  #\n" + arms + SEARCH.replace("TRIALS", "2").replace("[0.9, 0.999]", "[1, 0]")
+    assert [path for _, path in told(tmp_path, text)] == ["search.also.model.halt.threshold.float"]
+
+
 def test_a_missing_name_does_not_hide_the_arms(tmp_path):
     found = told(tmp_path, spec().replace("name: both\n", ""))
     assert {"name", "arms.minus-gate.set.model.gat"} <= {path for _, path in found}

@@ -1,0 +1,142 @@
+"""Whether examples are what their task announces of them, whoever wrote the task."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from trainables.task_protocol import SplitInfo
+from trainables.types import NOT_ASKED, Batch, TaskShape
+
+COLUMNS = {"classify": "label", "pair": "label", "positions": "targets", "sequence": "answer"}
+"""By head, the column that holds what is asked."""
+
+
+def check_table(table: pa.Table, shape: TaskShape, info: SplitInfo) -> None:
+    """Raises ValueError with the first thing in which a split differs from `shape` and `info`."""
+    for fault in _faults(table, shape, info):
+        raise ValueError(f"the examples of {info.name} must be as the task announces them: {fault}")
+
+
+def check_batch(batch: Batch, shape: TaskShape, info: SplitInfo) -> None:
+    """The same of a batch that was drawn for a step."""
+    for fault in _batch_faults(batch, shape, info):
+        raise ValueError(f"the examples of {info.name} must be as the task announces them: {fault}")
+
+
+def _faults(table: pa.Table, shape: TaskShape, info: SplitInfo) -> Iterator[str]:
+    asked = COLUMNS[shape.head]
+    kinds = {"tokens": _is_list, asked: pa.types.is_integer if asked == "label" else _is_list}
+    if "steps" in table.column_names:
+        kinds["steps"] = pa.types.is_integer
+    for name, fits in kinds.items():
+        if name not in table.column_names:
+            yield f"a task of the head {shape.head!r} has the column {name}, got {table.column_names}"
+            return
+        of = table.schema.field(name).type
+        if not fits(of) or (_is_list(of) and not pa.types.is_integer(of.value_type)):
+            what = "a whole number" if name in ("label", "steps") else "a list of whole numbers"
+            yield f"{name} is {what} an example, got {of}"
+            return
+        if table[name].null_count or _flat(table, name).null_count:
+            yield f"{name} has no nulls, got some"
+            return
+    tokens, lengths = _numbers(table, "tokens"), _lengths(table, "tokens")
+    yield from _inputs(tokens, lengths, shape, info)
+    if info.examples not in (None, len(table)):
+        yield f"it has {info.examples} examples, got {len(table)}"
+    separators = np.add.reduceat(tokens == shape.separator_id, _starts(lengths)) if len(table) else ()
+    if shape.separator_id is not None and not np.all(np.asarray(separators) == 1):
+        yield f"every pair has one separator, {shape.separator_id}, got another number"
+    yield from _asked(table, asked, lengths, shape, info)
+    steps = _numbers(table, "steps") if "steps" in table.column_names else np.zeros(0)
+    if len(steps) and not 0 <= steps.min() <= steps.max() <= (shape.steps_max or 0):
+        yield f"steps are at most steps_max={shape.steps_max}, got {steps.min()} to {steps.max()}"
+
+
+def _inputs(tokens: np.ndarray, lengths: np.ndarray, shape: TaskShape, info: SplitInfo) -> Iterator[str]:
+    if not len(lengths):
+        return
+    least, most = int(lengths.min()), int(lengths.max())
+    if not max(1, info.length_min) <= least <= most <= info.length_max:
+        yield f"inputs have {info.length_min} to {info.length_max} tokens, got {least} to {most}"
+        return
+    if info.role == "train" and most > shape.length_max:
+        yield f"training inputs have at most length_max={shape.length_max} tokens, got {most}"
+    if not 0 <= tokens.min() <= tokens.max() < shape.vocabulary_size:
+        ids = f"ids from 0 to {shape.vocabulary_size - 1}"
+        yield f"tokens are {ids}, got {tokens.min()} to {tokens.max()}"
+    if np.any(tokens == shape.pad_id):
+        yield f"no token is the padding's, {shape.pad_id}, got one that is"
+
+
+def _asked(
+    table: pa.Table, asked: str, lengths: np.ndarray, shape: TaskShape, info: SplitInfo
+) -> Iterator[str]:
+    values = _numbers(table, asked)
+    if asked == "targets":
+        if not np.array_equal(_lengths(table, asked), lengths):
+            yield "targets are as many as tokens, got others"
+            return
+        values = values[values != NOT_ASKED]
+        if not len(values) and len(lengths):
+            yield f"something is asked, got targets that are all {NOT_ASKED}"
+    if len(values) and not 0 <= values.min() <= values.max() < shape.num_classes:
+        got = f"got {values.min()} to {values.max()}"
+        yield f"{asked} holds classes from 0 to {shape.num_classes - 1}, {got}"
+    if asked == "answer":
+        if np.any(values == shape.end_id):
+            yield f"answers come without their end token, {shape.end_id}, got one with it"
+        longest = int(_lengths(table, asked).max(initial=0)) + 1
+        if info.role == "train" and longest > (shape.answer_length_max or 0):
+            most = shape.answer_length_max
+            yield f"training answers have at most {most} tokens with their end, got {longest}"
+
+
+def _batch_faults(batch: Batch, shape: TaskShape, info: SplitInfo) -> Iterator[str]:
+    if not isinstance(batch, Batch):
+        yield f"stream returns a trainables.types.Batch, got {type(batch).__name__}"
+        return
+    tokens, mask, labels = batch.tokens, batch.mask, batch.labels
+    if tokens.ndim != 2 or mask.shape != tokens.shape or mask.dtype != torch.bool:
+        yield (
+            f"tokens and their mask of truth values are both (N, S), got {tuple(tokens.shape)} and "
+            f"{tuple(mask.shape)} of {mask.dtype}"
+        )
+        return
+    wanted = {"positions": 2, "sequence": 2}.get(shape.head, 1)
+    of_tokens = shape.head == "positions" and labels.shape != tokens.shape
+    if labels.ndim != wanted or len(labels) != len(tokens) or of_tokens:
+        yield f"labels are one {'a token' if of_tokens else 'an example'}, got {tuple(labels.shape)}"
+        return
+    lengths = mask.sum(1)
+    if not torch.equal(mask, torch.arange(mask.shape[1]) < lengths[:, None]):
+        yield "inputs are padded on the right, got another mask"
+        return
+    yield from _inputs(tokens[mask].numpy(), lengths.numpy(), shape, info)
+    known = labels[labels != NOT_ASKED]
+    if len(known) and not 0 <= known.min() <= known.max() < shape.num_classes:
+        yield f"labels are from 0 to {shape.num_classes - 1}, got {known.min()} to {known.max()}"
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def _flat(table: pa.Table, name: str) -> pa.ChunkedArray:
+    column = table[name]
+    return pa.compute.list_flatten(column) if _is_list(column.type) else column
+
+
+def _numbers(table: pa.Table, name: str) -> np.ndarray:
+    return _flat(table, name).to_numpy()
+
+
+def _lengths(table: pa.Table, name: str) -> np.ndarray:
+    return pa.compute.list_value_length(table[name]).to_numpy()
+
+
+def _starts(lengths: np.ndarray) -> np.ndarray:
+    """Where each row begins among the values of all; no row is empty."""
+    return np.cumsum(lengths) - lengths
