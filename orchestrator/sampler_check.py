@@ -93,7 +93,9 @@ def _failure(use: Callable[..., None], *given: Any) -> str:
         use(*given)
     except ModuleNotFoundError as error:
         return f"it needs the package {error.name}: pip install {error.name}"
-    except (Exception, SystemExit) as error:  # a library's own: whatever it is, the search could not run
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a library's own: whatever it is, the search could not run
         refuses = type(error) in (ValueError, TypeError)  # what a library says to its user
         return str(error).partition("\n")[0] if refuses else said(error)
     return ""

@@ -140,7 +140,9 @@ def _answered(arguments: Sequence[str] | None) -> int:
     """The exit code of a command. What code from outside raises, and its `sys.exit`, are bad input."""
     try:
         return app(args=arguments, prog_name="haltsweep", standalone_mode=False) or 0
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         from trainables.extensions import fault_of_others
 
         fault = fault_of_others(error)

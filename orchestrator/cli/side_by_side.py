@@ -70,7 +70,9 @@ def _checked(path: Path, make: Callable[..., object]) -> Checked:
     for profile in (None, *profiles):
         try:
             make(path, profile=profile)
-        except (Exception, SystemExit) as raised:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as raised:
             error = raised if isinstance(raised, InputError) else _blamed(path, raised)
             addition = f" (with the profile {profile!r})" if profile else ""
             by_line |= {line: line + addition for line in str(error).splitlines() if line not in by_line}
@@ -102,12 +104,26 @@ def _awaited(found: "Future[Checked]", path: Path, left: int) -> Checked:
         except BrokenProcessPool:
             checked = None
     # Beside another large model there may have been too little memory to try this one, or to go on at all.
-    if checked is None or checked.faults:
+    if checked is None:
+        checked = _checked_alone(path)
+    elif checked.faults:
         return _checked(path, planned)
     # Anybody's code wrote it: on a terminal it must not move the cursor.
     sys.stdout.write(visible(checked.out))
     sys.stderr.write(visible(checked.err))
     return checked
+
+
+def _checked_alone(path: Path) -> Checked:
+    """In a process of its own, with nothing else running: what ends that is the doing of the spec's code."""
+    with ProcessPoolExecutor(1, get_context("spawn"), _end_with_parent) as pool:
+        try:
+            with _interrupts_held():
+                found = pool.submit(_checked_there, path)
+            return found.result()
+        except BrokenProcessPool:
+            told = "the process that looked at it was ended, by code that it names or for want of memory"
+            return Checked((), (f"{path}: {told}; run that code by itself to see which",))
 
 
 def _checked_there(path: Path) -> Checked:

@@ -96,7 +96,9 @@ class Harness:
             self._restore(self._with_source(job))
         except Unreachable as error:  # no fault of the trial
             self._unreachable = error
-        except (Exception, SystemExit) as error:  # an outcome, whatever it is
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # an outcome, whatever it is
             self._failed(outcome_of(error), error)
 
     @property
@@ -132,7 +134,9 @@ class Harness:
             with heard_within(silence_s):
                 measurement = self._again or self._measured()
             self._finished = measurement is None or bool(self._workload.finished)
-        except (Exception, SystemExit) as error:  # an outcome, whatever it is
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # an outcome, whatever it is
             return self._failed(outcome_of(error), error)
         self._last, self._again = measurement or self._last, None
         if measurement is None:
@@ -186,7 +190,9 @@ class Harness:
                 measurement = checkpoint.measurement()
                 self._workload = self._begin(job)
                 self._workload.restore(checkpoint.state)
-            except Exception as error:  # an older one may be sound
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # an older one may be sound
                 _log.warning("checkpoint %s is passed over: %s", checkpoint.folder, redact(repr(error)))
                 self._close()
             else:
@@ -236,7 +242,9 @@ class Harness:
             )
             self._saved_step = self._saved_step if made is None else made
             return made
-        except Exception as error:  # a full disk or a failing upload costs a checkpoint, not the trial
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a full disk or a failing upload costs a checkpoint, not the trial
             self._unsaved = storable(f"without its last checkpoint: {redact(repr(error))}")
             _log.warning(
                 "no checkpoint at step %d in %s: %s", self._last.step, self._folder, redact(repr(error))
@@ -253,5 +261,7 @@ class Harness:
             return
         try:
             workload.close()
-        except Exception as error:  # the trial's outcome is known already
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # the trial's outcome is known already
             _log.warning("closing a workload failed: %s", redact(repr(error)))

@@ -33,6 +33,7 @@ from orchestrator.spec.types import Search, Spec
 from orchestrator.trials import PlannedTrial
 from search_spaces.dimensions import Value
 from search_spaces.wording import amount
+from trainables.extensions import exits_raised
 from trainables.outside import load
 
 if TYPE_CHECKING:
@@ -192,6 +193,7 @@ def _with_search(
     return with_first(resolved, arms, trainable.trying, search, faults)
 
 
+@exits_raised()
 def plan_file(
     path: Path,
     overrides: Sequence[str] = (),

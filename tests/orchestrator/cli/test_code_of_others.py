@@ -21,6 +21,12 @@ BROKEN = (
 GIVES = "def __getattr__(name):\n    1 / 0\n"
 
 
+LEAVES = "import os\nos._exit(0)\n"
+LEAVES_LATER = "import os\ndef build(settings):\n    os._exit(0)\n"
+CLOSES = "raise GeneratorExit\n"
+OWN_BASE = "class Mine(BaseException):\n    pass\nraise Mine('no')\n"
+
+
 @pytest.fixture
 def folder(tmp_path):
     with forgotten(tmp_path):
@@ -33,8 +39,12 @@ def folder(tmp_path):
         (ENDS, "theirs.py:4: SystemExit"),
         (BROKEN, "theirs.py:5: RuntimeError"),
         (GIVES, "theirs.py:4: ZeroDivisionError"),
+        (LEAVES, "theirs.py:4: SystemExit: os._exit(0)"),
+        (LEAVES_LATER, "theirs.py:5: SystemExit: os._exit(0)"),
+        (CLOSES, "theirs.py:3: GeneratorExit"),
+        (OWN_BASE, "theirs.py:5: Mine: no"),
     ],
-    ids=["ends", "unprintable", "getattr"],
+    ids=["ends", "unprintable", "getattr", "leaves", "leaves later", "closes", "base"],
 )
 def test_it_is_bad_input_and_other_specs_are_checked(folder, haltsweep, code, told):
     (folder / "theirs.py").write_text(TRAIN + code)
@@ -67,3 +77,15 @@ def test_installed_code_is_told_with_its_place_too(folder, haltsweep, monkeypatc
     assert planned.code == 2
     assert "SystemExit: 0; correct it" in planned.err
     assert "Traceback" not in planned.err
+
+
+@pytest.mark.parametrize("raised", ["GeneratorExit", "SystemExit(0)", "Mine"])
+def test_a_trial_that_raises_what_is_no_exception_has_crashed(folder, haltsweep, monkeypatch, raised):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
+    code = f"class Mine(BaseException):\n    pass\n\ndef train(settings, trial):\n    raise {raised}\n"
+    (folder / "theirs.py").write_text(code)
+    (folder / "others.yaml").write_text(SPEC)
+    told = haltsweep("launch", "others.yaml", "--driver", "inline")
+    assert told.code == 1
+    assert "Traceback" not in told.err
+    assert "4 crashed" in told.out

@@ -33,6 +33,13 @@ import multiprocessing, os
 if multiprocessing.parent_process() is not None:
     os._exit(9)
 """
+CRASHING = """
+import ctypes, faulthandler
+
+faulthandler.disable()
+ctypes.string_at(0)
+"""
+ESCAPING = "print('\\x1b[2Jgone')\n" + TRAIN
 SLEEPING = """
 import os, pathlib, time
 
@@ -69,6 +76,21 @@ def test_it_says_what_one_process_says(haltsweep, tmp_path, monkeypatch, codes):
     assert [line for line in said if "yaml" in line][0::2] == ["sound.yaml: ok (and with short)"] * 2
     assert ("a user prints" in said) == ("talking" in codes)
     assert [line.partition(":")[0] for line in faults][:2] == ["typo.yaml", "none.yaml"]
+
+
+def test_code_that_ends_its_process_leaves_the_other_specs_told(haltsweep, tmp_path, monkeypatch):
+    """A crash of the interpreter: nothing can be caught."""
+    files = write(tmp_path, crashing=CRASHING, escaping=ESCAPING)
+    monkeypatch.setattr(side_by_side, "cores", lambda: 2)
+    with forgotten(tmp_path):
+        told = haltsweep("check", *files, "sound.yaml")
+    assert told.code == 2
+    assert "crashing.yaml: the process that looked at it was ended, by code that it names or for" in told.err
+    assert told.out.count("sound.yaml: ok") == 2
+    assert "escaping.yaml: ok" in told.out
+    assert "\\x1b[2Jgone" in told.out
+    assert "\x1b" not in told.out
+    assert "typo.yaml:" in told.err
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
