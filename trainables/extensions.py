@@ -166,7 +166,7 @@ def exits_raised() -> Iterator[None]:
             ends(status)
         raise SystemExit(f"os._exit({status!r})")
 
-    os._exit = told  # type: ignore[assignment]
+    os._exit = told
     try:
         yield
     finally:

@@ -75,9 +75,10 @@ def _shape_faults(found: object) -> Iterator[str]:
 
 def _splits_faults(found: Any) -> Iterator[str]:
     """The same of splits, to follow "must return"."""
-    listed = found if isinstance(found, list | tuple) else [None]
-    if strange := [each for each in listed if not isinstance(each, SplitInfo)]:
-        told = type(found if listed is not found else strange[0]).__name__
+    listed: list[Any] = list(found) if isinstance(found, list | tuple) else []
+    strange = [each for each in listed if not isinstance(each, SplitInfo)]
+    if strange or not isinstance(found, list | tuple):
+        told = type(strange[0] if strange else found).__name__
         yield f"a tuple of trainables.task_protocol.SplitInfo, got {told}"
         return
     for each in listed:

@@ -19,7 +19,7 @@ def check_table(table: pa.Table, shape: TaskShape, info: SplitInfo) -> None:
         raise ValueError(f"the examples of {info.name} must be as the task announces them: {fault}")
 
 
-def check_batch(batch: Batch, shape: TaskShape, info: SplitInfo) -> None:
+def check_batch(batch: object, shape: TaskShape, info: SplitInfo) -> None:
     """The same of a batch that was drawn for a step."""
     for fault in _batch_faults(batch, shape, info):
         raise ValueError(f"the examples of {info.name} must be as the task announces them: {fault}")
@@ -94,7 +94,7 @@ def _asked(
             yield f"training answers have at most {most} tokens with their end, got {longest}"
 
 
-def _batch_faults(batch: Batch, shape: TaskShape, info: SplitInfo) -> Iterator[str]:
+def _batch_faults(batch: object, shape: TaskShape, info: SplitInfo) -> Iterator[str]:
     if not isinstance(batch, Batch):
         yield f"stream returns a trainables.types.Batch, got {type(batch).__name__}"
         return
@@ -130,13 +130,16 @@ def _flat(table: pa.Table, name: str) -> pa.ChunkedArray:
 
 
 def _numbers(table: pa.Table, name: str) -> np.ndarray:
-    return _flat(table, name).to_numpy()
+    values: np.ndarray = _flat(table, name).to_numpy()
+    return values
 
 
 def _lengths(table: pa.Table, name: str) -> np.ndarray:
-    return pa.compute.list_value_length(table[name]).to_numpy()
+    lengths: np.ndarray = pa.compute.list_value_length(table[name]).to_numpy()
+    return lengths
 
 
 def _starts(lengths: np.ndarray) -> np.ndarray:
     """Where each row begins among the values of all; no row is empty."""
-    return np.cumsum(lengths) - lengths
+    starts: np.ndarray = np.cumsum(lengths) - lengths
+    return starts
