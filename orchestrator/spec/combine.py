@@ -6,6 +6,7 @@ written ones, so that whatever reads arms knows of no difference; a spec that ho
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, combinations
+from math import comb
 from typing import Any, Final
 
 from orchestrator.spec.document import Document, Keys
@@ -17,6 +18,8 @@ COMPONENTS: Final = "components"
 COMBINE: Final = "combine"
 WAYS: Final = ("leave-one-out", "add-one-in", "pairs", "all")
 ALL: Final = "minus-all"
+MOST_ARMS: Final = 255
+"""All combinations of eight components."""
 _SHORT: Final = 64
 """Most letters of a name."""
 Problem = tuple[Keys, str]
@@ -76,9 +79,18 @@ def expand(found: Document) -> list[Problem]:
             *unknown,
             ((COMBINE, "of"), f"must name at least {least} components for {way}, got {len(names)}"),
         ]
+    if (arms := _count(len(names), way)) > MOST_ARMS:
+        most = f"must make at most {MOST_ARMS} arms, got {arms:,} of {len(names)} components with {way}"
+        return [*unknown, ((COMBINE, "of"), f"{most}; name fewer components, or choose another way")]
     if unknown or not all(_is_arm(known[name]) for name in names):
         return unknown
     return [problem for away in chosen(names, way) for problem in _add(found, known, away, names, way)]
+
+
+def _count(names: int, way: str) -> int:
+    """How many arms `way` makes of as many components."""
+    every = (1 << names) - 1
+    return {"leave-one-out": names, "add-one-in": names + 1, "pairs": comb(names, 2), "all": every}[way]
 
 
 def _is_arm(component: Any) -> bool:

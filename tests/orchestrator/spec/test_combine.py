@@ -135,3 +135,14 @@ def test_long_names_and_components_for_nothing_are_refused(tmp_path: Path) -> No
     (tmp_path / "spec.yaml").write_text(HEAD)
     with pytest.raises(SpecError, match="components: needs combine, which says which arms to make of them"):
         read_spec(tmp_path / "spec.yaml")
+
+
+def test_what_no_sweep_could_hold_is_refused_before_it_is_made(tmp_path: Path) -> None:
+    names = [f"part-{number}" for number in range(40)]
+    parts = [
+        f"  {name}: {{why: a part, set: {{model.width: {2 + place}}}}}" for place, name in enumerate(names)
+    ]
+    head = HEAD.replace("components:\n", "\n".join(["components:", *parts]) + "\n")
+    (tmp_path / "spec.yaml").write_text(f"{head}combine: {{of: [{', '.join(names)}], as: all}}\n")
+    with pytest.raises(SpecError, match=r"at most 255 arms, got 1,099,511,627,775 of 40 components with all"):
+        read_spec(tmp_path / "spec.yaml")
