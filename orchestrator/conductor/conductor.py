@@ -6,10 +6,12 @@ An arm is confirmed when all of its search trials have ended, and re-read when i
 """
 
 import heapq
+from collections.abc import Mapping
 from math import isinf
 
 from orchestrator.conductor.assigning import NothingAdmitted, apply
 from orchestrator.conductor.messages import Continue, Progress, Stop, Verdict
+from orchestrator.conductor.rounds import Rounds, measured
 from orchestrator.conductor.spending import Spending
 from orchestrator.conductor.state import ArmState, TrialState, TrialStatus
 from orchestrator.conductor.winners import Candidate, best_first
@@ -41,6 +43,9 @@ class Conductor:
         self._refused = ""
         self._spans: dict[str, tuple[float, float]] = {}
         self._spending = Spending(plan)
+        self._rounds = Rounds(plan)
+        self._confirmed: dict[tuple[str, int], Mapping[str, float] | None] = {}
+        self._released: set[str] = set()
         for planned in plan.trials:
             arm_state = self._arms[planned.arm]
             state = TrialState(planned, len(arm_state.trials))
@@ -295,6 +300,9 @@ class Conductor:
                 self._search_ended(arm_state)
             elif outcome.kind is not OutcomeKind.SKIPPED:
                 self._skip_if_over(arm_state)
+        if planned.phase == "confirm" and outcome.kind is not OutcomeKind.SKIPPED:
+            metrics = state.last.metrics if state.last is not None else None
+            self._confirmed[planned.arm, planned.seed] = measured(outcome.kind, metrics)
         for posthoc in self._posthoc.get(planned.trial_id, ()):
             if outcome.kind is OutcomeKind.FINISHED:
                 arm_state.push(posthoc)
@@ -303,6 +311,19 @@ class Conductor:
             else:
                 reason = f"its confirmed trial {planned.trial_id} must have finished, but {outcome.kind}"
                 self._end_unrun(posthoc, f"{reason}: {outcome.reason}")
+        if planned.phase == "confirm" and outcome.kind is not OutcomeKind.SKIPPED:
+            self._look()
+
+    def _look(self) -> None:
+        """Where a round is over, let the next seeds run of what is not decided, and skip the others."""
+        while (decided := self._rounds.advance(self._confirmed)) is not None:
+            for name, decision in decided.items():
+                for state in self._arms[name].phase("confirm"):
+                    if state.status is TrialStatus.WAITING:
+                        self._end_unrun(state, self._rounds.told(decision), OutcomeKind.SKIPPED)
+            for arm_state in self._arms.values():
+                if not arm_state.searching:
+                    self._release(arm_state)
 
     def _search_ended(self, arm_state: ArmState) -> None:
         assert self._plan.search is not None
@@ -347,10 +368,18 @@ class Conductor:
         for state in arm_state.phase("confirm"):
             rank = state.planned.rank
             assert rank is not None, "a confirm trial must name its rank"
-            if rank < len(arm_state.winners):
-                arm_state.push(state)
-            else:
+            if rank >= len(arm_state.winners) and state.status is TrialStatus.WAITING:
                 self._end_unrun(state, arm_state.nothing_to_confirm(rank))
+        self._release(arm_state)
+
+    def _release(self, arm_state: ArmState) -> None:
+        """Let those confirm trials be asked for that wait for no look."""
+        for state in arm_state.phase("confirm"):
+            planned = state.planned
+            waiting = state.status is TrialStatus.WAITING and planned.trial_id not in self._released
+            if waiting and self._rounds.may_run(planned.arm, planned.seed):
+                self._released.add(planned.trial_id)
+                arm_state.push(state)
 
     def _end_unrun(self, state: TrialState, reason: str, kind: OutcomeKind = OutcomeKind.CRASHED) -> None:
         """End a trial that cannot run, or need not; it is recorded like any other."""

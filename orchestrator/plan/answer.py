@@ -64,6 +64,25 @@ def check_answer(spec: "Spec", metrics: Sequence[Metric], reported: Iterable[str
         faults.add(f"must be {wanted}, got {shown(asked.margin)}", "answer", "margin")
 
 
+def check_stop(
+    spec: "Spec",
+    confirm: ConfirmPlan | None,
+    search: SearchPlan | None,
+    metrics: Sequence[Metric],
+    faults: "Faults",
+) -> None:
+    """What is to stop when it is decided must have something that decides it."""
+    if confirm is None or confirm.stop is None or (spec.answer and spec.answer.metric):
+        return
+    if default_outcome(confirm, search, metrics) is None:
+        faults.add(
+            "needs to know what decides, and no metric is declared: name it in answer.metric, as "
+            "<split>/<quantity>",
+            "confirm",
+            "stop",
+        )
+
+
 def _on_splits(reported: str, spec: "Spec") -> list[str]:
     """What is measured on the validation split is measured on every split."""
     split, _, quantity = reported.rpartition("/")

@@ -8,7 +8,7 @@ from orchestrator.errors import Fault, PlanError, SpecError
 from orchestrator.identity import digest
 from orchestrator.json_values import to_json_values
 from orchestrator.plan import checks, proof
-from orchestrator.plan.answer import answer_plan
+from orchestrator.plan.answer import answer_plan, check_stop
 from orchestrator.plan.arms import CheckedArm
 from orchestrator.plan.budget import check_budget, limits_of
 from orchestrator.plan.built_in import BuiltIn
@@ -116,7 +116,9 @@ def _check(
     """Note what is wrong with the spec and its arms, apart from what is searched."""
     trainable.check(spec, arms, stopper, faults)
     checks.check_seeds(spec, _search_plan(spec), faults)
-    check_budget(spec, trainable.path, trainable.metrics(arms), faults)
+    metrics = trainable.metrics(arms)
+    check_budget(spec, trainable.path, metrics, faults)
+    check_stop(spec, _confirm_plan(spec), _search_plan(spec), metrics, faults)
     proof.check_same(arms, faults)
 
 
@@ -266,7 +268,7 @@ def _search_plan(spec: Spec) -> SearchPlan | None:
 def _confirm_plan(spec: Spec) -> ConfirmPlan | None:
     if spec.confirm is None:
         return None
-    return ConfirmPlan(spec.confirm.best, spec.confirm.seeds, spec.confirm.splits)
+    return ConfirmPlan(spec.confirm.best, spec.confirm.seeds, spec.confirm.splits, spec.confirm.stop)
 
 
 def _overrides(spec: Spec) -> tuple[Mapping[str, Value], ...]:

@@ -23,6 +23,7 @@ from orchestrator.plan.format import (
 )
 from orchestrator.plan.planned_trials import CONFIRM, POSTHOC, SEARCH
 from orchestrator.plan.probe import EXAMPLES, LAYERS, LENGTH
+from orchestrator.plan.rounds import rounds_sentence
 from orchestrator.plan.settings import leaves
 from orchestrator.plan.types import SILENT_PAUSES, SILENT_S, Arm, ArmPrice, ArmProof, Plan
 from search_spaces.dimensions import Assignment, same
@@ -47,6 +48,7 @@ def render(plan: Plan) -> tuple[RenderableType, ...]:
     parts += map(Text, budget_lines(plan))
     if plan.power is not None:
         parts += [Rule("what the seeds can show", style="dim"), Text(plan.power.sentence)]
+        parts += [Text(said)] if (said := rounds_sentence(plan)) else []
     return tuple(parts)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from orchestrator.spec.section import Objective, Resources
 from orchestrator.trials import PlannedTrial
@@ -64,6 +64,8 @@ class ConfirmPlan:
     """How many of an arm's best assignments are retrained."""
     seeds: tuple[int, ...]
     splits: tuple[str, ...]
+    stop: Literal["decided"] | None = None
+    """`decided`: in rounds, until an arm's verdict is certain."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,12 @@ from typing import Literal
 
 from orchestrator.plan.answer import answer_plan
 from orchestrator.plan.types import AnswerPlan, Plan
+from orchestrator.report.looks import decided, when
 from orchestrator.report.readings import Readings, Seeded, by_seed_alone
 from orchestrator.report.statistics import Estimate, estimate, sign_flip_p
 from orchestrator.report.types import ArmVerdict, Effect, interval_words
 from orchestrator.statistics.paired import Key, Paired, compare, resolution
+from orchestrator.statistics.sequential import EarlyVerdict
 from orchestrator.statistics.verdicts import verdict
 from search_spaces.wording import amount
 from trainables.metrics import Metric
@@ -50,7 +52,7 @@ def effects(plan: Plan, metrics: Sequence[str], readings: Readings, answer: Answ
         for arm in plan.arms
         if arm.reference and (found := _pairs(arm.name, arm.reference, metric, readings)).by_seed
     }
-    primary = _primary(pairs, answer, readings)
+    primary = _primary(pairs, answer, readings) | _at_looks(decided(plan, readings))
     for (arm, metric), each in pairs.items():
         span = readings.span_of_difference(metric)
         values = list(each.by_seed.values())
@@ -79,7 +81,11 @@ def verdicts(
         if arm.reference
     }
     primary = _primary({key: each for key, each in pairs.items() if each.by_seed}, answer, readings)
+    looked = decided(plan, readings)
     for arm, metric in pairs:
+        if arm in looked:
+            yield _of_look(plan, looked[arm], metric, readings)
+            continue
         reference = plan.arm(arm).reference
         finished, failed = readings.ended(arm)
         failures = len({*readings.failed_seeds(arm), *readings.failed_seeds(reference)})
@@ -109,6 +115,28 @@ def verdicts(
             seeds=f"{finished} of {amount(finished + failed, 'seed')} finished",
         )
         yield replace(made, line=_line(made))
+
+
+def _at_looks(looked: Mapping[str, EarlyVerdict]) -> dict[Key, Paired]:
+    return {(arm, metric): found for arm, each in looked.items() for metric, found in each.found.items()}
+
+
+def _of_look(plan: Plan, decision: EarlyVerdict, metric: str, readings: Readings) -> ArmVerdict:
+    """What was certain before the last seed stands, whatever later seeds of the reference show."""
+    said, found = decision.verdicts[metric], decision.found[metric]
+    made = ArmVerdict(
+        arm=decision.arm,
+        reference=plan.arm(decision.arm).reference,
+        metric=metric,
+        kind=said.kind,
+        text=said.text,
+        more_seeds=None,
+        difference=_clipped(found, readings.span_of_difference(metric)),
+        p=found.p,
+        seeds=when(plan, decision),
+        looked=True,
+    )
+    return replace(made, line=_line(made))
 
 
 def _line(made: ArmVerdict) -> str:

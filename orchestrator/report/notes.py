@@ -2,6 +2,7 @@
 
 from statistics import stdev
 
+from orchestrator.report import looks
 from orchestrator.report.searched import NO_CLAIM
 from orchestrator.report.types import Report
 from orchestrator.statistics.verdicts import SEEDS_LEAST, unseen
@@ -66,6 +67,8 @@ def notes(report: Report) -> list[str]:
     found += [each.note for each in report.quantities if each.note]
     if report.searched:
         found.append(NO_CLAIM)
+    if report.answer is not None and any(each.looked for each in report.verdicts):
+        found.append(looks.note(report.answer.level))
     found += [f"Ended early: {each}." for each in report.skipped]
     sources = dict.fromkeys((each.arm, each.published_source) for each in (*report.cells, *report.posthoc))
     sources |= dict.fromkeys((each.system, each.source) for each in report.prior_work)

@@ -91,6 +91,8 @@ class ArmVerdict:
     """`5 of 8 seeds finished`."""
     line: str = ""
     """All of it in one line."""
+    looked: bool = False
+    """Whether it was certain before the last seed."""
 
 
 @dataclass(frozen=True, slots=True)

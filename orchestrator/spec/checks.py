@@ -31,6 +31,8 @@ def check(found: Document) -> list[Fault]:
     return [found.fault(keys, message) for rule in _RULES for keys, message in rule(written)]
 
 
+FEWEST_WITH_LOOKS: Final = 4
+"""Seeds: the first look is after three."""
 READING = ("train.beam_size", "train.length_penalty", "train.decode_length_max")
 """Fields of training that only tell how a trained model is read."""
 
@@ -177,6 +179,21 @@ def _confirm(written: _Written) -> Problems:
                 ("confirm", "splits", place),
                 f"must be a test split, got {split!r}, which every trial reads anyway",
             )
+
+
+def _stop(written: _Written) -> Problems:
+    """Looks are at differences of one assignment an arm, and need seeds to be spared."""
+    if written.at("confirm", "stop") != "decided":
+        return
+    keys = ("confirm", "stop")
+    seeds, best = written.at("confirm", "seeds"), written.count("confirm", "best")
+    number = len(seeds) if isinstance(seeds, list) else seeds
+    if isinstance(number, int) and number < FEWEST_WITH_LOOKS:
+        yield keys, f"needs {FEWEST_WITH_LOOKS} seeds or more, there is a look after 3 at first, got {number}"
+    if best is not None and best > 1:
+        yield keys, f"needs confirm.best of 1, got {best}: several assignments of an arm have no one verdict"
+    if isinstance(written.data, dict) and not any(written.at(each) for each in ("arms", "grid", "combine")):
+        yield keys, "needs arms, whose difference to the baseline is decided"
 
 
 def _answer(written: _Written) -> Problems:
@@ -338,6 +355,7 @@ _RULES: Final[tuple[Callable[[_Written], Problems], ...]] = (
     _space_names,
     _search,
     _confirm,
+    _stop,
     _answer,
     _budget,
     _arm_names,

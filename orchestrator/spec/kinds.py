@@ -23,7 +23,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from orchestrator.identity import canonical
+from orchestrator.identity import canonical, derive_seed
 from search_spaces.dimensions import Constraint, Dimension
 from search_spaces.parse import FORMS, parse_space, render_space
 from search_spaces.paths import ROOTS, built_in_problem, path_problem
@@ -154,6 +154,35 @@ Scalar = Annotated[bool | int | float | str | None, says("a number, a text, true
 Count = Annotated[int, Field(ge=1, le=10**9), says("an integer >= 1")]
 Natural = Annotated[int, Field(ge=0, le=10**9), says("an integer >= 0")]
 Seed = Annotated[int, Field(ge=0, lt=2**31), says("an integer from 0 to 2147483647")]
+MOST_SEEDS: Final = 10_000
+
+
+def _derived(written: Any) -> Any:
+    """A number of seeds as seeds, the first ones of a list that is the same for ever."""
+    if not isinstance(written, int) or isinstance(written, bool):
+        return written
+    if not 1 <= written <= MOST_SEEDS:
+        raise refusal(f"must be seeds, or how many of them, from 1 to {MOST_SEEDS:,}, got {shown(written)}")
+    return [derive_seed("confirm", number) for number in range(written)]
+
+
+Seeds = Annotated[
+    tuple[Seed, ...],
+    Field(
+        json_schema_extra={
+            "type": ["array", "integer"],
+            "minItems": 1,
+            "uniqueItems": True,
+            "minimum": 1,
+            "maximum": MOST_SEEDS,
+        }
+    ),
+    AfterValidator(_differ),
+    Field(min_length=1),
+    BeforeValidator(_listed),
+    BeforeValidator(_derived),
+]
+"""Written as a list, or as how many."""
 Number = Annotated[float, Field(allow_inf_nan=False), says("a number")]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False), says("a number > 0")]
 Gpus = Annotated[

@@ -28,6 +28,7 @@ from orchestrator.spec.kinds import (
     Positive,
     Scalar,
     Seed,
+    Seeds,
     Some,
     SomeDistinct,
     Split,
@@ -109,8 +110,11 @@ class Confirm(Section):
 
     best: Count = 1
     """How many of each arm's best assignments are retrained."""
-    seeds: SomeDistinct[Seed]
-    """The same seeds in every arm, so that effects are paired."""
+    seeds: Seeds
+    """The same seeds in every arm, so that effects are paired: a list, or how many."""
+    stop: Annotated[Literal["decided"] | None, says("decided or null")] = None
+    """`decided`: seeds run in rounds, and an arm whose verdict is certain at a look between them needs no
+    more. What others are compared with runs all."""
     splits: Distinct[Split] = ()
     """Test splits read after the last step; nothing else ever reads them."""
 

@@ -19,9 +19,11 @@ collapse now and then.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal
 
 from orchestrator.statistics.paired import Key, Paired, compare, resolution
+from orchestrator.statistics.power import chance
 from orchestrator.statistics.verdicts import SEEDS_LEAST, Verdict, verdict
 
 LOOK_SHARE = 0.05
@@ -52,7 +54,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class EarlyVerdict:
     """An arm that needs no more seeds."""
 
     arm: str
@@ -70,13 +72,23 @@ def looks(seeds: int) -> range:
     return range(FIRST_LOOK, seeds)
 
 
+def expected_seeds(effect: float, seeds: int, family: int, level: float) -> float:
+    """Seeds that an arm runs on average, of `seeds`, that differs by `effect` standard deviations of a run.
+
+    The chance of each look by the non-central t distribution: that a single seed must not decide, and that
+    no spread is taken for much less than the others', make it a little more.
+    """
+    decided = [chance(effect, number, family, level * LOOK_SHARE) for number in looks(seeds)]
+    return seeds - sum(accumulate(decided, max))
+
+
 def look(
     question: Question,
     values: Values,
     first: Sequence[int],
     undecided: Collection[str],
     failed: Mapping[str, Collection[int]],
-) -> dict[str, Decision]:
+) -> dict[str, EarlyVerdict]:
     """Which arms are decided after the seeds `first`; later ones are not looked at.
 
     `values`: of all arms, those that were decided before included, as far as they ran. `failed`: by arm the
@@ -99,7 +111,7 @@ def look(
         said = {name: _said(question, name, found[name], at_end[arm, name]) for name in found}
         if len(said) == len(question.outcomes) and all(each is not None for each in said.values()):
             verdicts = {name: each for name, each in said.items() if each is not None}
-            decided[arm] = Decision(arm, len(first), question.level * LOOK_SHARE, found, verdicts)
+            decided[arm] = EarlyVerdict(arm, len(first), question.level * LOOK_SHARE, found, verdicts)
     return decided
 
 

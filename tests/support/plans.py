@@ -1,10 +1,11 @@
 """Small plans without a planner: arms by name, a quadratic to search, every phase."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 from orchestrator.identity import derive_seed, digest
-from orchestrator.plan.types import Arm, ConfirmPlan, Limits, Plan, SearchPlan
+from orchestrator.plan.types import AnswerPlan, Arm, ConfirmPlan, Limits, Plan, SearchPlan
 from orchestrator.spec.section import Objective, Resources
 from orchestrator.trials import PlannedTrial
 from search_spaces.dimensions import Dimension, Float, Space
@@ -40,13 +41,18 @@ def make_plan(
     resources: Resources | None = None,
     wall_clock_hours: float | None = None,
     limits: Limits | None = None,
+    answer: AnswerPlan | None = None,
     seed: int = 0,
 ) -> Plan:
-    """`trials_per_arm` 0: no search; no `seeds`: no confirm trials."""
+    """`trials_per_arm` 0: no search; no `seeds`: no confirm trials; an `answer`: seeds run until decided, and
+    arms are compared with the first."""
     named = [make_arm(f"arm-{each}") for each in range(arms)] if isinstance(arms, int) else list(arms)
+    if answer is not None:
+        named[1:] = [replace(arm, reference=named[0].name) for arm in named[1:]]
     chosen = {"name": sampler} if isinstance(sampler, str) else dict(sampler)
     search = SearchPlan(trials_per_arm, chosen, stopper, objectives, seed) if trials_per_arm else None
-    confirm = ConfirmPlan(best, seeds, ("test",)) if seeds else None
+    stop: Literal["decided"] | None = "decided" if answer is not None else None
+    confirm = ConfirmPlan(best, seeds, ("test",), stop) if seeds else None
     return Plan(
         name="synthetic",
         question="which arm is best?",
@@ -58,6 +64,7 @@ def make_plan(
         resources=resources or Resources(checkpoint_seconds=AT_EVERY_REPORT_S),
         wall_clock_hours=wall_clock_hours,
         limits=limits,
+        answer=answer,
         trials=tuple(trial for arm in named for trial in planned(arm, search, confirm, posthoc)),
     )
 

@@ -1,0 +1,117 @@
+"""Seeds of confirmation in rounds: after each, arms whose verdict is certain are done. Reads no clock.
+
+A round is over when every confirm trial of its seeds has ended, in every arm that is not decided; only then
+is there a look, at the seeds of the rounds so far. What is decided so does not depend on the order in which
+trials ended, nor on the driver, and whoever has the records finds the same again. Arms that others are
+compared with wait for no round: they run all seeds.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from orchestrator.plan.types import Plan
+from orchestrator.statistics.sequential import EarlyVerdict, Question, Values, look, looks
+from orchestrator.trials import OutcomeKind
+from search_spaces.wording import amount
+from trainables.metrics import look_up
+
+Confirmed = Mapping[tuple[str, int], Mapping[str, float] | None]
+"""By arm and seed what a confirm trial measured last, of those that ended; None where it failed."""
+
+
+def decisions(plan: Plan, confirmed: Confirmed) -> dict[str, EarlyVerdict]:
+    """Every arm that needed no more seeds, by name; empty for a plan without looks."""
+    rounds = Rounds(plan)
+    while rounds.advance(confirmed) is not None:
+        pass
+    return rounds.decided
+
+
+class Rounds:
+    """Which seeds may run, and which arms are decided."""
+
+    def __init__(self, plan: Plan) -> None:
+        seeds = plan.confirm.seeds if plan.confirm is not None else ()
+        looking = plan.confirm is not None and plan.confirm.stop == "decided"
+        self._seeds = seeds
+        self._left = [*looks(len(seeds))] if looking else []
+        self._arms = tuple(arm.name for arm in plan.arms)
+        references = {arm.name: arm.reference for arm in plan.arms if arm.reference}
+        self._references = frozenset(references.values())
+        self._question = _question(plan, references) if looking else None
+        self.decided: dict[str, EarlyVerdict] = {}
+
+    def may_run(self, arm: str, seed: int) -> bool:
+        """Whether no look is to be waited for."""
+        if arm in self._references or not self._left:
+            return True
+        return seed in self._seeds[: self._left[0]]
+
+    def advance(self, confirmed: Confirmed) -> dict[str, EarlyVerdict] | None:
+        """The arms that the next look decides; None while its round is not over, and after the last look."""
+        if not self._left or self._question is None:
+            return None
+        first = self._seeds[: self._left[0]]
+        waited_for = [arm for arm in self._arms if arm not in self.decided]
+        if any((arm, seed) not in confirmed for arm in waited_for for seed in first):
+            return None
+        self._left.pop(0)
+        undecided = [
+            arm
+            for arm in self._question.references
+            if arm not in self.decided and arm not in self._references
+        ]
+        values, failed = _values(self._question, self._used(confirmed))
+        new = look(self._question, values, first, undecided, failed)
+        self.decided |= new
+        if len(new) == len(undecided):
+            self._left.clear()
+        return new
+
+    def _used(self, confirmed: Confirmed) -> Confirmed:
+        """Without seeds of decided arms that were not needed, should there be any."""
+        last = {arm: self._seeds[: each.seeds] for arm, each in self.decided.items()}
+        return {
+            (arm, seed): metrics
+            for (arm, seed), metrics in confirmed.items()
+            if seed in last.get(arm, self._seeds)
+        }
+
+    def told(self, decision: EarlyVerdict) -> str:
+        """Why an arm needs no more seeds, for people."""
+        said = "; ".join(f"{name}: {each.text}" for name, each in decision.verdicts.items())
+        seeds = amount(len(self._seeds), "seed")
+        return f"{decision.arm} was decided at the look after {decision.seeds} of {seeds} ({said})"
+
+
+def measured(kind: OutcomeKind, metrics: Mapping[str, float] | None) -> Mapping[str, float] | None:
+    """What a confirm trial that ended so gives to a look; None where it failed."""
+    return metrics if kind is OutcomeKind.FINISHED else None
+
+
+def _question(plan: Plan, references: Mapping[str, str]) -> Question:
+    answer = plan.answer
+    assert answer is not None, "a plan with looks must have primary outcomes"
+    better = {name: _better(plan, name) for name in answer.outcomes}
+    return Question(references, answer.outcomes, better, answer.margin, answer.level, answer.family)
+
+
+def _better(plan: Plan, metric: str) -> Literal["max", "min"] | None:
+    """Which values are good, as declared or as the search wants them."""
+    quantity = metric.rpartition("/")[2]
+    objectives = plan.search.objectives if plan.search is not None else ()
+    goals = {each.metric.rpartition("/")[2]: each.goal for each in objectives}
+    return look_up(plan.metrics, metric).better or goals.get(quantity)
+
+
+def _values(question: Question, confirmed: Confirmed) -> tuple[Values, Mapping[str, set[int]]]:
+    """Values by arm and outcome, and the seeds of each arm that failed or lack a primary outcome."""
+    values: dict[tuple[str, str], dict[int, float]] = {}
+    failed: dict[str, set[int]] = {}
+    for (arm, seed), metrics in confirmed.items():
+        if metrics is None or any(name not in metrics for name in question.outcomes):
+            failed.setdefault(arm, set()).add(seed)
+        for name in question.outcomes:
+            if metrics is not None and name in metrics:
+                values.setdefault((arm, name), {})[seed] = metrics[name]
+    return values, failed
