@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from orchestrator.plan.settings import System
+from trainables.task_catalog import splits
 from trainables.training import work, workload
 from trainables.training.accumulator import Accumulator
 from trainables.training.config import TrainConfig
@@ -25,7 +26,10 @@ def reported(system: System, batch: Batch, output: Output) -> tuple[str, ...]:
         right = right_answers(batch)
         found |= scores(system.task, right, right)
     measured = (*found, *(each.name for each in work.metrics if not each.split))
-    return (*(f"{VALID}/{name}" for name in measured), *_of_training(system.train))
+    trained = _of_training(system.train)
+    if any(info.streamed for info in splits(system.task)):
+        trained = tuple(name for name in trained if name != workload.EPOCH_SECONDS)
+    return (*(f"{VALID}/{name}" for name in measured), *trained)
 
 
 def _of_training(train: TrainConfig) -> tuple[str, ...]:

@@ -24,6 +24,8 @@ from trainables.training.writing import measure_writing
 
 MIN_IMPROVEMENT = 1e-4
 """What is compared must get better by more than this (released code of Ray Chowdhury and Caragea)."""
+EPOCH_SECONDS = "train/seconds_per_epoch"
+"""Measured where the training data are finite: what draws every batch anew has no epochs."""
 metrics = (
     Metric(
         "lr",
@@ -51,7 +53,6 @@ metrics = (
         meaning="training time of one pass over the training data, s",
         split="train",
         shown=("table",),
-        given="is measured only where training data are finite: search train/tokens_per_s for speed",
     ),
 )
 """Of the steps between the last two measurements: where halting is to save time, the speed shows it."""
@@ -149,7 +150,7 @@ class Training:
             TRAIN_FLOPS: until * self._work.step,
         }
         epoch = self._sources.epoch
-        return found if epoch is None else found | {"train/seconds_per_epoch": seconds * epoch / examples}
+        return found if epoch is None else found | {EPOCH_SECONDS: seconds * epoch / examples}
 
     def _measure(self, split: str) -> dict[str, float]:
         """Metrics of `split` under the present weights."""

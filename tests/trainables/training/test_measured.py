@@ -12,6 +12,7 @@ from trainables.data.synthetic import synthetic_batch
 from trainables.metrics import Metric, look_up
 from trainables.training.evaluate import halting
 from trainables.training.measured import metrics_of
+from trainables.training.workload import EPOCH_SECONDS
 from trainables.types import HeadKind
 
 SMALL = {"name": "universal", "width": 16, "heads": 2, "max_layers": 2}
@@ -41,6 +42,16 @@ def test_whatever_is_reported_is_declared(head: HeadKind, precision: str):
         assert known in declared, f"{name} is declared nowhere"
         assert not known.split or name.startswith(f"{known.split}/")
     assert {each.moves_with for each in declared} == {"", *halting(output.encoded)}
+
+
+@pytest.mark.parametrize(("task", "told"), [("listops", True), ("algorithms", False)])
+def test_only_what_has_epochs_reports_how_long_they_last(task: str, told: bool):
+    model = SMALL if task == "listops" else {"name": "looped", "width": 16, "heads": 2}
+    system = checked({"model": model, "task": {"name": task}, "train": {"steps": 1}})
+    assert isinstance(system, System), system
+    batch = synthetic_batch(system.shape, 2, 8, 0)
+    output = build_model(system.model, system.shape, 0).eval()(batch)
+    assert (EPOCH_SECONDS in reported(system, batch, output)) == told
 
 
 def test_the_most_wanted_come_first_and_each_once():
