@@ -43,8 +43,12 @@ def load(full_name: str) -> Space:
 
 
 def describe(full_name: str) -> str:
-    """The first line of the docstring of the space's module. Raises BadName."""
-    return (_found(full_name)[0].__doc__ or "").strip().partition("\n")[0]
+    """The first line of the space's module, and which space of the module it is. Raises BadName."""
+    module, space = _found(full_name)
+    known = {id(each): name for name, each in variants(module).items()}
+    variant = known.get(id(space), DEFAULT_VARIANT)
+    which = "" if variant == DEFAULT_VARIANT else f" ({variant}: not the published ranges)"
+    return (module.__doc__ or "").strip().partition("\n")[0] + which
 
 
 def origin(full_name: str) -> str:

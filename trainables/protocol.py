@@ -27,7 +27,8 @@ class Job:
     """All that a workload needs to know to run one trial."""
 
     settings: Mapping[str, Any]
-    """Full settings of the trial: the mappings `task`, `model` and `train`, JSON values only."""
+    """Full settings of the trial, JSON values only: the mappings `task`, `model` and `train`, or of own
+    training code the fields of its baseline."""
     seed: int
     """Root of every named random stream of the trial; the same seed in two arms pairs them."""
     phase: Phase = "search"

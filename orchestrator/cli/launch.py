@@ -83,6 +83,8 @@ def launch(
         check.plan(spec, changes, profile)
         return
     from orchestrator.drivers.launch import run_sweep
+    from orchestrator.drivers.launch_folder import refuse_existing
+    from orchestrator.drivers.launch_undo import clear_unbegun
     from orchestrator.plan.serialise import read_plan
     from orchestrator.spec.load import to_yaml
 
@@ -99,6 +101,8 @@ def launch(
         checkpoints=_checkpoints(checkpoints, made.name),
     )
     _check_stores(setup)
+    clear_unbegun(folder)
+    refuse_existing(made, folder)
     say(
         f"{made.name}: {amount(len(made.arms), 'arm')}, {amount(len(made.trials), 'trial')}, in {folder.root}"
     )

@@ -7,7 +7,7 @@ class SweepState(StrEnum):
     """One word a sweep."""
 
     RUNNING = "running"
-    WAITING = "waiting"
+    UNFINISHED = "unfinished"
     """Nobody runs it and something is left to do: `haltsweep resume` goes on."""
     FINISHED = "finished"
     FAILED = "failed"
@@ -21,5 +21,5 @@ def state_of(*, held: bool, planned: int, ended: int, failed: int) -> SweepState
     if held:
         return SweepState.RUNNING
     if ended < planned:
-        return SweepState.WAITING
+        return SweepState.UNFINISHED
     return SweepState.FAILED if ended and failed == ended else SweepState.FINISHED

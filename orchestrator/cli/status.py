@@ -64,7 +64,7 @@ def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as
     objective = sweep.plan.search.objectives[0].metric if sweep.plan.search else ""
     out().print(table(progress, objective))
     say(f"{sweep.plan.name}: {state}; {line(progress, '')}")
-    if state is SweepState.WAITING:
+    if state is SweepState.UNFINISHED:
         say(f"continue with: {command('resume', sweep.folder)}")
     if tracking is not None:
         say(tracking.line(command("sync", sweep.folder), held=held))

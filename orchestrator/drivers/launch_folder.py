@@ -54,7 +54,7 @@ class Setup:
 def publish(plan: Plan, folder: SweepFolder, spec: str, provenance: Mapping[str, Any], setup: Setup) -> None:
     """Create the folder with all its files, or nothing. Raises InputError if there is something already."""
     root = folder.root.resolve()
-    _refuse_existing(plan, SweepFolder(root))
+    refuse_existing(plan, SweepFolder(root))
     building = SweepFolder(root.with_name(f".{root.name}{_BUILDING}{os.getpid()}-{uuid.uuid4().hex[:8]}"))
     try:
         root.parent.mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,7 @@ def publish(plan: Plan, folder: SweepFolder, spec: str, provenance: Mapping[str,
         flush(root.parent)
     except OSError as error:
         # Perhaps another launch was faster: an empty folder would have been replaced.
-        _refuse_existing(plan, SweepFolder(root))
+        refuse_existing(plan, SweepFolder(root))
         raise StoreError(
             f"the sweep's folder {root} could not be made: {error}; {remedy(error)}, or choose another "
             "one with --runs"
@@ -123,7 +123,8 @@ def _setup_to_json(setup: Setup, root: Path) -> dict[str, Any]:
     return values
 
 
-def _refuse_existing(plan: Plan, folder: SweepFolder) -> None:
+def refuse_existing(plan: Plan, folder: SweepFolder) -> None:
+    """Raises InputError if there is something where the sweep of `plan` would be."""
     if folder.plan.is_file():
         same = read_plan(folder).spec_digest == plan.spec_digest
         remedy = (

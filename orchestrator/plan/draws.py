@@ -57,6 +57,10 @@ def check_draws(arm: CheckedArm[Any], space: Space, trying: Trying, spec: Spec, 
     """Note every value, and every combination of values, that could be drawn and not be trained."""
     assert spec.search is not None, "there must be a search to draw for"
     search, best = spec.search, 1 if spec.confirm is None else spec.confirm.best
+    try:
+        trying.too_large(arm.system)
+    except ValueError:
+        return  # what cannot be built as it is, is refused by the proof
     drawing = _Drawing(arm.system.settings, space, trying)
     sound = [_check_alone(arm, dimension, drawing, search, faults) for dimension in space.dimensions]
     if not all(sound):

@@ -63,7 +63,10 @@ def _unreadable(spec: Spec, arm: BuiltInArm, path: str, value: Value, probe: Pro
     if isinstance(found, list):
         reasons = "; ".join(problem.message for problem in found)
         return f"cannot have {path} = {shown(value)}: {reasons}"
-    before = probe.structure(arm.system)
+    try:
+        before = probe.structure(arm.system)
+    except ValueError:
+        return None  # what cannot be built as it is, is refused by the proof
     try:
         after = probe.shapes(found)
     except ValueError as error:

@@ -43,7 +43,7 @@ def render(plan: Plan) -> tuple[RenderableType, ...]:
     parts += [
         Rule("trials and price", style="dim"),
         _price_table(plan),
-        Text(_totals(plan) + _exhausted(plan) + _silence(plan)),
+        Text(_totals(plan) + _exhausted(plan) + _undeclared(plan) + _means(plan) + _silence(plan)),
     ]
     parts += map(Text, budget_lines(plan))
     if plan.power is not None:
@@ -231,6 +231,26 @@ def _exhausted(plan: Plan) -> str:
     if not fewer:
         return ""
     return f"\nSearches end when every combination was tried, after fewer than {asked}: {', '.join(fewer)}."
+
+
+def _undeclared(plan: Plan) -> str:
+    """What is searched for and not among what own training code declares, if it declares anything."""
+    known = {each.name for each in plan.metrics}
+    objectives = plan.search.objectives if plan.search and plan.trainable and known else ()
+    missing = [each.metric for each in objectives if each.metric.rpartition("/")[2] not in known]
+    if not missing:
+        return ""
+    return (
+        f"\nLook twice: {' and '.join(missing)} is searched for and not declared in the metrics of "
+        f"{plan.trainable}, which has {', '.join(sorted(known))}."
+    )
+
+
+def _means(plan: Plan) -> str:
+    """What each trial may use."""
+    cpus, gpus = plan.resources.cpus, plan.resources.gpus
+    cores = "1 CPU core" if cpus == 1 else f"{value_words(cpus)} CPU cores"
+    return f"\nA trial has {cores}" + (f" and {value_words(gpus)} of a GPU." if gpus else ".")
 
 
 def _totals(plan: Plan) -> str:

@@ -36,12 +36,21 @@ def json_schema() -> Schema:
         "title": "haltsweep spec",
         "type": "object",
         # For editors, which show what they find here.
-        "properties": {name: {"description": one.get("description", "")} for name, one in fields},
+        "properties": {name: {"description": _description(one, definitions)} for name, one in fields},
         "if": {"properties": {"trainable": {"type": "string"}}, "required": ["trainable"]},
         "then": {"$ref": "#/$defs/own"},
         "else": {"$ref": "#/$defs/built-in"},
         "$defs": definitions,
     }
+
+
+def _description(field: Schema, definitions: Schema) -> str:
+    """What a field says of itself, or the section that it is."""
+    if "description" in field:
+        return str(field["description"])
+    refers = [field, *field.get("anyOf", []), field.get("items", {})]
+    names = [each["$ref"].rpartition("/")[2] for each in refers if "$ref" in each]
+    return next((str(definitions[name]["description"]) for name in names if name in definitions), "")
 
 
 def _own() -> Schema:

@@ -316,7 +316,7 @@ class TestInterrupted:
         (trial_id,) = [one.name for one in folder.checkpoints.iterdir()]
         assert list(folder.checkpoint(trial_id).iterdir())
         told = fresh.run("status", "tiny", "--runs", RUNS)
-        assert "tiny: waiting; 0/4 done, 0 running, 0 pruned, 0 failed" in told.out
+        assert "tiny: unfinished; 0/4 done, 0 running, 0 pruned, 0 failed" in told.out
         assert "continue with: haltsweep resume tiny --runs 'my runs'" in told.out
 
         command = shlex.split(told.out.partition("continue with: ")[2].splitlines()[0])
@@ -340,7 +340,7 @@ class TestInterrupted:
         assert stopped.code == 130
         assert_plain(stopped)
         told = json.loads(fresh.run("status", "tiny", "--runs", RUNS, "--json").out)
-        assert told["state"] == "waiting"
+        assert told["state"] == "unfinished"
 
 
 @pytest.mark.slow

@@ -35,3 +35,9 @@ def test_unknown(name: str, message: str) -> None:
 
 def test_described_by_its_first_line() -> None:
     assert catalog.describe("halting.wide").startswith("Dynamic halting: weight of the ponder cost")
+
+
+def test_a_variant_is_told_from_what_is_published() -> None:
+    assert (
+        catalog.describe("halting.wide") == f"{catalog.describe('halting')} (wide: not the published ranges)"
+    )

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.support.commands import TINY
 from tests.support.own_code import forgotten
 
 SPEC = """
@@ -89,3 +90,39 @@ def test_a_trial_that_raises_what_is_no_exception_has_crashed(folder, haltsweep,
     assert told.code == 1
     assert "Traceback" not in told.err
     assert "4 crashed" in told.out
+
+
+MODEL = """
+from torch import nn
+from trainables.settings import ModelSettings
+
+class Config(ModelSettings):
+    layers: int = 1
+
+class Encoder(nn.Module):
+    def __init__(self, config):
+        raise ValueError("no such thing")
+"""
+
+
+def test_a_model_that_cannot_be_built_is_told_once_and_by_its_place(folder, haltsweep):
+    """Whatever else the spec has that builds it: a search, posthoc settings, another fault."""
+    (folder / "kit_of_models").mkdir()
+    (folder / "kit_of_models" / "broken.py").write_text(MODEL)
+    asked = """
+search: {also: {train.lr: {float: [0.1, 0.2]}}, trials_per_arm: 2,
+         objectives: [{metric: valid/accuracy, goal: max}]}
+posthoc: {model.layers: [2]}
+"""
+    model = TINY.partition("search:")[0].replace(
+        "universal, width: 16, heads: 2, max_layers: 2", "kit_of_models.broken"
+    )
+    model = model.replace("model.gate: false", "model.layers: 2").replace(", ponder_weight: 0.01", "")
+    spec = model + asked + "confirm: {seeds: [1, 2], splits: [near-iid]}\n"
+    for text in (spec, spec.replace("seeds: [1, 2]", "seeds: [1, 1]")):
+        (folder / "others.yaml").write_text(text)
+        told = haltsweep("check", "others.yaml")
+        assert told.code == 2
+        assert "Traceback" not in told.err
+        place = "kit_of_models/broken.py:10: ValueError: no such thing"
+        assert told.err.count(place) == 1, told.err

@@ -146,9 +146,10 @@ def test_a_sweep_in_the_making_is_continued_only_if_it_is_the_same(haltsweep, ha
     (((folder,), options),) = handed_on
     assert (folder.root, options["driver"]) == (Path("runs/tiny"), "inline")
     handed_on.clear()
+    before = read_plan(made)
     haltsweep("launch", "tiny.yaml", "search.seed=1", "--continue")
     (plan, *_), _ = handed_on.pop()
-    assert plan.spec_digest != read_plan(made).spec_digest  # handed to run_sweep, which refuses
+    assert plan.spec_digest != before.spec_digest  # nothing had begun: it is launched anew
 
 
 def publish(plan, folder):
@@ -182,3 +183,11 @@ def test_resume_refuses_what_is_no_sweep(haltsweep):
     answer = haltsweep("resume", "tiny")
     assert answer.code == 2
     assert "no sweep named 'tiny' in runs" in answer.err
+
+
+def test_a_sweep_that_there_is_is_refused_before_anything_is_said(haltsweep, tmp_path):
+    made = ("launch", "tiny.yaml", "--profile", "short", "--driver", "inline")
+    assert haltsweep(*made).code == 0
+    again = haltsweep(*made)
+    assert (again.code, again.out) == (2, "")
+    assert "a sweep is launched once, and 'tiny' exists" in again.err

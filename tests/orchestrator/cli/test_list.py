@@ -63,7 +63,7 @@ FINISHED, CRASHED = OutcomeKind.FINISHED, OutcomeKind.CRASHED
     ("held", "planned", "ended", "failed", "state"),
     [
         (True, 4, 4, 4, SweepState.RUNNING),
-        (False, 4, 3, 3, SweepState.WAITING),
+        (False, 4, 3, 3, SweepState.UNFINISHED),
         (False, 4, 4, 3, SweepState.FINISHED),
         (False, 4, 4, 4, SweepState.FAILED),
         (False, 0, 0, 0, SweepState.FINISHED),
@@ -92,7 +92,7 @@ def test_every_state_is_told(haltsweep, tmp_path):
     assert states == {
         "all-done": "finished",
         "all-failed": "failed",
-        "begun": "waiting",
+        "begun": "unfinished",
         "busy": "running",
     }
     assert [rows["busy"][key] for key in ("arms", "ended", "planned", "failed")] == [2, 2, 4, 1]
@@ -106,14 +106,14 @@ def test_a_dead_holder_of_another_machine_runs_nothing_once_its_lease_is_over(ha
     folder = made(tmp_path, "orphan", FINISHED)
     with Ledger.open(folder.ledger_url, "orphan", clock=lambda: 0.0) as ledger:
         ledger.claim(DEAD)
-    assert listed(haltsweep)["orphan"]["state"] == "waiting"
+    assert listed(haltsweep)["orphan"]["state"] == "unfinished"
 
 
 def test_a_sweep_that_was_killed_before_its_ledger_is_waiting(haltsweep, tmp_path):
     folder = made(tmp_path, "early")
     folder.ledger.unlink()
     row = listed(haltsweep)["early"]
-    assert (row["state"], row["ended"], row["heard_at"]) == ("waiting", 0, None)
+    assert (row["state"], row["ended"], row["heard_at"]) == ("unfinished", 0, None)
     assert not folder.ledger.exists()
 
 
@@ -142,7 +142,7 @@ def test_what_is_damaged_or_foreign_never_hides_the_others(haltsweep, tmp_path):
     rows = listed(haltsweep)
     states = {name: row["state"] for name, row in rows.items()}
     bad = {"no-plan", "bad-plan", "bad-setup", "bad-ledger", "lost-ledger", "other", "full-of-pipes"}
-    assert states == {**dict.fromkeys(bad, "damaged"), "sound": "waiting"}
+    assert states == {**dict.fromkeys(bad, "damaged"), "sound": "unfinished"}
     assert all(rows[name]["why"] for name in bad)
     assert "plan.json must be a file, and is a pipe" in rows["full-of-pipes"]["why"]
     shown = haltsweep("list")
@@ -159,8 +159,8 @@ def test_sweeps_of_a_database_are_listed_wherever_their_folders_are(haltsweep, t
     assert set(listed(haltsweep)) == {"here"}
     rows = listed(haltsweep, "--storage", url)
     assert [(name, row["state"], row["ended"], row["planned"]) for name, row in rows.items()] == [
-        ("here", "waiting", 1, 4),
-        ("elsewhere", "waiting", 2, None),
+        ("here", "unfinished", 1, 4),
+        ("elsewhere", "unfinished", 2, None),
         ("elsewhere-done", "finished", 1, 1),
     ]
 

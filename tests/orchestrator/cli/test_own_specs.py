@@ -161,3 +161,14 @@ def test_a_profile_adds_no_field_either(folder, haltsweep):
     found = haltsweep("check", "own.yaml")
     assert found.code == 2
     assert "the baseline has no field treees. Did you mean 'trees'?" in " ".join(found.err.split())
+
+
+def test_the_plan_says_what_is_searched_for_and_not_declared(folder, haltsweep):
+    write(folder, "torch", ("metric: valid/accuracy", "metric: valid/acuracy"))
+    words = " ".join(haltsweep("plan", "own.yaml").out.split())
+    assert (
+        "Look twice: valid/acuracy is searched for and not declared in the metrics of digits:train" in words
+    )
+    assert "A trial has 1 CPU core." in words
+    write(folder, "torch")
+    assert "Look twice" not in haltsweep("plan", "own.yaml").out

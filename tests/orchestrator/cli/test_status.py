@@ -50,7 +50,7 @@ def trial(number, outcome=None, reason="because", steps=1):
 def test_before_anything_has_run(haltsweep, sweep):
     told = haltsweep("status", "synthetic")
     assert told.code == 0
-    assert "synthetic: waiting; 0/12 done, 0 running, 0 pruned, 0 failed\n" in told.out
+    assert "synthetic: unfinished; 0/12 done, 0 running, 0 pruned, 0 failed\n" in told.out
     assert told.out.endswith("continue with: haltsweep resume synthetic\n")
 
 
@@ -62,7 +62,7 @@ def test_while_it_runs_and_after_it_was_killed(haltsweep, sweep):
         assert "continue with" not in told.out
         assert (found["state"], found["arms"][0]["running"]) == ("running", 1)
     told = haltsweep("status", "synthetic")
-    assert "synthetic: waiting; 1/12 done, 0 running, 0 pruned, 0 failed\n" in told.out
+    assert "synthetic: unfinished; 1/12 done, 0 running, 0 pruned, 0 failed\n" in told.out
     assert "continue with: haltsweep resume synthetic" in told.out
 
 

@@ -111,3 +111,8 @@ def test_fields_are_explained() -> None:
     assert "seeds no search has seen" in schema["$defs"]["built-in.Confirm"]["description"]
     assert schema["properties"]["question"]["description"]
     assert json.loads(json.dumps(schema)) == schema
+
+
+def test_every_section_says_what_it_is() -> None:
+    empty = [name for name, one in json_schema()["properties"].items() if len(one["description"]) < 20]
+    assert not empty
