@@ -114,6 +114,25 @@ def verdicts(found: Array, step: float = 0.0, level: float = LEVEL) -> Array:
     return shown
 
 
+def within(found: Array, margin: float, level: float = LEVEL) -> Array:
+    """Where intervals lie within the margin on both sides."""
+    seeds, arms = found.shape[1:]
+    spreads = found.std(1, ddof=1)
+    median = np.sort(spreads, axis=1)[:, [(arms - 1) // 2]]
+    used = np.maximum(spreads, MEDIAN_SHARE * median)
+    half = stats.t.isf(level / (2 * arms), seeds - 1) * used / np.sqrt(seeds)
+    inside: Array = np.abs(found.mean(1)) + half < margin
+    return inside
+
+
+def equal_at_the_margin(seeds: int, arms: int, margin: float) -> float:
+    """Share of studies that call an arm equal although all arms differ by just the margin, in standard
+    deviations of a run."""
+    values = np.random.default_rng([11, seeds, arms]).normal(size=(STUDIES, seeds, arms + 1))
+    values[..., 1:] += margin
+    return float(within(differences(values), margin).any(1).mean())
+
+
 def flips_with_holm(found: Array, level: float = LEVEL) -> Array:
     """Exact sign flips of every arm, corrected by Holm: what this replaced."""
     seeds, arms = found.shape[1:]
@@ -159,6 +178,10 @@ def main() -> None:
         for kind in (*KINDS, collapsing):
             pairs = [family_wise(kind, seeds, arms) for seeds in SEEDS]
             print(f"| {kind.__name__} | " + " | ".join(f"{a:.3f} ({b:.3f})" for a, b in pairs) + " |")
+    print("\nshare called equal where the truth is the margin of 5 standard deviations, by seeds\n")
+    print("| arms | " + " | ".join(map(str, SEEDS)) + " |\n" + "|---" * (len(SEEDS) + 1) + "|")
+    for arms in ARMS:
+        print(_row(str(arms), [equal_at_the_margin(seeds, arms, 5.0) for seeds in SEEDS]))
     for effect in (1.0, 2.0, 3.0):
         print(f"\npower, effect of {effect:g} standard deviations, 4 arms, by seeds\n")
         tried = {seeds: found_effects(effect, seeds, 4) for seeds in SEEDS if seeds <= 12}

@@ -34,3 +34,12 @@ def test_no_test_of_means_withstands_seeds_that_collapse_now_and_then() -> None:
     """Which is why every seed is shown and the notes say how often that goes unseen."""
     wrong = {seeds: studies.family_wise(studies.collapsing, seeds, 1)[0] for seeds in (4, 8, 16)}
     assert wrong[4] > wrong[8] > wrong[16] > 0.05
+
+
+@pytest.mark.parametrize("arms", studies.ARMS)
+def test_arms_that_differ_by_the_margin_are_not_called_equal(arms: int) -> None:
+    """Two one-sided tests, each at half of an arm's share of the level."""
+    bound = 0.025 + 3.5 * math.sqrt(0.025 * 0.975 / studies.STUDIES)
+    for seeds in studies.SEEDS:
+        for margin in (1.0, 5.0, 50.0):
+            assert studies.equal_at_the_margin(seeds, arms, margin) <= bound, (seeds, margin)
