@@ -1,4 +1,4 @@
-"""What the searches of other sweeps found best: where a spec begins with that."""
+"""What other sweeps found: best assignments to begin with, and how far their seeds lie apart."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -47,3 +47,30 @@ def found_by(runs: Path | None, name: str) -> Mapping[str, Assignment]:
             )
         found[arm.name] = best_first(candidates, plan.search.objectives)[0].assignment
     return found
+
+
+def spread_of(runs: Path | None, name: str, metric: str | None) -> float:
+    """Standard deviation over seeds of the baseline of the sweep `name`, in `metric` or its own primary
+    outcome.
+
+    Raises InputError where fewer than 3 seeds measured it or all are the same; StoreError if it cannot be
+    read.
+    """
+    from orchestrator.cli.reading import opened
+    from orchestrator.report.summary import summarise
+    from orchestrator.statistics.paired import deviation
+    from orchestrator.statistics.verdicts import SEEDS_LEAST
+
+    with opened(name, runs_root(runs)) as sweep:
+        report = summarise(sweep.plan, sweep.records())
+    outcome = metric or next(iter(report.outcomes), "")
+    cell = report.cell(report.arms[0], outcome)
+    values = [value for _, value in cell.by_seed] if cell else []
+    if len(values) < SEEDS_LEAST:
+        wanted = (
+            f"must name a sweep with at least {SEEDS_LEAST} confirmed seeds of {outcome or 'its outcome'}"
+        )
+        raise InputError(f"{wanted}, got {name}, whose {report.arms[0]} has {len(values)}")
+    if not (spread := deviation(values)):
+        raise InputError(f"must name a sweep whose seeds differ, got {name}, where all have {outcome} alike")
+    return spread

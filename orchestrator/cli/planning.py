@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.earlier import found_by
+from orchestrator.cli.earlier import found_by, spread_of
 from orchestrator.cli.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -41,4 +41,5 @@ def planned(
             on_progress=waiting.update,
             probe=probe,
             found=partial(found_by, runs),
+            spread_of=partial(spread_of, runs),
         )

@@ -15,7 +15,7 @@ from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.earlier import found_by
+from orchestrator.cli.earlier import found_by, spread_of
 from orchestrator.cli.planning import FIRST_S, planned
 from orchestrator.cli.waiting import Waiting
 from orchestrator.errors import InputError
@@ -131,7 +131,12 @@ def _checked_there(path: Path) -> Checked:
     from orchestrator.plan.planner import plan_file
 
     with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
-        make = partial(plan_file, probe=_probe_of_process(), found=partial(found_by, None))
+        make = partial(
+            plan_file,
+            probe=_probe_of_process(),
+            found=partial(found_by, None),
+            spread_of=partial(spread_of, None),
+        )
         checked = _checked(path, make)
     return Checked(checked.profiles, checked.faults, out.getvalue(), err.getvalue())
 

@@ -1,17 +1,24 @@
 """What decides a question: which outcomes are primary, and whether they can be."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from orchestrator.errors import HaltsweepError, SpecError
 from orchestrator.plan.types import AnswerPlan, ConfirmPlan, SearchPlan
+from orchestrator.spec.kinds import FOUND, FROM
 from orchestrator.statistics.paired import LEVEL
 from search_spaces.wording import hint, shown
 from trainables.metrics import Metric, look_up
 
 if TYPE_CHECKING:  # a report needs no spec, whose models take long to import
     from orchestrator.plan.faults import Faults
+    from orchestrator.spec.load import SpecFile
     from orchestrator.spec.types import Answer, Spec
 
+SpreadOf = Callable[[str, str | None], float]
+"""Standard deviation over seeds of a sweep's baseline in a metric, or in its own primary outcome. Raises
+HaltsweepError where there is none."""
 SELECTION_SPLIT = "valid"
 """What a search chooses by: no claim is made of it."""
 
@@ -44,6 +51,23 @@ def default_outcome(confirm: ConfirmPlan, search: SearchPlan | None, metrics: Se
     ]
     splits = [*confirm.splits, *([] if search else [SELECTION_SPLIT])]
     return f"{splits[0]}/{names[0]}" if names and splits else None
+
+
+def with_spread(source: "SpecFile", found: SpreadOf) -> "SpecFile":
+    """`source` with the spread that the sweep it names shows written into it. Raises `SpecError`.
+
+    So the spec as launched says what it was planned with, whatever becomes of that sweep.
+    """
+    answer = source.spec.answer
+    spread = answer.spread if answer else None
+    if answer is None or not isinstance(spread, Mapping) or FOUND in spread:
+        return source
+    try:
+        known = {**spread, FOUND: found(spread[FROM], answer.metric)}
+    except HaltsweepError as error:
+        raise SpecError([source.fault(str(error), "answer", "spread")]) from error
+    made = answer.model_copy(update={"spread": known})
+    return replace(source, spec=source.spec.model_copy(update={"answer": made}))
 
 
 def check_answer(spec: "Spec", metrics: Sequence[Metric], reported: Iterable[str], faults: "Faults") -> None:

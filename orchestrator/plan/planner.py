@@ -8,7 +8,7 @@ from orchestrator.errors import Fault, PlanError, SpecError
 from orchestrator.identity import digest
 from orchestrator.json_values import to_json_values
 from orchestrator.plan import checks, proof
-from orchestrator.plan.answer import answer_plan, check_stop
+from orchestrator.plan.answer import SpreadOf, answer_plan, check_stop, with_spread
 from orchestrator.plan.arms import CheckedArm
 from orchestrator.plan.budget import check_budget, limits_of
 from orchestrator.plan.built_in import BuiltIn
@@ -205,10 +205,12 @@ def plan_file(
     on_progress: OnProgress = _nobody,
     probe: Probe | None = None,
     found: Found | None = None,
+    spread_of: SpreadOf | None = None,
 ) -> tuple[SpecFile, Plan]:
     """The spec at `path` with `profile` and `overrides` applied, and its plan.
 
-    `found` says what other sweeps found, where the spec has that tried first; the spec then holds it.
+    `found` says what other sweeps found, where the spec has that tried first, and `spread_of` how far their
+    seeds lie apart; the spec then holds it.
 
     Raises `SpecError` or `PlanError` with all faults at once: where the file itself is faulty, the planner
     looks at what is left of it.
@@ -221,6 +223,8 @@ def plan_file(
         raise SpecError(in_order([*error.faults, *more])) from None
     if found is not None:
         source = looked_up(source, found)
+    if spread_of is not None:
+        source = with_spread(source, spread_of)
     return source, plan(source, calibrate=calibrate, on_progress=on_progress, probe=probe)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orchestrator.plan.types import AnswerPlan, ConfirmPlan, Power
+from orchestrator.spec.kinds import FOUND, FROM
 from orchestrator.statistics.power import POWER, seeds_needed, smallest_effect
 from orchestrator.statistics.verdicts import SEEDS_LEAST
 from search_spaces.wording import amount
@@ -15,7 +16,7 @@ LARGE = 1.0
 def power(
     confirm: ConfirmPlan,
     answer: AnswerPlan,
-    stated: float | None = None,
+    stated: float | Mapping[str, Any] | None = None,
     published: Sequence[Mapping[str, Any]] = (),
 ) -> Power:
     """What the seeds of `confirm` can show of `answer`, in units of its first outcome if a spread is
@@ -29,7 +30,7 @@ def power(
         sentence = f"With {given} there can be no verdict: {SEEDS_LEAST} seeds are the fewest."
         return Power(seeds, family, sentence)
     effect = smallest_effect(seeds, family, answer.level)
-    spread, source = (stated, "stated") if stated is not None else _published(answer, published)
+    spread, source = _known(stated) if stated is not None else _published(answer, published)
     found = f"found {round(10 * POWER)} times in 10 at level {answer.level:g} over all of them"
     if spread is None:
         sentence = (
@@ -45,9 +46,16 @@ def power(
     )
     sentence = (
         f"With {given}, a difference of {effect * spread:.2g} {what} is {found}, with a standard deviation "
-        f"over seeds of {spread:g} ({source}){margin}."
+        f"over seeds of {spread:.3g} ({source}){margin}."
     )
     return Power(seeds, family, sentence, effect, spread, source)
+
+
+def _known(stated: float | Mapping[str, Any]) -> tuple[float | None, str]:
+    """A spread as a spec has it: a number, or what another sweep shows."""
+    if isinstance(stated, Mapping):
+        return stated.get(FOUND), f"baseline of {stated[FROM]}"
+    return stated, "stated"
 
 
 def _needed(effect: float, family: int, answer: AnswerPlan) -> str:

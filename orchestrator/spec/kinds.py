@@ -318,6 +318,46 @@ Inequality = Annotated[
 """What must hold between two fields, or a field and a number, of what a search draws."""
 
 
+def _spread(written: Any) -> Any:
+    """A spread as it may be written: a number, or the sweep that shows it."""
+    if isinstance(written, int | float) and not isinstance(written, bool) and 0 < written < float("inf"):
+        return float(written)
+    if not isinstance(written, Mapping):
+        raise refusal(f"must be a number > 0 or {{from: SWEEP}}, got {shown(written)}")
+    name, found = written.get(FROM), written.get(FOUND, 1.0)
+    if not isinstance(name, str) or not name.strip() or set(written) - {FROM, FOUND}:
+        raise refusal(
+            f"must have the name of a sweep as {FROM!r} and nothing beside it, got {shown(written)}"
+        )
+    if not isinstance(found, int | float) or isinstance(found, bool) or not 0 < found < float("inf"):
+        raise refusal(f"must have a number > 0 as {FOUND!r}, got {shown(found)}")
+    return dict(written)
+
+
+Spread = Annotated[
+    float | Mapping[str, Any],
+    PlainValidator(_spread),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number", "exclusiveMinimum": 0},
+                {
+                    "type": "object",
+                    "required": [FROM],
+                    "properties": {
+                        FROM: {"type": "string"},
+                        FOUND: {"type": "number", "exclusiveMinimum": 0},
+                    },
+                    "additionalProperties": False,
+                },
+            ]
+        }
+    ),
+]
+"""A standard deviation over seeds, or `from`, the sweep that shows it, with what it shows as `found` once it
+has been looked up."""
+
+
 def _component(written: Any) -> Any:
     return {"name": written} if isinstance(written, str) else written
 

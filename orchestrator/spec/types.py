@@ -32,6 +32,7 @@ from orchestrator.spec.kinds import (
     Some,
     SomeDistinct,
     Split,
+    Spread,
     Text,
     Trainable,
     refusal,
@@ -132,9 +133,10 @@ class Answer(Section):
     """Further primary outcomes; every one of them makes all intervals wider."""
     level: Level = 0.05
     """How often any claim of the report may be wrong, over all arms and primary outcomes together."""
-    spread: Positive | None = None
-    """Standard deviation of `metric` over seeds, as known from elsewhere: what the seeds can show is then
-    said in units of `metric` before anything runs."""
+    spread: Spread | None = None
+    """Standard deviation of `metric` over seeds, as known from elsewhere, or {from: SWEEP} for that of
+    another sweep's baseline: what the seeds can show is then said in units of `metric` before anything
+    runs."""
 
 
 class ArmBudget(Section):

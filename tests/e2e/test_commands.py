@@ -101,7 +101,7 @@ class TestLaunched:
         assert not [line for line in launched.err.splitlines() if "waiting for MLflow" not in line]
         assert re.search(r"floor \(most common label\)[^\n]*0\.\d\d\d", launched.out)
         for arm in ("baseline", "minus-gate"):
-            assert re.search(rf"│ {arm} +│ 2 │ 0\.\d\d\d ", launched.out)
+            assert re.search(rf"│ {arm} +│ 2 +│ 0\.\d\d\d ", launched.out)
         assert "trials: 8 finished" in launched.out
         assert f"report:  {RUNS}/tiny/report/report.md" in launched.out
         assert "compare: haltsweep ui tiny --runs 'my runs'" in launched.out

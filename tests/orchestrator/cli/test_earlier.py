@@ -66,3 +66,18 @@ def test_a_sweep_whose_search_has_not_ended_is_refused(folder, haltsweep, change
     found = haltsweep("plan", "own.yaml", *AFTER)
     assert found.code == 2
     assert told in " ".join(found.err.split())
+
+
+@pytest.mark.slow
+def test_a_sweep_s_spread_says_what_the_next_one_s_seeds_can_show(folder, haltsweep):
+    own = ("search=null", "confirm={seeds: [1, 2, 3, 4], splits: []}")
+    assert haltsweep("launch", "own.yaml", *own, "--driver", "inline").code == 0
+    again = ("plan", "own.yaml", "name=after", *own, "answer={spread: {from: own}}")
+    found = haltsweep(*again)
+    assert found.code == 0, found
+    assert "(baseline of own)" in " ".join(found.out.split())
+    few = haltsweep("launch", "own.yaml", "name=few", own[0], "confirm.seeds=[1, 2]", "--driver", "inline")
+    assert few.code == 0, few
+    told = haltsweep(*again[:-1], "answer={spread: {from: few}}")
+    assert told.code == 2
+    assert "must name a sweep with at least 3 confirmed seeds of " in " ".join(told.err.split())

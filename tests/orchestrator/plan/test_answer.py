@@ -1,11 +1,15 @@
 """Which outcome is primary where a spec does not say."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from orchestrator.plan.answer import answer_plan, default_outcome
-from orchestrator.plan.types import ConfirmPlan, SearchPlan
+from orchestrator.errors import InputError, SpecError
+from orchestrator.plan.answer import answer_plan, default_outcome, with_spread
+from orchestrator.plan.power import power
+from orchestrator.plan.types import AnswerPlan, ConfirmPlan, SearchPlan
+from orchestrator.spec.load import read_spec, to_yaml
 from orchestrator.spec.section import Objective
 from orchestrator.spec.types import Answer
 from trainables.metrics import Metric, declared
@@ -29,7 +33,7 @@ SEARCH = SearchPlan(4, {}, None, (Objective(metric="valid/error", goal="min"),),
 def test_every_task_is_judged_by_its_own_quantity(task: str, head: str, quantity: str) -> None:
     metrics = metrics_of([task], [head])  # type: ignore[list-item]
     assert default_outcome(CONFIRM, None, metrics) == f"first/{quantity}"
-    assert len({each.name for each in metrics}) == len(metrics)
+    assert len({(each.split, each.name) for each in metrics}) == len(metrics)
     assert (
         "figure" in next(each for each in metrics if each.name == quantity).shown or quantity == "exact_match"
     )
@@ -59,3 +63,46 @@ def test_every_primary_outcome_counts_in_the_family() -> None:
     found = answer_plan(asked, CONFIRM, None, (), 5)
     assert found.outcomes == ("second/accuracy", "first/depth")
     assert (found.margin, found.level, found.family) == (0.01, 0.1, 10)
+
+
+def test_the_spread_of_another_sweep_is_written_into_the_spec(tmp_path: Path) -> None:
+    file = tmp_path / "study.yaml"
+    file.write_text(
+        "name: study\nquestion: Is it planned?\n"
+        "baseline: {task: {name: listops}, model: {name: universal}, train: {steps: 9}}\n"
+        "confirm: {seeds: [1, 2, 3], splits: [near-iid]}\n"
+        "answer: {metric: near-iid/accuracy, spread: {from: earlier}}\n"
+    )
+    asked: list[tuple[str, str | None]] = []
+
+    def found(name: str, metric: str | None) -> float:
+        asked.append((name, metric))
+        return 0.0125
+
+    known = with_spread(read_spec(file), found)
+    assert asked == [("earlier", "near-iid/accuracy")]
+    assert known.spec.answer is not None
+    assert known.spec.answer.spread == {"from": "earlier", "found": 0.0125}
+    file.write_text(to_yaml(known.spec))
+    again = read_spec(file)
+    assert again.spec == known.spec
+    assert with_spread(again, found) is again, "what was found is not looked up again"
+    answer = AnswerPlan(("near-iid/accuracy",), None, 0.05, 4)
+    told = power(CONFIRM, answer, known.spec.answer.spread)
+    assert (told.spread, told.spread_source) == (0.0125, "baseline of earlier")
+
+
+def test_a_sweep_that_shows_no_spread_is_told_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "study.yaml"
+    file.write_text(
+        "name: study\nquestion: Is it planned?\n"
+        "baseline: {task: {name: listops}, model: {name: universal}, train: {steps: 9}}\n"
+        "confirm: {seeds: [1, 2, 3], splits: [near-iid]}\n"
+        "answer:\n  spread: {from: gone}\n"
+    )
+
+    def found(name: str, metric: str | None) -> float:
+        raise InputError(f"there is no sweep {name}")
+
+    with pytest.raises(SpecError, match=r"study\.yaml:6: answer\.spread: there is no sweep gone"):
+        with_spread(read_spec(file), found)
