@@ -19,6 +19,10 @@ CLAIMS = (
     "{level:g} exactly when the interval leaves out 0. With probability {sure:g} all of these intervals "
     "hold at once."
 )
+NO_OUTCOME = (
+    "Nothing is claimed of any arm: the confirm trials read no split but valid, by which the search has "
+    "chosen. Name test splits in confirm.splits, or an outcome in answer.metric."
+)
 RAISED = (
     "The seeds of {arms} lie closer together than chance explains, or than the steps of the quantity "
     "allow: their intervals are made of half the median spread of all arms, or of that of the steps."
@@ -92,6 +96,8 @@ def _claims(report: Report) -> list[str]:
     answer = report.answer
     if answer is None or not answer.family:
         return []
+    if not answer.outcomes:
+        return [NO_OUTCOME]
     margin = (
         f", and no difference larger than {answer.margin:g} where it lies within that on both sides"
         if answer.margin is not None
@@ -99,7 +105,7 @@ def _claims(report: Report) -> list[str]:
     )
     seeds = len(report.confirm_seeds)
     known = {"seeds": amount(seeds, "seed"), "tenth": unseen(0.1, seeds), "fifth": unseen(0.2, seeds)}
-    outcomes = ", ".join(answer.outcomes) or "the first quantity that is measured"
+    outcomes = ", ".join(answer.outcomes)
     family = amount(answer.family, "comparison")
     claims = CLAIMS.format(outcomes=outcomes, family=family, level=answer.level, sure=1 - answer.level)
     raised = [each.arm for each in report.effects if each.spread_raised]

@@ -28,10 +28,10 @@ def summarise(plan: Plan, records: Iterable[Record]) -> Report:
     declared = _declared(plan)
     measured = _metrics(plan, declared, confirmed)
     answer = answers.answer_of(plan, declared, measured)
-    primary = [name for name in (answer.outcomes if answer else ()) if name in measured]
-    metrics = tuple(dict.fromkeys((*primary, *measured)))
     front = keeps_front(plan)
     readings = Readings([each for each in confirmed if not (front and each.rank)], declared)
+    primary = [name for name in (answer.outcomes if answer else ()) if readings.all_values(name)]
+    metrics = tuple(dict.fromkeys((*primary, *measured)))
     arms = tuple(arm.name for arm in plan.arms)
     cells = [cell for arm in arms for metric in metrics if (cell := _cell(plan, arm, metric, readings))]
     return Report(

@@ -52,6 +52,7 @@ def headline(report: Report) -> Grid:
     if report.searched:
         return _searched(report)
     shown = [metric for metric in report.metrics if metric in report.outcomes]
+    shown = shown or [metric for metric in report.metrics if _quantity(metric) in report.headlines]
     beside = [metric for metric in report.metrics if "beside" in report.quantity(metric).shown]
     beside = [metric for metric in beside if metric not in shown and _split(metric) in map(_split, shown)][:1]
     first = (report.outcomes or ("",))[0]
@@ -125,7 +126,11 @@ def _seed_by_seed(report: Report, metric: str) -> list[Grid]:
 
 def _points(report: Report) -> list[Grid]:
     """Confirmed points of fronts, each for itself."""
-    metrics = [metric for metric in report.metrics if "posthoc" in report.quantity(metric).shown]
+    metrics = [
+        metric
+        for metric in report.metrics
+        if metric in report.outcomes or "posthoc" in report.quantity(metric).shown
+    ]
     cells = {(cell.arm, cell.setting, cell.metric): cell for cell in report.points}
     rows = [
         (
@@ -267,7 +272,11 @@ def _posthoc(report: Report) -> list[Grid]:
     settings = list(dict.fromkeys((cell.arm, cell.setting) for cell in report.posthoc))
     if not settings:
         return []
-    metrics = [metric for metric in report.metrics if "posthoc" in report.quantity(metric).shown]
+    metrics = [
+        metric
+        for metric in report.metrics
+        if metric in report.outcomes or "posthoc" in report.quantity(metric).shown
+    ]
     cells = {(cell.arm, cell.setting, cell.metric): cell for cell in report.posthoc}
     rows: list[tuple[str, ...]] = []
     for arm, setting in settings:

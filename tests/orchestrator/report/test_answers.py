@@ -275,3 +275,27 @@ def test_points_of_a_front_are_kept_apart() -> None:
     )
     assert averaged is not None
     assert averaged.estimate.mean == pytest.approx(0.6, abs=0.01)
+
+
+def test_an_outcome_that_no_table_shows_by_itself_is_shown() -> None:
+    """What only helps to read others may still be what a study is about."""
+    hidden = (METRICS[0], replace(METRICS[1], shown=()))
+    overrides = {"model.halt.threshold": 0.5}
+    again = [record("good", 101, phase="posthoc", overrides=overrides, trial_id="again")]
+    asked = plan(metrics=hidden, answer=AnswerPlan(("iid/depth",), None, 0.05, 3), posthoc=(overrides,))
+    found = summarise(asked, [*records(), *again])
+    assert found.metrics[0] == "iid/depth"
+    assert "iid/depth" in headline(found).headers
+    (grid,) = [each for each in grids(found) if "read again" in each.title]
+    assert grid.headers[2] == "iid/depth"
+
+
+def test_a_search_that_confirms_on_no_test_split_claims_nothing(tmp_path: Path) -> None:
+    objectives = (Objective(metric="valid/accuracy", goal="max"),)
+    search = SearchPlan(4, {"name": "tpe"}, None, objectives, 0)
+    asked = plan(search=search, confirm=ConfirmPlan(1, SEEDS, ()), answer=AnswerPlan((), None, 0.05, 3))
+    found = summarise(asked, records())
+    assert found.verdicts == ()
+    assert not any(each.primary for each in found.effects)
+    assert "valid/accuracy" in headline(found).headers
+    assert "Nothing is claimed of any arm" in write(found, tmp_path / "report").read_text()

@@ -58,9 +58,16 @@ def test_undecided_says_what_would_decide_it() -> None:
     assert verdict(later, better="max").kind == "better"
 
 
+def test_beyond_a_hundred_no_number_is_told() -> None:
+    found = verdict(paired((0.024, -0.016) * 4))
+    assert found.text == "undecided: more than 100 more seeds"
+    assert found.more_seeds is not None
+    assert found.more_seeds > 100
+
+
 def test_nothing_decides_means_of_zero_without_a_margin() -> None:
     zero = paired((0.01, -0.01) * 4)
-    assert verdict(zero).text == "undecided: no number of seeds like these would decide it"
+    assert verdict(zero).text == "undecided: not even 1,000 seeds like these would decide it"
     assert verdict(zero, margin=0.005).more_seeds is not None
 
 
