@@ -26,6 +26,20 @@ class Pairs:
     """Seed to arm minus reference."""
 
 
+@dataclass(frozen=True, slots=True)
+class Lacking:
+    """Seeds of an arm and its reference without which nothing is tested."""
+
+    failed: int
+    waiting: int
+    """Still to run: a look before the end is no test."""
+
+    @property
+    def any(self) -> bool:
+        """Whether some are lacking."""
+        return self.failed > 0 or self.waiting > 0
+
+
 def answer_of(plan: Plan, metrics: Sequence[Metric], measured: Sequence[str]) -> AnswerPlan | None:
     """What decides the question. Where the plan could not tell what is measured, the first that was; plans
     from before there was an answer have that of the headline quantity."""
@@ -42,7 +56,9 @@ def answer_of(plan: Plan, metrics: Sequence[Metric], measured: Sequence[str]) ->
     return replace(found, outcomes=tuple(first[:1]))
 
 
-def effects(plan: Plan, metrics: Sequence[str], readings: Readings, answer: AnswerPlan) -> Iterator[Effect]:
+def effects(
+    plan: Plan, metrics: Sequence[str], readings: Readings, answer: AnswerPlan, ended: frozenset[str]
+) -> Iterator[Effect]:
     """Every arm's difference to its reference, metric by metric; p and corrected intervals for primary
     outcomes alone."""
     shown = tuple(dict.fromkeys((*answer.outcomes, *metrics)))
@@ -52,20 +68,23 @@ def effects(plan: Plan, metrics: Sequence[str], readings: Readings, answer: Answ
         for arm in plan.arms
         if arm.reference and (found := _pairs(arm.name, arm.reference, metric, readings)).by_seed
     }
-    primary = _primary(pairs, answer, readings) | _at_looks(decided(plan, readings))
+    looked = decided(plan, readings)
+    primary = _primary(pairs, answer, readings) | _at_looks(looked)
     for (arm, metric), each in pairs.items():
         span = readings.span_of_difference(metric)
         values = list(each.by_seed.values())
-        claimed = primary.get((arm, metric))
+        claimed, reference = primary.get((arm, metric)), plan.arm(arm).reference
+        whole = arm in looked or not _lacking(plan, (arm, reference), readings, ended).any
+        tested = claimed is not None and whole
         yield Effect(
             arm=arm,
-            reference=plan.arm(arm).reference,
+            reference=reference,
             metric=metric,
             estimate=_clipped(claimed, span) if claimed else estimate(values, span=span),
             pairs=each.record_ids,
             primary=claimed is not None,
-            p=claimed.p if claimed else None,
-            p_sign_flips=sign_flip_p(values) if claimed else None,
+            p=claimed.p if claimed and tested else None,
+            p_sign_flips=sign_flip_p(values) if tested else None,
             spread_raised=claimed.raised if claimed else False,
         )
 
@@ -88,19 +107,18 @@ def verdicts(
             continue
         reference = plan.arm(arm).reference
         finished, failed = readings.ended(arm)
-        failures = len({*readings.failed_seeds(arm), *readings.failed_seeds(reference)})
-        waiting = _waiting(plan, (arm, reference), ended)
+        lacking = _lacking(plan, (arm, reference), readings, ended)
         margin = answer.margin if metric == answer.outcomes[0] else None
         found = primary.get((arm, metric))
-        said = verdict(found, margin=margin, better=_better(plan, metric, readings), failed=failures)
-        if waiting and not failures:
+        said = verdict(found, margin=margin, better=_better(plan, metric, readings), failed=lacking.failed)
+        if lacking.waiting and not lacking.failed:
             said = replace(
                 said,
                 kind="undecided",
-                text=f"undecided: {amount(waiting, 'seed')} not run",
-                more_seeds=waiting,
+                text=f"undecided: {amount(lacking.waiting, 'seed')} not run",
+                more_seeds=lacking.waiting,
             )
-        elif not failures and not readings.all_values(metric):
+        elif not lacking.failed and not readings.all_values(metric):
             said = replace(said, text="undecided: no trial measured it")
         span = readings.span_of_difference(metric)
         made = ArmVerdict(
@@ -111,7 +129,7 @@ def verdicts(
             text=said.text,
             more_seeds=said.more_seeds,
             difference=_clipped(found, span) if found else None,
-            p=found.p if found else None,
+            p=found.p if found and not lacking.any else None,
             seeds=f"{finished} of {amount(finished + failed, 'seed')} finished",
         )
         yield replace(made, line=_line(made))
@@ -180,7 +198,7 @@ def _better(plan: Plan, metric: str, readings: Readings) -> Literal["max", "min"
     return readings.known(metric).better or goals.get(quantity)
 
 
-def _waiting(plan: Plan, arms: tuple[str, ...], ended: frozenset[str]) -> int:
-    """Seeds of these arms that have still to run."""
+def _lacking(plan: Plan, arms: tuple[str, ...], readings: Readings, ended: frozenset[str]) -> Lacking:
+    failed = {seed for arm in arms for seed in readings.failed_seeds(arm)}
     open_trials = [each for each in plan.trials if each.phase == "confirm" and each.trial_id not in ended]
-    return len({each.seed for each in open_trials if each.arm in arms})
+    return Lacking(len(failed), len({each.seed for each in open_trials if each.arm in arms}))

@@ -38,7 +38,7 @@ EXPLORATORY = (
 )
 FAILURES = (
     "A confirm trial that failed (diverged, out of memory, timed out, crashed) has no value: means are of "
-    "the seeds that finished, and the verdict of the arm is undecided."
+    "the seeds that finished, there is no p, and the verdict of the arm is undecided."
 )
 SPREAD = (
     "Over {seeds} seeds {metric} of {arm} has a standard deviation of {spread:.2g}: with answer.spread: "

@@ -40,7 +40,7 @@ def summarise(plan: Plan, records: Iterable[Record]) -> Report:
         metrics=metrics,
         cells=tuple(cells),
         posthoc=tuple(_posthoc(plan, metrics, reread, declared)),
-        effects=tuple(answers.effects(plan, metrics, readings, answer)) if answer else (),
+        effects=tuple(answers.effects(plan, metrics, readings, answer, ended)) if answer else (),
         tallies=tuple(_tally(arm, known, readings) for arm in arms),
         floors=_floors(declared, confirmed),
         arms=arms,
@@ -202,6 +202,7 @@ def _tally(arm: str, records: Sequence[Record], readings: Readings) -> ArmTally:
         seconds=sum(record.last.seconds for record in own if record.last),
         assignment=dict(chosen),
         seeds=readings.ended(arm),
+        failures=tuple(readings.failed_seeds(arm).items()),
     )
 
 

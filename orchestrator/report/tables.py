@@ -111,17 +111,20 @@ def answers(report: Report) -> list[Grid]:
 
 def _seed_by_seed(report: Report, metric: str) -> list[Grid]:
     """Every seed's value: a mean hides a seed that collapsed."""
-    cells = [cell for cell in report.cells if cell.metric == metric]
-    known = {seed for cell in cells for seed, _ in (*cell.by_seed, *cell.failures)}
+    failures = {each.arm: dict(each.failures) for each in report.tallies}
+    found = {
+        arm: {seed: number_words(value) for seed, value in (cell.by_seed if cell else ())}
+        | failures.get(arm, {})
+        for arm in report.arms
+        for cell in [report.cell(arm, metric)]
+    }
+    known = {seed for values in found.values() for seed in values}
     seeds = [
         *(seed for seed in report.confirm_seeds if seed in known),
         *sorted(known - {*report.confirm_seeds}),
     ]
-    rows = []
-    for cell in cells:
-        values = {seed: number_words(value) for seed, value in cell.by_seed} | dict(cell.failures)
-        rows.append((cell.arm, *(values.get(seed, "-") for seed in seeds)))
-    return [Grid(f"{metric}, seed by seed", ("arm", *map(str, seeds)), tuple(rows))] if rows else []
+    rows = [(arm, *(values.get(seed, "-") for seed in seeds)) for arm, values in found.items()]
+    return [Grid(f"{metric}, seed by seed", ("arm", *map(str, seeds)), tuple(rows))] if known else []
 
 
 def _points(report: Report) -> list[Grid]:

@@ -108,6 +108,8 @@ class ArmTally:
     """Best assignment of the search, empty without one."""
     seeds: tuple[int, int] = (0, 0)
     """Confirm seeds that finished, and that failed."""
+    failures: tuple[tuple[int, str], ...] = ()
+    """Confirm seeds that failed, and how."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.plan.types import AnswerPlan, Arm, ConfirmPlan, Plan, SearchPlan
 from orchestrator.report.summary import arm_metrics, arm_tags, summarise
-from orchestrator.report.tables import as_csv, as_json, grids, headline
+from orchestrator.report.tables import Grid, as_csv, as_json, grids, headline
 from orchestrator.report.types import Report
 from orchestrator.report.write import write
 from orchestrator.spec.section import Objective, Resources
@@ -145,6 +145,11 @@ def test_failed_seeds_are_never_a_gain() -> None:
     assert cell.estimate.mean > whole.estimate.mean
     assert kinds(found)["good"] == "undecided"
     assert kinds(found)["bad"] == "worse", "other arms keep their verdicts"
+    (said,) = [each for each in found.verdicts if each.arm == "good"]
+    assert "p=" not in said.line
+    effect = found.effect("good", "iid/accuracy")
+    assert effect is not None
+    assert (effect.primary, effect.p, effect.p_sign_flips) == (True, None, None)
     row = next(row for row in headline(found).rows if row[0] == "good")
     assert row[1] == "5 of 8 finished"
     assert arm_metrics(found)["good"]["seeds_failed"] == 3
@@ -162,6 +167,10 @@ def test_seeds_that_have_not_run_leave_it_undecided() -> None:
     found = summarise(plan(trials=planned), missing)
     said = {each.arm: each.text for each in found.verdicts}
     assert said["good"] == "undecided: 2 seeds not run"
+    assert {each.arm: each.p is None for each in found.effects if each.primary} == {
+        **dict.fromkeys(said, False),
+        "good": True,
+    }
     assert said["bad"] == "worse"
 
 
@@ -206,8 +215,15 @@ def test_a_reading_that_crashed_has_no_value() -> None:
     assert grid.rows[0][2].endswith("(1 of 3 finished)")
 
 
+def _seeds_of(found: Report) -> list[Grid]:
+    return [each for each in grids(found) if each.title.endswith("seed by seed")]
+
+
 def test_seeds_are_shown_one_by_one() -> None:
-    found = summarise(plan(), records(good=(103,)))
+    found = summarise(plan(), records(good=(103,), bad=SEEDS))
+    assert [row for row in next(iter(_seeds_of(found))).rows if row[0] == "bad"] == [
+        ("bad", *["diverged"] * 8)
+    ]
     (grid,) = [each for each in grids(found) if each.title == "iid/accuracy, seed by seed"]
     assert grid.headers == ("arm", *map(str, SEEDS))
     row = next(row for row in grid.rows if row[0] == "good")
