@@ -81,7 +81,7 @@ class Rounds:
         """Why an arm needs no more seeds, for people."""
         said = "; ".join(f"{name}: {each.text}" for name, each in decision.verdicts.items())
         seeds = amount(len(self._seeds), "seed")
-        return f"{decision.arm} was decided at the look after {decision.seeds} of {seeds} ({said})"
+        return f"{decision.arm} ended at the look after {decision.seeds} of {seeds} ({said})"
 
 
 def measured(kind: OutcomeKind, metrics: Mapping[str, float] | None) -> Mapping[str, float] | None:
@@ -93,7 +93,16 @@ def _question(plan: Plan, references: Mapping[str, str]) -> Question:
     answer = plan.answer
     assert answer is not None, "a plan with looks must have primary outcomes"
     better = {name: _better(plan, name) for name in answer.outcomes}
-    return Question(references, answer.outcomes, better, answer.margin, answer.level, answer.family)
+    assert plan.confirm is not None, "a plan with looks must confirm"
+    return Question(
+        references,
+        answer.outcomes,
+        better,
+        answer.margin,
+        answer.level,
+        answer.family,
+        len(plan.confirm.seeds),
+    )
 
 
 def _better(plan: Plan, metric: str) -> Literal["max", "min"] | None:

@@ -18,5 +18,6 @@ def rounds_sentence(plan: Plan) -> str:
         f"Seeds run in rounds, {FIRST_LOOK} and then one at a time, and a round waits for its slowest trial. "
         f"An arm that is certain at level {answer.level * LOOK_SHARE:g} after a round needs no more seeds; "
         "what others are compared with runs all of them. An arm that differs by so many standard deviations "
-        f"over seeds needs on average, of {seeds} seeds: {listed}; smaller differences save nothing."
+        f"over seeds needs on average, of {seeds} seeds: {listed}. Arms that all "
+        "seeds would hardly decide are given up, which saves more."
     )

@@ -12,8 +12,9 @@ from search_spaces.wording import amount
 NOTE = (
     "Arms were looked at after each round of seeds. One that was decided then has the interval and p of its "
     "look, at level {level:g}, a twentieth of the study's; others are judged with all seeds at level "
-    "{full:g}. Estimates of arms that stopped early lean away from 0, because chance that agrees with a "
-    "difference makes a look decide it."
+    "{full:g}. An arm was also given up where all seeds together would hardly have decided it. Estimates of "
+    "arms that stopped early lean away from 0, because chance that agrees with a difference makes a look "
+    "decide it."
 )
 
 
@@ -33,7 +34,7 @@ def when(plan: Plan, decision: EarlyVerdict) -> str:
     """After how many seeds, and how its interval is to be read."""
     assert plan.confirm is not None
     seeds = amount(len(plan.confirm.seeds), "seed")
-    return f"decided after {decision.seeds} of {seeds}, interval at level {decision.level:g}"
+    return f"ended after {decision.seeds} of {seeds}, interval at level {decision.level:g}"
 
 
 def note(level: float) -> str:

@@ -62,7 +62,7 @@ def test_a_decided_arm_stops_the_baseline_runs_all_and_the_undecided_goes_on():
     skipped = conductor.take_unrunnable()
     assert [trial.planned.seed for trial, _ in skipped] == list(SEEDS[3:])
     assert {outcome for _, outcome in skipped} == {
-        Outcome(OutcomeKind.SKIPPED, "far was decided at the look after 3 of 8 seeds (test/score: higher)")
+        Outcome(OutcomeKind.SKIPPED, "far ended at the look after 3 of 8 seeds (test/score: higher)")
     }
 
 

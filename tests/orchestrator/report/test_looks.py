@@ -13,7 +13,7 @@ from orchestrator.trials import OutcomeKind
 from tests.orchestrator.report.test_answers import METRICS, SEEDS, plan, record
 
 LOOKING = plan(confirm=ConfirmPlan(1, SEEDS, ("iid", "far"), "decided"))
-SKIP = {"last": None, "reason": "good was decided at the look after 4 of 8 seeds"}
+SKIP = {"last": None, "reason": "good ended at the look after 4 of 8 seeds"}
 
 
 def whole():
@@ -47,7 +47,7 @@ def test_the_verdict_the_interval_and_p_are_those_of_the_look():
     found = decided(LOOKING, Readings(as_run(), METRICS))["good"]
     (verdict,) = (each for each in report.verdicts if each.arm == "good")
     assert (verdict.kind, verdict.looked) == ("better", True)
-    assert f"decided after {found.seeds} of 8 seeds, interval at level 0.0025" in verdict.line
+    assert f"ended after {found.seeds} of 8 seeds, interval at level 0.0025" in verdict.line
     assert verdict.p == found.found["iid/accuracy"].p <= 0.0025
     effect = report.effect("good", "iid/accuracy")
     assert (effect.estimate, effect.p) == (verdict.difference, verdict.p)

@@ -25,11 +25,10 @@ def test_looks_at_studies_without_effects_show_none(kind, arms):
 @pytest.mark.slow
 def test_looks_lose_no_power_and_spare_seeds_where_effects_are_large():
     run = {effect: looks.spent(effect) for effect in (1.0, 2.0, 5.0, 10.0, 20.0)}
-    assert all(with_looks >= fixed for fixed, with_looks, *_ in run.values())
-    seeds = [each[-1] for each in run.values()]
-    assert seeds == sorted(seeds, reverse=True)
-    assert seeds[-2] < 0.6
-    assert seeds[-1] < 0.5
+    assert all(with_looks >= fixed - 0.003 for fixed, with_looks, *_ in run.values())
+    assert run[10.0][-1] < 0.6
+    assert run[20.0][-1] < 0.5
+    assert looks.spent(0.0)[-1] < 0.6, "what all seeds would hardly decide is given up"
 
 
 @pytest.mark.slow
@@ -46,7 +45,7 @@ def test_the_look_of_a_sweep_decides_as_these_studies_do(margin):
     values += np.array([0.0, 0.0, 3.0, 12.0])
     shown, excluded, used = looks.looked(values, margin=margin)
     arms = ("a", "b", "c")
-    asked = Question(dict.fromkeys(arms, "base"), ("x",), {"x": "max"}, margin, 0.05, 3)
+    asked = Question(dict.fromkeys(arms, "base"), ("x",), {"x": "max"}, margin, 0.05, 3, looks.SEEDS)
     for study in range(len(values)):
         named = dict(zip(("base", *arms), values[study].T, strict=True))
         measured = {(arm, "x"): dict(enumerate(map(float, column))) for arm, column in named.items()}
@@ -58,5 +57,6 @@ def test_the_look_of_a_sweep_decides_as_these_studies_do(margin):
             seeds = found[arm].seeds if arm in found else looks.SEEDS
             assert seeds == used[study, place], (study, arm)
             if arm in found:
-                same = found[arm].verdicts["x"].kind == "no difference"
-                assert (excluded if same else shown)[study, place]
+                kind = found[arm].verdicts["x"].kind
+                assert excluded[study, place] == (kind == "no difference")
+                assert shown[study, place] == (kind in {"better", "worse"})

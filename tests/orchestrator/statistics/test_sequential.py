@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from orchestrator.statistics.sequential import LOOK_SHARE, Question, look, looks
+from orchestrator.statistics.paired import compare
+from orchestrator.statistics.sequential import LOOK_SHARE, Question, chance_left, look, looks
 
 SEEDS = tuple(range(101, 109))
 NOISE = np.random.default_rng(1).normal(size=(3, len(SEEDS)))
@@ -11,7 +12,7 @@ NOISE = np.random.default_rng(1).normal(size=(3, len(SEEDS)))
 
 def question(margin=None, outcomes=("test/score",)):
     better = dict.fromkeys(outcomes, "max")
-    return Question({"a": "base", "b": "base"}, outcomes, better, margin, 0.05, 2 * len(outcomes))
+    return Question({"a": "base", "b": "base"}, outcomes, better, margin, 0.05, 2 * len(outcomes), 8)
 
 
 def study(a=0.0, b=0.0, spread=0.1, outcome="test/score"):
@@ -22,8 +23,17 @@ def study(a=0.0, b=0.0, spread=0.1, outcome="test/score"):
     }
 
 
-def decided(values, first, failed=None, asked=None):
+def ended(values, first, failed=None, asked=None):
     return look(asked or question(), values, SEEDS[:first], ["a", "b"], failed or {})
+
+
+def decided(*study, **parts):
+    """Those of which something is certain."""
+    return {
+        arm: found
+        for arm, found in ended(*study, **parts).items()
+        if all(each.kind != "undecided" for each in found.verdicts.values())
+    }
 
 
 def test_looks_begin_with_three_seeds_and_end_before_the_last():
@@ -46,7 +56,7 @@ def test_a_look_is_stricter_than_the_end():
     values = study(a=0.4)
     assert not decided(values, 3)
     strict = question()
-    loose = Question(strict.references, strict.outcomes, strict.better, None, 0.05 / LOOK_SHARE * 0.999, 2)
+    loose = Question(strict.references, strict.outcomes, strict.better, None, 0.05 / LOOK_SHARE * 0.999, 2, 8)
     assert set(look(loose, values, SEEDS[:3], ["a", "b"], {})) == {"a"}
 
 
@@ -54,6 +64,29 @@ def test_no_difference_larger_than_the_margin_is_a_decision_too():
     found = decided(study(spread=0.001), 5, asked=question(margin=1.0))
     assert {each.verdicts["test/score"].kind for each in found.values()} == {"no difference"}
     assert not decided(study(spread=0.001), 5)
+
+
+def test_what_all_seeds_would_hardly_decide_is_given_up():
+    values = study(a=5.0, b=0.0)
+    found = ended(values, 5)["b"].verdicts["test/score"]
+    assert found.kind == "undecided"
+    assert found.text.startswith("undecided: about ")
+    assert found.text.endswith(" more seeds would decide it, and all 8 hardly")
+    assert "b" not in ended(study(b=0.15), 5), "it may still be shown"
+
+
+def test_the_chance_that_is_left_is_that_of_studies_that_go_on():
+    rng, left, reached = np.random.default_rng(4), [], []
+    for _ in range(400):
+        drawn = dict(enumerate(map(float, rng.normal(size=8) + rng.uniform(0, 2))))
+        first = {seed: drawn[seed] for seed in range(5)}
+        (now,), (end,) = (compare({("a", "x"): each}, family=1).values() for each in (first, drawn))
+        left.append(chance_left(now, 8, None))
+        reached.append(end.shown)
+    chances, shown = np.array(left), np.array(reached)
+    for low, high in ((0.0, 0.3), (0.3, 0.7), (0.7, 1.0)):
+        among = (chances >= low) & (chances < high)
+        assert low - 0.1 < shown[among].mean() < high + 0.1, (low, high)
 
 
 @pytest.mark.parametrize("arm", ["a", "base"])
