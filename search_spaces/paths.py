@@ -1,7 +1,7 @@
 """Dotted paths into settings: `model.halt.threshold` is the field `threshold` of `halt` of `model`."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from search_spaces.wording import nearest, shown
@@ -49,6 +49,16 @@ def lookup(settings: Mapping[str, Any], path: str) -> Any:
             return MISSING
         value = value[part]
     return value
+
+
+def leaves(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every field that holds no mapping, by dotted path; lists and empty mappings are values."""
+    for key, value in settings.items():
+        path = f"{prefix}{key}"
+        if isinstance(value, Mapping) and value:
+            yield from leaves(value, f"{path}.")
+        else:
+            yield path, value
 
 
 def with_value(settings: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:

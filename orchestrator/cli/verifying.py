@@ -169,7 +169,7 @@ def _split(path: Path) -> Finding:
 
 def parquet(whole: Whole) -> Iterator[Finding]:
     """Every Parquet file, compared with the ledger."""
-    from orchestrator.tracking.parquet_check import check_files
+    from orchestrator.tracking.parquet import check_files
 
     sync = f"`{command('sync', whole.folder)}` makes it again from the ledger"
     found = check_files(whole.folder, whole.plan, whole.ledger)

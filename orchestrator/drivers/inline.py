@@ -1,16 +1,16 @@
 """Runs a sweep in this process, one trial at a time: for debuggers, notebooks and fast tests."""
 
+import pdb  # noqa: T100 - a debugger is what is asked for
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.conductor.messages import Continue, Reply, Verdict
 from orchestrator.drivers.checkpoint_stores import store_at
-from orchestrator.drivers.debugger import post_mortem
 from orchestrator.drivers.jobs import Attempt
 from orchestrator.drivers.output import PythonOutput
 from orchestrator.drivers.recorder import Recorder
@@ -20,6 +20,8 @@ from orchestrator.spec.section import threads_of
 from orchestrator.trials import Outcome, OutcomeKind
 
 INTERRUPTED = "the sweep was asked to stop"
+SHOWN = frozenset({OutcomeKind.CRASHED, OutcomeKind.OUT_OF_MEMORY})
+"""Outcomes that an exception of the trial's own code leads to, other than by its design."""
 WAIT_S = 0.2
 """Between two looks whether a ledger that is away has come back."""
 
@@ -50,7 +52,7 @@ def run_inline(
     stop = stop or threading.Event()
 
     def examine(kind: OutcomeKind, error: BaseException) -> None:
-        if debug and post_mortem(kind, error):
+        if debug and _post_mortem(kind, error):
             stop.set()
 
     store, output = store_at(checkpoints), PythonOutput()
@@ -121,3 +123,20 @@ class _InlineRun:
             if self.stop.is_set():
                 return False
         return True
+
+
+def _post_mortem(kind: OutcomeKind, error: BaseException) -> bool:
+    """Let somebody look at the frames of `error`, which ends a trial as `kind`; whether they gave `quit`.
+
+    Anything else that leaves the debugger, such as `continue`, lets the sweep go on.
+    """
+    if kind not in SHOWN or error.__traceback__ is None:
+        return False
+    # The terminal itself: what is typed and shown here is no output of the trial.
+    with redirect_stdout(sys.__stdout__):
+        debugger = pdb.Pdb()
+        debugger.message(f"{type(error).__name__}: {error}")
+        debugger.message("the trial has failed; `continue` goes on with the next one, `quit` ends the sweep")
+        debugger.reset()
+        debugger.interaction(None, error.__traceback__)
+        return bool(debugger.quitting)

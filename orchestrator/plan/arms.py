@@ -7,12 +7,12 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from orchestrator.plan.changes import differences, undeclared
 from orchestrator.plan.faults import Faults, Keys
-from orchestrator.plan.settings import SettingFault, System, checked, fields_of, leaves
+from orchestrator.plan.settings import SettingFault, System, checked, fields_of
 from orchestrator.plan.types import Change
 from orchestrator.spec.checks import BASELINE
 from orchestrator.spec.scalars import dump
 from orchestrator.spec.types import Spec
-from search_spaces.paths import MISSING, lookup, with_value
+from search_spaces.paths import MISSING, leaves, lookup, with_value
 from search_spaces.wording import amount, nearest, shown
 from trainables.extensions import BadName
 

@@ -5,11 +5,10 @@ from typing import Any
 
 from orchestrator.plan.arms import CheckedArm
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.settings import leaves
 from orchestrator.plan.spaces import ends, related
 from orchestrator.spec.types import Search
 from search_spaces.dimensions import Constraint, Space, Value
-from search_spaces.paths import MISSING, lookup
+from search_spaces.paths import MISSING, leaves, lookup
 from search_spaces.wording import hint, shown
 
 PLACE = ("search", "constraints")

@@ -8,12 +8,11 @@ from orchestrator import space_catalog
 from orchestrator.plan.arms import BuiltInArm, CheckedArm
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.format import domain_words, value_words
-from orchestrator.plan.settings import leaves
 from orchestrator.plan.spaces import common_space, dimension_keys, may_draw, may_exist, related
 from orchestrator.spec.types import Search
 from search_spaces.algebra import exists, without
 from search_spaces.dimensions import Choice, Dimension, Fixed, Float, Space, Value, When
-from search_spaces.paths import MISSING, lookup
+from search_spaces.paths import MISSING, leaves, lookup
 from search_spaces.wording import hint, shown
 from trainables.task_catalog import training_only
 

@@ -10,9 +10,9 @@ from typing import Any
 from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.effects import reshaped_share
 from orchestrator.plan.probe import Probe
-from orchestrator.plan.settings import checked, leaves
+from orchestrator.plan.settings import checked
 from orchestrator.plan.types import Change
-from search_spaces.paths import MISSING, lookup, with_value
+from search_spaces.paths import MISSING, leaves, lookup, with_value
 
 MOST = 0.5
 """A field that reshapes more than this share of the shared weights is a size of the whole model."""

@@ -14,12 +14,12 @@ from orchestrator.plan.draws import Trying
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.objectives import against_declared
 from orchestrator.plan.own_proof import Seen, differences_of, look
-from orchestrator.plan.settings import SettingFault, described, leaves
+from orchestrator.plan.settings import SettingFault, described
 from orchestrator.plan.spaces import related
 from orchestrator.plan.types import ArmPrice, ArmProof
 from orchestrator.spec.types import Search, Spec
 from search_spaces.dimensions import Space
-from search_spaces.paths import MISSING, lookup, overlap, with_value
+from search_spaces.paths import MISSING, leaves, lookup, overlap, with_value
 from search_spaces.wording import hint, shown
 from trainables.metrics import Metric
 from trainables.outside import Trainable

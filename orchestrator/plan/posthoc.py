@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.probe import POINTS, Probe
-from orchestrator.plan.settings import System, checked, leaves
+from orchestrator.plan.settings import System, checked
 from orchestrator.plan.spaces import common_space
 from orchestrator.spec.types import Spec
 from search_spaces.dimensions import Value, same
-from search_spaces.paths import MISSING, lookup, with_value
+from search_spaces.paths import MISSING, leaves, lookup, with_value
 from search_spaces.wording import hint, shown
 from trainables.task_catalog import splits, training_only
 

@@ -10,12 +10,12 @@ from orchestrator.plan.faults import Faults
 from orchestrator.plan.limits import too_large
 from orchestrator.plan.notes import notes
 from orchestrator.plan.probe import Probe
-from orchestrator.plan.settings import System, checked, leaves
+from orchestrator.plan.settings import System, checked
 from orchestrator.plan.spaces import condition_values, dimension_keys, ends
 from orchestrator.plan.types import ArmProof
 from orchestrator.spec.types import Search
 from search_spaces.dimensions import Dimension, Space
-from search_spaces.paths import with_value
+from search_spaces.paths import leaves, with_value
 
 DIGITS = 4
 """Significant digits of losses and norms in a plan: the last bits of a sum depend on the machine."""

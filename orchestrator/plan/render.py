@@ -24,10 +24,9 @@ from orchestrator.plan.format import (
 from orchestrator.plan.planned_trials import CONFIRM, POSTHOC, SEARCH
 from orchestrator.plan.probe import EXAMPLES, LAYERS, LENGTH
 from orchestrator.plan.rounds import rounds_sentence
-from orchestrator.plan.settings import leaves
 from orchestrator.plan.types import SILENT_PAUSES, SILENT_S, Arm, ArmPrice, ArmProof, Plan
 from search_spaces.dimensions import Assignment, same
-from search_spaces.paths import MISSING, lookup
+from search_spaces.paths import MISSING, leaves, lookup
 
 PHASES = (SEARCH, CONFIRM, POSTHOC)
 COLUMNS = 2

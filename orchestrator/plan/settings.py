@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from orchestrator.spec.field_paths import bare
-from search_spaces.paths import ROOTS
+from search_spaces.paths import ROOTS, leaves
 from search_spaces.wording import hint, nearest, shown
 from trainables import catalog
 from trainables.assembly import misfit, model_config
@@ -178,13 +178,3 @@ def _is_model(kind: Any) -> bool:
 def fields_of(root: str, name: str) -> frozenset[str]:
     """Top-level fields of the task or model called `name`. Raises `BadName`."""
     return frozenset(_config_class(root, {"name": name}).model_fields)
-
-
-def leaves(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every field that holds no mapping, by dotted path."""
-    for key, value in settings.items():
-        path = f"{prefix}{key}"
-        if isinstance(value, Mapping) and value:
-            yield from leaves(value, f"{path}.")
-        else:
-            yield path, value

@@ -8,7 +8,6 @@ from typing import Any
 from orchestrator import space_catalog
 from orchestrator.plan.arms import CheckedArm
 from orchestrator.plan.faults import Faults, Keys
-from orchestrator.plan.settings import leaves
 from orchestrator.spec.types import Search
 from search_spaces.algebra import exists, merge, without
 from search_spaces.dimensions import (
@@ -23,7 +22,7 @@ from search_spaces.dimensions import (
     contains,
     greatest,
 )
-from search_spaces.paths import MISSING, lookup, with_value
+from search_spaces.paths import MISSING, leaves, lookup, with_value
 from search_spaces.wording import hint, shown
 
 

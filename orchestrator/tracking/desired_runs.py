@@ -15,7 +15,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -23,8 +23,8 @@ from orchestrator.identity import digest
 from orchestrator.ledger.events import Event, EventKind, trial_from_json
 from orchestrator.ledger.fold import measurement_of
 from orchestrator.plan.types import Arm, Plan
-from orchestrator.tracking.flat import differing, flatten
 from orchestrator.trials import OutcomeKind, Trial
+from search_spaces.paths import leaves
 from search_spaces.wording import amount, markdown_line, markdown_text, visible
 from trainables.protocol import Measurement
 
@@ -72,7 +72,7 @@ class DesiredRuns:
     def __init__(self, plan: Plan, ledger_uid: str) -> None:
         self._plan = plan
         self._ledger_uid = ledger_uid
-        self._differing = differing(plan.arms)
+        self._differing = _differing(plan.arms)
         self._trials: dict[str, Trial] = {}
         self._confirmed: dict[str, dict[str, OutcomeKind]] = {}
         self._last_ms = 0
@@ -227,7 +227,12 @@ class DesiredRuns:
         if text:
             tags["mlflow.note.content"] = _cut(text, MAX_NOTE)
         return DesiredRun(
-            f"arm/{arm.name}", SWEEP, arm.name, start_ms, tags=tags, params=as_params(flatten(arm.settings))
+            f"arm/{arm.name}",
+            SWEEP,
+            arm.name,
+            start_ms,
+            tags=tags,
+            params=as_params(dict(leaves(arm.settings))),
         )
 
     def _trial_image(self, trial: Trial, start_ms: int) -> DesiredRun:
@@ -241,7 +246,7 @@ class DesiredRuns:
             trial=planned.trial_id,
         )
         # The settings in which arms differ, and what this trial chose: what one compares trials by.
-        settings = {path: value for path, value in flatten(trial.settings).items() if path in self._differing}
+        settings = {path: value for path, value in leaves(trial.settings) if path in self._differing}
         return DesiredRun(
             key=f"trial/{planned.trial_id}",
             parent=f"arm/{planned.arm}",
@@ -318,3 +323,11 @@ def _change_text(value: Any) -> str:
 
 def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _differing(arms: Sequence[Arm]) -> frozenset[str]:
+    """Dotted paths that are not the same in all arms, or not in all of them."""
+    flats = [dict(leaves(arm.settings)) for arm in arms]
+    paths = {path for flat in flats for path in flat}
+    missing = object()
+    return frozenset(path for path in paths if len({repr(flat.get(path, missing)) for flat in flats}) > 1)

@@ -13,8 +13,7 @@ from orchestrator.errors import StoreError
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.store import Ledger
 from orchestrator.tracking import projections
-from orchestrator.tracking.parquet import ParquetFiles, read_records
-from orchestrator.tracking.parquet_check import check_files
+from orchestrator.tracking.parquet import ParquetFiles, check_files, read_records
 from tests.support.flips import flip_any
 from tests.support.histories import DEAD, history
 from tests.support.plans import make_plan

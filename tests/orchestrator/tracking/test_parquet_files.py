@@ -17,8 +17,7 @@ from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
 from orchestrator.tracking import parquet
-from orchestrator.tracking.parquet import ParquetFiles, read_records
-from orchestrator.tracking.parquet_check import check_files
+from orchestrator.tracking.parquet import ParquetFiles, check_files, read_records
 from orchestrator.tracking.projections import Projections
 from tests.support.histories import DEAD, history
 
