@@ -18,7 +18,7 @@ from trainables.metrics import Metric
 
 
 @dataclass(frozen=True, slots=True)
-class Pairs:
+class PairedSeeds:
     """One arm and its reference in one metric."""
 
     record_ids: tuple[tuple[str, str], ...]
@@ -167,14 +167,14 @@ def _line(made: ArmVerdict) -> str:
     return f"{made.arm}: {made.text} ({made.metric} {difference} {against}{p}, {made.seeds})"
 
 
-def _pairs(arm: str, reference: str, metric: str, readings: Readings) -> Pairs:
+def _pairs(arm: str, reference: str, metric: str, readings: Readings) -> PairedSeeds:
     own, theirs = readings.by_seed(arm, metric), readings.by_seed(reference, metric)
     shared = [key for key in own if key in theirs]
     differences: Seeded = {key: (own[key][0] - theirs[key][0], "") for key in shared}
-    return Pairs(tuple((own[key][1], theirs[key][1]) for key in shared), by_seed_alone(differences))
+    return PairedSeeds(tuple((own[key][1], theirs[key][1]) for key in shared), by_seed_alone(differences))
 
 
-def _primary(pairs: Mapping[Key, Pairs], answer: AnswerPlan, readings: Readings) -> dict[Key, Paired]:
+def _primary(pairs: Mapping[Key, PairedSeeds], answer: AnswerPlan, readings: Readings) -> dict[Key, Paired]:
     wanted = {key: each.by_seed for key, each in pairs.items() if key[1] in answer.outcomes}
     steps = {metric: resolution(readings.all_values(metric)) for metric in answer.outcomes}
     family = max(answer.family, len(wanted))

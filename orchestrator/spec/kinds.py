@@ -199,7 +199,7 @@ Metric = Annotated[
 Outcome = Annotated[
     str,
     Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9_-]+$"),
-    says("<split>/<quantity>, e.g. near-iid/accuracy"),
+    says("<split>/<quantity>, of which confirm.splits names the split"),
 ]
 Level = Annotated[float, Field(gt=0, lt=0.5, allow_inf_nan=False), says("a number above 0 and below 0.5")]
 Split = Annotated[
