@@ -236,6 +236,8 @@ FACTS: dict[tuple[str, str], dict[str, Any]] = {
     ("logical-inference-routers", "transformer"): LOGIC | {LAYERS: 4},
     ("listops-ndr", "baseline"): ROUTER
     | {LAYERS: 20, "model.test_layers": 24, STEPS: 100_000, PATIENCE: None},
+    ("listops-crvnn", "baseline"): RECURSIVE | {WIDTH: 128, EVERY: 621, STEPS: 62_100, PATIENCE: 10},
+    ("listops-crvnn", "ndr"): ROUTER | {LAYERS: 20, STEPS: 100_000, PATIENCE: None},
     ("listops-dependency", "baseline"): ROUTER | {LAYERS: 20, STEPS: 100_000, "model.normalise_rows": False},
     ("wmt14", "baseline"): TRANSLATION | {"model.attention.experts": 24, "model.feedforward.experts": 24},
     ("wmt14-big", "baseline"): TRANSLATION | {"model.attention.experts": 48, "model.feedforward.experts": 48},
