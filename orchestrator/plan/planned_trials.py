@@ -12,7 +12,7 @@ from orchestrator.identity import derive_seed, digest
 from orchestrator.json_values import to_json_values
 from orchestrator.plan.types import Arm, ConfirmPlan, Limits, SearchPlan
 from orchestrator.trials import PlannedTrial
-from search_spaces.dimensions import Value
+from search_spaces.dimensions import Fixed, Value
 from search_spaces.grid import NAME, count_combinations, is_finite
 from search_spaces.paths import MISSING, lookup
 
@@ -35,7 +35,7 @@ def planned_trials(
     if search is not None:
         seeds = [search_seed(search, number) for number in range(search.trials_per_arm)]
         for arm in arms:
-            yield from _searched(arm, search, seeds)
+            yield from _searched(arm, search, seeds, confirm.best if confirm is not None else 1)
     if confirm is not None:
         for arm in arms:
             yield from _confirmed(arm, search, confirm, limits)
@@ -53,8 +53,13 @@ def tries_each_once(sampler: Mapping[str, Any]) -> bool:
     return str(sampler["name"]).removeprefix("optuna.samplers").lstrip(".:") in _EXHAUSTIVE
 
 
-def num_searched(arm: Arm, search: SearchPlan) -> int:
-    """Search trials of `arm`: as many as are asked for, but no combination twice where each is tried once."""
+def num_searched(arm: Arm, search: SearchPlan, best: int = 1) -> int:
+    """Search trials of `arm`: as many as are asked for, but no combination twice where each is tried once.
+
+    An arm that searches nothing has one setting, so that nothing is chosen: as many as are confirmed.
+    """
+    if all(isinstance(each.domain, Fixed) for each in arm.space.dimensions):
+        return min(search.trials_per_arm, best)
     if not tries_each_once(search.sampler) or not all(
         is_finite(each.domain) for each in arm.space.dimensions
     ):
@@ -76,9 +81,9 @@ def rereads(arm: Arm, posthoc: Sequence[Mapping[str, Value]]) -> list[Mapping[st
     ]
 
 
-def _searched(arm: Arm, search: SearchPlan, seeds: Sequence[int]) -> Iterator[PlannedTrial]:
+def _searched(arm: Arm, search: SearchPlan, seeds: Sequence[int], best: int) -> Iterator[PlannedTrial]:
     identity = _identity(search, arm)
-    for number, seed in enumerate(seeds[: num_searched(arm, search)]):
+    for number, seed in enumerate(seeds[: num_searched(arm, search, best)]):
         trial_id = digest(arm.digest, identity, SEARCH, number)
         yield PlannedTrial(trial_id, arm.name, SEARCH, number, seed)
 

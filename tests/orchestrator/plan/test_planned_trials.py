@@ -12,11 +12,12 @@ from orchestrator.plan.planned_trials import planned_trials, search_seed
 from orchestrator.plan.types import Arm, ConfirmPlan, SearchPlan
 from orchestrator.spec.section import Objective
 from orchestrator.trials import PlannedTrial
-from search_spaces.dimensions import Space
+from search_spaces.dimensions import Dimension, Fixed, Float, Space
 
 SETTINGS = {"task": {}, "model": {"halt": {"threshold": 0.9}}, "train": {}}
-ARM = Arm("one", "", SETTINGS, (), Space(), (), "digest-one")
-OTHER = Arm("other", "", {"task": {}, "model": {"halt": None}, "train": {}}, (), Space(), (), "digest-other")
+SPACE = Space((Dimension("train.lr", Float(1e-4, 1e-2)),))
+ARM = Arm("one", "", SETTINGS, (), SPACE, (), "digest-one")
+OTHER = Arm("other", "", {"task": {}, "model": {"halt": None}, "train": {}}, (), SPACE, (), "digest-other")
 OBJECTIVE = Objective(metric="valid/accuracy", goal="max")
 SEARCHING = SearchPlan(4, {"name": "tpe"}, {"name": "asha"}, (OBJECTIVE,), 0)
 CONFIRMING = ConfirmPlan(2, (11, 12, 13), ())
@@ -48,6 +49,16 @@ def test_counts_and_order() -> None:
     for phase in ("search", "confirm", "posthoc"):
         numbers = [trial.number for trial in found if trial.arm == "one" and trial.phase == phase]
         assert numbers == list(range(len(numbers)))
+
+
+@pytest.mark.parametrize("best", [1, 2])
+def test_an_arm_that_searches_nothing_is_tried_as_often_as_it_is_confirmed(best: int) -> None:
+    fixed = Space((Dimension("train.lr", Fixed(1e-3)),))
+    arms = (ARM, *(replace(OTHER, space=space) for space in (Space(), fixed)))
+    for arm in arms[1:]:
+        found = listed((ARM, arm), confirm=replace(CONFIRMING, best=best))
+        searched = [trial.arm for trial in found if trial.phase == "search"]
+        assert (searched.count("one"), searched.count("other")) == (4, best)
 
 
 def test_search_seeds_are_the_same_in_every_arm_and_differ_by_trial() -> None:
