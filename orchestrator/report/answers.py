@@ -1,5 +1,6 @@
 """Arms against their references: primary outcomes by the one procedure of `statistics`, all else as it is."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -68,13 +69,13 @@ def effects(
         for arm in plan.arms
         if arm.reference and (found := _pairs(arm.name, arm.reference, metric, readings)).by_seed
     }
-    looked = decided(plan, readings)
+    looked, open_seeds = decided(plan, readings), _open_seeds(plan, ended)
     primary = _primary(pairs, answer, readings) | _at_looks(looked)
     for (arm, metric), each in pairs.items():
         span = readings.span_of_difference(metric)
         values = list(each.by_seed.values())
         claimed, reference = primary.get((arm, metric)), plan.arm(arm).reference
-        whole = arm in looked or not _lacking(plan, (arm, reference), readings, ended).any
+        whole = arm in looked or not _lacking((arm, reference), readings, open_seeds).any
         tested = claimed is not None and whole
         yield Effect(
             arm=arm,
@@ -100,14 +101,14 @@ def verdicts(
         if arm.reference
     }
     primary = _primary({key: each for key, each in pairs.items() if each.by_seed}, answer, readings)
-    looked = decided(plan, readings)
+    looked, open_seeds = decided(plan, readings), _open_seeds(plan, ended)
     for arm, metric in pairs:
         if arm in looked:
             yield _of_look(plan, looked[arm], metric, readings)
             continue
         reference = plan.arm(arm).reference
         finished, failed = readings.ended(arm)
-        lacking = _lacking(plan, (arm, reference), readings, ended)
+        lacking = _lacking((arm, reference), readings, open_seeds)
         margin = answer.margin if metric == answer.outcomes[0] else None
         found = primary.get((arm, metric))
         said = verdict(found, margin=margin, better=_better(plan, metric, readings), failed=lacking.failed)
@@ -198,7 +199,15 @@ def _better(plan: Plan, metric: str, readings: Readings) -> Literal["max", "min"
     return readings.known(metric).better or goals.get(quantity)
 
 
-def _lacking(plan: Plan, arms: tuple[str, ...], readings: Readings, ended: frozenset[str]) -> Lacking:
+def _open_seeds(plan: Plan, ended: frozenset[str]) -> dict[str, set[int]]:
+    """By arm, seeds that have still to run."""
+    found: dict[str, set[int]] = defaultdict(set)
+    for each in plan.trials:
+        if each.phase == "confirm" and each.trial_id not in ended:
+            found[each.arm].add(each.seed)
+    return found
+
+
+def _lacking(arms: tuple[str, ...], readings: Readings, open_seeds: Mapping[str, set[int]]) -> Lacking:
     failed = {seed for arm in arms for seed in readings.failed_seeds(arm)}
-    open_trials = [each for each in plan.trials if each.phase == "confirm" and each.trial_id not in ended]
-    return Lacking(len(failed), len({each.seed for each in open_trials if each.arm in arms}))
+    return Lacking(len(failed), len(set[int]().union(*(open_seeds.get(arm, set()) for arm in arms))))
