@@ -32,20 +32,20 @@ def power(
     effect = smallest_effect(seeds, family, answer.level)
     spread, source = _known(stated) if stated is not None else _published(answer, published)
     found = f"found {round(10 * POWER)} times in 10 at level {answer.level:g} over all of them"
+    what = f"in {answer.outcomes[0]}" if answer.outcomes else "in the first quantity that is measured"
     if spread is None:
         sentence = (
-            f"With {given}, a difference of {effect:.2g} standard deviations over seeds is {found}; "
+            f"With {given}, a difference {what} of {effect:.2g} standard deviations over seeds is {found}; "
             f"{_needed(LARGE, family, answer)} for one of {LARGE:g}."
         )
         return Power(seeds, family, sentence, effect)
-    what = f"in {answer.outcomes[0]}" if answer.outcomes else "in the first outcome"
     margin = (
         f"; {_needed(answer.margin / spread, family, answer)} for the margin of {answer.margin:g}"
         if answer.margin is not None
         else ""
     )
     sentence = (
-        f"With {given}, a difference of {effect * spread:.2g} {what} is {found}, with a standard deviation "
+        f"With {given}, a difference {what} of {effect * spread:.2g} is {found}, with a standard deviation "
         f"over seeds of {spread:.3g} ({source}){margin}."
     )
     return Power(seeds, family, sentence, effect, spread, source)

@@ -21,9 +21,9 @@ def test_without_a_spread_the_effect_is_in_its_units() -> None:
     found = power(confirm(8), ANSWER)
     assert found.smallest_effect == smallest_effect(8, 4) == pytest.approx(2.17, abs=0.01)
     assert found.sentence == (
-        "With 8 seeds and 4 comparisons, a difference of 2.2 standard deviations over seeds is found 8 "
-        f"times in 10 at level 0.05 over all of them; {seeds_needed(1.0, 4)} seeds would be needed "
-        "for one of 1."
+        "With 8 seeds and 4 comparisons, a difference in near-iid/accuracy of 2.2 standard deviations over "
+        "seeds is found 8 times in 10 at level 0.05 over all of them; "
+        f"{seeds_needed(1.0, 4)} seeds would be needed for one of 1."
     )
 
 
@@ -31,7 +31,7 @@ def test_a_stated_spread_gives_it_in_units_of_the_outcome_and_the_seeds_that_the
     found = power(confirm(8), replace(ANSWER, margin=0.01), stated=0.012)
     assert (found.spread, found.spread_source) == (0.012, "stated")
     assert found.sentence == (
-        "With 8 seeds and 4 comparisons, a difference of 0.026 in near-iid/accuracy is found 8 times in 10 "
+        "With 8 seeds and 4 comparisons, a difference in near-iid/accuracy of 0.026 is found 8 times in 10 "
         "at level 0.05 over all of them, with a standard deviation over seeds of 0.012 (stated); "
         f"{seeds_needed(0.01 / 0.012, 4)} seeds would be needed for the margin of 0.01."
     )
