@@ -46,6 +46,8 @@ class Metric:
     """What reaches the floor, e.g. `most common label`."""
     given: str = ""
     """Why no search can be for it, to follow "which"; empty where one can."""
+    is_cost: bool = False
+    """Whether it is what a model spends on an example: arms are also compared where they spend the same."""
     moves_with: str = ""
     """The quantity of one forward pass that moves where this one does: only where something halts."""
 

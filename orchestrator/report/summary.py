@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from orchestrator.plan.answer import SELECTION_SPLIT
 from orchestrator.plan.types import Plan
-from orchestrator.report import answers, published
+from orchestrator.report import answers, equal_cost, published
 from orchestrator.report.readings import Readings, by_seed_alone
 from orchestrator.report.searched import search_bests
 from orchestrator.report.skipped import skipped
@@ -55,6 +55,8 @@ def summarise(plan: Plan, records: Iterable[Record]) -> Report:
         confirm_seeds=plan.confirm.seeds if plan.confirm else (),
         left=len({each.trial_id for each in plan.trials}.difference(ended)),
         searched=search_bests(plan, known),
+        equal_costs=tuple(equal_cost.compared(plan, primary, readings, reread)),
+        setting_effects=tuple(equal_cost.setting_effects(plan, primary, readings, reread)),
         skipped=skipped(known),
         unread=_unread(plan, confirmed),
     )

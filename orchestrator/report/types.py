@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from orchestrator.plan.types import AnswerPlan
+from orchestrator.report.equal_cost import EqualCost, SettingEffect
 from orchestrator.report.statistics import Estimate
 from trainables.metrics import Metric, look_up
 
@@ -160,6 +161,10 @@ class Report:
     """Trials of the plan that have not ended."""
     searched: tuple[SearchBest, ...] = ()
     """Where nothing is confirmed: one an arm whose search has finished trials."""
+    equal_costs: tuple[EqualCost, ...] = ()
+    """Arms in primary outcomes at the cost of what they are compared with; exploratory."""
+    setting_effects: tuple[SettingEffect, ...] = ()
+    """Primary outcomes under other settings minus as trained; exploratory."""
     skipped: tuple[str, ...] = ()
     """Why trials never began that need not have, one sentence a reason."""
     unread: tuple[str, ...] = ()

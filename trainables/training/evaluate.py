@@ -33,6 +33,7 @@ costs = (
         unit="layers",
         low=0.0,
         meaning="layers run",
+        is_cost=True,
         shown=("table", "beside", "posthoc", "figure"),
         moves_with="depth",
     ),

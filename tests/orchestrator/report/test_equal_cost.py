@@ -1,0 +1,133 @@
+"""An arm that wins only by thinking longer is exposed; nothing is extrapolated."""
+
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.plan.types import AnswerPlan, ConfirmPlan
+from orchestrator.report.equal_cost import interpolated
+from orchestrator.report.summary import summarise
+from orchestrator.report.write import markdown
+from orchestrator.trials import OutcomeKind
+from tests.orchestrator.report.test_answers import METRICS, NOISE, SEEDS, plan, record
+from trainables.protocol import Measurement
+
+THRESHOLD, LAYERS = "model.halt.threshold", "model.max_layers"
+DEPTHS = {"baseline": 5.0, "thinker": 8.0, "better": 8.0, "deep": 8.0}
+READ_AT = {0.3: -4.0, 0.5: -2.0, 0.7: -1.0}
+"""By threshold, layers less than as trained."""
+STUDY = plan(
+    tuple(DEPTHS),
+    confirm=ConfirmPlan(1, SEEDS, ("iid",)),
+    posthoc=tuple({THRESHOLD: each} for each in READ_AT),
+    metrics=tuple(replace(each, is_cost=each.name == "depth") for each in METRICS),
+    answer=AnswerPlan(("iid/accuracy",), 0.02, 0.05, 3),
+)
+
+
+def outcome(name, depth, seed):
+    """More layers are worth the same to all; one arm is better at any number of them."""
+    place = SEEDS.index(seed)
+    return 0.5 + 0.03 * depth + 0.1 * (name == "better") + NOISE[(place * 3 + len(name)) % 8]
+
+
+def reading(name, seed, threshold=None):
+    depth = DEPTHS[name] + 0.1 * NOISE[SEEDS.index(seed)] + (READ_AT[threshold] if threshold else 0.0)
+    if name == "deep" and threshold:
+        depth = max(depth, 6.0)
+    metrics = {"iid/accuracy": outcome(name, depth, seed), "iid/depth": depth}
+    changes = {} if threshold is None else {"phase": "posthoc", "overrides": {THRESHOLD: threshold}}
+    made = record(name, seed, last=Measurement(1, 1.0, metrics), **changes)
+    return replace(made, trial_id=f"{made.trial_id}-{threshold}")
+
+
+def study():
+    settings = (None, *READ_AT)
+    return [reading(name, seed, each) for name in DEPTHS for seed in SEEDS for each in settings]
+
+
+def equal(report):
+    return {each.arm: each for each in report.equal_costs}
+
+
+def test_what_wins_by_thinking_longer_alone_is_no_better_at_equal_depth():
+    found = equal(summarise(STUDY, study()))
+    thinker, better = found["thinker"], found["better"]
+    assert thinker.as_trained.low > 0.05
+    assert thinker.equal.low < 0 < thinker.equal.high
+    assert abs(thinker.equal.mean) < 0.01
+    assert better.equal.low > 0.08
+    assert (thinker.cost, thinker.path, thinker.reached) == ("iid/depth", THRESHOLD, 8)
+    assert (thinker.own_cost, thinker.cost_of_reference) == pytest.approx((8.0, 5.0), abs=0.01)
+
+
+def test_readings_that_do_not_reach_the_cost_give_no_number():
+    report = summarise(STUDY, study())
+    deep = equal(report)["deep"]
+    assert deep.equal is None
+    assert deep.reached == 0
+    text = markdown(report, [])
+    assert "not known: 0 of 8 seeds reach that cost" in text
+    assert "exploratory: arms at the cost of what they are compared with" in text
+
+
+def test_one_seed_that_does_not_reach_it_leaves_no_estimate_of_the_others():
+    changed = [
+        replace(each, outcome=OutcomeKind.CRASHED, last=None)
+        if each.arm == "thinker"
+        and each.seed == 103
+        and each.overrides in ({THRESHOLD: 0.3}, {THRESHOLD: 0.5})
+        else each
+        for each in study()
+    ]
+    thinker = equal(summarise(STUDY, changed))["thinker"]
+    assert (thinker.reached, thinker.seeds, thinker.equal) == (7, 8, None)
+
+
+def test_an_arm_that_was_read_under_no_other_setting_is_told():
+    own = [each for each in study() if each.phase == "confirm" or each.arm != "thinker"]
+    report = summarise(STUDY, own)
+    assert equal(report)["thinker"].path == ""
+    assert "not known: read under no other setting" in markdown(report, [])
+
+
+def test_fields_are_interpolated_each_for_itself():
+    both = replace(STUDY, posthoc=(*STUDY.posthoc, {LAYERS: 3}))
+    more = [
+        replace(reading("thinker", seed, 0.3), overrides={LAYERS: 3}, trial_id=f"layers-{seed}")
+        for seed in SEEDS
+    ]
+    found = [each for each in summarise(both, [*study(), *more]).equal_costs if each.arm == "thinker"]
+    assert [each.path for each in found] == [THRESHOLD, LAYERS]
+    assert all(each.reached == 8 for each in found)
+
+
+def test_settings_are_compared_with_as_trained_seed_by_seed():
+    report = summarise(STUDY, study())
+    (found,) = (
+        each.estimate
+        for each in report.setting_effects
+        if each.arm == "baseline" and each.setting == f"{THRESHOLD}=0.5"
+    )
+    assert found.n == 8
+    assert found.mean == pytest.approx(-0.06)
+    assert found.high is None or found.high - found.low < 1e-6, "what seeds have in common is gone"
+    assert "checkpoints read again minus as trained, paired by seed" in markdown(report, [])
+
+
+def test_without_readings_again_there_is_no_table():
+    report = summarise(plan(), [record(each.name, seed) for each in plan().arms for seed in SEEDS])
+    assert report.equal_costs == report.setting_effects == ()
+    assert "at equal cost" not in markdown(report, [])
+
+
+def test_interpolation():
+    points = [(3.0, 0.3), (1.0, 0.1), (5.0, 0.9), (3.0, 0.5)]
+    assert interpolated(points, 2.0) == pytest.approx(0.25)
+    assert interpolated(points, 3.0) == pytest.approx(0.4)
+    assert interpolated(points, 5.0) == 0.9
+    assert interpolated(points, 5.01) is None
+    assert interpolated(points, 0.99) is None
+    assert interpolated([(2.0, 0.7)], 2.0) == 0.7
+    assert interpolated([(2.0, 0.7)], 2.1) is None
+    assert interpolated([], 1.0) is None
