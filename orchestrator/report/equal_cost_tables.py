@@ -12,7 +12,7 @@ EQUAL = (
     "exploratory: arms at the cost of what they are compared with, each seed's own readings interpolated, "
     "never extrapolated"
 )
-SETTINGS = "exploratory: checkpoints read again minus as trained, paired by seed: mean [95% interval] (n)"
+SETTINGS = "exploratory: other settings minus as trained, paired by seed: mean [95% interval] (n)"
 
 
 def tables(report: Report) -> Iterator[Rows]:

@@ -112,7 +112,7 @@ def test_settings_are_compared_with_as_trained_seed_by_seed():
     assert found.n == 8
     assert found.mean == pytest.approx(-0.06)
     assert found.high is None or found.high - found.low < 1e-6, "what seeds have in common is gone"
-    assert "checkpoints read again minus as trained, paired by seed" in markdown(report, [])
+    assert "other settings minus as trained, paired by seed" in markdown(report, [])
 
 
 def test_without_readings_again_there_is_no_table():
