@@ -6,6 +6,7 @@ from orchestrator.plan.faults import Faults
 from orchestrator.plan.format import amount
 from orchestrator.plan.types import ArmLimits, Limits, Plan
 from orchestrator.spec.types import Spec
+from search_spaces.wording import amount as count
 from search_spaces.wording import shown
 from trainables.metrics import TRAIN_FLOPS, Metric, look_up
 
@@ -63,7 +64,7 @@ def budget_lines(plan: Plan) -> Iterator[str]:
     ends = _amounts(each.device_hours, each.flops, devices)
     ends += [f"{metric} of {each.target:g}"] if each.target is not None else []
     if each.no_improvement is not None:
-        ends.append(f"{each.no_improvement} ended trials in a row without a better {metric}")
+        ends.append(f"{count(each.no_improvement, 'trial')} in a row that ended without a better {metric}")
     yield (
         f"The search of each arm begins no further trial after {' or '.join(ends)}; trials that run by then "
         "go on to their end, and the table counts the most there can be."

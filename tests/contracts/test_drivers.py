@@ -22,7 +22,7 @@ from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
-from orchestrator.plan.types import Plan
+from orchestrator.plan.types import AnswerPlan, ArmLimits, Limits, Plan
 from orchestrator.spec.section import Resources
 from orchestrator.trials import OutcomeKind
 from tests.support.logs import content
@@ -138,6 +138,19 @@ def whole_plan() -> Plan:
     return make_plan(arms, trials_per_arm=4, sampler=sampler, stopper=ASHA, posthoc=({"model.shift": 0.5},))
 
 
+def sparing_plan() -> Plan:
+    """Searches that end early, and an arm that a look decides."""
+    arms = [make_arm("baseline"), make_arm("short", steps=1), make_arm("twin", label="twin")]
+    return make_plan(
+        arms,
+        trials_per_arm=4,
+        seeds=(101, 102, 103, 104, 105),
+        posthoc=({"model.shift": 0.5},),
+        limits=Limits(each_arm=ArmLimits(no_improvement=1)),
+        answer=AnswerPlan(("test/score",), None, 0.05, 2),
+    )
+
+
 @pytest.fixture(
     scope="module",
     params=[pytest.param(each, marks=pytest.mark.slow if each in SLOW else ()) for each in DRIVERS],
@@ -187,6 +200,16 @@ class TestDriver:
                 assert (kind, "a confirm trial needs" in reason) == (OutcomeKind.CRASHED, True)
             elif trial.phase != "search":
                 assert (kind, reason) == (OutcomeKind.FINISHED, "ran to step 4")
+
+    def test_budgets_and_looks_spare_the_same_trials_interrupted_or_not(self, driver, tmp_path):
+        plan = sparing_plan()
+        whole = Sweep(inline, plan, tmp_path / "whole").run().endings()
+        spared = [each for each in plan.trials if whole[each.trial_id][0] is OutcomeKind.SKIPPED]
+        assert {each.phase for each in spared} == {"search", "confirm", "posthoc"}
+        sweep = Sweep(driver, plan, tmp_path / "sweep")
+        for stop_after in (5, 40, None):
+            sweep.run(stop_after=stop_after)
+        assert sweep.endings() == whole
 
     def test_the_early_stopper_ends_trials_at_a_rung(self, whole):
         pruned = {trial_id for trial_id, (kind, _) in whole.endings().items() if kind is OutcomeKind.PRUNED}

@@ -49,7 +49,7 @@ def test_people_are_told_what_ends_what():
     assert "Nothing more begins after 2 P FLOPs of training." in told
     assert (
         "The search of each arm begins no further trial after 2 hours of work times CPU cores or "
-        "valid/accuracy of 0.95 or 2 ended trials in a row without a better valid/accuracy" in told
+        "valid/accuracy of 0.95 or 2 trials in a row that ended without a better valid/accuracy" in told
     )
 
 
