@@ -210,7 +210,8 @@ def _tally(arm: str, records: Sequence[Record], readings: Readings) -> ArmTally:
 
 def arm_metrics(report: Report) -> dict[str, dict[str, float]]:
     """What the tracking UI compares between arms: how many confirm seeds finished and failed, and of every
-    metric the mean, its interval and n, the difference to the arm's reference with its interval, and p."""
+    metric the mean, its interval and n, the difference to the arm's reference with its interval. What may be
+    withdrawn later, as p, is in the verdict alone."""
     flat: dict[str, dict[str, float]] = {arm: {} for arm in report.arms}
     for tally in report.tallies if report.answer else ():
         flat[tally.arm] |= {"seeds_finished": tally.seeds[0], "seeds_failed": tally.seeds[1]}
@@ -229,7 +230,6 @@ def arm_metrics(report: Report) -> dict[str, dict[str, float]]:
                 ".diff": effect.estimate.mean,
                 ".diff_high": effect.estimate.high,
                 ".diff_low": effect.estimate.low,
-                ".p": effect.p,
             }
         flat[cell.arm] |= {cell.metric + name: value for name, value in named.items() if value is not None}
     return flat
