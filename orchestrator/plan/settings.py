@@ -1,8 +1,10 @@
 """From raw settings to full, checked ones, or to everything that is wrong with them in words."""
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
@@ -15,7 +17,7 @@ from trainables import catalog
 from trainables.assembly import misfit, model_config
 from trainables.extensions import BadName
 from trainables.settings import Settings
-from trainables.task_catalog import shape, splits, task_config
+from trainables.task_catalog import shape, splits, task_config, task_name
 from trainables.training import sources
 from trainables.training.config import TrainConfig, train_config
 from trainables.types import TaskShape
@@ -25,6 +27,9 @@ _READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Settings]]] = {
     "model": model_config,
     "train": train_config,
 }
+_KINDS: Final[Mapping[str, catalog.Kind]] = {"task": "tasks", "model": "models"}
+READ_MAX: Final = 10_000
+"""Parts of settings that are kept as they were read."""
 _WORDS: Final[Mapping[str, str]] = {
     "bool_type": "true or false",
     "dict_type": "a mapping",
@@ -77,7 +82,8 @@ def checked(raw: Mapping[str, Any]) -> System | list[SettingFault]:
     assert isinstance(train, TrainConfig)
     try:
         asked = shape(configs["task"])
-        splits(configs["task"])
+        if catalog.is_outside("tasks", task_name(configs["task"])):
+            splits(configs["task"])
     except ValueError as error:  # a vocabulary that is not where the task reads it, or code that is wrong
         return [SettingFault("task", str(error))]
     if (why := misfit(configs["model"], asked)) is not None:
@@ -95,6 +101,22 @@ def part_problems(root: str, raw: Mapping[str, Any]) -> list[SettingFault]:
 
 
 def _read(root: str, raw: Mapping[str, Any]) -> Settings | list[SettingFault]:
+    """A part of the settings. What is of the box is read once: thousands of draws of a search share parts."""
+    kind = _KINDS.get(root)
+    if kind is not None and catalog.is_outside(kind, str(raw.get("name"))):
+        return _read_anew(root, raw)
+    try:
+        return _read_of_box(root, json.dumps(raw), _config_class(root, raw))
+    except TypeError:  # it holds what JSON does not, and is refused
+        return _read_anew(root, raw)
+
+
+@lru_cache(READ_MAX)
+def _read_of_box(root: str, written: str, _: type[BaseModel]) -> Settings | list[SettingFault]:
+    return _read_anew(root, json.loads(written))
+
+
+def _read_anew(root: str, raw: Mapping[str, Any]) -> Settings | list[SettingFault]:
     try:
         config = _READERS[root](raw)
         return _too_many(root, config) or config
