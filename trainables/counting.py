@@ -95,7 +95,7 @@ def _count_rows(config: ModelSettings, part: Part, length: int, memory_length: i
         inputs += _rows(config.width, rows, memory_length)
     with cpu_threads(1), as_fault(config, f"run on {length} tokens"), global_stream(SEED):
         set_dropout_context(model, SEED, 0)
-        with _only_counted_kernels(), FlopCounterMode(display=False) as counter:
+        with only_counted_kernels(), FlopCounterMode(display=False) as counter:
             model(*inputs)
         set_dropout_context(model, SEED, 0)
         with _kept(model) as kept:
@@ -132,7 +132,7 @@ def _rows(width: int, rows: int, length: int) -> list[Tensor]:
 
 
 @contextmanager
-def _only_counted_kernels() -> Iterator[None]:
+def only_counted_kernels() -> Iterator[None]:
     """Without the fused kernels of a CPU, of which PyTorch's counter knows nothing."""
     with warnings.catch_warnings(), ExitStack() as kernels:
         warnings.simplefilter("ignore")  # of graphics cards that are not there, by the next line

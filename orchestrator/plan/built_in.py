@@ -8,6 +8,7 @@ from orchestrator.plan.answer import check_answer
 from orchestrator.plan.arms import BuiltInArm, Progress, resolve
 from orchestrator.plan.dimensions import measures
 from orchestrator.plan.draws import Trying
+from orchestrator.plan.effects import Sweep
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.limits import too_large
 from orchestrator.plan.objectives import check_movement, check_objectives
@@ -35,9 +36,15 @@ class BuiltIn:
     def __init__(self, probe: Probe | None = None) -> None:
         """What `probe` has looked at already is not built again."""
         self._probe = probe or Probe()
+        self._sweep = Sweep()
 
     def resolve(self, spec: Spec, faults: Faults, progress: Progress) -> list[BuiltInArm]:
         """As of `Planned`."""
+        self._sweep = Sweep(
+            confirmed=spec.confirm is not None,
+            stopped=spec.search is not None and spec.search.stopper is not None,
+            tests=() if spec.confirm is None else spec.confirm.splits,
+        )
         return resolve(spec, faults, progress)
 
     def metrics(self, arms: Sequence[BuiltInArm]) -> tuple[Metric, ...]:
@@ -76,7 +83,11 @@ class BuiltIn:
 
     def prove(self, arm: BuiltInArm, reference: BuiltInArm | None, faults: Faults) -> ArmProof | None:
         """As of `Planned`."""
-        return proof.prove(arm, reference, self._probe, faults)
+        return proof.prove(arm, reference, self._probe, self._sweep, faults)
+
+    def check_twins(self, arms: Sequence[BuiltInArm], faults: Faults) -> None:
+        """As of `Planned`."""
+        proof.check_twins(arms, self._probe, self._sweep, faults)
 
     def check_objectives(self, search: Search, arm: BuiltInArm, faults: Faults) -> None:
         """As of `Planned`."""
@@ -84,7 +95,7 @@ class BuiltIn:
 
     def check_space(self, arm: BuiltInArm, space: Space, search: Search, faults: Faults) -> None:
         """As of `Planned`."""
-        proof.check_dimensions(arm, space, search, self._probe, faults)
+        proof.check_dimensions(arm, space, search, self._probe, faults, sweep=self._sweep)
 
     def check_movement(
         self, search: Search, spaces: Sequence[tuple[BuiltInArm, Space]], faults: Faults

@@ -1,24 +1,48 @@
 """In what two systems differ once they are built and run.
 
-A change that leaves every output as it is still counts if it changes the work: early exit, for one, is an arm
-because FLOPs or the layers run differ. What agrees in weights, FLOPs and, to the last bit, in losses,
-gradients and layers run on all the weights that were tried is the same system under another name.
+A change that leaves every output as it is still counts if it changes the work that is done: early exit, for
+one, is an arm because the layers run differ. A setting of task or training counts if a trial computes,
+selects, measures or writes anything else with it (`trainables.acting`). What agrees in all that, in losses,
+gradients and layers run on all the weights that were tried, on long inputs, and in counted operations, is the
+same system under another name: weights that nothing reads, FLOPs that only a formula has, and sums in another
+order are no effect.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
 from math import isclose
-from typing import Protocol
+from typing import Any, Protocol
 
-from orchestrator.plan.changes import differences
-from orchestrator.plan.probe import POINTS, BackwardPass, Probe
+from orchestrator.plan.probe import LAYERS, POINTS, READ_LENGTH, BackwardPass, Probe
 from orchestrator.plan.settings import System
+from trainables.acting import TrialFacts, acting, task_acting
+from trainables.settings import shallower
+from trainables.task_catalog import splits
+from trainables.training.likes import compares
+from trainables.training.schedule import beta1, learning_rate
 
-MEASURING_ONLY = frozenset({"eval_batch_size", "eval_tokens", "threads"})
-"""Fields of the training settings that change how a trial is measured and run, never what it learns."""
-WRITING_ONLY = frozenset({"beam_size", "length_penalty", "decode_length_max", "decode_examples"})
-"""Fields that are read where answers are written token by token."""
 ROUNDING = 1e-4
 """Relative difference up to which losses and gradients may be the same sums in another order."""
+LARGE = 10_000_000
+"""Parameters of a model that is not run again for dimensions and parts of an arm whose shapes show them."""
+STEPS_TRIED = 2000
+"""Of a longer training the learning rate is looked at on so many steps, and at its ends and turns."""
+LONGER = (256, 1024)
+"""Tokens of inputs that are read where shorter ones show no difference: windows and chunks may be long."""
+UNSHOWN = ("weights", "FLOPs", "rounding")
+"""Evidence that alone proves nothing: of a weight that nothing reads, a formula, sums in another order."""
+FUNCTIONAL = frozenset({"loss", "gradient", "costs", "layers run", "outputs"})
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """What of a spec decides which settings of task and training can make a difference."""
+
+    confirmed: bool = True
+    stopped: bool = False
+    """Whether an early stopper ends trials."""
+    tests: tuple[str, ...] = ()
+    """Test splits that are read."""
 
 
 class Built(Protocol):
@@ -33,35 +57,71 @@ class Built(Protocol):
         """By qualified parameter name."""
 
 
-FUNCTIONAL = frozenset({"loss", "gradient", "layers run"})
+def effects(probe: Probe, before: System, after: System, sweep: Sweep) -> tuple[str, ...]:
+    """Everything in which `after` differs from `before`, by a word each; see `shows`.
 
-
-def effects(probe: Probe, before: System, after: System) -> tuple[str, ...]:
-    """Everything in which `after` differs from `before`, by a word each; empty if the change has no effect.
-
-    Settings of task and training that no single step shows (data, steps, learning rate, ...) count as they
-    are declared; those the loss reads must change loss or gradient. Raises ValueError for what cannot be run.
+    Raises ValueError for what cannot be run.
     """
     found = [
         *_structural(probe, before, after),
-        *_declared(probe, before, after),
+        *_declared(probe, before, after, sweep),
         *_seen(probe, before, after, 0),
     ]
     for point in range(1, POINTS):
-        if found:
-            break
-        found = _seen(probe, before, after, point)
+        if shows(found):
+            return tuple(found)
+        found += [word for word in _seen(probe, before, after, point) if word not in found]
+    if not shows(found) and not _alike(before, after):
+        found += _further(probe, before, after)
     return tuple(found)
 
 
-def differ(probe: Probe, before: System, after: System) -> bool:
-    """Whether `effects` would find anything; cheaper, for it stops at the first difference."""
-    if _structural(probe, before, after) or _declared(probe, before, after):
+def shows(found: Iterable[str]) -> bool:
+    """Whether there is more than what proves nothing alone."""
+    return any(word not in UNSHOWN for word in found)
+
+
+def differ(probe: Probe, before: System, after: System, sweep: Sweep) -> bool:
+    """Whether `effects` would show anything; cheaper, for it stops at the first difference."""
+    if _declared(probe, before, after, sweep):
         return True
-    for point in range(POINTS):
-        if probe.forward(before, point) != probe.forward(after, point):
+    if not _alike(before, after):
+        # Running a large model once more takes longer than all else of a plan.
+        if _structural(probe, before, after) and large(probe, after):
             return True
-    return any(bool(_seen(probe, before, after, point)) for point in range(POINTS))
+        for point in range(POINTS):
+            old, new = probe.forward(before, point), probe.forward(after, point)
+            if not _close(old.loss, new.loss) or old.layers != new.layers:
+                return True
+    if any(shows(_seen(probe, before, after, point)) for point in range(POINTS)):
+        return True
+    return not _alike(before, after) and bool(_further(probe, before, after))
+
+
+def large(probe: Probe, system: System) -> bool:
+    """Whether a model takes so long to run that it is run no more often than is needed."""
+    return probe.structure(system).parameters > LARGE
+
+
+def _alike(before: System, after: System) -> bool:
+    """Whether both have the same model, built for the same task."""
+    return before.model == after.model and before.shape == after.shape
+
+
+def _further(probe: Probe, before: System, after: System) -> list[str]:
+    """What shows on inputs longer than those of a proof, or in operations that are counted."""
+    longest = max(before.shape.length_max, after.shape.length_max)
+    tried = [(point, READ_LENGTH) for point in range(POINTS)]
+    tried += [(0, length) for length in LONGER if length // 2 < longest]
+    for point, length in tried:
+        old, new = probe.reading(before, point, length), probe.reading(after, point, length)
+        if len(old) != len(new) or not all(map(_close, old, new)):
+            return ["outputs"]
+    if probe.operations(before) != probe.operations(after):
+        return ["operations"]
+    # More layers than are run here: of them only the costs are known.
+    deep = any(shallower(system.model, LAYERS) != system.model for system in (before, after))
+    return ["layers"] if deep and shallower(before.model, LAYERS) == shallower(after.model, LAYERS) else []
 
 
 def _structural(probe: Probe, before: System, after: System) -> list[str]:
@@ -72,15 +132,68 @@ def _structural(probe: Probe, before: System, after: System) -> list[str]:
     ]
 
 
-def _declared(probe: Probe, before: System, after: System) -> list[str]:
-    """`task` and `training` if settings differ there that one step need not show."""
-    old, new = before.settings["train"], after.settings["train"]
-    changed = {change.path.split(".")[0] for change in differences(old, new)} - MEASURING_ONLY
-    changed -= WRITING_ONLY if after.shape.head != "sequence" else frozenset()
+def _declared(probe: Probe, before: System, after: System, sweep: Sweep) -> list[str]:
+    """Where settings of task and training make a difference that one step need not show."""
+    if before.train == after.train and before.task == after.task:
+        return []
+    old, new = declared(before, sweep), declared(after, sweep)
+    changed = {
+        where: {name for name in new[where] if old[where].get(name) != new[where][name]} for where in new
+    }
+    learned = changed["steps"] and changed["steps"] - probe.forward(after).objective_reads
+    decides = bool(changed["measuring"]) and (
+        sweep.stopped or any(_compares(system, sweep) for system in (before, after))
+    )
+    trained = learned or changed["rates"] or changed["selecting"] or decides
     return [
-        *(["task"] if before.settings["task"] != after.settings["task"] else []),
-        *(["training"] if changed and changed - probe.forward(after).objective_reads else []),
+        *(["task"] if old["task"] != new["task"] else []),
+        *(["training"] if trained else []),
+        *(["measuring"] if changed["measuring"] and not decides else []),
+        *(["writing"] if changed["writing"] else []),
     ]
+
+
+def declared(system: System, sweep: Sweep) -> dict[str, dict[str, Any]]:
+    """Settings of task and training as far as they act, as values that do the same, by where they show."""
+    train = system.train
+    infos = splits(system.task)
+    facts = TrialFacts(
+        head=system.shape.head,
+        confirmed=sweep.confirmed,
+        stopped=sweep.stopped,
+        valid_examples=next((info.examples for info in infos if info.role == "valid"), None),
+        answer_length_max=system.shape.answer_length_max,
+    )
+    found = acting(train, facts)
+    steps = _tried(system)
+    found["rates"] = {
+        "learning rate": [_rounded(learning_rate(train, step)) for step in steps],
+        "beta1": [_rounded(beta1(train, step)) for step in steps],
+        "beta2": train.betas[1],
+    }
+    read = [info.name for info in infos if info.role != "test"]
+    task = dict(task_acting(system.task, [*read, *sweep.tests]))
+    found["task"] = {**task, "shape": asdict(system.shape)}
+    return found
+
+
+def _compares(system: System, sweep: Sweep) -> bool:
+    """Whether anything of a trial goes by what validations measure."""
+    found = acting(system.train, TrialFacts(system.shape.head, sweep.confirmed))
+    values = {name: value for fields in found.values() for name, value in fields.items()}
+    return compares(system.train.model_copy(update=values))
+
+
+def _tried(system: System) -> list[int]:
+    train = system.train
+    turns = (0, train.warmup_steps, train.warmup_steps + train.hold_steps, train.steps)
+    near = {turn + shift for turn in turns for shift in (-2, -1, 0, 1)}
+    stride = max(1, train.steps // STEPS_TRIED)
+    return sorted({*range(0, train.steps, stride), *(each for each in near if 0 <= each < train.steps)})
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.9g}")
 
 
 def _seen(probe: Probe, before: System, after: System, point: int) -> list[str]:
@@ -91,6 +204,7 @@ def _seen(probe: Probe, before: System, after: System, point: int) -> list[str]:
     return [
         *(["loss"] if not loss else []),
         *(["gradient"] if not turned else []),
+        *(["costs"] if loss and turned and not all(map(_close, old.costs, new.costs)) else []),
         *(["layers run"] if old.layers != new.layers else []),
         *(["rounding"] if loss and turned and not same else []),
     ]
@@ -102,10 +216,11 @@ def _close(before: float, after: float) -> bool:
 
 def _same_gradient(before: BackwardPass, after: BackwardPass) -> bool:
     """Whether two gradients differ by no more than the order of sums explains."""
-    if [name for name, *_ in before.parts] != [name for name, *_ in after.parts]:
+    reached, also = ([each for each in one.parts if any(each[1:])] for one in (before, after))
+    if [name for name, *_ in reached] != [name for name, *_ in also]:
         return False
     limit = ROUNDING * max(before.norm, after.norm)
-    pairs = zip(before.parts, after.parts, strict=True)
+    pairs = zip(reached, also, strict=True)
     return all(
         abs(old - new) <= limit
         for (_, *one), (_, *other) in pairs

@@ -99,6 +99,9 @@ class Own:
             return None
         return differences_of(arm.name, before, after, compared=reference is not None)
 
+    def check_twins(self, arms: Sequence[Arm], faults: Faults) -> None:
+        """Nothing is known of how they behave."""
+
     def check_objectives(self, search: Search, arm: Arm, faults: Faults) -> None:
         """As of `Planned`."""
         for place, objective in enumerate(search.objectives) if arm.request.is_baseline else ():

@@ -71,8 +71,8 @@ def plan(
     on_progress(f"{amount(len(resolved), 'arm')} compared with each other")
     _check(spec, trainable, resolved, stopper, faults)
     proofs, arms = _proved(spec, trainable, resolved, on_progress, faults)
-    if spec.search is not None and not faults:
-        arms = _with_search(arms, resolved, spec.search, trainable, faults)
+    if not faults:
+        arms = _together(arms, resolved, spec.search, trainable, faults)
     faults.raise_if_any()
     search, confirm, posthoc = _search_plan(spec), _confirm_plan(spec), _overrides(spec)
     limits = limits_of(spec)
@@ -181,14 +181,17 @@ def _searched(
     return found
 
 
-def _with_search(
-    arms: Sequence[Arm],
+def _together(
+    arms: list[Arm],
     resolved: Sequence[CheckedArm[Any]],
-    search: Search,
+    search: Search | None,
     trainable: TrainableForPlan,
     faults: Faults,
 ) -> list[Arm]:
-    """The arms with what they try first; what is wrong with the search of all of them goes to `faults`."""
+    """The arms with what they try first; what is wrong with all of them together goes to `faults`."""
+    trainable.check_twins(resolved, faults)
+    if search is None:
+        return arms
     spaces = [(arm, planned.space) for arm, planned in zip(resolved, arms, strict=True)]
     trainable.check_movement(search, spaces, faults)
     check_constraints(search, spaces, faults)

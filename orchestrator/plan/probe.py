@@ -14,6 +14,7 @@ from typing import Any, cast
 import psutil
 import torch
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from orchestrator.identity import canonical
 from orchestrator.plan.format import bytes_amount
@@ -21,6 +22,7 @@ from orchestrator.plan.metrics import reported
 from orchestrator.plan.settings import System
 from trainables.assembly import as_fault, build_model, drawn_by_constructors
 from trainables.costs import depth_range, flops
+from trainables.counting import only_counted_kernels
 from trainables.data.synthetic import synthetic_batch
 from trainables.layers.dropout import set_dropout_context
 from trainables.layers.plain import has_plain
@@ -96,6 +98,8 @@ class ForwardPass:
     """Everything that is minimised: main loss and weighted ponder cost."""
     layers: tuple[float, ...]
     """Layers kept and layers run of every example."""
+    costs: tuple[float, float]
+    """Ponder cost and auxiliary cost, weighted: too little of the loss, perhaps, to be told from rounding."""
     objective_reads: frozenset[str]
     """Fields of the training settings that the loss depends on."""
 
@@ -118,7 +122,9 @@ class Probe:
         self._forward_passes: dict[tuple[str, str, int], ForwardPass] = {}
         self._gradients: dict[tuple[str, str, int], BackwardPass] = {}
         self._runs: dict[tuple[str, int], _ProbedModel] = {}
-        self._readings: dict[tuple[str, int], tuple[float, ...]] = {}
+        self._readings: dict[tuple[str, int, int], tuple[float, ...]] = {}
+        self._operations: dict[str, tuple[int, ...]] = {}
+        self._unreached: dict[str, tuple[str, ...]] = {}
         self._read: frozenset[str] | None = None
 
     def structure(self, system: System) -> Structure:
@@ -143,8 +149,9 @@ class Probe:
         if key not in self._forward_passes:
             watched = _Watched(system.train)
             loss = self._loss(system, point, watched)
+            run = self._run(system, point)
             self._forward_passes[key] = ForwardPass(
-                float(loss.detach()), self._run(system, point).layers, frozenset(watched.read)
+                float(loss.detach()), run.layers, run.costs(system.train), frozenset(watched.read)
             )
         return self._forward_passes[key]
 
@@ -164,13 +171,39 @@ class Probe:
         """The quantities that only halting moves, of the two examples at weights `point`."""
         return halting(self._run(system, point).output.encoded)
 
-    def reading(self, system: System, point: int) -> tuple[float, ...]:
-        """What one evaluation measures at weights `point`. Raises ValueError if it cannot be run here."""
-        key = (_key(system), point)
+    def reading(self, system: System, point: int, length: int = READ_LENGTH) -> tuple[float, ...]:
+        """What one evaluation measures at weights `point`, of inputs of at most `length` tokens.
+
+        Raises ValueError if it cannot be run here.
+        """
+        key = (_key(system), point, length)
         if key not in self._readings:
             _require_memory(self.structure(system))
-            self._readings[key] = _ProbedModel.read(system, point)
+            self._readings[key] = _ProbedModel.read(system, point, length)
         return self._readings[key]
+
+    def operations(self, system: System) -> tuple[int, ...]:
+        """FLOPs that are counted while the model is evaluated, at some weights. Raises ValueError if it
+        cannot be run here."""
+        key = _key(system)
+        if key not in self._operations:
+            _require_memory(self.structure(system))
+            self._operations[key] = tuple(_counted(system, point) for point in range(_RANDOM + 1))
+        return self._operations[key]
+
+    def unreached(self, system: System) -> tuple[str, ...]:
+        """Parameters that get no gradient at any of the weights that are tried. Raises ValueError."""
+        key = canonical([_key(system), self._loss_key(system)])
+        if key not in self._unreached:
+            left = dict.fromkeys(self.structure(system).shapes)
+            for point in range(POINTS):
+                for name, *sums in self.gradient(system, point).parts:
+                    if any(sums):
+                        left.pop(name, None)
+                if not left:
+                    break
+            self._unreached[key] = tuple(left)
+        return self._unreached[key]
 
     def _loss(self, system: System, point: int, watched: "_Watched") -> Tensor:
         return objective(self._run(system, point).output, cast(TrainConfig, watched))
@@ -260,13 +293,13 @@ class _ProbedModel:
         return cls(model, output)
 
     @classmethod
-    def read(cls, system: System, point: int) -> tuple[float, ...]:
+    def read(cls, system: System, point: int, length: int) -> tuple[float, ...]:
         """What evaluating the model gives, example by example."""
         with cpu_threads(1), torch.inference_mode():
             model = build_model(shallower(system.model, LAYERS), system.shape, SEED).eval()
             _move(model, point)
             with as_fault(system.model, "run on a batch"):
-                output = model(_batch(system, READ_LENGTH))
+                output = model(_batch(system, length))
         encoded = output.encoded
         quantities = (output.loss, output.hits, encoded.depth, encoded.computed, encoded.ponder)
         return tuple(value for each in quantities for value in each.tolist())
@@ -275,6 +308,11 @@ class _ProbedModel:
     def layers(self) -> tuple[float, ...]:
         encoded = self.output.encoded
         return (*encoded.depth.tolist(), *encoded.computed.tolist())
+
+    def costs(self, train: TrainConfig) -> tuple[float, float]:
+        encoded = self.output.encoded
+        auxiliary = 0.0 if encoded.auxiliary is None else float(encoded.auxiliary.detach().mean())
+        return train.ponder_weight * float(encoded.ponder.detach().mean()), train.auxiliary_weight * auxiliary
 
     def gradient(self, loss: Tensor) -> BackwardPass:
         names, weights = zip(*self.model.named_parameters(), strict=True)
@@ -286,6 +324,20 @@ class _ProbedModel:
                 if grad is not None
             )
         return BackwardPass(sum(norm**2 for _, norm, _ in parts) ** 0.5, parts)
+
+
+def _counted(system: System, point: int) -> int:
+    """FLOPs of one evaluation, the fused kernels of a CPU left out, of which the counter knows nothing."""
+    with cpu_threads(1):
+        model = build_model(shallower(system.model, LAYERS), system.shape, SEED).eval()
+        _move(model, point)
+        with (
+            as_fault(system.model, "run on a batch"),
+            only_counted_kernels(),
+            FlopCounterMode(display=False) as counter,
+        ):
+            model(_batch(system, READ_LENGTH))
+    return int(counter.get_total_flops())
 
 
 def _batch(system: System, length: int = LENGTH) -> Batch:

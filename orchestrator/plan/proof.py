@@ -1,27 +1,43 @@
 """Proof of ablation: every arm is built and run; one that changes nothing is refused."""
 
-from collections.abc import Sequence
-from math import isfinite
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from math import isclose, isfinite
 from typing import Any
 
+from orchestrator.identity import canonical
 from orchestrator.plan.arms import BuiltInArm, CheckedArm
-from orchestrator.plan.effects import FUNCTIONAL, differ, effects, tree_difference
+from orchestrator.plan.effects import (
+    FUNCTIONAL,
+    ROUNDING,
+    Sweep,
+    declared,
+    differ,
+    effects,
+    large,
+    shows,
+    tree_difference,
+)
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.limits import too_large
 from orchestrator.plan.notes import notes
-from orchestrator.plan.probe import Probe
+from orchestrator.plan.probe import POINTS, Probe
 from orchestrator.plan.settings import System, checked
 from orchestrator.plan.spaces import condition_values, dimension_keys, ends
 from orchestrator.plan.types import ArmProof
 from orchestrator.spec.types import Search
 from search_spaces.dimensions import Dimension, Space
-from search_spaces.paths import leaves, with_value
+from search_spaces.paths import MISSING, leaves, lookup, with_value
 
 DIGITS = 4
 """Significant digits of losses and norms in a plan: the last bits of a sum depend on the machine."""
+NAMED = 4
+"""Weights that a note names."""
 
 
-def prove(arm: BuiltInArm, reference: BuiltInArm | None, probe: Probe, faults: Faults) -> ArmProof | None:
+def prove(
+    arm: BuiltInArm, reference: BuiltInArm | None, probe: Probe, sweep: Sweep, faults: Faults
+) -> ArmProof | None:
     """What building and running `arm` showed next to `reference`; what is wrong with it goes to `faults`."""
     place = ("baseline",) if arm.request.is_baseline else ("arms", arm.request.label)
     try:
@@ -30,8 +46,8 @@ def prove(arm: BuiltInArm, reference: BuiltInArm | None, probe: Probe, faults: F
             raise ValueError(why)  # noqa: TRY301 - one way to say that it cannot be trained
         before = probe.structure(reference.system) if reference else structure
         loss, gradient = probe.forward(arm.system).loss, probe.gradient(arm.system).norm
-        found = effects(probe, reference.system, arm.system) if reference else ()
-        noted = notes(arm, reference, probe) if reference else ()
+        found = effects(probe, reference.system, arm.system, sweep) if reference else ()
+        noted = _notes(arm, reference, found, probe, sweep) if shows(found) or not reference else ()
     except ValueError as error:
         faults.add(f"{arm.name} cannot be trained: {error}", *place, about=("trained", str(error)))
         return None
@@ -41,8 +57,8 @@ def prove(arm: BuiltInArm, reference: BuiltInArm | None, probe: Probe, faults: F
             *place,
         )
         return None
-    if reference is not None and arm.changes and not found:
-        _refuse_no_effect(arm, reference, faults)
+    if reference is not None and arm.changes and not shows(found):
+        _refuse_no_effect(arm, reference, found, faults)
     return ArmProof(
         arm=arm.name,
         parameters=structure.parameters,
@@ -63,14 +79,75 @@ def rounded(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
 
 
-def _refuse_no_effect(arm: BuiltInArm, reference: BuiltInArm, faults: Faults) -> None:
+def _refuse_no_effect(arm: BuiltInArm, reference: BuiltInArm, found: Sequence[str], faults: Faults) -> None:
     paths = list(arm.request.cell if arm.request.is_baseline else arm.request.changes)
+    alone = f"; that {' and '.join(found)} differ shows in nothing" if found else ""
     faults.add(
-        f"{arm.name} changes nothing against {reference.name}: with {', '.join(paths)} set, "
-        "weights, FLOPs, loss, gradient and layers run are the same to the last bit. Drop it, or change "
-        "something that has an effect",
+        f"{arm.name} changes nothing against {reference.name}: with {', '.join(paths)} set, what is "
+        "computed, learned, measured and written is the same (losses, gradients and layers run at several "
+        f"weights, long inputs, counted operations){alone}. Drop it, or change something that has an effect",
         *arm.request.keys(paths[0]),
     )
+
+
+def _notes(
+    arm: BuiltInArm, reference: BuiltInArm | None, found: Sequence[str], probe: Probe, sweep: Sweep
+) -> tuple[str, ...]:
+    """What to look at twice; nothing is refused for it. Raises ValueError for what cannot be run."""
+    looked = not large(probe, arm.system)
+    unreached = probe.unreached(arm.system) if looked else ()
+    told = list(notes(arm, reference, probe)) if reference else []
+    if reference is not None:
+        told += _idle_halves(arm, reference, probe, sweep)
+        known = probe.unreached(reference.system) if looked and unreached else ()
+        unreached = tuple(name for name in unreached if name not in known)
+        if found == ("measuring",):
+            told.append("it learns what it is compared with learns, and is only measured otherwise")
+    if unreached:
+        more = f" and {len(unreached) - NAMED} more" if len(unreached) > NAMED else ""
+        told.append(
+            f"no gradient reaches {', '.join(unreached[:NAMED])}{more} at any of the {POINTS} weights tried"
+        )
+    return tuple(told)
+
+
+def _idle_halves(arm: BuiltInArm, reference: BuiltInArm, probe: Probe, sweep: Sweep) -> Iterator[str]:
+    """Fields among several that could be left as they were, and the arm would be the same."""
+    paths = () if arm.request.is_baseline else tuple(arm.request.changes)
+    for path in paths if len(paths) > 1 else ():
+        before = lookup(reference.system.settings, path)
+        if before is MISSING or path.endswith(".name"):
+            continue
+        left = checked(with_value(arm.system.settings, path, before))
+        if isinstance(left, System) and not differ(probe, left, arm.system, sweep):
+            yield f"setting {path} changes nothing beside the rest; leave it out, or see what it needs"
+
+
+def check_twins(arms: Sequence[BuiltInArm], probe: Probe, sweep: Sweep, faults: Faults) -> None:
+    """No two arms may behave alike under two names, whatever their settings say.
+
+    Those whose settings of task and training act alike, and whose first losses agree, are looked at closely.
+    """
+    groups: dict[str, list[tuple[float, BuiltInArm]]] = {}
+    for arm in arms:
+        acted = {key: value for key, value in declared(arm.system, sweep).items() if key != "steps"}
+        with suppress(ValueError):  # told by the proof
+            groups.setdefault(canonical(acted), []).append((probe.forward(arm.system).loss, arm))
+    for group in groups.values():
+        for place, (loss, arm) in enumerate(group):
+            for other_loss, other in group[:place]:
+                own = arm.reference == other.name or arm.request.is_baseline
+                same = other.system.settings == arm.system.settings
+                if own or same or not isclose(loss, other_loss, rel_tol=ROUNDING):
+                    continue
+                if not differ(probe, other.system, arm.system, sweep):
+                    faults.add(
+                        f"behaves as {other.name} does, though its settings differ: drop one of them",
+                        "arms",
+                        arm.request.label,
+                        about=("twin", arm.request.label),
+                    )
+                    break
 
 
 def check_same(arms: Sequence[CheckedArm[Any]], faults: Faults) -> None:
@@ -82,12 +159,14 @@ def check_same(arms: Sequence[CheckedArm[Any]], faults: Faults) -> None:
             faults.add(f"is the same system as {other.name}: drop one of them", "arms", arm.request.label)
 
 
-def check_dimensions(arm: BuiltInArm, space: Space, search: Search, probe: Probe, faults: Faults) -> None:
+def check_dimensions(
+    arm: BuiltInArm, space: Space, search: Search, probe: Probe, faults: Faults, *, sweep: Sweep
+) -> None:
     """A dimension that changes nothing in an arm must be dropped: it only makes the search less thorough."""
     for dimension in space.dimensions:
         found = systems(arm, dimension, space)
         try:
-            if len(found) < 2 or any(differ(probe, found[0], other) for other in reversed(found[1:])):
+            if len(found) < 2 or any(differ(probe, found[0], other, sweep) for other in reversed(found[1:])):
                 continue
         except ValueError:
             continue

@@ -42,6 +42,9 @@ class TrainableForPlan(Protocol):
     ) -> ArmProof | None:
         """What building the arm shows beside the one it is compared with; None if it cannot be built."""
 
+    def check_twins(self, arms: Arms, faults: Faults) -> None:
+        """Note arms of other settings that behave alike."""
+
     def check_objectives(self, search: Search, arm: CheckedArm[Any], faults: Faults) -> None:
         """Note objectives that the arm does not report, or that are none."""
 

@@ -117,8 +117,10 @@ class ArmProof:
     functional_change: bool
     """Whether losses, gradients or the layers run differ from the baseline, on some seeded weights."""
     evidence: tuple[str, ...] = ()
-    """In what the arm differs from the arm it is compared with: weights, FLOPs, training, task, loss,
-    gradient, layers run, rounding. Empty for the baseline alone."""
+    """In what the arm differs from the arm it is compared with: weights, FLOPs, training, task, measuring,
+    writing, loss, gradient, costs (ponder or auxiliary, too small a part of the loss to show there), layers
+    run, outputs of long inputs, operations that are counted, layers beyond those that are run, rounding.
+    Weights, FLOPs and rounding prove nothing alone. Empty for the baseline alone."""
     notes: tuple[str, ...] = ()
     """What to look at twice before paying for the arm; nothing is refused for it."""
 

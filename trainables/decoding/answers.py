@@ -2,14 +2,11 @@
 
 import torch
 
-from trainables.decoding.config import DecodeConfig
+from trainables.decoding.config import LENGTH_MARGIN, DecodeConfig
 from trainables.decoding.hypotheses import hypotheses_of
 from trainables.decoding.search import beam_search, greedy
 from trainables.heads.sequence import SequenceModel
 from trainables.types import Batch, TaskShape
-
-LENGTH_MARGIN = 2
-"""Default limit: this many times the length of the longest training answer."""
 
 
 def length_max(config: DecodeConfig, shape: TaskShape) -> int:

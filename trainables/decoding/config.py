@@ -1,21 +1,51 @@
 """What a spec can set about decoding, under `train`. Loads no torch."""
 
+from typing import Annotated, Any
+
 from pydantic import Field, PositiveInt
 
+from trainables.acting import Acts, TrialFacts, fewer
 from trainables.settings import NonNegative, Settings
+
+LENGTH_MARGIN = 2
+"""Default limit: this many times the length of the longest training answer."""
+
+
+def _beam_size(config: Any, trial: TrialFacts) -> Any:
+    """Only what is written has hypotheses."""
+    return config.beam_size if trial.head == "sequence" else 1
+
+
+def _length_penalty(config: Any, trial: TrialFacts) -> Any:
+    """Greedy decoding has nothing to compare."""
+    return config.length_penalty if trial.head == "sequence" and config.beam_size > 1 else 0.0
+
+
+def _length_max(config: Any, trial: TrialFacts) -> Any:
+    if trial.head != "sequence" or trial.answer_length_max is None:
+        return None
+    given = config.decode_length_max
+    return LENGTH_MARGIN * trial.answer_length_max if given is None else given
+
+
+def _examples(config: Any, trial: TrialFacts) -> Any:
+    """All, where there are no more; none where nothing is written."""
+    if trial.head != "sequence":
+        return None
+    return fewer(fewer(config.decode_examples, config.valid_examples), trial.valid_examples)
 
 
 class DecodeConfig(Settings):
     """How answers are written token by token. Only tasks of the head `sequence` have such answers."""
 
-    beam_size: int = Field(default=1, ge=1, le=1024)
+    beam_size: Annotated[int, Acts("writing", _beam_size)] = Field(default=1, ge=1, le=1024)
     """Hypotheses of a written answer that are followed side by side; 1 is greedy decoding. Like the other
     three fields of decoding it changes no weights, so a trained checkpoint can be read again with others."""
-    length_penalty: NonNegative = 0.0
+    length_penalty: Annotated[NonNegative, Acts("writing", _length_penalty)] = 0.0
     """Answers are compared by log-probability / length^length_penalty, their end counted: more favours longer
     ones. Greedy decoding has nothing to compare."""
-    decode_length_max: PositiveInt | None = None
+    decode_length_max: Annotated[PositiveInt | None, Acts("writing", _length_max)] = None
     """Most tokens of a written answer, its end included; null: twice the longest training answer."""
-    decode_examples: PositiveInt | None = 256
+    decode_examples: Annotated[PositiveInt | None, Acts("writing", _examples)] = 256
     """Most validation samples decoded for each measurement, the same for every trial; null
     decodes all. Test splits are decoded in full."""

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
+from trainables.acting import InSplits
 from trainables.data.progress import counted
 from trainables.data.split import Split
 from trainables.generators.problems import ALPHABET, PROBLEMS, AlgorithmicProblem, Dice, Name, Words
@@ -59,11 +60,13 @@ class Config(Settings):
     parity, binary sum and multiplication, 1000 for copy and unique set, 1600 for addition."""
     carry_step: bool = False
     """Addition: T = n + 1, as its n-RASP-L program needs, instead of n, as in the published runs."""
-    test_lengths: Annotated[tuple[PositiveInt, ...] | None, BeforeValidator(_as_tuple)] = None
+    test_lengths: Annotated[
+        Annotated[tuple[PositiveInt, ...] | None, BeforeValidator(_as_tuple)], InSplits("length-*")
+    ] = None
     """Values of n, each a test split `length-<n>`; if not given some longer than in training."""
     valid_examples: int = Field(default=1_000, ge=1)
     """Validation samples, with n uniform up to `length_max`."""
-    test_examples: int = Field(default=6_400, ge=1)
+    test_examples: Annotated[int, InSplits("length-*")] = Field(default=6_400, ge=1)
     """Samples of each test split."""
     data_seed: int = Field(default=0, ge=0)
     """Another seed, other samples, in training as well."""

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from trainables.acting import InSplits
 from trainables.generators.listops_splits import (
     DRAW_TOKENS,
     SplitLaw,
@@ -70,13 +71,17 @@ class Config(Settings):
     """Corpus trees kept for the test split near-iid."""
     valid_examples: int = Field(default=1_000, ge=1)
     """Corpus trees kept for the valid split."""
-    test_examples: int = Field(default=2_000, ge=1, le=100_000)
+    test_examples: Annotated[int, InSplits("length-*", "arguments-*", "lra")] = Field(
+        default=2_000, ge=1, le=100_000
+    )
     """Examples of every test split but near-iid; these have laws of their own, whatever the corpus is."""
     depth_max: int = Field(default=20, ge=2, le=50)
     """Levels of a corpus tree, the digits included: at most `depth_max - 1` nested operators."""
     arguments_max: int = Field(default=5, ge=2, le=15)
     """An operator of the corpus takes 2 to `arguments_max` arguments."""
-    length_ranges: LengthRanges = tuple((low, low + 100) for low in range(200, 1000, 100))
+    length_ranges: Annotated[LengthRanges, InSplits("length-*")] = tuple(
+        (low, low + 100) for low in range(200, 1000, 100)
+    )
     """Test splits `length-<low>-<high>`, bounds excluded, of the published law (20 levels, 5 arguments)."""
     data_seed: int = Field(default=0, ge=0)
     """Another seed, other trees. Trials with different training seeds share one data set."""

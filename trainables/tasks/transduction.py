@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
+from trainables.acting import InSplits
 from trainables.data.draws import below, first_unseen
 from trainables.settings import Settings
 from trainables.streams import numpy_stream
@@ -52,13 +53,15 @@ class Config(Settings):
     """Length of the shortest strings."""
     length_max: PositiveInt = 12
     """Length of the longest strings in training; all lengths between the two are as frequent."""
-    test_lengths: Annotated[tuple[PositiveInt, ...], BeforeValidator(_as_tuple)] = (16, 24)
+    test_lengths: Annotated[
+        Annotated[tuple[PositiveInt, ...], BeforeValidator(_as_tuple)], InSplits("length-*")
+    ] = (16, 24)
     """Lengths beyond, each a test split `length-<n>`."""
     train_examples: PositiveInt = 20_000
     """Training strings, all different."""
     valid_examples: PositiveInt = 1_000
     """Validation strings, new ones."""
-    test_examples: PositiveInt = 1_000
+    test_examples: Annotated[PositiveInt, InSplits("near-iid", "length-*")] = 1_000
     """Strings of each test split, new ones."""
     data_seed: int = Field(default=0, ge=0)
     """Another seed, other strings. Trials with different training seeds share one data set."""

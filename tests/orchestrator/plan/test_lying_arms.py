@@ -1,0 +1,381 @@
+"""Arms that say they change something and do not: all refused, or named where they only measure otherwise.
+
+Each group is planned at once over one baseline, so that every lie must be told apart from its neighbours.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from orchestrator.errors import PlanError
+from orchestrator.plan import probe as probing
+from orchestrator.plan.planner import plan
+from orchestrator.spec.types import Spec
+
+LISTOPS = {"name": "listops"}
+UNIVERSAL = {"name": "universal", "width": 16, "heads": 2, "max_layers": 4}
+TRAIN = {"steps": 100, "batch_size": 4, "report_every": 50}
+ONCE = {**TRAIN, "report_every": 100}
+STRINGS = {"name": "transduction", "train_examples": 2000, "valid_examples": 200, "test_examples": 100}
+CHUNKED = {"name": "tlb", "width": 16, "heads": 2, "layers": 2, "memory": {"slots": 4}}
+SPARSE = {
+    "name": "sut",
+    "width": 16,
+    "max_layers": 3,
+    "attention": {"experts": 4, "active": 2, "heads": 1, "head_width": 8, "window": 8},
+    "feedforward": {"experts": 4, "active": 2, "width": 16},
+}
+FOREVER = {"train.clip": 1.0e9}
+NEVER_WRITES: Mapping[str, Mapping[str, Any]] = {
+    "beam": {"train.beam_size": 4},
+    "wide-beam": {"train.beam_size": 64},
+    "penalty": {"train.length_penalty": 0.6},
+    "beam-and-penalty": {"train.beam_size": 8, "train.length_penalty": 1.0},
+    "short-answers": {"train.decode_length_max": 5},
+    "decode-all": {"train.decode_examples": None},
+}
+TWO_VALIDATIONS: Mapping[str, Mapping[str, Any]] = {
+    "patience": {"train.patience": 0},
+    "patience-5": {"train.patience": 5},
+    "halve": {"train.halve_after": 0},
+    "halve-3": {"train.halve_after": 3},
+    "halve-and-patience": {"train.halve_after": 1, "train.patience": 2},
+}
+SAME_RATES: Mapping[str, Mapping[str, Any]] = {
+    "warmup-of-none": {"train.schedule": "warmup"},
+    "warmup-of-one": {"train.schedule": "warmup", "train.warmup_steps": 1},
+    "cosine-all-held": {"train.schedule": "cosine", "train.hold_steps": 100},
+    "cosine-warm-and-held": {"train.schedule": "cosine", "train.warmup_steps": 1, "train.hold_steps": 99},
+}
+RUN_OTHERWISE: Mapping[str, Mapping[str, Any]] = {
+    "eval-batch": {"train.eval_batch_size": 16},
+    "eval-tokens": {"train.eval_tokens": 1024},
+    "eval-both": {"train.eval_batch_size": 256, "train.eval_tokens": 4096},
+    "average-that-is-none": {"train.ema": 1.0e-9},
+}
+ONE_VALIDATION: Mapping[str, Mapping[str, Any]] = {
+    "last": {"train.select": "last"},
+    "by-loss": {"train.select_by": "loss"},
+    "mean-of-3": {"train.average_best": 3},
+    "mean-of-3-by-loss": {"train.average_best": 3, "train.select_by": "loss"},
+    "report-late": {"train.report_every": 200},
+    "report-never": {"train.report_every": 1000},
+    "patience": {"train.patience": 2},
+    "halve": {"train.halve_after": 1},
+    "all-of-it": {"train.patience": 3, "train.halve_after": 0, "train.select_by": "loss"},
+}
+UNREAD_TESTS: Mapping[str, Mapping[str, Any]] = {
+    "more-tests": {"task.test_examples": 500},
+    "other-lengths": {"task.length_ranges": [[200, 300]]},
+    "both": {"task.length_ranges": [[300, 400]], "task.test_examples": 50},
+}
+NO_HALT = {**UNIVERSAL, "halt": None}
+
+
+def system(task: Any = LISTOPS, model: Any = UNIVERSAL, train: Any = TRAIN) -> dict[str, Any]:
+    return {"task": task, "model": model, "train": train}
+
+
+GROUPS: Mapping[str, tuple[dict[str, Any], Mapping[str, Mapping[str, Any]], tuple[str, ...]]] = {
+    "universal": (
+        system(),
+        {
+            **NEVER_WRITES,
+            **TWO_VALIDATIONS,
+            **SAME_RATES,
+            **RUN_OTHERWISE,
+            **UNREAD_TESTS,
+            "auxiliary": {"train.auxiliary_weight": 0.5},
+            "valid-all": {"train.valid_examples": 1000},
+            "valid-more": {"train.valid_examples": 5000},
+            "head-width": {"model.head_width": 8},
+            "feedforward": {"model.feedforward_width": 32},
+            "gate-width": {"model.gate_width": 32},
+            "kernel": {"model.attention": "math"},
+            "kernel-named": {"model.attention": "sdpa"},
+            "sizes-written-out": {"model.head_width": 8, "model.feedforward_width": 32},
+        },
+        ("near-iid",),
+    ),
+    "universal measured once": (system(train=ONCE), ONE_VALIDATION, ("near-iid",)),
+    "universal without gate and halt": (
+        system(model={**NO_HALT, "gate": False}, train={**TRAIN, "clip": None, "weight_decay": 0.0}),
+        {
+            "ponder": {"train.ponder_weight": 1.0},
+            "no-ponder": {"train.ponder_weight": 0.0},
+            "exit": {"model.early_exit": "none"},
+            "exit-batch": {"model.early_exit": "batch"},
+            "clip": FOREVER,
+            "clip-too": {"train.clip": 1.0e7},
+            "decay": {"train.weight_decay": 1.0e-6},
+        },
+        ("near-iid",),
+    ),
+    "one layer": (
+        system(model={**NO_HALT, "max_layers": 1}),
+        {"exit": {"model.early_exit": "none"}, "ponder": {"train.ponder_weight": 0.7}},
+        (),
+    ),
+    "transformer": (
+        system({"name": "listops_lra"}, {"name": "transformer", "width": 16, "heads": 2, "layers": 2}),
+        {
+            **NEVER_WRITES,
+            **TWO_VALIDATIONS,
+            **SAME_RATES,
+            "ponder": {"train.ponder_weight": 0.5},
+            "tests": {"task.test_examples": 100},
+            "heads-written-out": {"model.head_width": 8},
+            "kernel": {"model.attention": "math"},
+        },
+        (),
+    ),
+    "temporal latent bottleneck": (
+        system({"name": "logical_inference"}, CHUNKED),
+        {
+            **NEVER_WRITES,
+            **TWO_VALIDATIONS,
+            "count-of-chunks-by-size": {"model.chunk.count": 7},
+            "ponder": {"train.ponder_weight": 0.5},
+            "feedforward": {"model.feedforward_width": 32},
+        },
+        (),
+    ),
+    "sparse universal transformer": (
+        system(model=SPARSE, train=ONCE),
+        {**ONE_VALIDATION, "layout": {"model.kernel": "math"}, "beam": {"train.beam_size": 2}},
+        ("near-iid",),
+    ),
+    "written answers": (
+        system(STRINGS, {"name": "transformer", "width": 16, "heads": 2, "layers": 1}),
+        {
+            "greedy-penalty": {"train.length_penalty": 1.0},
+            "decode-all": {"train.decode_examples": None},
+            "decode-as-many": {"train.decode_examples": 200},
+            "length-written-out": {"train.decode_length_max": 26},
+            "unread-lengths": {"task.test_lengths": [30]},
+            "warm": {"train.schedule": "warmup"},
+        },
+        ("near-iid",),
+    ),
+    "tokens in place of samples": (
+        system(
+            STRINGS,
+            {"name": "transformer", "width": 16, "heads": 2, "layers": 1},
+            {**TRAIN, "batch_tokens": 64, "order": "bucketed", "average_best": 3},
+        ),
+        {
+            "batch": {"train.batch_size": 64},
+            "mean-of-5": {"train.average_best": 5},
+            "mean-of-2": {"train.average_best": 2},
+        },
+        ("near-iid",),
+    ),
+}
+NAMED: Mapping[str, tuple[dict[str, Any], Mapping[str, Any], str]] = {
+    "report-often": (
+        system(train={**TRAIN, "select": "last"}),
+        {"train.report_every": 10},
+        "is only measured otherwise",
+    ),
+    "fewer-validated": (
+        system(train={**TRAIN, "select": "last"}),
+        {"train.valid_examples": 100},
+        "is only measured otherwise",
+    ),
+    "half": (
+        system(),
+        {"model.gate": False, "train.beam_size": 4},
+        "setting train.beam_size changes nothing beside the rest",
+    ),
+    "half-of-a-model": (
+        system(),
+        {"model.gate": False, "model.head_width": 8},
+        "setting model.head_width changes nothing beside the rest",
+    ),
+    "half-of-a-schedule": (
+        system(),
+        {"train.lr": 1.0e-3, "train.schedule": "warmup"},
+        "setting train.schedule changes nothing beside the rest",
+    ),
+    "half-of-a-choice": (
+        system(train=ONCE),
+        {"train.lr": 1.0e-3, "train.select": "last"},
+        "setting train.select changes nothing beside the rest",
+    ),
+}
+LIES = [(group, name) for group, (_, arms, _) in GROUPS.items() for name in arms]
+
+
+def spec_of(settings: Mapping[str, Any], arms: Mapping[str, Mapping[str, Any]], splits: Any = ()) -> Spec:
+    return Spec.model_validate(
+        {
+            "name": "lies",
+            "question": "Is it told?",
+            "baseline": settings,
+            "arms": {name: {"why": "as it says", "set": dict(sets)} for name, sets in arms.items()},
+            "confirm": {"seeds": [1, 2, 3], "splits": list(splits)},
+        }
+    )
+
+
+_told: dict[str, frozenset[str]] = {}
+
+
+def refused(group: str) -> frozenset[str]:
+    """The arms of a group that are told to change nothing."""
+    if group not in _told:
+        settings, arms, splits = GROUPS[group]
+        with pytest.raises(PlanError) as caught:
+            plan(spec_of(settings, arms, splits))
+        lies = [fault for fault in caught.value.faults if "changes nothing against baseline" in fault.message]
+        assert len(lies) == len(caught.value.faults), caught.value
+        _told[group] = frozenset(fault.path.split(".")[1] for fault in lies)
+    return _told[group]
+
+
+def test_there_are_a_hundred_lies() -> None:
+    assert len(LIES) + len(NAMED) >= 100
+
+
+@pytest.mark.parametrize(("group", "name"), LIES)
+def test_an_arm_that_changes_nothing_is_refused(group: str, name: str) -> None:
+    assert name in refused(group)
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_an_arm_that_only_measures_otherwise_or_half_of_which_is_idle_is_named(name: str) -> None:
+    settings, sets, told = NAMED[name]
+    notes = plan(spec_of(settings, {name: sets}, ("near-iid",))).proofs[1].notes
+    assert any(told in note for note in notes), notes
+
+
+@pytest.mark.parametrize(
+    "sets", [{"train.select": "last"}, {"train.average_best": 3}, {"train.select_by": "loss"}]
+)
+def test_weights_are_selected_for_nobody_where_nothing_is_confirmed(sets: Mapping[str, Any]) -> None:
+    written = spec_of(system(), {"arm": sets}).model_dump(by_alias=True)
+    search = {
+        "also": {"train.lr": {"float": [1.0e-4, 1.0e-3]}},
+        "trials_per_arm": 2,
+        "objectives": [{"metric": "valid/accuracy", "goal": "max"}],
+    }
+    with pytest.raises(PlanError, match="changes nothing against baseline"):
+        plan(Spec.model_validate({**written, "confirm": None, "search": search}))
+
+
+TWINS = (
+    ({"train.lr": 1.0e-3}, {"train.lr": 1.0e-3, "train.beam_size": 4}),
+    ({"model.gate": False}, {"model.gate": False, "model.head_width": 8}),
+    ({"train.schedule": "cosine"}, {"train.schedule": "cosine", "train.patience": 5}),
+    ({"model.halt": None}, {"model.halt": None, "train.ponder_weight": 0.5}),
+)
+
+
+@pytest.mark.parametrize(("one", "other"), TWINS)
+def test_two_arms_that_behave_alike_are_refused(one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
+    with pytest.raises(PlanError, match=r"arms\.other: behaves as one does, though its settings differ"):
+        plan(spec_of(system(), {"one": one, "other": other}, ("near-iid",)))
+
+
+HONEST: Mapping[str, Mapping[str, Any]] = {
+    "last-of-two": {"train.select": "last"},
+    "by-loss": {"train.select_by": "loss"},
+    "patient": {"train.report_every": 10, "train.patience": 1},
+    "halving": {"train.report_every": 10, "train.halve_after": 1},
+    "averaged": {"train.ema": 0.9},
+    "fewer-valid": {"train.valid_examples": 100},
+    "warm": {"train.schedule": "warmup", "train.warmup_steps": 10},
+    "near-iid-tests": {"task.near_iid_examples": 100},
+    "batch": {"train.batch_size": 8},
+    "eps": {"train.eps": 1.0e-6},
+}
+
+
+def test_arms_that_do_what_they_say_are_not_refused() -> None:
+    found = plan(spec_of(system(), HONEST, ("near-iid",)))
+    assert all(each.evidence for each in found.proofs[1:])
+    assert not any(each.notes for each in found.proofs)
+
+
+FLAGS: Mapping[str, tuple[Any, str, Any]] = {
+    "gate": (UNIVERSAL, "gate", False),
+    "unit": (UNIVERSAL, "halt", {"unit": "token"}),
+    "transition": (UNIVERSAL, "halt", {"transition": False}),
+    "origin": (UNIVERSAL, "halt", {"origin": 1}),
+    "rule": (UNIVERSAL, "halt", {"rule": "prefix"}),
+    "no halt": (UNIVERSAL, "halt", None),
+    "pooling": (UNIVERSAL, "pooling", "mean"),
+    "early exit": (UNIVERSAL, "early_exit", "none"),
+    "layers": (UNIVERSAL, "max_layers", 3),
+    "feedforward": (UNIVERSAL, "feedforward_width", 48),
+    "slots": (CHUNKED, "memory", {"slots": 2}),
+    "boundaries": (CHUNKED, "boundaries", True),
+    "chunks": (CHUNKED, "chunk", {"by": "size", "size": 5}),
+    "balance": (SPARSE, "balance", "none"),
+    "norm": (SPARSE, "norm", "pre"),
+    "positions": (SPARSE, "absolute_positions", False),
+    "window": (SPARSE, "attention", {**SPARSE["attention"], "window": 4}),
+}
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+def test_a_flag_that_is_broken_in_the_code_is_seen(flag: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model is built as if the field were not set; formulas of costs still know it."""
+    model, field, value = FLAGS[flag]
+    arm = spec_of(system(model=model), {"arm": {f"model.{field}": value}})
+    assert plan(arm).proofs[1].evidence
+    build, broken = probing.build_model, []
+
+    def deaf(config: Any, *rest: Any) -> Any:
+        if getattr(config, field) != getattr(as_is, field):
+            broken.append(field)
+        return build(config.model_copy(update={field: getattr(as_is, field)}), *rest)
+
+    as_is = type_of(model)(**model)
+    monkeypatch.setattr(probing, "build_model", deaf)
+    with pytest.raises(PlanError, match=r"arm changes nothing against baseline"):
+        plan(arm)
+    assert broken
+
+
+def type_of(model: Mapping[str, Any]) -> Any:
+    from trainables import catalog
+
+    return catalog.config_class("models", model["name"])
+
+
+@pytest.mark.parametrize("flag", ["gate", "pooling", "norm", "boundaries"])
+def test_weights_that_nothing_reads_are_no_effect(flag: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flag that adds a layer and forgets to call it."""
+    import torch
+
+    model, field, value = FLAGS[flag]
+    build, as_is = probing.build_model, type_of(model)(**model)
+
+    def idle(config: Any, *rest: Any) -> Any:
+        made = build(config.model_copy(update={field: getattr(as_is, field)}), *rest)
+        if getattr(config, field) != getattr(as_is, field):
+            device = next(made.parameters()).device
+            made.forgotten = torch.nn.Linear(4, 4, device=device)
+        return made
+
+    monkeypatch.setattr(probing, "build_model", idle)
+    with pytest.raises(PlanError, match=r"that .*weights.* differ shows in nothing"):
+        plan(spec_of(system(model=model), {"arm": {f"model.{field}": value}}))
+
+
+def test_a_weight_that_no_gradient_reaches_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    build = probing.build_model
+
+    def with_idle(config: Any, *rest: Any) -> Any:
+        made = build(config, *rest)
+        if not config.gate:
+            made.forgotten = torch.nn.Linear(4, 4, device=next(made.parameters()).device)
+        return made
+
+    monkeypatch.setattr(probing, "build_model", with_idle)
+    (note,) = plan(spec_of(system(), {"arm": {"model.gate": False}})).proofs[1].notes
+    assert note == "no gradient reaches forgotten.weight, forgotten.bias at any of the 8 weights tried"

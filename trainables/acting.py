@@ -1,0 +1,94 @@
+"""Where a field of the settings makes a difference: declared beside the field, read by whoever compares arms.
+
+A field without a declaration is taken to act always. `Acts("writing", like)` on a field of training says in
+what it shows, and `like(config, trial)` which value would do the same in this trial: that of a beam in a
+trial that writes nothing is 1. Values that do the same are one value. `InSplits("length-*")` on a field of a
+task says which splits are drawn by it: where none of them is read the field does nothing.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from types import SimpleNamespace
+from typing import Any, Literal
+
+from trainables.settings import Settings
+
+Where = Literal["running", "steps", "rates", "selecting", "measuring", "writing"]
+"""`running`: on what hardware and in which pieces, never in a result. `steps`: in what is learned. `rates`:
+there too, by the learning rate and beta1 of every step. `selecting`: in which weights tests read.
+`measuring`: in what is reported of them. `writing`: in answers that are decoded token by token."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialFacts:
+    """What decides, beside the settings of training, whether one of them can make a difference."""
+
+    head: str
+    confirmed: bool = True
+    """Whether trials are confirmed: only then weights are selected."""
+    stopped: bool = False
+    """Whether an early stopper goes by what is measured."""
+    valid_examples: int | None = None
+    """None where it is not known beforehand."""
+    answer_length_max: int | None = None
+
+
+Like = Callable[[Any, TrialFacts], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Acts:
+    """Marks a field of training with where it shows."""
+
+    where: Where
+    like: Like | None = None
+    """The value that does the same, of settings whose other fields are such values already."""
+
+
+class InSplits:
+    """Marks a field of a task that changes only the splits whose names match one of these patterns."""
+
+    def __init__(self, *patterns: str) -> None:
+        self.patterns = patterns
+
+    def among(self, splits: Iterable[str]) -> bool:
+        """Whether it changes one of `splits`."""
+        return any(fnmatchcase(split, pattern) for split in splits for pattern in self.patterns)
+
+
+def acting(config: Settings, trial: TrialFacts) -> dict[str, dict[str, Any]]:
+    """Every field that can make a difference, as the value that does the same, by where it shows."""
+    marks = {
+        name: next((mark for mark in field.metadata if isinstance(mark, Acts)), Acts("steps"))
+        for name, field in type(config).model_fields.items()
+    }
+    values = {name: getattr(config, name) for name in marks}
+    for _ in marks:  # one field's value may free another's
+        now = dict(values)
+        for name, mark in marks.items():
+            if mark.like is not None:
+                now[name] = mark.like(SimpleNamespace(**now), trial)
+        if now == values:
+            break
+        values = now
+    found: dict[str, dict[str, Any]] = {}
+    for name, mark in marks.items():
+        found.setdefault(mark.where, {})[name] = values[name]
+    return found
+
+
+def task_acting(config: Settings, read: Iterable[str]) -> Mapping[str, Any]:
+    """The fields of a task that change one of the splits `read`."""
+    wanted = tuple(read)
+    marks = {
+        name: next((mark for mark in field.metadata if isinstance(mark, InSplits)), None)
+        for name, field in type(config).model_fields.items()
+    }
+    dumped = config.model_dump(mode="json")
+    return {name: dumped[name] for name, mark in marks.items() if mark is None or mark.among(wanted)}
+
+
+def fewer(limit: int | None, there_are: int | None) -> int | None:
+    """A limit that leaves something out; None for one that does not."""
+    return None if limit is not None and there_are is not None and limit >= there_are else limit

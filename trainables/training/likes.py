@@ -1,0 +1,84 @@
+"""For fields of training: which value would do the same in a trial. Used beside the fields in `config`.
+
+Each takes settings, whose other fields may stand as values that do the same already, and facts of the trial.
+Validations are counted from 1: the first is always the best so far, and nothing is trained after the last.
+"""
+
+from math import ceil
+from typing import Any
+
+from trainables.acting import TrialFacts, fewer
+
+UNSEEN = 2.0**-25
+"""A share of a float32 that is lost in rounding."""
+CLIP_NEVER = 1e6
+"""A gradient as long as this is that of a training that has diverged: a larger limit clips nothing."""
+
+
+def validations(config: Any) -> int:
+    """How often a trial that is not ended early is measured."""
+    steps, every = int(config.steps), int(config.report_every)
+    return ceil(steps / every)
+
+
+def compares(config: Any) -> bool:
+    """Whether anything goes by which validation is the better one."""
+    return bool(config.select == "best") or config.patience is not None or config.halve_after is not None
+
+
+def batch_size(config: Any, _: TrialFacts) -> Any:
+    """Samples a step do not count where tokens do."""
+    return None if config.batch_tokens is not None else config.batch_size
+
+
+def halve_after(config: Any, _: TrialFacts) -> Any:
+    """The last validation halves for nobody, nor does one that ends the training."""
+    halve, patience = config.halve_after, config.patience
+    late = halve is None or halve > validations(config) - 3
+    return None if late or (patience is not None and halve >= patience) else halve
+
+
+def patience(config: Any, _: TrialFacts) -> Any:
+    """The last validation ends what ends anyway."""
+    late = config.patience is None or config.patience > validations(config) - 3
+    return None if late else config.patience
+
+
+def clip(config: Any, _: TrialFacts) -> Any:
+    """A limit that no gradient reaches is none."""
+    return None if config.clip is None or config.clip >= CLIP_NEVER else config.clip
+
+
+def weight_decay(config: Any, _: TrialFacts) -> Any:
+    """What is lost in rounding decays nothing."""
+    return 0.0 if config.lr * config.weight_decay < UNSEEN else config.weight_decay
+
+
+def ema(config: Any, _: TrialFacts) -> Any:
+    """An average that is the weights themselves, up to rounding, is none."""
+    return None if config.ema is None or config.ema < UNSEEN else config.ema
+
+
+def report_every(config: Any, _: TrialFacts) -> Any:
+    """The last step is always measured."""
+    return min(config.report_every, config.steps)
+
+
+def select(config: Any, trial: TrialFacts) -> Any:
+    """Of one validation, or where tests are never read, the last is the best."""
+    return config.select if trial.confirmed and validations(config) > 1 else "last"
+
+
+def select_by(config: Any, _: TrialFacts) -> Any:
+    """Asked only where validations are compared."""
+    return config.select_by if compares(config) and validations(config) > 1 else None
+
+
+def average_best(config: Any, _: TrialFacts) -> Any:
+    """Of no more than there are."""
+    return min(config.average_best, validations(config)) if config.select == "best" else 1
+
+
+def valid_examples(config: Any, trial: TrialFacts) -> Any:
+    """All, where there are no more."""
+    return fewer(config.valid_examples, trial.valid_examples)
