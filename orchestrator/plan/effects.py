@@ -167,8 +167,8 @@ def declared(system: System, sweep: Sweep) -> dict[str, dict[str, Any]]:
     found = acting(train, facts)
     steps = _tried(system)
     found["rates"] = {
-        "learning rate": [_rounded(learning_rate(train, step)) for step in steps],
-        "beta1": [_rounded(beta1(train, step)) for step in steps],
+        "learning rate": [learning_rate(train, step) for step in steps],
+        "beta1": [beta1(train, step) for step in steps],
         "beta2": train.betas[1],
     }
     read = [info.name for info in infos if info.role != "test"]
@@ -190,10 +190,6 @@ def _tried(system: System) -> list[int]:
     near = {turn + shift for turn in turns for shift in (-2, -1, 0, 1)}
     stride = max(1, train.steps // STEPS_TRIED)
     return sorted({*range(0, train.steps, stride), *(each for each in near if 0 <= each < train.steps)})
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.9g}")
 
 
 def _seen(probe: Probe, before: System, after: System, point: int) -> list[str]:
