@@ -18,6 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from orchestrator.identity import canonical
 from orchestrator.plan.format import bytes_amount
+from orchestrator.plan.limits import too_large
 from orchestrator.plan.metrics import reported
 from orchestrator.plan.settings import System
 from trainables.assembly import as_fault, build_model, drawn_by_constructors
@@ -164,7 +165,12 @@ class Probe:
         return self._gradients[key]
 
     def metrics(self, system: System) -> tuple[str, ...]:
-        """Names of all that a trial of `system` reports while searching."""
+        """Names of all that a trial of `system` reports while searching.
+
+        Raises ValueError for what cannot be run, here or on any machine.
+        """
+        if (why := too_large(system, self.structure(system).parameters)) is not None:
+            raise ValueError(why)
         return reported(system, _batch(system), self._run(system, 0).output)
 
     def halting(self, system: System, point: int) -> dict[str, float]:
