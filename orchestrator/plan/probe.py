@@ -7,7 +7,7 @@ there are further points to look at: biases moved at random, and lone numbers, l
 pushed up, down, and apart for different inputs.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
@@ -197,11 +197,11 @@ class Probe:
             self._operations[key] = tuple(_counted(system, point) for point in range(_RANDOM + 1))
         return self._operations[key]
 
-    def unreached(self, system: System) -> tuple[str, ...]:
-        """Parameters that get no gradient at any of the weights that are tried. Raises ValueError."""
-        key = canonical([_key(system), self._loss_key(system)])
+    def unreached(self, system: System, besides: Collection[str] = ()) -> tuple[str, ...]:
+        """Parameters `besides` these that get no gradient at any of the weights tried. Raises ValueError."""
+        key = canonical([_key(system), self._loss_key(system), *besides])
         if key not in self._unreached:
-            left = dict.fromkeys(self.structure(system).shapes)
+            left = dict.fromkeys(name for name in self.structure(system).shapes if name not in besides)
             for point in range(POINTS):
                 for name, *sums in self.gradient(system, point).parts:
                     if any(sums):

@@ -95,12 +95,12 @@ def _notes(
 ) -> tuple[str, ...]:
     """What to look at twice; nothing is refused for it. Raises ValueError for what cannot be run."""
     looked = not large(probe, arm.system)
-    unreached = probe.unreached(arm.system) if looked else ()
+    # What nothing reaches in the arm it is compared with is told there.
+    known = probe.unreached(reference.system) if reference and looked else ()
+    unreached = probe.unreached(arm.system, known) if looked else ()
     told = list(notes(arm, reference, probe)) if reference else []
     if reference is not None:
         told += _idle_halves(arm, reference, probe, sweep)
-        known = probe.unreached(reference.system) if looked and unreached else ()
-        unreached = tuple(name for name in unreached if name not in known)
         if found == ("measuring",):
             told.append("it learns what it is compared with learns, and is only measured otherwise")
     if unreached:
