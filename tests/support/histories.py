@@ -27,6 +27,16 @@ def measurement(step: int, value: float = 0.5) -> Measurement:
     return Measurement(step, step / 10, {"valid/score": value, "train/loss": 1 / (1 + step)})
 
 
+def _fate(number: int, seed: int) -> OutcomeKind:
+    return FATES[number % len(FATES)] if seed else OutcomeKind.FINISHED
+
+
+def begun(plan: Plan, seed: int = 1) -> list[PlannedTrial]:
+    """Trials that began in `history`: all that were not skipped."""
+    fates = [_fate(number, seed) for number in range(len(plan.trials))]
+    return [trial for trial, fate in zip(plan.trials, fates, strict=True) if fate is not OutcomeKind.SKIPPED]
+
+
 def history(plan: Plan, seed: int = 0, *, steps: int = 3, closed: str | None = "done") -> Iterator[Event]:
     """A whole sweep: every trial of the plan once, with outcomes of all kinds, some attempts lost."""
     stream = random.Random(seed)
@@ -35,9 +45,10 @@ def history(plan: Plan, seed: int = 0, *, steps: int = 3, closed: str | None = "
     for number, planned in enumerate(plan.trials):
         now += 1
         yield log.asked(now, trial_of(plan, number))
-        yield log.started(now + 0.1, planned.trial_id, 1)
-        fate = FATES[number % len(FATES)] if seed else OutcomeKind.FINISHED
-        yield from _attempts(planned, now, stream, steps)
+        fate = _fate(number, seed)
+        if fate is not OutcomeKind.SKIPPED:  # what is skipped never began
+            yield log.started(now + 0.1, planned.trial_id, 1)
+            yield from _attempts(planned, now, stream, steps)
         yield log.ended(now + 0.9, planned.trial_id, Outcome(fate, fate.sentence))
     if closed:
         yield log.closed(now + 2, closed)

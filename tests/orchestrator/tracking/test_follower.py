@@ -29,7 +29,7 @@ from orchestrator.tracking.mlflow_writer import MlflowWriter
 from orchestrator.tracking.parquet import read_records
 from orchestrator.tracking.state import read_state
 from orchestrator.tracking.sync import artifact_root, sync
-from tests.support.histories import history
+from tests.support.histories import begun, history
 from tests.support.mlflow_db import SeenRun, runs
 
 
@@ -308,7 +308,7 @@ class TestLoop:
         folder.measurements.write_text("in the way")
         assert FollowerLoop(folder, ledger, uri, lambda _: True, lambda: True).run()
         assert "could not be written" in capfd.readouterr().err
-        assert len(runs(database, plan.name)) == 1 + len(plan.arms) + len(plan.trials)
+        assert len(runs(database, plan.name)) == 1 + len(plan.arms) + len(begun(plan))
 
 
 def test_sync_uploads_the_files_of_the_sweep_once(
@@ -322,7 +322,7 @@ def test_sync_uploads_the_files_of_the_sweep_once(
     aggregates = {"arm-0": {"test/accuracy/mean": 0.5}}
     first = sync(folder, ledger, uri, aggregates)
     assert first.files == 2 + 4
-    assert str(first).startswith(f"{1 + len(plan.arms) + len(plan.trials)} runs, ")
+    assert str(first).startswith(f"{1 + len(plan.arms) + len(begun(plan))} runs, ")
     assert str(first).endswith("6 files written")
     names = {str(file.relative_to(file.parents[2])) for file in artifact_root(folder).rglob("*.*")}
     assert {Path(name).name for name in names} == {"spec.yaml", "plan.json", "report.md", "a.png"}
