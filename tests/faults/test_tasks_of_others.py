@@ -1,5 +1,6 @@
 """Data of a task of others that are not what the task announces: one clear error, before the first trial."""
 
+import shutil
 import sys
 
 import pytest
@@ -70,6 +71,8 @@ def written(folder, *changes):
         assert old in code, old
         code = code.replace(old, new)
     (folder / "kit_of_task" / "theirs.py").write_text(code)
+    # Python takes bytecode of a file that had the same length and second for that of this one.
+    shutil.rmtree(folder / "kit_of_task" / "__pycache__", ignore_errors=True)
     (folder / "spec.yaml").write_text(SPEC.replace("theirs_of_task", "kit_of_task.theirs"))
 
 

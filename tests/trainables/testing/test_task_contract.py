@@ -61,7 +61,7 @@ FAULTS: dict[str, tuple[str, dict[str, str], str]] = {
     "no split to steer the search": (
         "test_splits_have_roles_and_names_of_their_own",
         {"roles": "('train', 'test')"},
-        "one split must have the role valid, got 0",
+        "must return one split of the role valid, got 0",
     ),
     "data that depend on what was built before": (
         "test_same_settings_same_bytes",
