@@ -9,7 +9,7 @@ from orchestrator.plan.answer import answer_plan
 from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.report.looks import decided, when
 from orchestrator.report.readings import Readings, Seeded, by_seed_alone
-from orchestrator.report.statistics import Estimate, estimate, sign_flip_p
+from orchestrator.report.statistics import estimate, of_paired, sign_flip_p
 from orchestrator.report.types import ArmVerdict, Effect, interval_words
 from orchestrator.statistics.paired import Key, Paired, compare, resolution
 from orchestrator.statistics.sequential import EarlyVerdict
@@ -69,19 +69,19 @@ def effects(
         for arm in plan.arms
         if arm.reference and (found := _pairs(arm.name, arm.reference, metric, readings)).by_seed
     }
-    looked, open_seeds = decided(plan, readings), _open_seeds(plan, ended)
+    looked, to_run = decided(plan, readings), open_seeds(plan, ended)
     primary = _primary(pairs, answer, readings) | _at_looks(looked)
     for (arm, metric), each in pairs.items():
         span = readings.span_of_difference(metric)
         values = list(each.by_seed.values())
         claimed, reference = primary.get((arm, metric)), plan.arm(arm).reference
-        whole = arm in looked or not _lacking((arm, reference), readings, open_seeds).any
+        whole = arm in looked or not _lacking((arm, reference), readings, to_run).any
         tested = claimed is not None and whole
         yield Effect(
             arm=arm,
             reference=reference,
             metric=metric,
-            estimate=_clipped(claimed, span) if claimed else estimate(values, span=span),
+            estimate=of_paired(claimed, span) if claimed else estimate(values, span=span),
             pairs=each.record_ids,
             primary=claimed is not None,
             p=claimed.p if claimed and tested else None,
@@ -101,14 +101,14 @@ def verdicts(
         if arm.reference
     }
     primary = _primary({key: each for key, each in pairs.items() if each.by_seed}, answer, readings)
-    looked, open_seeds = decided(plan, readings), _open_seeds(plan, ended)
+    looked, to_run = decided(plan, readings), open_seeds(plan, ended)
     for arm, metric in pairs:
         if arm in looked:
             yield _of_look(plan, looked[arm], metric, readings)
             continue
         reference = plan.arm(arm).reference
         finished, failed = readings.ended(arm)
-        lacking = _lacking((arm, reference), readings, open_seeds)
+        lacking = _lacking((arm, reference), readings, to_run)
         margin = answer.margin if metric == answer.outcomes[0] else None
         found = primary.get((arm, metric))
         said = verdict(found, margin=margin, better=_better(plan, metric, readings), failed=lacking.failed)
@@ -129,7 +129,7 @@ def verdicts(
             kind=said.kind,
             text=said.text,
             more_seeds=said.more_seeds,
-            difference=_clipped(found, span) if found else None,
+            difference=of_paired(found, span) if found else None,
             p=found.p if found and not lacking.any else None,
             seeds=f"{finished} of {amount(finished + failed, 'seed')} finished",
         )
@@ -150,7 +150,7 @@ def _of_look(plan: Plan, decision: EarlyVerdict, metric: str, readings: Readings
         kind=said.kind,
         text=said.text,
         more_seeds=None,
-        difference=_clipped(found, readings.span_of_difference(metric)),
+        difference=of_paired(found, readings.span_of_difference(metric)),
         p=found.p,
         seeds=when(plan, decision),
         looked=True,
@@ -182,14 +182,6 @@ def _primary(pairs: Mapping[Key, PairedSeeds], answer: AnswerPlan, readings: Rea
     return compare(wanted, family=family, level=answer.level, resolutions=steps)
 
 
-def _clipped(found: Paired, span: tuple[float, float]) -> Estimate:
-    """The interval of the family, cut off where no difference can be."""
-    if found.low is None or found.high is None:
-        return Estimate(found.n, found.mean, None, None)
-    low, high = max(found.low, span[0]), min(found.high, span[1])
-    return Estimate(found.n, found.mean, min(low, found.mean), max(high, found.mean))
-
-
 def _better(plan: Plan, metric: str, readings: Readings) -> Literal["max", "min"] | None:
     """Which values are good, as declared or as the search wants them."""
     quantity = metric.rpartition("/")[2]
@@ -199,7 +191,7 @@ def _better(plan: Plan, metric: str, readings: Readings) -> Literal["max", "min"
     return readings.known(metric).better or goals.get(quantity)
 
 
-def _open_seeds(plan: Plan, ended: frozenset[str]) -> dict[str, set[int]]:
+def open_seeds(plan: Plan, ended: frozenset[str]) -> dict[str, set[int]]:
     """By arm, seeds that have still to run."""
     found: dict[str, set[int]] = defaultdict(set)
     for each in plan.trials:
@@ -208,6 +200,6 @@ def _open_seeds(plan: Plan, ended: frozenset[str]) -> dict[str, set[int]]:
     return found
 
 
-def _lacking(arms: tuple[str, ...], readings: Readings, open_seeds: Mapping[str, set[int]]) -> Lacking:
+def _lacking(arms: tuple[str, ...], readings: Readings, to_run: Mapping[str, set[int]]) -> Lacking:
     failed = {seed for arm in arms for seed in readings.failed_seeds(arm)}
-    return Lacking(len(failed), len(set[int]().union(*(open_seeds.get(arm, set()) for arm in arms))))
+    return Lacking(len(failed), len(set[int]().union(*(to_run.get(arm, set()) for arm in arms))))

@@ -4,10 +4,8 @@ from collections.abc import Iterator
 
 from orchestrator.plan.format import amount
 from orchestrator.report.equal_cost import EqualCost
-from orchestrator.report.types import Report, interval_words
+from orchestrator.report.types import Report, Rows, interval_words
 
-Rows = tuple[str, tuple[str, ...], tuple[tuple[str, ...], ...]]
-"""Title, headers and rows of a table."""
 EQUAL = (
     "exploratory: arms at the cost of what they are compared with, each seed's own readings interpolated, "
     "never extrapolated"

@@ -36,6 +36,13 @@ EXPLORATORY = (
     "All other differences are exploratory: in so many of them some intervals leave out 0 by chance. The "
     "split valid chose what was kept, so that values on it are too good."
 )
+FACTORIAL = (
+    "A main effect is how much larger the outcome is with a component than without it, averaged over all "
+    "combinations of the others; an interaction of two is half of how much more one does where the other is "
+    "there than where it is not, of more components the same of those of fewer. Their intervals and p hold "
+    "together for {contrasts}, a family of their own beside that of the verdicts: they are exploratory. "
+    "Every one needs all arms: a seed that some arm lacks has no value, and then there is no p."
+)
 FAILURES = (
     "A confirm trial that failed (diverged, out of memory, timed out, crashed) has no value: means are of "
     "the seeds that finished, there is no p, and the verdict of the arm is undecided."
@@ -69,6 +76,8 @@ def notes(report: Report) -> list[str]:
     """What a reader of the numbers must know, one sentence or a few each, as plain text."""
     found = [INTERVALS, *_claims(report), FAILURES]
     found += [each.note for each in report.quantities if each.note]
+    if report.factorial:
+        found.append(FACTORIAL.format(contrasts=amount(report.factorial[0].family, "contrast")))
     if report.searched:
         found.append(NO_CLAIM)
     if report.answer is not None and any(each.looked for each in report.verdicts):

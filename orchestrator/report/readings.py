@@ -46,9 +46,12 @@ class Readings:
 
     def ended(self, arm: str) -> tuple[int, int]:
         """Seeds of the arm of which every trial finished, and seeds of which some failed."""
+        return len(self.finished_seeds(arm)), len(self.failed_seeds(arm))
+
+    def finished_seeds(self, arm: str) -> set[int]:
+        """Seeds of the arm of which every trial finished."""
         seeds = {each.seed for each in self._by_arm.get(arm, ()) if each.outcome is OutcomeKind.FINISHED}
-        failed = self.failed_seeds(arm)
-        return len(seeds.difference(failed)), len(failed)
+        return seeds.difference(self.failed_seeds(arm))
 
     def failed_seeds(self, arm: str) -> dict[int, str]:
         """Seed to how a trial of it failed."""

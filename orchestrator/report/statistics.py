@@ -1,8 +1,10 @@
-"""Means, their intervals and the exact test; what is claimed of differences comes from `statistics`."""
+"""Means, their intervals and the exact test; what is claimed comes from `orchestrator.statistics`."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from orchestrator.statistics.paired import Paired
 
 LEVEL = 0.95
 EXACT_SIGN_FLIPS_UP_TO = 14
@@ -36,6 +38,14 @@ def estimate(
     half = float(stats.t.ppf((1 + level) / 2, n - 1)) * spread / math.sqrt(n)
     low, high = max(mean - half, span[0]), min(mean + half, span[1])
     return Estimate(n, mean, min(low, mean), max(high, mean))
+
+
+def of_paired(found: Paired, span: tuple[float, float]) -> Estimate:
+    """The interval of the family, cut off where no difference can be: outside `span`."""
+    if found.low is None or found.high is None:
+        return Estimate(found.n, found.mean, None, None)
+    low, high = max(found.low, span[0]), min(found.high, span[1])
+    return Estimate(found.n, found.mean, min(low, found.mean), max(high, found.mean))
 
 
 def sign_flip_p(differences: Sequence[float]) -> float:

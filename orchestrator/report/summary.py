@@ -9,6 +9,7 @@ from types import MappingProxyType
 from orchestrator.plan.answer import SELECTION_SPLIT
 from orchestrator.plan.types import Plan
 from orchestrator.report import answers, equal_cost, published
+from orchestrator.report.factorial import factorial_effects
 from orchestrator.report.readings import Readings, by_seed_alone
 from orchestrator.report.searched import search_bests
 from orchestrator.report.skipped import skipped
@@ -57,6 +58,9 @@ def summarise(plan: Plan, records: Iterable[Record]) -> Report:
         searched=search_bests(plan, known),
         equal_costs=tuple(equal_cost.compared(plan, primary, readings, reread)),
         setting_effects=tuple(equal_cost.setting_effects(plan, primary, readings, reread)),
+        factorial=tuple(factorial_effects(plan, readings, answer, answers.open_seeds(plan, ended)))
+        if answer
+        else (),
         skipped=skipped(known),
         unread=_unread(plan, confirmed),
     )

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.plan.answer import SELECTION_SPLIT
-from orchestrator.report import equal_cost_tables
+from orchestrator.report import equal_cost_tables, factorial_tables
 from orchestrator.report.statistics import Estimate
 from orchestrator.report.types import Cell, Effect, Report, interval_words, number_words
 from search_spaces.wording import amount, markdown_line, one_line, visible
@@ -42,8 +42,9 @@ def grids(report: Report) -> list[Grid]:
     results = [_results(report, quantity) for quantity in _quantities(report)]
     searched = [_searched(report)] if report.searched else []
     at_costs = [Grid(*table) for table in equal_cost_tables.tables(report)]
+    factors = [Grid(*table) for table in factorial_tables.tables(report)]
     further = [*_points(report), *_differences(report), *_posthoc(report), *at_costs, *searched]
-    return [*answers(report), *results, *further, _tallies(report)]
+    return [*answers(report), *factors, *results, *further, _tallies(report)]
 
 
 def headline(report: Report) -> Grid:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from orchestrator.plan.types import AnswerPlan
 from orchestrator.report.equal_cost import EqualCost, SettingEffect
+from orchestrator.report.factorial import FactorialEffect
 from orchestrator.report.statistics import Estimate
 from trainables.metrics import Metric, look_up
 
@@ -165,6 +166,8 @@ class Report:
     """Arms in primary outcomes at the cost of what they are compared with; exploratory."""
     setting_effects: tuple[SettingEffect, ...] = ()
     """Primary outcomes under other settings minus as trained; exploratory."""
+    factorial: tuple[FactorialEffect, ...] = ()
+    """Main effects and interactions of components whose every combination is an arm; exploratory."""
     skipped: tuple[str, ...] = ()
     """Why trials never began that need not have, one sentence a reason."""
     unread: tuple[str, ...] = ()
@@ -198,6 +201,8 @@ class Report:
         return next((effect for effect in self.effects if (effect.arm, effect.metric) == (arm, metric)), None)
 
 
+Rows = tuple[str, tuple[str, ...], tuple[tuple[str, ...], ...]]
+"""Title, headers and rows of a table."""
 WHOLE_FROM = 100
 """Quantities of at least this are shown without decimals."""
 

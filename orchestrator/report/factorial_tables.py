@@ -1,0 +1,64 @@
+"""Main effects and interactions as rows of text."""
+
+from collections.abc import Iterator, Sequence
+
+from orchestrator.report.factorial import FactorialEffect
+from orchestrator.report.types import Report, Rows, interval_words, number_words
+from search_spaces.wording import amount
+
+LISTED = 2
+"""Seeds whose lack is explained in a row; report.json has them all."""
+
+
+def tables(report: Report) -> Iterator[Rows]:
+    """A table an outcome, and one with the value of every seed."""
+    for metric in dict.fromkeys(each.metric for each in report.factorial):
+        own = [each for each in report.factorial if each.metric == metric]
+        several = len({each.cell for each in own}) > 1
+        family = f"{amount(own[0].family, 'contrast')} together at level {own[0].level:g}"
+        lacking = ("lacking",) if any(each.lacking for each in own) else ()
+        headers = ("components", "seeds", "effect", "p", *lacking)
+        rows = [
+            (_name(each, several), *_told(each, report), *([_lacks(each.lacking)] if lacking else []))
+            for each in own
+        ]
+        title = (
+            f"{metric}, exploratory main effects (with minus without) and interactions: mean and interval; "
+            f"a family of their own, {family}"
+        )
+        yield title, headers, tuple(rows)
+        yield from _seed_by_seed(report, metric, own, several=several)
+
+
+def _seed_by_seed(
+    report: Report, metric: str, own: Sequence[FactorialEffect], *, several: bool
+) -> Iterator[Rows]:
+    """Every seed's value: a mean hides a seed that collapsed."""
+    seeds = [seed for seed in report.confirm_seeds if any(seed in dict(each.by_seed) for each in own)]
+    if not seeds:
+        return
+    rows = []
+    for each in own:
+        values = dict(each.by_seed)
+        rows.append((_name(each, several), *(number_words(values.get(seed), "+") or "-" for seed in seeds)))
+    title = f"{metric}, main effects and interactions seed by seed"
+    yield title, ("components", *map(str, seeds)), tuple(rows)
+
+
+def _name(each: FactorialEffect, several: bool) -> str:
+    words = " x ".join(each.components)
+    return f"{words} ({each.cell})" if several else words
+
+
+def _told(each: FactorialEffect, report: Report) -> tuple[str, str, str]:
+    n, planned = len(each.by_seed), len(report.confirm_seeds)
+    return (
+        f"{n} of {planned}",
+        "no value: no seed has all arms" if each.estimate is None else interval_words(each.estimate, "+"),
+        "-" if each.p is None else f"{each.p:.2g}",
+    )
+
+
+def _lacks(lacking: Sequence[str]) -> str:
+    more = len(lacking) - LISTED
+    return "; ".join([*lacking[:LISTED], *([f"and {amount(more, 'more seed')}"] if more > 0 else [])])
