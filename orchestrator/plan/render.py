@@ -233,15 +233,18 @@ def _exhausted(plan: Plan) -> str:
 
 
 def _undeclared(plan: Plan) -> str:
-    """What is searched for and not among what own training code declares, if it declares anything."""
+    """What is searched or asked for and not among what own code declares, if it declares anything."""
     known = {each.name for each in plan.metrics}
-    objectives = plan.search.objectives if plan.search and plan.trainable and known else ()
-    missing = [each.metric for each in objectives if each.metric.rpartition("/")[2] not in known]
-    if not missing:
+    if not known or not plan.trainable:
         return ""
-    return (
-        f"\nLook twice: {' and '.join(missing)} is searched for and not declared in the metrics of "
-        f"{plan.trainable}, which has {', '.join(sorted(known))}."
+    searched = [each.metric for each in plan.search.objectives] if plan.search else []
+    asked = plan.answer.outcomes if plan.answer else ()
+    return "".join(
+        f"\nLook twice: {metric} is {use} and not declared in the metrics of {plan.trainable}, which has "
+        f"{', '.join(sorted(known))}."
+        for use, metrics in (("searched for", searched), ("a primary outcome", asked))
+        for metric in metrics
+        if metric.rpartition("/")[2] not in known
     )
 
 

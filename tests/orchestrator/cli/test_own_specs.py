@@ -171,4 +171,6 @@ def test_the_plan_says_what_is_searched_for_and_not_declared(folder, haltsweep):
     )
     assert "A trial has 1 CPU core." in words
     write(folder, "torch")
+    asked = " ".join(haltsweep("plan", "own.yaml", "answer.metric=test/acuracy").out.split())
+    assert "Look twice: test/acuracy is a primary outcome and not declared in the metrics of" in asked
     assert "Look twice" not in haltsweep("plan", "own.yaml").out
