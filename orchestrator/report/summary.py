@@ -9,6 +9,7 @@ from types import MappingProxyType
 from orchestrator.plan.answer import SELECTION_SPLIT
 from orchestrator.plan.types import Plan
 from orchestrator.report import answers, equal_cost, published
+from orchestrator.report.arm_changes import arm_changes
 from orchestrator.report.factorial import factorial_effects
 from orchestrator.report.readings import Readings, by_seed_alone
 from orchestrator.report.searched import search_bests
@@ -34,6 +35,10 @@ def summarise(plan: Plan, records: Iterable[Record]) -> Report:
     primary = [name for name in (answer.outcomes if answer else ()) if readings.all_values(name)]
     metrics = tuple(dict.fromkeys((*primary, *measured)))
     arms = tuple(arm.name for arm in plan.arms)
+    tallies = tuple(_tally(arm, known, readings) for arm in arms)
+    searched = search_bests(plan, known)
+    chosen = {each.arm: each.assignment for each in searched}
+    chosen |= {each.arm: each.assignment for each in tallies if each.assignment}
     cells = [cell for arm in arms for metric in metrics if (cell := _cell(plan, arm, metric, readings))]
     return Report(
         sweep=plan.name,
@@ -42,7 +47,7 @@ def summarise(plan: Plan, records: Iterable[Record]) -> Report:
         cells=tuple(cells),
         posthoc=tuple(_posthoc(plan, metrics, reread, declared)),
         effects=tuple(answers.effects(plan, metrics, readings, answer, ended)) if answer else (),
-        tallies=tuple(_tally(arm, known, readings) for arm in arms),
+        tallies=tallies,
         floors=_floors(declared, confirmed),
         arms=arms,
         power=plan.power.sentence if plan.power else "",
@@ -55,7 +60,8 @@ def summarise(plan: Plan, records: Iterable[Record]) -> Report:
         points=tuple(_points(plan, metrics, confirmed, declared)) if front else (),
         confirm_seeds=plan.confirm.seeds if plan.confirm else (),
         left=len({each.trial_id for each in plan.trials}.difference(ended)),
-        searched=search_bests(plan, known),
+        searched=searched,
+        changes=tuple(arm_changes(plan, chosen)),
         equal_costs=tuple(equal_cost.compared(plan, primary, readings, reread)),
         setting_effects=tuple(equal_cost.setting_effects(plan, primary, readings, reread)),
         factorial=tuple(factorial_effects(plan, readings, answer, answers.open_seeds(plan, ended)))

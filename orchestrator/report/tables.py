@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.plan.answer import SELECTION_SPLIT
-from orchestrator.report import equal_cost_tables, factorial_tables
+from orchestrator.report import arm_changes, equal_cost_tables, factorial_tables
 from orchestrator.report.statistics import Estimate
 from orchestrator.report.types import Cell, Effect, Report, interval_words, number_words
 from search_spaces.wording import amount, markdown_line, one_line, visible
@@ -38,13 +38,13 @@ class Grid:
 
 
 def grids(report: Report) -> list[Grid]:
-    """All tables of a report, most wanted first: what decides the question, results, how trials ended."""
+    """All tables of a report: what each arm is, what decides the question, results, how trials ended."""
     results = [_results(report, quantity) for quantity in _quantities(report)]
     searched = [_searched(report)] if report.searched else []
     at_costs = [Grid(*table) for table in equal_cost_tables.tables(report)]
     factors = [Grid(*table) for table in factorial_tables.tables(report)]
     further = [*_points(report), *_differences(report), *_posthoc(report), *at_costs, *searched]
-    return [*answers(report), *factors, *results, *further, _tallies(report)]
+    return [*_changes(report), *answers(report), *factors, *results, *further, _tallies(report)]
 
 
 def headline(report: Report) -> Grid:
@@ -81,6 +81,15 @@ def headline(report: Report) -> Grid:
     return Grid(
         f"{report.sweep}: means with 95% intervals over seeds{_family(report)}", headers, (*rows, *floors)
     )
+
+
+def _changes(report: Report) -> list[Grid]:
+    """Every arm's changes, first: it may change more than its name says."""
+    headers = ("arm", "against", "changes", "chosen by its search", "not searched")
+    rows = arm_changes.rows(report.changes)
+    used = [place for place in range(5) if place < 3 or any(row[place] != "-" for row in rows)]
+    kept = tuple(tuple(row[place] for place in used) for row in rows)
+    return [Grid(arm_changes.TITLE, tuple(headers[place] for place in used), kept)] if rows else []
 
 
 def _family(report: Report) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from orchestrator.plan.types import AnswerPlan
+from orchestrator.report.arm_changes import ArmChanges
 from orchestrator.report.equal_cost import EqualCost, SettingEffect
 from orchestrator.report.factorial import FactorialEffect
 from orchestrator.report.statistics import Estimate
@@ -166,6 +167,8 @@ class Report:
     """Arms in primary outcomes at the cost of what they are compared with; exploratory."""
     setting_effects: tuple[SettingEffect, ...] = ()
     """Primary outcomes under other settings minus as trained; exploratory."""
+    changes: tuple[ArmChanges, ...] = ()
+    """What every arm changes and what its search chose; empty where none does."""
     factorial: tuple[FactorialEffect, ...] = ()
     """Main effects and interactions of components whose every combination is an arm; exploratory."""
     skipped: tuple[str, ...] = ()

@@ -1,0 +1,96 @@
+"""What every arm changes against the arm it is compared with: all of it, whatever its name says."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.plan.format import value_words
+from orchestrator.plan.types import Arm, Change, Plan
+from search_spaces.paths import MISSING, lookup
+from search_spaces.wording import amount
+
+LISTED, LONGEST = 6, 40
+"""Fields that a row lists and letters of a value; report.json has all."""
+TITLE = "what each arm changes against the arm it is compared with"
+
+
+@dataclass(frozen=True, slots=True)
+class ArmChanges:
+    """An arm's settings beside those of its reference."""
+
+    arm: str
+    reference: str
+    """Empty for the baseline."""
+    changes: tuple[Change, ...]
+    """Every field that differs. A field that only the reference searches goes from what was chosen there."""
+    chosen: Mapping[str, Any]
+    """What the arm's search found for the fields it searches; empty where nothing is chosen (yet)."""
+    searched: tuple[str, ...]
+    """Fields that its search varies."""
+    dropped: Mapping[str, Any]
+    """Fields of the common search that it does not search, with their values; null where it has none."""
+
+
+def arm_changes(plan: Plan, assignments: Mapping[str, Mapping[str, Any]]) -> Iterator[ArmChanges]:
+    """One an arm, the baseline first; nothing where no arm changes or searches anything.
+
+    `assignments`: by arm what its search found, where it found something.
+    """
+    if not any(arm.changes or arm.space.paths for arm in plan.arms):
+        return
+    for arm in plan.arms:
+        values = {path: lookup(arm.settings, path) for path in arm.dropped}
+        yield ArmChanges(
+            arm=arm.name,
+            reference=arm.reference,
+            changes=tuple(_as_run(arm, assignments.get(arm.reference, {}))),
+            chosen=dict(assignments.get(arm.name, {})),
+            searched=arm.space.paths,
+            dropped={path: None if value is MISSING else value for path, value in values.items()},
+        )
+
+
+def _as_run(arm: Arm, of_reference: Mapping[str, Any]) -> Iterator[Change]:
+    """The changes with what was run: a value that a search replaces is nobody's."""
+    for change in arm.changes:
+        if change.path in arm.space.paths:
+            continue  # told as chosen
+        before = of_reference.get(change.path, change.before)
+        if type(before) is not type(change.after) or before != change.after:
+            yield Change(change.path, before, change.after)
+
+
+def rows(found: tuple[ArmChanges, ...]) -> list[tuple[str, ...]]:
+    """A row an arm: name, reference, changes, what its search chose, what it does not search."""
+    return [
+        (
+            each.arm,
+            each.reference or "-",
+            _listed([f"{one.path} {_short(one.before)} -> {_short(one.after)}" for one in each.changes]),
+            _chosen(each),
+            _listed(
+                [
+                    path if value is None else f"{path} = {_short(value)}"
+                    for path, value in each.dropped.items()
+                ]
+            ),
+        )
+        for each in found
+    ]
+
+
+def _chosen(each: ArmChanges) -> str:
+    if each.searched and not each.chosen:
+        return "nothing chosen yet"
+    return _listed([f"{path} = {_short(value)}" for path, value in each.chosen.items()])
+
+
+def _listed(texts: list[str]) -> str:
+    more = len(texts) - LISTED
+    kept = [*texts[:LISTED], *([f"and {amount(more, 'more field')}"] if more > 0 else [])]
+    return "; ".join(kept) or "-"
+
+
+def _short(value: object) -> str:
+    words = value_words(value)
+    return words if len(words) <= LONGEST else f"{words[: LONGEST - 1]}…"
