@@ -13,7 +13,7 @@ import random
 
 
 def run(settings, trial):
-    noise = random.Random(trial.seed_of("noise")).gauss(0, 0.002)
+    noise = random.Random(trial.seed_of("noise", settings["gate"], settings["halt"])).gauss(0, 0.002)
     gate, halt = (1 if settings[name] else -1 for name in ("gate", "halt"))
     value = 0.7 + 0.03 * gate + 0.01 * gate * halt + noise
     trial.report(1, {f"{split}/accuracy": value for split in ("valid", *trial.splits)})
