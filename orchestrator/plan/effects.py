@@ -8,7 +8,7 @@ same system under another name: weights that nothing reads, FLOPs that only a fo
 order are no effect.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from math import isclose
 from typing import Any, Protocol
@@ -85,15 +85,11 @@ def differ(probe: Probe, before: System, after: System, sweep: Sweep) -> bool:
     """Whether `effects` would show anything; cheaper, for it stops at the first difference."""
     if _declared(probe, before, after, sweep):
         return True
-    if not _alike(before, after):
-        # Running a large model once more takes longer than all else of a plan.
-        if _structural(probe, before, after) and large(probe, after):
-            return True
-        for point in range(POINTS):
-            old, new = probe.forward(before, point), probe.forward(after, point)
-            if not _close(old.loss, new.loss) or old.layers != new.layers:
-                return True
-    if any(shows(_seen(probe, before, after, point)) for point in range(POINTS)):
+    # Running a large model once more takes longer than all else of a plan.
+    if _structural(probe, before, after) and large(probe, after) and not _alike(before, after):
+        return True
+    # Point by point, for models are kept no longer than that.
+    if any(_shown(probe, before, after, point) for point in range(POINTS)):
         return True
     return not _alike(before, after) and bool(_further(probe, before, after))
 
@@ -192,6 +188,14 @@ def _tried(system: System) -> list[int]:
     return sorted({*range(0, train.steps, stride), *(each for each in near if 0 <= each < train.steps)})
 
 
+def _shown(probe: Probe, before: System, after: System, point: int) -> bool:
+    """Whether `_seen` finds more than what proves nothing alone; no backward pass where a forward one does."""
+    old, new = probe.forward(before, point), probe.forward(after, point)
+    if not _close(old.loss, new.loss) or old.layers != new.layers:
+        return True
+    return shows(_seen(probe, before, after, point))
+
+
 def _seen(probe: Probe, before: System, after: System, point: int) -> list[str]:
     old, new = probe.forward(before, point), probe.forward(after, point)
     gradient, other = probe.gradient(before, point), probe.gradient(after, point)
@@ -227,7 +231,8 @@ def _same_gradient(before: BackwardPass, after: BackwardPass) -> bool:
 def tree_difference(before: Built, after: Built) -> tuple[str, ...]:
     """Outermost modules that only `after` has, then weights both have but of another shape."""
     only = [name for name in after.modules if name not in before.modules]
-    outermost = [name for name in only if not any(name.startswith(f"{other}.") for other in only)]
+    added = set(only)
+    outermost = [name for name in only if not any(parent in added for parent in _parents(name))]
     kinds = [name for name in after.modules if before.modules.get(name, "") not in {"", after.modules[name]}]
     shapes = [
         f"{name} {_shape(shape)}"
@@ -235,6 +240,13 @@ def tree_difference(before: Built, after: Built) -> tuple[str, ...]:
         if before.shapes.get(name, shape) != shape
     ]
     return (*(f"{name}: {after.modules[name]}" for name in [*outermost, *kinds]), *shapes)
+
+
+def _parents(name: str) -> Iterator[str]:
+    """Qualified names of the modules that the module `name` is in, the nearest first."""
+    while "." in name:
+        name = name.rpartition(".")[0]
+        yield name
 
 
 def reshaped_share(before: Mapping[str, tuple[int, ...]], after: Mapping[str, tuple[int, ...]]) -> float:
