@@ -9,6 +9,7 @@ order are no effect.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from math import isclose
 from typing import Any, Protocol
@@ -88,8 +89,12 @@ def differ(probe: Probe, before: System, after: System, sweep: Sweep) -> bool:
     # Running a large model once more takes longer than all else of a plan.
     if _structural(probe, before, after) and large(probe, after) and not _alike(before, after):
         return True
+    if _shown(probe, before, after, 0) or (
+        not _alike(before, after) and _read_otherwise(probe, before, after)
+    ):
+        return True
     # Point by point, for models are kept no longer than that.
-    if any(_shown(probe, before, after, point) for point in range(POINTS)):
+    if any(_shown(probe, before, after, point) for point in range(1, POINTS)):
         return True
     return not _alike(before, after) and bool(_further(probe, before, after))
 
@@ -109,15 +114,25 @@ def _further(probe: Probe, before: System, after: System) -> list[str]:
     longest = max(before.shape.length_max, after.shape.length_max)
     tried = [(point, READ_LENGTH) for point in range(POINTS)]
     tried += [(0, length) for length in LONGER if length // 2 < longest]
-    for point, length in tried:
-        old, new = probe.reading(before, point, length), probe.reading(after, point, length)
-        if len(old) != len(new) or not all(map(_close, old, new)):
-            return ["outputs"]
+    if not all(_reads_alike(probe, before, after, point, length) for point, length in tried):
+        return ["outputs"]
     if probe.operations(before) != probe.operations(after):
         return ["operations"]
     # More layers than are run here: of them only the costs are known.
     deep = any(shallower(system.model, LAYERS) != system.model for system in (before, after))
     return ["layers"] if deep and shallower(before.model, LAYERS) == shallower(after.model, LAYERS) else []
+
+
+def _read_otherwise(probe: Probe, before: System, after: System) -> bool:
+    """Whether the first of what `_further` looks at shows a difference, as of most windows and chunks."""
+    with suppress(ValueError):  # told where nothing else shows one
+        return not _reads_alike(probe, before, after, 0, READ_LENGTH)
+    return False
+
+
+def _reads_alike(probe: Probe, before: System, after: System, point: int, length: int) -> bool:
+    old, new = probe.reading(before, point, length), probe.reading(after, point, length)
+    return len(old) == len(new) and all(map(_close, old, new))
 
 
 def _structural(probe: Probe, before: System, after: System) -> list[str]:
@@ -189,10 +204,12 @@ def _tried(system: System) -> list[int]:
 
 
 def _shown(probe: Probe, before: System, after: System, point: int) -> bool:
-    """Whether `_seen` finds more than what proves nothing alone; no backward pass where a forward one does."""
+    """Whether `_seen` finds more than what proves nothing alone, without a backward pass if it can."""
     old, new = probe.forward(before, point), probe.forward(after, point)
     if not _close(old.loss, new.loss) or old.layers != new.layers:
         return True
+    if not all(map(_close, old.costs, new.costs)):
+        return True  # which shows in the gradient, or else in the costs themselves
     return shows(_seen(probe, before, after, point))
 
 

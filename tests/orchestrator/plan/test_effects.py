@@ -1,0 +1,74 @@
+"""Whether two systems differ is found without the passes that cannot change the answer."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from orchestrator.plan.effects import Sweep, differ, tree_difference
+from orchestrator.plan.probe import BackwardPass, ForwardPass, Probe
+from orchestrator.plan.settings import System, checked
+from search_spaces.paths import with_value
+
+UNIVERSAL = {"name": "universal", "width": 16, "heads": 2, "max_layers": 4}
+CHUNKED = {"name": "tlb", "width": 16, "heads": 2, "layers": 2, "memory": {"slots": 4}}
+
+
+class _Counting(Probe):
+    """Remembers which passes were asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.points: set[int] = set()
+        self.backward: set[int] = set()
+
+    def forward(self, system: System, point: int = 0) -> ForwardPass:
+        self.points.add(point)
+        return super().forward(system, point)
+
+    def gradient(self, system: System, point: int = 0) -> BackwardPass:
+        self.backward.add(point)
+        return super().gradient(system, point)
+
+
+class _Tree:
+    """Modules alone."""
+
+    def __init__(self, *names: str) -> None:
+        self.modules = dict.fromkeys(names, "Linear")
+        self.shapes: Mapping[str, tuple[int, ...]] = {}
+
+
+def _system(model: Mapping[str, Any], path: str, value: Any) -> System:
+    raw = {"task": {"name": "listops"}, "model": model, "train": {"steps": 100, "batch_size": 4}}
+    found = checked(with_value(raw, path, value))
+    assert isinstance(found, System), found
+    return found
+
+
+def test_costs_too_small_for_the_loss_to_show_need_no_backward_pass() -> None:
+    before, after = (_system(UNIVERSAL, "train.ponder_weight", value) for value in (1e-9, 2e-9))
+    probe = _Counting()
+    assert differ(probe, before, after, Sweep())
+    assert (probe.points, probe.backward) == ({0}, set())
+
+
+def test_chunks_longer_than_short_inputs_show_before_other_weights_are_tried() -> None:
+    before, after = (_system(CHUNKED, "model.chunk", {"size": size}) for size in (16, 32))
+    probe = _Counting()
+    assert differ(probe, before, after, Sweep())
+    assert probe.points == {0}
+
+
+def test_what_cannot_be_read_at_length_may_still_show_elsewhere() -> None:
+    class Unreadable(_Counting):
+        def reading(self, system: System, point: int, length: int = 64) -> tuple[float, ...]:
+            raise ValueError(f"must be read, got {point=}")
+
+    before, after = (_system(UNIVERSAL, "model.halt", {"threshold": value}) for value in (0.01, 0.02))
+    probe = Unreadable()
+    assert differ(probe, before, after, Sweep())
+    assert len(probe.points) > 1, "it must show at other weights alone, for this test to try anything"
+
+
+def test_only_outermost_modules_are_named() -> None:
+    before, after = _Tree("a"), _Tree("a", "a.b", "a.b.c", "ab", "ab.c.d", "e.f")
+    assert tree_difference(before, after) == ("a.b: Linear", "ab: Linear", "e.f: Linear")
