@@ -88,6 +88,9 @@ def _count(config: ModelSettings, part: Part, length: int, memory_length: int) -
         return _count_rows(config, part, length, memory_length, 2)
 
 
+# Whoever asks may be measuring, without a graph; what is kept for a backward pass needs one.
+@torch.inference_mode(mode=False)
+@torch.enable_grad()
 def _count_rows(config: ModelSettings, part: Part, length: int, memory_length: int, rows: int) -> Counted:
     model = _ready(config, part)
     inputs = _rows(config.width, rows, length)

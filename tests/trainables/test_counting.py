@@ -1,0 +1,20 @@
+"""What models cost is counted alike whoever asks: while planning, in training or while measuring."""
+
+import pytest
+import torch
+
+from trainables.counting import counted
+from trainables.models import transformer
+
+CONFIG = transformer.Config(width=16, heads=2, feedforward_width=32, layers=2)
+
+
+@pytest.mark.parametrize("measuring", [torch.inference_mode, torch.no_grad])
+def test_a_count_is_the_same_without_a_graph(measuring) -> None:
+    counted.cache_clear()
+    before = counted(CONFIG, "Encoder", 7)
+    assert before.flops > 0
+    assert before.saved_bytes > 0
+    counted.cache_clear()
+    with measuring():
+        assert counted(CONFIG, "Encoder", 7) == before
