@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 
 from trainables.task_protocol import SplitInfo
@@ -126,7 +127,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 def _flat(table: pa.Table, name: str) -> pa.ChunkedArray:
     column = table[name]
-    return pa.compute.list_flatten(column) if _is_list(column.type) else column
+    return pc.list_flatten(column) if _is_list(column.type) else column
 
 
 def _numbers(table: pa.Table, name: str) -> np.ndarray:
@@ -135,7 +136,7 @@ def _numbers(table: pa.Table, name: str) -> np.ndarray:
 
 
 def _lengths(table: pa.Table, name: str) -> np.ndarray:
-    lengths: np.ndarray = pa.compute.list_value_length(table[name]).to_numpy()
+    lengths: np.ndarray = pc.list_value_length(table[name]).to_numpy()
     return lengths
 
 
