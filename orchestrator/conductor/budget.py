@@ -26,4 +26,8 @@ class HeldOpen:
         """Why nothing more may be started with a budget of `hours`; empty while it lasts, and for None."""
         if hours is None or self.seconds(now) < hours * 3600:
             return ""
-        return f"the budget of {hours:g} hours of wall clock is used up; raise it and resume"
+        # A plan is fixed at launch: a resumed sweep has the same budget.
+        return (
+            f"the budget of {hours:g} hours of wall clock is used up; launch the spec under another name "
+            "with a larger one for more"
+        )
