@@ -11,7 +11,6 @@ import typer
 from orchestrator.cli.console import complain, emit_json, out, say
 from orchestrator.cli.options import Json, Overrides, Profile, SpecPath
 from orchestrator.cli.planning import planned
-from orchestrator.cli.side_by_side import check_all
 from orchestrator.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
 
 def check(files: Annotated[list[Path], typer.Argument(help="Spec files.")]) -> None:
     """Validate specs, each with all of its profiles: every fault at once, with file and line."""
+    from orchestrator.cli.side_by_side import check_all
+
     failed = False
     for path, checked in zip(files, check_all(files), strict=True):
         if checked.faults:

@@ -5,11 +5,10 @@ import shutil
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from importlib import metadata, util
+from importlib import util
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
-from urllib.request import urlopen
 
 import typer
 
@@ -65,6 +64,8 @@ def _print(findings: list[MachineCheck]) -> None:
 
 
 def _versions() -> Iterator[MachineCheck]:
+    from importlib import metadata
+
     for package in PACKAGES:
         try:
             yield MachineCheck(package, "ok", metadata.version(package))
@@ -137,6 +138,8 @@ def _reach(what: str, url: str, reach: Callable[[str], None]) -> MachineCheck:
 
 def _ask_tracking(uri: str) -> None:
     """Raises InputError for a file store, OSError or ValueError for a server that does not answer."""
+    from urllib.request import urlopen
+
     from orchestrator.tracking.mlflow_runs import check_uri
 
     check_uri(uri)

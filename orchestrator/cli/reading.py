@@ -30,12 +30,13 @@ class Opened:
         """One record a trial that was asked for."""
         return records(self.ledger.events(), self.plan)
 
-    def newest_records(self, *, attempts: bool = True) -> list[Record]:
+    def newest_records(self, *, brief: bool = False) -> list[Record]:
         """The same at a fraction of the cost, but that `best` is the last measurement.
 
-        Without `attempts` a trial that has ended has none, and no `started_at`.
+        `brief`: a trial that has ended for good has no assignment, settings, attempts or `started_at`, and
+        stands where it was measured last.
         """
-        return records(self.ledger.newest(attempts=attempts), self.plan)
+        return records(self.ledger.newest(brief=brief), self.plan, brief=brief)
 
 
 def found(name: str, runs: Path) -> tuple[SweepFolder, Plan]:

@@ -45,7 +45,7 @@ def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as
     from orchestrator.cli.reading import opened
 
     with opened(name, runs_root(runs), storage) as sweep:
-        records, held = sweep.newest_records(attempts=as_json), sweep.ledger.held()
+        records, held = sweep.newest_records(brief=not (as_json or trials)), sweep.ledger.held()
         tracking = tracking_of(sweep)
         progress = progress_of(sweep.plan, records, held=held)
     state = _state(progress, held=held)

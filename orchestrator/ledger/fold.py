@@ -2,22 +2,26 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
+from orchestrator.errors import StoreError
 from orchestrator.ledger.events import Event, EventKind, trial_from_json
 from orchestrator.plan.types import Plan
 from orchestrator.spec.section import Objective
-from orchestrator.trials import OutcomeKind, Record, Trial
+from orchestrator.trials import OutcomeKind, PlannedTrial, Record, Trial
 from trainables.protocol import Measurement
 
 
-def records(events: Iterable[Event], plan: Plan) -> list[Record]:
+def records(events: Iterable[Event], plan: Plan, *, brief: bool = False) -> list[Record]:
     """One record a trial that was asked for, in that order; those that have not ended have outcome None.
 
     `best` is by the first objective of the search, the earlier step on a tie, and None without a search.
     A trial that was stopped and goes on is open again; its attempts are counted over all holders.
+    `brief`: the events were left out by which trials were asked for that have ended; the plan says what they
+    are, but for their assignments and settings.
     """
-    fold = Fold(plan)
+    fold = Fold(plan, {each.trial_id: each for each in plan.trials} if brief else {})
     for event in events:
         fold.hear(event)
     return fold.records()
@@ -52,14 +56,16 @@ def better(one: Measurement, other: Measurement | None, objective: Objective) ->
 class Fold:
     """Records of a log that is still growing: hears each event once, answers at any time."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, unasked: Mapping[str, PlannedTrial] = MappingProxyType({})) -> None:
+        """`unasked`: trials by id that may come without the event by which they were asked for."""
         self._sweep = plan.name
+        self._unasked = unasked
         self._objective = plan.search.objectives[0] if plan.search is not None else None
         self._histories: dict[str, _History] = {}
         self._provenance: Mapping[str, Any] = {}
 
     def hear(self, event: Event) -> None:
-        """Take in the next event."""
+        """Take in the next event. Raises StoreError for one of a trial that nobody asked for."""
         if event.kind is EventKind.OPENED:
             payload = event.payload
             self._provenance = {"spec_digest": payload["spec_digest"], **payload["provenance"]}
@@ -70,7 +76,18 @@ class Fold:
             history = _History(trial_from_json(event.payload), self._provenance)
             self._histories.setdefault(event.trial_id, history)
         else:
-            self._histories[event.trial_id].hear(event, self._objective, self._provenance)
+            history = self._histories.get(event.trial_id) or self._without_asking(event.trial_id)
+            history.hear(event, self._objective, self._provenance)
+
+    def _without_asking(self, trial_id: str) -> "_History":
+        planned = self._unasked.get(trial_id)
+        if planned is None:
+            raise StoreError(
+                f"a ledger must hold trials of its plan, and {trial_id} is none of {self._sweep!r}, or was "
+                "never asked for; `haltsweep verify` says what else is wrong"
+            )
+        trial = Trial(planned, {}, {})
+        return self._histories.setdefault(trial_id, _History(trial, self._provenance))
 
     def records(self) -> list[Record]:
         """One record a trial, in the order they were asked for."""

@@ -59,16 +59,16 @@ class Reader:
             if len(rows) < READ_ROWS:
                 return
 
-    def newest_rows(self, *, attempts: bool) -> list[Sequence[Any]]:
+    def newest_rows(self, *, brief: bool) -> list[Sequence[Any]]:
         """Rows of all events that make records, of measurements the last of every trial, oldest first;
-        without `attempts` none that say when a trial began which has ended for good.
+        `brief`: of a trial that has ended for good none but that measurement and its end.
 
         Each is checked against the digest of the row before it, so that a changed one shows; whether rows are
         missing between them is not looked at. Raises StoreError for the first that is not as written.
         """
 
         def read(connection: Connection) -> tuple[str, Rows]:
-            return str(self.sweep(connection)["uid"]), connection.execute(self._newest(attempts)).all()
+            return str(self.sweep(connection)["uid"]), connection.execute(self._newest(brief)).all()
 
         uid, rows = self._database.run(read, write=False)
         for *row, before in rows:
@@ -76,7 +76,7 @@ class Reader:
                 raise self._damaged(each)
         return [row[:-1] for row in rows]
 
-    def _newest(self, attempts: bool) -> Select[Any]:
+    def _newest(self, brief: bool) -> Select[Any]:
         measured = events.c.step.is_not(None)
         last = (
             select(events.c.trial_id, func.max(events.c.step).label("step"))
@@ -86,10 +86,10 @@ class Reader:
         )
         before = events.alias()
         records = and_(events.c.step.is_(None), events.c.kind != EventKind.CHECKPOINTED.value)
-        if not attempts:
+        if brief:
             final = select(events.c.trial_id).where(self._mine, events.c.outcome.is_not(None))
-            began = and_(events.c.kind == EventKind.STARTED.value, events.c.trial_id.in_(final))
-            records = and_(records, not_(began))
+            before_it = events.c.kind.in_((EventKind.ASKED.value, EventKind.STARTED.value))
+            records = and_(records, not_(and_(before_it, events.c.trial_id.in_(final))))
         return (
             select(*_COLUMNS, before.c.digest)
             .outerjoin(last, and_(events.c.trial_id == last.c.trial_id, events.c.step == last.c.step))

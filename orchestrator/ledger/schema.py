@@ -1,5 +1,7 @@
 """The tables of the ledger, the same in SQLite and PostgreSQL, and their version."""
 
+from functools import cache
+
 from sqlalchemy import (
     BigInteger,
     Column,
@@ -63,32 +65,33 @@ events = Table(
 The digest chains it to the one before: see `chain.py`.
 """
 
-ONE_A_STEP = events.c.step.is_not(None)
-ONE_END = events.c.outcome.is_not(None)
 
-Index(
-    "haltsweep_one_measurement_a_step",
-    events.c.sweep_id,
-    events.c.trial_id,
-    events.c.step,
-    unique=True,
-    sqlite_where=ONE_A_STEP,
-    postgresql_where=ONE_A_STEP,
-)
-Index(
-    "haltsweep_one_end_a_trial",
-    events.c.sweep_id,
-    events.c.trial_id,
-    unique=True,
-    sqlite_where=ONE_END,
-    postgresql_where=ONE_END,
-)
+@cache
+def _uniqueness() -> tuple[Index, ...]:
+    """Measurements are unique by trial and step, ends by trial.
+
+    Made for whoever creates tables alone: partial indexes load every driver of both databases.
+    """
+    trial = (events.c.sweep_id, events.c.trial_id)
+    step, end = events.c.step.is_not(None), events.c.outcome.is_not(None)
+    return (
+        Index(
+            "haltsweep_one_measurement_a_step",
+            *trial,
+            events.c.step,
+            unique=True,
+            sqlite_where=step,
+            postgresql_where=step,
+        ),
+        Index("haltsweep_one_end_a_trial", *trial, unique=True, sqlite_where=end, postgresql_where=end),
+    )
 
 
 def create(connection: Connection) -> None:
     """Make what is missing, inside the caller's write transaction."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": CREATION_LOCK})
+    _uniqueness()  # of `metadata` from here on
     metadata.create_all(connection)
     if connection.execute(select(versions.c.version)).first() is None:
         connection.execute(versions.insert().values(version=SCHEMA_VERSION))

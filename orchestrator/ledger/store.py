@@ -217,13 +217,13 @@ class Ledger:
         """
         return map(from_row, self._reader.rows(after))
 
-    def newest(self, *, attempts: bool = True) -> Iterator[Event]:
+    def newest(self, *, brief: bool = False) -> Iterator[Event]:
         """All events that make records, of the measurements only the last of every trial: a quick look.
 
-        Without `attempts` it is not told when trials began that have ended for good.
+        `brief`: of trials that have ended for good neither their assignments nor when they began.
         Raises StoreError for the first that is not as it was written.
         """
-        return map(from_row, self._reader.newest_rows(attempts=attempts))
+        return map(from_row, self._reader.newest_rows(brief=brief))
 
     def verify(self) -> list[Fault]:
         """Everything in the log that is not as it was written; empty if all is well."""

@@ -1,6 +1,7 @@
 """The quick look at a log: the newest measurement of each trial, and all that is no measurement."""
 
 import sqlite3
+from dataclasses import replace
 
 import pytest
 
@@ -31,13 +32,16 @@ def test_the_newest_of_each_trial_tells_as_much_as_all_events(filled):
         assert (quick.trial_id, quick.outcome, quick.last) == (full.trial_id, full.outcome, full.last)
 
 
-def test_when_ended_trials_began_can_be_left_out(filled):
-    quick = records(filled.newest(attempts=False), PLAN)
-    for short, whole in zip(quick, records(filled.newest(), PLAN), strict=True):
+def test_a_brief_look_leaves_out_what_ended_trials_were_given_and_tells_how_they_ended(filled):
+    quick = {each.trial_id: each for each in records(filled.newest(brief=True), PLAN, brief=True)}
+    full = records(filled.newest(), PLAN)
+    assert sorted(quick) == sorted(each.trial_id for each in full)
+    for whole in full:
         ended = whole.outcome is not None and whole.outcome.final
-        assert short.attempts == (0 if ended else whole.attempts)
-        assert (short.trial_id, short.outcome, short.last) == (whole.trial_id, whole.outcome, whole.last)
-    assert any(each.attempts == 0 for each in quick)
+        left_out = {"attempts": 0, "assignment": {}, "settings": {}, "started_at": None} if ended else {}
+        assert quick[whole.trial_id] == replace(whole, best=whole.last, **left_out)
+    assert any(each.attempts == 0 for each in quick.values())
+    assert any(each.attempts > 0 for each in quick.values())
 
 
 def test_a_changed_row_shows_in_the_quick_look_too(filled, url):
@@ -47,3 +51,10 @@ def test_a_changed_row_shows_in_the_quick_look_too(filled, url):
     connection.close()
     with pytest.raises(StoreError, match=rf"event {seen.seq} \({seen.kind}.*is not as it was written"):
         list(filled.newest())
+
+
+@pytest.mark.parametrize("brief", [False, True])
+def test_an_end_of_a_trial_that_is_not_of_the_plan_is_refused(filled, brief):
+    (end,) = [each for each in filled.events() if each.kind is EventKind.ENDED][:1]
+    with pytest.raises(StoreError, match="must hold trials of its plan, and f00"):
+        records([replace(end, trial_id="f00")], PLAN, brief=brief)
