@@ -43,6 +43,8 @@ LAYERS = 64
 """Most layers that are run, for the same reason; parameters and FLOPs are those of the whole model."""
 READ_LENGTH = 64
 """The same where nothing is learnt: long enough for windows and chunks to matter."""
+SEVERAL_CHUNKS = (32, 256)
+"""Tokens where a weight seems to be reached by no gradient: that of a memory is in the second chunk."""
 POINTS = 8
 """Weights under which two systems are compared: the initial ones, and others moved away from them."""
 KEPT_RUNS = 2
@@ -208,8 +210,18 @@ class Probe:
                         left.pop(name, None)
                 if not left:
                     break
+            longest = system.shape.length_max
+            for length in dict.fromkeys(min(each, longest) for each in SEVERAL_CHUNKS):
+                for name, *sums in self._longer_gradient(system, length).parts if left else ():
+                    if any(sums):
+                        left.pop(name, None)
             self._unreached[key] = tuple(left)
         return self._unreached[key]
+
+    def _longer_gradient(self, system: System, length: int) -> BackwardPass:
+        _require_memory(self.structure(system))
+        run = _ProbedModel.of(system, _RANDOM, length)
+        return run.gradient(objective(run.output, system.train))
 
     def _loss(self, system: System, point: int, watched: "_Watched") -> Tensor:
         return objective(self._run(system, point).output, cast(TrainConfig, watched))
@@ -287,14 +299,14 @@ class _ProbedModel:
     output: Output
 
     @classmethod
-    def of(cls, system: System, point: int) -> "_ProbedModel":
+    def of(cls, system: System, point: int, length: int = LENGTH) -> "_ProbedModel":
         # One thread: sums are then the same on every machine, and work this small is no faster on more.
         with cpu_threads(1):
             model = build_model(shallower(system.model, LAYERS), system.shape, SEED)
             _move(model, point)
             set_dropout_context(model, SEED, 0)
             with as_fault(system.model, "run on a batch"):
-                output = model(_batch(system))
+                output = model(_batch(system, length))
         assert isinstance(output, Output)
         return cls(model, output)
 

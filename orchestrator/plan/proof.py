@@ -21,7 +21,7 @@ from orchestrator.plan.effects import (
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.limits import too_large
 from orchestrator.plan.notes import notes
-from orchestrator.plan.probe import POINTS, Probe
+from orchestrator.plan.probe import POINTS, SEVERAL_CHUNKS, Probe
 from orchestrator.plan.settings import System, checked
 from orchestrator.plan.spaces import condition_values, dimension_keys, ends
 from orchestrator.plan.types import ArmProof
@@ -106,7 +106,8 @@ def _notes(
     if unreached:
         more = f" and {len(unreached) - NAMED} more" if len(unreached) > NAMED else ""
         told.append(
-            f"no gradient reaches {', '.join(unreached[:NAMED])}{more} at any of the {POINTS} weights tried"
+            f"no gradient reaches {', '.join(unreached[:NAMED])}{more} at any of the {POINTS} weights tried, "
+            f"nor on inputs of {min(SEVERAL_CHUNKS[-1], arm.system.shape.length_max)} tokens"
         )
     return tuple(told)
 

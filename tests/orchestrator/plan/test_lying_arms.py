@@ -377,5 +377,13 @@ def test_a_weight_that_no_gradient_reaches_is_named(monkeypatch: pytest.MonkeyPa
         return made
 
     monkeypatch.setattr(probing, "build_model", with_idle)
-    (note,) = plan(spec_of(system(), {"arm": {"model.gate": False}})).proofs[1].notes
-    assert note == "no gradient reaches forgotten.weight, forgotten.bias at any of the 8 weights tried"
+    made = plan(spec_of(system(), {"arm": {"model.gate": False}}))
+    (note,) = made.proofs[1].notes
+    named = "no gradient reaches forgotten.weight, forgotten.bias at any of the 8 weights tried"
+    assert note == f"{named}, nor on inputs of 100 tokens"
+
+
+def test_a_memory_that_only_the_second_chunk_reads_is_not_named() -> None:
+    chunked = system(model={**CHUNKED, "chunk": {"size": 20}})
+    arms = plan(spec_of(chunked, {"arm": {"model.memory.slots": 5}})).proofs
+    assert [each.notes for each in arms] == [(), ()]
