@@ -1,11 +1,13 @@
 """What flows between planner, conductor, drivers, ledger and report: trials, outcomes, records."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from search_spaces.dimensions import Value
+from search_spaces.wording import amount
 from trainables.protocol import Measurement, Phase
 
 
@@ -126,3 +128,9 @@ class Record:
     attempts: int
     """How often the trial was started, the first time included."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
+
+
+def skipped(records: Iterable[Record]) -> tuple[str, ...]:
+    """Why trials never began: a sentence a reason, in the order they came up, with how many it spared."""
+    found = Counter(each.reason for each in records if each.outcome is OutcomeKind.SKIPPED)
+    return tuple(f"{reason} ({amount(count, 'trial')} skipped)" for reason, count in found.items())

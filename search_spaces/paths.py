@@ -67,6 +67,17 @@ def with_value(settings: Mapping[str, Any], path: str, value: Any) -> dict[str, 
     return _with_value(settings, (head, *rest), value, "")
 
 
+def with_values(settings: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of `settings` with each of `values` at its path; what is on no path is shared.
+
+    Raises ValueError if a path leads through no mapping.
+    """
+    changed = dict(settings)
+    for path, value in values.items():
+        changed = with_value(changed, path, value)
+    return changed
+
+
 def _with_value(inner: Mapping[str, Any], keys: tuple[str, ...], value: Any, at: str) -> dict[str, Any]:
     head, *rest = keys
     here = f"{at}.{head}" if at else head

@@ -26,8 +26,7 @@ from orchestrator.cli import (
 from orchestrator.cli.console import complain, say
 from orchestrator.disk import remedy
 from orchestrator.errors import HaltsweepError, InputError
-from orchestrator.redact import redact
-from orchestrator.streams import redacted_stderr
+from orchestrator.redact import redact, redacted_stderr
 from search_spaces.wording import visible
 
 REFUSED: type[Exception] = next(

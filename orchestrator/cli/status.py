@@ -17,8 +17,7 @@ from orchestrator.cli.states import SweepState, state_of
 from orchestrator.cli.tracked import tracking_of
 from orchestrator.conductor.messages import Progress
 from orchestrator.identity import SweepFolder
-from orchestrator.report.skipped import skipped
-from orchestrator.trials import Record
+from orchestrator.trials import Record, skipped
 from search_spaces.wording import visible
 
 SHOWN_FAILURES = 10

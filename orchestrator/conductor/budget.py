@@ -1,6 +1,114 @@
-"""How long a sweep was held open, summed over its sessions; the time between sessions does not count."""
+"""What a sweep and its arms have used of their limits, and why a search is over. Reads no clock.
+
+Everything follows from what trials measured and how they ended, in the order of events, so a replayed ledger
+decides the same. Work that was lost with its process and done again is counted once, as measured.
+"""
+
+from dataclasses import dataclass
 
 from orchestrator.ledger.events import Event, EventKind
+from orchestrator.plan.types import Limits, Plan
+from orchestrator.trials import PlannedTrial
+from search_spaces.wording import amount
+from trainables.metrics import TRAIN_FLOPS
+from trainables.protocol import Measurement
+
+HOUR_S = 3600.0
+
+
+@dataclass(slots=True)
+class Used:
+    """By a sweep, or by the search of one arm."""
+
+    device_s: float = 0.0
+    flops: float = 0.0
+
+    def over(self, device_hours: float | None, flops: float | None) -> str:
+        """Which limit is reached; empty if none is."""
+        if device_hours is not None and self.device_s >= device_hours * HOUR_S:
+            return f"{device_hours:g} device hours are used up"
+        if flops is not None and self.flops >= flops:
+            return f"{flops:g} FLOPs of training are used up"
+        return ""
+
+
+@dataclass(slots=True)
+class Progressing:
+    """Whether the search of one arm still gets better."""
+
+    best: float | None = None
+    """Best value of the first objective among trials that finished, larger is better."""
+    stale: int = 0
+    """Trials that have ended since."""
+
+    def ended(self, value: float | None) -> None:
+        """A trial of the search ended for good, with `value` if it finished."""
+        if value is not None and (self.best is None or value > self.best):
+            self.best, self.stale = value, 0
+        else:
+            self.stale += 1
+
+
+class Spending:
+    """Adds up what trials report; says when there is no more to spend."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._limits = plan.limits or Limits()
+        self._devices = plan.resources.gpus or plan.resources.cpus
+        objective = plan.search.objectives[0] if plan.search is not None else None
+        self._metric = objective.metric if objective is not None else ""
+        self._sign = -1.0 if objective is not None and objective.goal == "min" else 1.0
+        self._sweep = Used()
+        self._searches = {arm.name: Used() for arm in plan.arms}
+        self._progress = {arm.name: Progressing() for arm in plan.arms}
+
+    @property
+    def wants_flops(self) -> bool:
+        """Whether a trial that trains must report its FLOPs."""
+        return self._limits.counts_flops
+
+    @property
+    def limits_searches(self) -> bool:
+        """Whether the search of an arm may end before its last trial."""
+        return self._limits.each_arm is not None
+
+    def measured(self, planned: PlannedTrial, before: Measurement | None, now: Measurement) -> None:
+        """A trial reported `now` after `before`."""
+        seconds = now.seconds - (before.seconds if before else 0.0)
+        flops = _flops(now) - (_flops(before) if before else 0.0)
+        used = [self._sweep, *([self._searches[planned.arm]] if planned.phase == "search" else [])]
+        for each in used:
+            each.device_s += max(0.0, seconds) * self._devices
+            each.flops += max(0.0, flops)
+
+    def search_ended(self, arm: str, value: float | None) -> None:
+        """A search trial of `arm` ended for good, with `value` of the first objective if it finished."""
+        self._progress[arm].ended(None if value is None else self._sign * value)
+
+    def used_up(self) -> str:
+        """Why the sweep may start nothing more; empty while it may."""
+        reached = self._sweep.over(self._limits.device_hours, self._limits.flops)
+        return f"the budget of the sweep is reached: {reached}" if reached else ""
+
+    def search_over(self, arm: str, candidates: int, wanted: int) -> str:
+        """Why no further trial of the search of `arm` is to begin; empty while one may.
+
+        A target or a lack of improvement ends no search before it has the `wanted` assignments to confirm.
+        """
+        limits, progress = self._limits.each_arm, self._progress[arm]
+        if limits is None:
+            return ""
+        if reached := self._searches[arm].over(limits.device_hours, limits.flops):
+            return reached
+        if candidates < wanted or progress.best is None:
+            return ""
+        best = self._sign * progress.best
+        if limits.target is not None and progress.best >= self._sign * limits.target:
+            return f"{self._metric}={best:.6g} has reached the target of {limits.target:g}"
+        if limits.no_improvement is not None and progress.stale >= limits.no_improvement:
+            ended = amount(progress.stale, "trial")
+            return f"{ended} in a row ended without a better {self._metric} than {best:.6g}"
+        return ""
 
 
 class HeldOpen:
@@ -24,10 +132,14 @@ class HeldOpen:
 
     def used_up(self, hours: float | None, now: float) -> str:
         """Why nothing more may be started with a budget of `hours`; empty while it lasts, and for None."""
-        if hours is None or self.seconds(now) < hours * 3600:
+        if hours is None or self.seconds(now) < hours * HOUR_S:
             return ""
         # A plan is fixed at launch: a resumed sweep has the same budget.
         return (
             f"the budget of {hours:g} hours of wall clock is used up; launch the spec under another name "
             "with a larger one for more"
         )
+
+
+def _flops(measurement: Measurement) -> float:
+    return measurement.metrics.get(TRAIN_FLOPS, 0.0)

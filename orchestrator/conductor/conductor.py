@@ -9,10 +9,10 @@ import heapq
 from collections.abc import Mapping
 from math import isinf
 
-from orchestrator.conductor.assigning import NothingAdmitted, apply
+from orchestrator.conductor.arm_search import NothingAdmitted
+from orchestrator.conductor.budget import Spending
 from orchestrator.conductor.messages import Continue, Progress, Stop, Verdict
 from orchestrator.conductor.rounds import Rounds, measured
-from orchestrator.conductor.spending import Spending
 from orchestrator.conductor.state import ArmState, TrialState, TrialStatus
 from orchestrator.conductor.winners import Candidate, best_first
 from orchestrator.errors import StoreError
@@ -21,6 +21,7 @@ from orchestrator.ledger.events import Event, EventKind, trial_from_json
 from orchestrator.plan.types import Plan
 from orchestrator.trials import Outcome, OutcomeKind, Trial
 from search_spaces.dimensions import Assignment
+from search_spaces.paths import with_values
 from search_spaces.wording import amount
 from trainables.metrics import TRAIN_FLOPS, look_up
 from trainables.protocol import Measurement
@@ -237,8 +238,8 @@ class Conductor:
         return self._arms[planned.arm].winners[planned.rank]
 
     def _trial(self, state: TrialState, assignment: Assignment) -> Trial:
-        settings = apply(
-            apply(self._arms[state.planned.arm].arm.settings, assignment), state.planned.overrides
+        settings = with_values(
+            with_values(self._arms[state.planned.arm].arm.settings, assignment), state.planned.overrides
         )
         confirm = self._plan.confirm
         splits = confirm.splits if confirm is not None and state.planned.phase != "search" else ()

@@ -22,7 +22,7 @@ from search_spaces.dimensions import (
     contains,
     greatest,
 )
-from search_spaces.paths import MISSING, leaves, lookup, with_value
+from search_spaces.paths import MISSING, leaves, lookup, with_values
 from search_spaces.wording import hint, shown
 
 
@@ -153,10 +153,7 @@ def condition_values(dimension: Dimension, space: Space) -> dict[str, Value]:
 
 def assigned(settings: Mapping[str, Any], assignment: Assignment) -> dict[str, Any] | None:
     """`settings` with what is assigned; None where that is nowhere."""
-    changed = dict(settings)
     try:
-        for path, value in assignment.items():
-            changed = with_value(changed, path, value)
+        return with_values(settings, assignment)
     except ValueError:
         return None
-    return changed

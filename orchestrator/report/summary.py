@@ -13,10 +13,9 @@ from orchestrator.report.arm_changes import arm_changes
 from orchestrator.report.factorial import factorial_effects
 from orchestrator.report.readings import Readings, by_seed_alone
 from orchestrator.report.searched import search_bests
-from orchestrator.report.skipped import skipped
 from orchestrator.report.statistics import estimate
 from orchestrator.report.types import ArmTally, Cell, Report
-from orchestrator.trials import OutcomeKind, Record
+from orchestrator.trials import OutcomeKind, Record, skipped
 from search_spaces.paths import lookup
 from trainables.metrics import Metric, look_up
 

@@ -19,8 +19,7 @@ from orchestrator.errors import HaltsweepError, StoreError
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import read_plan
-from orchestrator.redact import redact_url
-from orchestrator.streams import redacted_stderr
+from orchestrator.redact import redact_url, redacted_stderr
 from orchestrator.tracking.background import LEDGER_VARIABLE, URI_VARIABLE
 from orchestrator.tracking.lock import projection_lock
 from orchestrator.tracking.mlflow_writer import MlflowWriter

@@ -1,8 +1,10 @@
 """Dotted paths and the words of messages."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from search_spaces.paths import MISSING, built_in_problem, lookup, overlap, path_problem
+from search_spaces.paths import MISSING, built_in_problem, lookup, overlap, path_problem, with_values
 from search_spaces.wording import hint, nearest, shown
 
 
@@ -76,3 +78,37 @@ def test_nearest_ignores_case() -> None:
 )
 def test_shown(value: object, text: str) -> None:
     assert shown(value) == text
+
+
+SETTINGS = {"model": {"halt": {"unit": "token", "threshold": 0.5}, "width": 8}, "train": {"lr": 0.1}}
+
+
+def test_a_field_is_replaced_and_what_is_beside_it_is_shared():
+    changed = with_values(SETTINGS, {"model.halt.threshold": 0.9})
+    assert changed["model"]["halt"] == {"unit": "token", "threshold": 0.9}
+    assert changed["train"] is SETTINGS["train"]
+
+
+def test_the_original_is_untouched():
+    before = {"model": {"halt": {"unit": "token", "threshold": 0.5}, "width": 8}, "train": {"lr": 0.1}}
+    with_values(SETTINGS, {"model.halt.threshold": 0.9, "model.width": 4, "train.lr": 1.0})
+    assert before == SETTINGS
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["model.halt.unit", "model.width", "train.lr", "train.new"]), st.integers()
+    )
+)
+def test_every_assigned_path_reads_back(assignment):
+    changed = with_values(SETTINGS, assignment)
+    assert {path: lookup(changed, path) for path in assignment} == assignment
+
+
+@pytest.mark.parametrize(
+    ("path", "parent"),
+    [("model.halt.threshold", "model.halt is null"), ("model.chunk.size", "model.chunk is not there")],
+)
+def test_a_path_through_nothing_is_refused(path, parent):
+    with pytest.raises(ValueError, match=f"{path} is nowhere: {parent}"):
+        with_values({"model": {"halt": None}}, {path: 1})
