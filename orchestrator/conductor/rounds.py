@@ -7,8 +7,8 @@ compared with wait for no round: they run all seeds.
 """
 
 from collections.abc import Mapping
-from typing import Literal
 
+from orchestrator.plan.answer import better
 from orchestrator.plan.types import Plan
 from orchestrator.statistics.sequential import EarlyVerdict, Question, Values, look, looks
 from orchestrator.trials import OutcomeKind
@@ -92,25 +92,17 @@ def measured(kind: OutcomeKind, metrics: Mapping[str, float] | None) -> Mapping[
 def _question(plan: Plan, references: Mapping[str, str]) -> Question:
     answer = plan.answer
     assert answer is not None, "a plan with looks must have primary outcomes"
-    better = {name: _better(plan, name) for name in answer.outcomes}
+    goals = {name: better(look_up(plan.metrics, name), name, plan.search) for name in answer.outcomes}
     assert plan.confirm is not None, "a plan with looks must confirm"
     return Question(
         references,
         answer.outcomes,
-        better,
+        goals,
         answer.margin,
         answer.level,
         answer.family,
         len(plan.confirm.seeds),
     )
-
-
-def _better(plan: Plan, metric: str) -> Literal["max", "min"] | None:
-    """Which values are good, as declared or as the search wants them."""
-    quantity = metric.rpartition("/")[2]
-    objectives = plan.search.objectives if plan.search is not None else ()
-    goals = {each.metric.rpartition("/")[2]: each.goal for each in objectives}
-    return look_up(plan.metrics, metric).better or goals.get(quantity)
 
 
 def _values(question: Question, confirmed: Confirmed) -> tuple[Values, Mapping[str, set[int]]]:

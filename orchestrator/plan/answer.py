@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from orchestrator.errors import HaltsweepError, SpecError
 from orchestrator.plan.types import AnswerPlan, ConfirmPlan, SearchPlan
@@ -16,11 +16,19 @@ if TYPE_CHECKING:  # a report needs no spec, whose models take long to import
     from orchestrator.spec.load import SpecFile
     from orchestrator.spec.types import Answer, Spec
 
+Goal = Literal["max", "min"]
 SpreadOf = Callable[[str, str | None], float]
 """Standard deviation over seeds of a sweep's baseline in a metric, or in its own primary outcome. Raises
 HaltsweepError where there is none."""
 SELECTION_SPLIT = "valid"
 """What a search chooses by: no claim is made of it."""
+
+
+def better(known: Metric, metric: str, search: SearchPlan | None) -> Goal | None:
+    """Which values of `metric` are good, as declared in `known`, or else as the search wants the quantity."""
+    objectives = search.objectives if search is not None else ()
+    goals = {each.metric.rpartition("/")[2]: each.goal for each in objectives}
+    return known.better or goals.get(metric.rpartition("/")[2])
 
 
 def answer_plan(

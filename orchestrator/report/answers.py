@@ -3,9 +3,8 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
-from orchestrator.plan.answer import answer_plan
+from orchestrator.plan.answer import answer_plan, better
 from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.report.looks import decided, when
 from orchestrator.report.readings import Readings, Seeded, by_seed_alone
@@ -111,7 +110,8 @@ def verdicts(
         lacking = _lacking((arm, reference), readings, to_run)
         margin = answer.margin if metric == answer.outcomes[0] else None
         found = primary.get((arm, metric))
-        said = verdict(found, margin=margin, better=_better(plan, metric, readings), failed=lacking.failed)
+        good = better(readings.known(metric), metric, plan.search)
+        said = verdict(found, margin=margin, better=good, failed=lacking.failed)
         if lacking.waiting and not lacking.failed:
             said = replace(
                 said,
@@ -180,15 +180,6 @@ def _primary(pairs: Mapping[Key, PairedSeeds], answer: AnswerPlan, readings: Rea
     steps = {metric: resolution(readings.all_values(metric)) for metric in answer.outcomes}
     family = max(answer.family, len(wanted))
     return compare(wanted, family=family, level=answer.level, resolutions=steps)
-
-
-def _better(plan: Plan, metric: str, readings: Readings) -> Literal["max", "min"] | None:
-    """Which values are good, as declared or as the search wants them."""
-    quantity = metric.rpartition("/")[2]
-    goals = (
-        {each.metric.rpartition("/")[2]: each.goal for each in plan.search.objectives} if plan.search else {}
-    )
-    return readings.known(metric).better or goals.get(quantity)
 
 
 def open_seeds(plan: Plan, ended: frozenset[str]) -> dict[str, set[int]]:
