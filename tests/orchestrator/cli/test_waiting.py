@@ -17,15 +17,16 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     console.err.cache_clear()
 
 
-def until_told(heard: list[str], doing: Waiting, *, hangs: bool) -> None:
-    """Give up after a while: a machine may be busy."""
+def until_told(heard: list[str], doing: Waiting, beginning: str, *, hangs: bool) -> list[str]:
+    """What is heard that begins so. Gives up after a while: a machine may be busy."""
     until = time.monotonic() + 60
     number = 0
-    while not heard and time.monotonic() < until:
+    while not (told := [text for text in heard if text.startswith(beginning)]) and time.monotonic() < until:
         if not hangs or not number:
             doing.update(f"{number} done")
         number += 1
         time.sleep(0.001)
+    return told
 
 
 @pytest.mark.parametrize("hangs", [True, False])
@@ -33,10 +34,10 @@ def test_it_is_told_whether_it_hangs_or_goes_on(monkeypatch: pytest.MonkeyPatch,
     heard: list[str] = []
     monkeypatch.setattr(waiting, "complain", heard.append)
     with Waiting("Ctrl-C ends it", "planning", first_s=0.02) as doing:
-        until_told(heard, doing, hangs=hangs)
-    assert heard, "nothing was told"
-    assert heard[0].startswith("planning: 0 done" if hangs else "planning: ")
-    assert heard[0].endswith("; Ctrl-C ends it")
+        beginning = "planning: 0 done" if hangs else "planning: "
+        told = until_told(heard, doing, beginning, hangs=hangs)
+    assert told, f"it was not told that {beginning}, but {heard}"
+    assert told[0].endswith("; Ctrl-C ends it")
 
 
 def test_what_is_soon_done_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
