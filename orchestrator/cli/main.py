@@ -16,6 +16,7 @@ from orchestrator.cli import (
     listing,
     logs,
     new,
+    records,
     remove,
     status,
     stop,
@@ -98,6 +99,7 @@ app.command("list", rich_help_panel=RUNNING)(listing.list_sweeps)
 app.command(rich_help_panel=RUNNING)(stop.stop)
 app.command(rich_help_panel=AFTER)(logs.logs)
 app.command(rich_help_panel=AFTER)(track.report)
+app.command(rich_help_panel=AFTER)(records.records)
 app.command(rich_help_panel=AFTER)(track.sync)
 app.command(rich_help_panel=AFTER)(verify.verify)
 app.command(rich_help_panel=AFTER)(ui.ui)

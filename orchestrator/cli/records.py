@@ -1,0 +1,87 @@
+"""`haltsweep records`: trials or measurements on standard output, for pandas and other tools."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from orchestrator.cli.locations import runs_root
+from orchestrator.cli.options import Runs, Storage, SweepName
+from orchestrator.errors import InputError
+from search_spaces.wording import visible
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Format(StrEnum):
+    """How a table is written."""
+
+    CSV = "csv"
+    PARQUET = "parquet"
+
+
+def records(
+    name: SweepName,
+    measurements: Annotated[
+        bool, typer.Option("--measurements", help="One row a trial, step and metric, instead of one a trial.")
+    ] = False,
+    form: Annotated[Format, typer.Option("--format", help="What is written.")] = Format.CSV,
+    runs: Runs = None,
+    storage: Storage = None,
+) -> None:
+    """Write the trials of a sweep to standard output, e.g. for pd.read_csv(sys.stdin)."""
+    if form is Format.PARQUET and sys.stdout.isatty():
+        raise InputError(
+            "Parquet must go into a file or another program, and standard output is a terminal; "
+            f"add > {name}.parquet, or leave out --format parquet"
+        )
+    from orchestrator.cli.reading import opened
+    from orchestrator.tracking.flat import measurements_table, trials_table
+
+    with opened(name, runs_root(runs), storage) as sweep:
+        if measurements:
+            table = measurements_table(sweep.ledger.events(), sweep.plan)
+        else:
+            table = trials_table(sweep.newest_records())
+    content = _csv(table) if form is Format.CSV else _parquet(table)
+    with _reader_may_leave():
+        if sys.stdout.isatty():
+            sys.stdout.write(visible(content.decode()))
+        else:
+            sys.stdout.flush()
+            sys.stdout.buffer.write(content)
+        sys.stdout.flush()
+
+
+def _csv(table: "pa.Table") -> bytes:
+    """UTF-8 with a header; texts in quotes, null as nothing between two commas."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    sink = pa.BufferOutputStream()
+    csv.write_csv(table, sink)
+    return bytes(sink.getvalue())
+
+
+def _parquet(table: "pa.Table") -> bytes:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    sink = pa.BufferOutputStream()
+    parquet.write_table(table, sink, compression="zstd")
+    return bytes(sink.getvalue())
+
+
+@contextmanager
+def _reader_may_leave() -> Iterator[Any]:
+    """A reader that has enough, such as `head`, is no failure of ours."""
+    try:
+        yield
+    except BrokenPipeError:
+        # Python would try to write what is left when it ends, and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

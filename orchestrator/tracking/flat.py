@@ -1,0 +1,124 @@
+"""Trials and measurements as flat tables for people: one column a value, no JSON to take apart.
+
+The Parquet files of `parquet.py` are for programs: their schema is the same for every sweep.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from orchestrator.identity import canonical
+from orchestrator.ledger.events import Event, EventKind
+from orchestrator.plan.types import Plan
+from orchestrator.trials import Record
+
+MOMENT = pa.timestamp("us", tz="UTC")
+TRIALS = pa.schema(
+    [
+        ("trial_id", pa.string()),
+        ("arm", pa.string()),
+        ("phase", pa.string()),
+        ("number", pa.int64()),
+        ("seed", pa.int64()),
+        ("rank", pa.int64()),
+        ("outcome", pa.string()),
+        ("reason", pa.string()),
+        ("attempts", pa.int64()),
+        ("started_at", MOMENT),
+        ("ended_at", MOMENT),
+        ("commit", pa.string()),
+        ("code", pa.string()),
+        ("host", pa.string()),
+        ("settings", pa.string()),
+        ("step", pa.int64()),
+        ("seconds", pa.float64()),
+    ]
+)
+"""What every trial has; behind it come columns for what this sweep's trials have."""
+MEASURED = pa.schema(
+    [
+        ("trial_id", pa.string()),
+        ("arm", pa.string()),
+        ("phase", pa.string()),
+        ("number", pa.int64()),
+        ("seed", pa.int64()),
+        ("step", pa.int64()),
+        ("seconds", pa.float64()),
+        ("at", MOMENT),
+        ("metric", pa.string()),
+        ("value", pa.float64()),
+    ]
+)
+
+
+def trials_table(records: Sequence[Record]) -> pa.Table:
+    """One row a record: `TRIALS`, then `assignment.<path>`, `overrides.<path>` and `metric.<name>`."""
+    table = pa.Table.from_pylist([_fixed(each) for each in records], schema=TRIALS)
+    for prefix, found in (
+        ("assignment", [each.assignment for each in records]),
+        ("overrides", [each.overrides for each in records]),
+    ):
+        for path in sorted({path for each in found for path in each}):
+            table = table.append_column(f"{prefix}.{path}", _column([each.get(path) for each in found]))
+    metrics = [each.last.metrics if each.last else {} for each in records]
+    for name in sorted({name for each in metrics for name in each}):
+        values = pa.array([each.get(name) for each in metrics], pa.float64())
+        table = table.append_column(f"metric.{name}", values)
+    return table
+
+
+def measurements_table(events: Iterable[Event], plan: Plan) -> pa.Table:
+    """One row a trial, step and metric, as the log has them."""
+    known = {each.trial_id: each for each in plan.trials}
+    columns: dict[str, list[Any]] = {name: [] for name in MEASURED.names}
+    for event in events:
+        if event.kind is not EventKind.MEASURED:
+            continue
+        assert event.trial_id is not None, "a measurement is one of a trial"
+        trial, at = known[event.trial_id], _moment(event.at)
+        for name, value in event.payload["metrics"].items():
+            who = (trial.trial_id, trial.arm, trial.phase, trial.number, trial.seed)
+            what = (event.payload["step"], event.payload["seconds"], at, name, value)
+            for column, cell in zip(columns.values(), (*who, *what), strict=True):
+                column.append(cell)
+    return pa.Table.from_pydict(columns, schema=MEASURED)
+
+
+def _fixed(record: Record) -> dict[str, Any]:
+    row = {name: getattr(record, name) for name in TRIALS.names if hasattr(record, name)}
+    made_with = record.provenance
+    return row | {
+        "outcome": record.outcome.value if record.outcome is not None else None,
+        "started_at": _moment(record.started_at),
+        "ended_at": _moment(record.ended_at),
+        "commit": made_with.get("commit"),
+        "code": made_with.get("code"),
+        "host": made_with.get("host"),
+        "settings": canonical(record.settings),
+        "step": record.last.step if record.last else None,
+        "seconds": record.last.seconds if record.last else None,
+    }
+
+
+def _moment(at: float | None) -> datetime | None:
+    return None if at is None else datetime.fromtimestamp(at, UTC)
+
+
+def _column(values: Sequence[Any]) -> pa.Array:
+    """Whole numbers, numbers, truth values or texts; JSON where a dimension has values of several kinds."""
+    kinds = {type(value) for value in values if value is not None}
+    for allowed, kind in (
+        ({bool}, pa.bool_()),
+        ({int}, pa.int64()),
+        ({int, float}, pa.float64()),
+        ({str}, pa.string()),
+    ):
+        if kinds <= allowed:
+            return pa.array(values, kind)
+    return pa.array([None if value is None else _json(value) for value in values], pa.string())
+
+
+def _json(value: Any) -> str:
+    return canonical(dict(value) if isinstance(value, Mapping) else value)

@@ -1,0 +1,39 @@
+"""The documented functions as a notebook uses them: a kernel of its own, figures among the outputs."""
+
+import base64
+from dataclasses import replace
+
+import pytest
+
+from tests.support.finished import finished
+from tests.support.plans import make_plan
+from trainables.metrics import Metric
+
+CELLS = (
+    "%matplotlib inline\nfrom orchestrator.read import figures, measurements, report, trials",
+    "found = trials('synthetic').to_pandas()\nfound.groupby(['arm', 'phase']).size().sum()",
+    "found = measurements('synthetic').to_pandas()\nfound[found.metric == 'valid/score'].trial_id.nunique()",
+    "[each.arm for each in report('synthetic').tallies]",
+    "drawn = figures('synthetic')\nnext(iter(drawn.values()))",
+    "import matplotlib.pyplot as plt\nplt.plot([1, 2]);",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # those of the notebook's libraries
+def test_a_notebook(tmp_path, monkeypatch):
+    import nbformat
+    from nbclient import NotebookClient
+
+    score = Metric("score", better="max", shown=("headline",))
+    plan = replace(make_plan(2), metrics=(score,))
+    monkeypatch.setenv("HALTSWEEP_RUNS", str(finished(tmp_path, plan).root.parent))
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
+    NotebookClient(notebook, timeout=300, kernel_name="python3").execute(cwd=str(tmp_path))
+    outputs = [cell.outputs for cell in notebook.cells]
+    number = str(len(plan.trials))
+    assert outputs[1][0].data["text/plain"] in {number, f"np.int64({number})"}
+    assert outputs[2][0].data["text/plain"] == number
+    assert outputs[3][0].data["text/plain"] == "['arm-0', 'arm-1']"
+    assert base64.b64decode(outputs[4][0].data["image/png"]).startswith(b"\x89PNG")
+    assert "image/png" in outputs[5][0].data, "the notebook's own figures are still shown"
