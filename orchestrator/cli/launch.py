@@ -193,7 +193,7 @@ def _run(
         try:
             with view:
                 building = Watcher(view.show_build, complain)
-                callbacks = (complain, view.show_tracking, view.show_outage)
+                callbacks = (view.show_starting, complain, view.show_tracking, view.show_outage)
                 finish = start(watch=Listeners(view.show, view.show_data, building, *callbacks))
         except DataError as error:
             raise StoreError(f"{error}; then {_go_on(folder)}") from error

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Self
 
 from orchestrator.cli.building import PLAIN_EVERY_S, SHOWN_AFTER_S, share
 from orchestrator.cli.console import Visible, complain, drawn, out, say
+from orchestrator.cli.names import Name
+from orchestrator.cli.running import HOUR_S, Pace, roughly, running_table, seconds_left, time_left
 from orchestrator.conductor.messages import Progress
+from orchestrator.conductor.outlook import Outlook
 from orchestrator.plan.types import Plan
 from orchestrator.redact import redact
 from orchestrator.trials import OutcomeKind, Record
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
     from orchestrator.drivers.signals import Heard
     from orchestrator.ledger.outage import Outage
 
+QUIET_S = 600.0
+"""A log in which nothing has ended for so long is told how far a running trial is."""
 HEARD = {
     "DRAIN": "stopping: running trials are saved at their next report; Ctrl-C again stops at once",
     "LEAVE": "stopping; Ctrl-C again stops at once",
@@ -70,23 +75,23 @@ def _value(record: Record, metric: str) -> float | None:
 
 
 def table(progress: Sequence[Progress], objective: str) -> "Table":
-    """One row an arm."""
+    """One row an arm; numbers are whole at every width, names break at their parts."""
     from rich.table import Table
     from rich.text import Text
 
-    made = Table()
-    made.add_column("arm", no_wrap=True)
-    for header in ("done", "running", "pruned", "failed", f"best {objective}".strip(), "work"):
-        made.add_column(header, justify="right")
+    made = Table(caption=f"best: of {objective}" if objective else None, caption_justify="right")
+    made.add_column("arm", overflow="fold")
+    for header in ("done", "running", "pruned", "failed", *(["best"] if objective else []), "work"):
+        made.add_column(header, justify="right", no_wrap=True)
     for each in progress:
         best = "-" if each.best is None else f"{each.best:.3f}"
         made.add_row(
-            Text(each.arm),
+            Name(each.arm),
             f"{each.ended}/{each.planned}",
             str(each.running),
             str(each.pruned),
             Text(str(each.failed), style="red" if each.failed else ""),
-            best,
+            *([best] if objective else []),
             duration(each.seconds),
         )
     return made
@@ -113,11 +118,22 @@ def duration(seconds: float) -> str:
 class View:
     """Shows a running sweep: a live table on a terminal, a line now and then elsewhere."""
 
-    def __init__(self, plan: Plan, *, clock: Callable[[], float] = time.monotonic, live: bool = True) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        live: bool = True,
+        hint: str = "Ctrl-C stops cleanly, `haltsweep resume` continues",
+    ) -> None:
         self._objective = plan.search.objectives[0].metric if plan.search else ""
         self._clock = clock
         self._began = clock()
-        self._first: int | None = None
+        self._plan = plan
+        self._hint = hint
+        self._pace = Pace()
+        self._shorter = may_end_early(plan)
+        self._snapshot: Snapshot | None = None
         self._tracking_since: float | None = None
         self._told_at = -PLAIN_EVERY_S
         self._told = self._data = ""
@@ -142,17 +158,29 @@ class View:
     def show(self, snapshot: "Snapshot") -> None:
         """How far the sweep is."""
         now, arms = self._clock(), snapshot.arms
-        ended, planned = sum(each.ended for each in arms), sum(each.planned for each in arms)
-        if self._first is None:
-            self._first, self._began = ended, now
-        text = line(arms, self._left(ended - self._first, planned - ended, now))
-        if snapshot.draining:
-            text += f"; stopping: {snapshot.draining}"
+        if self._snapshot is None:
+            self._began = now
+        self._snapshot = snapshot
+        how = line(arms, "") + (f"; stopping: {snapshot.draining}" if snapshot.draining else "")
+        left = self._left(snapshot, now)
         if self._live is not None:
-            hint = "" if snapshot.draining else "; Ctrl-C stops cleanly, `haltsweep resume` continues"
-            self._draw(text + hint, table(arms, self._objective))
-        elif now - self._told_at >= PLAIN_EVERY_S or ended == planned:
-            self._say(text, now)
+            hint = "" if snapshot.draining else f"; {self._hint}"
+            self._draw(how + left + hint, *tables(arms, self._objective, snapshot.outlook))
+        elif now - self._told_at >= PLAIN_EVERY_S or sum(each.ended == each.planned for each in arms) == len(
+            arms
+        ):
+            quiet = how == self._told and now - self._told_at >= QUIET_S
+            if quiet:
+                self._told = ""
+            self._say(how, now, left + (_moving(snapshot) if quiet else ""))
+
+    def show_starting(self, what: str) -> None:
+        """What is begun before trials can run."""
+        if self._live is None:
+            say(f"[{duration(self._clock() - self._began)}] {what}")
+            return
+        arms = self._snapshot.arms if self._snapshot is not None else ()
+        self._draw(what, *([table(arms, self._objective)] if arms else []))
 
     def show_data(self, task: str, split: str, ready: int, total: int) -> None:
         """Which data are being built."""
@@ -205,20 +233,44 @@ class View:
         elif now - self._told_at >= PLAIN_EVERY_S:
             self._say(text, now)
 
-    def _draw(self, text: str, *above: "Table") -> None:
+    def _draw(self, text: str, *below: "Table") -> None:
+        """The line comes first: of what is higher than the terminal, the end is cut off."""
         from rich.console import Group
         from rich.text import Text
 
         assert self._live is not None, "only a terminal is drawn on"
-        self._live.update(Visible(Group(*above, Text(text))))
+        self._live.update(Visible(Group(Text(text), *below)))
 
-    def _say(self, text: str, now: float) -> None:
+    def _say(self, text: str, now: float, more: str = "") -> None:
+        """A line, if `text` is new; `more` alone makes none."""
         if text != self._told:
-            say(f"[{duration(now - self._began)}] {text}")
+            say(f"[{duration(now - self._began)}] {text}{more}")
             self._told, self._told_at = text, now
 
-    def _left(self, ended_here: int, to_go: int, now: float) -> str:
-        """Time left if trials go on ending as they have in this session."""
-        if not ended_here or not to_go:
-            return ""
-        return f", about {duration((now - self._began) / ended_here * to_go)} left"
+    def _left(self, snapshot: "Snapshot", now: float) -> str:
+        """Time left, if there is ground to say so, or when the budget of wall clock ends it."""
+        worked = sum(each.seconds for each in snapshot.arms)
+        speed = self._pace.speed(worked, now, snapshot.running)
+        left = seconds_left(snapshot.outlook, speed)
+        hours = self._plan.wall_clock_hours
+        if left is not None and hours is not None and (until := hours * HOUR_S - snapshot.held_open_s) < left:
+            return f", the budget of {hours:g} h ends it in about {roughly(max(0.0, until))}"
+        return time_left(snapshot.outlook, speed, shorter=self._shorter)
+
+
+def tables(arms: Sequence[Progress], objective: str, outlook: Outlook) -> "list[Table]":
+    """Of the arms, and of what runs if anything does."""
+    return [table(arms, objective), *([running_table(outlook)] if outlook.running else [])]
+
+
+def may_end_early(plan: Plan) -> bool:
+    """Whether trials may be skipped, so that what is still to come is at most what is planned."""
+    return (plan.confirm is not None and plan.confirm.stop is not None) or (
+        plan.limits is not None and plan.limits.each_arm is not None
+    )
+
+
+def _moving(snapshot: "Snapshot") -> str:
+    """How far running trials are, in a log in which nothing has ended for long."""
+    first = snapshot.outlook.running[:1]
+    return "".join(f"; {each.arm} {each.phase} {each.number} is at step {each.step:,}" for each in first)

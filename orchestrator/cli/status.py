@@ -12,10 +12,13 @@ import typer
 from orchestrator.cli.console import emit_json, out, say
 from orchestrator.cli.locations import command, runs_root
 from orchestrator.cli.options import Json, Runs, Storage, SweepName
-from orchestrator.cli.progress import line, progress_of, table
+from orchestrator.cli.progress import line, may_end_early, progress_of, tables
+from orchestrator.cli.running import time_left
 from orchestrator.cli.states import SweepState, state_of
 from orchestrator.cli.tracked import tracking_of
 from orchestrator.conductor.messages import Progress
+from orchestrator.conductor.outlook import outlook_of
+from orchestrator.errors import InputError
 from orchestrator.identity import SweepFolder
 from orchestrator.trials import Record, skipped
 from search_spaces.wording import visible
@@ -29,9 +32,18 @@ def status(
     runs: Runs = None,
     storage: Storage = None,
     trials: Annotated[bool, typer.Option("--trials", help="List every trial.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show it until nobody runs it any more; Ctrl-C ends that alone.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show how far a sweep is: by arm, with failures and their reasons."""
+    """Show how far a sweep is: by arm, what runs, failures and their reasons."""
+    if watch and as_json:
+        raise InputError("--watch is for people and --json for scripts, got both; give one of them")
+    if watch:
+        from orchestrator.cli.watching import watch_sweep
+
+        watch_sweep(name, runs_root(runs), storage)
     # Thousands of records are made and kept: the collector would only walk them, a fifth of the time.
     gc.disable()
     try:
@@ -47,6 +59,7 @@ def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as
         records, held = sweep.newest_records(brief=not (as_json or trials)), sweep.ledger.held()
         tracking = tracking_of(sweep)
         progress = progress_of(sweep.plan, records, held=held)
+        outlook = outlook_of(sweep.plan, records, held=held)
     state = _state(progress, held=held)
     if as_json:
         emit_json(
@@ -54,6 +67,7 @@ def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as
                 "sweep": sweep.plan.name,
                 "state": state,
                 "arms": [asdict(each) | {"ended": each.ended} for each in progress],
+                "running": [asdict(each) | {"rate": each.rate} for each in outlook.running],
                 "tracking": asdict(tracking) if tracking else None,
                 "trials": [_trial(record) for record in records],
             }
@@ -61,8 +75,10 @@ def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as
         _exit_if_failed(state)
         return
     objective = sweep.plan.search.objectives[0].metric if sweep.plan.search else ""
-    out().print(table(progress, objective))
-    say(f"{sweep.plan.name}: {state}; {line(progress, '')}")
+    for part in tables(progress, objective, outlook):
+        out().print(part)
+    left = time_left(outlook, float(len(outlook.running)), shorter=may_end_early(sweep.plan))
+    say(f"{sweep.plan.name}: {state}; {line(progress, left)}")
     if state is SweepState.UNFINISHED:
         say(f"continue with: {command('resume', sweep.folder)}")
     if tracking is not None:

@@ -12,6 +12,7 @@ from math import isinf
 from orchestrator.conductor.arm_search import NothingAdmitted
 from orchestrator.conductor.budget import Spending
 from orchestrator.conductor.messages import Continue, Progress, Stop, Verdict
+from orchestrator.conductor.outlook import Outlook, Watch
 from orchestrator.conductor.rounds import Rounds, measured
 from orchestrator.conductor.state import ArmState, TrialState, TrialStatus
 from orchestrator.conductor.winners import Candidate, best_first
@@ -165,6 +166,18 @@ class Conductor:
         """How far every arm is, in the order of the plan."""
         goal = self._plan.search.objectives[0].goal if self._plan.search else None
         return tuple(arm_state.progress(goal) for arm_state in self._arms.values())
+
+    def outlook(self) -> Outlook:
+        """What runs at this moment, and what is still to come."""
+        watch = Watch(self._plan)
+        for state in self._states.values():
+            if state.status is TrialStatus.ENDED and state.outcome is not None:
+                watch.ended(state.planned, state.outcome.kind, state.last)
+            elif state.status is TrialStatus.RUNNING and state.trial is not None:
+                watch.runs(state.planned, state.trial.settings, state.last)
+            else:
+                watch.waits(state.planned)
+        return watch.outlook()
 
     def replay(self, event: Event) -> None:
         """Take up what the ledger says has happened. Trials that have not ended will be handed out again.

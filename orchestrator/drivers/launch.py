@@ -169,7 +169,7 @@ def _session(
 
 def _drive(session: OpenSweep, means: _Means, stop: threading.Event) -> None:
     """Let the driver run until everything is done or drained."""
-    view = ThrottledView(lambda: means.watch.on_change(session.snapshot()), session.begin)
+    view = ThrottledView(session.snapshot, means.watch.on_change, session.begin)
     view.show()
     if not session.recorder.finished:
         if means.driver == "inline":
@@ -201,6 +201,7 @@ def _run_ray(session: OpenSweep, means: _Means, view: ThrottledView, stop: threa
         view.catch_up()
 
     plan, setup, folder = session.plan, session.setup, session.folder
+    means.watch.on_starting("connecting to Ray" if means.address else "starting Ray")
     others = nullcontext(None) if means.address is None else needs_built(plan, setup, folder)
     with others as needs:
         run_ray(

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from orchestrator.conductor.messages import Progress
+from orchestrator.conductor.outlook import Outlook
 from orchestrator.drivers.datasets import OnData
 from orchestrator.drivers.signals import undisturbed
 from orchestrator.ledger.outage import OnOutage
@@ -12,6 +13,9 @@ from trainables.data.progress import Watcher
 
 VIEW_S = 0.2
 """Least time between two snapshots."""
+SETTLED_S = 1.0
+"""Between the end of a trial and the start of the next one in its slot nothing is shown, for at most so
+long: most changes are ends, and views drawn right after them would show a slot free that never is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +28,17 @@ class Snapshot:
     """Seconds the sweep was held open so far, over all sessions."""
     draining: str
     """Why nothing new is started; empty while something is."""
+    outlook: Outlook = field(default_factory=Outlook)
+
+    @property
+    def running(self) -> int:
+        """Trials that workers have."""
+        return sum(each.running for each in self.arms)
+
+    @property
+    def waiting(self) -> int:
+        """Trials that neither run nor have ended."""
+        return sum(each.planned - each.ended - each.running for each in self.arms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +49,8 @@ class Listeners:
     on_data: OnData = lambda *_: None
     building: Watcher = field(default_factory=Watcher)
     """How far the split is that is being built, and who is waited for."""
+    on_starting: Callable[[str], None] = lambda _: None
+    """What is begun before trials can run: `starting Ray`."""
     on_trouble: Callable[[str], None] = lambda _: None
     """Something went wrong, and the sweep goes on: Ray ended, or a node takes no trials."""
     on_tracking: Callable[[str], None] = lambda _: None
@@ -46,16 +63,19 @@ class Listeners:
 class ThrottledView:
     """Shows changes no more often than people can read; what was passed over is shown a little later."""
 
-    display: Callable[[], None]
+    look: Callable[[], Snapshot]
+    display: Callable[[Snapshot], None]
     begin: Callable[[], None]
-    _shown_at: float = 0.0
+    clock: Callable[[], float] = time.monotonic
+    _shown_at: float = float("-inf")
     _stale: bool = False
+    _running: int = 0
+    """As last shown."""
+    _gap_since: float | None = None
 
     def show(self) -> None:
         """At once."""
-        self._stale, self._shown_at = False, time.monotonic()
-        with undisturbed():
-            self.display()
+        self._display(self.look())
 
     def changed(self) -> None:
         """There is something new."""
@@ -65,5 +85,23 @@ class ThrottledView:
 
     def catch_up(self) -> None:
         """Called often."""
-        if self._stale and time.monotonic() - self._shown_at >= VIEW_S:
-            self.show()
+        if self._stale and self.clock() - self._shown_at >= VIEW_S:
+            snapshot = self.look()
+            if not self._in_between(snapshot):
+                self._display(snapshot)
+
+    def _in_between(self, snapshot: Snapshot) -> bool:
+        """Whether a trial has ended and the next one has not begun, though there is one."""
+        now = self.clock()
+        if snapshot.running >= self._running or snapshot.draining or not snapshot.waiting:
+            self._gap_since = None
+            return False
+        if self._gap_since is None:
+            self._gap_since = now
+        return now - self._gap_since < SETTLED_S
+
+    def _display(self, snapshot: Snapshot) -> None:
+        self._stale, self._shown_at, self._gap_since = False, self.clock(), None
+        self._running = snapshot.running
+        with undisturbed():
+            self.display(snapshot)

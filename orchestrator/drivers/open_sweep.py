@@ -77,7 +77,8 @@ class OpenSweep:
 
     def snapshot(self) -> Snapshot:
         """The sweep at this moment."""
-        return Snapshot(self.recorder.progress(), self.recorder.held_open_s(), self.recorder.draining)
+        recorder = self.recorder
+        return Snapshot(recorder.progress(), recorder.held_open_s(), recorder.draining, recorder.outlook())
 
     def note(self, ledger: Ledger, untracked: str) -> None:
         """Sum up, from what is written."""

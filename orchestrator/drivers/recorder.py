@@ -14,6 +14,7 @@ from orchestrator.conductor.attempts import Attempts
 from orchestrator.conductor.budget import HeldOpen
 from orchestrator.conductor.conductor import Conductor
 from orchestrator.conductor.messages import Continue, Progress, Reply, Stop, Verdict
+from orchestrator.conductor.outlook import Outlook
 from orchestrator.drivers.checkpoint_index import Checkpoints, InSweepFolder
 from orchestrator.drivers.jobs import Attempt
 from orchestrator.drivers.running_trials import RunningTrials
@@ -94,6 +95,10 @@ class Recorder:
     def progress(self) -> tuple[Progress, ...]:
         """How far every arm is, in the order of the plan."""
         return self._conductor.progress()
+
+    def outlook(self) -> Outlook:
+        """What runs at this moment, and what is still to come."""
+        return self._conductor.outlook()
 
     def held_open_s(self) -> float:
         """Seconds the sweep was held open so far, over all sessions."""

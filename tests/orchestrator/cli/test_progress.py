@@ -12,6 +12,7 @@ from orchestrator.cli import progress
 from orchestrator.cli.progress import PLAIN_EVERY_S, View, duration, line, progress_of, table
 from orchestrator.conductor.conductor import Conductor
 from orchestrator.conductor.messages import Progress
+from orchestrator.conductor.outlook import Outlook, PhaseWork, RunningTrial, outlook_of
 from orchestrator.drivers.live_view import Snapshot
 from orchestrator.drivers.signals import Heard
 from orchestrator.ledger.fold import records
@@ -72,6 +73,8 @@ def test_records_tell_what_the_conductor_knows(goal):
             conductor.replay(event)
         seen = progress_of(plan, records(log.written[:cut], plan), held=True)
         known = conductor.progress()
+        ledger, live = outlook_of(plan, records(log.written[:cut], plan), held=False), conductor.outlook()
+        assert ledger.phases == live.phases
         assert [replace(each, running=0) for each in seen] == [replace(each, running=0) for each in known]
 
 
@@ -126,15 +129,17 @@ def test_the_table_shows_names_as_they_are():
     text = drawn(table(ARMS, "valid/score"))
     assert re.search(r"│ \[red\]odd\[/red\] +│ +6/9 │ +1 │ +2 │ +1 │ +0\.123 │ 1m 15s │", text)
     assert re.search(r"│ plain +│ +0/4 │ +0 │ +0 │ +0 │ +- │ +0s │", text)
-    assert "best valid/score" in text
+    assert "best: of valid/score" in text
 
 
 def test_the_line_sums_over_arms():
     assert line(ARMS, ", about 3s left") == "6/13 done, 1 running, 2 pruned, 1 failed, about 3s left"
 
 
-def snapshot(ended, planned=10, draining=""):
-    return Snapshot((Progress("arm-0", planned, 1, ended, 0, 0, None, 0.0),), 0.0, draining)
+def snapshot(ended, planned=10, draining="", worked=0.0):
+    work = PhaseWork("arm-0", "search", planned - ended, ended, worked, ended, worked)
+    arm = Progress("arm-0", planned, 1, ended, 0, 0, None, worked)
+    return Snapshot((arm,), 0.0, draining, Outlook((), (work,)))
 
 
 @pytest.fixture
@@ -168,15 +173,52 @@ class TestPlainView:
             "[1s] 10/10 done, 1 running, 0 pruned, 0 failed",
         ]
 
-    def test_time_left_counts_what_ended_in_this_session(self, said):
+    def test_time_left_is_not_told_before_work_is_seen_and_says_its_ground(self, said):
         clock = Clock()
         with View(make_plan(1), clock=clock) as view:
             clock.now += 500  # spent on data
-            view.show(snapshot(4))  # before: another session
-            clock.now += 30
-            view.show(snapshot(6))  # two in 30 s; four to go
-        assert said[0] == "[0s] 4/10 done, 1 running, 0 pruned, 0 failed"
-        assert said[1] == "[30s] 6/10 done, 1 running, 0 pruned, 0 failed, about 1m 00s left"
+            for worked, ended in ((40.0, 4), (50.0, 5), (60.0, 6)):  # the first: another session's
+                view.show(snapshot(ended, worked=worked))
+                clock.now += 10
+        assert said == [
+            "[0s] 4/10 done, 1 running, 0 pruned, 0 failed",
+            "[10s] 5/10 done, 1 running, 0 pruned, 0 failed",
+            "[20s] 6/10 done, 1 running, 0 pruned, 0 failed, about 40s left (from 6 ended trials)",
+        ]
+
+    def test_the_budget_ends_it_before(self, said):
+        clock = Clock()
+        with View(make_plan(1, wall_clock_hours=40 / 3600), clock=clock) as view:
+            for worked, ended in ((40.0, 4), (50.0, 5), (60.0, 6)):
+                view.show(replace(snapshot(ended, worked=worked), held_open_s=worked - 40))
+                clock.now += 10
+        assert said[2].endswith("0 failed, the budget of 0.0111111 h ends it in about 20s")
+
+    def test_a_line_a_change_not_one_for_every_new_estimate(self, said):
+        clock = Clock()
+        with View(make_plan(1), clock=clock) as view:
+            for worked in range(40, 100):
+                view.show(snapshot(4, worked=float(worked)))
+                clock.now += 10
+        assert [text.partition("]")[0] for text in said] == ["[0s"]
+
+    def test_a_log_in_which_nothing_ends_is_told_of_a_running_trial(self, said):
+        clock = Clock()
+        with View(make_plan(1), clock=clock) as view:
+            for step in range(130):
+                running = (RunningTrial("t", "arm-0", "search", 3, 1, 20_000, step * 100, step * 10.0),)
+                view.show(replace(snapshot(4), outlook=Outlook(running)))
+                clock.now += 10
+        assert [text.partition("; ")[2] for text in said] == [
+            "",
+            "arm-0 search 3 is at step 6,000",
+            "arm-0 search 3 is at step 12,000",
+        ]
+
+    def test_what_is_started_is_told(self, said):
+        with View(make_plan(1), clock=Clock()) as view:
+            view.show_starting("starting Ray")
+        assert said == ["[0s] starting Ray"]
 
     def test_why_it_stops_is_told(self, said):
         with View(make_plan(1), clock=Clock()) as view:
@@ -222,12 +264,22 @@ class TestLiveView:
     def test_table_with_hint_and_time_left(self, screen, said):
         clock = Clock()
         with View(make_plan(1), clock=clock) as view:
-            view.show(snapshot(0))
-            clock.now += 8
-            view.show(snapshot(2))
+            for worked, ended in ((0.0, 0), (20.0, 2), (40.0, 4)):
+                view.show(snapshot(ended, worked=worked))
+                clock.now += 20
             view._live.refresh()
-            assert "about 32s left; Ctrl-C stops cleanly, `haltsweep resume` continues" in screen()
-            assert re.search(r"│ arm-0 │ 2/10 │ +1 │", screen())
+            shown = " ".join(screen().split())
+            assert "about 60s left (from 4 ended trials); Ctrl-C stops cleanly, `haltsweep resume`" in shown
+            assert re.search(r"│ arm-0 │ 4/10 │ +1 │", screen())
+
+    def test_what_is_started_is_shown_with_the_arms(self, screen, said):
+        with View(make_plan(1), clock=Clock()) as view:
+            view.show_starting("starting Ray")
+            view.show(snapshot(0))
+            view.show_starting("starting Ray")
+            view._live.refresh()
+            assert re.search(r"starting Ray\n.*│ arm-0 │ 0/10 │", screen(), re.DOTALL)
+        assert said == []
         assert said == []
 
     def test_the_hint_goes_once_it_was_followed(self, screen, said):

@@ -58,7 +58,9 @@ def test_while_it_runs_and_after_it_was_killed(haltsweep, sweep):
     with holding(sweep, *trial(0, OutcomeKind.FINISHED), *trial(1)):
         told = haltsweep("status", "synthetic")
         found = json.loads(haltsweep("status", "synthetic", "--json").out)
-        assert "synthetic: running; 1/12 done, 1 running, 0 pruned, 0 failed\n" in told.out
+        assert "synthetic: running; 1/12 done, 1 running, 0 pruned, 0 failed, about 10s left" in told.out
+        assert re.search(r"arm-0 search 1 +1/4 ", told.out)
+        assert [each["number"] for each in found["running"]] == [1]
         assert "continue with" not in told.out
         assert (found["state"], found["arms"][0]["running"]) == ("running", 1)
     told = haltsweep("status", "synthetic")
