@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from orchestrator.cli import (
+    best,
     catalogue,
     check,
     data,
@@ -99,6 +100,7 @@ app.command("list", rich_help_panel=RUNNING)(listing.list_sweeps)
 app.command(rich_help_panel=RUNNING)(stop.stop)
 app.command(rich_help_panel=AFTER)(logs.logs)
 app.command(rich_help_panel=AFTER)(track.report)
+app.command(rich_help_panel=AFTER)(best.best)
 app.command(rich_help_panel=AFTER)(records.records)
 app.command(rich_help_panel=AFTER)(track.sync)
 app.command(rich_help_panel=AFTER)(verify.verify)

@@ -1,0 +1,104 @@
+"""`haltsweep best`: the spec of the winner, runnable as it is, and where its checkpoints lie."""
+
+import sys
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from orchestrator.cli.locations import runs_root
+from orchestrator.cli.options import Runs, Storage, SweepName
+from search_spaces.wording import amount, printable, visible
+
+if TYPE_CHECKING:
+    from orchestrator.cli.reading import Opened
+    from orchestrator.report.types import Report
+    from orchestrator.report.winner import Winner
+    from orchestrator.spec.types import Spec
+
+LONGEST_NAME = 64
+
+
+def best(
+    name: SweepName,
+    arm: Annotated[str | None, typer.Option(help="The best of this arm alone.", metavar="ARM")] = None,
+    runs: Runs = None,
+    storage: Storage = None,
+) -> None:
+    """Write a spec of the best system to standard output; its first lines say what it was chosen by."""
+    from orchestrator.cli.reading import opened
+    from orchestrator.file_digests import read_sound
+    from orchestrator.report.summary import summarise
+    from orchestrator.report.winner import winner
+    from orchestrator.spec.load import load_spec
+    from orchestrator.spec.scalars import dump
+
+    with opened(name, runs_root(runs), storage) as sweep:
+        records = sweep.records()
+        report = summarise(sweep.plan, records)
+        found = winner(sweep.plan, records, report, arm)
+        read_sound(sweep.folder.spec, "restore it from a backup")
+        spec = load_spec(sweep.folder.spec)
+        comments = [*found.told(), *_state(found, report), *_checkpoints(found, sweep)]
+    lines = [f"# {printable(line)}" for line in comments]
+    sys.stdout.write(visible("\n".join(lines) + "\n" + dump(_content(spec, found))))
+
+
+def _state(found: "Winner", report: "Report") -> Iterator[str]:
+    if report.left:
+        yield f"{amount(report.left, 'trial')} of the sweep had not ended: it may be another one at the end."
+    if found.by == "confirm" and (verdict := report.verdict(found.arm)) is not None:
+        yield f"The report says: {verdict.line}"
+
+
+def _checkpoints(found: "Winner", sweep: "Opened") -> Iterator[str]:
+    """Where the weights of its trials are."""
+    from orchestrator.drivers.checkpoint_uris import below
+    from orchestrator.drivers.launch_folder import read_setup
+    from orchestrator.identity import checkpoint_name
+
+    if found.by == "search":
+        yield "Search trials keep no checkpoint."
+        return
+    elsewhere = read_setup(sweep.folder).checkpoints
+    for each in found.records:
+        assert each.last is not None, "a confirm trial that finished was measured"
+        step = checkpoint_name(each.last.step)
+        if elsewhere is not None:
+            yield f"Checkpoint of seed {each.seed}: {below(elsewhere, each.trial_id, step)}"
+        elif (place := sweep.folder.checkpoint(each.trial_id).resolve() / step).is_dir():
+            yield f"Checkpoint of seed {each.seed}: {place}"
+        else:
+            yield f"Checkpoint of seed {each.seed}: none is kept"
+
+
+def _content(spec: "Spec", found: "Winner") -> dict[str, Any]:
+    """What is asked for: these settings alone, on the seeds of confirm, measured as they were."""
+    from search_spaces.paths import MISSING, lookup
+
+    asked = spec.content()
+    confirm = asked.get("confirm", {"seeds": [found.records[0].seed], "splits": []})
+    chosen = ", ".join(f"{path}={value}" for path, value in found.records[0].assignment.items())
+    content = {
+        "name": f"{spec.name[: LONGEST_NAME - 5]}-best",
+        "question": f"What does {found.arm} of {spec.name} give{' with ' * bool(chosen)}{chosen}?",
+        "trainable": asked.get("trainable"),
+        "baseline": _settings(spec, found.settings),
+        "confirm": {"seeds": confirm["seeds"], "splits": confirm.get("splits", [])},
+        "answer": {"metric": found.metric} if found.by == "confirm" else None,
+        "posthoc": {
+            path: values
+            for path, values in asked.get("posthoc", {}).items()
+            if "confirm" in asked and lookup(found.settings, path) is not MISSING
+        },
+        "resources": asked.get("resources"),
+    }
+    return {key: value for key, value in content.items() if value not in ({}, None)}
+
+
+def _settings(spec: "Spec", settings: Mapping[str, Any]) -> dict[str, Any]:
+    """As trained; of the box without threads, which follow from `resources.cpus`."""
+    found = dict(settings)
+    if spec.trainable is None:
+        found["train"] = {key: value for key, value in found["train"].items() if key != "threads"}
+    return found

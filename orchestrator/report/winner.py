@@ -1,0 +1,148 @@
+"""The best system of a sweep: by what was confirmed, else by what was searched. No test of anything."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any, Literal
+
+from orchestrator.conductor.winners import Candidate, best_first
+from orchestrator.errors import InputError
+from orchestrator.plan.answer import better
+from orchestrator.plan.types import Plan
+from orchestrator.report.types import Report
+from orchestrator.trials import OutcomeKind, Record
+from search_spaces.wording import amount, hint
+
+
+@dataclass(frozen=True, slots=True)
+class Winner:
+    """One arm with one assignment, and what it was chosen by."""
+
+    arm: str
+    by: Literal["confirm", "search"]
+    metric: str
+    goal: Literal["max", "min"] | None
+    """None where nobody said which values are good, and there was nothing to choose from."""
+    value: float
+    """Mean over seeds of confirm trials, or the value of one search trial."""
+    records: tuple[Record, ...]
+    """The confirm trials that finished, by seed, or the search trial."""
+    of: int
+    """Confirm seeds of the plan, or search trials that finished in the arm."""
+    rivals: int
+    """Arms it was chosen from, itself included."""
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """What every one of its trials was trained with, assignment and all."""
+        return self.records[0].settings
+
+    def told(self) -> Iterator[str]:
+        """What it was chosen by, a sentence each, for people."""
+        most = {"max": "the highest", "min": "the lowest", None: ""}[self.goal]
+        most = f", {most} of {amount(self.rivals, 'arm')}" if self.rivals > 1 else ""
+        if self.by == "confirm":
+            seeds = f"{len(self.records)} of {amount(self.of, 'seed')}"
+            mean = f"mean {self.metric} {self.value:.6g} over {seeds}"
+            yield f"{self.arm}, by its confirm trials: {mean}{most}."
+            if most:
+                yield "That a mean is the best of several is no test: the report says what may be claimed."
+            return
+        trial = f"search trial {self.records[0].number}, the best of {self.of} of the arm that finished"
+        yield f"{self.arm}, by its search alone: {self.metric} {self.value:.6g} in {trial}{most}."
+        yield (
+            "It was chosen by this very value on the split that steered the search: expect less of the same "
+            "settings run again."
+        )
+
+
+def winner(plan: Plan, records: Iterable[Record], report: Report, arm: str | None = None) -> Winner:
+    """The best system, of `arm` alone if it is named.
+
+    By the mean of the first primary outcome over confirm seeds, arms without failed seeds before others;
+    where no confirm trial has measured it, by the first objective of the search. Raises InputError for an
+    unknown arm, and where there is nothing to choose by.
+    """
+    if arm is not None and arm not in report.arms:
+        raise InputError(f"no arm named {arm!r}. {hint(arm, report.arms)}")
+    own = [each for each in records if each.outcome is OutcomeKind.FINISHED and arm in (None, each.arm)]
+    found = _confirmed(plan, own, report) or _searched(plan, own)
+    if found is None:
+        of = f"of {arm} " if arm is not None else ""
+        raise InputError(
+            f"a best trial must have finished and been measured, and none {of}has in {plan.name}; "
+            f"`haltsweep status {plan.name}` says how far it is"
+        )
+    return found
+
+
+def _confirmed(plan: Plan, finished: Sequence[Record], report: Report) -> Winner | None:
+    if plan.confirm is None or not report.outcomes:
+        return None
+    metric = report.outcomes[0]
+    groups: dict[tuple[str, int], list[Record]] = defaultdict(list)
+    for each in finished:
+        if each.phase == "confirm" and each.last is not None and metric in each.last.metrics:
+            groups[each.arm, each.rank or 0].append(each)
+    if not groups:
+        return None
+    goal = better(report.quantity(metric), metric, plan.search)
+    arms = list(dict.fromkeys(arm for arm, _ in groups))
+    if goal is None and len(groups) > 1:
+        raise InputError(
+            f"which values of {metric} are good must be known to choose among {len(groups)} systems, and is "
+            "not; declare `better` of it beside the training code, or set answer.metric to one of which it is"
+        )
+    failed = {each.arm for each in report.tallies if each.failures}
+    sign = -1.0 if goal == "min" else 1.0
+
+    def merit(key: tuple[str, int]) -> tuple[bool, float]:
+        return key[0] not in failed, sign * _mean(groups[key], metric)
+
+    best = max(groups, key=merit)
+    chosen = tuple(sorted(groups[best], key=lambda each: each.seed))
+    value, seeds = _mean(chosen, metric), len(plan.confirm.seeds)
+    return Winner(best[0], "confirm", metric, goal, value, chosen, seeds, len(arms))
+
+
+def _mean(records: Sequence[Record], metric: str) -> float:
+    return fmean(each.last.metrics[metric] for each in records if each.last is not None)
+
+
+def _searched(plan: Plan, finished: Sequence[Record]) -> Winner | None:
+    if plan.search is None:
+        return None
+    objective, wanted = plan.search.objectives[0], [each.metric for each in plan.search.objectives]
+    bests: list[Winner] = []
+    for arm in plan.arms:
+        own = {
+            each.number: each
+            for each in finished
+            if (each.arm, each.phase) == (arm.name, "search")
+            and each.last is not None
+            and all(name in each.last.metrics for name in wanted)
+        }
+        candidates = [
+            Candidate(each.number, each.assignment, tuple(each.last.metrics[name] for name in wanted))
+            for each in own.values()
+            if each.last is not None
+        ]
+        for best in best_first(candidates, plan.search.objectives)[:1]:
+            record = (own[best.number],)
+            made = (objective.metric, objective.goal, best.values[0], record, len(own), 1)
+            bests.append(Winner(arm.name, "search", *made))
+    if not bests:
+        return None
+    sign = 1.0 if objective.goal == "max" else -1.0
+    best_arm = max(bests, key=lambda each: sign * each.value)
+    return Winner(
+        best_arm.arm,
+        "search",
+        objective.metric,
+        objective.goal,
+        best_arm.value,
+        best_arm.records,
+        best_arm.of,
+        len(bests),
+    )
