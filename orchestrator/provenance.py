@@ -66,13 +66,22 @@ def provenance(
         versions=_versions() | _versions_of(modules),
         platform=platform.platform(),
         cpu=_cpu(),
-        cpu_count=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        cpu_count=_cpu_count(),
         devices=_devices(),
         host=socket.gethostname(),
         directory=str(directory),
         command=redact_arguments(sys.argv),
         code=code,
     )
+
+
+def machine() -> dict[str, Any]:
+    """What decides how fast this machine is, as provenance.json has it: `cpu`, `cpu_count`, `devices`."""
+    return {"cpu": _cpu(), "cpu_count": _cpu_count(), "devices": list(_devices())}
+
+
+def _cpu_count() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _git(directory: Path) -> tuple[str | None, bool | None]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli.console import complain, emit_json, out, say
-from orchestrator.cli.options import Json, Overrides, Profile, SpecPath
+from orchestrator.cli.options import Json, Overrides, Profile, Runs, SpecPath
 from orchestrator.cli.planning import planned
 from orchestrator.errors import InputError
 
@@ -40,19 +40,23 @@ def plan(
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="Time a few real training steps of every arm.")
     ] = False,
+    runs: Runs = None,
     as_json: Json = False,
 ) -> None:
     """Dry run: arms and what they change, trials, proof of ablation, price, and what the seeds can show."""
-    _, made = planned(spec, overrides or (), profile, calibrate=calibrate)
+    _, made = planned(spec, overrides or (), profile, calibrate=calibrate, runs=runs)
     if as_json:
         from orchestrator.plan.serialise import to_json
 
         sys.stdout.write(json.dumps(json.loads(to_json(made)), indent=2) + "\n")
         return
+    from orchestrator.cli.hours import hours_of
     from orchestrator.plan.render import render
 
     for part in render(made):
         out().print(part)
+    if told := hours_of(made, runs):
+        out().print(told)
     _tell_what_is_missing(made)
 
 

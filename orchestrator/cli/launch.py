@@ -80,7 +80,7 @@ def launch(
 
     changes = [*(overrides or ()), *_resources(cpus, gpus)]
     if dry_run:
-        check.plan(spec, changes, profile)
+        check.plan(spec, changes, profile, runs=runs)
         return
     from orchestrator.drivers.launch import run_sweep
     from orchestrator.drivers.launch_folder import refuse_existing

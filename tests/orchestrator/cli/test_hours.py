@@ -1,0 +1,99 @@
+"""The hours that a plan will take: from timed steps, from sweeps on this kind of machine, or not said."""
+
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.cli import hours
+from orchestrator.cli.hours import hours_of
+from orchestrator.drivers.launch_folder import Setup, publish
+from orchestrator.identity import SweepFolder
+from orchestrator.ledger import events as log
+from orchestrator.ledger.lease import Holder
+from orchestrator.ledger.store import Ledger
+from orchestrator.plan.types import ArmPrice
+from orchestrator.trials import Outcome, OutcomeKind
+from tests.support.histories import measurement, trial_of
+from tests.support.plans import make_arm, make_plan
+from trainables.protocol import Measurement
+
+HERE = {"cpu": "a cpu", "cpu_count": 2, "devices": []}
+TOOK_S = 600.0
+"""Of every trial that ran."""
+
+
+@pytest.fixture(autouse=True)
+def two_cores(monkeypatch):
+    monkeypatch.setattr(hours, "machine", lambda: HERE)
+    monkeypatch.setattr("orchestrator.drivers.slots.this_machine", lambda _: {"CPU": 2.0, "GPU": 0.0})
+
+
+def ran(root, plan, kinds=(OutcomeKind.FINISHED,) * 3, machine=HERE):
+    """A sweep whose first trials ended so, each after ten minutes and 4 steps."""
+    folder = SweepFolder(root / plan.name)
+    publish(plan, folder, "", machine, Setup(root / "data"))
+    with Ledger.open(folder.ledger_url, plan.name, create=True) as ledger:
+        lease = ledger.claim(Holder.current())
+        for number, kind in enumerate(kinds):
+            trial = trial_of(plan, number)
+            name, last = trial.trial_id, Measurement(4, 500.0, measurement(4).metrics)
+            begun = [log.asked(0.0, trial), log.started(100.0, name, 1), log.measured(500.0, name, last)]
+            ledger.append([*begun, log.ended(100.0 + TOOK_S, name, Outcome(kind, "so"))], lease)
+        ledger.release(lease)
+
+
+def named(name, *arms, **more):
+    return replace(make_plan(list(arms), **more), name=name)
+
+
+OLD, OTHER = make_arm("old"), make_arm("other", fault_at=9)
+
+
+def test_the_same_arm_took_as_long_and_the_sweep_is_named(tmp_path):
+    ran(tmp_path, named("before", OLD))
+    told = hours_of(named("after", OLD, trials_per_arm=10), tmp_path)
+    assert told == (  # 10 search and 2 confirm trials of 10 minutes, two at a time
+        "About 1h 00m on this machine, 2 trials at a time: if trials take as long as 3 trials of such arms "
+        "took in before, on this kind of machine."
+    )
+
+
+def test_an_arm_that_has_not_run_is_not_counted_and_named(tmp_path):
+    ran(tmp_path, named("before", OLD))
+    told = hours_of(named("after", OLD, OTHER, trials_per_arm=10), tmp_path)
+    assert told.startswith("About 1h 00m on this machine")
+    assert told.endswith(" Not counted, because no sweep there has run it: other.")
+
+
+def test_more_steps_take_longer_at_the_rate_of_the_same_system(tmp_path):
+    ran(tmp_path, named("before", OLD))
+    longer = make_arm("longer", steps=12)
+    assert hours_of(named("after", longer, trials_per_arm=10), tmp_path).startswith("About 3h 00m ")
+
+
+@pytest.mark.parametrize(
+    ("machine", "kinds", "why"),
+    [
+        ({**HERE, "cpu_count": 64}, (OutcomeKind.FINISHED,), "another machine"),
+        ({}, (OutcomeKind.FINISHED,), "a machine that nobody wrote down"),
+        (HERE, (OutcomeKind.CRASHED, OutcomeKind.PRUNED), "nothing finished"),
+        (HERE, (), "nothing ran"),
+    ],
+)
+def test_without_ground_nothing_is_said(tmp_path, machine, kinds, why):
+    ran(tmp_path, named("before", OLD), kinds, machine)
+    assert hours_of(named("after", OLD), tmp_path) == "", why
+
+
+def test_another_system_and_a_damaged_sweep_are_no_ground(tmp_path):
+    ran(tmp_path, named("before", OLD))
+    ran(tmp_path, named("broken", OTHER))
+    (tmp_path / "broken" / "plan.json").write_text("damaged")
+    assert hours_of(named("after", OTHER), tmp_path) == ""
+
+
+def test_steps_that_were_timed_come_first(tmp_path):
+    ran(tmp_path, named("before", OLD))
+    prices = (ArmPrice("old", {"search": 3, "confirm": 2, "posthoc": 7}, seconds_per_step=360.0),)
+    told = hours_of(replace(named("after", OLD), prices=prices), tmp_path)  # 5 trials of 4 steps of 6 minutes
+    assert told.startswith("About 1h 00m on this machine, 2 trials at a time: by the steps as timed")
