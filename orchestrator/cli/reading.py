@@ -10,11 +10,13 @@ from orchestrator.cli.locations import command, find_sweep
 from orchestrator.drivers.launch_folder import read_setup
 from orchestrator.errors import InputError, StoreError
 from orchestrator.identity import SweepFolder
-from orchestrator.ledger.fold import records
+from orchestrator.ledger.events import Event, EventKind
+from orchestrator.ledger.fold import measurements, records
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import read_plan
 from orchestrator.plan.types import Plan
 from orchestrator.trials import Record
+from trainables.protocol import Measurement
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,19 @@ class Opened:
     def records(self) -> list[Record]:
         """One record a trial that was asked for."""
         return records(self.ledger.events(), self.plan)
+
+    def measured_records(self) -> tuple[list[Record], dict[str, list[Measurement]]]:
+        """The same, and every measurement of confirm trials by trial id; the log is read once."""
+        confirmed = {each.trial_id for each in self.plan.trials if each.phase == "confirm"}
+        kept: list[Event] = []
+
+        def passing() -> Iterator[Event]:
+            for event in self.ledger.events():
+                if event.kind is EventKind.MEASURED and event.trial_id in confirmed:
+                    kept.append(event)
+                yield event
+
+        return records(passing(), self.plan), measurements(kept)
 
     def newest_records(self, *, brief: bool = False) -> list[Record]:
         """The same at a fraction of the cost, but that `best` is the last measurement.

@@ -61,11 +61,13 @@ def _waiting(folder: SweepFolder, uri: str | None) -> Waiting:
 
 def write_report(sweep: "Opened") -> "Report":
     """The report of all that the ledger holds, put into the sweep's folder."""
+    from orchestrator.report.details import details
     from orchestrator.report.summary import summarise
     from orchestrator.report.write import write
 
-    made = summarise(sweep.plan, sweep.records())
-    write(made, sweep.folder.report)
+    records, measured = sweep.measured_records()
+    made = summarise(sweep.plan, records)
+    write(made, sweep.folder.report, details(sweep.plan, made, records, measured))
     return made
 
 

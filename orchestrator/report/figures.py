@@ -1,22 +1,35 @@
-"""The report as figures: one panel a split; mean, interval and seeds of each arm, floors as lines."""
+"""Results as figures: a row an arm, its name above its interval, every seed beneath, floors as lines."""
 
-from collections.abc import Iterable
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+from orchestrator.report.style import (
+    BLUE,
+    GREEN,
+    GRID,
+    INK,
+    MUTED,
+    ORANGE,
+    PAPER,
+    PURPLE,
+    Panel,
+    shortened,
+)
 from orchestrator.report.tables import explained, marked
-from orchestrator.report.types import Report
+from orchestrator.report.types import Cell, Report, interval_words
 
 if TYPE_CHECKING:
-    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
-BELOW = 0.25
-"""How far below their mean single seeds are drawn, in rows."""
-NAME_INCHES = 0.1
-"""Of one letter of an arm's name."""
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F")
-"""Told apart by colour-blind readers (Okabe and Ito 2008)."""
+ROW, NAMED, SEEDS = 0.5, -0.3, 0.25
+"""Inches of a row; how far above its interval, in rows, its name stands, and how far below its seeds."""
+LETTERS = 34
+"""Of an arm's name beside its numbers."""
+KEY_ROW = 0.19
+"""Inches of a row of the key."""
+VERDICTS = {"better": GREEN, "higher": GREEN, "worse": ORANGE, "lower": ORANGE}
+"""Colours of verdicts; all others are grey, for nothing is claimed."""
 
 
 def figured(report: Report) -> list[str]:
@@ -25,78 +38,181 @@ def figured(report: Report) -> list[str]:
     return list(dict.fromkeys((*report.headlines, *declared)))
 
 
-def draw(report: Report, quantity: str, path: Path) -> bool:
-    """Write the figure of one quantity (`accuracy`, `depth`) as PNG; False if there was nothing to draw."""
-    metrics = [metric for metric in report.metrics if metric.endswith(f"/{quantity}")]
-    if not metrics:
-        return False
-    import matplotlib as mpl
+def outcome_panels(report: Report) -> Iterator[Panel]:
+    """Of every primary outcome the values, and the differences that the verdicts are about."""
+    for place, metric in enumerate(report.outcomes, start=1):
+        if any(report.cell(arm, metric) for arm in report.arms):
+            yield _values(report, metric, f"outcome-{place}")
+        if any(each.metric == metric and each.difference for each in report.verdicts):
+            yield _differences(report, metric, f"difference-{place}")
 
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
 
-    height = 1.6 + 0.38 * len(report.arms)
-    figure, axes = plt.subplots(
-        1,
-        len(metrics),
-        figsize=(max(1.6, NAME_INCHES * max(map(len, report.arms))) + 2.6 * len(metrics), height),
-        sharey=True,
-        squeeze=False,
-        layout="constrained",
+def metric_panels(report: Report) -> Iterator[Panel]:
+    """Of every quantity that is drawn the splits that no primary outcome is of."""
+    wanted = [
+        metric for quantity in figured(report) for metric in report.metrics if metric.endswith(f"/{quantity}")
+    ]
+    measured = {cell.metric for cell in report.cells}
+    left = (each for each in wanted if each in measured and each not in report.outcomes)
+    for place, metric in enumerate(left, start=1):
+        yield _values(report, metric, f"values-{place}")
+
+
+def _values(report: Report, metric: str, name: str) -> Panel:
+    quantity = metric.rpartition("/")[2]
+    role = "primary outcome" if metric in report.outcomes else "exploratory"
+    told = [
+        f"{arm} {interval_words(cell.estimate)}" if (cell := report.cell(arm, metric)) else f"{arm} no value"
+        for arm in report.arms
+    ]
+    keys = 2 + (metric in report.floors) + len(_published_of(report, metric))
+    rows = -(-keys // 2)
+    return Panel(
+        name,
+        f"{metric}, mean with 95% interval and every seed: {'; '.join(told)}",
+        partial(_paint_values, report=report, metric=metric),
+        title=f"{marked(report, metric)}: {explained(report, quantity)}"
+        if role != "primary outcome"
+        else metric,
+        height=0.9 + ROW * len(report.arms) + KEY_ROW * rows,
+        left=0.28,
+        bottom=0.46 + KEY_ROW * rows,
     )
-    for axis, metric in zip(axes[0], metrics, strict=True):
-        _panel(axis, report, metric)
-    axes[0][0].set_yticks(range(len(report.arms)), report.arms)
-    axes[0][0].invert_yaxis()
-    if named := _named(axes[0]):
-        # Below the panels: on them it would hide an arm.
-        figure.legend(named.values(), named, fontsize="small", loc="outside lower center", ncols=len(named))
-    figure.suptitle(
-        f"{report.sweep}: {explained(report, quantity)}, mean, 95% interval and every seed", fontsize="medium"
-    )
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
-    return True
 
 
-def _named(axes: "Iterable[Axes]") -> dict[str, "Artist"]:
-    """What a legend explains, over all panels, each name once."""
-    found: dict[str, Artist] = {}
-    for axis in axes:
-        handles, labels = axis.get_legend_handles_labels()
-        found |= dict(zip(labels, handles, strict=True))
-    return found
+def _published_of(report: Report, metric: str) -> list[str]:
+    cells = [each for each in report.cells if each.metric == metric]
+    found = ["published"] if any(each.published is not None for each in cells) else []
+    return [
+        *found,
+        *(["published median"] if any(each.published_median is not None for each in cells) else []),
+    ]
 
 
-def _panel(axis: "Axes", report: Report, metric: str) -> None:
-    known = report.quantity(metric)
+def _paint_values(axes: "Axes", report: Report, metric: str) -> None:
+    _rows(axes, len(report.arms))
     for row, arm in enumerate(report.arms):
         cell = report.cell(arm, metric)
         if cell is None:
+            _label(axes, row, arm, f"{report.finished(arm)}: no value")
             continue
-        mean, low, high = cell.estimate.mean, cell.estimate.low, cell.estimate.high
-        whiskers = None if low is None or high is None else [[mean - low], [high - mean]]
-        colour = COLOURS[row % len(COLOURS)]
-        axis.errorbar(mean, row, xerr=whiskers, fmt="o", capsize=3, color=colour)
+        _label(axes, row, arm, interval_words(cell.estimate))
+        _interval(axes, row, cell, BLUE)
         # Every seed beneath its mean: a collapsed one must not hide in an interval.
         seeds = [value for _, value in cell.by_seed]
-        axis.plot(seeds, [row + BELOW] * len(seeds), "o", markersize=3, alpha=0.6, color=colour)
+        axes.plot(
+            seeds, [row + SEEDS] * len(seeds), "o", markersize=3, alpha=0.7, color=MUTED, label="one seed"
+        )
         for value, marker, label in (
-            (cell.published, "|", "published"),
+            (cell.published, "D", "published"),
             (cell.published_median, "x", "published median"),
         ):
             if value is not None:
-                axis.plot(
-                    *(value, row),
-                    marker=marker,
-                    markersize=14,
-                    color="#555555",
-                    linestyle="none",
-                    label=label,
-                )
+                axes.plot(value, row, marker, markerfacecolor="none", color=PURPLE, label=label)
     if metric in report.floors:
+        known = report.quantity(metric)
         label = known.floor_name if known.floor is None else "declared floor"
-        axis.axvline(report.floors[metric], linestyle=":", color="#555555", label=label)
-    axis.set_title(marked(report, metric), fontsize="small")
-    axis.grid(axis="x", alpha=0.3)
-    axis.margins(y=0.15)
+        axes.axvline(report.floors[metric], linestyle=":", color=INK, label=f"floor: {label}")
+    _key(axes)
+
+
+def _interval(axes: "Axes", row: float, cell: Cell, colour: str) -> None:
+    mean, low, high = cell.estimate.mean, cell.estimate.low, cell.estimate.high
+    whiskers = None if low is None or high is None else [[mean - low], [high - mean]]
+    label = "mean, 95% interval"
+    axes.errorbar(mean, row, xerr=whiskers, fmt="s", markersize=5, capsize=3, color=colour, label=label)
+
+
+def _differences(report: Report, metric: str, name: str) -> Panel:
+    lines = [each.line for each in report.verdicts if each.metric == metric]
+    rows = 2
+    return Panel(
+        name,
+        f"Differences in {metric}: {'; '.join(lines)}",
+        partial(_paint_differences, report=report, metric=metric),
+        title=f"{metric}, arm minus what it is compared with",
+        height=0.9 + ROW * len(lines) + KEY_ROW * rows,
+        left=0.28,
+        bottom=0.46 + KEY_ROW * rows,
+    )
+
+
+def _paint_differences(axes: "Axes", report: Report, metric: str) -> None:
+    verdicts = [each for each in report.verdicts if each.metric == metric]
+    _rows(axes, len(verdicts))
+    axes.axvline(0.0, color=INK, linewidth=1.0)
+    margin = report.answer.margin if report.answer and metric == report.outcomes[0] else None
+    if margin is not None:
+        axes.axvspan(-margin, margin, color=GRID, alpha=0.5, linewidth=0, label=f"margin of {margin:g}")
+    for row, each in enumerate(verdicts):
+        if each.difference is None:
+            _label(axes, row, each.arm, "no seed of both")
+            continue
+        found = each.difference
+        colour = VERDICTS.get(each.kind, MUTED)
+        _label(axes, row, each.arm, interval_words(found, "+"))
+        whiskers = (
+            None
+            if found.low is None or found.high is None
+            else [[found.mean - found.low], [found.high - found.mean]]
+        )
+        label = (
+            f"{each.kind}, interval of the family" if colour != MUTED else "no claim, interval of the family"
+        )
+        axes.errorbar(
+            found.mean, row, xerr=whiskers, fmt="s", markersize=5, capsize=3, color=colour, label=label
+        )
+        seeds = _paired(report, each.arm, each.reference, metric)
+        axes.plot(
+            seeds, [row + SEEDS] * len(seeds), "o", markersize=3, alpha=0.7, color=MUTED, label="one seed"
+        )
+    _key(axes)
+
+
+def _paired(report: Report, arm: str, reference: str, metric: str) -> list[float]:
+    """By seed the arm minus its reference."""
+    own, theirs = report.cell(arm, metric), report.cell(reference, metric)
+    if own is None or theirs is None:
+        return []
+    other = dict(theirs.by_seed)
+    return [value - other[seed] for seed, value in own.by_seed if seed in other]
+
+
+def _rows(axes: "Axes", count: int) -> None:
+    axes.set_ylim(count - 0.55, -0.62)
+    axes.set_yticks([])
+    axes.locator_params(axis="x", nbins=6)
+    axes.spines["left"].set_visible(False)
+    axes.margins(x=0.06)
+
+
+def _label(axes: "Axes", row: int, arm: str, words: str) -> None:
+    """The arm's name, and at the other end its numbers."""
+    # On paper of their own, for lines cross them.
+    known: dict[str, Any] = {
+        "transform": axes.get_yaxis_transform(),
+        "va": "center",
+        "bbox": {"facecolor": PAPER, "linewidth": 0, "pad": 0.6},
+    }
+    axes.text(0.0, row + NAMED, shortened(arm, LETTERS), fontsize=8.5, **known)
+    axes.text(1.0, row + NAMED, words, ha="right", fontsize=7.5, color=MUTED, **known)
+
+
+def _key(axes: "Axes") -> None:
+    """What marks mean, below the axis, each once."""
+    handles, labels = axes.get_legend_handles_labels()
+    named = dict(zip(labels, handles, strict=True))
+    if not named:
+        return
+    height = axes.get_position().height * axes.figure.get_figure(root=True).get_figheight()
+    axes.legend(
+        named.values(),
+        named,
+        loc="upper left",
+        bbox_to_anchor=(-0.02, -0.34 / height),
+        ncols=2,
+        borderaxespad=0,
+        handlelength=1.4,
+        columnspacing=1.2,
+        labelspacing=0.3,
+    )

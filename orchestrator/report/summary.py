@@ -26,7 +26,7 @@ def summarise(plan: Plan, records: Iterable[Record]) -> Report:
     confirmed = [record for record in known if record.phase == "confirm" and record.outcome is not None]
     reread = [record for record in known if record.phase == "posthoc" and record.outcome is not None]
     ended = frozenset(each.trial_id for each in known if each.outcome is not None and each.outcome.final)
-    declared = _declared(plan)
+    declared = declared_by(plan)
     measured = _metrics(plan, declared, confirmed)
     answer = answers.answer_of(plan, declared, measured)
     front = keeps_front(plan)
@@ -77,7 +77,7 @@ def keeps_front(plan: Plan) -> bool:
     return bool(plan.search and plan.confirm and len(plan.search.objectives) > 1 and plan.confirm.best > 1)
 
 
-def _declared(plan: Plan) -> tuple[Metric, ...]:
+def declared_by(plan: Plan) -> tuple[Metric, ...]:
     """What the plan says of quantities; of plans from before it did, what the tasks and heads here say."""
     if plan.metrics or plan.trainable is not None:
         return plan.metrics

@@ -39,12 +39,20 @@ class Grid:
 
 def grids(report: Report) -> list[Grid]:
     """All tables of a report: what each arm is, what decides the question, results, how trials ended."""
-    results = [_results(report, quantity) for quantity in _quantities(report)]
-    searched = [_searched(report)] if report.searched else []
-    at_costs = [Grid(*table) for table in equal_cost_tables.tables(report)]
+    found = [searched(report)] if report.searched else []
+    return [*changes(report), *answers(report), *metrics(report), *costs(report), *found, tallies(report)]
+
+
+def metrics(report: Report) -> list[Grid]:
+    """Main effects, then every quantity of every arm as trained, and its differences."""
     factors = [Grid(*table) for table in factorial_tables.tables(report)]
-    further = [*_points(report), *_differences(report), *_posthoc(report), *at_costs, *searched]
-    return [*_changes(report), *answers(report), *factors, *results, *further, _tallies(report)]
+    results = [_results(report, quantity) for quantity in _quantities(report)]
+    return [*factors, *results, *_points(report), *_differences(report)]
+
+
+def costs(report: Report) -> list[Grid]:
+    """Checkpoints read again, and what arms are worth at equal cost."""
+    return [*_posthoc(report), *(Grid(*table) for table in equal_cost_tables.tables(report))]
 
 
 def headline(report: Report) -> Grid:
@@ -53,7 +61,7 @@ def headline(report: Report) -> Grid:
     Of a search that confirms nothing, what it found.
     """
     if report.searched:
-        return _searched(report)
+        return searched(report)
     shown = [metric for metric in report.metrics if metric in report.outcomes]
     shown = shown or [metric for metric in report.metrics if _quantity(metric) in report.headlines]
     beside = [metric for metric in report.metrics if "beside" in report.quantity(metric).shown]
@@ -83,7 +91,7 @@ def headline(report: Report) -> Grid:
     )
 
 
-def _changes(report: Report) -> list[Grid]:
+def changes(report: Report) -> list[Grid]:
     """Every arm's changes, first: it may change more than its name says."""
     headers = ("arm", "against", "changes", "chosen by its search", "not searched")
     rows = arm_changes.rows(report.changes)
@@ -161,7 +169,7 @@ def _points(report: Report) -> list[Grid]:
     return [Grid(title, ("arm", "point", *metrics), tuple(rows))] if rows else []
 
 
-def _searched(report: Report) -> Grid:
+def searched(report: Report) -> Grid:
     """The best of every arm's search."""
     bests = {each.arm: each for each in report.searched}
     metrics = tuple(dict.fromkeys(name for each in report.searched for name in each.values))
@@ -266,7 +274,8 @@ def _reference(report: Report, arm: str, metrics: list[str]) -> str:
     return next((effect.reference for effect in effects if effect), "")
 
 
-def _tallies(report: Report) -> Grid:
+def tallies(report: Report) -> Grid:
+    """How every arm's trials ended."""
     rows = []
     for tally in report.tallies:
         ended = "; ".join(

@@ -4,29 +4,33 @@ import contextlib
 import errno
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from orchestrator.file_digests import write_manifest
-from orchestrator.report.figures import draw, figured
+from orchestrator.report.details import Details
+from orchestrator.report.figures import metric_panels, outcome_panels
 from orchestrator.report.notes import notes, unfinished, unread
 from orchestrator.report.page import page
+from orchestrator.report.style import Panel, rendered
 from orchestrator.report.tables import as_csv, as_json, as_markdown, grids
 from orchestrator.report.types import Report
 from search_spaces.wording import markdown_line, markdown_text, one_line
 
 
-def write(report: Report, folder: Path) -> Path:
+def write(report: Report, folder: Path, details: Details | None = None) -> Path:
     """Replace `folder` by report.md, report.html, report.csv, report.json and the figures; returns the path
-    of report.md."""
+    of report.md. Without `details` the page shows what the report itself holds."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
-        figures = [name for name in figured(report) if draw(report, name, fresh / f"{name}.png")]
+        figures = [*outcome_panels(report), *metric_panels(report)]
+        for each in figures:
+            (fresh / f"{each.name}.png").write_bytes(rendered(each, "png"))
         (fresh / "report.md").write_text(markdown(report, figures), encoding="utf-8")
         (fresh / "report.csv").write_text(as_csv(report), encoding="utf-8")
         (fresh / "report.json").write_text(as_json(report), encoding="utf-8")
-        images = {name: (fresh / f"{name}.png").read_bytes() for name in figures}
-        (fresh / "report.html").write_text(page(report, images), encoding="utf-8")
+        (fresh / "report.html").write_text(page(report, details), encoding="utf-8")
         write_manifest(fresh, sorted(fresh.iterdir()))
         fresh.chmod(0o755)
         _put(fresh, folder)
@@ -53,8 +57,8 @@ def _put(fresh: Path, folder: Path) -> None:
             shutil.rmtree(old, ignore_errors=True)
 
 
-def markdown(report: Report, figures: list[str]) -> str:
-    """The report as text; `figures` are names of PNG files beside it."""
+def markdown(report: Report, figures: Sequence[Panel]) -> str:
+    """The report as text; `figures` lie beside it as PNG files."""
     parts = [f"# {markdown_line(report.sweep)}"]
     if report.question:
         parts.append(markdown_text(report.question))
@@ -66,7 +70,7 @@ def markdown(report: Report, figures: list[str]) -> str:
         lines = [f"- {markdown_line(one_line(each.line))}" for each in report.verdicts]
         parts.append("## Answer\n\n" + "\n".join(lines))
     parts += [as_markdown(grid) for grid in grids(report)]
-    parts += [f"![{name}]({name}.png)" for name in figures]
+    parts += [f"![{markdown_line(one_line(each.title))}]({each.name}.png)" for each in figures]
     read = [f"- {markdown_line(one_line(each))}" for each in notes(report)]
     parts.append("## How to read this\n\n" + "\n".join(read))
     return "\n\n".join(parts) + "\n"

@@ -17,6 +17,7 @@ from tests.support.commands import PATIENCE_S
 
 CLUSTERS = Path("orchestrator/clusters")
 STARTERS = Path("orchestrator/starters")
+PAGE = Path("orchestrator/report")
 BUILD = "import setuptools.build_meta as backend, sys; backend.build_wheel(sys.argv[1])"
 
 
@@ -61,7 +62,15 @@ def test_packages_need_no_other_files():
         for path in (ROOT / package).rglob("*")
         if path.is_file() and path.suffix != ".py" and "__pycache__" not in path.parts
     ]
-    assert {path.parent for path in others if path.name != "py.typed"} == {CLUSTERS, STARTERS}
+    assert {path.parent for path in others if path.name != "py.typed"} == {CLUSTERS, STARTERS, PAGE}
+
+
+def test_what_the_page_is_made_of_is_in(wheel):
+    files = {
+        str(path.relative_to(ROOT)) for path in (ROOT / PAGE).iterdir() if path.suffix in (".css", ".jinja")
+    }
+    assert len(files) == 2
+    assert files <= set(wheel.namelist())
 
 
 def test_the_files_to_run_on_clusters_are_in(wheel):

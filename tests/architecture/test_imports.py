@@ -26,6 +26,7 @@ ONLY_IN = {
     ],
     "sqlalchemy": ["orchestrator/ledger/*.py"],
     "typer": ["orchestrator/cli/*.py"],
+    "jinja2": ["orchestrator/report/page.py"],
     "matplotlib": ["orchestrator/report/*.py", "orchestrator/cli/data_figure.py"],
     "pytest": ["orchestrator/pytest_*.py", "trainables/testing/*.py"],
 }

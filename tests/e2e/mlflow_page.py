@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
@@ -42,14 +42,14 @@ def _chromium() -> str | None:
 
 
 @contextmanager
-def browser_page() -> Iterator["Page"]:
-    """A page of a new browser without any history."""
+def browser_page(width: int = WIDTH, **settings: Any) -> Iterator["Page"]:
+    """A page of a new browser without any history; `settings` are Playwright's of a new page."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=_chromium(), args=["--no-sandbox"])
         try:
-            page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
+            page = browser.new_page(viewport={"width": width, "height": HEIGHT}, **settings)
             page.set_default_timeout(PATIENCE_MS)
             yield page
         finally:

@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.plan.types import Arm, ConfirmPlan, Plan
-from orchestrator.report.figures import draw
+from orchestrator.report.figures import metric_panels, outcome_panels
+from orchestrator.report.style import rendered
 from orchestrator.report.summary import arm_metrics, summarise
 from orchestrator.report.tables import as_csv, as_json, grids, headline
 from orchestrator.report.types import Report
@@ -179,15 +180,17 @@ def test_published_values_without_a_cell_stand_beside_every_cell_of_a_grid(tmp_p
 def test_a_figure_s_legend_hides_no_arm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     drawn: list[Figure] = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
-    assert draw(report(), "accuracy", tmp_path / "accuracy.png")
+    values = next(each for each in outcome_panels(report()) if each.name == "outcome-1")
+    rendered(values, "png")
     (figure,) = drawn
     figure.draw_without_rendering()
-    (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["published", "most common label"]
-    assert figure.get_suptitle().startswith("study: accuracy (share of right answers), mean")
-    for axis in figure.axes:
-        assert axis.get_legend() is None
-        assert not axis.get_tightbbox().overlaps(legend.get_window_extent())
+    (axes,) = figure.axes
+    legend = axes.get_legend()
+    assert [text.get_text() for text in legend.get_texts()] == [
+        *("one seed", "published", "floor: most common label", "mean, 95% interval"),
+    ]
+    assert legend.get_window_extent().y1 < axes.get_window_extent().y0, "it is below the axes"
+    assert legend.get_window_extent().y0 > 0, "and on the picture"
 
 
 def test_order_of_records_does_not_matter() -> None:
@@ -341,10 +344,10 @@ def test_written_whole_and_written_again(tmp_path: Path) -> None:
     first = write(report(), folder).read_text()
     assert write(report(), folder).read_text() == first
     names = {path.name for path in folder.iterdir()}
-    drawn = {"accuracy.png", "depth.png"}
+    drawn = {f"{name}.png" for name in ("outcome-1", "difference-1", "values-1", "values-2")}
     assert names == {"report.md", "report.html", "report.csv", "report.json", "manifest.json", *drawn}
     assert not list(tmp_path.glob(".report*"))
-    assert "![accuracy](accuracy.png)" in first
+    assert "](outcome-1.png)" in first
 
 
 def test_a_single_seed_has_no_interval_and_no_evidence(tmp_path: Path) -> None:
@@ -356,17 +359,19 @@ def test_a_single_seed_has_no_interval_and_no_evidence(tmp_path: Path) -> None:
     assert write(alone, tmp_path / "report").exists()
 
 
-def test_nothing_confirmed_draws_nothing(tmp_path: Path) -> None:
+def test_nothing_confirmed_draws_nothing() -> None:
     empty = report([])
-    assert not draw(empty, "accuracy", tmp_path / "none.png")
-    assert not (tmp_path / "none.png").exists()
+    assert not list(metric_panels(empty))
+    assert not [each for each in outcome_panels(empty) if each.name.startswith("outcome")]
     assert grids(empty)[-1].rows[0][1] == "nothing ran"
 
 
 def test_reports_that_are_written_at_once_are_in_nobody_s_way(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("orchestrator.report.write.draw", lambda *_: False)
+    monkeypatch.setattr("orchestrator.report.write.outcome_panels", lambda _: [])
+    monkeypatch.setattr("orchestrator.report.write.metric_panels", lambda _: [])
+    monkeypatch.setattr("orchestrator.report.write.page", lambda *_: "")
     made = report()
     with ThreadPoolExecutor(4) as pool:
         places = list(pool.map(lambda _: write(made, tmp_path / "report"), range(80)))
@@ -422,7 +427,7 @@ def test_what_a_trainable_of_others_declares_is_what_its_report_shows(tmp_path: 
     assert headline(found).rows[-1] == ("floor (as declared)", "", "5.000", "", "")
     text = write(found, tmp_path / "report").read_text()
     assert "- shift is of the whole run." in text
-    assert "![shift](shift.png)" in text
+    assert "![iid: shift](values-1.png)" in text
     assert "has no value: means are of the seeds that finished" in text
 
 

@@ -1,0 +1,86 @@
+"""What every arm is and what became of its trials: why it is there, its size, its cost, its failures."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from orchestrator.plan.types import Plan
+from orchestrator.trials import OutcomeKind, Record
+
+REASONS = 5
+"""Different reasons of failures that are told of an arm."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """Trials of a phase that failed alike."""
+
+    phase: str
+    outcome: OutcomeKind
+    reason: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ArmFacts:
+    """One arm."""
+
+    arm: str
+    why: str
+    reference: str
+    parameters: int | None
+    forward_flops: tuple[float, float] | None
+    """Of one sequence of the longest training length, at the least and the greatest depth."""
+    step_flops: tuple[float, float] | None
+    """Of one training step."""
+    ended: Mapping[str, Mapping[str, int]]
+    """Phase to outcome to trials."""
+    planned: Mapping[str, int]
+    """Phase to trials of the plan."""
+    failures: tuple[Failures, ...]
+    """The commonest first."""
+    more_failures: int
+    """Trials that failed for reasons beyond those."""
+    device_s: float
+    """Seconds of work of its trials, times the devices of one."""
+
+
+def arm_facts(plan: Plan, records: Sequence[Record]) -> Iterator[ArmFacts]:
+    """One an arm, the baseline first."""
+    proofs = {each.arm: each for each in plan.proofs}
+    prices = {each.arm: each for each in plan.prices}
+    devices = plan.resources.gpus or plan.resources.cpus
+    for arm in plan.arms:
+        own = [each for each in records if each.arm == arm.name]
+        proof, price = proofs.get(arm.name), prices.get(arm.name)
+        failed = Counter(
+            (each.phase, each.outcome, each.reason)
+            for each in own
+            if each.outcome is not None and each.outcome.failed
+        )
+        commonest = sorted(failed.items(), key=lambda pair: (-pair[1], pair[0]))
+        told = tuple(Failures(*key, count) for key, count in commonest[:REASONS])
+        yield ArmFacts(
+            arm=arm.name,
+            why=arm.why,
+            reference=arm.reference,
+            parameters=proof.parameters if proof else None,
+            forward_flops=_range(proof.flops_min, proof.flops_max) if proof else None,
+            step_flops=_range(price.train_flops_min, price.train_flops_max) if price else None,
+            ended=_ended(own),
+            planned=Counter(each.phase for each in plan.trials if each.arm == arm.name),
+            failures=told,
+            more_failures=failed.total() - sum(each.count for each in told),
+            device_s=sum(each.last.seconds for each in own if each.last) * devices,
+        )
+
+
+def _range(low: float | None, high: float | None) -> tuple[float, float] | None:
+    return None if low is None or high is None else (low, high)
+
+
+def _ended(own: Sequence[Record]) -> Mapping[str, Mapping[str, int]]:
+    found: dict[str, Counter[str]] = {}
+    for each in own:
+        found.setdefault(each.phase, Counter())[each.outcome.value if each.outcome else "open"] += 1
+    return {phase: dict(sorted(counts.items())) for phase, counts in found.items()}

@@ -1,0 +1,58 @@
+"""All that the page shows beside the tables: arms, searches, curves, costs, depth, origin. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from orchestrator.plan.types import Plan
+from orchestrator.report.arm_facts import ArmFacts, arm_facts
+from orchestrator.report.compute import CostCurve, cost_curves
+from orchestrator.report.curves import ArmCurve, learning_curves
+from orchestrator.report.halting import DepthCurve, depth_curves
+from orchestrator.report.origin import origin
+from orchestrator.report.readings import Readings
+from orchestrator.report.searches import SearchCourse, searches
+from orchestrator.report.summary import declared_by
+from orchestrator.report.types import Report
+from orchestrator.trials import Record
+from trainables.protocol import Measurement
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """A pure function of plan, records and measurements."""
+
+    arms: tuple[ArmFacts, ...]
+    searches: tuple[SearchCourse, ...]
+    curves: tuple[ArmCurve, ...]
+    costs: tuple[CostCurve, ...]
+    depths: tuple[DepthCurve, ...]
+    origin: tuple[tuple[str, str], ...]
+    wall_clock_s: float | None
+    """From the first start of a trial to the last end of one."""
+
+
+def details(
+    plan: Plan,
+    report: Report,
+    records: Sequence[Record],
+    measured: Mapping[str, Sequence[Measurement]],
+) -> Details:
+    """`measured`: of confirm trials, by trial id, steps increasing."""
+    confirmed = [each for each in records if each.phase == "confirm" and each.outcome and not each.rank]
+    again = [each for each in records if each.phase == "posthoc" and each.outcome and not each.rank]
+    readings = Readings(confirmed, declared_by(plan))
+    return Details(
+        arms=tuple(arm_facts(plan, records)),
+        searches=tuple(searches(plan, records)),
+        curves=tuple(learning_curves(plan, records, measured)),
+        costs=tuple(cost_curves(plan, report.outcomes, readings, again)),
+        depths=tuple(depth_curves(plan, readings, plan.confirm.splits if plan.confirm else ())),
+        origin=tuple(origin(plan, records)),
+        wall_clock_s=_wall_clock(records),
+    )
+
+
+def _wall_clock(records: Sequence[Record]) -> float | None:
+    starts = [each.started_at for each in records if each.started_at is not None]
+    ends = [each.ended_at for each in records if each.ended_at is not None]
+    return max(ends) - min(starts) if starts and ends else None

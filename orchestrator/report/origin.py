@@ -1,0 +1,54 @@
+"""Where the numbers come from: code, versions, machines, seeds; each value once."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from orchestrator.plan.format import value_words
+from orchestrator.plan.types import Plan
+from orchestrator.trials import Record
+
+NAMED: Mapping[str, str] = {
+    "commit": "commit of the folder it was launched from",
+    "dirty": "whether tracked files there differed from it",
+    "code": "digest of the code that trials ran",
+    "python": "Python",
+    "versions": "versions",
+    "platform": "system",
+    "cpu": "processor",
+    "cpu_count": "cores",
+    "devices": "GPUs",
+    "host": "machine",
+    "command": "command",
+}
+LISTED = 3
+"""Different values of one thing that are shown."""
+
+
+def origin(plan: Plan, records: Sequence[Record]) -> Iterator[tuple[str, str]]:
+    """What is known, and its words."""
+    yield "digest of the spec", plan.spec_digest
+    yield from (("training code", plan.trainable) for _ in [0] if plan.trainable)
+    for key, words in NAMED.items():
+        found = list(dict.fromkeys(_words(each.provenance.get(key)) for each in records if each.provenance))
+        known = [each for each in found if each]
+        if known:
+            more = f"; and {len(known) - LISTED} more" if len(known) > LISTED else ""
+            yield words, "; ".join(known[:LISTED]) + more
+    if plan.search is not None:
+        yield "seed of the searches", str(plan.search.seed)
+    if plan.confirm is not None:
+        yield "seeds of confirm trials", ", ".join(map(str, plan.confirm.seeds))
+
+
+def _words(value: Any) -> str:
+    match value:
+        case None | [] | ():
+            return ""
+        case bool():
+            return "yes" if value else "no"
+        case list() | tuple():
+            return " ".join(map(str, value))
+        case Mapping():
+            return ", ".join(f"{name} {value_words(each)}" for name, each in value.items())
+        case _:
+            return str(value)

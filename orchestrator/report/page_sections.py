@@ -1,0 +1,242 @@
+"""What the page shows, section by section, in the order in which a reader asks."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from orchestrator.plan.format import amount, count, duration
+from orchestrator.report import tables
+from orchestrator.report.arm_changes import rows as change_rows
+from orchestrator.report.arm_facts import ArmFacts
+from orchestrator.report.course_figures import cost_panels, curve_panels, depth_panels
+from orchestrator.report.details import Details
+from orchestrator.report.figures import metric_panels, outcome_panels
+from orchestrator.report.style import Panel, inlined
+from orchestrator.report.tables import Grid
+from orchestrator.report.types import Report, interval_words
+from search_spaces.wording import amount as counted
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+OUTCOME = (
+    "Squares are means over seeds with their intervals, grey points the seeds themselves. On the right, or "
+    "below, each arm minus the arm that it is compared with, seed by seed, with the interval that the "
+    "verdict rests on; grey ones support no claim."
+)
+CURVES = (
+    "Mean over the seeds that finished, the band from the lowest to the highest of them; dashed grey is the "
+    "arm that it is compared with. A seed that failed is drawn alone, in orange, up to its end. Training and "
+    "selection data: no test of anything."
+)
+COST = (
+    "Each arm by its number above, as trained. Then, arm by arm, the same checkpoints under other settings "
+    "(blue), the square as trained, beside the arm that it is compared with (dashed grey); means over seeds. "
+    "Exploratory."
+)
+DEPTH = (
+    "Mean depth of each split, the whiskers from the tenth to the ninetieth percentile of its examples, as "
+    "means over seeds. Arms whose depth never changes are left out."
+)
+PROVENANCE = (
+    "The commit is that of the folder the sweep was launched from; the digest is that of the code that ran."
+)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure as the page has it."""
+
+    name: str
+    picture: "Markup"
+
+
+@dataclass(frozen=True)
+class Part:
+    """Figures, facts and tables that belong together."""
+
+    title: str = ""
+    texts: tuple[str, ...] = ()
+    panels: tuple[Picture, ...] = ()
+    facts: tuple[tuple[str, str], ...] = ()
+    grids: tuple[Grid, ...] = ()
+
+
+@dataclass(frozen=True)
+class Card:
+    """One arm."""
+
+    title: str
+    facts: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class PageSection:
+    """A heading and what is beneath it."""
+
+    name: str
+    title: str
+    texts: tuple[str, ...] = ()
+    parts: tuple[Part, ...] = ()
+    cards: tuple[Card, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to show."""
+        return not (self.cards or any(each.panels or each.grids or each.facts for each in self.parts))
+
+
+def sections(report: Report, details: Details | None) -> Iterator[PageSection]:
+    """All that have something to show."""
+    found = [_outcome(report), _arms(report, details)]
+    if details is not None:
+        found += [_compute(report, details), _curves(report, details), _depth(details)]
+    else:
+        found += [
+            PageSection("compute", "Outcome against compute", (), (Part(grids=tuple(tables.costs(report))),))
+        ]
+    found.append(_metrics(report))
+    if details is not None:
+        found.append(PageSection("provenance", "Provenance", (PROVENANCE,), (Part(facts=details.origin),)))
+    yield from (each for each in found if not each.empty)
+
+
+def arms_answered(report: Report, details: Details | None) -> Iterator[tuple[str, str]]:
+    """One sentence an arm: of those that are compared its verdict, of others what they reached."""
+    for arm in report.arms:
+        own = [each for each in report.verdicts if each.arm == arm]
+        yield from ((each.kind.split()[0], each.line) for each in own)
+        if not own and report.answer is not None:
+            yield "", _reached(report, arm)
+    yield from (("", _searched_best(report, each.arm)) for each in report.searched)
+    if not report.verdicts and not report.searched and not any(report.cells):
+        began = details is not None and any(each.ended for each in details.arms)
+        yield (
+            "",
+            "No trial has finished: there is nothing to say of any arm." if began else "Nothing has run yet.",
+        )
+
+
+def _reached(report: Report, arm: str) -> str:
+    values = [
+        f"{metric} {interval_words(cell.estimate)}"
+        for metric in report.outcomes
+        if (cell := report.cell(arm, metric))
+    ]
+    seeds = report.finished(arm)
+    finished = seeds.replace(" finished", " seeds") if "of" in seeds else counted(int(seeds), "seed")
+    role = "what others are compared with"
+    return f"{arm}: {role} ({', '.join(values) or 'no value'}, {finished} finished)"
+
+
+def _searched_best(report: Report, arm: str) -> str:
+    best = next(each for each in report.searched if each.arm == arm)
+    values = ", ".join(f"{metric} {value:.3f}" for metric, value in best.values.items())
+    return f"{arm}: best of {counted(best.finished, 'finished trial')}, {values}; no test of anything"
+
+
+def cost_words(report: Report, details: Details | None) -> str:
+    """What it took, in one sentence."""
+    outcomes: dict[str, int] = {}
+    for tally in report.tallies:
+        for counts in tally.outcomes.values():
+            for outcome, number in counts.items():
+                outcomes[outcome] = outcomes.get(outcome, 0) + number
+    if not outcomes:
+        return ""
+    ended = ", ".join(
+        f"{count(number)} {outcome.replace('_', ' ')}" for outcome, number in sorted(outcomes.items())
+    )
+    words = f"It cost {counted(sum(outcomes.values()), 'trial')} ({ended})"
+    if details is None:
+        return f"{words} and {duration(sum(each.seconds for each in report.tallies))} of work."
+    work = sum(each.device_s for each in details.arms) / 3600
+    took = f" within {duration(details.wall_clock_s)}" if details.wall_clock_s else ""
+    return f"{words} and {work:.3g} device hours of work{took}."
+
+
+def _outcome(report: Report) -> PageSection:
+    panels = _pictures(outcome_panels(report))
+    grids = tuple(tables.answers(report))
+    title = "Primary outcome" if len(report.outcomes) < 2 else "Primary outcomes"
+    return PageSection("outcome", title, (OUTCOME,) if panels else (), (Part(panels=panels, grids=grids),))
+
+
+def _arms(report: Report, details: Details | None) -> PageSection:
+    if details is None:
+        parts = (Part(grids=(*tables.changes(report), tables.tallies(report))),)
+        return PageSection("arms", "Arms", (), parts)
+    changed = {row[0]: row for row in change_rows(report.changes)}
+    cards = tuple(
+        Card(f"{place}. {each.arm}", tuple(_card(each, changed.get(each.arm))))
+        for place, each in enumerate(details.arms, start=1)
+    )
+    return PageSection("arms", "Arms", cards=cards)
+
+
+def _card(facts: ArmFacts, changed: tuple[str, ...] | None) -> Iterator[tuple[str, str]]:
+    if facts.why:
+        yield "why", facts.why
+    if facts.reference:
+        yield "compared with", facts.reference
+    if changed:
+        titles = ("changes", "chosen by its search", "not searched")
+        yield from ((title, words) for title, words in zip(titles, changed[2:], strict=True) if words != "-")
+    if facts.parameters is not None:
+        yield "parameters", count(facts.parameters)
+    if facts.forward_flops is not None:
+        yield "FLOPs, forward", f"{_span(facts.forward_flops)} of one sequence of the longest training length"
+    if facts.step_flops is not None:
+        yield "FLOPs, training", f"{_span(facts.step_flops)} a step"
+    for phase, counts in facts.ended.items():
+        ended = ", ".join(f"{count(number)} {name.replace('_', ' ')}" for name, number in counts.items())
+        yield phase, f"{ended} of {count(facts.planned.get(phase, 0))} planned"
+    for each in facts.failures:
+        yield (
+            f"{each.phase} {each.outcome.value.replace('_', ' ')}",
+            f"{counted(each.count, 'trial')}: {each.reason}",
+        )
+    if facts.more_failures:
+        yield "failed otherwise", counted(facts.more_failures, "trial")
+    yield "work", f"{facts.device_s / 3600:.3g} device hours"
+
+
+def _span(ends: tuple[float, float]) -> str:
+    low, high = map(amount, ends)
+    return low if low == high else f"{low} to {high}"
+
+
+def _compute(report: Report, details: Details) -> PageSection:
+    panels = _pictures(cost_panels(report, details))
+    part = Part(panels=panels, grids=tuple(tables.costs(report)))
+    return PageSection("compute", "Outcome against compute", (COST,) if panels else (), (part,))
+
+
+def _curves(report: Report, details: Details) -> PageSection:
+    found = list(curve_panels(report, details))
+    names = dict.fromkeys(each.metric for each in details.curves)
+    parts = tuple(
+        Part(
+            title=metric, panels=_pictures(each for each in found if each.name.startswith(f"curve-{place}-"))
+        )
+        for place, metric in enumerate(names, start=1)
+    )
+    return PageSection("curves", "Learning curves", (CURVES,), parts)
+
+
+def _depth(details: Details) -> PageSection:
+    return PageSection("halting", "Halting", (DEPTH,), (Part(panels=_pictures(depth_panels(details))),))
+
+
+def _metrics(report: Report) -> PageSection:
+    found = (tables.searched(report),) if report.searched else ()
+    part = Part(panels=_pictures(metric_panels(report)), grids=(*tables.metrics(report), *found))
+    text = "Everything here is exploratory, but for what is marked as primary."
+    return PageSection("metrics", "All metrics", (text,), (part,))
+
+
+def _pictures(panels: Iterable[Panel]) -> tuple[Picture, ...]:
+    from markupsafe import Markup
+
+    # Made by us: what others named is escaped by the library that draws, and in the label by `inlined`.
+    return tuple(Picture(each.name, Markup(inlined(each))) for each in panels)  # noqa: S704

@@ -1,0 +1,167 @@
+"""What the search of every arm tried and found, trial by trial. Values of the split that chose them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import isclose
+
+from orchestrator.conductor.winners import Candidate, best_first
+from orchestrator.plan.format import domain_words, value_words
+from orchestrator.plan.types import Arm, Plan
+from orchestrator.spec.section import Objective
+from orchestrator.trials import OutcomeKind, Record
+from search_spaces.dimensions import Choice, Dimension, Fixed, Float, Int, Value, greatest
+
+EDGE = 0.02
+"""A best value so near to an end of its range, as a share of the range, lies at its edge."""
+HOUR_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class SearchTrial:
+    """A trial of a search that has ended."""
+
+    number: int
+    outcome: OutcomeKind
+    values: tuple[float, ...]
+    """Every objective as last reported; empty for a trial that reported none."""
+    device_hours: float
+    assignment: Mapping[str, Value]
+
+    @property
+    def finished(self) -> bool:
+        """Whether it may be chosen."""
+        return self.outcome is OutcomeKind.FINISHED and bool(self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchCourse:
+    """The search of one arm."""
+
+    arm: str
+    objectives: tuple[Objective, ...]
+    planned: int
+    sampler: str
+    dimensions: tuple[Dimension, ...]
+    trials: tuple[SearchTrial, ...]
+    """In the order in which they ended."""
+    best: SearchTrial | None
+    """As `confirm` ranks them."""
+    edges: tuple[str, ...]
+    """Sentences on best values at an end of their range."""
+
+    @property
+    def finished(self) -> tuple[SearchTrial, ...]:
+        """Those that have a value."""
+        return tuple(each for each in self.trials if each.finished)
+
+    @property
+    def best_so_far(self) -> tuple[tuple[int, float, float], ...]:
+        """Trials ended, device hours used, best value of the first objective of those that finished."""
+        found: list[tuple[int, float, float]] = []
+        hours, best = 0.0, None
+        larger = self.objectives[0].goal == "max"
+        for count, each in enumerate(self.trials, start=1):
+            hours += each.device_hours
+            if each.finished:
+                value = each.values[0]
+                best = value if best is None else max(best, value) if larger else min(best, value)
+            if best is not None:
+                found.append((count, hours, best))
+        return tuple(found)
+
+
+def searches(plan: Plan, records: Sequence[Record]) -> Iterator[SearchCourse]:
+    """One an arm that searches anything."""
+    if plan.search is None:
+        return
+    devices = plan.resources.gpus or plan.resources.cpus
+    for arm in plan.arms:
+        if not arm.space.paths:
+            continue
+        own = [
+            each
+            for each in records
+            if each.arm == arm.name and each.phase == "search" and each.outcome and each.outcome.final
+        ]
+        own.sort(key=lambda each: (each.ended_at or 0.0, each.number))
+        trials = tuple(_trial(each, plan.search.objectives, devices) for each in own if _ran(each))
+        best = _best(trials, plan.search.objectives)
+        yield SearchCourse(
+            arm=arm.name,
+            objectives=plan.search.objectives,
+            planned=sum(each.arm == arm.name and each.phase == "search" for each in plan.trials),
+            sampler=str(plan.search.sampler["name"]),
+            dimensions=tuple(each for each in arm.space.dimensions if not isinstance(each.domain, Fixed)),
+            trials=trials,
+            best=best,
+            edges=tuple(_edges(arm, best)) if best else (),
+        )
+
+
+def _ran(record: Record) -> bool:
+    return record.outcome is not OutcomeKind.SKIPPED
+
+
+def _trial(record: Record, objectives: Sequence[Objective], devices: float) -> SearchTrial:
+    assert record.outcome is not None, "only trials that have ended are read"
+    metrics = record.last.metrics if record.last else {}
+    known = all(each.metric in metrics for each in objectives)
+    seconds = record.last.seconds if record.last else 0.0
+    return SearchTrial(
+        number=record.number,
+        outcome=record.outcome,
+        values=tuple(metrics[each.metric] for each in objectives) if known else (),
+        device_hours=seconds * devices / HOUR_S,
+        assignment=record.assignment,
+    )
+
+
+def _best(trials: Sequence[SearchTrial], objectives: Sequence[Objective]) -> SearchTrial | None:
+    by_number = {each.number: each for each in trials if each.finished}
+    candidates = [Candidate(each.number, each.assignment, each.values) for each in by_number.values()]
+    return next((by_number[each.number] for each in best_first(candidates, objectives)[:1]), None)
+
+
+def _edges(arm: Arm, best: SearchTrial) -> Iterator[str]:
+    """A best value at an end of what may be tried: beyond may lie a better one."""
+    for dimension in arm.space.dimensions:
+        value = best.assignment.get(dimension.path)
+        if (end := _end(dimension, value)) and value is not None:
+            yield (
+                f"the best {dimension.path}, {value_words(value)}, lies at the {end} end of what was "
+                f"searched ({domain_words(dimension.domain)}): a wider range may hold a better one"
+            )
+
+
+def _end(dimension: Dimension, value: Value) -> str:
+    """`low`, `high` or nothing."""
+    domain = dimension.domain
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return ""
+    if isinstance(domain, Choice):
+        numbers = [
+            each for each in domain.values if isinstance(each, int | float) and not isinstance(each, bool)
+        ]
+        ordered = sorted(numbers)
+        if len(numbers) < len(domain.values) or len(numbers) < 3:
+            return ""
+        return "low" if value == ordered[0] else "high" if value == ordered[-1] else ""
+    if not isinstance(domain, Float | Int):
+        return ""
+    share = place(dimension, value)
+    last = place(dimension, greatest(domain))
+    tolerance = EDGE if isinstance(domain, Float) and domain.step is None else 0.0
+    if share <= tolerance:
+        return "low"
+    return "high" if share >= last - tolerance or isclose(share, last) else ""
+
+
+def place(dimension: Dimension, value: float) -> float:
+    """Where in its range a value lies, from 0 to 1, on the scale that is searched."""
+    from math import log
+
+    domain = dimension.domain
+    assert isinstance(domain, Float | Int), "only ranges have places"
+    if domain.log:
+        return (log(value) - log(domain.low)) / (log(domain.high) - log(domain.low))
+    return (value - domain.low) / (domain.high - domain.low)

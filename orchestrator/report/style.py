@@ -1,0 +1,156 @@
+"""How every figure of a report looks, and how it becomes bytes that are always the same.
+
+Colours are those of Okabe and Ito (2008), told apart by colour-blind readers. Inside a page each becomes a
+custom property of its style sheet (`var(--figure-blue)`), so that the same picture is read on light and dark.
+"""
+
+import io
+import re
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from html import escape
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from search_spaces.wording import one_line, visible
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Kind = Literal["svg", "pdf", "png"]
+
+INK, MUTED, GRID, PAPER = "#1a1a1e", "#66666e", "#d8d8dd", "#fffffe"
+BLUE, ORANGE, GREEN, PURPLE = "#0072b2", "#d55e00", "#009e73", "#cc79a7"
+PROPERTIES: Final[Mapping[str, str]] = {
+    INK: "ink",
+    MUTED: "muted",
+    GRID: "grid",
+    PAPER: "paper",
+    BLUE: "blue",
+    ORANGE: "orange",
+    GREEN: "green",
+    PURPLE: "purple",
+}
+"""Colour of a figure to what the page's style sheet calls it."""
+WIDTH = 4.4
+"""Inches of a panel: as wide as a phone, so that its letters stay as large as those around them."""
+SMALL = 2.9
+"""Inches of a panel of which there is one an arm."""
+RIGHT, TOP = 0.16, 0.36
+"""Inches beside and above the axes."""
+LETTER = 0.09
+"""Inches of one letter of a title."""
+DPI = 150
+SETTINGS: Final[Mapping[str, Any]] = {
+    "font.family": ["DejaVu Sans"],
+    "font.size": 9.0,
+    "text.parse_math": False,
+    "axes.labelsize": 8.5,
+    "xtick.labelsize": 8.0,
+    "ytick.labelsize": 8.0,
+    "legend.fontsize": 8.0,
+    "legend.frameon": False,
+    "axes.edgecolor": MUTED,
+    "axes.labelcolor": INK,
+    "text.color": INK,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.formatter.useoffset": False,
+    "grid.color": GRID,
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 5.0,
+    "svg.fonttype": "none",
+    "pdf.fonttype": 42,
+}
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One picture: what it shows, in words too, and how it is painted."""
+
+    name: str
+    """Of its file, without what is after the dot."""
+    label: str
+    """What is seen on it, for who cannot see it."""
+    paint: Callable[["Axes"], None]
+    title: str = ""
+    height: float = 2.3
+    """Inches."""
+    width: float = WIDTH
+    left: float = 0.62
+    """Inches beside the axes, for what is written there."""
+    bottom: float = 0.46
+
+
+_DRAWING = Lock()
+"""Held while the library's settings are ours: all threads share them."""
+
+
+def shortened(text: str, letters: int) -> str:
+    """A text in so many letters at most, its middle left out: ends tell names apart."""
+    text = visible(one_line(text))
+    if len(text) <= letters:
+        return text
+    head = max(1, (letters - 1) // 2)
+    return f"{text[:head]}…{text[len(text) - (letters - 1 - head) :]}"
+
+
+def rendered(panel: Panel, kind: Kind) -> bytes:
+    """The picture as a file. The same panel gives the same bytes for ever."""
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    settings: dict[Any, Any] = {**SETTINGS, "svg.hashsalt": panel.name}
+    with _DRAWING, mpl.rc_context(settings):
+        figure = Figure(figsize=(panel.width, panel.height))
+        FigureCanvasAgg(figure)
+        # Fixed: finding margins takes longer than all else, and there are a hundred panels and more.
+        figure.subplots_adjust(
+            left=panel.left / panel.width,
+            right=1 - RIGHT / panel.width,
+            bottom=panel.bottom / panel.height,
+            top=1 - TOP / panel.height,
+        )
+        panel.paint(figure.add_subplot())
+        title = shortened(panel.title, int((panel.width - 0.2) / LETTER))
+        figure.text(0.1 / panel.width, 1 - 0.1 / panel.height, title, va="top", weight="bold")
+        buffer = io.BytesIO()
+        dates = {"svg": "Date", "pdf": "CreationDate"}
+        metadata = {dates[kind]: None} if kind in dates else None
+        with warnings.catch_warnings():
+            # Of letters that its font lacks: who reads the page has others.
+            warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+            figure.savefig(buffer, format=kind, dpi=DPI, metadata=metadata, transparent=kind != "png")
+    return buffer.getvalue()
+
+
+_PREAMBLE = re.compile(r"^.*?(?=<svg)|<metadata>.*?</metadata>|<style[^>]*>.*?</style>", re.DOTALL)
+_BREAKS = re.compile(r"\s*\n\s*")
+_SIZE = re.compile(r' width="[\d.]+pt" height="[\d.]+pt"')
+_NAMED = re.compile(r' id="([^"]*)"')
+_MEANT = re.compile(r'(url\(#|href="#)([^")]*)')
+_COLOUR = re.compile("|".join(PROPERTIES), re.IGNORECASE)
+_FONT = "font-family: 'DejaVu Sans'; "
+
+
+def inlined(panel: Panel) -> str:
+    """The picture as an element of a page: colours by name, the page's letters, no name twice."""
+    text = _PREAMBLE.sub("", rendered(panel, "svg").decode("utf-8"))
+    text = _BREAKS.sub(" ", text).replace(_FONT, "")
+    text = _COLOUR.sub(lambda found: f"var(--figure-{PROPERTIES[found[0].lower()]})", text)
+    meant = {name for _, name in _MEANT.findall(text)}
+    text = _NAMED.sub(lambda found: f' id="{panel.name}-{found[1]}"' if found[1] in meant else "", text)
+    text = _MEANT.sub(lambda found: f"{found[1]}{panel.name}-{found[2]}", text)
+    # A point is a 72nd of an inch, and an inch has 96 pixels of a page.
+    label = escape(visible(one_line(panel.label)))
+    size = f' width="{panel.width * 96:.0f}" height="{panel.height * 96:.0f}"'
+    return _SIZE.sub(lambda _: f'{size} role="img" aria-label="{label}"', text, count=1)

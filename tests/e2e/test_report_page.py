@@ -1,0 +1,80 @@
+"""The page of a report in a real browser: without JavaScript, on a phone, on light and dark, on paper."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.report.write import write
+from tests.e2e import mlflow_page
+from tests.orchestrator.report.studies import study
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(mlflow_page.missing()), reason=mlflow_page.missing() or "all there"),
+]
+PHONE = 375
+LONG = "minus-" + "a-very-long-name-of-a-component-" * 3
+OVERLAPS = """() => [...document.querySelectorAll('svg')].flatMap(svg => {
+  const boxes = [...svg.querySelectorAll('text')].map(one => [one.textContent, one.getBoundingClientRect()]);
+  const frame = svg.getBoundingClientRect();
+  const outside = boxes.filter(([_, box]) => box.left < frame.left - 2 || box.right > frame.right + 2
+    || box.top < frame.top - 2 || box.bottom > frame.bottom + 2).map(([text]) => 'outside: ' + text);
+  const over = boxes.flatMap(([text, box], place) => boxes.slice(place + 1)
+    .filter(([_, other]) => Math.min(box.right, other.right) - Math.max(box.left, other.left) > 2
+      && Math.min(box.bottom, other.bottom) - Math.max(box.top, other.top) > 3)
+    .map(([other]) => text + ' over ' + other));
+  return [...outside, ...over];
+})"""
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study with everything in it, and a long name."""
+    made = study(["baseline", "minus-gate", LONG], 4, 12)
+    return write(made.report(), tmp_path_factory.mktemp("page"), made.details()).with_name("report.html")
+
+
+@pytest.mark.parametrize("width", [PHONE, mlflow_page.WIDTH])
+def test_it_is_read_without_javascript_and_without_a_network(file: Path, width: int) -> None:
+    asked: list[str] = []
+    with mlflow_page.browser_page(width, java_script_enabled=False, offline=True) as page:
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(file.as_uri())
+        assert page.locator("svg").count() > 10
+        for line in page.locator(".verdicts li").all():
+            assert line.is_visible()
+        assert page.get_by_role("img", name="near-iid/accuracy, mean with 95% interval").is_visible()
+        assert page.get_by_role("heading", name="Provenance").is_visible()
+    assert asked == [file.as_uri()]
+
+
+@pytest.mark.parametrize("width", [PHONE, mlflow_page.WIDTH])
+def test_nothing_is_wider_than_the_screen_and_no_letters_lie_on_others(file: Path, width: int) -> None:
+    with mlflow_page.browser_page(width) as page:
+        page.goto(file.as_uri())
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate(OVERLAPS) == []
+
+
+@pytest.mark.parametrize("settings", [{"color_scheme": "light"}, {"color_scheme": "dark"}])
+def test_figures_take_the_colours_of_the_page(file: Path, settings: dict[str, Any]) -> None:
+    with mlflow_page.browser_page(**settings) as page:
+        page.goto(file.as_uri())
+        paper, ink = page.evaluate(
+            "() => [getComputedStyle(document.body).backgroundColor,"
+            " getComputedStyle(document.querySelector('svg text')).fill]"
+        )
+        brightness = [
+            sum(map(int, each.removeprefix("rgb(").removesuffix(")").split(","))) for each in (paper, ink)
+        ]
+        assert abs(brightness[0] - brightness[1]) > 450
+        assert (brightness[0] < brightness[1]) == (settings["color_scheme"] == "dark")
+
+
+def test_it_is_printed(file: Path) -> None:
+    with mlflow_page.browser_page(color_scheme="dark") as page:
+        page.goto(file.as_uri())
+        assert page.pdf(format="A4").startswith(b"%PDF")
+        page.emulate_media(media="print")
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
