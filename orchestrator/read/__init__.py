@@ -62,7 +62,7 @@ def report(name: str, *, runs: Path | str | None = None, storage: str | None = N
 
 
 def figures(name: str, *, runs: Path | str | None = None, storage: str | None = None) -> "dict[str, Image]":
-    """The figures of the report by name. The last line of a cell shows one: `figures(name)["accuracy"]`."""
+    """The figures of the report by name. The last line of a cell shows one: `figures(name)["outcome-1"]`."""
     from orchestrator.report.images import images
 
     return images(report(name, runs=runs, storage=storage))

@@ -1,12 +1,9 @@
 """The figures of a report as objects that a notebook shows by itself."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from orchestrator.report.figures import draw, figured
+from orchestrator.report.figures import metric_panels, outcome_panels
+from orchestrator.report.style import rendered
 from orchestrator.report.types import Report
 
 
@@ -27,23 +24,6 @@ class Image:
 
 
 def images(report: Report) -> dict[str, Image]:
-    """Every figure that the report has, by name."""
-    with TemporaryDirectory(prefix="haltsweep-figures-") as folder, _backend_kept():
-        made = {}
-        for name in figured(report):
-            file = Path(folder) / "figure.png"
-            if draw(report, name, file):
-                made[name] = Image(name, file.read_bytes())
-        return made
-
-
-@contextmanager
-def _backend_kept() -> Iterator[None]:
-    """Matplotlib draws into files within, and then again where the notebook's other cells draw."""
-    import matplotlib as mpl
-
-    before = mpl.get_backend()
-    try:
-        yield
-    finally:
-        mpl.use(before)
+    """Every figure that the report has, by the name of its file; the notebook's own settings stay."""
+    panels = (*outcome_panels(report), *metric_panels(report))
+    return {each.name: Image(each.name, rendered(each, "png")) for each in panels}
