@@ -23,12 +23,13 @@ SHARED_RANDOMNESS = re.compile(
 )
 WORDS_NOT_METRICS = {
     "orchestrator/cli/data_views.py": {"floor"},
+    "orchestrator/cli/hours.py": {"lr"},
     "orchestrator/plan/budget.py": {"flops"},
     "orchestrator/plan/effects.py": {"loss"},
     "orchestrator/report/tables.py": {"floor"},
 }
 """Names of metrics that stand for something else: a fact of a data set, a key of a spec, evidence
-of a change, a row."""
+of a change, a row, a setting."""
 NOT_SAID = {
     "folders of a machine": re.compile(r"(?<![\w.>)\]}*])/(?:work|root|home|Users|mnt|opt|scratch)/\w"),
     "package registries": re.compile(r"index-url|https?://[^\s\"')]*(?:pypi|artifactory|nexus|mirror|proxy)"),
