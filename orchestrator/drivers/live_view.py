@@ -13,9 +13,13 @@ from trainables.data.progress import Watcher
 
 VIEW_S = 0.2
 """Least time between two snapshots."""
+LOOK_SHARE = 20
+"""A look may take so many times less than the time to the next: of thousands of trials it takes longer."""
 SETTLED_S = 1.0
 """Between the end of a trial and the start of the next one in its slot nothing is shown, for at most so
 long: most changes are ends, and views drawn right after them would show a slot free that never is."""
+GAP_LOOK_S = 0.04
+"""Least time between two looks at such a slot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,9 @@ class ThrottledView:
     display: Callable[[Snapshot], None]
     begin: Callable[[], None]
     clock: Callable[[], float] = time.monotonic
-    _shown_at: float = float("-inf")
+    _looked_at: float = float("-inf")
+    _look_s: float = 0.0
+    """How long the last look took."""
     _stale: bool = False
     _running: int = 0
     """As last shown."""
@@ -75,6 +81,7 @@ class ThrottledView:
 
     def show(self) -> None:
         """At once."""
+        self._looked_at = self.clock()
         self._display(self.look())
 
     def changed(self) -> None:
@@ -85,8 +92,12 @@ class ThrottledView:
 
     def catch_up(self) -> None:
         """Called often."""
-        if self._stale and self.clock() - self._shown_at >= VIEW_S:
+        began = self.clock()
+        least = VIEW_S if self._gap_since is None else GAP_LOOK_S
+        if self._stale and began - self._looked_at >= max(least, LOOK_SHARE * self._look_s):
             snapshot = self.look()
+            self._looked_at = self.clock()
+            self._look_s = self._looked_at - began
             if not self._in_between(snapshot):
                 self._display(snapshot)
 
@@ -101,7 +112,7 @@ class ThrottledView:
         return now - self._gap_since < SETTLED_S
 
     def _display(self, snapshot: Snapshot) -> None:
-        self._stale, self._shown_at, self._gap_since = False, self.clock(), None
+        self._stale, self._gap_since = False, None
         self._running = snapshot.running
         with undisturbed():
             self.display(snapshot)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from orchestrator.conductor.messages import Progress
-from orchestrator.drivers.live_view import SETTLED_S, VIEW_S, Snapshot, ThrottledView
+from orchestrator.drivers.live_view import LOOK_SHARE, SETTLED_S, VIEW_S, Snapshot, ThrottledView
 from tests.support.logs import Clock
 
 
@@ -66,3 +66,19 @@ def test_while_it_stops_slots_are_free_for_good():
     sweep.draining = "asked to"
     sweep.tell(1, 0)
     assert sweep.seen == [(2, 0), (1, 0)]
+
+
+def test_a_look_that_takes_long_is_taken_seldom():
+    """Of a sweep of thousands of trials, each of whose events asks for one."""
+    sweep, looks = Sweep(), []
+    look = sweep.view.look
+
+    def slow():
+        looks.append(sweep.clock.now)
+        sweep.clock.now += 0.1
+        return look()
+
+    sweep.view.look = slow
+    for _ in range(1000):
+        sweep.tell(2, 0, after=0.01)
+    assert len(looks) <= 10.0 / (LOOK_SHARE * 0.1) + 1
