@@ -14,10 +14,13 @@ from orchestrator.report.factorial import factorial_effects
 from orchestrator.report.readings import Readings, by_seed_alone
 from orchestrator.report.searched import search_bests
 from orchestrator.report.statistics import estimate
-from orchestrator.report.types import ArmTally, Cell, Report
+from orchestrator.report.types import ArmTally, Cell, Effect, Report
 from orchestrator.trials import OutcomeKind, Record, skipped
 from search_spaces.paths import lookup
 from trainables.metrics import Metric, look_up
+
+ANSWER = "answer/"
+"""What the names of primary outcomes begin with in the tracking UI, which sorts by name."""
 
 
 def summarise(plan: Plan, records: Iterable[Record]) -> Report:
@@ -219,8 +222,8 @@ def _tally(arm: str, records: Sequence[Record], readings: Readings) -> ArmTally:
 
 def arm_metrics(report: Report) -> dict[str, dict[str, float]]:
     """What the tracking UI compares between arms: how many confirm seeds finished and failed, and of every
-    metric the mean, its interval and n, the difference to the arm's reference with its interval. What may be
-    withdrawn later, as p, is in the verdict alone."""
+    metric the mean, its interval and n, the difference to the arm's reference with its interval. Primary
+    outcomes are there once more under names that sort first, with p."""
     flat: dict[str, dict[str, float]] = {arm: {} for arm in report.arms}
     for tally in report.tallies if report.answer else ():
         flat[tally.arm] |= {"seeds_finished": tally.seeds[0], "seeds_failed": tally.seeds[1]}
@@ -240,8 +243,21 @@ def arm_metrics(report: Report) -> dict[str, dict[str, float]]:
                 ".diff_high": effect.estimate.high,
                 ".diff_low": effect.estimate.low,
             }
-        flat[cell.arm] |= {cell.metric + name: value for name, value in named.items() if value is not None}
+        known = {cell.metric + name: value for name, value in named.items() if value is not None}
+        flat[cell.arm] |= known
+        if report.answer and cell.metric in report.outcomes:
+            flat[cell.arm] |= {ANSWER + name: value for name, value in known.items()} | _p(report, effect)
     return flat
+
+
+def _p(report: Report, effect: Effect | None) -> dict[str, float]:
+    """The p of a primary outcome, once no trial is left; 1 where there is none, for then nothing is claimed.
+
+    A p that is told before could not be taken back in MLflow.
+    """
+    if effect is None or not effect.primary or report.left:
+        return {}
+    return {f"{ANSWER}{effect.metric}.p": 1.0 if effect.p is None else effect.p}
 
 
 def arm_tags(report: Report) -> dict[str, dict[str, str]]:

@@ -8,46 +8,38 @@ Statuses, chosen so that a colour in the UI means one thing:
 - KILLED: stopped, or its process is gone; it goes on with `haltsweep resume`.
 - RUNNING: a living process holds the sweep and the trial is open.
 
-An arm is FAILED where every confirm trial failed; where some did, `haltsweep.reason` counts them.
+An arm is FAILED where every confirm trial failed; where some did, `haltsweep.reason` counts them. It begins
+with the first of its trials and ends with the last one, and carries their learning curves, averaged.
 """
 
 import json
 import math
-import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from pathlib import PurePath
+from typing import Any, Literal
 
-from orchestrator.identity import digest
 from orchestrator.ledger.events import Event, EventKind, trial_from_json
 from orchestrator.ledger.fold import measurement_of
 from orchestrator.plan.types import Arm, Plan
+from orchestrator.tracking.curves import ArmCurves
+from orchestrator.tracking.points import MAX_NAME, Point, metric_key, milliseconds, points_of
 from orchestrator.trials import OutcomeKind, Trial
 from search_spaces.paths import leaves
 from search_spaces.wording import amount, markdown_line, markdown_text, visible
-from trainables.protocol import Measurement
 
 Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 SWEEP = "sweep"
 PREFIX = "haltsweep."
 NOT_APPLICABLE = "-"
-MAX_NAME = 250
-"""Characters of a name in MLflow."""
 MAX_NOTE = 5000
 """Characters of a description, what is escaped counted in."""
 MAX_TEXT = 1000
 """Characters of a reason that are kept in a tag; the ledger has all of them."""
+PROJECTION = "2"
+"""What runs are made of, raised when that changes: an MLflow written before is behind, not damaged."""
 GONE = "the process that ran the sweep is gone; `haltsweep resume` continues from the last checkpoint"
-
-
-class Point(NamedTuple):
-    """One value of a metric."""
-
-    key: str
-    value: float
-    at_ms: int
-    step: int
 
 
 @dataclass(slots=True)
@@ -75,6 +67,9 @@ class DesiredRuns:
         self._differing = _differing(plan.arms)
         self._trials: dict[str, Trial] = {}
         self._confirmed: dict[str, dict[str, OutcomeKind]] = {}
+        self._curves = {arm.name: ArmCurves() for arm in plan.arms}
+        self._to_go = Counter(trial.arm for trial in plan.trials)
+        self._source: dict[str, str] = {}
         self._last_ms = 0
         self._held = True
         self.runs: dict[str, DesiredRun] = {}
@@ -146,30 +141,55 @@ class DesiredRuns:
         return self._last_ms
 
     def _begin(self, start_ms: int) -> None:
-        tags = self._tags("sweep")
+        tags = self._tags("sweep") | {f"{PREFIX}projection": PROJECTION}
         if self._plan.question:
             tags["mlflow.note.content"] = markdown_text(_cut(self._plan.question, MAX_TEXT))
         self._add(DesiredRun(SWEEP, None, self._plan.name, start_ms, tags=tags))
-        for arm in self._plan.arms:
-            self._add(self._arm_image(arm, start_ms))
 
     def _open(self, event: Event) -> None:
-        tags = {f"{PREFIX}spec_digest": str(event.payload["spec_digest"])}
-        if commit := event.payload["provenance"].get("commit"):
-            tags["mlflow.source.git.commit"] = commit
-        self.runs[SWEEP].tags |= tags
-        for key in self._parents():
+        self._source = source_tags(event.payload["provenance"])
+        self.runs[SWEEP].tags |= {
+            f"{PREFIX}spec_digest": str(event.payload["spec_digest"]),
+            **self._source,
+        }
+        for key in (SWEEP, *self._open_arms()):
             self._mark(key, "RUNNING", None, "running", NOT_APPLICABLE)
 
     def _close(self, event: Event) -> None:
-        reason = event.payload["reason"]
+        reason, at_ms = event.payload["reason"], milliseconds(event.at)
         done = reason == "done"
         outcome = OutcomeKind.FINISHED if done else OutcomeKind.STOPPED
-        for key in self._parents():
-            self._mark(key, "FINISHED" if done else "KILLED", milliseconds(event.at), outcome.value, reason)
-        for arm, ended in self._confirmed.items() if done else ():
-            if any(kind.failed for kind in ended.values()):
-                self._mark_failures(f"arm/{arm}", ended.values(), milliseconds(event.at))
+        status: Status = "FINISHED" if done else "KILLED"
+        self._mark(SWEEP, status, at_ms, outcome.value, reason)
+        for arm in self._plan.arms if done else ():
+            if f"arm/{arm.name}" not in self.runs:  # none of its trials had to run
+                self._add(self._arm_image(arm, at_ms))
+                self._mark(f"arm/{arm.name}", status, at_ms, outcome.value, reason)
+            if points := self._curves[arm.name].points(at_ms):
+                self.runs[f"arm/{arm.name}"].points += points
+                self.dirty[f"arm/{arm.name}"] = None
+        for key in self._open_arms():
+            self._mark(key, status, self._arm_end(key) or at_ms, outcome.value, reason)
+
+    def _open_arms(self) -> list[str]:
+        """Arms that have begun and have trials to go."""
+        keys = [f"arm/{arm.name}" for arm in self._plan.arms if self._to_go[arm.name] > 0]
+        return [key for key in keys if key in self.runs]
+
+    def _arm_end(self, key: str) -> int | None:
+        """When the last of the arm's trials ended."""
+        ends = [each.end_ms for each in self.runs.values() if each.parent == key and each.end_ms is not None]
+        return max(ends, default=None)
+
+    def _arm_ended(self, arm: str) -> None:
+        """All of its trials have ended: it is told by those that were confirmed."""
+        key, ended = f"arm/{arm}", self._confirmed.get(arm, {}).values()
+        if key not in self.runs:
+            return
+        end_ms = self._arm_end(key) or self.runs[key].start_ms
+        self._mark(key, "FINISHED", end_ms, OutcomeKind.FINISHED.value, "done")
+        if any(kind.failed for kind in ended):
+            self._mark_failures(key, ended, end_ms)
 
     def _mark_failures(self, key: str, ended: Collection[OutcomeKind], end_ms: int) -> None:
         """An arm whose confirm trials failed is told by them; where none finished it has failed itself."""
@@ -182,22 +202,37 @@ class DesiredRuns:
 
     def _hear_trial(self, event: Event) -> None:
         assert event.trial_id is not None
-        key = f"trial/{event.trial_id}"
-        if event.kind is EventKind.ENDED and event.payload["kind"] == OutcomeKind.SKIPPED:
-            return  # it never began: there is nothing to show
-        if key not in self.runs:
-            self._add(self._trial_image(self._trials[event.trial_id], milliseconds(event.at)))
+        key, planned = f"trial/{event.trial_id}", self._trials[event.trial_id].planned
+        at_ms = milliseconds(event.at)
+        skipped = event.kind is EventKind.ENDED and event.payload["kind"] == OutcomeKind.SKIPPED
+        if key not in self.runs and not skipped:  # what was skipped never began: there is nothing to show
+            if f"arm/{planned.arm}" not in self.runs:
+                self._add(self._arm_image(self._plan.arm(planned.arm), at_ms))
+                self._mark(f"arm/{planned.arm}", "RUNNING", None, "running", NOT_APPLICABLE)
+            self._add(self._trial_image(self._trials[event.trial_id], at_ms))
         if event.kind is EventKind.STARTED:
             self._mark(key, "RUNNING", None, "running", NOT_APPLICABLE)
         elif event.kind is EventKind.MEASURED:
-            self.runs[key].points += points_of(measurement_of(event), milliseconds(event.at))
+            measurement = measurement_of(event)
+            self.runs[key].points += points_of(measurement, at_ms)
             self.dirty[key] = None
+            if planned.phase == "confirm" and planned.rank == 0:
+                self._curves[planned.arm].hear(event.trial_id, measurement)
         else:
-            kind = OutcomeKind(event.payload["kind"])
-            planned = self._trials[event.trial_id].planned
+            self._hear_end(key, event, skipped=skipped)
+
+    def _hear_end(self, key: str, event: Event, *, skipped: bool) -> None:
+        assert event.trial_id is not None
+        planned, kind = self._trials[event.trial_id].planned, OutcomeKind(event.payload["kind"])
+        if not skipped:
             if planned.phase == "confirm":
                 self._confirmed.setdefault(planned.arm, {})[event.trial_id] = kind
             self._mark(key, status_of(kind), milliseconds(event.at), kind.value, event.payload["reason"])
+        if kind.final:
+            self._curves[planned.arm].end(event.trial_id, finished=kind is OutcomeKind.FINISHED)
+            self._to_go[planned.arm] -= 1
+            if not self._to_go[planned.arm]:
+                self._arm_ended(planned.arm)
 
     def _mark(self, key: str, status: Status, end_ms: int | None, outcome: str, reason: str) -> None:
         desired = self.runs[key]
@@ -208,9 +243,6 @@ class DesiredRuns:
     def _add(self, desired: DesiredRun) -> None:
         self.runs[desired.key] = desired
         self.dirty[desired.key] = None
-
-    def _parents(self) -> list[str]:
-        return [SWEEP, *(f"arm/{arm.name}" for arm in self._plan.arms)]
 
     def _tags(self, kind: str, **values: object) -> dict[str, str]:
         applicable = {"sweep": self._plan.name, "ledger": self._ledger_uid, "kind": kind, **values}
@@ -223,7 +255,7 @@ class DesiredRuns:
             for change in arm.changes
         ]
         text = "\n".join([markdown_text(_cut(arm.why, MAX_TEXT)), *changes]).strip()
-        tags = self._tags("arm", arm=arm.name)
+        tags = self._tags("arm", arm=arm.name) | self._source
         if text:
             tags["mlflow.note.content"] = _cut(text, MAX_NOTE)
         return DesiredRun(
@@ -245,6 +277,7 @@ class DesiredRuns:
             number=planned.number,
             trial=planned.trial_id,
         )
+        tags |= self._source
         # The settings in which arms differ, and what this trial chose: what one compares trials by.
         settings = {path: value for path, value in leaves(trial.settings) if path in self._differing}
         return DesiredRun(
@@ -264,53 +297,19 @@ def status_of(kind: OutcomeKind) -> Status:
     return "FAILED" if kind.failed else "FINISHED"
 
 
-def points_of(measurement: Measurement, at_ms: int) -> list[Point]:
-    """Finite values in the order of their names; the time is the event's, so that a resend is the same."""
-    values = {**measurement.metrics, "time/seconds": measurement.seconds}
-    return [
-        Point(metric_key(name), float(value), at_ms, measurement.step)
-        for name, value in sorted(values.items())
-        if math.isfinite(value)
-    ]
-
-
-def metric_key(name: str) -> str:
-    """A name that MLflow accepts: short, of letters and few signs, and no path that has a shorter form."""
-    parts = re.sub(r"[^\w/.\- :]", "_", name).split("/")
-    key = "/".join("_" if part in ("", ".", "..") else part for part in parts)
-    if len(key) <= MAX_NAME:
-        return key
-    short = digest(name)
-    return f"{key[: MAX_NAME - len(short) - 1]}_{short}"
-
-
 def as_params(values: Mapping[str, Any]) -> dict[str, str]:
     """Names that MLflow accepts, and values as text: strings as they are, the rest as JSON."""
     return {metric_key(name): visible(_text(value)) for name, value in values.items()}
 
 
-def milliseconds(at: float) -> int:
-    """Unix milliseconds, MLflow's unit."""
-    return round(at * 1000)
-
-
-def batches(points: Iterable[Point], most: int) -> list[list[Point]]:
-    """Parts of at most `most` points. A step is split only if it alone is larger.
-
-    A part is stored whole or not at all, and parts go out in order: so the newest step of a metric in the
-    store says exactly what is there.
-    """
-    found: list[list[Point]] = [[]]
-    step: list[Point] = []
-    for point in [*points, None]:
-        if step and (point is None or point.step != step[0].step):
-            if found[-1] and len(found[-1]) + len(step) > most:
-                found.append([])
-            found[-1] += step
-            step = []
-        if point is not None:
-            step.append(point)
-    return [part[at : at + most] for part in found for at in range(0, len(part), most)]
+def source_tags(provenance: Mapping[str, Any]) -> dict[str, str]:
+    """Where a run comes from, in MLflow's own tags: the command, as typed, and the commit of the code."""
+    program, *arguments = provenance.get("command") or [""]
+    command = " ".join([PurePath(program).name, *arguments]).strip()
+    tags = {"mlflow.source.name": visible(_cut(command, MAX_NAME)), "mlflow.source.type": "LOCAL"}
+    if commit := provenance.get("commit"):
+        tags["mlflow.source.git.commit"] = str(commit)
+    return tags if command else {key: value for key, value in tags.items() if key.endswith("commit")}
 
 
 def _text(value: Any) -> str:

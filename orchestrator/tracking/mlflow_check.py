@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.findings import Finding
-from orchestrator.tracking.desired_runs import PREFIX, SWEEP, DesiredRun, DesiredRuns
+from orchestrator.tracking.desired_runs import PREFIX, PROJECTION, SWEEP, DesiredRun, DesiredRuns
 from orchestrator.tracking.mlflow_reading import Kept
 from orchestrator.tracking.mlflow_runs import MOST_PARAM_TEXT
 from search_spaces.wording import amount
@@ -37,9 +37,14 @@ def compare(
 ) -> list[Finding]:
     """One finding a run that is not as it should be, and one for all others.
 
-    `settled`: MLflow was told everything, so that what is late is wrong. `sync` is the command that catches
+    `settled`: MLflow was told everything, so that what is late is wrong; not so of what another haltsweep,
+    which made runs of less, wrote. `sync` is the command that catches
     up. `desired_runs` have heard the log, and at least as much of it as MLflow.
     """
+    written_by = next(
+        (each.run.tags.get(f"{PREFIX}projection") for each in kept if each.run.key == SWEEP), None
+    )
+    settled = settled and written_by == PROJECTION
     keys = Counter(each.run.key for each in kept)
     ids = {each.run.key: each.run.run_id for each in kept}
     published = desired_runs.publish(aggregates)

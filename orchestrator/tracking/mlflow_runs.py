@@ -19,7 +19,8 @@ from orchestrator.abandoned import clear_folders
 from orchestrator.errors import InputError, StoreError
 from orchestrator.ledger.engine import MOUNTS, refuse_network_file_system, relax
 from orchestrator.redact import needs_encoding, redact_url
-from orchestrator.tracking.desired_runs import PREFIX, DesiredRun, Point, Status, batches
+from orchestrator.tracking.desired_runs import PREFIX, DesiredRun, Status
+from orchestrator.tracking.points import Point, batches
 
 MOST_METRICS = 800
 MOST_PARAMS = MOST_TAGS = 100

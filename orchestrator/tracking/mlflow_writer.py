@@ -14,8 +14,9 @@ from orchestrator.file_digests import read_sound
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
-from orchestrator.tracking.desired_runs import PREFIX, SWEEP, DesiredRun, DesiredRuns, Point
+from orchestrator.tracking.desired_runs import PREFIX, SWEEP, DesiredRun, DesiredRuns
 from orchestrator.tracking.mlflow_runs import RunStore, Stored
+from orchestrator.tracking.points import Point
 from search_spaces.wording import amount
 
 EVENTS_AT_ONCE = 5000

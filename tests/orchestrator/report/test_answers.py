@@ -152,7 +152,24 @@ def test_failed_seeds_are_never_a_gain() -> None:
     assert (effect.primary, effect.p, effect.p_sign_flips) == (True, None, None)
     row = next(row for row in headline(found).rows if row[0] == "good")
     assert row[1] == "5 of 8 finished"
-    assert arm_metrics(found)["good"]["seeds_failed"] == 3
+    tracked = arm_metrics(found)["good"]
+    assert tracked["seeds_failed"] == 3
+    assert tracked["answer/iid/accuracy.p"] == 1.0, "nothing is claimed"
+
+
+def test_primary_outcomes_come_first_in_the_tracking_ui() -> None:
+    found = summarise(plan(), records())
+    effect, tracked = found.effect("good", "iid/accuracy"), arm_metrics(found)
+    assert effect is not None
+    answer = {name: value for name, value in tracked["good"].items() if name.startswith("answer/")}
+    ends = ("", ".ci_high", ".ci_low", ".diff", ".diff_high", ".diff_low", ".n")
+    assert answer == {
+        **{f"answer/iid/accuracy{end}": tracked["good"][f"iid/accuracy{end}"] for end in ends},
+        "answer/iid/accuracy.p": effect.p,
+    }
+    assert min(tracked["good"]) == "answer/iid/accuracy"
+    assert "answer/iid/accuracy.p" not in tracked["baseline"]
+    assert not [name for name in arm_metrics(replace(found, left=1))["good"] if name.endswith(".p")]
 
 
 def test_a_failed_seed_of_the_baseline_leaves_every_arm_undecided() -> None:

@@ -1,14 +1,25 @@
 """Names and texts that MLflow takes, whatever they are made of."""
 
+import math
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from orchestrator.ledger import events as log
-from orchestrator.tracking.desired_runs import DesiredRuns, as_params, metric_key
+from orchestrator.plan.types import Plan
+from orchestrator.tracking.desired_runs import PROJECTION, DesiredRuns, as_params
+from orchestrator.tracking.mlflow_check import compare
+from orchestrator.tracking.mlflow_reading import Kept
+from orchestrator.tracking.mlflow_runs import Stored
+from orchestrator.tracking.points import Point, metric_key
 from orchestrator.trials import Outcome, OutcomeKind
 from tests.support.histories import trial_of
+from tests.support.logs import HOLDER
 from tests.support.plans import make_plan
+from trainables.protocol import Measurement
+
+PROVENANCE = {"command": ["/a/bin/haltsweep", "launch", "spec.yaml"], "commit": "c0ffee"}
 
 
 @given(st.text(st.characters(), min_size=1))
@@ -80,8 +91,104 @@ def test_an_arm_says_how_many_of_its_seeds_failed(
 def test_a_verdict_is_a_tag_of_its_arm() -> None:
     plan = make_plan(2)
     desired = DesiredRuns(plan, "ledger")
-    desired.hear(log.asked(1.0, trial_of(plan, 0)))
+    begun = next(each for each in range(len(plan.trials)) if plan.trials[each].arm == "arm-1")
+    desired.hear(log.asked(1.0, trial_of(plan, begun)))
+    desired.hear(log.started(2.0, plan.trials[begun].trial_id, 1))
     words = {"arm-1": {"verdict": "arm-1: better", "verdict.iid/a%b": "\x1b[2J"}, "gone": {"verdict": "x"}}
     assert desired.publish_words(words) == {
         "arm/arm-1": {"haltsweep.verdict": "arm-1: better", "haltsweep.verdict.iid/a_b": r"\x1b[2J"}
     }
+
+
+def heard(plan: Plan, seeds: int, desired: DesiredRuns, first: int = 0) -> None:
+    """Confirm trials of `plan`, each 10 s from the last, of 2 steps; odd ones diverge after the second."""
+    for number in range(first, seeds):
+        trial, at = trial_of(plan, number), 10.0 * number
+        name = trial.trial_id
+        desired.hear(log.asked(at, trial))
+        desired.hear(log.started(at + 1, name, 1))
+        for step in (1, 2):
+            metrics = {"valid/score": number + step / 10, "test/score": math.nan if step == 1 else 1.0}
+            desired.hear(log.measured(at + 1 + step, name, Measurement(step, 1.0, metrics)))
+        kind = OutcomeKind.DIVERGED if number % 2 else OutcomeKind.FINISHED
+        desired.hear(log.ended(at + 5, name, Outcome(kind, "why")))
+
+
+def test_an_arm_has_the_time_and_the_curves_of_its_trials() -> None:
+    plan = make_plan(2, trials_per_arm=0, seeds=(101, 102, 103))
+    desired = DesiredRuns(plan, "ledger")
+    desired.hear(log.opened(0.0, HOLDER, "d", PROVENANCE))
+    assert set(desired.runs) == {"sweep"}, "no arm has begun"
+    heard(plan, 3, desired)
+    arm = desired.runs["arm/arm-0"]
+    assert (arm.status, arm.start_ms, arm.end_ms) == ("FINISHED", 1000, 25_000)
+    assert arm.tags["haltsweep.reason"] == "2 of 3 confirm trials finished: 1 diverged"
+    assert arm.tags["mlflow.source.name"] == "haltsweep launch spec.yaml"
+    assert (arm.tags["mlflow.source.type"], arm.tags["mlflow.source.git.commit"]) == ("LOCAL", "c0ffee")
+    assert arm.points == [], "curves come once no seed is under way"
+    heard(plan, 6, desired, 3)
+    desired.hear(log.closed(99.0, "done"))
+    assert arm.points == [
+        Point("curve-2-seeds/valid/score", pytest.approx(1 + step / 10), 99_000, step)  # of seeds 0 and 2
+        for step in (1, 2)
+    ], "a single value, as of a test split, is no curve"
+
+
+def test_seeds_that_are_added_make_another_curve() -> None:
+    few = make_plan(1, trials_per_arm=0, seeds=(101, 102, 103))
+    more = make_plan(1, trials_per_arm=0, seeds=(101, 102, 103, 104, 105))
+    first, again = DesiredRuns(few, "ledger"), DesiredRuns(more, "ledger")
+    for desired in (first, again):
+        desired.hear(log.opened(0.0, HOLDER, "d", {}))
+        heard(few, 3, desired)
+        desired.hear(log.closed(50.0, "done"))
+    told = list(first.runs["arm/arm-0"].points)
+    assert again.runs["arm/arm-0"].points == told
+    again.hear(log.opened(60.0, HOLDER, "d", {}))
+    assert again.runs["arm/arm-0"].status == "RUNNING"
+    heard(more, 5, again, 3)
+    again.hear(log.closed(70.0, "done"))
+    added = again.runs["arm/arm-0"].points[len(told) :]
+    assert {point.key for point in added} == {"curve-3-seeds/valid/score"}
+
+
+def test_an_arm_of_which_nothing_had_to_run_is_told_at_the_end() -> None:
+    plan = make_plan(1, trials_per_arm=0, seeds=(101,))
+    desired = DesiredRuns(plan, "ledger")
+    desired.hear(log.opened(0.0, HOLDER, "d", {}))
+    desired.hear(log.asked(1.0, trial_of(plan, 0)))
+    desired.hear(log.ended(1.0, plan.trials[0].trial_id, Outcome(OutcomeKind.SKIPPED, "decided")))
+    desired.hear(log.closed(2.0, "done"))
+    assert (desired.runs["arm/arm-0"].status, desired.runs["arm/arm-0"].end_ms) == ("FINISHED", 2000)
+
+
+def test_what_another_version_wrote_is_behind_and_not_damaged() -> None:
+    """Older ones wrote neither projection nor source, and another end of an arm that failed in all seeds."""
+    plan = make_plan(1, trials_per_arm=0, seeds=(101,))
+    desired = DesiredRuns(plan, "ledger")
+    desired.hear(log.opened(0.0, HOLDER, "d", PROVENANCE))
+    heard(plan, 1, desired)
+    desired.hear(log.closed(50.0, "done"))
+
+    def found(projection: str | None) -> list[str]:
+        kept = []
+        for key, run in desired.runs.items():
+            tags = run.tags | ({"mlflow.parentRunId": run.parent} if run.parent else {})
+            tags = {name: value for name, value in tags.items() if "projection" not in name}
+            late = key == "arm/arm-0"
+            if key == "sweep" and projection:
+                tags["haltsweep.projection"] = projection
+            status = "KILLED" if late else run.status
+            stored = Stored(key, "", status, 1 if late else run.end_ms, tags, dict(run.params))
+            for point in run.points:
+                stored.latest[point.key] = (point.step, point.value)
+            histories = {
+                name: [(point.step, point.value) for point in run.points if point.key == name]
+                for name in stored.latest
+            }
+            kept.append(Kept(stored, histories))
+        return [each.verdict for each in compare(desired, kept, {}, settled=True, sync="sync")]
+
+    assert found(None) == ["behind"]
+    assert found("1") == ["behind"]
+    assert found(PROJECTION) == ["damaged"]

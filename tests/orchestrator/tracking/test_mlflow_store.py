@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import InputError
-from orchestrator.tracking.desired_runs import DesiredRun, Point, batches
+from orchestrator.tracking.desired_runs import DesiredRun
 from orchestrator.tracking.mlflow_runs import RunStore, TrackingOutage, check_uri, default_uri
+from orchestrator.tracking.points import Point, batches
 
 
 @pytest.mark.parametrize("uri", ["./mlruns", "mlruns", "/abs/mlruns", "file:///abs/mlruns", ""])
