@@ -1,16 +1,19 @@
 """What the page shows, section by section, in the order in which a reader asks."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.plan.format import amount, count, duration
+from orchestrator.plan.format import amount, count, duration, value_words
 from orchestrator.report import tables
 from orchestrator.report.arm_changes import rows as change_rows
 from orchestrator.report.arm_facts import ArmFacts
 from orchestrator.report.course_figures import cost_panels, curve_panels, depth_panels
 from orchestrator.report.details import Details
 from orchestrator.report.figures import metric_panels, outcome_panels
+from orchestrator.report.search_figures import search_panels
+from orchestrator.report.searches import SearchCourse
 from orchestrator.report.style import Panel, inlined
 from orchestrator.report.tables import Grid
 from orchestrator.report.types import Report, interval_words
@@ -29,6 +32,17 @@ CURVES = (
     "arm that it is compared with. A seed that failed is drawn alone, in orange, up to its end. Training and "
     "selection data: no test of anything."
 )
+SEARCH = (
+    "Every arm has a search of its own. Blue is the best value so far; orange is the best that as many "
+    "trials, drawn from those that were made as if none had known of the others, are expected to find (Dodge "
+    "et al. 2019), with the middle 80%; trials that did not finish are drawn as the worst that did. Values "
+    "are of the split that chooses: no test, no claim about arms. Axes leave out the worst tenth. Dotted "
+    "lines are the ends of a range, the diamond is the best trial."
+)
+IMPORTANCE = (
+    "Importance is the share of the differences between trials that a random forest lays to a dimension; it "
+    "says nothing of values that were not tried."
+)
 COST = (
     "Each arm by its number above, as trained. Then, arm by arm, the same checkpoints under other settings "
     "(blue), the square as trained, beside the arm that it is compared with (dashed grey); means over seeds. "
@@ -38,6 +52,8 @@ DEPTH = (
     "Mean depth of each split, the whiskers from the tenth to the ninetieth percentile of its examples, as "
     "means over seeds. Arms whose depth never changes are left out."
 )
+TRIALS_A_DIMENSION = 10
+"""With fewer finished trials the importance of dimensions is told to be hardly more than chance."""
 PROVENANCE = (
     "The commit is that of the folder the sweep was launched from; the digest is that of the code that ran."
 )
@@ -57,9 +73,16 @@ class Part:
 
     title: str = ""
     texts: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    """What must not be missed."""
     panels: tuple[Picture, ...] = ()
     facts: tuple[tuple[str, str], ...] = ()
     grids: tuple[Grid, ...] = ()
+
+    @property
+    def shown(self) -> bool:
+        """Whether there is more than a title and words that explain."""
+        return bool(self.panels or self.facts or self.grids)
 
 
 @dataclass(frozen=True)
@@ -83,14 +106,14 @@ class PageSection:
     @property
     def empty(self) -> bool:
         """Whether there is nothing to show."""
-        return not (self.cards or any(each.panels or each.grids or each.facts for each in self.parts))
+        return not (self.cards or any(each.shown for each in self.parts))
 
 
 def sections(report: Report, details: Details | None) -> Iterator[PageSection]:
     """All that have something to show."""
     found = [_outcome(report), _arms(report, details)]
     if details is not None:
-        found += [_compute(report, details), _curves(report, details), _depth(details)]
+        found += [_searches(details), _compute(report, details), _curves(report, details), _depth(details)]
     else:
         found += [
             PageSection("compute", "Outcome against compute", (), (Part(grids=tuple(tables.costs(report))),))
@@ -204,6 +227,36 @@ def _card(facts: ArmFacts, changed: tuple[str, ...] | None) -> Iterator[tuple[st
 def _span(ends: tuple[float, float]) -> str:
     low, high = map(amount, ends)
     return low if low == high else f"{low} to {high}"
+
+
+def _searches(details: Details) -> PageSection:
+    parts = tuple(
+        Part(
+            title=course.arm,
+            facts=tuple(_search_facts(course)),
+            flags=course.edges,
+            panels=_pictures(search_panels(course, place)),
+        )
+        for place, course in enumerate(details.searches, start=1)
+    )
+    return PageSection("search", "Search", (SEARCH, IMPORTANCE), parts)
+
+
+def _search_facts(course: SearchCourse) -> Iterator[tuple[str, str]]:
+    yield "sampler", course.sampler
+    outcomes = Counter(each.outcome.value.replace("_", " ") for each in course.trials)
+    ended = ", ".join(f"{count(number)} {name}" for name, number in sorted(outcomes.items())) or "none ended"
+    yield "trials", f"{ended} of {count(course.planned)} planned"
+    if course.best is not None:
+        values = zip(course.objectives, course.best.values, strict=True)
+        told = ", ".join(f"{each.metric} {value:.4g}" for each, value in values)
+        assigned = ", ".join(
+            f"{path} = {value_words(value)}" for path, value in course.best.assignment.items()
+        )
+        yield "best", f"trial {course.best.number}: {told} with {assigned or 'nothing to choose'}"
+    if (found := course.importance) is not None and found.trials < TRIALS_A_DIMENSION * len(found.shares):
+        of = f"{counted(found.trials, 'finished trial')} and {counted(len(found.shares), 'dimension')}"
+        yield "importance", f"of {of}: hardly more than chance"
 
 
 def _compute(report: Report, details: Details) -> PageSection:

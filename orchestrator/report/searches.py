@@ -2,14 +2,19 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import isclose
+from math import isclose, log
+from typing import TYPE_CHECKING
 
 from orchestrator.conductor.winners import Candidate, best_first
 from orchestrator.plan.format import domain_words, value_words
 from orchestrator.plan.types import Arm, Plan
 from orchestrator.spec.section import Objective
+from orchestrator.statistics.hypervolume import hypervolume
 from orchestrator.trials import OutcomeKind, Record
 from search_spaces.dimensions import Choice, Dimension, Fixed, Float, Int, Value, greatest
+
+if TYPE_CHECKING:
+    from orchestrator.importance import Importance
 
 EDGE = 0.02
 """A best value so near to an end of its range, as a share of the range, lies at its edge."""
@@ -48,6 +53,13 @@ class SearchCourse:
     """As `confirm` ranks them."""
     edges: tuple[str, ...]
     """Sentences on best values at an end of their range."""
+    importance: "Importance | None"
+    """None where too few trials tell."""
+    front: tuple[SearchTrial, ...]
+    """With several objectives, the finished trials that none betters in all."""
+    hypervolumes: tuple[tuple[int, float], ...]
+    """With several objectives, trials ended and the volume between their front and the worst of every
+    objective among all that finished."""
 
     @property
     def finished(self) -> tuple[SearchTrial, ...]:
@@ -95,6 +107,9 @@ def searches(plan: Plan, records: Sequence[Record]) -> Iterator[SearchCourse]:
             trials=trials,
             best=best,
             edges=tuple(_edges(arm, best)) if best else (),
+            importance=_importance(arm, trials),
+            front=tuple(_front(trials, plan.search.objectives)),
+            hypervolumes=tuple(_hypervolumes(trials, plan.search.objectives)),
         )
 
 
@@ -120,6 +135,56 @@ def _best(trials: Sequence[SearchTrial], objectives: Sequence[Objective]) -> Sea
     by_number = {each.number: each for each in trials if each.finished}
     candidates = [Candidate(each.number, each.assignment, each.values) for each in by_number.values()]
     return next((by_number[each.number] for each in best_first(candidates, objectives)[:1]), None)
+
+
+def _importance(arm: Arm, trials: Sequence[SearchTrial]) -> "Importance | None":
+    """Of the first objective."""
+    finished = sorted((each for each in trials if each.finished), key=lambda each: each.number)
+    if len(finished) < 2:
+        return None
+    from orchestrator.importance import importance
+
+    varied = [each for each in arm.space.dimensions if not isinstance(each.domain, Fixed)]
+    return importance(varied, [each.assignment for each in finished], [each.values[0] for each in finished])
+
+
+def _front(trials: Sequence[SearchTrial], objectives: Sequence[Objective]) -> Iterator[SearchTrial]:
+    finished = [each for each in trials if each.finished]
+    if len(objectives) < 2 or not finished:
+        return
+    scores = [_score(each, objectives) for each in finished]
+    for trial, score in zip(finished, scores, strict=True):
+        if not any(_betters(other, score) for other in scores):
+            yield trial
+
+
+def _hypervolumes(
+    trials: Sequence[SearchTrial], objectives: Sequence[Objective]
+) -> Iterator[tuple[int, float]]:
+    scores = [_score(each, objectives) for each in trials if each.finished]
+    if len(objectives) < 2 or not scores:
+        return
+    worst = tuple(map(min, zip(*scores, strict=True)))
+    front: list[tuple[float, ...]] = []
+    for count, each in enumerate(trials, start=1):
+        if not each.finished:
+            continue
+        score = _score(each, objectives)
+        if not any(_betters(one, score) or one == score for one in front):
+            front = [one for one in front if not _betters(score, one)] + [score]
+            yield count, hypervolume(front, worst)
+    yield len(trials), hypervolume(front, worst)
+
+
+def _score(trial: SearchTrial, objectives: Sequence[Objective]) -> tuple[float, ...]:
+    """Every objective, larger is better."""
+    return tuple(
+        value if each.goal == "max" else -value for value, each in zip(trial.values, objectives, strict=True)
+    )
+
+
+def _betters(one: Sequence[float], other: Sequence[float]) -> bool:
+    return one != other and all(a >= b for a, b in zip(one, other, strict=True))
 
 
 def _edges(arm: Arm, best: SearchTrial) -> Iterator[str]:
@@ -158,8 +223,6 @@ def _end(dimension: Dimension, value: Value) -> str:
 
 def place(dimension: Dimension, value: float) -> float:
     """Where in its range a value lies, from 0 to 1, on the scale that is searched."""
-    from math import log
-
     domain = dimension.domain
     assert isinstance(domain, Float | Int), "only ranges have places"
     if domain.log:

@@ -22,6 +22,7 @@ ONLY_IN = {
     "optuna": [
         "orchestrator/samplers.py",
         "orchestrator/sampler_check.py",
+        "orchestrator/importance.py",
         "orchestrator/conductor/arm_search.py",
     ],
     "sqlalchemy": ["orchestrator/ledger/*.py"],

@@ -157,7 +157,12 @@ def _record(
         assignment = {"train.lr": 0.003, "model.layers": 12, "model.gate": True}
         value = 0.85 - 0.03 * place + stream.gauss(0, 0.01)
         outcome = fate(place, planned.seed - 101)
-    depth = 6 + (planned.overrides[THRESHOLD] * 4 - 4 if planned.overrides else 0) + place / 2
+    depth = (
+        6
+        + (stream.random() if planned.phase == "search" else 0)
+        + (planned.overrides[THRESHOLD] * 4 - 4 if planned.overrides else 0)
+        + place / 2
+    )
     whole = outcome is OutcomeKind.FINISHED
     steps = STEPS if whole else STEPS[:2]
     curve = [_measured(step, value, depth, planned, steps[-1] == step and whole) for step in steps]

@@ -11,12 +11,24 @@ from orchestrator.report.page import page
 from orchestrator.report.summary import summarise
 from orchestrator.report.tables import answers, costs, grids, metrics
 from orchestrator.report.write import write
+from orchestrator.spec.section import Objective
 from orchestrator.trials import OutcomeKind
 from tests.orchestrator.report.studies import Study, study
 from tests.orchestrator.report.test_answers import plan, records
 
 EVIL = "<script>alert(1)</script>\x1b[2J"
-ORDER = ("answer", "outcome", "arms", "compute", "curves", "halting", "metrics", "provenance", "reading")
+ORDER = (
+    "answer",
+    "outcome",
+    "arms",
+    "search",
+    "compute",
+    "curves",
+    "halting",
+    "metrics",
+    "provenance",
+    "reading",
+)
 
 
 class Reader(HTMLParser):
@@ -143,3 +155,32 @@ def test_the_same_records_give_the_same_bytes(tmp_path) -> None:
     files = sorted(path.name for path in (tmp_path / "one").iterdir())
     for name in files:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
+
+
+def test_the_search_of_every_arm_is_told_from_its_records() -> None:
+    made = study(2, 2, 12, readings=())
+    seen = shown(made)
+    for arm in (each.name for each in made.plan.arms):
+        own = [each for each in made.records if (each.arm, each.phase) == (arm, "search")]
+        finished = [each for each in own if each.outcome is OutcomeKind.FINISHED and each.last]
+        best = max(finished, key=lambda each: each.last.metrics["valid/accuracy"])
+        value = f"{best.last.metrics['valid/accuracy']:.4g}"
+        assert f"trial {best.number}: valid/accuracy {value} with train.lr = " in seen.text
+        assert f"{value} after 12 trials" in seen.labels(
+            f"Best valid/accuracy so far of {arm} against trials"
+        )
+        hours = sum(each.last.seconds for each in own if each.last) * made.plan.resources.cpus / 3600
+        assert f"{value} after {hours:.4g} device hours" in seen.labels(
+            f"so far of {arm} against device hours"
+        )
+        assert f"{len(finished)} finished trials" in seen.labels(f"accuracy of {arm} by train.lr")
+        assert seen.labels(f"Importance of dimensions of {arm} by fANOVA: train.lr")
+    assert "of 9 finished trials and 3 dimensions: hardly more than chance" in seen.text
+
+
+def test_several_objectives_have_a_front_and_its_volume() -> None:
+    aims = (Objective(metric="valid/accuracy", goal="max"), Objective(metric="valid/depth", goal="min"))
+    seen = shown(study(2, 0, 12, readings=(), objectives=aims))
+    assert "valid/accuracy against valid/depth of arm-0, the front: " in seen.labels("the front")
+    assert "against trials: 0." in seen.labels("Hypervolume of the front of arm-0")
+    assert not seen.labels("so far of arm-0 against trials")

@@ -1,0 +1,81 @@
+"""Which dimensions of a search mattered: Optuna's evaluators on a study rebuilt from what was tried."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.importance import BaseImportanceEvaluator
+
+from search_spaces.dimensions import Assignment, Choice, Dimension, Domain, Fixed, Float, Value, same
+
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+TRIALS_LEAST = 5
+"""Fewer tell nothing."""
+FANOVA_UP_TO = 100
+"""Trials; its time grows with their square."""
+TREES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Importance:
+    """Shares of what a random forest, fitted to the trials, makes of each dimension."""
+
+    method: str
+    shares: Mapping[str, float]
+    """By path, the largest first; together 1."""
+    trials: int
+
+
+def importance(
+    dimensions: Sequence[Dimension], assignments: Sequence[Assignment], values: Sequence[float]
+) -> Importance | None:
+    """Of the dimensions that all trials have; None where fewer than two vary, or too few trials tell.
+
+    The same trials in the same order give the same shares.
+    """
+    shared = [each for each in dimensions if all(each.path in one for one in assignments)]
+    varied = [each for each in shared if len({repr(one[each.path]) for one in assignments}) > 1]
+    if len(values) < TRIALS_LEAST or len(varied) < 2 or len(set(values)) < 2:
+        return None
+    distributions = {each.path: _distribution(each.domain) for each in varied}
+    study = optuna.create_study()
+    study.add_trials(
+        [
+            optuna.trial.create_trial(
+                params={each.path: _internal(each.domain, one[each.path]) for each in varied},
+                distributions=distributions,
+                value=value,
+            )
+            for one, value in zip(assignments, values, strict=True)
+        ]
+    )
+    method, evaluator = _evaluator(len(values))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = optuna.importance.get_param_importances(study, evaluator=evaluator)
+    return Importance(method, {path: float(share) for path, share in found.items()}, len(values))
+
+
+def _evaluator(trials: int) -> tuple[str, BaseImportanceEvaluator]:
+    if trials <= FANOVA_UP_TO:
+        return "fANOVA", optuna.importance.FanovaImportanceEvaluator(n_trees=TREES, seed=0)
+    return "mean decrease of impurity", optuna.importance.MeanDecreaseImpurityImportanceEvaluator(seed=0)
+
+
+def _distribution(domain: Domain) -> BaseDistribution:
+    """Ends alone matter here: what was drawn is known."""
+    assert not isinstance(domain, Fixed), "what is fixed does not vary"
+    if isinstance(domain, Choice):
+        return CategoricalDistribution(range(len(domain.values)))
+    if isinstance(domain, Float):
+        return FloatDistribution(domain.low, domain.high, log=domain.log)
+    return IntDistribution(domain.low, domain.high, log=domain.log)
+
+
+def _internal(domain: Domain, value: Value) -> Value:
+    if isinstance(domain, Choice):
+        return next(place for place, each in enumerate(domain.values) if same(each, value))
+    return value
