@@ -16,6 +16,8 @@ SEAL: Final = "digest"
 MANIFEST: Final = "manifest.json"
 SIZE: Final = 16
 """Bytes of a digest."""
+EDITIONS: Final = "extensions"
+"""Folder beside a manifest with earlier and later editions of its files, a folder each."""
 
 
 def digest_of(content: bytes) -> str:
@@ -96,6 +98,31 @@ def read_sound(file: Path, remedy: str) -> bytes:
     if digests is not None and digests.get(file.name) != digest_of(content):
         raise StoreError(f"{file} must be as it was written, and was changed or damaged since; {remedy}")
     return content
+
+
+def kept_file(file: Path) -> Path:
+    """Where the content of `file` is that the manifest beside it says: there, or among its editions.
+
+    A process that was killed between the manifest and the file has left the file as it was before; whoever
+    reads then gets the new edition. Where nothing fits, `file` itself. Raises OSError, StoreError.
+    """
+    digests = read_manifest(file.parent)
+    wanted = None if digests is None else digests.get(file.name)
+    if wanted is None or _unlike(file, wanted) == "":
+        return file
+    editions = sorted(file.parent.glob(f"{EDITIONS}/*/{file.name}"))
+    return next((each for each in editions if _unlike(each, wanted) == ""), file)
+
+
+def read_kept(file: Path, remedy: str) -> bytes:
+    """As `read_sound`, of the file or that of its editions which the manifest beside it says."""
+    try:
+        return read_sound(file, remedy)
+    except StoreError:
+        edition = kept_file(file)
+        if edition == file:
+            raise
+        return read_sound(edition, remedy)
 
 
 def _text(value: Mapping[str, Any]) -> str:

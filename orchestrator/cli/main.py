@@ -13,6 +13,7 @@ from orchestrator.cli import (
     check,
     data,
     doctor,
+    extend,
     launch,
     listing,
     logs,
@@ -95,6 +96,7 @@ app.command(rich_help_panel=BEFORE)(check.schema)
 app.command(rich_help_panel=BEFORE)(doctor.doctor)
 app.command(rich_help_panel=RUNNING)(launch.launch)
 app.command(rich_help_panel=RUNNING)(launch.resume)
+app.command(rich_help_panel=RUNNING)(extend.extend)
 app.command(rich_help_panel=RUNNING)(status.status)
 app.command("list", rich_help_panel=RUNNING)(listing.list_sweeps)
 app.command(rich_help_panel=RUNNING)(stop.stop)

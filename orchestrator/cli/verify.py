@@ -91,7 +91,11 @@ def _line(finding: Finding) -> str:
 
 
 def _repair(folder: SweepFolder) -> None:
-    """Make plan.json again if it is damaged. Raises StoreError if that does not give the plan as launched."""
+    """Make plan.json again if it is damaged. Raises StoreError if that does not give the plan as launched.
+
+    An extended plan is not made again: editions of it are kept.
+    """
+    from orchestrator.drivers.extend_folder import complete
     from orchestrator.drivers.launch_folder import read_setup
     from orchestrator.file_digests import damaged_files, digest_of, read_manifest, read_sound
     from orchestrator.plan.planner import plan_file
@@ -99,6 +103,7 @@ def _repair(folder: SweepFolder) -> None:
     from trainables.atomic import write_atomically
     from trainables.extensions import look_in
 
+    complete(folder)
     if not damaged_files(folder.root).get(folder.plan.name):
         return
     read_sound(folder.spec, "restore it from a backup")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.locations import command
+from orchestrator.drivers.extend_folder import editions
 from orchestrator.drivers.launch_folder import DEFAULT_WORKLOAD, Setup, read_setup
 from orchestrator.errors import StoreError
 from orchestrator.file_digests import damaged_files, read_manifest
@@ -41,7 +42,12 @@ def files(folder: SweepFolder) -> Iterator[Finding]:
     """The files of the launch."""
     repair = f"`{command('verify', folder)} --repair` makes it again from spec.yaml"
     remedies = {folder.plan.name: f"{repair}, else restore it from a backup"}
+    if editions(folder):
+        kept = f"`{command('verify', folder)} --repair` puts back the edition that is kept"
+        remedies = dict.fromkeys((folder.spec.name, folder.plan.name), kept)
     yield from _listed("files", folder.root, lambda name: remedies.get(name, "restore it from a backup"))
+    for edition in editions(folder):
+        yield from _listed("extensions", edition, lambda _: "restore it from a backup")
     if fault := _setup_fault(folder):
         yield Finding("files", "damaged", fault)
 

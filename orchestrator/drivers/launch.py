@@ -11,6 +11,7 @@ from typing import Any
 from orchestrator.drivers.address import check_address
 from orchestrator.drivers.checkpoint_stores import Elsewhere
 from orchestrator.drivers.datasets import build_datasets, require_files
+from orchestrator.drivers.extend_folder import complete
 from orchestrator.drivers.inline import run_inline
 from orchestrator.drivers.launch_folder import DEFAULT_WORKLOAD, Setup, launched_plan, publish, read_setup
 from orchestrator.drivers.launch_undo import clear_unbegun, refuse_foreign, withdraw, withdraw_folder
@@ -104,6 +105,7 @@ def resume_sweep(
 ) -> SweepResult:
     """Run a launched sweep to its end, from wherever it is. Arguments and errors as of `run_sweep`."""
     plan, setup = launched_plan(folder), read_setup(folder)
+    complete(folder)
     _check(setup, folder, address)
     means = _Means(driver, address, num_cpus, watch or Listeners(), debug)
     if address is not None:

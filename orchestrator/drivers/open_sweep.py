@@ -17,8 +17,9 @@ from orchestrator.errors import StoreError
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.database import Replaced
 from orchestrator.ledger.events import EventKind
-from orchestrator.ledger.lease import Holder
+from orchestrator.ledger.lease import Holder, Lease
 from orchestrator.ledger.store import PATIENCE_S, Ledger
+from orchestrator.plan.serialise import read_plan
 from orchestrator.plan.types import Plan
 from orchestrator.tracking.background import Follower, start_follower
 from orchestrator.trials import OutcomeKind
@@ -106,6 +107,7 @@ def open_sweep(
     opening = Ledger.open(url, folder.name, create=True, patience_s=PATIENCE_S, on_outage=watch.on_outage)
     with FolderWatch(folder) as presence, opening as ledger:
         lease = ledger.claim(Holder.current())
+        _refuse_another_plan(plan, folder, ledger, lease)
         follower: Follower | None = None
         untracked = ""
 
@@ -186,6 +188,13 @@ def _write_parquet(plan: Plan, folder: SweepFolder, ledger: Ledger) -> str:
     except StoreError as error:
         return f"; {error}"
     return ""
+
+
+def _refuse_another_plan(plan: Plan, folder: SweepFolder, ledger: Ledger, lease: Lease) -> None:
+    """Somebody may have extended the sweep after its plan was read and before it was claimed."""
+    if read_plan(folder).extended != plan.extended:
+        ledger.release(lease)
+        raise StoreError(f"{plan.name} was extended meanwhile; nothing was run: `haltsweep resume` it again")
 
 
 def _refuse_lost_ledger(folder: SweepFolder, setup: Setup) -> None:

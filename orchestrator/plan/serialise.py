@@ -4,7 +4,7 @@ import shlex
 from typing import Final
 
 from orchestrator.errors import StoreError
-from orchestrator.file_digests import read_sound
+from orchestrator.file_digests import read_kept
 from orchestrator.identity import SweepFolder, canonical
 from orchestrator.json_values import from_json_values, parsed, to_json_values
 from orchestrator.plan.consistency import check_consistency
@@ -12,7 +12,7 @@ from orchestrator.plan.types import Plan
 
 FORMAT: Final = 1
 """Raised whenever older plans can no longer be read."""
-_LATER: Final = ("factors",)
+_LATER: Final = ("extended", "factors")
 _LATER_OF_ARMS: Final = ("first", "without")
 """Fields that came later, absent where they say nothing: plans without them are the bytes they were."""
 
@@ -44,9 +44,9 @@ def from_json(text: str | bytes) -> Plan:
 
 
 def read_plan(folder: SweepFolder) -> Plan:
-    """The plan as launched. Raises StoreError if there is none, or something else."""
+    """The plan as launched and extended. Raises StoreError if there is none, or something else."""
     try:
-        text = read_sound(
+        text = read_kept(
             folder.plan,
             f"`haltsweep verify {shlex.quote(str(folder.root))} --repair` makes it again from spec.yaml, or "
             "restore it from a backup",

@@ -173,6 +173,26 @@ class Power:
 
 
 @dataclass(frozen=True, slots=True)
+class Extension:
+    """What was added to a sweep after it had been launched, and how much had been seen by then."""
+
+    at: float
+    """Unix time in seconds."""
+    by: str
+    """The command, as typed, passwords masked."""
+    spec_digest: str
+    """Of the spec before."""
+    changes: tuple[str, ...]
+    """`confirm.seeds: [1, 2] -> [1, 2, 3]`, one a field."""
+    arms: tuple[str, ...]
+    """Arms before."""
+    seeds: tuple[int, ...]
+    """Confirm seeds before."""
+    seen: Mapping[str, int]
+    """By arm, how many confirm seeds had ended; arms of which none had are left out."""
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """All that will run. The same spec gives the same plan, byte for byte."""
 
@@ -204,6 +224,8 @@ class Plan:
     """Components of which every combination is an arm, so that main effects and interactions can be told."""
     limits: Limits | None = None
     """None where nothing but wall clock limits the sweep."""
+    extended: tuple[Extension, ...] = ()
+    """What was added after the launch, the first extension first."""
 
     def arm(self, name: str) -> Arm:
         """The arm called `name`. Raises KeyError."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.plan.answer import answer_plan, better
 from orchestrator.plan.types import AnswerPlan, Plan
+from orchestrator.report.extensions import exploratory
 from orchestrator.report.looks import decided, when
 from orchestrator.report.readings import Readings, Seeded, by_seed_alone
 from orchestrator.report.statistics import estimate, of_paired, sign_flip_p
@@ -127,7 +128,7 @@ def verdicts(
             reference=reference,
             metric=metric,
             kind=said.kind,
-            text=said.text,
+            text=said.text if said.kind == "undecided" else said.text + exploratory(plan, arm),
             more_seeds=said.more_seeds,
             difference=of_paired(found, span) if found else None,
             p=found.p if found and not lacking.any else None,

@@ -82,6 +82,7 @@ def notes(report: Report) -> list[str]:
         found.append(NO_CLAIM)
     if report.answer is not None and any(each.looked for each in report.verdicts):
         found.append(looks.note(report.answer.level))
+    found += report.extensions
     found += [f"Ended early: {each}." for each in report.skipped]
     sources = dict.fromkeys((each.arm, each.published_source) for each in (*report.cells, *report.posthoc))
     sources |= dict.fromkeys((each.system, each.source) for each in report.prior_work)

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from orchestrator.plan.answer import SELECTION_SPLIT
 from orchestrator.plan.types import Plan
-from orchestrator.report import answers, equal_cost, published
+from orchestrator.report import answers, equal_cost, extensions, published
 from orchestrator.report.arm_changes import arm_changes
 from orchestrator.report.factorial import factorial_effects
 from orchestrator.report.readings import Readings, by_seed_alone
@@ -71,6 +71,7 @@ def summarise(plan: Plan, records: Iterable[Record]) -> Report:
         else (),
         skipped=skipped(known),
         unread=_unread(plan, confirmed),
+        extensions=tuple(extensions.told(plan)),
     )
 
 

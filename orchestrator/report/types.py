@@ -176,6 +176,9 @@ class Report:
     unread: tuple[str, ...] = ()
     """Test splits that were to be measured, and of which no confirm trial that finished measured anything."""
 
+    extensions: tuple[str, ...] = ()
+    """What was added after the launch, and what that does to claims, one sentence each."""
+
     @property
     def outcomes(self) -> tuple[str, ...]:
         """Primary outcomes."""

@@ -26,6 +26,7 @@ WORDS_NOT_METRICS = {
     "orchestrator/cli/hours.py": {"lr"},
     "orchestrator/plan/budget.py": {"flops"},
     "orchestrator/plan/effects.py": {"loss"},
+    "orchestrator/plan/extension_rules.py": {"flops"},
     "orchestrator/report/tables.py": {"floor"},
 }
 """Names of metrics that stand for something else: a fact of a data set, a key of a spec, evidence

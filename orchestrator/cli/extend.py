@@ -1,0 +1,188 @@
+"""`haltsweep extend`: add arms, seeds, trials or readings to a sweep; only the difference runs."""
+
+import shlex
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.cli.console import complain, say
+from orchestrator.cli.launch import Address, Driver, DriverOption, resume
+from orchestrator.cli.locations import runs_root
+from orchestrator.cli.options import Profile, Runs, SweepName
+from orchestrator.errors import InputError, StoreError
+from orchestrator.identity import SweepFolder
+from search_spaces.wording import amount
+
+if TYPE_CHECKING:
+    from orchestrator.plan.extension_rules import Begun
+    from orchestrator.plan.types import Extension, Plan
+    from orchestrator.spec.load import SpecFile
+    from orchestrator.trials import Record
+
+
+def extend(
+    name: SweepName,
+    asked: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="A spec that asks for more, or what to change in that of the sweep, e.g. "
+            "'arms.wide={why: more room, set: {model.width: 128}}'.",
+            metavar="[SPEC] [KEY=VALUE]...",
+        ),
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option(help="Further confirm seeds: how many, or a list, e.g. '[105, 106]'.")
+    ] = None,
+    trials: Annotated[int | None, typer.Option(help="Search trials of each arm, in all.", min=1)] = None,
+    profile: Profile = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be added; write nothing.")
+    ] = False,
+    driver: DriverOption = Driver.RAY,
+    address: Address = None,
+    runs: Runs = None,
+) -> None:
+    """Add arms, seeds, trials or readings to a sweep: what has run stays, and only the difference runs."""
+    from orchestrator.cli.reading import opened
+
+    path, changes = _split(asked or ())
+    with opened(name, runs_root(runs)) as sweep:
+        folder, old = sweep.folder, sweep.plan
+    changes += _options(old, seeds, trials)
+    spec, new = _planned(folder, path, changes, profile, runs)
+    made = _extended(folder, old, spec, new, write=not dry_run)
+    _tell(old, made)
+    if dry_run:
+        say("nothing was written")
+        return
+    resume(str(folder.root), driver, address)
+
+
+def _split(asked: Sequence[str]) -> tuple[Path | None, list[str]]:
+    """The spec, if one is named first, and overrides."""
+    if asked and "=" not in asked[0]:
+        return Path(asked[0]), list(asked[1:])
+    return None, list(asked)
+
+
+def _options(plan: "Plan", seeds: str | None, trials: int | None) -> list[str]:
+    """What `--seeds` and `--trials` ask for, as overrides."""
+    found = [] if trials is None else [f"search.trials_per_arm={trials}"]
+    if seeds is None:
+        return found
+    from orchestrator.identity import derive_seed
+    from orchestrator.spec.kinds import MOST_SEEDS
+    from orchestrator.spec.overrides import BadOverride, parse
+
+    try:
+        more = parse(f"seeds={seeds}").value
+    except BadOverride as error:
+        raise InputError(f"--seeds: {error}") from None
+    known = plan.confirm.seeds if plan.confirm is not None else ()
+    if isinstance(more, int) and not isinstance(more, bool) and 1 <= more <= MOST_SEEDS:
+        drawn = (derive_seed("confirm", number) for number in range(len(known) + more + len(known)))
+        more = [seed for seed in drawn if seed not in known][:more]
+    if not isinstance(more, list):
+        raise InputError(
+            f"--seeds must be how many, or a list of further ones such as '[105, 106]', got {seeds}"
+        )
+    return [*found, f"confirm.seeds={[*known, *more]}"]
+
+
+def _planned(
+    folder: SweepFolder, path: Path | None, changes: Sequence[str], profile: str | None, runs: Path | None
+) -> "tuple[SpecFile, Plan]":
+    """The spec that asks for more, and its plan as if it were launched."""
+    from orchestrator.cli.planning import planned
+    from orchestrator.drivers.launch_folder import read_setup
+    from orchestrator.file_digests import kept_file, read_kept
+    from trainables.extensions import look_in
+
+    read_kept(folder.spec, "restore it from a backup")
+    if (code := read_setup(folder).code) is not None:
+        look_in(Path(code))
+    return planned(path or kept_file(folder.spec), changes, profile, runs=runs)
+
+
+def _extended(folder: SweepFolder, old: "Plan", spec: "SpecFile", new: "Plan", *, write: bool) -> "Plan":
+    """The plan with more in it, written unless that is not wanted. Raises InputError for what cannot be."""
+    from orchestrator.drivers.extend_folder import commit
+    from orchestrator.drivers.launch_folder import read_setup
+    from orchestrator.drivers.node_check import origin_of
+    from orchestrator.file_digests import kept_file
+    from orchestrator.ledger.fold import records
+    from orchestrator.ledger.lease import Holder
+    from orchestrator.ledger.store import Ledger
+    from orchestrator.plan.extending import changes_allowed, extended
+    from orchestrator.plan.serialise import read_plan
+    from orchestrator.spec.load import load_spec, to_yaml
+
+    setup = read_setup(folder)
+    with Ledger.open(setup.ledger_url(folder), old.name) as ledger:
+        # Whoever runs the sweep must not go on by the old plan.
+        lease = ledger.claim(Holder.current())
+        try:
+            if read_plan(folder) != old:
+                raise StoreError(f"{old.name} was extended by somebody else meanwhile; try again")
+            known = records(ledger.newest(), old)
+            before = load_spec(kept_file(folder.spec)).content()
+            allowed = changes_allowed(old.name, before, spec.spec.content(), _begun(old, known))
+            more = _extension(old, known, [str(each) for each in allowed])
+            made = extended(old, new, {each.trial_id for each in known}, more)
+            if write:
+                commit(folder, made, to_yaml(spec.spec), origin_of(made, setup))
+        finally:
+            ledger.release(lease)
+    return made
+
+
+def _begun(plan: "Plan", known: "Sequence[Record]") -> "Begun":
+    from orchestrator.plan.extension_rules import Begun
+
+    phases = {each.phase for each in known}
+    decides = plan.confirm is not None and plan.confirm.stop is not None
+    return Begun("search" in phases, "confirm" in phases, decides)
+
+
+def _extension(plan: "Plan", known: "Sequence[Record]", changes: Sequence[str]) -> "Extension":
+    from orchestrator.plan.types import Extension
+    from orchestrator.redact import redact_arguments
+
+    seen = {
+        (each.arm, each.seed)
+        for each in known
+        if each.phase == "confirm" and each.outcome is not None and each.last is not None
+    }
+    return Extension(
+        at=time.time(),
+        by=shlex.join(redact_arguments(sys.argv)),
+        spec_digest=plan.spec_digest,
+        changes=tuple(changes),
+        arms=tuple(arm.name for arm in plan.arms),
+        seeds=plan.confirm.seeds if plan.confirm is not None else (),
+        seen=dict(sorted(Counter(arm for arm, _ in seen).items())),
+    )
+
+
+def _tell(old: "Plan", made: "Plan") -> None:
+    """What is added, and what that does to claims."""
+    extension = made.extended[-1]
+    for change in extension.changes:
+        say(change)
+    known = {each.trial_id for each in old.trials}
+    added = Counter(each.phase for each in made.trials if each.trial_id not in known)
+    what = ", ".join(f"{count} {phase}" for phase, count in added.items())
+    say(
+        f"{made.name}: {amount(sum(added.values()), 'trial')} to run beside {len(known):,}"
+        + (f" ({what})" if what else "")
+    )
+    if extension.seen and added["confirm"]:
+        complain(
+            "confirm trials have been seen before these were asked for: claims that rest on both are marked "
+            "exploratory in the report"
+        )

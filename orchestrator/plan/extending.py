@@ -1,0 +1,95 @@
+"""A plan with more in it: what was planned stays, with its ids and numbers; what is new comes behind it."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from orchestrator.errors import InputError
+from orchestrator.plan.extension_rules import CAN, Begun, refusal
+from orchestrator.plan.types import Arm, Extension, Plan
+from orchestrator.spec.differences import Difference, differences
+from orchestrator.trials import PlannedTrial
+
+PHASES = ("search", "confirm", "posthoc")
+
+
+def changes_allowed(
+    name: str, before: Mapping[str, Any], after: Mapping[str, Any], begun: Begun
+) -> tuple[Difference, ...]:
+    """What changes between two contents of specs. Raises InputError with all that cannot be taken up."""
+    found = tuple(differences(before, after))
+    if not found:
+        raise InputError(
+            f"to be extended {name} must be asked for something more, and this is what it was asked for; "
+            f"name what to add. {CAN}"
+        )
+    refused = [f"  {each}\n    {why}" for each in found if (why := refusal(each, begun))]
+    if refused:
+        raise InputError("\n".join([f"{name} cannot be extended by this:", *refused, CAN]))
+    return found
+
+
+def extended(old: Plan, new: Plan, asked: Collection[str], extension: Extension) -> Plan:
+    """`new`, in which every trial of `old` is what it was.
+
+    `asked`: ids of trials that were asked for. Raises InputError where one of them, or an arm, would be lost
+    or changed.
+    """
+    refused = [*_arms_lost(old, new), *_trials_lost(old, new, asked)]
+    if refused:
+        lines = [f"  {each}" for each in refused]
+        raise InputError("\n".join([f"{old.name} cannot be extended by this:", *lines, CAN]))
+    return replace(new, trials=tuple(_together(old, new)), extended=(*old.extended, extension))
+
+
+def _arms_lost(old: Plan, new: Plan) -> Iterator[str]:
+    there = {arm.name: arm for arm in new.arms}
+    for arm in old.arms:
+        now = there.get(arm.name)
+        if now is None:
+            yield f"arm {arm.name}: would not be there any more"
+        elif _essence(now) != _essence(arm):
+            yield f"arm {arm.name}: would have other settings, ranges, first points or another reference"
+
+
+def _essence(arm: Arm) -> tuple[Any, ...]:
+    return arm.digest, arm.reference, [dict(each) for each in arm.first]
+
+
+def _trials_lost(old: Plan, new: Plan, asked: Collection[str]) -> Iterator[str]:
+    """A trial that nobody asked for may have another id, not be gone."""
+    ids = {each.trial_id for each in new.trials}
+    places = {_place(each) for each in new.trials}
+    lost = [each for each in old.trials if each.trial_id not in ids]
+    lost = [each for each in lost if each.trial_id in asked or _place(each) not in places]
+    for each in lost[:1]:
+        more = f", and {len(lost) - 1} more" if len(lost) > 1 else ""
+        which = f"trial {each.arm}/{each.phase}/{each.number} ({each.trial_id}){more}"
+        yield f"{which}: would be another one, or none"
+
+
+def _place(trial: PlannedTrial) -> tuple[Any, ...]:
+    number = trial.number if trial.phase == "search" else None
+    return trial.arm, trial.phase, number, trial.rank, trial.seed, tuple(sorted(trial.overrides.items()))
+
+
+def _together(old: Plan, new: Plan) -> list[PlannedTrial]:
+    """Phase by phase and arm by arm as ever, the numbers of new trials behind those of old ones."""
+    known = {each.trial_id: each for each in old.trials}
+    groups: dict[tuple[str, str], list[PlannedTrial]] = defaultdict(list)
+    for each in new.trials:
+        groups[each.phase, each.arm].append(each)
+    found: list[PlannedTrial] = []
+    for phase in PHASES:
+        for arm in new.arms:
+            found += _numbered(groups[phase, arm.name], known)
+    return found
+
+
+def _numbered(trials: Sequence[PlannedTrial], known: Mapping[str, PlannedTrial]) -> list[PlannedTrial]:
+    kept = [known[each.trial_id] for each in trials if each.trial_id in known]
+    first = max((each.number + 1 for each in kept), default=0)
+    fresh = (each for each in trials if each.trial_id not in known)
+    added = [replace(each, number=number) for number, each in enumerate(fresh, first)]
+    return [*sorted(kept, key=lambda each: each.number), *added]

@@ -1,0 +1,154 @@
+"""Which changes of a spec a sweep that has begun can take up, and why it cannot take up the others.
+
+What has run stays what it was, and what follows must have been run alike: arms, seeds and readings can come
+behind those there are. Trials can be added to the searches until the first confirm trial is asked for: a
+confirm trial is one of the winner among so many, and the test splits must not be read before that is known.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.spec.differences import ABSENT, Difference
+
+CAN = (
+    "Can be added: arms, components and values of a grid; seeds behind those of confirm, or confirm itself; "
+    "search.trials_per_arm, until the first confirm trial; readings under posthoc. Budgets, texts and "
+    "published values can change. Anything else is another sweep: launch it under a name of its own."
+)
+_SAME_SEARCH = "all trials of a search, and the searches of all arms, must be drawn and stopped alike"
+_TEXTS = frozenset({"question", "published", "profiles"})
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What of a sweep was asked for."""
+
+    searched: bool
+    """Any search trial."""
+    confirmed: bool
+    """Any confirm trial."""
+    decides: bool
+    """Whether its seeds run until decided (`confirm.stop`)."""
+
+    @property
+    def looked(self) -> bool:
+        """Whether there were, or may have been, looks at seeds."""
+        return self.confirmed and self.decides
+
+
+def refusal(change: Difference, begun: Begun) -> str:
+    """Why a sweep cannot take up a change; empty where it can."""
+    section, *inner = change.keys
+    if section in _TEXTS or inner[-1:] == ["why"]:
+        return ""
+    rules: Mapping[str, Callable[[], str]] = {
+        "name": lambda: "a sweep keeps its name",
+        "trainable": lambda: "what ran must be what runs",
+        "baseline": lambda: "the settings of every arm follow from it",
+        "arms": lambda: _of_arms(change, begun),
+        "components": lambda: _of_arms(change, begun),
+        "combine": lambda: _of_arms(change, begun) if inner != ["of"] else _more(change, begun),
+        "grid": lambda: _more(change, begun) if inner else _axes(),
+        "search": lambda: _of_search(change, inner, begun),
+        "confirm": lambda: _of_confirm(change, inner, begun),
+        "answer": lambda: _of_answer(inner, begun),
+        "posthoc": lambda: _of_posthoc(change, inner),
+        "resources": lambda: _of_resources(inner),
+        "budget": lambda: _of_budget(change, inner, begun),
+    }
+    return rules[section]()
+
+
+def _of_arms(change: Difference, begun: Begun) -> str:
+    if change.after is ABSENT:
+        return "an arm that was asked for stays"
+    if change.before is not ABSENT:
+        return "an arm is what it was when its trials ran; add an arm of another name"
+    return _no_looks("an arm", begun)
+
+
+def _more(change: Difference, begun: Begun) -> str:
+    """Of a list that only grows, each value of which makes arms."""
+    if change.before is ABSENT:
+        return _axes()
+    return _kept(change) or _no_looks("an arm", begun)
+
+
+def _axes() -> str:
+    return "every arm would be another one"
+
+
+def _kept(change: Difference) -> str:
+    if change.after is ABSENT or any(each not in change.after for each in change.before):
+        return "what was asked for stays"
+    return ""
+
+
+def _no_looks(what: str, begun: Begun) -> str:
+    if not begun.looked:
+        return ""
+    told = "changes what was decided at looks at the seeds, and which seeds ran for it"
+    return f"with stop: decided {what} more {told}"
+
+
+def _of_search(change: Difference, inner: list[str], begun: Begun) -> str:
+    if inner != ["trials_per_arm"]:
+        return _SAME_SEARCH if inner else "what was confirmed must have been found alike in all arms"
+    if change.after < change.before:
+        return "what was asked for stays"
+    if begun.confirmed:
+        return (
+            "the winners were chosen from so many trials, and test splits have been read of them: a winner "
+            "of more trials is another one"
+        )
+    return ""
+
+
+def _of_confirm(change: Difference, inner: list[str], begun: Begun) -> str:
+    if change.after is ABSENT and not inner:
+        return "what was asked for stays"
+    if inner == ["seeds"]:
+        before, after = change.before, change.after
+        if list(after[: len(before)]) != list(before):
+            return f"seeds come behind those there are: they must begin with {_list(before)}"
+        return _no_looks("a seed", begun)
+    if not begun.confirmed or not inner:
+        return ""
+    if inner == ["splits"]:
+        return "test splits are read at the end of a confirm trial, and some have ended without these"
+    return "confirm trials have run by what it was"
+
+
+def _of_answer(inner: list[str], begun: Begun) -> str:
+    if inner == ["spread"] or not begun.confirmed:
+        return ""
+    return "what decides the question must not be chosen after confirm trials were seen"
+
+
+def _of_posthoc(change: Difference, inner: list[str]) -> str:
+    if change.before is ABSENT:
+        return ""
+    return _kept(change) if inner else "what was asked for stays"
+
+
+def _of_resources(inner: list[str]) -> str:
+    if inner in (["retries"], ["checkpoint_seconds"]):
+        return ""
+    return "all trials must have had the same, and what they cost is counted by it"
+
+
+def _of_budget(change: Difference, inner: list[str], begun: Begun) -> str:
+    if "each_arm" in (*inner, *_keys(change.before), *_keys(change.after)):
+        return "what may end a search decides what it finds" if begun.searched else ""
+    if change.before is ABSENT and "flops" in (*inner, *_keys(change.after)):
+        return "trials that ran need not have reported FLOPs" if begun.searched or begun.confirmed else ""
+    return ""
+
+
+def _keys(value: Any) -> tuple[str, ...]:
+    return tuple(value) if isinstance(value, dict) else ()
+
+
+def _list(values: Any) -> str:
+    return f"[{', '.join(map(str, values))}]"

@@ -1,0 +1,58 @@
+"""What was added to a sweep after results had been seen, and what that does to claims.
+
+Who looks at confirm trials and then asks for more seeds, or for another arm against a reference whose
+values are known, chooses by chance as well as by effect: with k looks at level a some claim is wrong with
+probability at most k a (Bonferroni over the looks), not a. So verdicts that rest on such additions are marked
+exploratory. Seeds in rounds with `stop: decided` pay for their looks, and cannot be added to once they have
+begun; seeds that are added before any confirm trial of arm and reference has ended are as if planned from the
+start.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from orchestrator.plan.types import Extension, Plan
+from search_spaces.wording import amount
+
+LOOKS = (
+    "Claims marked exploratory rest on what was added after results had been seen: whoever looks {times} in "
+    "all, each time at the level {level:g}, is wrong about some arm with probability at most {most:g}."
+)
+
+
+def exploratory(plan: Plan, arm: str) -> str:
+    """Why claims about an arm are exploratory, after a comma; empty where they are not."""
+    reference = plan.arm(arm).reference
+    for number, each in enumerate(plan.extended):
+        if arm not in each.arms and each.seen.get(reference):
+            seen = amount(each.seen[reference], "seed")
+            return f", exploratory: added after {seen} of {reference} had been seen"
+        seen_seeds = max(each.seen.get(arm, 0), each.seen.get(reference, 0))
+        if seen_seeds and len(_seeds_after(plan, number)) > len(each.seeds):
+            return f", exploratory: seeds added after {seen_seeds} had been seen"
+    return ""
+
+
+def told(plan: Plan) -> Iterator[str]:
+    """Every extension in a sentence, then what it means for claims."""
+    for each in plan.extended:
+        when = f"{datetime.fromtimestamp(each.at, UTC):%Y-%m-%d %H:%M} UTC"
+        yield f"Extended on {when} by `{each.by}`, {_seen(each)}: {'; '.join(each.changes)}."
+    looks = 1 + sum(bool(each.seen) for each in plan.extended)
+    if plan.answer is not None and any(exploratory(plan, arm.name) for arm in plan.arms if arm.reference):
+        level = plan.answer.level
+        yield LOOKS.format(times=amount(looks, "time"), level=level, most=min(1.0, looks * level))
+
+
+def _seen(extension: Extension) -> str:
+    if not extension.seen:
+        return "before any confirm trial had ended"
+    by_arm = ", ".join(f"{count} of {arm}" for arm, count in extension.seen.items())
+    return f"after confirm seeds had ended ({by_arm})"
+
+
+def _seeds_after(plan: Plan, number: int) -> tuple[int, ...]:
+    """Confirm seeds once the extension `number` had been made."""
+    if number + 1 < len(plan.extended):
+        return plan.extended[number + 1].seeds
+    return plan.confirm.seeds if plan.confirm is not None else ()

@@ -1,0 +1,47 @@
+"""What two specs ask for differently, field by field, for people and for rules."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from orchestrator.spec import scalars
+
+ABSENT: Final = object()
+LONGEST = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One field, or a whole section that only one of the two has."""
+
+    keys: tuple[str, ...]
+    before: Any
+    """`ABSENT` where the first spec says nothing."""
+    after: Any
+
+    @property
+    def path(self) -> str:
+        """As it is written in messages."""
+        return ".".join(self.keys)
+
+    def __str__(self) -> str:
+        return f"{self.path}: {_shown(self.before)} -> {_shown(self.after)}"
+
+
+def differences(
+    before: Mapping[str, Any], after: Mapping[str, Any], inside: tuple[str, ...] = ()
+) -> Iterator[Difference]:
+    """Of two contents of specs (`Spec.content`), in the order of the first, then of the second."""
+    for key in dict.fromkeys((*before, *after)):
+        old, new = before.get(key, ABSENT), after.get(key, ABSENT)
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            yield from differences(old, new, (*inside, str(key)))
+        elif old is ABSENT or new is ABSENT or old != new:
+            yield Difference((*inside, str(key)), old, new)
+
+
+def _shown(value: Any) -> str:
+    if value is ABSENT:
+        return "(nothing)"
+    text = scalars.dump(value, flow=True)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."

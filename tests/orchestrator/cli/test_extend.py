@@ -1,0 +1,147 @@
+"""`haltsweep extend`: only the difference runs, and the union is what a launch of all would have given."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from orchestrator import read
+from orchestrator.cli.reading import opened
+from orchestrator.ledger import events as log
+from orchestrator.ledger.events import EventKind
+from orchestrator.ledger.lease import Holder
+from orchestrator.ledger.store import Ledger
+from orchestrator.tracking.parquet import read_records
+from tests.support.commands import TINY, tree
+from tests.support.finished import finished
+from tests.support.launched import launched
+from tests.support.plans import make_plan
+
+INLINE = ("--driver", "inline")
+WIDE = "arms.wide={why: more room, set: {model.width: 32}}"
+
+
+@pytest.fixture
+def spec():
+    Path("tiny.yaml").write_text(TINY)
+    return "tiny.yaml"
+
+
+def measured(name, runs="runs"):
+    """Everything that was measured, but for how long it took, by trial."""
+    found = Counter()
+    for row in read.measurements(name, runs=runs).to_pylist():
+        if row["metric"] not in {"train/tokens_per_s", "train/seconds_per_epoch"}:
+            found[row["trial_id"], row["step"], row["metric"], row["value"]] += 1
+    return found
+
+
+@pytest.mark.slow
+def test_arms_and_seeds_are_what_a_launch_with_all_of_them_gives(haltsweep, spec):
+    assert haltsweep("launch", spec, *INLINE).code == 0
+    before = list(events("tiny"))
+    told = haltsweep("extend", "tiny", "--seeds", "[103, 104]", WIDE, *INLINE)
+    assert told.code == 0, told
+    assert "confirm.seeds: [101, 102] -> [101, 102, 103, 104]\n" in told.out
+    assert "tiny: 10 trials to run beside 8 (2 search, 8 confirm)\n" in told.out
+    assert "claims that rest on both are marked exploratory" in told.err
+    after = list(events("tiny"))
+    assert after[: len(before)] == before
+    known = {each.trial_id for each in before if each.trial_id}
+    assert not [each for each in after[len(before) :] if each.trial_id in known], "nothing ran again"
+    whole = ("confirm.seeds=[101, 102, 103, 104]", WIDE, "--runs", "whole")
+    assert haltsweep("launch", spec, *whole, *INLINE).code == 0
+    assert measured("tiny") == measured("tiny", "whole")
+    found, wanted = (read.report("tiny", runs=runs) for runs in ("runs", "whole"))
+    assert found.verdicts == wanted.verdicts
+    for part in ("cells", "effects"):
+        assert steady(getattr(found, part)) == steady(getattr(wanted, part))
+    assert [each.split()[0] for each in found.extensions] == ["Extended", "Claims"]
+    assert wanted.extensions == ()
+    assert len(read_records(folder_of("tiny"))) == 18
+    assert haltsweep("verify", "tiny").code == 0, "MLflow and Parquet show the union"
+    again = haltsweep("extend", "tiny", "confirm.seeds=[101, 102, 103, 104]", *INLINE)
+    assert "to be extended tiny must be asked for something more" in again.err
+
+
+@pytest.mark.slow
+def test_trials_and_confirm_are_added_to_a_search(haltsweep, spec):
+    assert haltsweep("launch", spec, "confirm=null", *INLINE).code == 0
+    confirm = "confirm={seeds: [101, 102], splits: [near-iid]}"
+    told = haltsweep("extend", "tiny", confirm, "--trials", "3", *INLINE)
+    assert told.code == 0, told
+    assert "claims" not in told.err
+    more = ("search.trials_per_arm=3", confirm, "--runs", "whole")
+    assert haltsweep("launch", spec, *more, *INLINE).code == 0
+    assert measured("tiny") == measured("tiny", "whole")
+    refused = haltsweep("extend", "tiny", "--trials", "4", *INLINE)
+    assert refused.code == 2
+    assert "search.trials_per_arm: 3 -> 4\n    the winners were chosen from so many trials" in refused.err
+
+
+def steady(numbers):
+    """Without what depends on how fast the machine is."""
+    return [each for each in numbers if not each.metric.startswith("train/")]
+
+
+def folder_of(name):
+    with opened(name, Path("runs")) as sweep:
+        return sweep.folder
+
+
+def events(name):
+    with opened(name, Path("runs")) as sweep:
+        yield from [each for each in sweep.ledger.events() if each.kind is not EventKind.OPENED]
+
+
+@pytest.mark.slow
+def test_a_spec_of_its_own_and_a_dry_run(haltsweep, spec):
+    assert haltsweep("launch", spec, "search=null", *INLINE).code == 0
+    Path("more.yaml").write_text(TINY.replace("seeds: [101, 102]", "seeds: [101, 102, 7]"))
+    before = tree(Path("runs/tiny"))
+    told = haltsweep("extend", "tiny", "more.yaml", "search=null", "--dry-run")
+    assert told.code == 0, told
+    assert told.out.endswith("tiny: 2 trials to run beside 4 (2 confirm)\nnothing was written\n")
+    after = tree(Path("runs/tiny"))
+    changed = {name for name in before | after if before.get(name) != after.get(name)}
+    assert all(name.startswith("ledger.db") for name in changed), "the lease alone"
+    refused = haltsweep("extend", "tiny", "more.yaml", "baseline.train.steps=2", "--dry-run")
+    assert refused.code == 2
+    assert "baseline.train.steps: 4 -> 2\n    the settings of every arm follow from it" in refused.err
+    assert "search: (nothing) -> " in refused.err
+
+
+def test_a_sweep_that_runs_is_not_extended(haltsweep, tmp_path, monkeypatch):
+    plan = make_plan(1)
+    folder = launched(tmp_path, plan)
+    monkeypatch.setattr("orchestrator.cli.extend._planned", lambda *_: (None, plan))
+    with Ledger.open(folder.ledger_url, plan.name) as ledger:
+        ledger.append([log.closed(1.0, "done")], ledger.claim(Holder.current()))
+        told = haltsweep("extend", "synthetic", "--seeds", "1")
+    assert told.code == 2
+    assert "must have one holder at a time" in told.err
+
+
+@pytest.mark.parametrize(
+    ("seeds", "why"),
+    [
+        ("many", "--seeds must be how many, or a list of further ones such as '[105, 106]', got many"),
+        ("0", "--seeds must be how many"),
+        ("[1", "--seeds: "),
+    ],
+)
+def test_seeds_that_are_none(haltsweep, tmp_path, seeds, why):
+    finished(tmp_path, make_plan(1))
+    told = haltsweep("extend", "synthetic", "--seeds", seeds)
+    assert told.code == 2
+    assert why in told.err
+
+
+def test_further_seeds_are_those_of_the_list_that_is_the_same_for_ever():
+    from orchestrator.cli.extend import _options
+    from orchestrator.identity import derive_seed
+
+    drawn = [derive_seed("confirm", number) for number in range(4)]
+    plan = make_plan(1, seeds=tuple(drawn[:2]))
+    assert _options(plan, "2", 5) == ["search.trials_per_arm=5", f"confirm.seeds={json.dumps(drawn)}"]
