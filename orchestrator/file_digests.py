@@ -46,8 +46,8 @@ def unsealed(text: bytes) -> dict[str, Any]:
 
 
 def write_manifest(folder: Path, files: Sequence[Path]) -> None:
-    """Put the digests of `files`, which are in `folder`, beside them, to the disk."""
-    text = sealed({"files": {file.name: file_digest(file) for file in files}})
+    """Put the digests of `files`, which are somewhere in `folder`, into it, to the disk."""
+    text = sealed({"files": {file.relative_to(folder).as_posix(): file_digest(file) for file in files}})
     write_atomically(folder / MANIFEST, text)
 
 

@@ -1,30 +1,69 @@
 """`haltsweep report` and `sync`: what is made from the ledger, at any time, as often as one likes."""
 
 import sys
+import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
 
 from orchestrator.cli.console import complain, out, say
 from orchestrator.cli.locations import command, find_sweep, runs_root, tracking_uri
 from orchestrator.cli.options import Json, Runs, Storage, SweepName, Tracking
 from orchestrator.cli.waiting import Waiting
+from orchestrator.errors import InputError
 from orchestrator.identity import SweepFolder
 from orchestrator.redact import redact_url
+from search_spaces.wording import amount
 
 if TYPE_CHECKING:
     from orchestrator.cli.reading import Opened
     from orchestrator.report.types import Report
 
 
-def report(name: SweepName, runs: Runs = None, storage: Storage = None, as_json: Json = False) -> None:
+class Figures(StrEnum):
+    """As what figures are written into files."""
+
+    SVG = "svg"
+    PDF = "pdf"
+
+
+WATCH_S = 10.0
+"""Least time between two reports of a sweep that runs."""
+WATCH_SHARE = 9
+"""A report may take so many times less than the time until the next."""
+
+
+def report(
+    name: SweepName,
+    runs: Runs = None,
+    storage: Storage = None,
+    figures: Annotated[
+        Figures | None, typer.Option(help="Write every figure of the page into a file too.")
+    ] = None,
+    latex: Annotated[
+        bool, typer.Option("--latex", help="Write report.tex too, booktabs tables with figures as PDF.")
+    ] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Write it again while the sweep runs; Ctrl-C ends that alone.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """Compute the report anew from the ledger, write it, and print it."""
     from orchestrator.cli.reading import opened
     from orchestrator.report.notes import unfinished, unread
     from orchestrator.report.tables import as_json as report_json
     from orchestrator.report.tables import as_rich, grids
 
+    if watch and as_json:
+        raise InputError("--watch is for people and --json for scripts, got both; give one of them")
     with opened(name, runs_root(runs), storage) as sweep:
-        made = write_report(sweep)
+
+        def write() -> "Report":
+            return write_report(sweep, figures=figures.value if figures else None, latex=latex)
+
+        made = write_while_running(sweep, write) if watch else write()
     if as_json:
         sys.stdout.write(report_json(made))
         return
@@ -59,7 +98,31 @@ def _waiting(folder: SweepFolder, uri: str | None) -> Waiting:
     return Waiting(f"Ctrl-C leaves it for `{command('sync', folder)}`{where}", "waiting for MLflow")
 
 
-def write_report(sweep: "Opened") -> "Report":
+def write_while_running(
+    sweep: "Opened", write: Callable[[], "Report"], sleep: Callable[[float], None] = time.sleep
+) -> "Report":
+    """Write the report now, and again whenever something has happened, until nobody runs the sweep.
+
+    A report takes at most a tenth of the time.
+    """
+    page = sweep.folder.report / "report.html"
+    while True:
+        began = time.monotonic()
+        # Whether it is over is asked first: what happened last is then in what is written.
+        held, seen = sweep.ledger.held(), sweep.ledger.last_seq()
+        made = write()
+        if not held:
+            return made
+        say(f"{sweep.plan.name}: {amount(made.left, 'trial')} left; {page} is up to date")
+        pause = max(WATCH_S, WATCH_SHARE * (time.monotonic() - began))
+        sleep(pause)
+        while sweep.ledger.held() and sweep.ledger.last_seq() == seen:
+            sleep(pause)
+
+
+def write_report(
+    sweep: "Opened", *, figures: Literal["svg", "pdf"] | None = None, latex: bool = False
+) -> "Report":
     """The report of all that the ledger holds, put into the sweep's folder."""
     from orchestrator.report.details import details
     from orchestrator.report.summary import summarise
@@ -67,7 +130,9 @@ def write_report(sweep: "Opened") -> "Report":
 
     records, measured = sweep.measured_records()
     made = summarise(sweep.plan, records)
-    write(made, sweep.folder.report, details(sweep.plan, made, records, measured))
+    write(
+        made, sweep.folder.report, details(sweep.plan, made, records, measured), figures=figures, latex=latex
+    )
     return made
 
 

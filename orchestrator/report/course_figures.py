@@ -92,11 +92,15 @@ def _all_arms(report: Report, own: Sequence[CostCurve], name: str) -> Panel:
     outcome, cost = own[0].outcome, own[0].cost
 
     def paint(axes: "Axes") -> None:
-        for arm, point in trained.items():
+        ordered = sorted(trained.items(), key=lambda pair: (pair[1].cost, pair[1].value))
+        for place, (arm, point) in enumerate(ordered):
             number = str(report.arms.index(arm) + 1)
             axes.plot(point.cost, point.value, "o", color=BLUE)
-            axes.annotate(number, (point.cost, point.value), (4, 4), textcoords="offset points", fontsize=8)
+            # Above and below in turn: neighbours lie close together.
+            aside = (4, -10 if place % 2 else 4)
+            axes.annotate(number, (point.cost, point.value), aside, textcoords="offset points", fontsize=8)
         axes.margins(0.12)
+        _short_ticks(axes)
         axes.set_xlabel(f"{cost}, mean over seeds")
 
     told = "; ".join(f"{arm} {each.cost:.4g}, {each.value:.4g}" for arm, each in trained.items())
@@ -118,7 +122,15 @@ def _paint_cost(
     axes.set_xlim(*limits[0])
     axes.set_ylim(*limits[1])
     axes.locator_params(nbins=5)
+    _short_ticks(axes)
     axes.set_xlabel(curve.cost)
+
+
+def _short_ticks(axes: "Axes") -> None:
+    """1.5M for a million and a half."""
+    from matplotlib.ticker import EngFormatter
+
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
 
 
 def depth_panels(details: Details) -> Iterator[Panel]:

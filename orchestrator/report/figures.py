@@ -130,7 +130,7 @@ def _differences(report: Report, metric: str, name: str) -> Panel:
         name,
         f"Differences in {metric}: {'; '.join(lines)}",
         partial(_paint_differences, report=report, metric=metric),
-        title=f"{metric}, arm minus what it is compared with",
+        title=f"{metric}, differences",
         height=0.9 + ROW * len(lines) + KEY_ROW * rows,
         left=0.28,
         bottom=0.46 + KEY_ROW * rows,

@@ -260,9 +260,17 @@ def _search_facts(course: SearchCourse) -> Iterator[tuple[str, str]]:
 
 
 def _compute(report: Report, details: Details) -> PageSection:
-    panels = _pictures(cost_panels(report, details))
-    part = Part(panels=panels, grids=tuple(tables.costs(report)))
-    return PageSection("compute", "Outcome against compute", (COST,) if panels else (), (part,))
+    found = list(cost_panels(report, details))
+    pairs = dict.fromkeys((each.outcome, each.cost) for each in details.costs)
+    parts = [
+        Part(
+            title=f"{outcome} against {cost}",
+            panels=_pictures(each for each in found if f"{each.name}-".startswith(f"cost-{place}-")),
+        )
+        for place, (outcome, cost) in enumerate(pairs, start=1)
+    ]
+    parts.append(Part(grids=tuple(tables.costs(report))))
+    return PageSection("compute", "Outcome against compute", (COST,) if found else (), tuple(parts))
 
 
 def _curves(report: Report, details: Details) -> PageSection:

@@ -10,34 +10,59 @@ from pathlib import Path
 from orchestrator.file_digests import write_manifest
 from orchestrator.report.details import Details
 from orchestrator.report.figures import metric_panels, outcome_panels
+from orchestrator.report.latex import document
 from orchestrator.report.notes import notes, unfinished, unread
 from orchestrator.report.page import page
-from orchestrator.report.style import Panel, rendered
+from orchestrator.report.panels import all_panels
+from orchestrator.report.style import Kind, Panel, rendered
 from orchestrator.report.tables import as_csv, as_json, as_markdown, grids
 from orchestrator.report.types import Report
 from search_spaces.wording import markdown_line, markdown_text, one_line
 
 
-def write(report: Report, folder: Path, details: Details | None = None) -> Path:
-    """Replace `folder` by report.md, report.html, report.csv, report.json and the figures; returns the path
-    of report.md. Without `details` the page shows what the report itself holds."""
+def write(
+    report: Report,
+    folder: Path,
+    details: Details | None = None,
+    *,
+    figures: Kind | None = None,
+    latex: bool = False,
+) -> Path:
+    """Replace `folder` by report.md, report.html, report.csv, report.json and pictures; returns report.md.
+
+    Without `details` the page shows what the report itself holds. `figures`: every figure of the page is
+    written too, as a file below `figures`. `latex`: report.tex is, and its figures as PDF.
+    """
     folder.parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
-        figures = [*outcome_panels(report), *metric_panels(report)]
-        for each in figures:
+        pictures = [*outcome_panels(report), *metric_panels(report)]
+        for each in pictures:
             (fresh / f"{each.name}.png").write_bytes(rendered(each, "png"))
-        (fresh / "report.md").write_text(markdown(report, figures), encoding="utf-8")
+        (fresh / "report.md").write_text(markdown(report, pictures), encoding="utf-8")
         (fresh / "report.csv").write_text(as_csv(report), encoding="utf-8")
         (fresh / "report.json").write_text(as_json(report), encoding="utf-8")
         (fresh / "report.html").write_text(page(report, details), encoding="utf-8")
-        write_manifest(fresh, sorted(fresh.iterdir()))
+        panels = [*all_panels(report, details)] if figures or latex else []
+        if figures:
+            _put_figures(panels, figures, fresh / "figures")
+        if latex and figures != "pdf":
+            _put_figures(panels, "pdf", fresh / "figures")
+        if latex:
+            (fresh / "report.tex").write_text(document(report, panels), encoding="utf-8")
+        write_manifest(fresh, sorted(each for each in fresh.rglob("*") if each.is_file()))
         fresh.chmod(0o755)
         _put(fresh, folder)
     except BaseException:
         shutil.rmtree(fresh, ignore_errors=True)
         raise
     return folder / "report.md"
+
+
+def _put_figures(panels: Sequence[Panel], kind: Kind, folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    for each in panels:
+        (folder / f"{each.name}.{kind}").write_bytes(rendered(each, kind))
 
 
 def _put(fresh: Path, folder: Path) -> None:

@@ -1,0 +1,22 @@
+"""Every figure that a report has, in the order of the page."""
+
+from collections.abc import Iterator
+
+from orchestrator.report.course_figures import cost_panels, curve_panels, depth_panels
+from orchestrator.report.details import Details
+from orchestrator.report.figures import metric_panels, outcome_panels
+from orchestrator.report.search_figures import search_panels
+from orchestrator.report.style import Panel
+from orchestrator.report.types import Report
+
+
+def all_panels(report: Report, details: Details | None) -> Iterator[Panel]:
+    """Without `details` those of results alone."""
+    yield from outcome_panels(report)
+    if details is not None:
+        for place, course in enumerate(details.searches, start=1):
+            yield from search_panels(course, place)
+        yield from cost_panels(report, details)
+        yield from curve_panels(report, details)
+        yield from depth_panels(details)
+    yield from metric_panels(report)
