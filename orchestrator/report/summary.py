@@ -19,8 +19,19 @@ from orchestrator.trials import OutcomeKind, Record, skipped
 from search_spaces.paths import lookup
 from trainables.metrics import Metric, look_up
 
-ANSWER = "answer/"
-"""What the names of primary outcomes begin with in the tracking UI, which sorts by name."""
+ANSWER = "answer"
+"""Primary outcomes in the tracking UI, which sorts by name and shows a dozen characters of it: which outcome
+it is says the arm's tag of that name."""
+ANSWERS = {
+    "": "estimate",
+    ".diff": "difference",
+    ".ci_high": "estimate_high",
+    ".ci_low": "estimate_low",
+    ".diff_high": "difference_high",
+    ".diff_low": "difference_low",
+    ".n": "n",
+}
+"""Their names, by the endings of what every metric has."""
 
 
 def summarise(plan: Plan, records: Iterable[Record]) -> Report:
@@ -226,6 +237,7 @@ def arm_metrics(report: Report) -> dict[str, dict[str, float]]:
     metric the mean, its interval and n, the difference to the arm's reference with its interval. Primary
     outcomes are there once more under names that sort first, with p."""
     flat: dict[str, dict[str, float]] = {arm: {} for arm in report.arms}
+    answered: dict[str, dict[str, float]] = {arm: {} for arm in report.arms}
     for tally in report.tallies if report.answer else ():
         flat[tally.arm] |= {"seeds_finished": tally.seeds[0], "seeds_failed": tally.seeds[1]}
     for cell in report.cells:
@@ -247,23 +259,44 @@ def arm_metrics(report: Report) -> dict[str, dict[str, float]]:
         known = {cell.metric + name: value for name, value in named.items() if value is not None}
         flat[cell.arm] |= known
         if report.answer and cell.metric in report.outcomes:
-            flat[cell.arm] |= {ANSWER + name: value for name, value in known.items()} | _p(report, effect)
-    return flat
+            place = report.outcomes.index(cell.metric)
+            told = {ANSWERS[name]: value for name, value in named.items() if name in ANSWERS}
+            answer = {
+                answer_key(name, place): value
+                for name, value in {**told, "p": _p(report, effect)}.items()
+                if value is not None
+            }
+            answered[cell.arm] |= answer
+    # The UI opens on what comes first: the first outcome, then others.
+    return {
+        arm: dict(sorted(answered[arm].items(), key=lambda each: not each[0].startswith(f"{ANSWER}/")))
+        | known
+        for arm, known in flat.items()
+    }
 
 
-def _p(report: Report, effect: Effect | None) -> dict[str, float]:
+def answer_key(name: str, place: int = 0) -> str:
+    """`answer/estimate` of the first primary outcome, `answer2/estimate` of the second."""
+    return f"{ANSWER}{place + 1}/{name}" if place else f"{ANSWER}/{name}"
+
+
+def _p(report: Report, effect: Effect | None) -> float | None:
     """The p of a primary outcome, once no trial is left; 1 where there is none, for then nothing is claimed.
 
     A p that is told before could not be taken back in MLflow.
     """
     if effect is None or not effect.primary or report.left:
-        return {}
-    return {f"{ANSWER}{effect.metric}.p": 1.0 if effect.p is None else effect.p}
+        return None
+    return 1.0 if effect.p is None else effect.p
 
 
 def arm_tags(report: Report) -> dict[str, dict[str, str]]:
     """What the tracking UI says of every arm in words."""
-    tags: dict[str, dict[str, str]] = {arm: {} for arm in report.arms}
+    outcomes = {
+        answer_key("", place).rstrip("/"): metric
+        for place, metric in enumerate(report.outcomes if report.answer else ())
+    }
+    tags: dict[str, dict[str, str]] = {arm: dict(outcomes) for arm in report.arms}
     for each in report.verdicts:
         first = each.metric == report.outcomes[0]
         tags[each.arm]["verdict" if first else f"verdict.{each.metric}"] = each.line

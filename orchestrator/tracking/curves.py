@@ -39,8 +39,8 @@ class ArmCurves:
                     self._sums[name][step] = (count + 1, total + value)
 
     def points(self, at_ms: int) -> list[Point]:
-        """Means over all finished trials at the steps at which each measured, where there are two at least;
-        nothing if they were told before."""
+        """Means over all finished trials at the steps at which each measured, where there are two at least
+        and they are not all the same; nothing if they were told before."""
         if self._finished <= self._told:
             return []
         self._told = self._finished
@@ -50,7 +50,7 @@ class ArmCurves:
             means = {
                 step: total / count for step, (count, total) in by_step.items() if count == self._finished
             }
-            if len(means) > 1:
+            if len(means) > 1 and len(set(means.values())) > 1:  # what stays the same is no curve
                 key = metric_key(f"{section}/{name}")
                 found += [Point(key, value, at_ms, step) for step, value in sorted(means.items())]
         return sorted(found, key=lambda point: (point.step, point.key))

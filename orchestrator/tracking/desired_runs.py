@@ -24,14 +24,13 @@ from orchestrator.ledger.events import Event, EventKind, trial_from_json
 from orchestrator.ledger.fold import measurement_of
 from orchestrator.plan.types import Arm, Plan
 from orchestrator.tracking.curves import ArmCurves
-from orchestrator.tracking.points import MAX_NAME, Point, metric_key, milliseconds, points_of
+from orchestrator.tracking.points import MAX_NAME, PREFIX, Point, metric_key, milliseconds, points_of
 from orchestrator.trials import OutcomeKind, Trial
 from search_spaces.paths import leaves
 from search_spaces.wording import amount, markdown_line, markdown_text, visible
 
 Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 SWEEP = "sweep"
-PREFIX = "haltsweep."
 NOT_APPLICABLE = "-"
 MAX_NOTE = 5000
 """Characters of a description, what is escaped counted in."""
@@ -73,6 +72,8 @@ class DesiredRuns:
         self._last_ms = 0
         self._held = True
         self.runs: dict[str, DesiredRun] = {}
+        self.curves: dict[str, list[Point]] = {}
+        """Of arms, by their keys. Written after what is published: MLflow opens on what came first."""
         self.dirty: dict[str, None] = {}
         """Keys in the order in which they must be written: parents first."""
 
@@ -166,8 +167,7 @@ class DesiredRuns:
                 self._add(self._arm_image(arm, at_ms))
                 self._mark(f"arm/{arm.name}", status, at_ms, outcome.value, reason)
             if points := self._curves[arm.name].points(at_ms):
-                self.runs[f"arm/{arm.name}"].points += points
-                self.dirty[f"arm/{arm.name}"] = None
+                self.curves.setdefault(f"arm/{arm.name}", []).extend(points)
         for key in self._open_arms():
             self._mark(key, status, self._arm_end(key) or at_ms, outcome.value, reason)
 
@@ -303,9 +303,10 @@ def as_params(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def source_tags(provenance: Mapping[str, Any]) -> dict[str, str]:
-    """Where a run comes from, in MLflow's own tags: the command, as typed, and the commit of the code."""
+    """Where a run comes from, in MLflow's own tags: the command without folders, the commit of the code."""
     program, *arguments = provenance.get("command") or [""]
-    command = " ".join([PurePath(program).name, *arguments]).strip()
+    # Of a source MLflow shows what comes after the last slash.
+    command = " ".join(PurePath(each).name for each in (program, *arguments)).strip()
     tags = {"mlflow.source.name": visible(_cut(command, MAX_NAME)), "mlflow.source.type": "LOCAL"}
     if commit := provenance.get("commit"):
         tags["mlflow.source.git.commit"] = str(commit)

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.errors import InputError, StoreError
-from orchestrator.tracking.desired_runs import PREFIX
+from orchestrator.tracking.arms_view import KEY, TAG
+from orchestrator.tracking.points import PREFIX
 
 TIMEOUT_S = 30.0
 MOST_RUNS = 1000
@@ -25,7 +26,7 @@ class Links:
     runs: str
     """All runs of the sweep, trials below their arms."""
     arms: str
-    """The runs of the arms alone, ready to be selected and compared."""
+    """The runs of the arms alone, with their answers as columns, ready to be selected and compared."""
     comparison: str
     """The arms side by side, in the order of the plan."""
 
@@ -52,10 +53,13 @@ def find_links(server: str, sweep: str, arms: Sequence[str]) -> Links:
             run_ids[tags.get(f"{PREFIX}arm", "")] = arm["info"]["run_id"]
     compared = [run_ids[arm] for arm in arms if arm in run_ids]
     page = f"/#/experiments/{experiment}/runs"
+    views = {tag["key"] for tag in found["experiment"].get("tags", ())}
+    # What an earlier haltsweep wrote has no view.
+    flat = {"searchFilter": ARMS, "orderByKey": "tags.`mlflow.runName`", "orderByAsc": "true"}
+    arms_page = {"viewStateShareKey": KEY} if TAG in views else flat
     return Links(
         runs=_link(shown, page),
-        # Sorted by anything but time, MLflow lists runs flat instead of below their parents.
-        arms=_link(shown, page, searchFilter=ARMS, orderByKey="tags.`mlflow.runName`", orderByAsc="true"),
+        arms=_link(shown, page, **arms_page),
         comparison=_link(shown, "/#/compare-runs", runs=_json(compared), experiments=_json([experiment])),
     )
 

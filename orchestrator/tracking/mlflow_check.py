@@ -5,15 +5,17 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.findings import Finding
-from orchestrator.tracking.desired_runs import PREFIX, PROJECTION, SWEEP, DesiredRun, DesiredRuns
+from orchestrator.tracking.desired_runs import PROJECTION, SWEEP, DesiredRun, DesiredRuns
 from orchestrator.tracking.mlflow_reading import Kept
 from orchestrator.tracking.mlflow_runs import MOST_PARAM_TEXT
+from orchestrator.tracking.points import PREFIX, Point
 from search_spaces.wording import amount
 
 WHAT = "mlflow"
 CHANGING = frozenset({f"{PREFIX}outcome", f"{PREFIX}reason"})
 """Tags that follow what happens."""
 SHOWN = 3
+LACKS = "lacks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +26,7 @@ class Differences:
     missing: tuple[str, ...]
     """What may only be late."""
     outdated: tuple[str, ...]
-    """The arms' means are written when somebody asks for a report: nothing tells late from wrong."""
+    """Means and curves of arms are written when a report is asked for: nothing tells late from wrong."""
 
 
 def compare(
@@ -62,7 +64,8 @@ def compare(
             continue
         desired = desired_runs.seen(each.run.key)
         parent = None if desired.parent is None else ids.get(desired.parent)
-        differ = differences(desired, each, parent, published.get(each.run.key, {}))
+        told = (published.get(each.run.key, {}), desired_runs.curves.get(each.run.key, ()))
+        differ = differences(desired, each, parent, *told)
         if differ.wrong or (settled and differ.missing):
             text = _listed([*differ.wrong, *differ.missing])
             found.append(Finding(WHAT, "damaged", f"{name}: {text}", remedy))
@@ -79,32 +82,39 @@ def compare(
 
 
 def differences(
-    desired: DesiredRun, kept: Kept, parent: str | None, published: Mapping[str, float]
+    desired: DesiredRun,
+    kept: Kept,
+    parent: str | None,
+    published: Mapping[str, float],
+    curves: Sequence[Point] = (),
 ) -> Differences:
     """How a run differs from its desired; `published` are the arm's means, of which the newest counts."""
     wrong: list[str] = []
     missing: list[str] = []
     for late, text in (
-        *_points(desired, kept, published.keys()),
+        *_points([*desired.points, *curves], kept, published.keys()),
         *_params(desired, kept),
         *_tags(desired, kept, parent),
         *_status(desired, kept),
     ):
         (missing if late else wrong).append(text)
+    drawn = [f"{name} {LACKS}" for name in {point.key for point in curves}]
+    late_curves = [text for text in missing if text.startswith(tuple(drawn))] if drawn else []
+    missing = [text for text in missing if text not in late_curves]
     newest = {name: history[-1][1] for name, history in kept.histories.items()}
     outdated = [
         f"{name} is not as reported" for name, value in published.items() if newest.get(name) != value
     ]
-    return Differences(tuple(wrong), tuple(missing), tuple(outdated))
+    return Differences(tuple(wrong), tuple(missing), (*outdated, *late_curves))
 
 
 Differing = Iterator[tuple[bool, str]]
 """Whether it may only be late, and what differs."""
 
 
-def _points(desired: DesiredRun, kept: Kept, published: Collection[str]) -> Differing:
+def _points(points: Sequence[Point], kept: Kept, published: Collection[str]) -> Differing:
     expected: dict[str, list[tuple[int, float]]] = {}
-    for point in desired.points:
+    for point in points:
         expected.setdefault(point.key, []).append((point.step, point.value))
     for name, history in kept.histories.items():
         wanted = sorted(expected.pop(name, []))
@@ -113,9 +123,9 @@ def _points(desired: DesiredRun, kept: Kept, published: Collection[str]) -> Diff
         if history != wanted[: len(history)]:
             yield False, f"points of {name} differ"
         elif len(history) < len(wanted):
-            yield True, f"{name} lacks {amount(len(wanted) - len(history), 'point')}"
+            yield True, f"{name} {LACKS} {amount(len(wanted) - len(history), 'point')}"
     for name in expected:
-        yield True, f"{name} is missing"
+        yield True, f"{name} {LACKS} all points"
 
 
 def _params(desired: DesiredRun, kept: Kept) -> Differing:

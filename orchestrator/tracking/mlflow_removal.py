@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from orchestrator.tracking.desired_runs import PREFIX
 from orchestrator.tracking.mlflow_runs import PAGE, check_uri, open_store, outages
+from orchestrator.tracking.points import PREFIX
 
 
 def count_runs(uri: str, experiment: str, ledger_uid: str, artifacts: Path) -> int:

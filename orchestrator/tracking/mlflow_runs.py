@@ -19,8 +19,9 @@ from orchestrator.abandoned import clear_folders
 from orchestrator.errors import InputError, StoreError
 from orchestrator.ledger.engine import MOUNTS, refuse_network_file_system, relax
 from orchestrator.redact import needs_encoding, redact_url
-from orchestrator.tracking.desired_runs import PREFIX, DesiredRun, Status
-from orchestrator.tracking.points import Point, batches
+from orchestrator.tracking.arms_view import TAG, arms_view, same_view
+from orchestrator.tracking.desired_runs import DesiredRun, Status
+from orchestrator.tracking.points import PREFIX, Point, batches
 
 MOST_METRICS = 800
 MOST_PARAMS = MOST_TAGS = 100
@@ -231,13 +232,16 @@ class RunStore:
             try:
                 # The kind spares the user MLflow's question whether these are agents or models.
                 kind = ExperimentTag("mlflow.experimentKind", "custom_model_development")
-                return str(self._store.create_experiment(name, location, tags=[kind]))
+                tags = [kind, ExperimentTag(TAG, arms_view())]
+                return str(self._store.create_experiment(name, location, tags=tags))
             except MlflowException as error:
                 if error.error_code != "RESOURCE_ALREADY_EXISTS":
                     raise
                 found = self._store.get_experiment_by_name(name)
         if found.lifecycle_stage == "deleted":
             self._store.restore_experiment(found.experiment_id)
+        if not same_view(found.tags.get(TAG), arms_view()):
+            self._store.set_experiment_tag(found.experiment_id, ExperimentTag(TAG, arms_view()))
         return str(found.experiment_id)
 
 

@@ -14,9 +14,9 @@ from orchestrator.file_digests import read_sound
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
-from orchestrator.tracking.desired_runs import PREFIX, SWEEP, DesiredRun, DesiredRuns
+from orchestrator.tracking.desired_runs import SWEEP, DesiredRun, DesiredRuns
 from orchestrator.tracking.mlflow_runs import RunStore, Stored
-from orchestrator.tracking.points import Point
+from orchestrator.tracking.points import PREFIX, Point
 from search_spaces.wording import amount
 
 EVENTS_AT_ONCE = 5000
@@ -90,8 +90,8 @@ class MlflowWriter:
     def publish(
         self, values: Mapping[str, Mapping[str, float]], words: Mapping[str, Mapping[str, str]] | None = None
     ) -> Counts:
-        """Metrics of the arms' runs, `values[arm][metric]`, and tags, `words[arm][name]`; a changed value is
-        a new step. Raises Outage."""
+        """Metrics of the arms' runs, `values[arm][metric]` in this order, and tags, `words[arm][name]`; a
+        changed value is a new step. Then the arms' curves. Raises Outage."""
         self._counts = Counts()
         for key, tags in self._desired.publish_words(words or {}).items():
             self._fill(self._stored[key], (), {}, tags)
@@ -106,11 +106,13 @@ class MlflowWriter:
             }
             points = [
                 Point(name, value, self._desired.last_ms, stored.latest.get(name, (-1, 0.0))[0] + 1)
-                for name, value in sorted(changed.items())
+                for name, value in changed.items()
             ]
             if points:
                 self._store.log(stored, points, {}, {})
                 self._counts.points += len(points)
+        for key, points in self._desired.curves.items():
+            self._fill(self._stored[key], points, {}, {})
         return self._counts
 
     def upload(self, folder: SweepFolder) -> Counts:

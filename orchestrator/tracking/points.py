@@ -8,6 +8,8 @@ from typing import NamedTuple
 from orchestrator.identity import digest
 from trainables.protocol import Measurement
 
+PREFIX = "haltsweep."
+"""Of our tags."""
 MAX_NAME = 250
 """Characters of a name in MLflow."""
 

@@ -154,22 +154,32 @@ def test_failed_seeds_are_never_a_gain() -> None:
     assert row[1] == "5 of 8 finished"
     tracked = arm_metrics(found)["good"]
     assert tracked["seeds_failed"] == 3
-    assert tracked["answer/iid/accuracy.p"] == 1.0, "nothing is claimed"
+    assert tracked["answer/p"] == 1.0, "nothing is claimed"
 
 
 def test_primary_outcomes_come_first_in_the_tracking_ui() -> None:
     found = summarise(plan(), records())
     effect, tracked = found.effect("good", "iid/accuracy"), arm_metrics(found)
     assert effect is not None
-    answer = {name: value for name, value in tracked["good"].items() if name.startswith("answer/")}
-    ends = ("", ".ci_high", ".ci_low", ".diff", ".diff_high", ".diff_low", ".n")
+    answer = {name: value for name, value in tracked["good"].items() if name.startswith("answer")}
     assert answer == {
-        **{f"answer/iid/accuracy{end}": tracked["good"][f"iid/accuracy{end}"] for end in ends},
-        "answer/iid/accuracy.p": effect.p,
+        "answer/p": effect.p,
+        **{
+            f"answer/{name}": tracked["good"][f"iid/accuracy{end}"]
+            for end, name in (
+                ("", "estimate"),
+                (".ci_high", "estimate_high"),
+                (".ci_low", "estimate_low"),
+                (".diff", "difference"),
+                (".diff_high", "difference_high"),
+                (".diff_low", "difference_low"),
+                (".n", "n"),
+            )
+        },
     }
-    assert min(tracked["good"]) == "answer/iid/accuracy"
-    assert "answer/iid/accuracy.p" not in tracked["baseline"]
-    assert not [name for name in arm_metrics(replace(found, left=1))["good"] if name.endswith(".p")]
+    assert arm_tags(found)["good"]["answer"] == "iid/accuracy"
+    assert "answer/p" not in tracked["baseline"]
+    assert not [name for name in arm_metrics(replace(found, left=1))["good"] if name.endswith("/p")]
 
 
 def test_a_failed_seed_of_the_baseline_leaves_every_arm_undecided() -> None:
@@ -206,7 +216,10 @@ def test_further_outcomes_widen_every_interval_and_have_verdicts_of_their_own() 
     assert ends[0] < ends[1]  # type: ignore[operator]
     depth = {each.arm: each.kind for each in wide.verdicts if each.metric == "iid/depth"}
     assert depth["good"] == "higher", "nobody said which depth is good, and the margin is of accuracy"
-    assert set(arm_tags(wide)["good"]) == {"verdict", "verdict.iid/depth"}
+    assert set(arm_tags(wide)["good"]) == {"answer", "answer2", "verdict", "verdict.iid/depth"}
+    tracked = list(arm_metrics(wide)["good"])
+    assert tracked[0] == "answer/estimate"
+    assert tracked[7:9] == ["answer/p", "answer2/estimate"]
 
 
 def test_a_plan_from_before_there_was_an_answer_has_the_headline_s() -> None:

@@ -125,10 +125,10 @@ def test_an_arm_has_the_time_and_the_curves_of_its_trials() -> None:
     assert arm.tags["haltsweep.reason"] == "2 of 3 confirm trials finished: 1 diverged"
     assert arm.tags["mlflow.source.name"] == "haltsweep launch spec.yaml"
     assert (arm.tags["mlflow.source.type"], arm.tags["mlflow.source.git.commit"]) == ("LOCAL", "c0ffee")
-    assert arm.points == [], "curves come once no seed is under way"
+    assert desired.curves == {}, "they come once no seed is under way"
     heard(plan, 6, desired, 3)
     desired.hear(log.closed(99.0, "done"))
-    assert arm.points == [
+    assert desired.curves["arm/arm-0"] == [
         Point("curve-2-seeds/valid/score", pytest.approx(1 + step / 10), 99_000, step)  # of seeds 0 and 2
         for step in (1, 2)
     ], "a single value, as of a test split, is no curve"
@@ -142,13 +142,13 @@ def test_seeds_that_are_added_make_another_curve() -> None:
         desired.hear(log.opened(0.0, HOLDER, "d", {}))
         heard(few, 3, desired)
         desired.hear(log.closed(50.0, "done"))
-    told = list(first.runs["arm/arm-0"].points)
-    assert again.runs["arm/arm-0"].points == told
+    told = list(first.curves["arm/arm-0"])
+    assert again.curves["arm/arm-0"] == told
     again.hear(log.opened(60.0, HOLDER, "d", {}))
     assert again.runs["arm/arm-0"].status == "RUNNING"
     heard(more, 5, again, 3)
     again.hear(log.closed(70.0, "done"))
-    added = again.runs["arm/arm-0"].points[len(told) :]
+    added = again.curves["arm/arm-0"][len(told) :]
     assert {point.key for point in added} == {"curve-3-seeds/valid/score"}
 
 

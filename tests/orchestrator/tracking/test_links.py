@@ -1,11 +1,13 @@
 """Pages of the MLflow UI, as asked of its server."""
 
 import base64
+import zlib
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from orchestrator.errors import InputError, StoreError
+from orchestrator.tracking.arms_view import arms_view, same_view
 from orchestrator.tracking.links import find_links
 from tests.support.mlflow_answers import answering, with_arms
 
@@ -23,6 +25,23 @@ def test_arms_are_compared_in_the_order_of_the_plan() -> None:
     assert query(links.comparison)["experiments"] == ['["7"]']
     assert links.runs == f"{server.url}/#/experiments/7/runs?workflowType=machine_learning"
     assert query(links.arms)["searchFilter"] == ["tags.`haltsweep.kind` = 'arm'"]
+
+
+def test_arms_are_shown_with_their_columns_where_there_is_a_view() -> None:
+    answers = with_arms("baseline")
+    experiment = answers["experiments/get-by-name"][1]["experiment"]
+    experiment["tags"] = [{"key": "mlflow.sharedViewState.haltsweep-arms", "value": "deflate;"}]
+    with answering(answers) as server:
+        links = find_links(server.url, "a sweep", ["baseline"])
+    assert query(links.arms)["viewStateShareKey"] == ["haltsweep-arms"]
+
+
+def test_a_view_is_known_again_however_it_is_compressed() -> None:
+    state = zlib.decompress(base64.b64decode(arms_view().removeprefix("deflate;")))
+    other = "deflate;" + base64.b64encode(zlib.compress(state, 0)).decode()
+    assert other != arms_view()
+    assert same_view(other, arms_view())
+    assert not any(same_view(each, arms_view()) for each in (None, "", "deflate;x", arms_view()[:-8]))
 
 
 def test_a_sweep_that_is_not_there_is_the_users_fault() -> None:

@@ -142,7 +142,15 @@ def test_arms_and_the_sweep_can_be_compared(
     own = {trial.trial_id for trial in plan.trials if trial.arm == "other"}
     times = [event.at for event in events if event.trial_id in own and event.kind != "asked"]
     assert (arm.start_ms, arm.end_ms) == (round(min(times) * 1000), round(max(times) * 1000))
-    assert {"curve-1-seed/valid/score", "curve-1-seed/train/loss"} <= set(arm.latest)
+    assert not arm.latest, "curves come with what is published, after it"
+    writer = MlflowWriter(uri, plan, ledger, artifact_root(folder))
+    writer.update()
+    assert writer.publish({"other": {"b/score": 0.5, "a/score": 0.25}}).points > 2
+    assert writer.publish({"other": {"b/score": 0.5, "a/score": 0.25}}).points == 0
+    writer.close()
+    latest = list(runs(database, plan.name)["arm/other/-"].latest)
+    assert latest[:2] == ["b/score", "a/score"], "in the order in which they were given"
+    assert {"curve-1-seed/valid/score", "curve-1-seed/train/loss"} <= set(latest[2:])
     trial = next(run for key, run in seen.items() if key.startswith("trial/other"))
     assert trial.params["train.steps"] == "8", "trials show what tells arms apart"
     assert "train.fault" not in trial.params
@@ -377,7 +385,8 @@ class TestPublish:
             "arm-0": {"test/accuracy/mean": 0.5, "test/accuracy/n": 8.0, "bad": float("nan"), "a%b": 1.0},
             "gone": {"x": 1.0},
         }
-        assert writer.publish(values).points == 3
+        curves = sum(map(len, writer._desired.curves.values()))
+        assert writer.publish(values).points == 3 + curves
         assert writer.publish(values).total == 0
         fresh = open_writer()
         fresh.update()
