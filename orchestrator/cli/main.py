@@ -11,6 +11,7 @@ from orchestrator.cli import (
     best,
     catalogue,
     check,
+    compare,
     data,
     doctor,
     extend,
@@ -103,6 +104,7 @@ app.command(rich_help_panel=RUNNING)(stop.stop)
 app.command(rich_help_panel=AFTER)(logs.logs)
 app.command(rich_help_panel=AFTER)(track.report)
 app.command(rich_help_panel=AFTER)(best.best)
+app.command(rich_help_panel=AFTER)(compare.compare)
 app.command(rich_help_panel=AFTER)(records.records)
 app.command(rich_help_panel=AFTER)(track.sync)
 app.command(rich_help_panel=AFTER)(verify.verify)

@@ -1,0 +1,127 @@
+"""`haltsweep compare`: sweeps side by side, and what differs between them."""
+
+from collections import defaultdict
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from orchestrator.cli.console import emit_json, out, say
+from orchestrator.cli.locations import runs_root
+from orchestrator.cli.options import Json, Runs
+from orchestrator.errors import InputError
+
+if TYPE_CHECKING:
+    from orchestrator.cli.reading import Opened
+    from orchestrator.report.comparison import Comparison, Side
+    from orchestrator.report.tables import Grid
+
+
+def compare(
+    names: Annotated[
+        list[str], typer.Argument(help="Sweeps, by name or folder; all against the first.", metavar="NAME...")
+    ],
+    runs: Runs = None,
+    as_json: Json = False,
+) -> None:
+    """Compare sweeps: arms that are the same by content, and what differs in spec, code, data and machine."""
+    from orchestrator.report.comparison import NOTE
+    from orchestrator.report.comparison import compare as compared
+
+    if len(names) < 2:
+        raise InputError(f"at least two sweeps must be named, got {len(names)}; name another one")
+    sides = [_side(name, runs_root(runs), names) for name in names]
+    found = [compared(sides[0], each) for each in sides[1:]]
+    if as_json:
+        emit_json([_json(each) for each in found])
+        return
+    for each in found:
+        _show(each)
+    say(NOTE)
+
+
+def _side(name: str, runs: Path, names: list[str]) -> "Side":
+    from orchestrator.cli.reading import opened
+    from orchestrator.file_digests import kept_file, read_kept
+    from orchestrator.report.comparison import Side
+    from orchestrator.report.summary import summarise
+    from orchestrator.spec.load import load_spec
+
+    with opened(name, runs) as sweep:
+        records = sweep.records()
+        read_kept(sweep.folder.spec, "restore it from a backup")
+        spec = load_spec(kept_file(sweep.folder.spec)).content()
+        label = name if len({Path(each).name for each in names}) < len(names) else sweep.plan.name
+        return Side(label, sweep.plan, summarise(sweep.plan, records), records, spec, _data(sweep))
+
+
+def _data(sweep: "Opened") -> dict[str, str]:
+    """Digests of the splits that the sweep's arms read, by task and split, as far as they are there."""
+    from orchestrator.drivers.datasets import needed
+    from orchestrator.drivers.launch_folder import DEFAULT_WORKLOAD, read_setup
+    from trainables.data.inventory import look_at
+    from trainables.data.store import split_path
+    from trainables.task_catalog import task_name
+
+    setup, plan = read_setup(sweep.folder), sweep.plan
+    found: dict[str, list[str]] = defaultdict(list)
+    confirmed = plan.confirm.splits if plan.confirm is not None else ()
+    tasks = (arm.settings["task"] for arm in plan.arms) if setup.workload == DEFAULT_WORKLOAD else ()
+    with suppress(ValueError, LookupError):  # a task of others that is not there any more
+        for config, infos in needed(tasks, confirmed):
+            for info in infos:
+                if info.streamed or not (path := split_path(config, info.name, setup.data_dir)).exists():
+                    continue
+                seen = look_at(path)
+                assert seen is not None, "data are looked at themselves"
+                found[f"{task_name(config)}/{info.name}"].append(seen.content_hash or seen.verdict)
+    return {name: ", ".join(sorted(digests)) for name, digests in found.items()}
+
+
+def _json(found: "Comparison") -> dict[str, Any]:
+    spec = [{"path": each.path, "difference": str(each)} for each in found.spec]
+    return {**asdict(found), "spec": spec}
+
+
+def _show(found: "Comparison") -> None:
+    from orchestrator.report.tables import as_rich
+
+    if found.arms:
+        out().print(as_rich(_grid(found)))
+    else:
+        say(f"no arm of {found.first} was confirmed with the same content in {found.second}")
+    for name, arms in zip((found.first, found.second), found.alone, strict=True):
+        if arms:
+            say(f"only in {name}: {', '.join(arms)}")
+    for told in found.assignments:
+        say(told)
+    for title, lines in (
+        ("spec", [str(each) for each in found.spec]),
+        ("code and machine", [f"{what}: {before} -> {after}" for what, before, after in found.code]),
+        ("data", [f"{what}: {before} -> {after}" for what, before, after in found.data]),
+    ):
+        say(f"{title}: {'' if lines else 'no difference'}".rstrip())
+        for line in lines:
+            say(f"  {line}")
+
+
+def _grid(found: "Comparison") -> "Grid":
+    from orchestrator.report.tables import Grid
+    from orchestrator.report.types import interval_words
+
+    rows = tuple(
+        (
+            each.arms[0] if each.arms[0] == each.arms[1] else f"{each.arms[0]} = {each.arms[1]}",
+            each.metric,
+            interval_words(each.first),
+            interval_words(each.second),
+            interval_words(each.difference, "+"),
+            each.how,
+            each.same,
+        )
+        for each in found.arms
+    )
+    headers = ("arm", "metric", found.first, found.second, "difference", "how", "the same")
+    return Grid(f"{found.second} against {found.first}: means with 95% intervals over seeds", headers, rows)

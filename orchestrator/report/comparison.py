@@ -1,0 +1,179 @@
+"""Two sweeps side by side: arms that are the same by content, and what else differs. Pure.
+
+An arm of one sweep is that of the other if the digests of settings and search ranges agree, else if the
+settings do, else if what was trained in the end does, whatever they are called. Their confirm results are
+compared seed by seed where two seeds at least are in both, else as separate samples (Welch). Every interval
+stands for itself: nobody planned these comparisons, and they are exploratory.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from orchestrator.identity import canonical
+from orchestrator.plan.answer import SELECTION_SPLIT
+from orchestrator.plan.types import Plan
+from orchestrator.report.origin import origin
+from orchestrator.report.statistics import Estimate, estimate
+from orchestrator.report.types import Cell, Report
+from orchestrator.spec.differences import Difference, differences
+from orchestrator.statistics.welch import difference
+from orchestrator.trials import OutcomeKind, Record
+from search_spaces.wording import amount
+
+Same = Literal["settings and ranges", "settings", "what was trained"]
+PAIRED_FROM = 2
+"""Common seeds from which on differences are paired."""
+TOLD_ELSEWHERE = frozenset(
+    {"digest of the spec", "seed of the searches", "seeds of confirm trials", "command"}
+)
+NOTE = (
+    "Each interval is a 95% interval of this difference alone: in so many of them some leave out 0 by "
+    "chance, and nobody planned them. They are exploratory."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One sweep, as far as it is needed."""
+
+    label: str
+    plan: Plan
+    report: Report
+    records: Sequence[Record]
+    spec: Mapping[str, Any]
+    """Content of its spec."""
+    data: Mapping[str, str]
+    """Digest of every stored split that it reads, by name; empty where nobody knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArmDifference:
+    """One arm of both sweeps in one metric."""
+
+    arms: tuple[str, str]
+    same: Same
+    metric: str
+    first: Estimate
+    second: Estimate
+    difference: Estimate
+    """Second minus first."""
+    how: str
+    """`paired, 4 seeds` or `Welch, no seed in both`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A second sweep against a first."""
+
+    first: str
+    second: str
+    arms: tuple[ArmDifference, ...]
+    alone: tuple[tuple[str, ...], tuple[str, ...]]
+    """Arms that only one of them has."""
+    assignments: tuple[str, ...]
+    """Where arms are the same and their searches chose otherwise."""
+    spec: tuple[Difference, ...]
+    code: tuple[tuple[str, str, str], ...]
+    """What, in the first, in the second: commit, digest of the code, versions, machine."""
+    data: tuple[tuple[str, str, str], ...]
+
+
+def compare(first: Side, second: Side) -> Comparison:
+    """What differs between two sweeps, and by how much where it was measured."""
+    pairs = list(_pairs(first, second))
+    known = [{names[side] for names, _ in pairs} for side in (0, 1)]
+    alone = [
+        tuple(arm.name for arm in each.plan.arms if arm.name not in names)
+        for each, names in zip((first, second), known, strict=True)
+    ]
+    return Comparison(
+        first=first.label,
+        second=second.label,
+        arms=tuple(found for names, same in pairs for found in _in_metrics(first, second, names, same)),
+        alone=(alone[0], alone[1]),
+        assignments=tuple(told for names, _ in pairs for told in _assignments(first, second, names)),
+        spec=tuple(differences(first.spec, second.spec)),
+        code=tuple(_unlike(_origin(first), _origin(second))),
+        data=tuple(_unlike(first.data, second.data)),
+    )
+
+
+def _pairs(first: Side, second: Side) -> Iterator[tuple[tuple[str, str], Same]]:
+    """Arms that are the same by content, each once, in the order of the first sweep."""
+    found: dict[str, tuple[str, Same]] = {}
+    ways: tuple[Same, ...] = ("settings and ranges", "settings", "what was trained")
+    for way in ways:
+        left, right = (_contents(each, way) for each in (first, second))
+        taken = {name for name, _ in found.values()}
+        for content, name in left.items():
+            other = right.get(content)
+            if name not in found and other is not None and other not in taken:
+                found[name] = (other, way)
+    for arm in first.plan.arms:
+        if arm.name in found:
+            name, same = found[arm.name]
+            yield (arm.name, name), same
+
+
+def _contents(side: Side, way: Same) -> dict[str, str]:
+    """Arm by what it is; arms of which nothing is known are left out."""
+    if way == "settings and ranges":
+        return {arm.digest: arm.name for arm in side.plan.arms}
+    if way == "settings":
+        return {canonical([side.plan.trainable, arm.settings]): arm.name for arm in side.plan.arms}
+    trained = [
+        each
+        for each in side.records
+        if each.phase == "confirm" and not each.rank and each.outcome is OutcomeKind.FINISHED
+    ]
+    return {canonical([side.plan.trainable, each.settings]): each.arm for each in trained}
+
+
+def _in_metrics(first: Side, second: Side, names: tuple[str, str], same: Same) -> Iterator[ArmDifference]:
+    """In the primary outcomes of both, then in the headline quantities of the first on test splits."""
+    headlines = [
+        name
+        for name in first.report.metrics
+        if name.rpartition("/")[0] != SELECTION_SPLIT and name.rpartition("/")[2] in first.report.headlines
+    ]
+    for metric in dict.fromkeys((*first.report.outcomes, *second.report.outcomes, *headlines)):
+        cells = first.report.cell(names[0], metric), second.report.cell(names[1], metric)
+        if cells[0] is not None and cells[1] is not None:
+            found, how = _difference(cells[0], cells[1])
+            yield ArmDifference(names, same, metric, cells[0].estimate, cells[1].estimate, found, how)
+
+
+def _difference(first: Cell, second: Cell) -> tuple[Estimate, str]:
+    before, after = dict(first.by_seed), dict(second.by_seed)
+    common = [seed for seed in before if seed in after]
+    if len(common) >= PAIRED_FROM:
+        left = len(before) + len(after) - 2 * len(common)
+        rest = f", {left} in one alone left out" if left else ""
+        return estimate([after[seed] - before[seed] for seed in common]), (
+            f"paired, {amount(len(common), 'seed')}{rest}"
+        )
+    mean, low, high = difference([*before.values()], [*after.values()])
+    shared = "no seed" if not common else "one seed"
+    return Estimate(min(len(before), len(after)), mean, low, high), f"Welch, {shared} in both"
+
+
+def _assignments(first: Side, second: Side, names: tuple[str, str]) -> Iterator[str]:
+    before, after = (_chosen(side, name) for side, name in zip((first, second), names, strict=True))
+    if found := "; ".join(map(str, differences(before, after))):
+        yield f"{names[0]}: the searches chose otherwise: {found}"
+
+
+def _chosen(side: Side, arm: str) -> Mapping[str, Any]:
+    return next((each.assignment for each in side.report.tallies if each.arm == arm), {})
+
+
+def _origin(side: Side) -> dict[str, str]:
+    return {what: said for what, said in origin(side.plan, side.records) if what not in TOLD_ELSEWHERE}
+
+
+def _unlike(first: Mapping[str, str], second: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    for what in dict.fromkeys((*first, *second)):
+        before, after = first.get(what, "unknown"), second.get(what, "unknown")
+        if before != after:
+            yield what, before, after

@@ -1,0 +1,36 @@
+"""`haltsweep compare`: what it prints of real sweeps."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import TINY
+
+INLINE = ("search=null", "--driver", "inline")
+
+
+@pytest.mark.slow
+def test_two_sweeps_and_what_differs(haltsweep):
+    Path("tiny.yaml").write_text(TINY)
+    assert haltsweep("launch", "tiny.yaml", *INLINE).code == 0
+    other = ("name=other", "baseline.task.data_seed=9", "arms.minus-gate.why=none")
+    assert haltsweep("launch", "tiny.yaml", *other, "confirm.seeds=[101]", *INLINE).code == 0
+    same = haltsweep("compare", "tiny", "tiny")
+    assert same.code == 0, same
+    assert "paired, 2 seeds" in same.out
+    assert "spec: no difference\ncode and machine: no difference\ndata: no difference\n" in same.out
+    told = haltsweep("compare", "tiny", "other")
+    assert told.code == 0, told
+    assert "no arm of tiny was confirmed with the same content in other" in told.out
+    assert "only in tiny: baseline, minus-gate\n" in told.out
+    assert "  confirm.seeds: [101, 102] -> [101]\n" in told.out
+    (found,) = json.loads(haltsweep("compare", "tiny", "other", "--json").out)
+    assert [what for what, *_ in found["data"]] == ["listops/train", "listops/valid", "listops/near-iid"]
+    assert all(len(before) > 20 and len(after) > 20 for _, before, after in found["data"])
+
+
+def test_one_sweep_is_none_to_compare(haltsweep):
+    told = haltsweep("compare", "tiny")
+    assert told.code == 2
+    assert "at least two sweeps must be named, got 1; name another one" in told.err

@@ -1,0 +1,127 @@
+"""Sweeps side by side: which arms are the same, by how much they differ, and what else does."""
+
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.plan.types import AnswerPlan
+from orchestrator.report.comparison import Side, compare
+from orchestrator.report.statistics import estimate
+from orchestrator.report.summary import summarise
+from orchestrator.statistics.welch import difference
+from tests.orchestrator.report.test_winner import SCORE, played
+from tests.support.plans import make_plan
+
+ANSWER = AnswerPlan(("test/score",), None, 0.05, 1)
+SEEDS = (1, 2, 3)
+
+
+def side(values, *, label="one", arms=2, seeds=SEEDS, spec=None, data=None, changed=None):
+    """A sweep of which confirm trials measured `values`, by arm; `changed` changes its plan."""
+    plan = make_plan(arms, trials_per_arm=0, seeds=seeds)
+    plan = replace(plan, metrics=(SCORE,), answer=ANSWER, trainable="own:train")
+    plan = plan if changed is None else changed(plan)
+    scores = {
+        (arm, "confirm", number): value for arm, each in values.items() for number, value in enumerate(each)
+    }
+    records = played(plan, scores)
+    return Side(label, plan, summarise(plan, records), records, spec or {}, data or {})
+
+
+def renamed(name, **changes):
+    """The second arm under another name, its settings changed."""
+
+    def change(plan):
+        arm = replace(plan.arms[1], name=name, **changes)
+        trials = tuple(replace(each, arm=name) if each.arm == "arm-1" else each for each in plan.trials)
+        return replace(plan, arms=(plan.arms[0], arm), trials=trials)
+
+    return change
+
+
+FIRST = side({"arm-0": (0.1, 0.2, 0.3), "arm-1": (0.5, 0.6, 0.8)})
+
+
+def test_equal_seeds_are_paired():
+    second = side({"arm-0": (0.2, 0.2, 0.5), "arm-1": (0.5, 0.6, 0.8)})
+    found = compare(FIRST, second).arms
+    assert [(each.arms, each.metric, each.same) for each in found] == [
+        (("arm-0", "arm-0"), "test/score", "settings and ranges"),
+        (("arm-1", "arm-1"), "test/score", "settings and ranges"),
+    ]
+    assert found[0].difference == estimate([0.2 - 0.1, 0.0, 0.5 - 0.3])
+    assert found[0].how == "paired, 3 seeds"
+    assert (found[1].difference.mean, found[1].difference.low) == (0.0, None)
+
+
+def test_seeds_of_one_alone_are_left_out_of_pairs_and_said():
+    second = side({"arm-0": (0.2, 0.5)}, seeds=(2, 9, 3)[::2])
+    (found,) = compare(FIRST, second).arms
+    assert found.how == "paired, 2 seeds, 1 in one alone left out"
+    assert found.difference.mean == pytest.approx((0.0 + 0.2) / 2)
+    assert found.first.n == 3
+
+
+@pytest.mark.parametrize(
+    ("seeds", "how"), [((7, 8), "Welch, no seed in both"), ((3, 8), "Welch, one seed in both")]
+)
+def test_other_seeds_are_samples_of_their_own(seeds, how):
+    (found,) = compare(FIRST, side({"arm-0": (0.2, 0.5)}, seeds=seeds)).arms
+    assert found.how == how
+    mean, low, high = difference([0.1, 0.2, 0.3], [0.2, 0.5])
+    assert (found.difference.mean, found.difference.low, found.difference.high) == (mean, low, high)
+
+
+def test_arms_are_known_by_content_not_by_name():
+    second = side({"wide": (0.6, 0.6, 0.9)}, changed=renamed("wide"))
+    found = compare(FIRST, second)
+    assert [each.arms for each in found.arms] == [("arm-1", "wide")]
+    assert found.alone == ((), ())
+    other = side({"arm-1": (0.6,)}, changed=renamed("arm-1", digest="other", settings={"model": {"x": 9}}))
+    found = compare(FIRST, other)
+    assert found.arms == ()
+    assert found.alone == (("arm-1",), ("arm-1",))
+
+
+def test_equal_settings_with_other_ranges_and_equal_settings_after_a_search():
+    ranges = side({"arm-1": (0.6, 0.6)}, changed=renamed("arm-1", digest="other"))
+    assert [each.same for each in compare(FIRST, ranges).arms] == ["settings"]
+    trained = FIRST.records[-1]
+    assert trained.arm == "arm-1"
+
+    def searched(plan):
+        return renamed("found", digest="other", settings=trained.settings | {"model": {"x": 9}})(plan)
+
+    second = side({"found": (0.6, 0.6, 0.7)}, changed=searched)
+    records = [replace(each, settings=trained.settings) for each in second.records]
+    (found,) = compare(FIRST, replace(second, records=records)).arms
+    assert (found.arms, found.same) == (("arm-1", "found"), "what was trained")
+
+
+def test_what_differs_in_spec_code_and_data_is_told_and_nothing_else():
+    spec, data = {"name": "one", "confirm": {"seeds": [1]}}, {"listops/train": "a", "listops/valid": "b"}
+    first = replace(FIRST, spec=spec, data=data)
+    assert (compare(first, first).spec, compare(first, first).code, compare(first, first).data) == (
+        (),
+        (),
+        (),
+    )
+    provenance = {"commit": "c0ffee", "versions": {"torch": "2.13"}, "command": ["haltsweep"]}
+    records = [replace(each, provenance=provenance) for each in FIRST.records]
+    more = {"confirm": {"seeds": [1], "best": 2}, "name": "one"}
+    found = compare(first, replace(first, records=records, spec=more, data={"listops/train": "c"}))
+    assert [str(each) for each in found.spec] == ["confirm.best: (nothing) -> 2"]
+    assert found.data == (("listops/train", "a", "c"), ("listops/valid", "b", "unknown"))
+    assert ("commit of the folder it was launched from", "unknown", "c0ffee") in found.code
+    assert ("versions", "unknown", "torch 2.13") in found.code
+    assert not [what for what, *_ in found.code if "command" in what]
+
+
+def test_searches_that_chose_otherwise_are_told():
+    before = FIRST.report.tallies[0]
+    chosen = {**before.assignment, "train.lr": 0.1}
+    tallies = (replace(before, assignment=chosen), *FIRST.report.tallies[1:])
+    second = replace(FIRST, report=replace(FIRST.report, tallies=tallies))
+    assert compare(FIRST, second).assignments == (
+        "arm-0: the searches chose otherwise: train.lr: (nothing) -> 0.1",
+    )
