@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from hashlib import blake2b
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from orchestrator.redact import redact_arguments
 
 PACKAGES = ("haltsweep", "torch", "ray", "optuna", "mlflow", "numpy", "sqlalchemy", "pyarrow")
 ANSWER_S = 10.0
+CODE = Path(__file__).resolve().parent.parent
+"""Where the code of haltsweep lies."""
 NVIDIA = Path("/proc/driver/nvidia/gpus")
 CPUS = Path("/proc/cpuinfo")
 
@@ -41,6 +44,10 @@ class Provenance:
     directory: str
     command: tuple[str, ...]
     """As typed, passwords masked."""
+    code_commit: str | None = None
+    """Git commit of the code of haltsweep itself; None where it is installed without its history."""
+    code_changes: str | None = None
+    """Digest of what tracked files of that code differ in from its commit; empty where they do not."""
     code: str | None = None
     """Digest of all source files that trials run, ours and those from outside; None where none do."""
 
@@ -59,6 +66,7 @@ def provenance(
     """
     directory = (directory or Path.cwd()).resolve()
     commit, dirty = _git(directory)
+    code_commit, code_changes = _code(CODE)
     return Provenance(
         commit=commit,
         dirty=dirty,
@@ -71,6 +79,8 @@ def provenance(
         host=socket.gethostname(),
         directory=str(directory),
         command=redact_arguments(sys.argv),
+        code_commit=code_commit,
+        code_changes=code_changes,
         code=code,
     )
 
@@ -82,6 +92,16 @@ def machine() -> dict[str, Any]:
 
 def _cpu_count() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _code(folder: Path) -> tuple[str | None, str | None]:
+    """Commit of the code in `folder` and the digest of its changes, wherever it was launched from."""
+    # In a folder that Git ignores, as an environment within a checkout, the commit is that of something else.
+    if not _answer("git", "-C", str(folder), "ls-files", "orchestrator"):
+        return None, None
+    changes = _answer("git", "-C", str(folder), "diff", "HEAD")
+    digest = blake2b(changes.encode(), digest_size=8).hexdigest() if changes else changes
+    return _answer("git", "-C", str(folder), "rev-parse", "HEAD"), digest
 
 
 def _git(directory: Path) -> tuple[str | None, bool | None]:

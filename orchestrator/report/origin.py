@@ -10,6 +10,8 @@ from orchestrator.trials import Record
 NAMED: Mapping[str, str] = {
     "commit": "commit of the folder it was launched from",
     "dirty": "whether tracked files there differed from it",
+    "code_commit": "commit of the code of haltsweep",
+    "code_changes": "digest of changes to it that are not committed",
     "code": "digest of the code that trials ran",
     "python": "Python",
     "versions": "versions",

@@ -35,9 +35,10 @@ CURVES = (
 SEARCH = (
     "Every arm has a search of its own. Blue is the best value so far; orange is the best that as many "
     "trials, drawn from those that were made as if none had known of the others, are expected to find (Dodge "
-    "et al. 2019), with the middle 80%; trials that did not finish are drawn as the worst that did. Values "
-    "are of the split that chooses: no test, no claim about arms. Axes leave out the worst tenth. Dotted "
-    "lines are the ends of a range, the diamond is the best trial."
+    "et al. 2019), with the middle 80%; trials that did not finish are drawn as the worst that did, and "
+    "below 5 finished ones there is none. Values are of the split that chooses: no test, no claim "
+    "about arms. Axes leave out the worst tenth. Dotted lines are the ends of a range, the diamond is the "
+    "best trial."
 )
 IMPORTANCE = (
     "Importance is the share of the differences between trials that a random forest lays to a dimension; it "
@@ -54,9 +55,7 @@ DEPTH = (
 )
 TRIALS_A_DIMENSION = 10
 """With fewer finished trials the importance of dimensions is told to be hardly more than chance."""
-PROVENANCE = (
-    "The commit is that of the folder the sweep was launched from; the digest is that of the code that ran."
-)
+PROVENANCE = "Of what differs between trials up to three values are shown, in the order of the trials."
 
 
 @dataclass(frozen=True)

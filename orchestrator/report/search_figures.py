@@ -24,6 +24,8 @@ DRAWS = 40
 """Numbers of draws for which the expected best is worked out, evenly on a logarithmic scale."""
 FEW = 6
 """Choices of which so many have names on an axis; more have their places in the list."""
+EXPECTED_FROM = 5
+"""Finished trials from which the expected best is drawn: of fewer it says little more than they do."""
 CUT = 0.1
 """Share of the worst trials that the axes leave out."""
 
@@ -42,15 +44,19 @@ def search_panels(course: SearchCourse, place: int) -> Iterator[Panel]:
 
 
 def _progress_panels(course: SearchCourse, place: int) -> Iterator[Panel]:
-    expected = _expected(course)
+    expected = _expected(course) if len(course.finished) >= EXPECTED_FROM else []
     metric, last = course.objectives[0].metric, course.best_so_far[-1]
+    hoped = (
+        f"; of a search of as many trials {expected[-1].mean:.4g} is expected, "
+        f"{expected[-1].low:.4g} to {expected[-1].high:.4g}"
+        if expected
+        else ""
+    )
     for axis, unit in enumerate(("trials", "device hours")):
         yield Panel(
             f"search-{place}-{'hours' if axis else 'trials'}",
             f"Best {metric} so far of {course.arm} against {unit}: "
-            f"{last[2]:.4g} after {last[axis]:.4g} {unit}; "
-            f"of a search of as many trials {expected[-1].mean:.4g} is expected, "
-            f"{expected[-1].low:.4g} to {expected[-1].high:.4g}",
+            f"{last[2]:.4g} after {last[axis]:.4g} {unit}{hoped}",
             partial(_paint_progress, course=course, expected=expected, axis=axis),
             title=f"best so far against {unit}",
             width=3.6,
@@ -72,17 +78,8 @@ def _expected(course: SearchCourse) -> list[ExpectedBest]:
 def _paint_progress(axes: "Axes", course: SearchCourse, expected: Sequence[ExpectedBest], axis: int) -> None:
     hours = sum(each.device_hours for each in course.trials) / len(course.trials)
     across = [each.draws * (hours if axis else 1) for each in expected]
-    axes.fill_between(
-        across,
-        [each.low for each in expected],
-        [each.high for each in expected],
-        color=ORANGE,
-        alpha=0.18,
-        lw=0,
-    )
-    axes.plot(
-        across, [each.mean for each in expected], color=ORANGE, linestyle="--", label="expected, middle 80%"
-    )
+    if expected:
+        _paint_expected(axes, across, expected)
     ended, used = [], 0.0
     for count, each in enumerate(course.trials, start=1):
         used += each.device_hours
@@ -98,6 +95,20 @@ def _paint_progress(axes: "Axes", course: SearchCourse, expected: Sequence[Expec
     axes.locator_params(nbins=5)
     axes.locator_params(axis="x", nbins=5, integer=not axis)
     _key(axes)
+
+
+def _paint_expected(axes: "Axes", across: Sequence[float], expected: Sequence[ExpectedBest]) -> None:
+    axes.fill_between(
+        across,
+        [each.low for each in expected],
+        [each.high for each in expected],
+        color=ORANGE,
+        alpha=0.18,
+        lw=0,
+    )
+    axes.plot(
+        across, [each.mean for each in expected], color=ORANGE, linestyle="--", label="expected, middle 80%"
+    )
 
 
 def _key(axes: "Axes") -> None:

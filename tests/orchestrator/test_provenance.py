@@ -37,6 +37,29 @@ def test_a_clean_and_a_changed_checkout(checkout: Path) -> None:
     assert (provenance(checkout).commit, provenance(checkout).dirty) == (commit, True)
 
 
+def test_the_commit_of_the_code_is_not_that_of_the_folder_it_is_launched_from(
+    checkout: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (checkout / "orchestrator").mkdir()
+    (checkout / "orchestrator" / "plan.py").write_text("x = 1")
+    git(checkout, "add", "orchestrator")
+    git(checkout, "commit", "-q", "-m", "second")
+    commit = git(checkout, "rev-parse", "HEAD")
+    monkeypatch.setattr(module, "CODE", checkout)
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    clean = provenance(elsewhere)
+    assert (clean.commit, clean.code_commit, clean.code_changes) == (None, commit, "")
+    changed = []
+    for text in ("x = 2", "x = 3"):
+        (checkout / "orchestrator" / "plan.py").write_text(text)
+        changed.append(provenance(elsewhere).code_changes)
+    assert all(changed)
+    assert len(set(changed)) == 2
+    monkeypatch.setattr(module, "CODE", elsewhere)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(elsewhere.parent))
+    assert (provenance(checkout).code_commit, provenance(checkout).code_changes) == (None, None)
+
+
 def test_outside_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     found = provenance(tmp_path)

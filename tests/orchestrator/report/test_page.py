@@ -184,3 +184,11 @@ def test_several_objectives_have_a_front_and_its_volume() -> None:
     assert "valid/accuracy against valid/depth of arm-0, the front: " in seen.labels("the front")
     assert "against trials: 0." in seen.labels("Hypervolume of the front of arm-0")
     assert not seen.labels("so far of arm-0 against trials")
+
+
+def test_nothing_is_expected_of_a_search_of_which_hardly_any_trial_finished() -> None:
+    few, more = (shown(study(2, 0, trials, readings=())) for trials in (5, 8))
+    assert "is expected" not in few.labels("Best valid/accuracy so far of arm-0 against trials")
+    assert "of a search of as many trials" in more.labels(
+        "Best valid/accuracy so far of arm-0 against trials"
+    )
