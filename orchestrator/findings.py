@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Verdict = Literal["sound", "behind", "absent", "unknown", "damaged"]
+Soundness = Literal["sound", "behind", "absent", "unknown", "damaged"]
 """`behind`: as far as it goes it is right, and the ledger has more. `absent`: not there, and it need not be.
 `unknown`: it could not be looked at."""
-BAD: frozenset[Verdict] = frozenset({"unknown", "damaged"})
+BAD: frozenset[Soundness] = frozenset({"unknown", "damaged"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +15,7 @@ class Finding:
 
     what: str
     """files, ledger, checkpoints, data, parquet, mlflow or report."""
-    verdict: Verdict
+    verdict: Soundness
     detail: str
     remedy: str = ""
     """What to do about it; empty where nothing need be done, and where `told` is an error, which says it."""

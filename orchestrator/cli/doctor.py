@@ -24,7 +24,7 @@ ANSWER_S = 5.0
 PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 """Where database servers listen unless their URL says otherwise."""
 
-Verdict = Literal["ok", "note", "fault"]
+Severity = Literal["ok", "note", "fault"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class MachineCheck:
     """One thing looked at."""
 
     what: str
-    verdict: Verdict
+    verdict: Severity
     found: str
     advice: str = ""
 

@@ -12,7 +12,7 @@ from orchestrator.drivers.extend_folder import editions
 from orchestrator.drivers.launch_folder import DEFAULT_WORKLOAD, Setup, read_setup
 from orchestrator.errors import StoreError
 from orchestrator.file_digests import damaged_files, read_manifest
-from orchestrator.findings import Finding, Verdict
+from orchestrator.findings import Finding, Soundness
 from orchestrator.identity import SweepFolder
 from search_spaces.wording import amount
 
@@ -166,7 +166,7 @@ def _split(path: Path) -> Finding:
         return Finding("data", "absent", f"{path} is not there; it is built when it is needed")
     found = look_at(path)
     assert found is not None, "data are looked at themselves"
-    verdicts: dict[str, Verdict] = {"whole": "sound", "stale": "sound", "being built": "absent"}
+    verdicts: dict[str, Soundness] = {"whole": "sound", "stale": "sound", "being built": "absent"}
     verdict = verdicts.get(found.verdict, "unknown" if found.verdict == "unknown" else "damaged")
     on_progress = f"{path}: {found.reason or found.content_hash}"
     remedy = "it is never used: whoever needs it next builds it again" if verdict == "damaged" else ""

@@ -11,7 +11,7 @@ from math import isinf
 
 from orchestrator.conductor.arm_search import NothingAdmitted
 from orchestrator.conductor.budget import Spending
-from orchestrator.conductor.messages import Continue, Progress, Stop, Verdict
+from orchestrator.conductor.messages import Continue, Progress, Stop, TrialDecision
 from orchestrator.conductor.outlook import Outlook, Watch
 from orchestrator.conductor.rounds import Rounds, measured
 from orchestrator.conductor.state import ArmState, TrialState, TrialStatus
@@ -82,7 +82,7 @@ class Conductor:
                 return self._run(state)
         return None
 
-    def hear(self, trial_id: str, measurement: Measurement) -> Verdict:
+    def hear(self, trial_id: str, measurement: Measurement) -> TrialDecision:
         """Take a measurement; steps of a trial must increase. A stop, once decided, stands."""
         state = self._open(trial_id)
         arm_state = self._arms[state.planned.arm]

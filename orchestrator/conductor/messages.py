@@ -24,7 +24,7 @@ class Stop:
         return Outcome(self.kind, self.reason)
 
 
-Verdict = Continue | Stop
+TrialDecision = Continue | Stop
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.conductor.messages import Continue, Reply, Verdict
+from orchestrator.conductor.messages import Continue, Reply, TrialDecision
 from orchestrator.drivers.checkpoint_stores import store_at
 from orchestrator.drivers.jobs import Attempt
 from orchestrator.drivers.output import PythonOutput
@@ -96,9 +96,9 @@ class _InlineRun:
             return
         self.recorder.began(attempt.trial_id)
         self.harness.start(attempt.job(data_dir), attempt.checkpoints, attempt.log)
-        verdict: Verdict = Continue()
+        decision: TrialDecision = Continue()
         longest_s = 0.0
-        while isinstance(verdict, Continue):
+        while isinstance(decision, Continue):
             limit_s = None if self.silence is None else self.silence.limit_s(longest_s)
             began = time.monotonic()
             reply = self.harness.advance(limit_s, heard=self.recorder.written())
@@ -106,13 +106,13 @@ class _InlineRun:
             self.check()
             if self.stop.is_set():
                 self.recorder.drain(INTERRUPTED)
-            verdict = self.recorder.take(attempt.trial_id, attempt.token, reply)
+            decision = self.recorder.take(attempt.trial_id, attempt.token, reply)
             self.changed()
             if reply.ended is not None:
                 return
-        save = verdict.kind is OutcomeKind.STOPPED and self.recorder.written()
+        save = decision.kind is OutcomeKind.STOPPED and self.recorder.written()
         saved = self.harness.stop(save=save)
-        ending = Reply(checkpoint=saved.checkpoint, ended=verdict.outcome)
+        ending = Reply(checkpoint=saved.checkpoint, ended=decision.outcome)
         self.recorder.take(attempt.trial_id, attempt.token, ending)
         self.changed()
 

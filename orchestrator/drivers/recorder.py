@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from orchestrator.conductor.attempts import Attempts
 from orchestrator.conductor.budget import HeldOpen
 from orchestrator.conductor.conductor import Conductor
-from orchestrator.conductor.messages import Continue, Progress, Reply, Stop, Verdict
+from orchestrator.conductor.messages import Continue, Progress, Reply, Stop, TrialDecision
 from orchestrator.conductor.outlook import Outlook
 from orchestrator.drivers.checkpoint_index import Checkpoints, InSweepFolder
 from orchestrator.drivers.jobs import Attempt
@@ -143,7 +143,7 @@ class Recorder:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """All that is recorded inside is one transaction: act on no verdict before it is written."""
+        """All that is recorded inside is one transaction: act on no decision before it is written."""
         assert self._together is None, "what is recorded together is not nested"
         new = self._together = []
         try:
@@ -153,7 +153,7 @@ class Recorder:
         self._send(new)
         self.written()
 
-    def take(self, trial_id: str, token: int, reply: Reply) -> Verdict:
+    def take(self, trial_id: str, token: int, reply: Reply) -> TrialDecision:
         """Record all that one step of a worker brought, in one transaction; what the worker shall do next.
 
         A step that is recorded already is dropped: the first writer wins. A worker whose attempt was
@@ -170,9 +170,9 @@ class Recorder:
             reply = Reply(ended=standing.outcome if reply.ended is not None else None)
         now = self._clock()
         new: list[Event] = []
-        verdict: Verdict = standing or Continue()
+        decision: TrialDecision = standing or Continue()
         if reply.measurement is not None and reply.measurement.step > attempts.step:
-            verdict = self._conductor.hear(trial_id, reply.measurement)
+            decision = self._conductor.hear(trial_id, reply.measurement)
             new.append(log.measured(now, trial_id, reply.measurement))
         if reply.checkpoint is not None:
             place = self._checkpoints.place(trial_id, reply.checkpoint)
@@ -183,16 +183,16 @@ class Recorder:
         if reply.ended is not None:
             self._tidy([trial_id])
         if self._together is None and not self.written():
-            verdict = Continue()
-        if self._draining and isinstance(verdict, Continue):
+            decision = Continue()
+        if self._draining and isinstance(decision, Continue):
             return Stop(OutcomeKind.STOPPED, self._draining)
-        return verdict
+        return decision
 
-    def hear(self, trial_id: str, token: int, measurement: Measurement) -> Verdict:
+    def hear(self, trial_id: str, token: int, measurement: Measurement) -> TrialDecision:
         """`take` of a measurement alone."""
         return self.take(trial_id, token, Reply(measurement=measurement))
 
-    def checkpointed(self, trial_id: str, token: int, step: int) -> Verdict:
+    def checkpointed(self, trial_id: str, token: int, step: int) -> TrialDecision:
         """`take` of a checkpoint alone."""
         return self.take(trial_id, token, Reply(checkpoint=step))
 

@@ -147,10 +147,10 @@ class Session:
         ended = False
         with self.recorder.together():
             for reply in replies:
-                verdict = self.recorder.take(attempt.trial_id, attempt.token, reply)
+                decision = self.recorder.take(attempt.trial_id, attempt.token, reply)
                 ended = reply.ended is not None
-                if isinstance(verdict, Stop):
-                    stop = verdict
+                if isinstance(decision, Stop):
+                    stop = decision
         self.changed()
         if ended:
             del self._running[key], self._heard_at[key], self._longest_s[key]

@@ -48,9 +48,9 @@ class Worker:
         self._send(Reply(ended=Outcome(OutcomeKind.STOPPED, "interrupted")))
 
     def _send(self, reply: Reply) -> bool:
-        verdict = self.recorder.take(self.attempt.trial_id, self.attempt.token, reply)
-        if reply.ended is None and isinstance(verdict, Stop):
-            self.recorder.take(self.attempt.trial_id, self.attempt.token, Reply(ended=verdict.outcome))
+        decision = self.recorder.take(self.attempt.trial_id, self.attempt.token, reply)
+        if reply.ended is None and isinstance(decision, Stop):
+            self.recorder.take(self.attempt.trial_id, self.attempt.token, Reply(ended=decision.outcome))
             return True
         return reply.ended is not None
 

@@ -16,7 +16,7 @@ from trainables.extensions import BadModule, UnknownName
 from trainables.locks import is_held
 from trainables.task_catalog import splits, task_config
 
-Verdict = Literal["whole", "damaged", "unsealed", "stale", "unknown", "being built"]
+Integrity = Literal["whole", "damaged", "unsealed", "stale", "unknown", "being built"]
 """`damaged`: not what its seal says. `unsealed`: left by a build that was cut off. `stale`: whole, but of
 settings, a generator or source files that are no longer those. `unknown`: not made by us, or cannot be judged
 now, as where source files are not there."""
@@ -31,7 +31,7 @@ class Found:
     """One split, or one file that belongs to none."""
 
     path: Path
-    verdict: Verdict
+    verdict: Integrity
     reason: str = ""
     content_hash: str = ""
     size: int = 0

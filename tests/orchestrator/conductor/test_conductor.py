@@ -213,8 +213,8 @@ def test_a_trial_over_its_time_limit_is_stopped():
     conductor = Conductor(make_plan(1, resources=Resources(minutes=1.0)))
     trial = conductor.ask()
     assert conductor.hear(trial.trial_id, report(0.1, step=1, seconds=60.0)) == Continue()
-    verdict = conductor.hear(trial.trial_id, report(0.1, step=2, seconds=75.0))
-    assert verdict == Stop(OutcomeKind.TIMED_OUT, "1.2 of 1 minutes were used at step 2")
+    decision = conductor.hear(trial.trial_id, report(0.1, step=2, seconds=75.0))
+    assert decision == Stop(OutcomeKind.TIMED_OUT, "1.2 of 1 minutes were used at step 2")
 
 
 def test_the_early_stopper_says_which_and_why():
@@ -222,8 +222,8 @@ def test_the_early_stopper_says_which_and_why():
     conductor = Conductor(plan)
     good, bad, _ = ask_all(conductor)
     assert conductor.hear(good.trial_id, report(0.9)) == Continue()
-    verdict = conductor.hear(bad.trial_id, report(0.25))
-    assert verdict == Stop(
+    decision = conductor.hear(bad.trial_id, report(0.25))
+    assert decision == Stop(
         OutcomeKind.PRUNED, "asha keeps better trials of the arm, got valid/score=0.25 at step 1"
     )
 
@@ -239,8 +239,8 @@ def test_no_arm_is_pruned_by_its_betters():
 def test_a_stop_once_decided_stands():
     conductor = Conductor(make_plan(1, resources=Resources(minutes=1.0)))
     trial = conductor.ask()
-    verdict = conductor.hear(trial.trial_id, report(0.1, step=1, seconds=90.0))
-    assert conductor.hear(trial.trial_id, report(0.1, step=2, seconds=95.0)) == verdict
+    decision = conductor.hear(trial.trial_id, report(0.1, step=1, seconds=90.0))
+    assert conductor.hear(trial.trial_id, report(0.1, step=2, seconds=95.0)) == decision
 
 
 def test_confirm_trials_are_never_pruned():

@@ -113,8 +113,8 @@ def test_a_superseded_attempt_is_told_to_stop_and_writes_nothing():
     new = recorder.ask()
     assert (new.trial, new.token) == (old.trial, old.token + 1)
     before = len(log.written)
-    verdict = recorder.take(old.trial_id, old.token, Reply(at(1), 1, DONE))
-    assert verdict == Stop(OutcomeKind.STOPPED, "attempt 1 was superseded by attempt 2")
+    decision = recorder.take(old.trial_id, old.token, Reply(at(1), 1, DONE))
+    assert decision == Stop(OutcomeKind.STOPPED, "attempt 1 was superseded by attempt 2")
     assert len(log.written) == before
     assert recorder.hear(new.trial_id, new.token, at(1)) == Continue()
 
@@ -233,8 +233,8 @@ def test_a_stop_that_was_decided_is_written_when_the_session_that_decided_it_die
     log = MemoryLog()
     recorder = record(plan, log)
     attempt = recorder.ask()
-    verdict = recorder.hear(attempt.trial_id, attempt.token, at(1, seconds=90.0))
-    assert isinstance(verdict, Stop)
+    decision = recorder.hear(attempt.trial_id, attempt.token, at(1, seconds=90.0))
+    assert isinstance(decision, Stop)
     resumed = record(plan, log)
     assert log.outcomes()[attempt.trial_id] is OutcomeKind.TIMED_OUT
     assert resumed.finished, "its only winner is gone, so the confirm trial is unrunnable and recorded"
@@ -258,9 +258,9 @@ def test_what_a_worker_does_after_a_stop_was_decided_is_not_recorded():
     log = MemoryLog()
     recorder = record(make_plan(1, resources=Resources(minutes=1.0)), log)
     attempt = recorder.ask()
-    verdict = recorder.hear(attempt.trial_id, attempt.token, at(1, seconds=90.0))
+    decision = recorder.hear(attempt.trial_id, attempt.token, at(1, seconds=90.0))
     before = len(log.written)
-    assert recorder.take(attempt.trial_id, attempt.token, Reply(at(2), 2)) == verdict
+    assert recorder.take(attempt.trial_id, attempt.token, Reply(at(2), 2)) == decision
     assert len(log.written) == before
     recorder.take(attempt.trial_id, attempt.token, Reply(at(3), 3, DONE))
     assert kinds(log, attempt.trial_id) == ["asked", "started", "measured", "ended"]
@@ -278,8 +278,8 @@ def test_a_trial_that_ends_with_the_report_that_would_stop_it_has_finished():
 def test_a_worker_that_missed_its_stop_hears_it_again():
     recorder = record(make_plan(1, resources=Resources(minutes=1.0)), MemoryLog())
     attempt = recorder.ask()
-    verdict = recorder.hear(attempt.trial_id, attempt.token, at(1, seconds=90.0))
-    assert recorder.hear(attempt.trial_id, attempt.token, at(1, seconds=90.0)) == verdict
+    decision = recorder.hear(attempt.trial_id, attempt.token, at(1, seconds=90.0))
+    assert recorder.hear(attempt.trial_id, attempt.token, at(1, seconds=90.0)) == decision
 
 
 def test_doomed_trials_are_recorded_like_any_other():
@@ -309,9 +309,9 @@ def test_draining_hands_out_nothing_and_stops_what_runs():
     attempt = recorder.ask()
     recorder.drain("the sweep was asked to stop")
     assert recorder.draining == "the sweep was asked to stop"
-    verdict = recorder.hear(attempt.trial_id, attempt.token, at(1))
-    assert verdict == Stop(OutcomeKind.STOPPED, "the sweep was asked to stop")
-    recorder.tell(attempt.trial_id, attempt.token, verdict.outcome)
+    decision = recorder.hear(attempt.trial_id, attempt.token, at(1))
+    assert decision == Stop(OutcomeKind.STOPPED, "the sweep was asked to stop")
+    recorder.tell(attempt.trial_id, attempt.token, decision.outcome)
     assert recorder.ask() is None
 
 
