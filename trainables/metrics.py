@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
-KEYS = ("better", "unit", "range", "floor", "meaning")
+KEYS = ("better", "unit", "range", "floor", "meaning", "cost")
 TRAIN_FLOPS = "train/flops"
 """What a budget of FLOPs goes by: those of training since the trial began, across restarts."""
 Place = Literal["table", "headline", "beside", "posthoc", "figure"]
@@ -67,9 +67,10 @@ def look_up(metrics: Iterable[Metric], name: str) -> Metric:
 def declared(written: object) -> tuple[Metric, ...]:
     """The metrics that a trainable declares: a mapping from name to what is known, by the names in `KEYS`.
 
-        metrics = {"accuracy": {"better": "max", "range": [0, 1], "floor": 0.1}, "depth": {}}
+        metrics = {"accuracy": {"better": "max", "range": [0, 1], "floor": 0.1}, "depth": {"cost": True}}
 
-    Raises ValueError for anything else.
+    A `cost` is what is spent on an example: arms are also compared where they spend the same. Raises
+    ValueError for anything else.
     """
     if isinstance(written, Mapping):
         made = tuple(_metric(name, said) for name, said in written.items())
@@ -118,8 +119,11 @@ def _metric(name: Any, said: Any) -> Metric:
     floor = said.get("floor")
     if floor is not None and not _is_number(floor):
         raise ValueError(f"a floor must be a number, got {floor!r} for {name}")
-    meaning = str(said.get("meaning", ""))
-    return Metric(name, said.get("better"), str(said.get("unit", "")), low, high, floor, meaning=meaning)
+    cost, meaning = said.get("cost", False), str(said.get("meaning", ""))
+    if not isinstance(cost, bool):
+        raise ValueError(f"a cost must be true or false, got {cost!r} for {name}")  # noqa: TRY004
+    unit = str(said.get("unit", ""))
+    return Metric(name, said.get("better"), unit, low, high, floor, meaning=meaning, is_cost=cost)
 
 
 def _range(name: str, given: Any) -> tuple[float | None, float | None]:

@@ -87,6 +87,7 @@ def test_metrics_are_declared_as_a_mapping_or_as_what_they_are():
     said = {"better": "max", "unit": "%", "range": [0, 1], "floor": 0.1, "meaning": "right ones"}
     found = (Metric("accuracy", "max", "%", 0.0, 1.0, 0.1, "right ones"), Metric("loss"))
     assert declared({"accuracy": said, "loss": {}}) == declared(found) == found
+    assert declared({"calls": {"cost": True}}) == (Metric("calls", is_cost=True),)
     assert declared({"loss": {"range": [0, None]}})[0].span == (0.0, math.inf)
     assert declared([Metric("loss", low=-math.inf)]) == declared({"loss": {"range": [None, math.inf]}})
 
@@ -95,11 +96,15 @@ def test_metrics_are_declared_as_a_mapping_or_as_what_they_are():
     ("written", "told"),
     [
         ({"valid/accuracy": {}}, "by its name without a split, got 'valid/accuracy'"),
-        ({"accuracy": {"beter": "max"}}, "better, unit, range, floor, meaning, got 'beter' for accuracy"),
+        (
+            {"accuracy": {"beter": "max"}},
+            "floor, meaning, cost, got 'beter' for accuracy",
+        ),
         ({"accuracy": {"better": "up"}}, "better must be max or min, got 'up' for accuracy"),
         ({"accuracy": {"range": [1, 0]}}, r"a range must go up, got \[1, 0\] for accuracy"),
         ({"accuracy": {"range": 1}}, r"a range must be \[low, high\]"),
         ({"accuracy": {"floor": "low"}}, "a floor must be a number, got 'low'"),
+        ({"calls": {"cost": "yes"}}, "a cost must be true or false, got 'yes' for calls"),
         (["accuracy"], "metrics must be a mapping"),
     ],
 )

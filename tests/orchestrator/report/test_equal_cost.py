@@ -1,15 +1,19 @@
 """An arm that wins only by thinking longer is exposed; nothing is extrapolated."""
 
+import json
 from dataclasses import replace
 
 import pytest
 
+from orchestrator.plan.planner import plan_file
 from orchestrator.plan.types import AnswerPlan, ConfirmPlan
 from orchestrator.report.equal_cost import interpolated
 from orchestrator.report.summary import summarise
 from orchestrator.report.write import markdown
 from orchestrator.trials import OutcomeKind
 from tests.orchestrator.report.test_answers import METRICS, NOISE, SEEDS, plan, record
+from tests.support.own_code import forgotten
+from trainables.extensions import look_in
 from trainables.protocol import Measurement
 
 THRESHOLD, LAYERS = "model.halt.threshold", "model.max_layers"
@@ -69,6 +73,44 @@ def test_readings_that_do_not_reach_the_cost_give_no_number():
     text = markdown(report, [])
     assert "not known: 0 of 8 seeds reach that cost" in text
     assert "exploratory: arms at the cost of what they are compared with" in text
+
+
+OWN = """
+metrics = {"accuracy": {"better": "max", "range": [0, 1]}, "depth": {"unit": "calls", "cost": True}}
+
+def train(settings, trial):
+    trial.report(1, {"valid/accuracy": 0.5})
+
+def evaluate(settings, folder):
+    return {"iid/accuracy": 0.5, "iid/depth": 1.0}
+"""
+
+
+def test_own_metrics_that_are_declared_as_costs_are_compared_alike(tmp_path):
+    spec = {
+        "name": "own",
+        "question": "Who wins by more calls?",
+        "trainable": "calling:train",
+        "baseline": {"threshold": 0.9, "kind": "baseline"},
+        "arms": {name: {"why": "its own", "set": {"kind": name}} for name in DEPTHS if name != "baseline"},
+        "confirm": {"seeds": list(SEEDS), "splits": ["iid"]},
+        "posthoc": {"threshold": [*READ_AT]},
+        "answer": {"metric": "iid/accuracy", "margin": 0.02},
+    }
+    (tmp_path / "calling.py").write_text(OWN)
+    (tmp_path / "own.yaml").write_text(json.dumps(spec))
+    with forgotten(tmp_path):
+        look_in(tmp_path)
+        _, planned = plan_file(tmp_path / "own.yaml")
+    readings = [
+        replace(each, overrides={"threshold": each.overrides[THRESHOLD]} if each.overrides else {})
+        for each in study()
+    ]
+    report = summarise(planned, readings)
+    found = equal(report)
+    assert {each.cost for each in report.equal_costs} == {"iid/depth"}
+    assert found["thinker"].equal.low < 0 < found["thinker"].equal.high
+    assert found["better"].equal.low > 0.08
 
 
 def test_one_seed_that_does_not_reach_it_leaves_no_estimate_of_the_others():
