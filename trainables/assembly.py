@@ -52,17 +52,22 @@ def build_model(
     shape: TaskShape,
     seed: int,
     device: torch.device | str = "cpu",
+    ghost: nn.Module | None = None,
 ) -> nn.Module:
     """The model of `model_settings` under the head of `shape`, in training mode, on `device`.
 
     Touches no global generator. On the device `meta` nothing is allocated or drawn. Weights are drawn on the
-    CPU, so they are the same on every device. Raises what `model_config` raises, and ValueError for a model
+    CPU, so they are the same on every device. `ghost`, the same model on `meta`, is given memory where that
+    is possible, and must not be used any more. Raises what `model_config` raises, and ValueError for a model
     that cannot do the task.
     """
     config = model_settings if isinstance(model_settings, Settings) else model_config(model_settings)
     if (why := misfit(config, shape)) is not None:
         raise ValueError(f"model {why}")
-    model = _made(config, partial(_whole, config, shape), device)
+    if ghost is not None and not has_plain(ghost):
+        model = _allocated(ghost)
+    else:
+        model = _made(config, partial(_whole, config, shape), device)
     if has_plain(model):
         model.global_stream = GlobalStream(model)
     if torch.device(device).type == "meta":
@@ -137,9 +142,14 @@ def _made(
     if has_plain(model):
         with as_fault(config, "be built"), global_stream(constructing):
             return construct()
+    return _allocated(model)
+
+
+def _allocated(ghost: nn.Module) -> nn.Module:
+    """A model on `meta`, itself, with memory that is not filled yet."""
     # What `to_empty` does, but it asks a meta tensor for its like, which takes PyTorch a second of imports.
-    model._apply(lambda meta: torch.empty(meta.shape, dtype=meta.dtype))  # type: ignore[no-untyped-call]
-    return model
+    ghost._apply(lambda meta: torch.empty(meta.shape, dtype=meta.dtype))  # type: ignore[no-untyped-call]
+    return ghost
 
 
 @contextmanager

@@ -87,6 +87,8 @@ class Catalogue:
 
     def load(self, name: str) -> ModuleType:
         """The module that `name` stands for. Raises UnknownName, BadModule."""
+        if name in self.ours() and name not in self._offers():
+            return importlib.import_module(f"{self.package}.{name}")
         places = self._places(name)
         if len(places) > 1:
             found = " and ".join(f"{each.module} of {each.distribution}" for each in places)
@@ -94,8 +96,6 @@ class Catalogue:
                 f"the {self.noun} {name!r} must be in one place, got {found}; uninstall one of them, or give "
                 "the name of the module itself, with its dots"
             )
-        if name in self.ours():
-            return importlib.import_module(places[0].module)
         if places or is_module_name(name):
             what = f"the {self.noun} {name!r}" + (f" of {places[0].distribution}" if places else "")
             module = imported(places[0].module if places else name, what)

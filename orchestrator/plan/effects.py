@@ -68,13 +68,22 @@ def effects(probe: Probe, before: System, after: System, sweep: Sweep) -> tuple[
         *_declared(probe, before, after, sweep),
         *_seen(probe, before, after, 0),
     ]
-    for point in range(1, POINTS):
-        if shows(found):
-            return tuple(found)
-        found += [word for word in _seen(probe, before, after, point) if word not in found]
-    if not shows(found) and not _alike(before, after):
-        found += _further(probe, before, after)
+    for old, new in quick_first(probe, before, after):
+        for point in range(1, POINTS):
+            if shows(found):
+                return tuple(found)
+            found += [word for word in _seen(probe, old, new, point) if word not in found]
+        if not shows(found) and not _alike(old, new):
+            found += _further(probe, old, new)
     return tuple(found)
+
+
+def quick_first(probe: Probe, before: System, after: System) -> Iterator[tuple[System, System]]:
+    """Both with narrow models where they are wide; then, where nothing shows in those, both as they are."""
+    quick = probe.narrow(before), probe.narrow(after)
+    if quick != (before, after):
+        yield quick
+    yield before, after
 
 
 def shows(found: Iterable[str]) -> bool:
@@ -87,8 +96,12 @@ def differ(probe: Probe, before: System, after: System, sweep: Sweep) -> bool:
     if _declared(probe, before, after, sweep):
         return True
     # Running a large model once more takes longer than all else of a plan.
-    if _structural(probe, before, after) and large(probe, after) and not _alike(before, after):
+    if large(probe, after) and not _alike(before, after) and _structural(probe, before, after):
         return True
+    return any(_differ_run(probe, old, new) for old, new in quick_first(probe, before, after))
+
+
+def _differ_run(probe: Probe, before: System, after: System) -> bool:
     if _shown(probe, before, after, 0) or (
         not _alike(before, after) and _read_otherwise(probe, before, after)
     ):

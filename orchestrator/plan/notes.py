@@ -61,12 +61,16 @@ def _unnamed_sizes(arm: BuiltInArm, reference: BuiltInArm, probe: Probe) -> Iter
 def _is_size(path: str, arm: BuiltInArm, reference: BuiltInArm, probe: Probe) -> bool:
     """Whether `path` alone reshapes most of the weights that remain."""
     before = lookup(reference.system.settings, path)
-    if before is MISSING:
+    if before is MISSING or not any(map(_is_number, (before, arm.request.changes[path]))):
         return False
     without = checked(with_value(arm.system.settings, path, before))
     if isinstance(without, list):
         return False
-    return reshaped_share(probe.shapes(without).parameters, probe.structure(arm.system).shapes) > MOST
+    return reshaped_share(probe.structure(without).shapes, probe.structure(arm.system).shapes) > MOST
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _takes_away(name: str, fields: set[str], changes: Sequence[Change]) -> bool:

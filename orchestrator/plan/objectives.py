@@ -84,19 +84,24 @@ def check_movement(
 def _stands_still(quantity: str, arm: BuiltInArm, space: Space, probe: Probe, *, alone: bool) -> str | None:
     """Why the weights of `arm` make no difference to `quantity`, whatever its search draws."""
     drawn = [arm.system, *(each for dimension in space.dimensions for each in systems(arm, dimension, space))]
-    values = set[float]()
     try:
-        for system in drawn:
-            seen = _seen(quantity, system, probe)
-            if len(seen) > 1:
-                return None
-            values |= seen
+        # Wide models are run only where narrow ones stand still.
+        values = _standing(quantity, map(probe.narrow, drawn), probe) and _standing(quantity, drawn, probe)
     except ValueError:
         return None  # what cannot be run is refused by the proof
+    if not values:
+        return None
     if len(values) == 1:
         return f"is always {next(iter(values)):g}"
     return "the search itself sets" if alone else None
 
 
-def _seen(quantity: str, system: System, probe: Probe) -> set[float]:
-    return {probe.halting(system, point)[quantity] for point in range(_POINTS)}
+def _standing(quantity: str, tried: Iterable[System], probe: Probe) -> set[float]:
+    """The value of `quantity` in each of those `tried`; empty if it moves in one of them."""
+    values = set[float]()
+    for system in tried:
+        seen = {probe.halting(system, point)[quantity] for point in range(_POINTS)}
+        if len(seen) > 1:
+            return set()
+        values |= seen
+    return values

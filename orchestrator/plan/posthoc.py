@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from orchestrator.plan.arms import BuiltInArm
+from orchestrator.plan.effects import quick_first
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.probe import POINTS, Probe
 from orchestrator.plan.settings import System, checked
@@ -112,4 +113,8 @@ def _moves(arm: BuiltInArm, path: str, value: Value, probe: Probe) -> bool:
     after = checked(with_value(arm.system.settings, path, value))
     if not isinstance(after, System) or after == arm.system:
         return False
-    return any(probe.reading(arm.system, point) != probe.reading(after, point) for point in range(POINTS))
+    return any(
+        probe.reading(one, point) != probe.reading(other, point)
+        for one, other in quick_first(probe, arm.system, after)
+        for point in range(POINTS)
+    )

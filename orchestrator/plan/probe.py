@@ -9,6 +9,7 @@ pushed up, down, and apart for different inputs.
 
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any, cast
 
 import psutil
@@ -17,10 +18,11 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from orchestrator.identity import canonical
+from orchestrator.plan.drawn_once import DrawnOnce
 from orchestrator.plan.format import bytes_amount
 from orchestrator.plan.limits import too_large
 from orchestrator.plan.metrics import reported
-from orchestrator.plan.settings import System
+from orchestrator.plan.settings import System, narrowed
 from trainables.assembly import as_fault, build_model, drawn_by_constructors
 from trainables.costs import depth_range, flops
 from trainables.counting import only_counted_kernels
@@ -45,6 +47,8 @@ READ_LENGTH = 64
 """The same where nothing is learnt: long enough for windows and chunks to matter."""
 SEVERAL_CHUNKS = (32, 256)
 """Tokens where a weight seems to be reached by no gradient: that of a memory is in the second chunk."""
+NARROW = 64
+"""Width of the models that are run wherever it does not matter how wide they are."""
 POINTS = 8
 """Weights under which two systems are compared: the initial ones, and others moved away from them."""
 KEPT_RUNS = 2
@@ -128,13 +132,24 @@ class Probe:
         self._readings: dict[tuple[str, int, int], tuple[float, ...]] = {}
         self._operations: dict[str, tuple[int, ...]] = {}
         self._unreached: dict[str, tuple[str, ...]] = {}
+        self._narrow: dict[str, System] = {}
+        self._ghost: tuple[str, nn.Module] | None = None
         self._read: frozenset[str] | None = None
+
+    def narrow(self, system: System) -> System:
+        """`system` with a model that is quick to run, see `narrowed`: what shows there shows in `system`."""
+        key = canonical([system.settings, asdict(system.shape)])
+        if key not in self._narrow:
+            self._narrow[key] = narrowed(system, NARROW)
+        return self._narrow[key]
 
     def structure(self, system: System) -> Structure:
         """What `system` is made of and costs. Raises ValueError if it cannot be built."""
         key = _key(system)
         if key not in self._structures:
-            self._structures[key] = _structure(system)
+            ghost = build_model(system.model, system.shape, SEED, torch.device("meta"))
+            self._structures[key] = _structure(system, ghost)
+            self._ghost = (key, ghost)  # most are run next
         return self._structures[key]
 
     def shapes(self, system: System) -> Shapes:
@@ -173,7 +188,7 @@ class Probe:
         """
         if (why := too_large(system, self.structure(system).parameters)) is not None:
             raise ValueError(why)
-        return reported(system, _batch(system), self._run(system, 0).output)
+        return reported(system, _batch(system), self._run(self.narrow(system), 0).output)
 
     def halting(self, system: System, point: int) -> dict[str, float]:
         """The quantities that only halting moves, of the two examples at weights `point`."""
@@ -187,7 +202,7 @@ class Probe:
         key = (_key(system), point, length)
         if key not in self._readings:
             _require_memory(self.structure(system))
-            self._readings[key] = _ProbedModel.read(system, point, length)
+            self._readings[key] = _ProbedModel.read(system, point, length, self._ghost_of(system))
         return self._readings[key]
 
     def operations(self, system: System) -> tuple[int, ...]:
@@ -205,7 +220,8 @@ class Probe:
         if key not in self._unreached:
             left = dict.fromkeys(name for name in self.structure(system).shapes if name not in besides)
             for point in range(POINTS):
-                for name, *sums in self.gradient(system, point).parts:
+                tried = self.narrow(system) if point else system
+                for name, *sums in self.gradient(tried, point).parts:
                     if any(sums):
                         left.pop(name, None)
                 if not left:
@@ -219,9 +235,10 @@ class Probe:
         return self._unreached[key]
 
     def _longer_gradient(self, system: System, length: int) -> BackwardPass:
-        _require_memory(self.structure(system))
-        run = _ProbedModel.of(system, _RANDOM, length)
-        return run.gradient(objective(run.output, system.train))
+        tried = self.narrow(system)
+        _require_memory(self.structure(tried))
+        run = _ProbedModel.of(tried, _RANDOM, self._ghost_of(tried), length)
+        return run.gradient(objective(run.output, tried.train))
 
     def _loss(self, system: System, point: int, watched: "_Watched") -> Tensor:
         return objective(self._run(system, point).output, cast(TrainConfig, watched))
@@ -242,8 +259,16 @@ class Probe:
             _require_memory(self.structure(system))
             if point == 0:
                 _require_streams(system, self.structure(system))
-            self._runs[key] = _ProbedModel.of(system, point)
+            self._runs[key] = _ProbedModel.of(system, point, self._ghost_of(system))
         return self._runs[key]
+
+    def _ghost_of(self, system: System) -> nn.Module | None:
+        """The model that showed the structure of `system`, once."""
+        key, ghost = self._ghost or ("", None)
+        if key != _key(system) or shallower(system.model, LAYERS) != system.model:
+            return None
+        self._ghost = None
+        return ghost
 
 
 def _require_memory(structure: Structure) -> None:
@@ -273,8 +298,7 @@ def _key(system: System) -> str:
     return canonical([system.settings["model"], asdict(system.shape)])
 
 
-def _structure(system: System) -> Structure:
-    model = build_model(system.model, system.shape, SEED, torch.device("meta"))
+def _structure(system: System, model: nn.Module) -> Structure:
     shapes = Shapes.of(model)
     length = system.shape.length_max
     least, most = depth_range(system.model, length)
@@ -291,6 +315,18 @@ def _structure(system: System) -> Structure:
     )
 
 
+def _built(system: System, ghost: nn.Module | None = None) -> nn.Module:
+    """The model that is run, with its initial weights."""
+    with _drawn_once():
+        return build_model(shallower(system.model, LAYERS), system.shape, SEED, ghost=ghost)
+
+
+@cache
+def _drawn_once() -> DrawnOnce:
+    """One for all plans of a process: it knows what was drawn, never whose it is."""
+    return DrawnOnce()
+
+
 @dataclass(frozen=True, slots=True)
 class _ProbedModel:
     """A model and what it made of the two examples."""
@@ -299,10 +335,12 @@ class _ProbedModel:
     output: Output
 
     @classmethod
-    def of(cls, system: System, point: int, length: int = LENGTH) -> "_ProbedModel":
+    def of(
+        cls, system: System, point: int, ghost: nn.Module | None = None, length: int = LENGTH
+    ) -> "_ProbedModel":
         # One thread: sums are then the same on every machine, and work this small is no faster on more.
         with cpu_threads(1):
-            model = build_model(shallower(system.model, LAYERS), system.shape, SEED)
+            model = _built(system, ghost)
             _move(model, point)
             set_dropout_context(model, SEED, 0)
             with as_fault(system.model, "run on a batch"):
@@ -311,10 +349,12 @@ class _ProbedModel:
         return cls(model, output)
 
     @classmethod
-    def read(cls, system: System, point: int, length: int) -> tuple[float, ...]:
+    def read(
+        cls, system: System, point: int, length: int, ghost: nn.Module | None = None
+    ) -> tuple[float, ...]:
         """What evaluating the model gives, example by example."""
         with cpu_threads(1), torch.inference_mode():
-            model = build_model(shallower(system.model, LAYERS), system.shape, SEED).eval()
+            model = _built(system, ghost).eval()
             _move(model, point)
             with as_fault(system.model, "run on a batch"):
                 output = model(_batch(system, length))
@@ -347,7 +387,7 @@ class _ProbedModel:
 def _counted(system: System, point: int) -> int:
     """FLOPs of one evaluation, the fused kernels of a CPU left out, of which the counter knows nothing."""
     with cpu_threads(1):
-        model = build_model(shallower(system.model, LAYERS), system.shape, SEED).eval()
+        model = _built(system).eval()
         _move(model, point)
         with (
             as_fault(system.model, "run on a batch"),

@@ -42,6 +42,8 @@ _WORDS: Final[Mapping[str, str]] = {
 """What a value must be where pydantic says it in the words of Python."""
 MOST: Final = 10**9
 """No whole number of the settings but a seed may be larger: nothing that is counted is."""
+_MAYBE_MORE: Final = re.compile(r"\d{10}")
+"""What JSON has where a whole number is larger than that."""
 _QUOTED: Final = re.compile(r"'([^']*)'")
 
 
@@ -66,18 +68,28 @@ class System:
     shape: TaskShape
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Part:
+    """Task, model or train as it was read; one that was read twice is one object."""
+
+    config: Settings
+    settings: Mapping[str, Any]
+    """With every default filled in."""
+
+
 def checked(raw: Mapping[str, Any]) -> System | list[SettingFault]:
     """The system that `raw` describes, or all that is wrong with it."""
-    configs: dict[str, Settings] = {}
+    parts: dict[str, _Part] = {}
     problems: list[SettingFault] = []
     for root in ROOTS:
         found = _read(root, raw[root])
         if isinstance(found, list):
             problems += found
         else:
-            configs[root] = found
+            parts[root] = found
     if problems:
         return problems
+    configs = {root: part.config for root, part in parts.items()}
     train = configs["train"]
     assert isinstance(train, TrainConfig)
     try:
@@ -90,8 +102,43 @@ def checked(raw: Mapping[str, Any]) -> System | list[SettingFault]:
         return [SettingFault("model", why)]
     if (why := sources.misfit(configs["task"], train)) is not None:
         return [SettingFault("train.order", why)]
-    settings = {root: config.model_dump(mode="json") for root, config in configs.items()}
+    settings = {root: part.settings for root, part in parts.items()}
     return System(settings, configs["task"], configs["model"], train, asked)
+
+
+def narrowed(system: System, most: int) -> System:
+    """`system` with every width of its model halved until it is at most `most`, all else as it was.
+
+    A width is a size of vectors, and what a setting does shows in short ones too, at a fraction of the work.
+    `system` itself where its model is from outside, which may mean anything by a width, where no width is
+    larger, or where the smaller model could not be trained.
+    """
+    model = system.settings["model"]
+    if catalog.is_outside("models", model["name"]):
+        return system
+    halved = _halved(model, most)
+    if halved == model:
+        return system
+    found = checked({**system.settings, "model": halved})
+    return found if isinstance(found, System) else system
+
+
+def _halved(settings: Mapping[str, Any], most: int) -> dict[str, Any]:
+    found = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            found[name] = _halved(value, most)
+        elif name.endswith("width") and isinstance(value, int):
+            found[name] = _halved_width(value, most)
+        else:
+            found[name] = value
+    return found
+
+
+def _halved_width(width: int, most: int) -> int:
+    while width > most and width % 2 == 0:
+        width //= 2
+    return width
 
 
 def part_problems(root: str, raw: Mapping[str, Any]) -> list[SettingFault]:
@@ -100,7 +147,7 @@ def part_problems(root: str, raw: Mapping[str, Any]) -> list[SettingFault]:
     return found if isinstance(found, list) else []
 
 
-def _read(root: str, raw: Mapping[str, Any]) -> Settings | list[SettingFault]:
+def _read(root: str, raw: Mapping[str, Any]) -> _Part | list[SettingFault]:
     """A part of the settings. What is of the box is read once: thousands of draws of a search share parts."""
     kind = _KINDS.get(root)
     if kind is not None and catalog.is_outside(kind, str(raw.get("name"))):
@@ -112,14 +159,15 @@ def _read(root: str, raw: Mapping[str, Any]) -> Settings | list[SettingFault]:
 
 
 @lru_cache(READ_MAX)
-def _read_of_box(root: str, written: str, _: type[BaseModel]) -> Settings | list[SettingFault]:
+def _read_of_box(root: str, written: str, _: type[BaseModel]) -> _Part | list[SettingFault]:
     return _read_anew(root, json.loads(written))
 
 
-def _read_anew(root: str, raw: Mapping[str, Any]) -> Settings | list[SettingFault]:
+def _read_anew(root: str, raw: Mapping[str, Any]) -> _Part | list[SettingFault]:
     try:
         config = _READERS[root](raw)
-        return _too_many(root, config) or config
+        settings = config.model_dump(mode="json")
+        return _too_many(root, config) or _Part(config, settings)
     except BadName as error:
         return [SettingFault(f"{root}.name", str(error) + _other_kind(root, raw.get("name")))]
     except ValidationError as error:
@@ -128,6 +176,8 @@ def _read_anew(root: str, raw: Mapping[str, Any]) -> Settings | list[SettingFaul
 
 
 def _too_many(root: str, config: Settings) -> list[SettingFault]:
+    if not _MAYBE_MORE.search(config.model_dump_json()):
+        return []
     return [
         SettingFault(path, f"must be at most {MOST:,}, got {value:,}")
         for path, value in _numbers(config.model_dump(), f"{root}.")

@@ -6,6 +6,7 @@ point of power from 8 seeds on.
 """
 
 import math
+from functools import cache
 from itertools import count
 
 from orchestrator.statistics.paired import LEVEL, critical
@@ -19,6 +20,7 @@ _PAIR = math.sqrt(2)
 """Spread of a difference of two runs, in spreads of one run: seeds are taken to have nothing in common."""
 
 
+@cache
 def smallest_effect(seeds: int, family: int, level: float = LEVEL, power: float = POWER) -> float:
     """The difference, in standard deviations of one run's results over seeds, that `seeds` pairs find with
     probability `power`; infinite below 2 seeds."""
