@@ -3,7 +3,8 @@
 The contrasts of `statistics.contrasts`, seed by seed, with interval and p by the procedure of
 `statistics.paired` over a family of their own: all terms in all primary outcomes and cells. They are
 made of the very arms that the verdicts are about, and the seeds were not chosen for them. A seed that one arm
-lacks has no value in any term, for every term needs all arms; then there is no p.
+lacks has no value in any term, for every term needs all arms; then there is no p. Nor is there where all
+seeds have one value, or what rounding makes of it: they show no spread for chance to be judged by.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.report.readings import Readings, by_seed_alone
 from orchestrator.report.statistics import Estimate, of_paired
 from orchestrator.statistics.contrasts import Term, contrasts, terms
-from orchestrator.statistics.paired import compare, resolution
+from orchestrator.statistics.paired import compare, deviation, resolution
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +28,16 @@ class FactorialEffect:
     estimate: Estimate | None
     """With the component minus without it, interval of the family; None where no seed has all arms."""
     p: float | None
-    """Corrected for the family; None where a seed of some arm is lacking."""
+    """Corrected for the family; None where a seed of some arm is lacking, and where all seeds are alike."""
     by_seed: tuple[tuple[int, float], ...]
     family: int
     """Terms times cells times primary outcomes."""
     level: float
     lacking: tuple[str, ...] = ()
     """What keeps a seed from having a value: `seed 103: minus-gate diverged`."""
+    alike: bool = False
+    """Whether several seeds have one and the same value: the interval is then what rounding or the spread of
+    other terms leaves open, and tells nothing of chance."""
 
 
 def factorial_effects(
@@ -66,16 +70,18 @@ def factorial_effects(
     )
     for term, metric, cell in wanted:
         made = compared.get((f"{cell}/{'/'.join(term)}", metric))
+        alike = made is not None and made.n > 1 and not deviation([*made.by_seed.values()])
         yield FactorialEffect(
             components=term,
             metric=metric,
             cell=cell,
             estimate=of_paired(made, readings.span_of_difference(metric)) if made else None,
-            p=made.p if made and not lacking[cell] else None,
+            p=made.p if made and not alike and not lacking[cell] else None,
             by_seed=tuple(made.by_seed.items()) if made else (),
             family=len(wanted),
             level=answer.level,
             lacking=lacking[cell],
+            alike=alike,
         )
 
 

@@ -55,7 +55,7 @@ def _told(each: FactorialEffect, report: Report) -> tuple[str, str, str]:
     return (
         f"{n} of {planned}",
         "no value: no seed has all arms" if each.estimate is None else interval_words(each.estimate, "+"),
-        "-" if each.p is None else f"{each.p:.2g}",
+        "none, all seeds are alike" if each.alike else "-" if each.p is None else f"{each.p:.2g}",
     )
 
 

@@ -366,7 +366,9 @@ def _first_effect(report: Report, arm: str, metric: str) -> tuple[str, str]:
         return "baseline", ""
     effect, said = report.effect(arm, metric), report.verdict(arm)
     difference = "-" if effect is None else _interval(effect.estimate, "+", with_n=False)
-    return difference, said.text if said else ""
+    if said is None:
+        return difference, ""
+    return difference, f"{said.text} ({said.seeds})" if said.looked else said.text
 
 
 def as_rich(grid: Grid) -> "Table":

@@ -66,6 +66,28 @@ def by_term(report: Report) -> dict[str, FactorialEffect]:
     return {" x ".join(each.components): each for each in report.factorial}
 
 
+def test_what_all_seeds_have_alike_has_no_p() -> None:
+    def steady(each: Record) -> Record:
+        assert each.last is not None
+        without = WITHOUT.get(each.arm, ())
+        # The gate is worth the same in every seed, up to rounding; the halt is not.
+        halt = NOISE[SEEDS.index(each.seed)] * ("halt" not in without)
+        value = 0.7 + 0.1 * ("gate" not in without) + halt
+        return replace(each, last=replace(each.last, metrics={"iid/accuracy": value}))
+
+    report = summarise(combined(), [steady(each) for each in records()])
+    found = by_term(report)
+    gate, halt = found["gate"], found["halt"]
+    assert gate.alike
+    assert gate.p is None
+    assert gate.estimate is not None
+    assert gate.estimate.mean == pytest.approx(0.1)
+    assert not halt.alike
+    assert halt.p is not None
+    rows = {row[0]: row for grid in grids(report) for row in grid.rows if "effect" in grid.headers}
+    assert "none, all seeds are alike" in rows["gate"]
+
+
 def test_planted_effects_are_found_and_what_is_not_there_is_not() -> None:
     found = by_term(summarise(combined(), records()))
     assert list(found) == ["gate", "halt", "gate x halt"]

@@ -8,6 +8,7 @@ from orchestrator.plan.types import ConfirmPlan
 from orchestrator.report.looks import decided
 from orchestrator.report.readings import Readings
 from orchestrator.report.summary import summarise
+from orchestrator.report.tables import headline
 from orchestrator.report.write import markdown
 from orchestrator.trials import OutcomeKind
 from tests.orchestrator.report.test_answers import METRICS, SEEDS, plan, record
@@ -52,6 +53,9 @@ def test_the_verdict_the_interval_and_p_are_those_of_the_look():
     effect = report.effect("good", "iid/accuracy")
     assert (effect.estimate, effect.p) == (verdict.difference, verdict.p)
     assert "Arms were looked at after each round of seeds." in markdown(report, [])
+    rows = {row[0]: row[-1] for row in headline(report).rows}
+    assert rows["good"].endswith(f"(ended after {found.seeds} of 8 seeds, interval at level 0.0025)")
+    assert rows["baseline"] == ""
 
 
 @pytest.mark.parametrize("last", SEEDS[6:])
