@@ -6,7 +6,7 @@ trial that writes nothing is 1. Values that do the same are one value. `InSplits
 task says which splits are drawn by it: where none of them is read the field does nothing.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from types import SimpleNamespace
@@ -44,6 +44,26 @@ class Acts:
     where: Where
     like: Like | None = None
     """The value that does the same, of settings whose other fields are such values already."""
+
+
+class Tried:
+    """Marks a field of training with two values under which a short training must differ.
+
+    `beside` are other fields without which the field does nothing.
+    """
+
+    def __init__(self, first: Any, second: Any, **beside: Any) -> None:
+        self.values = (first, second)
+        self.beside = beside
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.values)
+
+
+def tried(config: type[Settings], field: str) -> Tried | None:
+    """How the `field` of `config` is tried; None where it does not say."""
+    metadata = config.model_fields[field].metadata
+    return next((mark for mark in metadata if isinstance(mark, Tried)), None)
 
 
 class InSplits:

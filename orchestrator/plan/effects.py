@@ -10,7 +10,7 @@ order are no effect.
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import isclose
 from typing import Any, Protocol
 
@@ -63,10 +63,11 @@ def effects(probe: Probe, before: System, after: System, sweep: Sweep) -> tuple[
 
     Raises ValueError for what cannot be run.
     """
+    seen = _seen(probe, before, after, 0)
     found = [
         *_structural(probe, before, after),
-        *_declared(probe, before, after, sweep),
-        *_seen(probe, before, after, 0),
+        *_declared(probe, before, after, sweep, rehearsed=not shows(seen)),
+        *seen,
     ]
     for old, new in quick_first(probe, before, after):
         for point in range(1, POINTS):
@@ -79,7 +80,12 @@ def effects(probe: Probe, before: System, after: System, sweep: Sweep) -> tuple[
 
 
 def quick_first(probe: Probe, before: System, after: System) -> Iterator[tuple[System, System]]:
-    """Both with narrow models where they are wide; then, where nothing shows in those, both as they are."""
+    """Both with narrow models where they are wide; then, where nothing shows in those, both as they are.
+
+    Nothing where both have the same model and loss.
+    """
+    if probe.same(before, after):
+        return  # whatever is run gives the same
     quick = probe.narrow(before), probe.narrow(after)
     if quick != (before, after):
         yield quick
@@ -91,14 +97,22 @@ def shows(found: Iterable[str]) -> bool:
     return any(word not in UNSHOWN for word in found)
 
 
-def differ(probe: Probe, before: System, after: System, sweep: Sweep) -> bool:
-    """Whether `effects` would show anything; cheaper, for it stops at the first difference."""
+def differ(probe: Probe, before: System, after: System, sweep: Sweep, *, narrow: bool = False) -> bool:
+    """Whether `effects` would show anything; cheaper, for it stops at the first difference.
+
+    `narrow` looks at wide models as they are only where narrow ones have the same settings.
+    """
     if _declared(probe, before, after, sweep):
         return True
     # Running a large model once more takes longer than all else of a plan.
     if large(probe, after) and not _alike(before, after) and _structural(probe, before, after):
         return True
-    return any(_differ_run(probe, old, new) for old, new in quick_first(probe, before, after))
+    for old, new in quick_first(probe, before, after):
+        if _differ_run(probe, old, new):
+            return True
+        if narrow and not _alike(old, new):
+            break
+    return False
 
 
 def _differ_run(probe: Probe, before: System, after: System) -> bool:
@@ -156,11 +170,17 @@ def _structural(probe: Probe, before: System, after: System) -> list[str]:
     ]
 
 
-def _declared(probe: Probe, before: System, after: System, sweep: Sweep) -> list[str]:
-    """Where settings of task and training make a difference that one step need not show."""
+def _declared(
+    probe: Probe, before: System, after: System, sweep: Sweep, *, rehearsed: bool = True
+) -> list[str]:
+    """Where settings of task and training make a difference that one step need not show.
+
+    `rehearsed` leaves out what no training obeys: nothing must be shown by that alone.
+    """
     if before.train == after.train and before.task == after.task:
         return []
-    old, new = declared(before, sweep), declared(after, sweep)
+    obeyed = _as_it_trains(probe, before, after) if rehearsed else after
+    old, new = declared(before, sweep), declared(obeyed, sweep)
     changed = {
         where: {name for name in new[where] if old[where].get(name) != new[where][name]} for where in new
     }
@@ -175,6 +195,14 @@ def _declared(probe: Probe, before: System, after: System, sweep: Sweep) -> list
         *(["measuring"] if changed["measuring"] and not decides else []),
         *(["writing"] if changed["writing"] else []),
     ]
+
+
+def _as_it_trains(probe: Probe, before: System, after: System) -> System:
+    """`after` without the changed settings of training that no training obeys, whatever is declared."""
+    old, new = before.train, after.train
+    changed = (name for name in type(new).model_fields if getattr(old, name) != getattr(new, name))
+    idle = {name: getattr(old, name) for name in changed if not probe.rehearsals.acts(name)}
+    return replace(after, train=new.model_copy(update=idle)) if idle else after
 
 
 def declared(system: System, sweep: Sweep) -> dict[str, dict[str, Any]]:

@@ -34,6 +34,7 @@ from trainables.streams import torch_stream
 from trainables.threads import cpu_threads
 from trainables.training.config import TrainConfig
 from trainables.training.evaluate import halting
+from trainables.training.rehearsal import Rehearsals
 from trainables.training.step import objective
 from trainables.types import Batch, Output
 
@@ -124,6 +125,7 @@ class Probe:
     """Builds and runs systems. Each is measured once; the last ones that ran are kept as they are."""
 
     def __init__(self) -> None:
+        self.rehearsals = Rehearsals()
         self._structures: dict[str, Structure] = {}
         self._shapes: dict[str, Shapes] = {}
         self._forward_passes: dict[tuple[str, str, int], ForwardPass] = {}
@@ -142,6 +144,10 @@ class Probe:
         if key not in self._narrow:
             self._narrow[key] = narrowed(system, NARROW)
         return self._narrow[key]
+
+    def same(self, system: System, other: System) -> bool:
+        """Whether all passes of both are the same: they differ at most in how losses become weights."""
+        return _key(system) == _key(other) and self._loss_key(system) == self._loss_key(other)
 
     def structure(self, system: System) -> Structure:
         """What `system` is made of and costs. Raises ValueError if it cannot be built."""
@@ -318,7 +324,7 @@ def _structure(system: System, model: nn.Module) -> Structure:
 def _built(system: System, ghost: nn.Module | None = None) -> nn.Module:
     """The model that is run, with its initial weights."""
     with _drawn_once():
-        return build_model(shallower(system.model, LAYERS), system.shape, SEED, ghost=ghost)
+        return build_model(shallower(system.model, LAYERS), system.shape, SEED, "cpu", ghost)
 
 
 @cache

@@ -120,7 +120,7 @@ def _idle_halves(arm: BuiltInArm, reference: BuiltInArm, probe: Probe, sweep: Sw
         if before is MISSING or path.endswith(".name"):
             continue
         left = checked(with_value(arm.system.settings, path, before))
-        if isinstance(left, System) and not differ(probe, left, arm.system, sweep):
+        if isinstance(left, System) and not differ(probe, left, arm.system, sweep, narrow=True):
             yield f"setting {path} changes nothing beside the rest; leave it out, or see what it needs"
 
 

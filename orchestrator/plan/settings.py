@@ -124,7 +124,7 @@ def narrowed(system: System, most: int) -> System:
 
 
 def _halved(settings: Mapping[str, Any], most: int) -> dict[str, Any]:
-    found = {}
+    found: dict[str, Any] = {}
     for name, value in settings.items():
         if isinstance(value, Mapping):
             found[name] = _halved(value, most)

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
-from trainables.acting import Acts
+from trainables.acting import Acts, Tried
 from trainables.decoding.config import DecodeConfig
 from trainables.settings import NonNegative, Positive, Settings
 from trainables.training import likes
@@ -13,6 +13,7 @@ from trainables.training import likes
 Schedule = Literal["constant", "warmup", "rsqrt", "linear", "cosine"]
 Precision = Literal["fp32", "bf16", "fp16"]
 Beta = Annotated[float, Field(ge=0, lt=1)]
+_EITHER = (False, True)
 Decay = Annotated[float, Field(gt=0, lt=1)]
 
 
@@ -23,41 +24,43 @@ class LearningConfig(Settings):
     is asked for, and the learning rate that goes with it.
     """
 
-    steps: PositiveInt
+    steps: Annotated[PositiveInt, Tried(4, 5)]
     """Optimiser steps in all."""
-    batch_size: Annotated[PositiveInt, Acts("steps", likes.batch_size)] = 32
+    batch_size: Annotated[PositiveInt, Acts("steps", likes.batch_size), Tried(4, 6)] = 32
     """Samples a step. Every batch is full: one may begin in one pass over the data and end in the next."""
-    batch_tokens: PositiveInt | None = None
+    batch_tokens: Annotated[PositiveInt | None, Tried(40, 80, order="bucketed")] = None
     """Tokens a step in place of samples: as many samples of like length as fit with their padding, where the
     longer of input and answer counts, but at least one. Needs order `bucketed`."""
-    order: Literal["random", "bucketed"] = "random"
+    order: Annotated[Literal["random", "bucketed"], Tried("random", "bucketed")] = "random"
     """`bucketed` puts samples of like length together (less padding) and shuffles the batches."""
 
-    optimizer: Literal["adamw", "ranger"] = "adamw"
+    optimizer: Annotated[Literal["adamw", "ranger"], Tried("adamw", "ranger")] = "adamw"
     """`ranger`: RAdam with Lookahead: every 5 steps it takes 0.8 of the way, as CRvNN was trained."""
-    lr: Annotated[Positive, Acts("rates")] = 5e-4
+    lr: Annotated[Positive, Acts("rates"), Tried(0.05, 0.02)] = 5e-4
     """Peak learning rate, except for `rsqrt`, where the peak is lr / sqrt(warmup_steps)."""
-    schedule: Annotated[Schedule, Acts("rates")] = "constant"
+    schedule: Annotated[Schedule, Acts("rates"), Tried("constant", "cosine")] = "constant"
     """`warmup`: linear rise, then constant. `rsqrt`: linear rise, then lr / sqrt(step). `linear`: one cycle,
     up from lr / 25 and down to lr / 250000. `cosine`: linear rise, `hold_steps`, half a cosine down to 0."""
-    halve_after: Annotated[NonNegativeInt | None, Acts("steps", likes.halve_after)] = None
+    halve_after: Annotated[NonNegativeInt | None, Acts("steps", likes.halve_after), Tried(None, 0)] = None
     """Validations without a better one that are let pass; one more halves the learning rate, and the count
     begins anew. On top of any schedule; null never halves."""
-    warmup_steps: Annotated[NonNegativeInt, Acts("rates")] = 0
+    warmup_steps: Annotated[NonNegativeInt, Acts("rates"), Tried(0, 4, schedule="warmup")] = 0
     """Steps of the rise; not more than `steps`."""
-    hold_steps: Annotated[NonNegativeInt, Acts("rates")] = 0
+    hold_steps: Annotated[NonNegativeInt, Acts("rates"), Tried(0, 3, schedule="cosine")] = 0
     """`cosine` only: steps at the peak between rise and fall. The published looped Transformers fall once
     their curriculum has reached its end."""
-    onecycle_beta1: Annotated[bool, Acts("rates")] = False
+    onecycle_beta1: Annotated[bool, Acts("rates"), Tried(*_EITHER, schedule="linear")] = False
     """`linear` only: beta1 goes 0.95, 0.85, 0.95 against the learning rate, whatever `betas` says. PyTorch's
     OneCycleLR does so by default, and so did the published FlipFlop and Pathfinder runs."""
-    betas: Annotated[tuple[Beta, Beta], Field(strict=False), Acts("rates")] = (0.9, 0.98)
+    betas: Annotated[
+        tuple[Beta, Beta], Field(strict=False), Acts("rates"), Tried((0.9, 0.98), (0.5, 0.9))
+    ] = (0.9, 0.98)
     """Decay rates of the two moments."""
-    eps: Positive = 1e-8
+    eps: Annotated[Positive, Tried(1e-8, 1e-2)] = 1e-8
     """Added to the root of the second moment."""
-    weight_decay: Annotated[NonNegative, Acts("steps", likes.weight_decay)] = 0.1
+    weight_decay: Annotated[NonNegative, Acts("steps", likes.weight_decay), Tried(0.0, 0.5)] = 0.1
     """Decoupled weight decay, on every parameter, biases and norms included."""
-    clip: Annotated[Positive | None, Acts("steps", likes.clip)] = 1.0
+    clip: Annotated[Positive | None, Acts("steps", likes.clip), Tried(None, 0.05)] = 1.0
     """Largest norm of the whole gradient; null does not clip."""
     ponder_weight: NonNegative = 0.1
     """Weight beta of the mean ponder cost in the training loss."""
@@ -65,33 +68,39 @@ class LearningConfig(Settings):
     """Weight of the mean auxiliary cost in the training loss, in models that have one. The default is that of
     CRvNN's halt penalty."""
 
-    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    label_smoothing: Annotated[float, Field(ge=0, lt=1), Tried(0.0, 0.5)] = 0.0
     """Share of the training loss that takes all classes for equally right (Szegedy et al. 2016). What is
     reported as loss is never smoothed."""
-    ema: Annotated[Decay | None, Acts("selecting", likes.ema)] = None
+    ema: Annotated[Decay | None, Acts("selecting", likes.ema), Tried(None, 0.5)] = None
     """Decay a step of a moving average of the weights, from the initial ones on. Validation, selection and
     tests read the average, training never does; null keeps none."""
 
-    report_every: Annotated[PositiveInt, Acts("measuring", likes.report_every)] = 500
+    report_every: Annotated[PositiveInt, Acts("measuring", likes.report_every), Tried(1, 2)] = 500
     """Steps between two measurements, each with a validation; the rungs of early stopping. The last step is
     always measured."""
-    select: Annotated[Literal["best", "last"], Acts("selecting", likes.select)] = "best"
+    select: Annotated[Literal["best", "last"], Acts("selecting", likes.select), Tried("best", "last")] = (
+        "best"
+    )
     """Weights the test splits are read with: those of the best validation, or the last."""
-    select_by: Annotated[Literal["accuracy", "loss"], Acts("selecting", likes.select_by)] = "accuracy"
+    select_by: Annotated[
+        Literal["accuracy", "loss"], Acts("selecting", likes.select_by), Tried("accuracy", "loss")
+    ] = "accuracy"
     """What makes a validation the better one: a higher valid/accuracy, or a lower valid/loss."""
-    average_best: Annotated[PositiveInt, Acts("selecting", likes.average_best)] = 1
+    average_best: Annotated[PositiveInt, Acts("selecting", likes.average_best), Tried(1, 2)] = 1
     """Of how many of the best validations the mean of the weights is taken in the end; only where `select` is
     `best`."""
-    patience: Annotated[NonNegativeInt | None, Acts("steps", likes.patience)] = None
+    patience: Annotated[NonNegativeInt | None, Acts("steps", likes.patience), Tried(None, 0)] = None
     """Validations without a better one that are let pass; one more ends the training. Null: none does."""
-    valid_examples: Annotated[PositiveInt | None, Acts("measuring", likes.valid_examples)] = None
+    valid_examples: Annotated[PositiveInt | None, Acts("measuring", likes.valid_examples), Tried(None, 5)] = (
+        None
+    )
     """Most validation samples, the same for every trial; null takes all."""
     eval_batch_size: Annotated[PositiveInt, Acts("running")] = 128
     """Most samples a batch when measuring."""
     eval_tokens: Annotated[PositiveInt, Acts("running")] = 65536
     """Most tokens, padding included, a batch when measuring: bounds the memory of long splits."""
 
-    precision: Precision = "fp32"
+    precision: Annotated[Precision, Tried("fp32", "bf16")] = "fp32"
     """Autocast type. `fp16` scales the loss and needs a CUDA device."""
     threads: Annotated[int, Acts("running")] = Field(default=1, ge=1, le=1024)
     """CPU threads of PyTorch. Sums depend on it in the last bit; one makes every machine agree."""

@@ -44,7 +44,7 @@ class Sources:
     def __init__(self, job: Job, config: TrainConfig, device: torch.device) -> None:
         self._job = job
         self._config = config
-        self._device = device
+        self.device = device
         self._task = task_config(job.settings["task"])
         infos = {info.role: info for info in splits(self._task) if info.role != "test"}
         self._names: dict[str, str] = {role: info.name for role, info in infos.items()}
@@ -55,7 +55,7 @@ class Sources:
 
     def model(self) -> nn.Module:
         """The model with its seeded initial weights, in training mode."""
-        return build_model(self._job.settings["model"], task_shape(self._task), self._job.seed, self._device)
+        return build_model(self._job.settings["model"], task_shape(self._task), self._job.seed, self.device)
 
     def work(self) -> Work:
         """What training and evaluating the model costs."""
@@ -64,8 +64,8 @@ class Sources:
     def train_batch(self, step: int) -> Batch:
         """The batch of optimiser step number `step`: a function of data, seed, batch size and step alone."""
         if self._streamed:
-            return self._drawn(step).to(self._device)
-        return self._train.batch(self._order(step)).to(self._device)
+            return self._drawn(step).to(self.device)
+        return self._train.batch(self._order(step)).to(self.device)
 
     @property
     def epoch(self) -> int | None:
@@ -77,7 +77,7 @@ class Sources:
         examples, chosen = self._measured(split)
         lengths, config = examples.lengths[chosen], self._config
         for part in evaluation_batches(lengths, config.eval_batch_size, config.eval_tokens):
-            yield examples.batch(chosen[part]).to(self._device)
+            yield examples.batch(chosen[part]).to(self.device)
 
     def to_write(self, split: str) -> Iterator[Batch]:
         """The samples of `split` that are decoded, once each; of validation no more than are asked for."""
@@ -90,7 +90,7 @@ class Sources:
             max(1, most // config.beam_size) for most in (config.eval_batch_size, config.eval_tokens)
         )
         for part in evaluation_batches(examples.lengths[chosen], size, tokens):
-            yield examples.batch(chosen[part]).to(self._device)
+            yield examples.batch(chosen[part]).to(self.device)
 
     @property
     def task(self) -> Settings:

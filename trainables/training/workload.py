@@ -12,7 +12,7 @@ from trainables.heads.sequence import SequenceModel
 from trainables.metrics import TRAIN_FLOPS, Metric
 from trainables.protocol import Diverged, Job, Measurement
 from trainables.training.accumulator import Accumulator
-from trainables.training.config import train_config
+from trainables.training.config import TrainConfig, train_config
 from trainables.training.evaluate import evaluate
 from trainables.training.schedule import learning_rate
 from trainables.training.selected_weights import ScoredWeights, best, copied, holding, mean
@@ -69,8 +69,8 @@ class Training:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._config = train_config(job.settings["train"])
-        self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self._sources = Sources(job, self._config, self._device)
+        self._sources = self._opened(job, self._config)
+        self._device = self._sources.device
         learner = Learner(self._sources.model(), self._config, seed=job.seed)
         self._work: Work = self._sources.work()
         identity = {"settings": job.settings, "seed": job.seed}
@@ -79,6 +79,10 @@ class Training:
         )
         if job.phase == "posthoc":
             self._load_source()
+
+    def _opened(self, job: Job, config: TrainConfig) -> Sources:
+        """Where model and batches come from, on the device that trains."""
+        return Sources(job, config, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
 
     @property
     def model(self) -> torch.nn.Module:
