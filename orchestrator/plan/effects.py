@@ -15,7 +15,7 @@ from math import isclose
 from typing import Any, Protocol
 
 from orchestrator.plan.probe import LAYERS, POINTS, READ_LENGTH, BackwardPass, Probe
-from orchestrator.plan.settings import System
+from orchestrator.plan.settings import System, widths
 from trainables.acting import TrialFacts, acting, task_acting
 from trainables.settings import shallower
 from trainables.task_catalog import splits
@@ -82,12 +82,13 @@ def effects(probe: Probe, before: System, after: System, sweep: Sweep) -> tuple[
 def quick_first(probe: Probe, before: System, after: System) -> Iterator[tuple[System, System]]:
     """Both with narrow models where they are wide; then, where nothing shows in those, both as they are.
 
-    Nothing where both have the same model and loss.
+    Nothing where both have the same model and loss. Models whose widths are set differently are run as they
+    are alone: a width that is written out may be the one that another follows from, and narrow ones differ.
     """
     if probe.same(before, after):
         return  # whatever is run gives the same
     quick = probe.narrow(before), probe.narrow(after)
-    if quick != (before, after):
+    if quick != (before, after) and widths(before) == widths(after):
         yield quick
     yield before, after
 

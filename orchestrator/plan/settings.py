@@ -123,6 +123,11 @@ def narrowed(system: System, most: int) -> System:
     return found if isinstance(found, System) else system
 
 
+def widths(system: System) -> dict[str, Any]:
+    """Every width of its model by dotted path, as it is set: None where it follows from another."""
+    return {path: value for path, value in leaves(system.settings["model"]) if path.endswith("width")}
+
+
 def _halved(settings: Mapping[str, Any], most: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in settings.items():

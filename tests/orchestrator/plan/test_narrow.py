@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from orchestrator.plan.drawn_once import LEAST, DrawnOnce
-from orchestrator.plan.effects import Sweep, differ
+from orchestrator.plan.effects import Sweep, differ, effects, shows
 from orchestrator.plan.probe import NARROW, Probe
 from orchestrator.plan.settings import System, checked
 from trainables.assembly import build_model
@@ -63,6 +63,13 @@ def test_a_difference_in_widths_alone_is_seen_in_the_models_as_they_are() -> Non
     probe = Probe()
     assert probe.narrow(one).settings == probe.narrow(other).settings
     assert differ(probe, one, other, Sweep())
+
+
+@pytest.mark.parametrize("written", [{"head_width": 64}, {"feedforward_width": 512}, {"gate_width": 512}])
+def test_a_width_that_is_written_out_is_no_difference(written: dict[str, int]) -> None:
+    probe = Probe()
+    assert not differ(probe, system(), system(**written), Sweep())
+    assert not shows(effects(probe, system(), system(**written), Sweep()))
 
 
 def test_other_differences_are_found_without_running_the_wide_models() -> None:
