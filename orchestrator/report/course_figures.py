@@ -8,7 +8,7 @@ from orchestrator.report.compute import CostCurve
 from orchestrator.report.curves import ArmCurve
 from orchestrator.report.details import Details
 from orchestrator.report.halting import DepthCurve
-from orchestrator.report.style import BLUE, INK, MUTED, ORANGE, SMALL, Panel, shortened
+from orchestrator.report.style import BLUE, INK, MUTED, ORANGE, PAPER, SMALL, Panel, shortened
 from orchestrator.report.types import Report
 
 if TYPE_CHECKING:
@@ -92,13 +92,11 @@ def _all_arms(report: Report, own: Sequence[CostCurve], name: str) -> Panel:
     outcome, cost = own[0].outcome, own[0].cost
 
     def paint(axes: "Axes") -> None:
-        ordered = sorted(trained.items(), key=lambda pair: (pair[1].cost, pair[1].value))
-        for place, (arm, point) in enumerate(ordered):
-            number = str(report.arms.index(arm) + 1)
-            axes.plot(point.cost, point.value, "o", color=BLUE)
-            # Above and below in turn: neighbours lie close together.
-            aside = (4, -10 if place % 2 else 4)
-            axes.annotate(number, (point.cost, point.value), aside, textcoords="offset points", fontsize=8)
+        for arm, point in trained.items():
+            # Within the mark: neighbours lie close together, and beside it a number could be of either.
+            number, place = str(report.arms.index(arm) + 1), (point.cost, point.value)
+            axes.plot(*place, "o", markersize=11, markerfacecolor=PAPER, markeredgecolor=BLUE)
+            axes.text(*place, number, ha="center", va="center_baseline", fontsize=7.5)
         axes.margins(0.12)
         _short_ticks(axes)
         axes.set_xlabel(f"{cost}, mean over seeds")

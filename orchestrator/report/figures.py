@@ -59,8 +59,7 @@ def metric_panels(report: Report) -> Iterator[Panel]:
 
 
 def _values(report: Report, metric: str, name: str) -> Panel:
-    quantity = metric.rpartition("/")[2]
-    role = "primary outcome" if metric in report.outcomes else "exploratory"
+    split, _, quantity = metric.rpartition("/")
     told = [
         f"{arm} {interval_words(cell.estimate)}" if (cell := report.cell(arm, metric)) else f"{arm} no value"
         for arm in report.arms
@@ -69,11 +68,11 @@ def _values(report: Report, metric: str, name: str) -> Panel:
     rows = -(-keys // 2)
     return Panel(
         name,
-        f"{metric}, mean with 95% interval and every seed: {'; '.join(told)}",
+        f"{split}/{explained(report, quantity)}, mean with 95% interval and every seed: {'; '.join(told)}",
         partial(_paint_values, report=report, metric=metric),
-        title=f"{marked(report, metric)}: {explained(report, quantity)}"
-        if role != "primary outcome"
-        else metric,
+        title=metric
+        if metric in report.outcomes
+        else f"{metric}{marked(report, metric).removeprefix(split)}",
         height=0.9 + ROW * len(report.arms) + KEY_ROW * rows,
         left=0.28,
         bottom=0.46 + KEY_ROW * rows,

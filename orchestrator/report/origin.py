@@ -31,7 +31,8 @@ def origin(plan: Plan, records: Sequence[Record]) -> Iterator[tuple[str, str]]:
     yield "digest of the spec", plan.spec_digest
     yield from (("training code", plan.trainable) for _ in [0] if plan.trainable)
     for key, words in NAMED.items():
-        found = list(dict.fromkeys(_words(each.provenance.get(key)) for each in records if each.provenance))
+        values = (_shown(key, each.provenance.get(key)) for each in records if each.provenance)
+        found = list(dict.fromkeys(map(_words, values)))
         known = [each for each in found if each]
         if known:
             more = f"; and {len(known) - LISTED} more" if len(known) > LISTED else ""
@@ -40,6 +41,13 @@ def origin(plan: Plan, records: Sequence[Record]) -> Iterator[tuple[str, str]]:
         yield "seed of the searches", str(plan.search.seed)
     if plan.confirm is not None:
         yield "seeds of confirm trials", ", ".join(map(str, plan.confirm.seeds))
+
+
+def _shown(key: str, value: Any) -> Any:
+    """Of a command the program by its name: where it lies says nothing to others."""
+    if key != "command" or not isinstance(value, list | tuple) or not value:
+        return value
+    return [str(value[0]).replace("\\", "/").rpartition("/")[2], *value[1:]]
 
 
 def _words(value: Any) -> str:

@@ -5,7 +5,9 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.plan.types import Plan
+from orchestrator.report.search_figures import POINTS, search_panels
 from orchestrator.report.searches import SearchCourse, searches
+from orchestrator.report.style import inlined
 from orchestrator.spec.section import Objective, Resources
 from orchestrator.trials import OutcomeKind, Record
 from search_spaces.dimensions import Choice, Dimension, Float, Int, Space
@@ -128,3 +130,12 @@ def test_importance_is_of_finished_trials() -> None:
     assert found is not None
     assert (found.trials, found.method, next(iter(found.shares))) == (12, "fANOVA", "model.n")
     assert course(*tried).importance == found
+
+
+def test_a_picture_of_thousands_of_trials_holds_no_more_than_it_can_show() -> None:
+    found = course(*(record(number, number % 97 / 97, x=1e-4 + number / 1e5) for number in range(2000)))
+    pictures = {each.name: inlined(each) for each in search_panels(found, 1)}
+    assert {"search-1-trials", "search-1-hours", "search-1-slice-1"} <= set(pictures)
+    for picture in pictures.values():
+        assert picture.count("<use ") <= POINTS + 50
+        assert len(picture) < 60_000

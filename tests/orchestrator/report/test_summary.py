@@ -427,7 +427,7 @@ def test_what_a_trainable_of_others_declares_is_what_its_report_shows(tmp_path: 
     assert headline(found).rows[-1] == ("floor (as declared)", "", "5.000", "", "")
     text = write(found, tmp_path / "report").read_text()
     assert "- shift is of the whole run." in text
-    assert "![iid: shift](values-1.png)" in text
+    assert "![iid/shift](values-1.png)" in text
     assert "has no value: means are of the seeds that finished" in text
 
 
