@@ -16,7 +16,7 @@ from orchestrator.report.style import (
     Panel,
     shortened,
 )
-from orchestrator.report.tables import explained, marked
+from orchestrator.report.tables import marked
 from orchestrator.report.types import Cell, Report, interval_words
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def metric_panels(report: Report) -> Iterator[Panel]:
 
 
 def _values(report: Report, metric: str, name: str) -> Panel:
-    split, _, quantity = metric.rpartition("/")
+    split = metric.rpartition("/")[0]
     told = [
         f"{arm} {interval_words(cell.estimate)}" if (cell := report.cell(arm, metric)) else f"{arm} no value"
         for arm in report.arms
@@ -68,7 +68,7 @@ def _values(report: Report, metric: str, name: str) -> Panel:
     rows = -(-keys // 2)
     return Panel(
         name,
-        f"{split}/{explained(report, quantity)}, mean with 95% interval and every seed: {'; '.join(told)}",
+        f"{metric}, mean with 95% interval and every seed: {'; '.join(told)}",
         partial(_paint_values, report=report, metric=metric),
         title=metric
         if metric in report.outcomes
