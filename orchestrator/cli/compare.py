@@ -1,7 +1,5 @@
 """`haltsweep compare`: sweeps side by side, and what differs between them."""
 
-from collections import defaultdict
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +12,6 @@ from orchestrator.cli.options import Json, Runs
 from orchestrator.errors import InputError
 
 if TYPE_CHECKING:
-    from orchestrator.cli.reading import Opened
     from orchestrator.report.comparison import Comparison, Side
     from orchestrator.report.tables import Grid
 
@@ -44,6 +41,8 @@ def compare(
 
 def _side(name: str, runs: Path, names: list[str]) -> "Side":
     from orchestrator.cli.reading import opened
+    from orchestrator.drivers.data_digests import data_digests
+    from orchestrator.drivers.launch_folder import read_setup
     from orchestrator.file_digests import kept_file, read_kept
     from orchestrator.report.comparison import Side
     from orchestrator.report.summary import summarise
@@ -54,30 +53,14 @@ def _side(name: str, runs: Path, names: list[str]) -> "Side":
         read_kept(sweep.folder.spec, "restore it from a backup")
         spec = load_spec(kept_file(sweep.folder.spec)).content()
         label = name if len({Path(each).name for each in names}) < len(names) else sweep.plan.name
-        return Side(label, sweep.plan, summarise(sweep.plan, records), records, spec, _data(sweep))
-
-
-def _data(sweep: "Opened") -> dict[str, str]:
-    """Digests of the splits that the sweep's arms read, by task and split, as far as they are there."""
-    from orchestrator.drivers.datasets import needed
-    from orchestrator.drivers.launch_folder import DEFAULT_WORKLOAD, read_setup
-    from trainables.data.inventory import look_at
-    from trainables.data.store import split_path
-    from trainables.task_catalog import task_name
-
-    setup, plan = read_setup(sweep.folder), sweep.plan
-    found: dict[str, list[str]] = defaultdict(list)
-    confirmed = plan.confirm.splits if plan.confirm is not None else ()
-    tasks = (arm.settings["task"] for arm in plan.arms) if setup.workload == DEFAULT_WORKLOAD else ()
-    with suppress(ValueError, LookupError):  # a task of others that is not there any more
-        for config, infos in needed(tasks, confirmed):
-            for info in infos:
-                if info.streamed or not (path := split_path(config, info.name, setup.data_dir)).exists():
-                    continue
-                seen = look_at(path)
-                assert seen is not None, "data are looked at themselves"
-                found[f"{task_name(config)}/{info.name}"].append(seen.content_hash or seen.verdict)
-    return {name: ", ".join(sorted(digests)) for name, digests in found.items()}
+        return Side(
+            label,
+            sweep.plan,
+            summarise(sweep.plan, records),
+            records,
+            spec,
+            data_digests(sweep.plan, read_setup(sweep.folder)),
+        )
 
 
 def _json(found: "Comparison") -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typer.core import TyperGroup
 
 from orchestrator.cli import (
     best,
+    bundle,
     catalogue,
     check,
     compare,
@@ -107,6 +108,7 @@ app.command(rich_help_panel=AFTER)(best.best)
 app.command(rich_help_panel=AFTER)(compare.compare)
 app.command(rich_help_panel=AFTER)(records.records)
 app.command(rich_help_panel=AFTER)(track.sync)
+app.command(rich_help_panel=AFTER)(bundle.bundle)
 app.command(rich_help_panel=AFTER)(verify.verify)
 app.command(rich_help_panel=AFTER)(ui.ui)
 app.command(rich_help_panel=AFTER)(remove.remove)

@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli import bundle
 from orchestrator.cli.console import emit_json, say
 from orchestrator.cli.locations import command, find_sweep, runs_root
 from orchestrator.cli.options import Json, Runs, SweepName
-from orchestrator.errors import HaltsweepError, StoreError
+from orchestrator.errors import HaltsweepError, InputError, StoreError
 from orchestrator.findings import BAD, Finding
 from orchestrator.identity import SweepFolder
 from search_spaces.wording import amount
@@ -21,12 +22,17 @@ Repair = Annotated[
 
 
 def verify(name: SweepName, runs: Runs = None, repair: Repair = False, as_json: Json = False) -> None:
-    """Check files, ledger, checkpoints, data, Parquet and MLflow of a sweep; exit code 1 for damage."""
-    folder = find_sweep(name, runs_root(runs))
+    """Check files, ledger, checkpoints, data, Parquet and MLflow of a sweep; exit code 1 for damage.
+
+    Of a bundle: whether it is as written, and its report follows from its ledger; nothing of it is run.
+    """
+    if is_bundle := Path(name).is_file():
+        _refuse_repair(name, repair=repair)
+    folder = SweepFolder(Path(name)) if is_bundle else find_sweep(name, runs_root(runs))
     if repair:
         _repair(folder)
     found: list[Finding] = []
-    for finding in findings(folder):
+    for finding in bundle.findings(Path(name)) if is_bundle else findings(folder):
         found.append(finding)
         if not as_json:
             say(_line(finding))
@@ -37,6 +43,11 @@ def verify(name: SweepName, runs: Runs = None, repair: Repair = False, as_json: 
         say(f"{folder.name}: {_sum(bad)}")
     if bad:
         raise typer.Exit(1)
+
+
+def _refuse_repair(name: str, *, repair: bool) -> None:
+    if repair:
+        raise InputError(f"--repair is for sweeps, and {name} is a file; leave it out")
 
 
 def findings(folder: SweepFolder) -> Iterator[Finding]:

@@ -217,6 +217,10 @@ class Ledger:
         """
         return map(from_row, self._reader.rows(after))
 
+    def rows(self) -> Iterator[Sequence[Any]]:
+        """All events as they are chained (`chain.CHAINED`), each with its digest. Raises as `events`."""
+        return self._reader.rows(0)
+
     def newest(self, *, brief: bool = False) -> Iterator[Event]:
         """All events that make records, of the measurements only the last of every trial: a quick look.
 

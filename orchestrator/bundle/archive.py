@@ -1,0 +1,125 @@
+"""Archives of a few named files, written so that equal files give equal bytes, and unpacked with suspicion.
+
+Who made an archive is not known. Nothing of it is run or unpickled; every name must be one that we write, so
+that none leads out of the folder; links, devices and folders are refused, and what is unpacked is counted
+while it is written, whatever the archive says of itself.
+"""
+
+import re
+import stat
+import struct
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from orchestrator.errors import InputError
+from orchestrator.regular_files import found_instead
+from trainables.atomic import replacing
+
+MAX_FILES: Final = 2000
+MAX_BYTES: Final = 4 * 1024**3
+"""Of an archive, and of all that it holds."""
+MAX_DIRECTORY: Final = 1024**2
+"""Bytes of the archive's own list of its files."""
+_NAME = re.compile(
+    r"[a-z]+\.(?:yaml|json|jsonl|txt)|report/[\w-]+\.\w+|extensions/\d+/[a-z]+\.(?:yaml|json)", re.ASCII
+)
+_END, _END_64, _END_BYTES, _LOCATOR_BYTES = b"PK\x05\x06", b"PK\x06\x07", 22, 20
+_UNREADABLE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+    ValueError,
+    OSError,
+)
+"""What `zipfile` raises for archives that are none."""
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+_PIECE = 1024**2
+
+
+def write(path: Path, files: Mapping[str, bytes]) -> None:
+    """The archive of `files`, whole or not at all. Raises OSError."""
+    with replacing(path) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in sorted(files):
+            assert _NAME.fullmatch(name), f"{name} must be a name that is unpacked again"
+            member = zipfile.ZipInfo(name, _EPOCH)
+            member.external_attr = (stat.S_IFREG | 0o644) << 16
+            archive.writestr(member, files[name], zipfile.ZIP_DEFLATED)
+
+
+def unpack(path: Path, folder: Path) -> list[str]:
+    """Names of the files of the archive at `path`, which are put into the empty `folder`.
+
+    Raises InputError for anything that `write` does not write; what was unpacked by then is in `folder`.
+    """
+    _refuse_odd(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+            _refuse_members(path, members)
+            left = MAX_BYTES
+            for member in members:
+                left -= _put(archive, member, folder / member.filename, left, path)
+    except _UNREADABLE as error:
+        raise _refused(path, f"it cannot be read ({type(error).__name__}: {error})") from error
+    return [member.filename for member in members]
+
+
+def _refuse_odd(path: Path) -> None:
+    """Look at the end of the file, where its list of files is announced, before anybody reads that list."""
+    if kind := found_instead(path):
+        raise _refused(path, f"it is {kind}")
+    size = path.stat().st_size
+    if not _END_BYTES <= size <= MAX_BYTES:
+        raise _refused(path, f"it has {size:,} bytes")
+    with path.open("rb") as stream:
+        stream.seek(max(0, size - _END_BYTES - _LOCATOR_BYTES))
+        tail = stream.read()
+    end = tail[-_END_BYTES:]
+    if not end.startswith(_END) or end[-2:] != b"\0\0" or tail.startswith(_END_64):
+        raise _refused(path, "it does not end as one")
+    if int.from_bytes(end[12:16], "little") > MAX_DIRECTORY:
+        raise _refused(path, "its list of files is too long")
+
+
+def _refuse_members(path: Path, members: list[zipfile.ZipInfo]) -> None:
+    if len(members) > MAX_FILES:
+        raise _refused(path, f"it holds {len(members):,} files")
+    if sum(each.file_size for each in members) > MAX_BYTES:
+        raise _refused(path, f"it would need more than {MAX_BYTES:,} bytes unpacked")
+    names = [each.filename.casefold() for each in members]
+    for each in members:
+        if not _NAME.fullmatch(each.filename) or each.orig_filename != each.filename:
+            raise _refused(path, f"it holds {each.orig_filename!r}")
+        if names.count(each.filename.casefold()) > 1:
+            raise _refused(path, f"it holds {each.filename!r} twice")
+        mode = each.external_attr >> 16
+        if stat.S_IFMT(mode) not in (0, stat.S_IFREG) or each.flag_bits & 1:
+            raise _refused(path, f"{each.filename!r} is no ordinary file that anybody may read")
+        if each.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise _refused(path, f"{each.filename!r} is compressed in a way that we never use")
+
+
+def _put(archive: zipfile.ZipFile, member: zipfile.ZipInfo, file: Path, left: int, path: Path) -> int:
+    """Write one member, at most `left` bytes; how many it had."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    written = 0
+    with archive.open(member) as source, file.open("xb") as target:
+        while piece := source.read(_PIECE):
+            written += len(piece)
+            if written > left:
+                raise _refused(path, f"it would need more than {MAX_BYTES:,} bytes unpacked")
+            target.write(piece)
+    return written
+
+
+def _refused(path: Path, why: str) -> InputError:
+    return InputError(
+        f"a bundle must be an archive as `haltsweep bundle` writes it, and {path} is none: {why}; ask for it "
+        "again"
+    )

@@ -1,0 +1,105 @@
+"""What a bundle holds of a sweep, and how it is read again without running any code of its maker."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+from orchestrator.errors import StoreError
+from orchestrator.file_digests import digest_of, file_digest, sealed, unsealed
+from orchestrator.json_values import parsed
+from orchestrator.ledger import chain
+from orchestrator.ledger.events import Event
+from orchestrator.ledger.rows import from_row
+from orchestrator.plan.serialise import from_json
+from orchestrator.plan.types import Plan
+
+FORMAT: Final = 1
+LIST: Final = "bundle.json"
+"""Digests of all other files, with its own in it."""
+LEDGER: Final = "ledger.jsonl"
+"""The sweep's uid, then one event a line: the columns of `chain.CHAINED`, and its digest."""
+PLAN: Final = "plan.json"
+ENVIRONMENT: Final = "environment.txt"
+"""Distributions of the environment that made the bundle, as pip writes them."""
+REPORT: Final = "report"
+
+
+def ledger_text(uid: str, rows: Iterable[Sequence[Any]]) -> bytes:
+    """Events as they are chained."""
+    lines = (json.dumps(row, separators=(",", ":"), allow_nan=False) for row in ([uid], *map(list, rows)))
+    return ("\n".join(lines) + "\n").encode()
+
+
+def environment() -> bytes:
+    """What is installed here, one distribution a line."""
+    found = {f"{each.name}=={each.version}" for each in metadata.distributions() if each.name}
+    return ("\n".join(sorted(found, key=str.casefold)) + "\n").encode()
+
+
+def listing(sweep: str, files: Mapping[str, bytes], more: Mapping[str, Any]) -> bytes:
+    """The list of a bundle: which sweep, and the digest of every file."""
+    digests = {name: digest_of(content) for name, content in sorted(files.items())}
+    return sealed({"format": FORMAT, "sweep": sweep, "files": digests, **more}).encode()
+
+
+def read_listing(folder: Path) -> dict[str, Any]:
+    """The list of an unpacked bundle. Raises StoreError."""
+    try:
+        return _of_this_format(unsealed((folder / LIST).read_bytes()))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise StoreError(f"{LIST} must be as `haltsweep bundle` wrote it: {error}") from error
+
+
+def _of_this_format(values: dict[str, Any]) -> dict[str, Any]:
+    if values["format"] != FORMAT or not isinstance(values["files"], dict):
+        raise ValueError(f"its format must be {FORMAT}, got {values['format']!r}")
+    return values
+
+
+def unlike(folder: Path, names: Iterable[str], digests: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Files that are not as they were written, and why."""
+    there = set(names) - {LIST}
+    for name in sorted(there | set(digests)):
+        if name not in there:
+            yield name, "it is missing"
+        elif name not in digests:
+            yield name, "nobody wrote it"
+        elif file_digest(folder / name) != digests[name]:
+            yield name, "it was changed or damaged since it was written"
+
+
+def read_plan(folder: Path) -> Plan:
+    """The plan. Raises StoreError for what is none, and for one whose report would need code to be run."""
+    plan = from_json((folder / PLAN).read_bytes())
+    if not plan.metrics and plan.trainable is None:
+        raise StoreError(
+            "the plan must declare what its trials measure, and is from before plans did: nothing but the "
+            "code of its tasks can tell, which is not run here"
+        )
+    return plan
+
+
+def read_events(folder: Path) -> Iterator[Event]:
+    """Every event, oldest first. Raises StoreError for the first that is not as it was written."""
+    with (folder / LEDGER).open("rb") as stream:
+        try:
+            (uid,) = parsed(stream.readline())
+            previous, after = chain.first(str(uid)), 0
+            for line in stream:
+                row = _row(line, previous, after)
+                previous, after = row[-1], row[0]
+                yield from_row(row)
+        except (ValueError, TypeError, KeyError, IndexError) as error:
+            raise StoreError(f"{LEDGER} must hold events as they were written: {error}") from error
+
+
+def _row(line: bytes, previous: str, after: int) -> list[Any]:
+    """The columns of the event that follows position `after`. Raises ValueError for what was not written."""
+    row = [*parsed(line)]
+    if len(row) != len(chain.CHAINED) + 1:
+        raise ValueError(f"an event must have {len(chain.CHAINED) + 1} columns, got {len(row)}")
+    for broken in chain.breaks(previous, after, [row]):
+        raise ValueError(f"{broken.place} {broken.what}")
+    return row

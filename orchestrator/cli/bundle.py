@@ -1,0 +1,167 @@
+"""`haltsweep bundle`: a sweep as one archive, from which another machine makes the same report."""
+
+import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.cli.console import say
+from orchestrator.cli.locations import runs_root
+from orchestrator.cli.options import Runs, Storage, SweepName
+from orchestrator.errors import InputError, StoreError
+from search_spaces.wording import amount
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from orchestrator.cli.reading import Opened
+    from orchestrator.findings import Finding
+    from orchestrator.ledger.events import Event
+    from orchestrator.plan.types import Plan
+
+SUFFIX = ".bundle.zip"
+
+
+def bundle(
+    name: SweepName,
+    to: Annotated[
+        Path | None, typer.Option(help=f"The archive; else NAME{SUFFIX} here.", metavar="FILE")
+    ] = None,
+    runs: Runs = None,
+    storage: Storage = None,
+) -> None:
+    """Put spec, plan, ledger, report, provenance and digests of a sweep into one archive, without weights."""
+    from orchestrator.bundle import archive
+    from orchestrator.cli.reading import opened
+
+    with opened(name, runs_root(runs), storage) as sweep:
+        target = to or Path(f"{sweep.plan.name}{SUFFIX}")
+        if target.exists():
+            raise InputError(f"a file is never overwritten, and {target} is there; give another --to")
+        if sweep.ledger.held():
+            raise InputError(
+                f"a sweep must not run while it is bundled, and {sweep.plan.name} does; wait for it, or stop "
+                "it with `haltsweep stop`"
+            )
+        files = _files(sweep)
+    archive.write(target, files)
+    say(f"{target}: {amount(len(files), 'file')}, {target.stat().st_size:,} bytes")
+    say(f"whoever gets it sees by `haltsweep verify {target}` that the report follows from the ledger")
+
+
+def _files(sweep: "Opened") -> dict[str, bytes]:
+    from orchestrator.bundle import contents
+    from orchestrator.drivers.data_digests import data_digests
+    from orchestrator.drivers.extend_folder import editions
+    from orchestrator.drivers.launch_folder import read_setup
+    from orchestrator.file_digests import read_kept
+
+    folder = sweep.folder
+    files = {
+        each.name: read_kept(each, "restore it from a backup")
+        for each in (folder.spec, folder.plan, folder.provenance)
+    }
+    for edition in editions(folder):
+        files |= {f"extensions/{edition.name}/{each.name}": each.read_bytes() for each in edition.iterdir()}
+    files[contents.LEDGER] = contents.ledger_text(sweep.ledger.uid, sweep.ledger.rows())
+    files[contents.ENVIRONMENT] = contents.environment()
+    known = data_digests(sweep.plan, read_setup(folder))
+    files["data.json"] = (json.dumps(known, indent=2, sort_keys=True) + "\n").encode()
+    files |= report_files(sweep.plan, list(sweep.ledger.events()))
+    files[contents.LIST] = contents.listing(sweep.plan.name, files, {"haltsweep": _version()})
+    return files
+
+
+def report_files(plan: "Plan", events: "Sequence[Event]") -> dict[str, bytes]:
+    """The report of these events, made anew, by name in a bundle."""
+    from orchestrator.bundle.contents import REPORT
+    from orchestrator.ledger.events import EventKind
+    from orchestrator.ledger.fold import measurements, records
+    from orchestrator.report.details import details
+    from orchestrator.report.summary import summarise
+    from orchestrator.report.write import write
+
+    confirmed = {each.trial_id for each in plan.trials if each.phase == "confirm"}
+    kept = [each for each in events if each.kind is EventKind.MEASURED and each.trial_id in confirmed]
+    known = records(events, plan)
+    made = summarise(plan, known)
+    with TemporaryDirectory(prefix="haltsweep-report-") as place:
+        folder = Path(place) / REPORT
+        write(made, folder, details(plan, made, known, measurements(kept)))
+        return {f"{REPORT}/{each.name}": each.read_bytes() for each in folder.iterdir()}
+
+
+def findings(path: Path) -> "Iterator[Finding]":
+    """Whether a bundle is as it was written, and its report what follows from its ledger.
+
+    Runs nothing of it, and writes nothing but into a folder of its own. Raises InputError for what is none.
+    """
+    from orchestrator.bundle import archive, contents
+    from orchestrator.findings import Finding
+
+    with TemporaryDirectory(prefix="haltsweep-bundle-") as place:
+        folder = Path(place)
+        names = archive.unpack(path, folder)
+        try:
+            listing = contents.read_listing(folder)
+            changed = dict(contents.unlike(folder, names, listing["files"]))
+            for name, why in changed.items():
+                yield Finding("files", "damaged", f"{name}: {why}", "ask for the bundle again")
+            if changed:
+                return
+            yield Finding("files", "sound", f"{amount(len(names), 'file')} as written")
+            plan, events = contents.read_plan(folder), list(contents.read_events(folder))
+            told = f"{amount(len(events), 'event')}, each chained to the one before"
+            yield Finding("ledger", "sound", told)
+            made = report_files(plan, events)
+        except Exception as error:  # plan and events may be anything that has the right digests
+            told = str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
+            yield Finding("bundle", "damaged", f"no report can be made of it: {told}", "ask for it again")
+            return
+        yield from _compared(folder, made, str(listing.get("haltsweep")))
+
+
+def _compared(folder: Path, made: dict[str, bytes], version: str) -> "Iterator[Finding]":
+    """The report in the bundle beside the one that was made anew."""
+    from orchestrator.bundle import contents
+    from orchestrator.findings import Finding
+
+    kept = {
+        f"{contents.REPORT}/{each.name}": each.read_bytes() for each in (folder / contents.REPORT).glob("*")
+    }
+    other = [name for name in sorted(kept | made) if kept.get(name) != made.get(name)]
+    other = [name for name in other if not name.endswith("/manifest.json")]  # it follows from the others
+    if not other:
+        yield Finding(
+            "report", "sound", f"{amount(len(made), 'file')} made again from the ledger, byte for byte"
+        )
+        return
+    unlike = _unlike_versions(folder / contents.ENVIRONMENT, version)
+    told = f"made again from the ledger other bytes come out: {', '.join(other)}"
+    if unlike:
+        yield Finding("report", "unknown", told, f"make it with {', '.join(unlike)}, as the bundle was")
+    else:
+        yield Finding("report", "damaged", told, "it is not what the ledger says: trust the ledger")
+
+
+def _unlike_versions(environment: Path, version: str) -> list[str]:
+    """What draws and writes reports, where the bundle was made with another version of it."""
+    from importlib import metadata
+
+    lines = environment.read_text("utf-8", errors="replace").splitlines()
+    theirs = {name.casefold(): which for name, _, which in (line.partition("==") for line in lines)}
+    theirs["haltsweep"] = version
+    drawing = ("haltsweep", "jinja2", "matplotlib", "numpy", "optuna", "scipy", "scikit-learn")
+    return [
+        f"{name} {theirs[name]}"
+        for name in drawing
+        if name in theirs and theirs[name] != metadata.version(name)
+    ]
+
+
+def _version() -> str:
+    from importlib import metadata
+
+    return metadata.version("haltsweep")

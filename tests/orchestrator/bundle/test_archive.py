@@ -1,0 +1,165 @@
+"""Archives are unpacked into their folder or refused: names, links, devices, bombs, lies about themselves."""
+
+import os
+import stat
+import struct
+import zipfile
+
+import pytest
+
+from orchestrator.bundle import archive
+from orchestrator.errors import InputError
+from tests.support.commands import tree
+
+FILES = {"plan.json": b"{}", "report/report.md": b"# x\n", "extensions/0/spec.yaml": b"name: x\n"}
+
+
+@pytest.fixture
+def place(tmp_path):
+    (tmp_path / "inside").mkdir()
+    return tmp_path
+
+
+def made(place, *members):
+    """An archive of (name or ZipInfo, content)."""
+    file = place / "made.zip"
+    with zipfile.ZipFile(file, "w") as opened:
+        for name, content in members:
+            opened.writestr(name, content)
+    return file
+
+
+def refused(file, place, why):
+    before = {name: each for name, each in tree(place).items() if not name.startswith("inside")}
+    with pytest.raises(InputError, match=why):
+        archive.unpack(file, place / "inside")
+    after = {name: each for name, each in tree(place).items() if not name.startswith("inside")}
+    assert after == before, "nothing is written outside of the folder"
+    assert not [each for each in (place / "inside").rglob("*") if each.is_symlink()]
+
+
+def test_what_was_written_is_unpacked_and_equal_files_give_equal_bytes(place):
+    archive.write(place / "one.zip", FILES)
+    archive.write(place / "two.zip", dict(reversed(FILES.items())))
+    assert (place / "one.zip").read_bytes() == (place / "two.zip").read_bytes()
+    assert sorted(archive.unpack(place / "one.zip", place / "inside")) == sorted(FILES)
+    assert {name: (place / "inside" / name).read_bytes() for name in FILES} == FILES
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../evil.json",
+        "report/../../evil.md",
+        "/tmp/evil.json",
+        "report/sub/evil.md",
+        "extensions/../evil.json",
+        "C:evil.json",
+        "report\\..\\evil.md",
+        "report/.evil",
+        "plan.json/",
+        "evil.py",
+        "spec.yaml\nx",
+        "spec.yaml\x00.py",
+        "",
+    ],
+)
+def test_a_name_that_we_do_not_write(place, name):
+    member = zipfile.ZipInfo("x")
+    member.filename = name
+    refused(made(place, (member, b"evil")), place, "is none: it ")
+
+
+@pytest.mark.parametrize(
+    "kind", [stat.S_IFLNK, stat.S_IFDIR, stat.S_IFCHR, stat.S_IFBLK, stat.S_IFIFO, stat.S_IFSOCK]
+)
+def test_a_link_a_device_a_pipe(place, kind):
+    member = zipfile.ZipInfo("plan.json")
+    member.external_attr = (kind | 0o777) << 16
+    refused(made(place, (member, b"../../outside")), place, "'plan.json' is no ordinary file")
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_one_name_twice(place):
+    refused(made(place, ("plan.json", b"1"), ("plan.json", b"2")), place, "'plan.json' twice")
+
+
+def test_another_compression(place):
+    member = zipfile.ZipInfo("plan.json")
+    member.compress_type = zipfile.ZIP_LZMA
+    refused(made(place, (member, b"1")), place, "compressed in a way that we never use")
+
+
+def test_encryption(place):
+    file = made(place, ("plan.json", b"1"))
+    content = bytearray(file.read_bytes())
+    content[content.index(b"PK\x01\x02") + 8] |= 1
+    file.write_bytes(content)
+    refused(file, place, "is no ordinary file that anybody may read")
+
+
+def test_a_bomb_is_refused_by_what_it_says_and_by_what_comes_out(place, monkeypatch):
+    monkeypatch.setattr(archive, "MAX_BYTES", 100_000)
+    member = zipfile.ZipInfo("plan.json")
+    member.compress_type = zipfile.ZIP_DEFLATED
+    file = made(place, (member, b"\0" * 1_000_000))
+    assert file.stat().st_size < 2000
+    refused(file, place, "would need more than 100,000 bytes unpacked")
+    assert not list((place / "inside").iterdir())
+    content = bytearray(file.read_bytes())
+    at = content.index(b"PK\x01\x02") + 24
+    content[at : at + 4] = struct.pack("<I", 10)  # it says that it is small
+    file.write_bytes(content)
+    refused(file, place, "it cannot be read|would need more")
+    assert sum(each.stat().st_size for each in (place / "inside").rglob("*")) <= 100_000
+
+
+def test_too_many_files(place, monkeypatch):
+    monkeypatch.setattr(archive, "MAX_FILES", 2)
+    refused(made(place, *((f"report/{each}.md", b"") for each in range(3))), place, "it holds 3 files")
+
+
+def test_a_list_of_files_that_is_too_long_is_not_read(place, monkeypatch):
+    monkeypatch.setattr(archive, "MAX_DIRECTORY", 100)
+    refused(
+        made(place, *((f"report/{each}.md", b"") for each in range(3))), place, "list of files is too long"
+    )
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"PK", b"no archive at all, but long enough to be one", b"PK\x05\x06" + b"\xff" * 18]
+)
+def test_no_archive(place, content):
+    file = place / "made.zip"
+    file.write_bytes(content)
+    refused(file, place, "must be an archive as `haltsweep bundle` writes it")
+
+
+def test_what_follows_the_archive_or_makes_it_larger_than_it_says(place):
+    file = made(place, ("plan.json", b"1"))
+    whole = file.read_bytes()
+    file.write_bytes(whole + b"more")
+    refused(file, place, "it does not end as one")
+    file.write_bytes(whole[:-22] + b"PK\x06\x07" + b"\0" * 16 + whole[-22:])
+    refused(file, place, "it does not end as one")
+
+
+def test_every_flipped_byte_is_refused_or_changes_no_file(place):
+    file = place / "made.zip"
+    archive.write(file, FILES)
+    whole = file.read_bytes()
+    for at in range(0, len(whole), 3):
+        file.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
+        folder = place / "inside" / str(at)
+        folder.mkdir()
+        try:
+            names = archive.unpack(file, folder)
+        except InputError:
+            continue
+        assert all((folder / name).read_bytes() in FILES.values() for name in names)
+
+
+def test_a_pipe_is_not_waited_for(place):
+    os.mkfifo(place / "made.zip")
+    with pytest.raises(InputError, match="it is a pipe"):
+        archive.unpack(place / "made.zip", place / "inside")

@@ -1,0 +1,151 @@
+"""`haltsweep bundle` and `verify` of one: the same report elsewhere, and no code of whoever made it."""
+
+import sys
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.bundle import archive, contents
+from orchestrator.ledger.lease import Holder
+from orchestrator.ledger.store import Ledger
+from orchestrator.plan.serialise import from_json, to_json
+from tests.support.commands import tree
+from tests.support.finished import finished
+from tests.support.plans import make_plan
+from trainables.metrics import Metric
+
+EVIL = "from pathlib import Path\nPath(__file__).with_name('ran').touch()\n"
+PLAN = replace(make_plan(2), metrics=(Metric("score", better="max", shown=("headline", "table")),))
+
+
+@pytest.fixture
+def bundled(tmp_path, haltsweep):
+    """The files of a bundle."""
+    finished(tmp_path, PLAN)
+    told = haltsweep("bundle", "synthetic")
+    assert told.code == 0, told
+    with zipfile.ZipFile("synthetic.bundle.zip") as opened:
+        return {name: opened.read(name) for name in opened.namelist()}
+
+
+def again(files, **changes):
+    """A bundle of other files with digests that fit, as whoever wants to can make it."""
+    files = {**files, **{name: content for name, content in changes.items() if content is not None}}
+    files.pop(contents.LIST, None)
+    files[contents.LIST] = contents.listing("synthetic", files, {"haltsweep": "0.1.0"})
+    archive.write(Path("other.zip"), files)
+    return "other.zip"
+
+
+def test_elsewhere_the_report_comes_out_byte_for_byte(haltsweep, bundled, tmp_path, monkeypatch):
+    elsewhere = tmp_path / "another machine"
+    elsewhere.mkdir()
+    (tmp_path / "synthetic.bundle.zip").rename(elsewhere / "got.zip")
+    (tmp_path / "runs").rename(tmp_path / "gone")
+    monkeypatch.chdir(elsewhere)
+    before = tree(elsewhere)
+    told = haltsweep("verify", "got.zip")
+    assert told.code == 0, told
+    assert "report      sound   " in told.out
+    assert "made again from the ledger, byte for byte" in told.out
+    assert tree(elsewhere) == before
+    assert {"spec.yaml", "plan.json", "provenance.json", "ledger.jsonl", "data.json"} < set(bundled)
+    assert "launch.json" not in bundled, "URLs with passwords stay at home"
+    assert b"numpy==" in bundled["environment.txt"]
+
+
+def test_a_report_that_says_something_else_than_the_ledger(haltsweep, bundled):
+    lie = bundled["report/report.md"].replace(b"synthetic", b"wonderful")
+    told = haltsweep("verify", again(bundled, **{"report/report.md": lie}))
+    assert told.code == 1
+    assert "report      damaged made again from the ledger other bytes come out: report/report.md" in told.out
+    other = bundled["environment.txt"].replace(b"numpy==", b"numpy==0.")
+    told = haltsweep("verify", again(bundled, **{"report/report.md": lie, "environment.txt": other}))
+    assert told.code == 1
+    assert "report      unknown" in told.out
+    assert "make it with numpy 0." in told.out
+
+
+def test_files_that_were_changed_without_their_digests(haltsweep, bundled):
+    archive.write(Path("other.zip"), bundled | {"provenance.json": b"{}", "extra.json": b"{}"})
+    told = haltsweep("verify", "other.zip")
+    assert told.code == 1
+    assert "provenance.json: it was changed or damaged" in told.out
+    assert "extra.json: nobody wrote it" in told.out
+    archive.write(Path("other.zip"), {name: bundled[name] for name in bundled if name != "plan.json"})
+    assert "plan.json: it is missing" in haltsweep("verify", "other.zip").out
+    archive.write(Path("other.zip"), {name: bundled[name] for name in bundled if name != contents.LIST})
+    assert "bundle.json must be as `haltsweep bundle` wrote it" in haltsweep("verify", "other.zip").out
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda lines: [lines[0], *lines[2:]], "must hold events as they were written: event 2"),
+        (lambda lines: [lines[0], lines[1].replace(b"c0ffee", b"beefed"), *lines[2:]], "event 1"),
+        (lambda lines: [b'["other"]', *lines[1:]], "event 1"),
+        (lambda lines: [lines[0], b"[1, 2]", *lines[1:]], "an event must have 9 columns, got 2"),
+        (lambda lines: [lines[0], b"[" * 100_000, *lines[1:]], "nested less deeply"),
+        (lambda lines: [b"{}", *lines[1:]], "must hold events as they were written"),
+    ],
+)
+def test_a_ledger_that_is_not_as_it_was_written(haltsweep, bundled, change, why):
+    lines = bundled[contents.LEDGER].split(b"\n")
+    told = haltsweep("verify", again(bundled, **{contents.LEDGER: b"\n".join(change(lines))}))
+    assert told.code == 1
+    assert why in told.out
+
+
+def test_code_that_a_bundle_names_is_not_run(haltsweep, bundled, tmp_path):
+    (tmp_path / "evil.py").write_text(EVIL)
+    plan = from_json(bundled["plan.json"])
+    settings = {"task": {"name": "evil"}, "model": {"name": "evil", "x": 0.5}, "train": {}}
+    arms = tuple(
+        replace(arm, settings={**settings, "model": {**settings["model"], "shift": 0}}) for arm in plan.arms
+    )
+    search = replace(plan.search, sampler={"name": "evil.Sampler"}, stopper={"name": "evil.Stopper"})
+    spec = b"trainable: evil:train\nsearch: {spaces: [evil]}\n"
+    for trainable, metrics in (("evil:train", plan.metrics), (None, plan.metrics), (None, ())):
+        hostile = replace(plan, arms=arms, search=search, trainable=trainable, metrics=metrics)
+        changed = {"plan.json": to_json(hostile).encode(), "spec.yaml": spec}
+        told = haltsweep("verify", again(bundled, **changed))
+        assert told.code in {0, 1}
+        assert not (tmp_path / "ran").exists()
+        assert "evil" not in sys.modules
+    assert "which is not run here" in told.out
+
+
+@pytest.mark.parametrize("plan", [b"", b"[]", b'{"format": 1}', b"[" * 100_000])
+def test_a_plan_that_is_none(haltsweep, bundled, plan):
+    told = haltsweep("verify", again(bundled, **{"plan.json": plan}))
+    assert told.code == 1
+    assert "no report can be made of it: a plan must be JSON as haltsweep writes it" in told.out
+
+
+def test_events_that_no_plan_explains(haltsweep, bundled):
+    plan = replace(from_json(bundled["plan.json"]), trials=(), arms=make_plan(1).arms)
+    told = haltsweep("verify", again(bundled, **{"plan.json": to_json(plan).encode()}))
+    assert told.code == 1
+
+
+def test_what_is_no_bundle(haltsweep, tmp_path):
+    (tmp_path / "text.zip").write_text("no archive, though its name says so")
+    told = haltsweep("verify", "text.zip")
+    assert told.code == 2
+    assert "must be an archive as `haltsweep bundle` writes it" in told.err
+    assert "--repair is for sweeps" in haltsweep("verify", "text.zip", "--repair").err
+
+
+def test_nothing_is_overwritten_and_nothing_that_runs_is_bundled(haltsweep, tmp_path):
+    folder = finished(tmp_path, PLAN)
+    (tmp_path / "there.zip").touch()
+    told = haltsweep("bundle", "synthetic", "--to", "there.zip")
+    assert told.code == 2
+    assert "a file is never overwritten, and there.zip is there" in told.err
+    with Ledger.open(folder.ledger_url, "synthetic") as ledger:
+        ledger.claim(Holder.current())
+        told = haltsweep("bundle", "synthetic")
+    assert told.code == 2
+    assert "must not run while it is bundled" in told.err
