@@ -12,6 +12,7 @@ from typing import Any, Literal
 import optuna
 from optuna.trial import TrialState
 
+from orchestrator.conductor.messages import NothingAdmitted
 from orchestrator.errors import InputError, SearchError
 from orchestrator.identity import derive_seed
 from orchestrator.plan.types import Arm, SearchPlan
@@ -33,10 +34,6 @@ TRIES = 1000
 """Draws until a constraint is given up on."""
 INFORMED_TRIES = 30
 """Draws by the chosen sampler; later ones are uniform, for a model can be stuck where nothing is admitted."""
-
-
-class NothingAdmitted(Exception):
-    """No draw met the constraints of the space."""
 
 
 class ArmSearch:

@@ -9,9 +9,8 @@ import heapq
 from collections.abc import Mapping
 from math import isinf
 
-from orchestrator.conductor.arm_search import NothingAdmitted
 from orchestrator.conductor.budget import Spending
-from orchestrator.conductor.messages import Continue, Progress, Stop, TrialDecision
+from orchestrator.conductor.messages import Continue, NothingAdmitted, Progress, Stop, TrialDecision
 from orchestrator.conductor.outlook import Outlook, Watch
 from orchestrator.conductor.rounds import Rounds, measured
 from orchestrator.conductor.state import ArmState, TrialState, TrialStatus

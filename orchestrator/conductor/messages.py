@@ -6,6 +6,10 @@ from orchestrator.trials import Outcome, OutcomeKind
 from trainables.protocol import Measurement
 
 
+class NothingAdmitted(Exception):
+    """No draw met the constraints of the space."""
+
+
 @dataclass(frozen=True, slots=True)
 class Continue:
     """Go on training."""

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.conductor import arm_search
-from orchestrator.conductor.arm_search import ArmSearch, NothingAdmitted
+from orchestrator.conductor.arm_search import ArmSearch
+from orchestrator.conductor.messages import NothingAdmitted
 from orchestrator.errors import InputError
 from orchestrator.plan.types import SearchPlan
 from orchestrator.spec.section import Objective
