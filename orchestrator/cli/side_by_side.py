@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.earlier import found_by, spread_of
+from orchestrator.cli.guard import guard
 from orchestrator.cli.planning import FIRST_S, planned
 from orchestrator.cli.waiting import Waiting
 from orchestrator.errors import InputError
@@ -49,6 +50,7 @@ def check_all(paths: Sequence[Path]) -> Iterator[Checked]:
     """Each spec with all of its profiles, in the order given."""
     processes = min(cores(), len(paths) // SPECS_A_PROCESS)
     if processes < 2:
+        guard(paths)
         make = partial(planned, probe=_new_probe())
         yield from (_checked(path, make) for path in paths)
         return

@@ -1,0 +1,69 @@
+"""Code of others that ends the interpreter is told, by the command as it is run from a shell."""
+
+import pytest
+
+from orchestrator.cli.outside_names import outside_names
+from tests.support.commands import Shell
+
+SPEC = """\
+name: own
+question: Does it begin?
+trainable: crashing:train
+baseline: {lr: 0.1}
+arms:
+  fast: {why: ten times the rate, set: {lr: 1.0}}
+confirm: {seeds: [1, 2], splits: []}
+"""
+SEGFAULT = """
+import ctypes
+
+def train(settings, trial):
+    trial.report(1, {"valid/score": settings["lr"]})
+
+def build(settings):
+    ctypes.string_at(0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "ended"),
+    [("check", SEGFAULT, "SIGSEGV"), ("plan", "import os\n\nos.abort()\n", "SIGABRT")],
+)
+def test_one_spec_whose_code_ends_the_interpreter_is_told(tmp_path, command, code, ended):
+    shell = Shell.at(tmp_path)
+    (shell.folder / "crashing.py").write_text(code)
+    (shell.folder / "own.yaml").write_text(SPEC)
+    told = shell.run(command, "own.yaml")
+    assert told.code == 2
+    assert f"own.yaml: the interpreter was ended ({ended}) while crashing:train was imported or" in told.err
+    assert "Traceback" not in told.err
+
+
+def test_own_code_that_ends_nothing_is_planned_as_before(tmp_path):
+    shell = Shell.at(tmp_path)
+    (shell.folder / "crashing.py").write_text(SEGFAULT.replace("def build", "def no_build"))
+    (shell.folder / "own.yaml").write_text(SPEC)
+    told = shell.run("check", "own.yaml")
+    assert (told.code, told.out, told.err) == (0, "own.yaml: ok\n", "")
+
+
+@pytest.mark.parametrize(
+    ("written", "found"),
+    [
+        ("trainable: mine:train", ("mine:train",)),
+        ("baseline: {model: {name: universal}, task: {name: listops}}", ()),
+        ("baseline: {model: {name: gru_kit.gru}, task: {name: unheard}}", ("gru_kit.gru", "unheard")),
+        ("arms: {a: {set: {model.name: kit.a}, drop: [model.halt.threshold]}}", ("kit.a",)),
+        ("search: {spaces: [halting, kit.space], sampler: {name: kit.S}}", ("kit.space", "kit.S")),
+        ("a: [", ()),
+    ],
+)
+def test_code_of_others_is_found_before_it_is_imported(tmp_path, written, found):
+    (tmp_path / "spec.yaml").write_text(written)
+    assert outside_names(tmp_path / "spec.yaml") == found
+    assert outside_names(tmp_path / "none.yaml") == ()
+
+
+def test_what_is_set_on_the_command_line_is_looked_at_too(tmp_path):
+    (tmp_path / "spec.yaml").write_text("name: a")
+    assert outside_names(tmp_path / "spec.yaml", ["baseline.model.name=kit.gru"]) == ("kit.gru",)
