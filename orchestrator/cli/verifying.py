@@ -53,7 +53,10 @@ def files(folder: SweepFolder) -> Iterator[Finding]:
 
 
 def _setup_fault(folder: SweepFolder) -> str:
-    """What is wrong with launch.json, with its digest in it; empty where the manifest is told of."""
+    """What is wrong with launch.json or the list of data, which hold their digests; or empty, where the
+    manifest is told of, too."""
+    from orchestrator.tracking.inputs import read_inputs
+
     try:
         if read_manifest(folder.root) is None:
             return ""
@@ -61,6 +64,10 @@ def _setup_fault(folder: SweepFolder) -> str:
         return ""
     try:
         read_setup(folder)
+    except StoreError as error:
+        return str(error)
+    try:
+        read_inputs(folder)
     except StoreError as error:
         return str(error)
     return ""
@@ -193,6 +200,7 @@ def mlflow(whole: Whole, on_progress: OnProgress) -> Iterator[Finding]:
     from orchestrator.cli.tracked import tracked
     from orchestrator.report.summary import arm_metrics, summarise
     from orchestrator.tracking.desired_runs import DesiredRuns
+    from orchestrator.tracking.inputs import read_inputs
     from orchestrator.tracking.mlflow_check import compare
     from orchestrator.tracking.mlflow_reading import read_runs
 
@@ -213,7 +221,12 @@ def mlflow(whole: Whole, on_progress: OnProgress) -> Iterator[Finding]:
         yield Finding("mlflow", "behind", "the sweep is not in it", f"`{sync}` puts it there")
         return
     # Read after MLflow, which never knows more than the ledger.
-    desired_runs = DesiredRuns(whole.plan, whole.ledger.uid)
+    try:
+        inputs = read_inputs(whole.folder)
+    except StoreError as error:
+        yield Finding("mlflow", "unknown", str(error))
+        return
+    desired_runs = DesiredRuns(whole.plan, whole.ledger.uid, inputs)
     for event in whole.ledger.events():
         desired_runs.hear(event)
     desired_runs.hold(held=held)

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import InputError
-from orchestrator.identity import canonical
+from orchestrator.identity import canonical, digest
 from orchestrator.plan.types import Plan
+from orchestrator.tracking.inputs import Input
 from trainables.data.progress import Watcher, watched_by
 
 if TYPE_CHECKING:
@@ -43,6 +44,30 @@ def build_datasets(
             made(config, name, data_dir)
     if on_data is not None and wanted:
         on_data(task_name(wanted[-1][0]), wanted[-1][1], len(wanted), len(wanted))
+
+
+def inputs_of(plan: Plan, data_dir: Path) -> dict[str, list[Input]]:
+    """What every arm reads of its task, once built. A search over settings of a task reads more."""
+    from trainables.data.store import split_path
+    from trainables.task_catalog import task_name
+
+    confirmed = plan.confirm.splits if plan.confirm is not None else ()
+    found: dict[str, list[Input]] = {}
+    for raw in (arm.settings["task"] for arm in plan.arms):
+        if (key := digest(raw)) in found:
+            continue
+        ((config, infos),) = needed([raw], confirmed)
+        found[key] = [
+            Input(
+                f"{task_name(config)}/{info.name}",
+                made(config, info.name, data_dir).content_hash,
+                info.role,
+                split_path(config, info.name, data_dir).relative_to(data_dir).as_posix(),
+            )
+            for info in infos
+            if not info.streamed
+        ]
+    return found
 
 
 def require_files(plan: Plan) -> None:

@@ -14,12 +14,12 @@ KEY = "haltsweep-arms"
 """Of the view, in links."""
 TAG = f"mlflow.sharedViewState.{KEY}"
 WIDTHS = {
-    "metrics.`answer/estimate`": 120,
-    "metrics.`answer/difference`": 130,
+    "metrics.`answer/estimate`": 135,
+    "metrics.`answer/difference`": 145,
     "metrics.`answer/p`": 90,
-    "metrics.`answer/n`": 75,
-    f"tags.`{PREFIX}verdict`": 430,
-    f"tags.`{PREFIX}reason`": 260,
+    "metrics.`answer/n`": 85,
+    f"tags.`{PREFIX}verdict`": 400,
+    f"tags.`{PREFIX}reason`": 140,
 }
 """Columns in their order, and pixels of each."""
 _BEGIN = "deflate;"

@@ -18,12 +18,14 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
+from types import MappingProxyType
 from typing import Any, Literal
 
 from orchestrator.ledger.events import Event, EventKind, trial_from_json
 from orchestrator.ledger.fold import measurement_of
 from orchestrator.plan.types import Arm, Plan
 from orchestrator.tracking.curves import ArmCurves
+from orchestrator.tracking.inputs import Input, Inputs, inputs_for
 from orchestrator.tracking.points import MAX_NAME, PREFIX, Point, metric_key, milliseconds, points_of
 from orchestrator.trials import OutcomeKind, Trial
 from search_spaces.paths import leaves
@@ -55,14 +57,16 @@ class DesiredRun:
     tags: dict[str, str] = field(default_factory=dict)
     params: dict[str, str] = field(default_factory=dict)
     points: list[Point] = field(default_factory=list)
+    inputs: tuple[Input, ...] = ()
 
 
 class DesiredRuns:
     """All runs of a sweep, kept up to date event by event; `dirty` are the keys to look at again."""
 
-    def __init__(self, plan: Plan, ledger_uid: str) -> None:
+    def __init__(self, plan: Plan, ledger_uid: str, inputs: Inputs = MappingProxyType({})) -> None:
         self._plan = plan
         self._ledger_uid = ledger_uid
+        self._inputs = inputs
         self._differing = _differing(plan.arms)
         self._trials: dict[str, Trial] = {}
         self._confirmed: dict[str, dict[str, OutcomeKind]] = {}
@@ -115,6 +119,7 @@ class DesiredRuns:
                 tags,
                 desired.params,
                 desired.points,
+                desired.inputs,
             )
         return desired
 
@@ -265,6 +270,7 @@ class DesiredRuns:
             start_ms,
             tags=tags,
             params=as_params(dict(leaves(arm.settings))),
+            inputs=inputs_for(self._inputs, arm.settings),
         )
 
     def _trial_image(self, trial: Trial, start_ms: int) -> DesiredRun:
@@ -287,6 +293,7 @@ class DesiredRuns:
             start_ms=start_ms,
             tags=tags,
             params=as_params({**settings, **trial.assignment, **planned.overrides, "seed": planned.seed}),
+            inputs=inputs_for(self._inputs, trial.settings, planned.phase),
         )
 
 

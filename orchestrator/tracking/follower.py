@@ -21,6 +21,7 @@ from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import read_plan
 from orchestrator.redact import redact_url, redacted_stderr
 from orchestrator.tracking.background import LEDGER_VARIABLE, URI_VARIABLE
+from orchestrator.tracking.inputs import read_inputs
 from orchestrator.tracking.lock import projection_lock
 from orchestrator.tracking.mlflow_writer import MlflowWriter
 from orchestrator.tracking.parquet import ParquetFiles
@@ -91,7 +92,10 @@ class FollowerLoop:
             self._newest = self._ledger.last_seq()
             if self._writer is None:
                 artifacts = artifact_root(self._folder)
-                self._writer = MlflowWriter(self._uri, self._plan, self._ledger, artifacts, self._asking)
+                inputs = read_inputs(self._folder)
+                self._writer = MlflowWriter(
+                    self._uri, self._plan, self._ledger, artifacts, self._asking, inputs=inputs
+                )
             self._writer.update()
         except StoreError as error:
             # What the store took of the failed request is unknown: the next writer looks.

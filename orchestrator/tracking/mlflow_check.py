@@ -96,6 +96,7 @@ def differences(
         *_params(desired, kept),
         *_tags(desired, kept, parent),
         *_status(desired, kept),
+        *_inputs(desired, kept),
     ):
         (missing if late else wrong).append(text)
     drawn = [f"{name} {LACKS}" for name in {point.key for point in curves}]
@@ -151,6 +152,14 @@ def _tags(desired: DesiredRun, kept: Kept, parent: str | None) -> Differing:
 def _status(desired: DesiredRun, kept: Kept) -> Differing:
     if (kept.run.status, kept.run.end_ms) != (desired.status, desired.end_ms or kept.run.end_ms):
         yield True, f"status is {kept.run.status}, the ledger says {desired.status}"
+
+
+def _inputs(desired: DesiredRun, kept: Kept) -> Differing:
+    wanted = {each[:3] for each in desired.inputs}
+    for name, digest, context in sorted(wanted - kept.run.inputs):
+        yield True, f"dataset {name} ({context}, {digest}) is missing"
+    for name, digest, context in sorted(kept.run.inputs - wanted) if wanted else ():
+        yield False, f"dataset {name} ({context}, {digest}) is none that was read"
 
 
 def _listed(texts: Sequence[str]) -> str:

@@ -5,6 +5,7 @@ The store is used directly: `MlflowClient` reads a run back before it ends it, a
 
 import logging
 import os
+import re
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ from orchestrator.ledger.engine import MOUNTS, refuse_network_file_system, relax
 from orchestrator.redact import needs_encoding, redact_url
 from orchestrator.tracking.arms_view import TAG, arms_view, same_view
 from orchestrator.tracking.desired_runs import DesiredRun, Status
+from orchestrator.tracking.inputs import Input
 from orchestrator.tracking.points import PREFIX, Point, batches
 
 MOST_METRICS = 800
@@ -28,6 +30,10 @@ MOST_PARAMS = MOST_TAGS = 100
 """MLflow takes 1000 items a request, at most 100 of them parameters and 100 tags."""
 MOST_PARAM_TEXT = 6000
 PAGE = 1000
+CONTEXT = "mlflow.data.context"
+"""MLflow's tag for what data were used for."""
+REFUSED = re.compile(r"error code (401|403)\b")
+"""In what MLflow raises for an answer of its server: not logged in, or not allowed to."""
 SERVER_SCHEMES = ("http", "https", "databricks")
 DATABASE_SCHEMES = ("sqlite", "postgresql", "mysql", "mssql")
 SQLITE_BEGINS = b"SQLite format 3\0"
@@ -56,6 +62,8 @@ class Stored:
     params: dict[str, str] = field(default_factory=dict)
     latest: dict[str, tuple[int, float]] = field(default_factory=dict)
     """Newest step and value by metric."""
+    inputs: set[tuple[str, str, str]] = field(default_factory=set)
+    """Name, digest and context of the data that it read."""
 
     @property
     def key(self) -> str:
@@ -192,6 +200,20 @@ class RunStore:
         if long := {key: value for key, value in params.items() if len(value) > MOST_PARAM_TEXT}:
             self.upload_texts(stored, long)
 
+    def log_inputs(self, stored: Stored, inputs: Sequence[Input]) -> None:
+        """The data that a run read."""
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
+        made = [
+            DatasetInput(
+                Dataset(each.name, each.digest, "local", each.source), [InputTag(CONTEXT, each.context)]
+            )
+            for each in inputs
+        ]
+        with outages(self._uri):
+            self._store.log_inputs(stored.run_id, made)
+        stored.inputs |= {(each.name, each.digest, each.context) for each in inputs}
+
     def end(self, stored: Stored, status: Status, end_ms: int | None) -> None:
         """Set the status; RUNNING opens a run again."""
         from mlflow.entities import RunStatus
@@ -269,6 +291,13 @@ def outages(uri: str) -> Iterator[None]:
     except Exception as error:
         # Its stores raise their driver's, their HTTP library's and their own errors alike.
         cause = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        if (code := REFUSED.search(str(error))) is not None:
+            raise TrackingOutage(
+                f"MLflow at {redact_url(uri)} must take the user and password it is given, and refuses them "
+                f"({code[1]}); give others, as http://USER:PASSWORD@HOST:PORT in --tracking or in "
+                "$MLFLOW_TRACKING_USERNAME and $MLFLOW_TRACKING_PASSWORD: nothing is lost, `haltsweep sync` "
+                "catches up"
+            ) from error
         raise TrackingOutage(
             f"MLflow at {redact_url(uri)} failed ({cause}); nothing is lost, `haltsweep sync` catches up "
             "once it answers again"
@@ -331,6 +360,12 @@ def _stored(run: Any) -> Stored:
         tags=dict(run.data.tags),
         params=dict(run.data.params),
         latest=latest,
+        inputs={
+            (each.dataset.name, each.dataset.digest, tag.value)
+            for each in (run.inputs.dataset_inputs if run.inputs else ())
+            for tag in each.tags
+            if tag.key == CONTEXT
+        },
     )
 
 

@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 
 from orchestrator.file_digests import read_sound
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
 from orchestrator.tracking.desired_runs import SWEEP, DesiredRun, DesiredRuns
+from orchestrator.tracking.inputs import Inputs
 from orchestrator.tracking.mlflow_runs import RunStore, Stored
 from orchestrator.tracking.points import PREFIX, Point
 from search_spaces.wording import amount
@@ -35,6 +37,7 @@ class Counts:
     tags: int = 0
     endings: int = 0
     files: int = 0
+    inputs: int = 0
 
     def __add__(self, other: "Counts") -> "Counts":
         return Counts(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(Counts)))
@@ -53,14 +56,21 @@ class MlflowWriter:
     """One sweep's runs in MLflow. After an Outage it is useless: make a new one."""
 
     def __init__(
-        self, uri: str, plan: Plan, ledger: Ledger, artifacts: Path, on_progress: OnAsk = lambda _: None
+        self,
+        uri: str,
+        plan: Plan,
+        ledger: Ledger,
+        artifacts: Path,
+        on_progress: OnAsk = lambda _: None,
+        *,
+        inputs: Inputs = MappingProxyType({}),
     ) -> None:
         """Connect and find the runs that are there. Raises InputError, Outage."""
         self._on_progress = on_progress
         self._on_progress("looking up what is in MLflow")
         self._ledger = ledger
         self._store = RunStore(uri, plan.name, artifacts)
-        self._desired = DesiredRuns(plan, ledger.uid)
+        self._desired = DesiredRuns(plan, ledger.uid, inputs)
         self._stored = self._store.search(ledger.uid)
         self._counts = Counts()
         self.position = 0
@@ -138,6 +148,10 @@ class MlflowWriter:
             desired = self._desired.seen(key)
             stored = self._find(desired)
             self._fill(stored, desired.points, desired.params, self._tags(desired))
+            lacking = [each for each in desired.inputs if each[:3] not in stored.inputs]
+            if lacking:
+                self._store.log_inputs(stored, lacking)
+                self._counts.inputs += len(lacking)
             if (stored.status, stored.end_ms) != (desired.status, desired.end_ms or stored.end_ms):
                 self._store.end(stored, desired.status, desired.end_ms)
                 self._counts.endings += 1

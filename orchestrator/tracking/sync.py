@@ -9,6 +9,7 @@ from orchestrator.identity import SweepFolder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import read_plan
 from orchestrator.redact import redact_url
+from orchestrator.tracking.inputs import read_inputs
 from orchestrator.tracking.lock import projection_lock
 from orchestrator.tracking.mlflow_writer import Counts, MlflowWriter, OnAsk
 from orchestrator.tracking.parquet import ParquetFiles
@@ -36,7 +37,8 @@ def sync(
     plan = read_plan(folder)
     with projection_lock(folder.root, LOCK_WAIT_S):
         written = Counts(files=ParquetFiles(folder, plan, ledger).update())
-        with closing(MlflowWriter(uri, plan, ledger, artifact_root(folder), on_progress)) as writer:
+        made = MlflowWriter(uri, plan, ledger, artifact_root(folder), on_progress, inputs=read_inputs(folder))
+        with closing(made) as writer:
             written += writer.update()
             if aggregates is not None:
                 written += writer.publish(aggregates, words)

@@ -155,6 +155,18 @@ def _cells(grid: "Locator") -> list[tuple[float, float, str]]:
     return found
 
 
+def columns(page: "Page") -> list[str]:
+    """Headers of the list of runs that are on view."""
+    headers = page.get_by_role("columnheader").all_inner_texts()
+    return [text.strip() for text in headers if text.strip()]
+
+
+def take_arms(page: "Page", file: Path, arms: int) -> None:
+    """The list of `arms` runs in the height it needs."""
+    page.wait_for_timeout(500)  # until the page has settled
+    page.screenshot(path=file, clip={"x": 0, "y": 0, "width": WIDTH, "height": 330 + 32 * arms})
+
+
 def take_picture(page: "Page", file: Path, metric: str) -> None:
     """The comparison in the height it needs, with `metric` as the first of the metrics on view."""
     position = list(_metrics(page)).index(metric)

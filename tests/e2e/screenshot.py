@@ -16,21 +16,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name", help="a finished sweep")
     parser.add_argument("--out", type=Path, required=True, help="file to write, PNG")
+    parser.add_argument("--arms", action="store_true", help="the list of the arms, not their comparison")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of the sweeps")
     parser.add_argument("--metric", default="near-iid/accuracy", help="first of the metrics on view")
     given = parser.parse_args()
     if lacking := mlflow_page.missing():
         parser.error(lacking)
-    take(find_sweep(given.name, given.runs), given.out, given.metric)
+    take(find_sweep(given.name, given.runs), given.out, given.metric, arms=given.arms)
 
 
-def take(folder: SweepFolder, out: Path, metric: str) -> None:
+def take(folder: SweepFolder, out: Path, metric: str, *, arms: bool = False) -> None:
     """Write the picture to `out`."""
     plan = from_json(folder.plan.read_text(encoding="utf-8"))
     runs = folder.root.parent
     with serving(tracking_uri(None, runs), runs / "mlartifacts", choose_port(None)) as server:
         links = find_links(server.url, plan.name, [arm.name for arm in plan.arms])
         with mlflow_page.browser_page() as page:
+            if arms:
+                mlflow_page.open_arms(page, links.arms, [arm.name for arm in plan.arms])
+                mlflow_page.take_arms(page, out, len(plan.arms))
+                return
             page.goto(links.comparison)
             mlflow_page.wait_for_comparison(page)
             mlflow_page.put_away_assistant(page)

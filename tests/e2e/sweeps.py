@@ -12,7 +12,7 @@ from orchestrator.ledger.fold import records
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import to_json
-from orchestrator.plan.types import Arm, Change, Plan
+from orchestrator.plan.types import AnswerPlan, Arm, Change, Plan
 from orchestrator.report.summary import arm_metrics, summarise
 from orchestrator.spec.section import Objective
 from orchestrator.tracking.sync import sync
@@ -93,7 +93,8 @@ def _plan(name: str) -> Plan:
     objectives = (Objective(metric="valid/accuracy", goal="max"),)
     made = make_plan(arms, trials_per_arm=2, seeds=SEEDS, objectives=objectives)
     assert made.confirm is not None
-    return replace(made, name=name, confirm=replace(made.confirm, splits=SPLITS))
+    answer = AnswerPlan((f"{SPLITS[0]}/accuracy",), None, 0.05, len(arms) - 1)
+    return replace(made, name=name, confirm=replace(made.confirm, splits=SPLITS), answer=answer)
 
 
 def _arm(name: str, why: str, changes: Mapping[str, Any]) -> Arm:

@@ -101,6 +101,8 @@ def test_the_arms_can_be_compared_as_a_user_would(tmp_path: Path) -> None:
         assert all(url.strip().startswith("http://127.0.0.1:") for url in printed.values())
         with mlflow_page.browser_page() as page:
             mlflow_page.open_arms(page, printed["arms"], list(ARMS))
+            shown = mlflow_page.columns(page)
+            mlflow_page.take_arms(page, tmp_path / "arms.png", len(ARMS))
             mlflow_page.compare_all(page)
             selected = mlflow_page.read(page)
             page.goto("about:blank")
@@ -111,6 +113,11 @@ def test_the_arms_can_be_compared_as_a_user_would(tmp_path: Path) -> None:
             differing = mlflow_page.read(page).params
             mlflow_page.take_picture(page, tmp_path / "comparison.png", "near-iid/accuracy")
 
+    for column in ("Run Name", "answer/estimate", "answer/difference", "answer/p", "answer/n"):
+        assert column in shown, shown
+    assert (tmp_path / "arms.png").stat().st_size > 10_000
+    assert min(linked.metrics) == "answer/difference", "primary outcomes sort before all others"
+    assert linked.metrics["answer/estimate"] == linked.metrics[f"{SPLITS[0]}/accuracy"]
     assert linked.runs == tuple(ARMS), "the baseline first, then in the order of the plan"
     assert set(selected.runs) == set(ARMS)
     for comparison in (selected, linked):

@@ -17,12 +17,13 @@ START_S = 300.0
 class Server:
     """`mlflow server` on a port of its own."""
 
-    def __init__(self, database: Path, artifacts: Path) -> None:
+    def __init__(self, database: Path, artifacts: Path, *, password: str | None = None) -> None:
+        """With a `password`, for the user `admin`, it asks who comes."""
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         self.uri = f"http://127.0.0.1:{self.port}"
-        self._database, self._artifacts = database, artifacts
+        self._database, self._artifacts, self._password = database, artifacts, password
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -47,13 +48,27 @@ class Server:
             "--artifacts-destination",
             str(self._artifacts),
         ]
+        env = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+        if self._password is not None:
+            config = self._database.with_suffix(".ini")
+            users = self._database.with_suffix(".users")
+            config.write_text(
+                f"[mlflow]\ndefault_permission = READ\ndatabase_uri = sqlite:///{users}\n"
+                "admin_username = admin\n"
+                "authorization_function = mlflow.server.auth:authenticate_request_basic_auth\n"
+            )
+            command += ["--app-name", "basic-auth"]
+            env |= {
+                "MLFLOW_AUTH_CONFIG_PATH": str(config),
+                "MLFLOW_AUTH_ADMIN_PASSWORD": self._password,
+                "MLFLOW_FLASK_SERVER_SECRET_KEY": "of no use to anybody",
+            }
         return subprocess.Popen(
             command,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
-            # Seven processes more, for jobs that nobody gives it.
-            env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
+            env=env,  # without jobs, which nobody gives it: seven processes more
         )
 
     def kill(self) -> None:

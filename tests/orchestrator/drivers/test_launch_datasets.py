@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.drivers.datasets import build_datasets, require_files
+from orchestrator.drivers.datasets import build_datasets, inputs_of, require_files
 from orchestrator.errors import InputError
 from orchestrator.plan.types import ConfirmPlan
+from orchestrator.tracking.inputs import inputs_for
 from tests.support.plans import make_arm, make_plan
 from trainables.data.progress import Watcher
-from trainables.data.store import split_path
+from trainables.data.store import open_split, split_path
 from trainables.task_catalog import task_config
 
 SMALL = {"name": "listops", "trees": 400, "near_iid_examples": 20, "valid_examples": 20, "test_examples": 10}
@@ -77,3 +78,20 @@ def test_files_that_are_not_there_are_told_before_any_is_read(tmp_path, monkeypa
     for part in ("train/pos", "train/neg", "test/pos", "test/neg"):
         (tmp_path / "reviews" / part).mkdir(parents=True)
     require_files(plan_on(SMALL, {"name": "lra_text", "folder": str(tmp_path / "reviews")}))
+
+
+def test_what_arms_read_is_listed_with_digests_of_its_content(tmp_path):
+    plan = plan_on(SMALL, dict(SMALL), splits=("near-iid",))
+    (found,) = inputs_of(plan, tmp_path).values()
+    assert [(each.name, each.context) for each in found] == [
+        ("listops/train", "train"),
+        ("listops/valid", "valid"),
+        ("listops/near-iid", "test"),
+    ]
+    for each in found:
+        assert (tmp_path / each.place).is_file()
+        split = each.name.rpartition("/")[2]
+        assert each.digest == open_split(task_config(SMALL), split, tmp_path).content_hash
+    assert {each.digest for each in inputs_for(inputs_of(plan, tmp_path), {"task": SMALL}, "search")} == {
+        each.digest for each in found if each.context != "test"
+    }

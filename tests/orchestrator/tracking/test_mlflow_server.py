@@ -2,6 +2,7 @@
 
 import time
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -10,6 +11,7 @@ from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
 from orchestrator.tracking.background import start_follower
+from orchestrator.tracking.mlflow_runs import TrackingOutage
 from orchestrator.tracking.state import read_state
 from orchestrator.tracking.sync import sync
 from tests.support.histories import history
@@ -58,3 +60,35 @@ def wait(condition) -> None:  # type: ignore[no-untyped-def]
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_a_server_with_a_login_takes_the_right_password_and_a_wrong_one_loses_nothing(
+    folder: SweepFolder, ledger: Ledger, plan: Plan, database: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("flask_wtf", reason="mlflow[auth] is not installed")
+    lease = ledger.claim(Holder.current())
+    ledger.append(list(history(plan, 1)), lease)
+    ledger.release(lease)
+    server = Server(database, tmp_path / "served", password="right: @ password")
+    user = quote("right: @ password", safe="")
+    wrong, right = (server.uri.replace("//", f"//admin:{each}@") for each in ("wrong-and-long-enough", user))
+    try:
+        server.start()
+        with pytest.raises(TrackingOutage) as refused:
+            sync(folder, ledger, wrong)
+        told = str(refused.value)
+        assert "must take the user and password it is given, and refuses them (401)" in told
+        assert "wrong-and-long-enough" not in told
+        assert runs(database, plan.name) == {}
+        follower = start_follower(folder, folder.ledger_url, wrong)
+        behind = follower.drain(120, outage_s=0.0)
+        assert behind is not None
+        assert "refuses them (401)" in behind.error
+        assert sync(folder, ledger, right, {"arm-0": {"test/score/mean": 0.5}}).runs > 0
+        assert sync(folder, ledger, right, {"arm-0": {"test/score/mean": 0.5}}).total == 0
+    finally:
+        server.stop()
+    direct = tmp_path / "direct.db"
+    sync(folder, ledger, f"sqlite:///{direct}", {"arm-0": {"test/score/mean": 0.5}})
+    assert runs(database, plan.name) == runs(direct, plan.name)

@@ -1,0 +1,66 @@
+"""Which data runs read: a list in the sweep's folder, datasets of MLflow's runs, and verify."""
+
+from typing import Any
+
+import pytest
+
+from orchestrator.errors import StoreError
+from orchestrator.identity import SweepFolder, digest
+from orchestrator.ledger.lease import Holder
+from orchestrator.ledger.store import Ledger
+from orchestrator.plan.types import Plan
+from orchestrator.tracking.desired_runs import DesiredRuns
+from orchestrator.tracking.inputs import Input, read_inputs, write_inputs
+from orchestrator.tracking.mlflow_check import compare
+from orchestrator.tracking.mlflow_reading import read_runs
+from orchestrator.tracking.sync import sync
+from tests.support.histories import begun, history
+
+READ = (
+    Input("synthetic/train", "0" * 32, "train", "synthetic/0/train.arrow"),
+    Input("synthetic/valid", "1" * 32, "valid", "synthetic/0/valid.arrow"),
+    Input("synthetic/test", "2" * 32, "test", "synthetic/0/test.arrow"),
+)
+
+
+def test_runs_say_which_data_they_read_and_verify_knows(
+    folder: SweepFolder, ledger: Ledger, uri: str, plan: Plan
+) -> None:
+    lease = ledger.claim(Holder.current())
+    ledger.append(list(history(plan, 1)), lease)
+    ledger.release(lease)
+    sync(folder, ledger, uri)  # before there was a list
+    inputs = {digest(plan.arms[0].settings["task"]): READ}
+
+    def verdicts(**known: Any) -> list[str]:
+        desired = DesiredRuns(plan, ledger.uid, **known)
+        for event in ledger.events():
+            desired.hear(event)
+        desired.hold(held=False)
+        kept = read_runs(uri, plan.name, ledger.uid)
+        assert kept is not None
+        return [each.verdict for each in compare(desired, kept, {}, settled=False, sync="sync")]
+
+    assert verdicts() == ["behind"], "curves come with a report"
+    write_inputs(folder, inputs)
+    assert read_inputs(folder) == inputs
+    written = sync(folder, ledger, uri, {})
+    assert written.inputs == written.total - written.points > 0
+    assert sync(folder, ledger, uri, {}).total == 0
+    assert verdicts(inputs=inputs) == ["sound"]
+    kept = {each.run.key: each.run.inputs for each in read_runs(uri, plan.name, ledger.uid) or ()}
+    for trial in begun(plan):
+        contexts = {context for _, _, context in kept[f"trial/{trial.trial_id}"]}
+        assert contexts == {"train", "valid"} | ({"test"} if trial.phase != "search" else set())
+    assert kept["arm/arm-0"] == {each[:3] for each in READ}
+    other = {task: (*some[:2], some[2]._replace(digest="3" * 32)) for task, some in inputs.items()}
+    assert set(verdicts(inputs=other)) >= {"damaged"}
+
+
+def test_a_damaged_list_of_data_is_told_and_a_missing_one_is_empty(folder: SweepFolder) -> None:
+    assert read_inputs(folder) == {}
+    write_inputs(folder, {"task": READ})
+    file = folder.root / "data.json"
+    file.write_bytes(file.read_bytes().replace(b"0000", b"0001", 1))
+    with pytest.raises(StoreError, match=r"data\.json must be as haltsweep wrote it, and cannot be read"):
+        read_inputs(folder)
