@@ -17,7 +17,7 @@ from orchestrator.report.style import (
     shortened,
 )
 from orchestrator.report.tables import marked
-from orchestrator.report.types import Cell, Report, interval_words
+from orchestrator.report.types import ArmVerdict, Cell, Report, interval_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,7 +64,8 @@ def _values(report: Report, metric: str, name: str) -> Panel:
         f"{arm} {interval_words(cell.estimate)}" if (cell := report.cell(arm, metric)) else f"{arm} no value"
         for arm in report.arms
     ]
-    keys = 2 + (metric in report.floors) + len(_published_of(report, metric))
+    marks = {each.estimate.low is None for each in report.cells if each.metric == metric}
+    keys = 1 + len(marks) + (metric in report.floors) + len(_published_of(report, metric))
     rows = -(-keys // 2)
     return Panel(
         name,
@@ -118,13 +119,14 @@ def _paint_values(axes: "Axes", report: Report, metric: str) -> None:
 def _interval(axes: "Axes", row: float, cell: Cell, colour: str) -> None:
     mean, low, high = cell.estimate.mean, cell.estimate.low, cell.estimate.high
     whiskers = None if low is None or high is None else [[mean - low], [high - mean]]
-    label = "mean, 95% interval"
+    label = "mean" if whiskers is None else "mean, 95% interval"
     axes.errorbar(mean, row, xerr=whiskers, fmt="s", markersize=5, capsize=3, color=colour, label=label)
 
 
 def _differences(report: Report, metric: str, name: str) -> Panel:
     lines = [each.line for each in report.verdicts if each.metric == metric]
-    rows = 2
+    marks = {_mark(each)[1] for each in report.verdicts if each.metric == metric and each.difference}
+    rows = -(-(len(marks) + 1 + (_margin(report, metric) is not None)) // 2)
     return Panel(
         name,
         f"Differences in {metric}: {'; '.join(lines)}",
@@ -140,7 +142,7 @@ def _paint_differences(axes: "Axes", report: Report, metric: str) -> None:
     verdicts = [each for each in report.verdicts if each.metric == metric]
     _rows(axes, len(verdicts))
     axes.axvline(0.0, color=INK, linewidth=1.0)
-    margin = report.answer.margin if report.answer and metric == report.outcomes[0] else None
+    margin = _margin(report, metric)
     if margin is not None:
         axes.axvspan(-margin, margin, color=GRID, alpha=0.5, linewidth=0, label=f"margin of {margin:g}")
     for row, each in enumerate(verdicts):
@@ -148,15 +150,12 @@ def _paint_differences(axes: "Axes", report: Report, metric: str) -> None:
             _label(axes, row, each.arm, "no seed of both")
             continue
         found = each.difference
-        colour = VERDICTS.get(each.kind, MUTED)
+        colour, label = _mark(each)
         _label(axes, row, each.arm, interval_words(found, "+"))
         whiskers = (
             None
             if found.low is None or found.high is None
             else [[found.mean - found.low], [found.high - found.mean]]
-        )
-        label = (
-            f"{each.kind}, interval of the family" if colour != MUTED else "no claim, interval of the family"
         )
         axes.errorbar(
             found.mean, row, xerr=whiskers, fmt="s", markersize=5, capsize=3, color=colour, label=label
@@ -166,6 +165,19 @@ def _paint_differences(axes: "Axes", report: Report, metric: str) -> None:
             seeds, [row + SEEDS] * len(seeds), "o", markersize=3, alpha=0.7, color=MUTED, label="one seed"
         )
     _key(axes)
+
+
+def _margin(report: Report, metric: str) -> float | None:
+    """The least difference that matters, which the first outcome alone has."""
+    return report.answer.margin if report.answer and metric == report.outcomes[0] else None
+
+
+def _mark(verdict: ArmVerdict) -> tuple[str, str]:
+    """Colour of an arm's difference, and what the key says of it."""
+    claimed, found = verdict.kind in VERDICTS, verdict.difference
+    said = verdict.kind if claimed else "no claim"
+    bare = found is None or found.low is None
+    return VERDICTS.get(verdict.kind, MUTED), said if bare else f"{said}, interval of the family"
 
 
 def _paired(report: Report, arm: str, reference: str, metric: str) -> list[float]:

@@ -54,7 +54,7 @@ DEPTH = (
     "means over seeds. Arms whose depth never changes are left out."
 )
 TRIALS_A_DIMENSION = 10
-"""With fewer finished trials the importance of dimensions is told to be hardly more than chance."""
+"""With fewer finished trials the importance of dimensions is told to be no more than chance may make it."""
 PROVENANCE = "Of what differs between trials up to three values are shown, in the order of the trials."
 
 
@@ -166,15 +166,18 @@ def cost_words(report: Report, details: Details | None) -> str:
                 outcomes[outcome] = outcomes.get(outcome, 0) + number
     if not outcomes:
         return ""
-    ended = ", ".join(
-        f"{count(number)} {outcome.replace('_', ' ')}" for outcome, number in sorted(outcomes.items())
-    )
+    ended = ", ".join(f"{count(number)} {_ended(outcome)}" for outcome, number in sorted(outcomes.items()))
     words = f"It cost {counted(sum(outcomes.values()), 'trial')} ({ended})"
     if details is None:
         return f"{words} and {duration(sum(each.seconds for each in report.tallies))} of work."
     work = sum(each.device_s for each in details.arms) / 3600
     took = f" within {duration(details.wall_clock_s)}" if details.wall_clock_s else ""
     return f"{words} and {work:.3g} device hours of work{took}."
+
+
+def _ended(outcome: str) -> str:
+    """How a trial ended, in words."""
+    return "not ended" if outcome == "open" else str(outcome).replace("_", " ")
 
 
 def _outcome(report: Report) -> PageSection:
@@ -211,11 +214,11 @@ def _card(facts: ArmFacts, changed: tuple[str, ...] | None) -> Iterator[tuple[st
     if facts.step_flops is not None:
         yield "FLOPs, training", f"{_span(facts.step_flops)} a step"
     for phase, counts in facts.ended.items():
-        ended = ", ".join(f"{count(number)} {name.replace('_', ' ')}" for name, number in counts.items())
+        ended = ", ".join(f"{count(number)} {_ended(name)}" for name, number in counts.items())
         yield phase, f"{ended} of {count(facts.planned.get(phase, 0))} planned"
     for each in facts.failures:
         yield (
-            f"{each.phase} {each.outcome.value.replace('_', ' ')}",
+            f"{each.phase} {_ended(each.outcome)}",
             f"{counted(each.count, 'trial')}: {each.reason}",
         )
     if facts.more_failures:
@@ -243,7 +246,7 @@ def _searches(details: Details) -> PageSection:
 
 def _search_facts(course: SearchCourse) -> Iterator[tuple[str, str]]:
     yield "sampler", course.sampler
-    outcomes = Counter(each.outcome.value.replace("_", " ") for each in course.trials)
+    outcomes = Counter(_ended(each.outcome) for each in course.trials)
     ended = ", ".join(f"{count(number)} {name}" for name, number in sorted(outcomes.items())) or "none ended"
     yield "trials", f"{ended} of {count(course.planned)} planned"
     if course.best is not None:
@@ -255,7 +258,7 @@ def _search_facts(course: SearchCourse) -> Iterator[tuple[str, str]]:
         yield "best", f"trial {course.best.number}: {told} with {assigned or 'nothing to choose'}"
     if (found := course.importance) is not None and found.trials < TRIALS_A_DIMENSION * len(found.shares):
         of = f"{counted(found.trials, 'finished trial')} and {counted(len(found.shares), 'dimension')}"
-        yield "importance", f"of {of}: hardly more than chance"
+        yield "importance", f"of {of}: too few to tell it from chance"
 
 
 def _compute(report: Report, details: Details) -> PageSection:

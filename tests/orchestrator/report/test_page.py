@@ -139,6 +139,7 @@ def test_numbers_are_those_of_the_records() -> None:
 def test_where_nothing_finished_no_figure_is_empty(fate: OutcomeKind | None, said: str) -> None:
     seen = shown(study(3, 3, 0, readings=(), fate=lambda *_: fate))
     assert f"undecided: {said}" in seen.text
+    assert ("9 not ended" in seen.text) == (fate is None)
     assert "mean with 95% interval" not in seen.labels("")
     assert "nan" not in seen.text.casefold().split()
 
@@ -175,7 +176,7 @@ def test_the_search_of_every_arm_is_told_from_its_records() -> None:
         )
         assert f"{len(finished)} finished trials" in seen.labels(f"accuracy of {arm} by train.lr")
         assert seen.labels(f"Importance of dimensions of {arm} by fANOVA: train.lr")
-    assert "of 9 finished trials and 3 dimensions: hardly more than chance" in seen.text
+    assert "of 9 finished trials and 3 dimensions: too few to tell it from chance" in seen.text
 
 
 def test_several_objectives_have_a_front_and_its_volume() -> None:

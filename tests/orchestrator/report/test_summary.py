@@ -193,6 +193,27 @@ def test_a_figure_s_legend_hides_no_arm(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert legend.get_window_extent().y0 > 0, "and on the picture"
 
 
+def test_a_key_with_every_kind_of_verdict_is_on_the_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
+    made = report()
+    effect = made.effect("other", "iid/accuracy")
+    assert effect is not None
+    verdicts = [
+        replace(made.verdicts[0], kind=kind, difference=replace(effect.estimate, low=low, high=high))
+        for kind, low, high in (("better", -1.0, 0.0), ("worse", -1.0, 0.0), ("undecided", -1.0, 0.0))
+    ]
+    verdicts.append(replace(verdicts[-1], difference=replace(effect.estimate, low=None, high=None)))
+    assert made.answer is not None
+    told = replace(made, verdicts=tuple(verdicts), answer=replace(made.answer, margin=0.01))
+    rendered(next(each for each in outcome_panels(told) if each.name == "difference-1"), "png")
+    (figure,) = drawn
+    figure.draw_without_rendering()
+    legend = figure.axes[0].get_legend()
+    assert len(legend.get_texts()) == 6
+    assert legend.get_window_extent().y0 > 0
+
+
 def test_order_of_records_does_not_matter() -> None:
     assert summarise(plan(), reversed(records())) == report()
 
