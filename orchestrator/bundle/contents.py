@@ -6,8 +6,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
+import orchestrator
 from orchestrator.errors import StoreError
 from orchestrator.file_digests import digest_of, file_digest, sealed, unsealed
+from orchestrator.identity import digest
 from orchestrator.json_values import parsed
 from orchestrator.ledger import chain
 from orchestrator.ledger.events import Event
@@ -24,6 +26,7 @@ PLAN: Final = "plan.json"
 ENVIRONMENT: Final = "environment.txt"
 """Distributions of the environment that made the bundle, as pip writes them."""
 REPORT: Final = "report"
+SOURCES: Final = frozenset({".py", ".css", ".jinja"})
 
 
 def ledger_text(uid: str, rows: Iterable[Sequence[Any]]) -> bytes:
@@ -36,6 +39,14 @@ def environment() -> bytes:
     """What is installed here, one distribution a line."""
     found = {f"{each.name}=={each.version}" for each in metadata.distributions() if each.name}
     return ("\n".join(sorted(found, key=str.casefold)) + "\n").encode()
+
+
+def code_digest() -> str:
+    """Hash of all that makes a report: the sources of the orchestrator and what it takes from beside it."""
+    home = Path(orchestrator.__file__).parent.parent
+    folders = ("orchestrator", "search_spaces", "trainables")
+    files = [file for folder in folders for file in (home / folder).rglob("*") if file.suffix in SOURCES]
+    return digest(*sorted((str(file.relative_to(home)), file_digest(file)) for file in files))
 
 
 def listing(sweep: str, files: Mapping[str, bytes], more: Mapping[str, Any]) -> bytes:

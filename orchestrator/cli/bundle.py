@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,7 +14,7 @@ from orchestrator.errors import InputError, StoreError
 from search_spaces.wording import amount
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from orchestrator.cli.reading import Opened
     from orchestrator.findings import Finding
@@ -70,7 +70,9 @@ def _files(sweep: "Opened") -> dict[str, bytes]:
     known = data_digests(sweep.plan, read_setup(folder))
     files["data.json"] = (json.dumps(known, indent=2, sort_keys=True) + "\n").encode()
     files |= report_files(sweep.plan, list(sweep.ledger.events()))
-    files[contents.LIST] = contents.listing(sweep.plan.name, files, {"haltsweep": _version()})
+    files[contents.LIST] = contents.listing(
+        sweep.plan.name, files, {"haltsweep": _version(), "code": contents.code_digest()}
+    )
     return files
 
 
@@ -93,10 +95,11 @@ def report_files(plan: "Plan", events: "Sequence[Event]") -> dict[str, bytes]:
         return {f"{REPORT}/{each.name}": each.read_bytes() for each in folder.iterdir()}
 
 
-def findings(path: Path) -> "Iterator[Finding]":
+def findings(path: Path, rerun: int, data_dir: Path) -> "Iterator[Finding]":
     """Whether a bundle is as it was written, and its report what follows from its ledger.
 
-    Runs nothing of it, and writes nothing but into a folder of its own. Raises InputError for what is none.
+    Runs nothing of it, unless trials are to `rerun`, and writes nothing but into a folder of its own. Raises
+    InputError for what is none.
     """
     from orchestrator.bundle import archive, contents
     from orchestrator.findings import Finding
@@ -120,10 +123,15 @@ def findings(path: Path) -> "Iterator[Finding]":
             told = str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
             yield Finding("bundle", "damaged", f"no report can be made of it: {told}", "ask for it again")
             return
-        yield from _compared(folder, made, str(listing.get("haltsweep")))
+        yield from _compared(folder, made, listing)
+        if rerun:
+            from orchestrator.drivers.rerun import rerun as run_again
+            from orchestrator.ledger.fold import records
+
+            yield from run_again(plan, records(events, plan), rerun, data_dir)
 
 
-def _compared(folder: Path, made: dict[str, bytes], version: str) -> "Iterator[Finding]":
+def _compared(folder: Path, made: dict[str, bytes], listing: "Mapping[str, Any]") -> "Iterator[Finding]":
     """The report in the bundle beside the one that was made anew."""
     from orchestrator.bundle import contents
     from orchestrator.findings import Finding
@@ -138,7 +146,9 @@ def _compared(folder: Path, made: dict[str, bytes], version: str) -> "Iterator[F
             "report", "sound", f"{amount(len(made), 'file')} made again from the ledger, byte for byte"
         )
         return
-    unlike = _unlike_versions(folder / contents.ENVIRONMENT, version)
+    unlike = _unlike_versions(folder / contents.ENVIRONMENT)
+    if listing.get("code") != contents.code_digest():
+        unlike.insert(0, f"haltsweep {listing.get('haltsweep')} as it was then")
     told = f"made again from the ledger other bytes come out: {', '.join(other)}"
     if unlike:
         yield Finding("report", "unknown", told, f"make it with {', '.join(unlike)}, as the bundle was")
@@ -146,14 +156,13 @@ def _compared(folder: Path, made: dict[str, bytes], version: str) -> "Iterator[F
         yield Finding("report", "damaged", told, "it is not what the ledger says: trust the ledger")
 
 
-def _unlike_versions(environment: Path, version: str) -> list[str]:
+def _unlike_versions(environment: Path) -> list[str]:
     """What draws and writes reports, where the bundle was made with another version of it."""
     from importlib import metadata
 
     lines = environment.read_text("utf-8", errors="replace").splitlines()
     theirs = {name.casefold(): which for name, _, which in (line.partition("==") for line in lines)}
-    theirs["haltsweep"] = version
-    drawing = ("haltsweep", "jinja2", "matplotlib", "numpy", "optuna", "scipy", "scikit-learn")
+    drawing = ("jinja2", "matplotlib", "numpy", "optuna", "scipy", "scikit-learn")
     return [
         f"{name} {theirs[name]}"
         for name in drawing

@@ -9,8 +9,8 @@ import typer
 
 from orchestrator.cli import bundle
 from orchestrator.cli.console import emit_json, say
-from orchestrator.cli.locations import command, find_sweep, runs_root
-from orchestrator.cli.options import Json, Runs, SweepName
+from orchestrator.cli.locations import command, data_root, find_sweep, runs_root
+from orchestrator.cli.options import Data, Json, Runs, SweepName
 from orchestrator.errors import HaltsweepError, InputError, StoreError
 from orchestrator.findings import BAD, Finding
 from orchestrator.identity import SweepFolder
@@ -21,18 +21,37 @@ Repair = Annotated[
 ]
 
 
-def verify(name: SweepName, runs: Runs = None, repair: Repair = False, as_json: Json = False) -> None:
+Rerun = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Of a bundle: import its code, train K confirm trials again, and compare.",
+        metavar="K",
+    ),
+]
+
+
+def verify(
+    name: SweepName,
+    runs: Runs = None,
+    repair: Repair = False,
+    rerun: Rerun = None,
+    data: Data = None,
+    as_json: Json = False,
+) -> None:
     """Check files, ledger, checkpoints, data, Parquet and MLflow of a sweep; exit code 1 for damage.
 
-    Of a bundle: whether it is as written, and its report follows from its ledger; nothing of it is run.
+    Of a bundle: whether it is as written, and its report follows from its ledger; nothing of it is run, but
+    with --rerun.
     """
-    if is_bundle := Path(name).is_file():
-        _refuse_repair(name, repair=repair)
+    is_bundle = Path(name).is_file()
+    _refuse_options(name, is_bundle=is_bundle, repair=repair, rerun=rerun is not None)
     folder = SweepFolder(Path(name)) if is_bundle else find_sweep(name, runs_root(runs))
     if repair:
         _repair(folder)
     found: list[Finding] = []
-    for finding in bundle.findings(Path(name)) if is_bundle else findings(folder):
+    parts = bundle.findings(Path(name), rerun or 0, data_root(data)) if is_bundle else findings(folder)
+    for finding in parts:
         found.append(finding)
         if not as_json:
             say(_line(finding))
@@ -45,9 +64,12 @@ def verify(name: SweepName, runs: Runs = None, repair: Repair = False, as_json: 
         raise typer.Exit(1)
 
 
-def _refuse_repair(name: str, *, repair: bool) -> None:
-    if repair:
+def _refuse_options(name: str, *, is_bundle: bool, repair: bool, rerun: bool) -> None:
+    """Raises InputError for an option that is for the other kind."""
+    if is_bundle and repair:
         raise InputError(f"--repair is for sweeps, and {name} is a file; leave it out")
+    if rerun and not is_bundle:
+        raise InputError(f"--rerun is for bundles, and {name} is no file; `haltsweep bundle` makes one")
 
 
 def findings(folder: SweepFolder) -> Iterator[Finding]:

@@ -1,5 +1,6 @@
 """`haltsweep bundle` and `verify` of one: the same report elsewhere, and no code of whoever made it."""
 
+import json
 import sys
 import zipfile
 from dataclasses import replace
@@ -8,10 +9,13 @@ from pathlib import Path
 import pytest
 
 from orchestrator.bundle import archive, contents
+from orchestrator.cli.reading import opened
+from orchestrator.drivers.rerun import drawn
+from orchestrator.ledger import chain
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import from_json, to_json
-from tests.support.commands import tree
+from tests.support.commands import TINY, tree
 from tests.support.finished import finished
 from tests.support.plans import make_plan
 from trainables.metrics import Metric
@@ -26,15 +30,17 @@ def bundled(tmp_path, haltsweep):
     finished(tmp_path, PLAN)
     told = haltsweep("bundle", "synthetic")
     assert told.code == 0, told
-    with zipfile.ZipFile("synthetic.bundle.zip") as opened:
-        return {name: opened.read(name) for name in opened.namelist()}
+    with zipfile.ZipFile("synthetic.bundle.zip") as file:
+        return {name: file.read(name) for name in file.namelist()}
 
 
-def again(files, **changes):
+def again(files, code=None, **changes):
     """A bundle of other files with digests that fit, as whoever wants to can make it."""
     files = {**files, **{name: content for name, content in changes.items() if content is not None}}
     files.pop(contents.LIST, None)
-    files[contents.LIST] = contents.listing("synthetic", files, {"haltsweep": "0.1.0"})
+    files[contents.LIST] = contents.listing(
+        "synthetic", files, {"haltsweep": "0.1.0", "code": code or contents.code_digest()}
+    )
     archive.write(Path("other.zip"), files)
     return "other.zip"
 
@@ -66,6 +72,8 @@ def test_a_report_that_says_something_else_than_the_ledger(haltsweep, bundled):
     assert told.code == 1
     assert "report      unknown" in told.out
     assert "make it with numpy 0." in told.out
+    told = haltsweep("verify", again(bundled, "another", **{"report/report.md": lie}))
+    assert "make it with haltsweep 0.1.0 as it was then, as the bundle was" in told.out
 
 
 def test_files_that_were_changed_without_their_digests(haltsweep, bundled):
@@ -149,3 +157,40 @@ def test_nothing_is_overwritten_and_nothing_that_runs_is_bundled(haltsweep, tmp_
         told = haltsweep("bundle", "synthetic")
     assert told.code == 2
     assert "must not run while it is bundled" in told.err
+
+
+@pytest.mark.slow
+def test_trials_that_run_again_measure_the_same(haltsweep, tmp_path):
+    Path("tiny.yaml").write_text(TINY)
+    assert haltsweep("launch", "tiny.yaml", "search=null", "--driver", "inline").code == 0
+    assert haltsweep("bundle", "tiny").code == 0
+    told = haltsweep("verify", "tiny.bundle.zip", "--rerun", "2", "--data", "elsewhere")
+    assert told.code == 0, told
+    assert told.out.count("metrics the same, to the last digit") == 2
+    with zipfile.ZipFile("tiny.bundle.zip") as file:
+        files = {name: file.read(name) for name in file.namelist()}
+    rows = [json.loads(line) for line in files[contents.LEDGER].splitlines()]
+    for row in rows[1:]:
+        row[7] = row[7].replace('"near-iid/accuracy":', '"near-iid/accuracy":0.99,"near-iid/was":')
+    head = chain.first(rows[0][0])
+    for row in rows[1:]:
+        row[-1] = head = chain.link(head, row[:-1])
+    files[contents.LEDGER] = contents.ledger_text(rows[0][0], rows[1:])
+    lied = haltsweep("verify", again(files), "--rerun", "1", "--data", "elsewhere")
+    assert lied.code == 1
+    assert "near-iid/accuracy 0.99 -> " in lied.out
+
+
+def test_what_is_run_again_is_drawn_the_same_every_time_and_only_of_bundles(haltsweep, tmp_path):
+    finished(tmp_path, PLAN)
+    records = read_all("synthetic")
+    assert drawn(records, 3) == drawn(list(reversed(records)), 3)
+    assert {each.phase for each in drawn(records, 100)} == {"confirm"}
+    told = haltsweep("verify", "synthetic", "--rerun", "1")
+    assert told.code == 2
+    assert "--rerun is for bundles, and synthetic is no file" in told.err
+
+
+def read_all(name):
+    with opened(name, Path("runs")) as sweep:
+        return sweep.records()

@@ -1,0 +1,69 @@
+"""Runs confirm trials of a sweep again, each by itself, and says whether they measure the same."""
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from orchestrator.drivers.launch_folder import DEFAULT_WORKLOAD
+from orchestrator.drivers.worker import Harness
+from orchestrator.findings import Finding
+from orchestrator.identity import digest
+from orchestrator.plan.answer import SELECTION_SPLIT
+from orchestrator.plan.types import Plan
+from orchestrator.trials import Outcome, OutcomeKind, Record
+from trainables.protocol import Job, Measurement
+
+NEVER_S = 1e9
+"""No checkpoint is made on the way."""
+_REMEDY = "other machines and versions differ in the last digits: judge by how much"
+
+
+def drawn(records: Sequence[Record], count: int) -> list[Record]:
+    """`count` finished confirm trials, or all there are: which ones nobody chose, and the same every time."""
+    finished = [each for each in records if (each.phase, each.outcome) == ("confirm", OutcomeKind.FINISHED)]
+    return sorted(finished, key=lambda each: digest("rerun", each.trial_id))[:count]
+
+
+def rerun(plan: Plan, records: Sequence[Record], count: int, data_dir: Path) -> Iterator[Finding]:
+    """Train `count` confirm trials from their first step and compare what was measured last.
+
+    Of every split that was read, `valid` too; speed and the like are not compared. The training code that the
+    plan names is imported and run, from wherever Python finds it. Raises InputError if it cannot be.
+    """
+    splits = plan.confirm.splits if plan.confirm is not None else ()
+    for record in drawn(records, count):
+        with TemporaryDirectory(prefix="haltsweep-rerun-") as folder:
+            job = Job(record.settings, record.seed, "confirm", splits, data_dir)
+            outcome, last = _run(plan.trainable or DEFAULT_WORKLOAD, job, Path(folder))
+        yield _compared(record, outcome, last, (*splits, SELECTION_SPLIT))
+
+
+def _run(workload: str, job: Job, folder: Path) -> tuple[Outcome, Measurement | None]:
+    """How it ended, and what it measured last."""
+    harness, last = Harness(workload, NEVER_S), None
+    harness.start(job, folder)
+    while True:
+        reply = harness.advance()
+        last = reply.measurement or last
+        if reply.ended is not None:
+            return reply.ended, last
+
+
+def _compared(record: Record, outcome: Outcome, last: Measurement | None, splits: Sequence[str]) -> Finding:
+    name = f"{record.arm}/{record.phase}/{record.number}"
+    if outcome.kind is not OutcomeKind.FINISHED or last is None:
+        first = outcome.reason.partition("\n")[0]
+        return Finding("rerun", "unknown", f"{name} did not finish: {outcome.kind}: {first}", _REMEDY)
+    wanted = {
+        metric: value
+        for metric, value in (record.last.metrics if record.last else {}).items()
+        if metric.rpartition("/")[0] in splits
+    }
+    other = [metric for metric, value in sorted(wanted.items()) if last.metrics.get(metric) != value]
+    if not other:
+        return Finding("rerun", "sound", f"{name}: all of {len(wanted)} metrics the same, to the last digit")
+    now = {metric: last.metrics.get(metric, math.nan) for metric in other}
+    told = ", ".join(f"{metric} {wanted[metric]:.9g} -> {value:.9g}" for metric, value in now.items())
+    told = f"{name}: {len(other)} of {len(wanted)} metrics differ: {told}"
+    return Finding("rerun", "unknown", told, _REMEDY)
