@@ -82,6 +82,7 @@ class FakeSources:
     def __init__(self, job: Job, config: TrainConfig, device: torch.device) -> None:
         self.job = job
         self.config = config
+        self.device = device
 
     def model(self) -> Bag:
         self.opened.clear()
