@@ -69,7 +69,7 @@ class System:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Part:
+class _ReadPart:
     """Task, model or train as it was read; one that was read twice is one object."""
 
     config: Settings
@@ -79,7 +79,7 @@ class _Part:
 
 def checked(raw: Mapping[str, Any]) -> System | list[SettingFault]:
     """The system that `raw` describes, or all that is wrong with it."""
-    parts: dict[str, _Part] = {}
+    parts: dict[str, _ReadPart] = {}
     problems: list[SettingFault] = []
     for root in ROOTS:
         found = _read(root, raw[root])
@@ -152,7 +152,7 @@ def part_problems(root: str, raw: Mapping[str, Any]) -> list[SettingFault]:
     return found if isinstance(found, list) else []
 
 
-def _read(root: str, raw: Mapping[str, Any]) -> _Part | list[SettingFault]:
+def _read(root: str, raw: Mapping[str, Any]) -> _ReadPart | list[SettingFault]:
     """A part of the settings. What is of the box is read once: thousands of draws of a search share parts."""
     kind = _KINDS.get(root)
     if kind is not None and catalog.is_outside(kind, str(raw.get("name"))):
@@ -164,15 +164,15 @@ def _read(root: str, raw: Mapping[str, Any]) -> _Part | list[SettingFault]:
 
 
 @lru_cache(READ_MAX)
-def _read_of_box(root: str, written: str, _: type[BaseModel]) -> _Part | list[SettingFault]:
+def _read_of_box(root: str, written: str, _: type[BaseModel]) -> _ReadPart | list[SettingFault]:
     return _read_anew(root, json.loads(written))
 
 
-def _read_anew(root: str, raw: Mapping[str, Any]) -> _Part | list[SettingFault]:
+def _read_anew(root: str, raw: Mapping[str, Any]) -> _ReadPart | list[SettingFault]:
     try:
         config = _READERS[root](raw)
         settings = config.model_dump(mode="json")
-        return _too_many(root, config) or _Part(config, settings)
+        return _too_many(root, config) or _ReadPart(config, settings)
     except BadName as error:
         return [SettingFault(f"{root}.name", str(error) + _other_kind(root, raw.get("name")))]
     except ValidationError as error:
