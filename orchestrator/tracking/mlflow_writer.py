@@ -126,21 +126,29 @@ class MlflowWriter:
         return self._counts
 
     def upload(self, folder: SweepFolder) -> Counts:
-        """Spec, plan, provenance and report beside the sweep's run, unless these very files are there."""
+        """Spec, plan, provenance and report beside the sweep's run, the report as text and its figures beside
+        those of its arms, unless these very files are there."""
         self._counts = Counts()
         files = list(_artifacts(folder))
+        figures = [each for each in files if each[0] == folder.report / "report.md" or _figure(each[0])]
+        for key in self._stored:
+            if key == SWEEP:
+                self._upload(key, files)
+            elif key.startswith("arm/"):
+                self._upload(key, figures)
+        return self._counts
+
+    def _upload(self, key: str, files: Sequence[tuple[Path, str]]) -> None:
         digest = hashlib.blake2b(digest_size=16)
         for file, place in files:
             digest.update(f"{place}/{file.name}\0".encode() + hashlib.blake2b(file.read_bytes()).digest())
-        tag = {f"{PREFIX}artifacts": digest.hexdigest()}
-        stored = self._stored.get(SWEEP)
-        if files and stored is not None and stored.tags.get(f"{PREFIX}artifacts") != digest.hexdigest():
+        tag, stored = {f"{PREFIX}artifacts": digest.hexdigest()}, self._stored[key]
+        if files and stored.tags.get(f"{PREFIX}artifacts") != digest.hexdigest():
             for number, (file, place) in enumerate(files):
                 self._on_progress(f"the report and the sweep's files: {len(files) - number} to write")
                 self._store.upload(stored, file, place)
             self._store.log(stored, [], {}, tag)
-            self._counts.files = len(files)
-        return self._counts
+            self._counts.files += len(files)
 
     def _write(self) -> None:
         for key in list(self._desired.dirty):
@@ -200,6 +208,10 @@ class MlflowWriter:
         self._counts.points += len(points)
         self._counts.params += len(params)
         self._counts.tags += len(tags)
+
+
+def _figure(file: Path) -> bool:
+    return file.suffix in {".png", ".svg", ".pdf"}
 
 
 def _artifacts(folder: SweepFolder) -> Iterator[tuple[Path, str]]:

@@ -321,20 +321,20 @@ def test_sync_uploads_the_files_of_the_sweep_once(
     (folder.report / "figures" / "a.png").write_bytes(b"png")
     aggregates = {"arm-0": {"test/accuracy/mean": 0.5}}
     first = sync(folder, ledger, uri, aggregates)
-    assert first.files == 2 + 4
+    assert first.files == 2 + 4 + 2 * len(plan.arms), "report and figure beside every arm too"
     assert str(first).startswith(f"{1 + len(plan.arms) + len(begun(plan))} runs, ")
-    assert str(first).endswith("6 files written")
+    assert str(first).endswith("10 files written")
     names = {str(file.relative_to(file.parents[2])) for file in artifact_root(folder).rglob("*.*")}
     assert {Path(name).name for name in names} == {"spec.yaml", "plan.json", "report.md", "a.png"}
-    (figure,) = artifact_root(folder).rglob("a.png")
-    assert figure.parts[-3:] == ("report", "figures", "a.png")
+    figures = list(artifact_root(folder).rglob("a.png"))
+    assert len(figures) == 1 + len(plan.arms)
+    assert {figure.parts[-3:] for figure in figures} == {("report", "figures", "a.png")}
     again = sync(folder, ledger, uri, aggregates)
     assert again.total == 0
     assert str(again) == "all was up to date"
     (folder.report / "report.md").write_text("# second")
-    assert sync(folder, ledger, uri, aggregates).files == 4
-    (report,) = artifact_root(folder).rglob("report.md")
-    assert report.read_text() == "# second"
+    assert sync(folder, ledger, uri, aggregates).files == 4 + 2 * len(plan.arms)
+    assert {each.read_text() for each in artifact_root(folder).rglob("report.md")} == {"# second"}
 
 
 def test_sync_puts_no_damaged_file_into_mlflow(
