@@ -154,7 +154,13 @@ def data(whole: Whole, on_progress: OnProgress) -> Iterator[Finding]:
         *(arm.settings["task"] for arm in whole.plan.arms),
         *(each.settings["task"] for each in whole.records),
     ]
-    for config, infos in needed(raw, confirmed):
+    try:
+        read = list(needed(raw, confirmed))
+    except (ValueError, LookupError) as error:
+        told_why = f"a task of the sweep cannot be read: {str(error).partition(chr(10))[0]}"
+        yield Finding("data", "unknown", told_why, "install it again, or put its folder on PYTHONPATH")
+        return
+    for config, infos in read:
         for info in infos:
             if info.streamed:
                 continue
