@@ -8,12 +8,10 @@ from pathlib import Path
 from orchestrator.cli.progress import View, progress_of
 from orchestrator.cli.reading import Opened, opened
 from orchestrator.conductor.outlook import outlook_of
-from orchestrator.drivers.live_view import Snapshot, ThrottledView
+from orchestrator.drivers.live_view import LOOK_SHARE, Snapshot, ThrottledView
 
 EVERY_S = 2.0
 """Least time between two looks."""
-SHARE = 10
-"""A look may take so many times less than the time between two: a large ledger is read more seldom."""
 HINT = "Ctrl-C ends the watching, not the sweep"
 
 
@@ -33,7 +31,7 @@ def watch_sweep(
             while sweep.ledger.held():
                 began = time.monotonic()
                 throttled.changed()
-                sleep(max(EVERY_S, SHARE * (time.monotonic() - began)))
+                sleep(max(EVERY_S, LOOK_SHARE * (time.monotonic() - began)))
 
 
 def _look(sweep: Opened) -> Snapshot:

@@ -80,6 +80,8 @@ class SlowMlflow:
             match what:
                 case "experiments/get-by-name":
                     return {"experiment": {"experiment_id": "7", "name": "it", "lifecycle_stage": "active"}}
+                case "experiments/set-experiment-tag" | "runs/log-inputs":
+                    return {}
                 case "runs/create":
                     return {"run": self._create(body)}
                 case "runs/search":

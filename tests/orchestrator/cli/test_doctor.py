@@ -143,7 +143,7 @@ def test_a_missing_package_is_a_fault(haltsweep, monkeypatch):
             raise metadata.PackageNotFoundError(name)
         return "1.0"
 
-    monkeypatch.setattr(doctor.metadata, "version", version)
+    monkeypatch.setattr(metadata, "version", version)
     told = haltsweep("doctor")
     assert told.code == 1
     assert "FAULT optuna         not installed (pip install optuna)" in told.out

@@ -16,6 +16,11 @@ COMMANDS = every_command(typer.main.get_command(main.app))
 ISSUED = {
     *(
         "new",
+        "best",
+        "bundle",
+        "compare",
+        "extend",
+        "records",
         "check",
         "plan",
         "launch",

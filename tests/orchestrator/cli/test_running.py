@@ -112,7 +112,8 @@ def test_a_sweep_is_watched_until_nobody_runs_it(tmp_path, monkeypatch):
                 lease,
             )
             monkeypatch.setattr("orchestrator.cli.progress.PLAIN_EVERY_S", 0.0)
-            monkeypatch.setattr("orchestrator.drivers.live_view.VIEW_S", 0.0)
+            for least in ("VIEW_S", "LOOK_SHARE"):
+                monkeypatch.setattr(f"orchestrator.drivers.live_view.{least}", 0.0)
 
         watching.watch_sweep("synthetic", sweep.root.parent, sleep=more)
     assert [line.partition("] ")[2] for line in said] == [

@@ -257,11 +257,11 @@ class TestLoop:
         tries: list[float] = []
         real = followers.MlflowWriter
 
-        def flaky(*args: object) -> MlflowWriter:
+        def flaky(*args: object, **named: object) -> MlflowWriter:
             tries.append(clock[0])
             if len(tries) < 9:
                 raise StoreError("away")
-            return real(*args)  # type: ignore[arg-type]
+            return real(*args, **named)  # type: ignore[arg-type]
 
         monkeypatch.setattr(followers, "MlflowWriter", flaky)
 
@@ -286,7 +286,7 @@ class TestLoop:
         append_all(ledger, plan)
         tries = []
 
-        def away(*_: object) -> MlflowWriter:
+        def away(*_: object, **__: object) -> MlflowWriter:
             tries.append(clock[0])
             raise StoreError("away")
 
