@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from search_spaces.wording import amount
 
 NOT_OF_SPEED = frozenset({"steps", "lr", "schedule", "warmup_steps", "weight_decay", "ponder_weight"})
 """Training settings that change how many steps there are, or what is learnt, and not what a step takes."""
+NEWEST = 20
+"""Sweeps of this kind of machine that are looked at: each one's ledger takes time to read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +96,9 @@ def _found(plan: Plan, runs: Path | None) -> dict[str, Ran]:
     """By arm: the newest sweep here that ran the same arm, else one in which a step takes as long."""
     exact: dict[str, Ran] = {}
     alike: dict[str, Ran] = {}
-    for folder, earlier in _sweeps(plan, runs):
+    for folder, earlier in islice(_sweeps(plan, runs), NEWEST):
+        if len(exact) == len(plan.arms):
+            break  # older ones would only be passed over
         same = {each.digest: each.name for each in earlier.arms}
         speeds = {_speed(each): each.name for each in earlier.arms}
         wanted = {arm.name: same.get(arm.digest) or speeds.get(_speed(arm)) for arm in plan.arms}

@@ -152,10 +152,12 @@ def _front(trials: Sequence[SearchTrial], objectives: Sequence[Objective]) -> It
     finished = [each for each in trials if each.finished]
     if len(objectives) < 2 or not finished:
         return
-    scores = [_score(each, objectives) for each in finished]
-    for trial, score in zip(finished, scores, strict=True):
-        if not any(_betters(other, score) for other in scores):
-            yield trial
+    front: list[tuple[tuple[float, ...], SearchTrial]] = []
+    for trial in finished:
+        score = _score(trial, objectives)
+        if not any(_betters(one, score) for one, _ in front):
+            front = [each for each in front if not _betters(score, each[0])] + [(score, trial)]
+    yield from (trial for _, trial in front)
 
 
 def _hypervolumes(
