@@ -67,7 +67,10 @@ def tried(config: type[Settings], field: str) -> Tried | None:
 
 
 class InSplits:
-    """Marks a field of a task that changes only the splits whose names match one of these patterns."""
+    """Marks a field of a task that changes only the splits whose names match one of these patterns.
+
+    Without a pattern it changes no data: what it does, the task's shape shows.
+    """
 
     def __init__(self, *patterns: str) -> None:
         self.patterns = patterns
@@ -98,13 +101,16 @@ def acting(config: Settings, trial: TrialFacts) -> dict[str, dict[str, Any]]:
     return found
 
 
+def in_splits(config: type[Settings], field: str) -> InSplits | None:
+    """The splits that the `field` of `config` changes; None where it does not say."""
+    metadata = config.model_fields[field].metadata
+    return next((mark for mark in metadata if isinstance(mark, InSplits)), None)
+
+
 def task_acting(config: Settings, read: Iterable[str]) -> Mapping[str, Any]:
     """The fields of a task that change one of the splits `read`."""
     wanted = tuple(read)
-    marks = {
-        name: next((mark for mark in field.metadata if isinstance(mark, InSplits)), None)
-        for name, field in type(config).model_fields.items()
-    }
+    marks = {name: in_splits(type(config), name) for name in type(config).model_fields}
     dumped = config.model_dump(mode="json")
     return {name: dumped[name] for name, mark in marks.items() if mark is None or mark.among(wanted)}
 

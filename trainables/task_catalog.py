@@ -108,6 +108,16 @@ def training_only(config: Settings) -> frozenset[str]:
     return fields
 
 
+def settled(config: Settings) -> Settings:
+    """Settings that make the same data, alike for all that do.
+
+    A task where some can be left out and follow from others, or do nothing beside others, has a function
+    `settled(config)`.
+    """
+    found: Callable[[Settings], Settings] | None = getattr(task_module(task_name(config)), "settled", None)
+    return config if found is None else found(config)
+
+
 def metrics(name: str) -> tuple[Metric, ...]:
     """What the task `name` declares of the values of its `score`; see `trainables.metrics`.
 

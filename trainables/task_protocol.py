@@ -61,6 +61,10 @@ class TaskModule(Protocol):
     # A task may name in `TRAINING_ONLY` (frozenset[str]) the settings that change nothing but what is trained
     # on: these alone can be searched, for a search must measure all of its trials on the same examples.
 
+    # A task whose settings can be left out and then follow from others, or do nothing beside others, has
+    # `settled(config) -> Config`: settings that make the same data, with what was left out written out and
+    # what does nothing as by default. Arms are compared by them: a default written out is no change.
+
     # A task may name in `HEADLINE` the quantity that it is judged by, e.g. accuracy_last, where that is not
     # the accuracy of all answers, or for written answers their exact match.
 

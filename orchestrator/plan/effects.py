@@ -18,7 +18,7 @@ from orchestrator.plan.probe import LAYERS, POINTS, READ_LENGTH, BackwardPass, P
 from orchestrator.plan.settings import System, widths
 from trainables.acting import TrialFacts, acting, task_acting
 from trainables.settings import shallower
-from trainables.task_catalog import splits
+from trainables.task_catalog import settled, splits
 from trainables.training.likes import compares
 from trainables.training.schedule import beta1, learning_rate
 
@@ -225,7 +225,7 @@ def declared(system: System, sweep: Sweep) -> dict[str, dict[str, Any]]:
         "beta2": train.betas[1],
     }
     read = [info.name for info in infos if info.role != "test"]
-    task = dict(task_acting(system.task, [*read, *sweep.tests]))
+    task = dict(task_acting(settled(system.task), [*read, *sweep.tests]))
     found["task"] = {**task, "shape": asdict(system.shape)}
     return found
 

@@ -142,9 +142,24 @@ def _input_lengths(config: Config, shortest: int, longest: int) -> tuple[int, in
     return shortest + around + 1, sum(_problem(config).words(longest)) + around
 
 
+def settled(config: Config) -> Config:
+    """With the published lengths and curriculum written out, and tests in order."""
+    return config.model_copy(
+        update={
+            "length_max": _length_max(config),
+            "interval": _interval(config),
+            "test_lengths": tuple(sorted(_test_lengths(config))),
+        }
+    )
+
+
+def _interval(config: Config) -> int:
+    return _problem(config).interval if config.interval is None else config.interval
+
+
 def longest_query(config: Config, step: int) -> int:
     """The greatest n that the curriculum allows at optimiser step number `step`, counted from 0."""
-    interval = _problem(config).interval if config.interval is None else config.interval
+    interval = _interval(config)
     reached = 1 + step // interval if interval else _length_max(config)
     return min(reached, _length_max(config))
 

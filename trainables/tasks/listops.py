@@ -127,6 +127,11 @@ def _corpus_law(config: Config) -> Law:
     return Law(config.depth_max, config.arguments_max)
 
 
+def settled(config: Config) -> Config:
+    """With tests in order."""
+    return config.model_copy(update={"length_ranges": tuple(sorted(config.length_ranges))})
+
+
 def shape(config: Config) -> TaskShape:
     """Ten classes over 18 words."""
     return listops_shape(min(config.train_length_max, _corpus_law(config).longest()))

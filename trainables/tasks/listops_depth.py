@@ -56,7 +56,7 @@ class Config(Settings):
 
 def _laws(config: Config) -> dict[str, SplitLaw]:
     few = config.test_examples
-    many = config.train_examples or (100_000 if config.variant == "dg" else 1_000_000)
+    many = _train_examples(config)
     if config.variant == "dg":
         depths = {
             "train": SplitLaw(Law(6, 5), SHORT, many),
@@ -77,6 +77,15 @@ def _laws(config: Config) -> dict[str, SplitLaw]:
         "arguments-15": SplitLaw(Law(9, 15), (101, 1000), few),
         "lra": SplitLaw(Law(10, 10), (501, 1999), few),
     }
+
+
+def settled(config: Config) -> Config:
+    """With the published number of training trees written out."""
+    return config.model_copy(update={"train_examples": _train_examples(config)})
+
+
+def _train_examples(config: Config) -> int:
+    return config.train_examples or (100_000 if config.variant == "dg" else 1_000_000)
 
 
 def shape(config: Config) -> TaskShape:

@@ -70,6 +70,12 @@ class Config(Settings):
     """Another seed, other pairs. Trials with different training seeds share one data set."""
 
 
+def settled(config: Config) -> Config:
+    """Pairs that are read are not drawn: no number of them and no seed does anything."""
+    drawn = {} if config.folder is None else {"pairs": Config().pairs, "data_seed": 0}
+    return config.model_copy(update=drawn)
+
+
 def shape(config: Config) -> TaskShape:
     """Seven classes of pairs over 11 words, or seven answers and their end."""
     if config.form == "sequence":

@@ -66,6 +66,17 @@ class Config(Settings):
         return self
 
 
+def settled(config: Config) -> Config:
+    """Where tests validate no training review is held out, and no seed chooses any."""
+    if config.validate_on == "test":
+        return config.model_copy(update={"data_seed": 0})
+    return config.model_copy(update={"valid_examples": _held_out(config)})
+
+
+def _held_out(config: Config) -> int:
+    return config.valid_examples or VALID_EXAMPLES
+
+
 def shape(config: Config) -> TaskShape:
     """Two classes of byte strings."""
     return TaskShape(
@@ -139,7 +150,7 @@ def _chosen(config: Config, folder: Path, split: str) -> list[str]:
     reviews = _reviews(folder, "train")
     if config.validate_on == "test":
         return reviews
-    held_out = config.valid_examples or VALID_EXAMPLES
+    held_out = _held_out(config)
     if held_out >= len(reviews):
         raise ValueError(
             f"valid_examples must leave reviews to train on, got {held_out} and {len(reviews)} reviews in "

@@ -20,12 +20,13 @@ single paddles, which the script that runs that generator turns off. Splits are 
 own: that an image should come up in two of them is as good as impossible.
 """
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 import pyarrow as pa
 from pydantic import Field, model_validator
 
+from trainables.acting import InSplits
 from trainables.data.files import content_digest
 from trainables.data.progress import report
 from trainables.generators.contours import drawings, render
@@ -61,7 +62,7 @@ class Config(Settings):
     """Training images; if not given 160,000, or 80% of those in `folder`."""
     valid_examples: int | None = Field(default=None, ge=1, le=1_000_000)
     """Images of the valid split; if not given 20,000, or 10% of those in `folder`."""
-    test_examples: int | None = Field(default=None, ge=1, le=1_000_000)
+    test_examples: Annotated[int | None, InSplits("test")] = Field(default=None, ge=1, le=1_000_000)
     """Images of the test split; if not given 20,000, or 10% of those in `folder`."""
     folder: str | None = None
     """Folder of the published images (pathfinder32, or of another `side`), which holds curv_baseline,
@@ -83,6 +84,11 @@ class Config(Settings):
                 f"(pathfinder{self.side}), or leave side out"
             )
         return self
+
+
+def settled(config: Config) -> Config:
+    """With the published sizes written out, of images that are generated."""
+    return config.model_copy(update={f"{split}_examples": _examples(config, split) for split in SIZES})
 
 
 def shape(config: Config) -> TaskShape:

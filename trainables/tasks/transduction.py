@@ -95,6 +95,11 @@ def _must_exist(symbols: int, shortest: int, longest: int, examples: int) -> Non
         )
 
 
+def settled(config: Config) -> Config:
+    """With tests in order."""
+    return config.model_copy(update={"test_lengths": tuple(sorted(config.test_lengths))})
+
+
 def shape(config: Config) -> TaskShape:
     """Symbols in and out have the same ids."""
     size = len(MARKS) + config.symbols

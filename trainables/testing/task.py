@@ -5,7 +5,8 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from itertools import combinations
 from pathlib import Path
@@ -15,6 +16,7 @@ import numpy as np
 import torch
 
 from trainables import catalog, task_catalog
+from trainables.acting import in_splits
 from trainables.data.split import Split, content_hash
 from trainables.protocol import Job
 from trainables.settings import Settings
@@ -144,6 +146,46 @@ class TaskContract(Contract):
             for info, split in stored(form).items():
                 same = info.role == "train" or build(changed, info.name).content_hash == split.content_hash
                 check(same, f"{info.name} must not depend on {field}, which is for training alone")
+
+    def test_settled_settings_make_the_same_data(self, form: Raw) -> None:
+        """What a task says is the same with what was left out written out."""
+        config = task_catalog.task_config(form)
+        settled = task_catalog.settled(config)
+        check(task_catalog.settled(settled) == settled, f"what is settled must stay so, got {settled!r}")
+        task_catalog.task_config(settled.model_dump(mode="json"))
+        check(
+            task_catalog.shape(settled) == task_catalog.shape(config), "settled settings have another shape"
+        )
+        named = {info.name: info for info in task_catalog.splits(config)}
+        also = {info.name: info for info in task_catalog.splits(settled)}
+        check(named == also, f"settled settings must have the same splits, got {also} for {named}")
+        if settled == config:
+            return
+        other = settled.model_dump(mode="json")
+        for info, split in stored(form).items():
+            same = build(other, info.name).content_hash == split.content_hash
+            check(same, f"{info.name} must be the same with settled settings, {settled!r}")
+        again = drawn(settled)
+        for key, batch in drawn(config).items():
+            same = torch.equal(batch.tokens, again[key].tokens)
+            check(same, f"training batches must be the same with settled settings, {settled!r}")
+
+    def test_fields_change_the_splits_that_they_name(self) -> None:
+        """Numbers a fifth greater: a field marked by InSplits leaves other splits as they are, and one that
+        changes tests alone is marked."""
+        form = self.every_form()["small"]
+        config = task_catalog.task_config(form)
+        tests = {info.name for info in task_catalog.splits(config) if info.role == "test"}
+        for field, changed in greater(config):
+            touched = set(touched_splits(form, changed))
+            mark = in_splits(type(config), field)
+            if mark is None:
+                told = f"{field} changes tests alone: mark it with InSplits and their names"
+                check(not touched or not touched <= tests, told)
+            else:
+                strange = {name for name in touched if not mark.among([name])}
+                told = f"{field} is marked by InSplits{mark.patterns}, and changes {sorted(strange)}"
+                check(not strange, told)
 
     def test_no_example_is_in_two_splits(self, form: Raw) -> None:
         """Where training never ends, test inputs are longer than all that is trained on."""
@@ -287,6 +329,27 @@ def contents(raw: Mapping[str, Any]) -> dict[str, str]:
     """Hashes of all stored splits, each built anew, the last one first."""
     infos = [info for info in task_catalog.splits(task_catalog.task_config(raw)) if not info.streamed]
     return {info.name: build(raw, info.name).content_hash for info in reversed(infos)}
+
+
+def greater(config: Settings) -> Iterator[tuple[str, Raw]]:
+    """Fields that are numbers, each with settings in which it is greater."""
+    written, settled = config.model_dump(mode="json"), task_catalog.settled(config)
+    for field in type(config).model_fields:
+        if type(value := getattr(settled, field)) is int:
+            raw = {**written, field: value + max(1, value // 5)}
+            with suppress(ValueError):
+                task_catalog.task_config(raw)
+                yield field, raw
+
+
+def touched_splits(before: Raw, after: Raw) -> Iterator[str]:
+    """Names of stored splits that hold something else, of all that either has."""
+    old = {info.name: split for info, split in stored(before).items()}
+    new = [info.name for info in task_catalog.splits(task_catalog.task_config(after)) if not info.streamed]
+    yield from old.keys() ^ {*new}
+    yield from (
+        name for name in new if name in old and build(after, name).content_hash != old[name].content_hash
+    )
 
 
 def is_streamed(raw: Mapping[str, Any]) -> bool:

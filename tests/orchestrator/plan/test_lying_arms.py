@@ -12,6 +12,7 @@ from orchestrator.errors import PlanError
 from orchestrator.plan import probe as probing
 from orchestrator.plan.planner import plan
 from orchestrator.spec.types import Spec
+from trainables.tasks import pathfinder
 
 LISTOPS = {"name": "listops"}
 UNIVERSAL = {"name": "universal", "width": 16, "heads": 2, "max_layers": 4}
@@ -77,7 +78,38 @@ def system(task: Any = LISTOPS, model: Any = UNIVERSAL, train: Any = TRAIN) -> d
     return {"task": task, "model": model, "train": train}
 
 
+WRITTEN_OUT: Mapping[str, tuple[Any, Mapping[str, Mapping[str, Any]]]] = {
+    "parity": (
+        {"name": "algorithms"},
+        {
+            "curriculum": {"task.interval": 500},
+            "length": {"task.length_max": 20},
+            "tests": {"task.test_lengths": [40, 35, 30, 25]},
+        },
+    ),
+    "deeper trees": ({"name": "listops_depth"}, {"training": {"task.train_examples": 1_000_000}}),
+    "contours": (
+        {"name": "pathfinder"},
+        {
+            "training": {"task.train_examples": 160_000},
+            "tests": {"task.test_examples": 50},
+            "all": {f"task.{split}_examples": size for split, size in pathfinder.SIZES.items()},
+        },
+    ),
+    "reviews": ({"name": "lra_text"}, {"validation": {"task.valid_examples": 2500}}),
+    "reviews validated with tests": (
+        {"name": "lra_text", "validate_on": "test"},
+        {"seed": {"task.data_seed": 3}},
+    ),
+    "formulas of files": (
+        {"name": "logical_inference", "folder": "formulas"},
+        {"pairs": {"task.pairs": 20_000}, "seed": {"task.data_seed": 1}},
+    ),
+}
+
+
 GROUPS: Mapping[str, tuple[dict[str, Any], Mapping[str, Mapping[str, Any]], tuple[str, ...]]] = {
+    **{f"written out: {name}": (system(task), arms, ()) for name, (task, arms) in WRITTEN_OUT.items()},
     "universal": (
         system(),
         {
@@ -124,7 +156,6 @@ GROUPS: Mapping[str, tuple[dict[str, Any], Mapping[str, Mapping[str, Any]], tupl
             **TWO_VALIDATIONS,
             **SAME_RATES,
             "ponder": {"train.ponder_weight": 0.5},
-            "tests": {"task.test_examples": 100},
             "heads-written-out": {"model.head_width": 8},
             "kernel": {"model.attention": "math"},
         },
@@ -290,12 +321,24 @@ HONEST: Mapping[str, Mapping[str, Any]] = {
     "batch": {"train.batch_size": 8},
     "eps": {"train.eps": 1.0e-6},
 }
+HONEST_TASKS: Mapping[str, tuple[Any, Mapping[str, Any]]] = {
+    "no curriculum": ({"name": "algorithms"}, {"task.interval": 0}),
+    "fewer contours": ({"name": "pathfinder"}, {"task.train_examples": 1000}),
+    "other reviews to validate with": ({"name": "lra_text"}, {"task.data_seed": 3}),
+    "another drawing": ({"name": "listops_lra"}, {"task.test_examples": 100}),
+}
 
 
 def test_arms_that_do_what_they_say_are_not_refused() -> None:
     found = plan(spec_of(system(), HONEST, ("near-iid",)))
     assert all(each.evidence for each in found.proofs[1:])
     assert not any(each.notes for each in found.proofs)
+
+
+@pytest.mark.parametrize("name", HONEST_TASKS)
+def test_an_arm_of_other_data_is_not_refused(name: str) -> None:
+    task, sets = HONEST_TASKS[name]
+    assert "task" in plan(spec_of(system(task), {"other": sets})).proofs[1].evidence
 
 
 FLAGS: Mapping[str, tuple[Any, str, Any]] = {
