@@ -1,10 +1,12 @@
 """Says so where code of others ends the interpreter while a spec is looked at: nothing can be caught then."""
 
+import atexit
 import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from orchestrator.cli.console import complain
@@ -20,31 +22,83 @@ def guard(paths: Sequence[Path], overrides: Sequence[str] = ()) -> None:
     A copy costs next to nothing as long as PyTorch is not loaded; where it is, or threads run, as in a
     notebook or a test, nothing is done.
     """
-    named = {path: names for path in paths if (names := outside_names(path, overrides))}
-    if not named or not hasattr(os, "fork") or "torch" in sys.modules or threading.active_count() > 1:
+    if not (named := _named(paths, overrides)):
         return
-    sys.stdout.flush()
-    sys.stderr.flush()
-    if (copy := os.fork()) == 0:
+    told, at_end = os.pipe()
+    if (copy := _copied()) == 0:
+        os.close(told)
         # What has been said stays said, whatever ends this process.
         for stream in (sys.stdout, sys.stderr):
             stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+        # An end that leaves out what Python does at its end is none of ours.
+        atexit.register(os.write, at_end, b".")
         return
-    os._exit(_awaited(copy, named))
-
-
-def _awaited(copy: int, named: dict[Path, tuple[str, ...]]) -> int:
-    """The exit code of the command that the process `copy` runs."""
+    os.close(at_end)
     # A terminal sends Ctrl-C to both, and the copy says what there is to say.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda number, _: os.kill(copy, number))
+    status = _awaited(copy, told, named)
+    os._exit(ENDED if status is None else os.waitstatus_to_exitcode(status) % 256)
+
+
+def rehearse(plan: Callable[[], object], paths: Sequence[Path], overrides: Sequence[str] = ()) -> None:
+    """Plan in a copy of this process first, where a spec names code of others; exits if that ends the copy.
+
+    For a process that others know and stop by its number, which must not go on in a copy. What the copy says
+    is said when this process plans. Nothing is done where `guard` does nothing.
+    """
+    if not (named := _named(paths, overrides)):
+        return
+    told, at_end = os.pipe()
+    if (copy := _copied()) == 0:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.dup2(nowhere, sys.stderr.fileno())
+        with suppress(BaseException):  # told when it is raised again
+            plan()
+        os.write(at_end, b".")
+        os._exit(0)
+    os.close(at_end)
+    if _awaited(copy, told, named) is None:
+        raise SystemExit(ENDED)
+
+
+def _named(paths: Sequence[Path], overrides: Sequence[str]) -> Mapping[Path, tuple[str, ...]]:
+    """Code of others by the spec that names it; empty where no copy can be made."""
+    if not hasattr(os, "fork") or "torch" in sys.modules or threading.active_count() > 1:
+        return {}
+    return {path: names for path in paths if (names := outside_names(path, overrides))}
+
+
+def _copied() -> int:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return os.fork()
+
+
+def _awaited(copy: int, told: int, named: Mapping[Path, tuple[str, ...]]) -> int | None:
+    """How the process `copy` ended; None, and why is said, where code of others ended it.
+
+    It writes to the other end of the pipe `told` before it ends by itself.
+    """
     _, status = os.waitpid(copy, 0)
-    if not os.WIFSIGNALED(status) or os.WTERMSIG(status) in {signal.SIGINT, signal.SIGTERM}:
-        return os.waitstatus_to_exitcode(status) % 256
-    which = signal.Signals(os.WTERMSIG(status)).name
+    os.set_blocking(told, False)  # what that code began may still hold the other end
+    try:
+        finished = bool(os.read(told, 1))
+    except BlockingIOError:
+        finished = False
+    os.close(told)
+    stopped = os.WIFSIGNALED(status) and os.WTERMSIG(status) in {signal.SIGINT, signal.SIGTERM}
+    if stopped or (finished and not os.WIFSIGNALED(status)):
+        return status
+    which = (
+        signal.Signals(os.WTERMSIG(status)).name
+        if os.WIFSIGNALED(status)
+        else f"exit code {os.waitstatus_to_exitcode(status)}"
+    )
     for path, names in named.items():
         complain(
             f"{path}: the interpreter was ended ({which}) while {', '.join(names)} was imported or proved, "
             "by that code or for want of memory; run that code by itself to see which"
         )
-    return ENDED
+    return None

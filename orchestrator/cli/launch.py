@@ -77,11 +77,14 @@ def launch(
 ) -> None:
     """Run a spec: search every arm, confirm on paired seeds, show the ablation table."""
     from orchestrator.cli import check
+    from orchestrator.cli.guard import rehearse
 
     changes = [*(overrides or ()), *_resources(cpus, gpus)]
     if dry_run:
         check.plan(spec, changes, profile, runs=runs)
         return
+    # Before what it must not meet is loaded: PyTorch and threads.
+    rehearse(partial(planned, spec, changes, profile, runs=runs), [spec], changes)
     from orchestrator.drivers.launch import run_sweep
     from orchestrator.drivers.launch_folder import refuse_existing
     from orchestrator.drivers.launch_undo import clear_unbegun

@@ -27,7 +27,11 @@ def build(settings):
 
 @pytest.mark.parametrize(
     ("command", "code", "ended"),
-    [("check", SEGFAULT, "SIGSEGV"), ("plan", "import os\n\nos.abort()\n", "SIGABRT")],
+    [
+        ("check", SEGFAULT, "SIGSEGV"),
+        ("plan", "import os\n\nos.abort()\n", "SIGABRT"),
+        ("launch", SEGFAULT.replace("string_at(0)", "CDLL(None)._exit(0)"), "exit code 0"),
+    ],
 )
 def test_one_spec_whose_code_ends_the_interpreter_is_told(tmp_path, command, code, ended):
     shell = Shell.at(tmp_path)
@@ -37,6 +41,7 @@ def test_one_spec_whose_code_ends_the_interpreter_is_told(tmp_path, command, cod
     assert told.code == 2
     assert f"own.yaml: the interpreter was ended ({ended}) while crashing:train was imported or" in told.err
     assert "Traceback" not in told.err
+    assert not list(shell.folder.glob("runs/*"))
 
 
 def test_own_code_that_ends_nothing_is_planned_as_before(tmp_path):
@@ -45,6 +50,16 @@ def test_own_code_that_ends_nothing_is_planned_as_before(tmp_path):
     (shell.folder / "own.yaml").write_text(SPEC)
     told = shell.run("check", "own.yaml")
     assert (told.code, told.out, told.err) == (0, "own.yaml: ok\n", "")
+
+
+def test_a_spec_that_own_code_makes_bad_is_refused_once(tmp_path):
+    shell = Shell.at(tmp_path)
+    (shell.folder / "crashing.py").write_text("print('imported')\nraise RuntimeError('no such device')\n")
+    (shell.folder / "own.yaml").write_text(SPEC)
+    told = shell.run("launch", "own.yaml", "--driver", "inline")
+    assert told.code == 2
+    assert told.err.count("no such device") == 1
+    assert told.out.count("imported") <= 1
 
 
 @pytest.mark.parametrize(
