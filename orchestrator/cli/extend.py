@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orchestrator.cli.arms_taken import arms_of
 from orchestrator.cli.console import complain, say
 from orchestrator.cli.launch import Address, Driver, DriverOption, resume
 from orchestrator.cli.locations import runs_root
@@ -39,6 +40,13 @@ def extend(
         str | None, typer.Option(help="Further confirm seeds: how many, or a list, e.g. '[105, 106]'.")
     ] = None,
     trials: Annotated[int | None, typer.Option(help="Search trials of each arm, in all.", min=1)] = None,
+    arms: Annotated[
+        str | None,
+        typer.Option(
+            help="Take only these arms of SPEC, e.g. 'wide,deep'; else all that it asks for is taken up.",
+            metavar="ARM,...",
+        ),
+    ] = None,
     profile: Profile = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be added; write nothing.")
@@ -53,6 +61,9 @@ def extend(
     path, changes = _split(asked or ())
     with opened(name, runs_root(runs)) as sweep:
         folder, old = sweep.folder, sweep.plan
+    if arms is not None:
+        path, changes = None, [*arms_of(path, arms, folder, profile), *changes]
+        profile = None
     changes += _options(old, seeds, trials)
     spec, new = _planned(folder, path, changes, profile, runs)
     made = _extended(folder, old, spec, new, write=not dry_run)

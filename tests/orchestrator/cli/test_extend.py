@@ -106,6 +106,10 @@ def test_a_spec_of_its_own_and_a_dry_run(haltsweep, spec):
     after = tree(Path("runs/tiny"))
     changed = {name for name in before | after if before.get(name) != after.get(name)}
     assert all(name.startswith("ledger.db") for name in changed), "the lease alone"
+    Path("arms.yaml").write_text(TINY.replace("arms:\n", f"arms:\n  {WIDE[5:].replace('=', ': ', 1)}\n"))
+    told = haltsweep("extend", "tiny", "arms.yaml", "--arms", "wide", "--seeds", "[7]", "--dry-run")
+    assert told.code == 0, told
+    assert told.out.endswith("tiny: 5 trials to run beside 4 (5 confirm)\nnothing was written\n")
     refused = haltsweep("extend", "tiny", "more.yaml", "baseline.train.steps=2", "--dry-run")
     assert refused.code == 2
     assert "baseline.train.steps: 4 -> 2\n    the settings of every arm follow from it" in refused.err
