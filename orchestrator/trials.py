@@ -80,6 +80,9 @@ class PlannedTrial:
     """`confirm` and `posthoc`: which of the arm's best assignments, from 0 (the best)."""
     overrides: Mapping[str, Value] = field(default_factory=dict)
     """`posthoc`: the settings under which the confirmed checkpoint is read again."""
+    late_splits: tuple[str, ...] = ()
+    """`posthoc`: the test splits that it reads, all of them added when its confirmed trial, or that under the
+    same overrides, had been asked for; empty: those of the plan."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,13 @@ def extend(
             metavar="ARM,...",
         ),
     ] = None,
+    splits: Annotated[
+        str | None,
+        typer.Option(
+            help="Further test splits: kept checkpoints of confirm trials are read again for them.",
+            metavar="SPLIT,...",
+        ),
+    ] = None,
     profile: Profile = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be added; write nothing.")
@@ -64,7 +71,7 @@ def extend(
     if arms is not None:
         path, changes = None, [*arms_of(path, arms, folder, profile), *changes]
         profile = None
-    changes += _options(old, seeds, trials)
+    changes += [*_options(old, seeds, trials), *_split_options(old, splits)]
     spec, new = _planned(folder, path, changes, profile, runs)
     made = _extended(folder, old, spec, new, write=not dry_run)
     _tell(old, made)
@@ -105,6 +112,25 @@ def _options(plan: "Plan", seeds: str | None, trials: int | None) -> list[str]:
     return [*found, f"confirm.seeds={[*known, *more]}"]
 
 
+def _split_options(plan: "Plan", splits: str | None) -> list[str]:
+    """What `--splits` asks for, as an override."""
+    from orchestrator.spec.overrides import render
+
+    if splits is None:
+        return []
+    known = plan.confirm.splits if plan.confirm is not None else ()
+    more = [each for each in filter(None, map(str.strip, splits.split(","))) if each not in known]
+    if not more or plan.confirm is None:
+        why = (
+            "has no confirm trials" if plan.confirm is None else f"reads {', '.join(known) or 'none'} already"
+        )
+        raise InputError(
+            f"--splits must name test splits that are new to a sweep with confirm trials, got {splits!r}, "
+            f"and {plan.name} {why}"
+        )
+    return [render("confirm.splits", [*known, *dict.fromkeys(more)])]
+
+
 def _planned(
     folder: SweepFolder, path: Path | None, changes: Sequence[str], profile: str | None, runs: Path | None
 ) -> "tuple[SpecFile, Plan]":
@@ -123,6 +149,7 @@ def _planned(
 def _extended(folder: SweepFolder, old: "Plan", spec: "SpecFile", new: "Plan", *, write: bool) -> "Plan":
     """The plan with more in it, written unless that is not wanted. Raises InputError for what cannot be."""
     from orchestrator.drivers.extend_folder import commit
+    from orchestrator.drivers.kept_checkpoints import require_checkpoints
     from orchestrator.drivers.launch_folder import read_setup
     from orchestrator.drivers.node_check import origin_of
     from orchestrator.file_digests import kept_file
@@ -144,7 +171,9 @@ def _extended(folder: SweepFolder, old: "Plan", spec: "SpecFile", new: "Plan", *
             before = load_spec(kept_file(folder.spec)).content()
             allowed = changes_allowed(old.name, before, spec.spec.content(), _begun(old, known))
             more = _extension(old, known, [str(each) for each in allowed])
-            made = extended(old, new, {each.trial_id for each in known}, more)
+            never = {each.trial_id for each in known if _unreadable(each)}
+            made = extended(old, new, {each.trial_id for each in known}, more, never)
+            require_checkpoints(folder, setup.checkpoints, made, known)
             if write:
                 commit(folder, made, to_yaml(spec.spec), origin_of(made, setup))
         finally:
@@ -152,12 +181,18 @@ def _extended(folder: SweepFolder, old: "Plan", spec: "SpecFile", new: "Plan", *
     return made
 
 
+def _unreadable(record: "Record") -> bool:
+    """Whether it ended, and not as what can be read again."""
+    kind = record.outcome
+    return kind is not None and kind.final and kind.value != "finished"
+
+
 def _begun(plan: "Plan", known: "Sequence[Record]") -> "Begun":
     from orchestrator.plan.extension_rules import Begun
 
     phases = {each.phase for each in known}
     decides = plan.confirm is not None and plan.confirm.stop is not None
-    return Begun("search" in phases, "confirm" in phases, decides)
+    return Begun("search" in phases, "confirm" in phases, decides, plan.trainable is not None)
 
 
 def _extension(plan: "Plan", known: "Sequence[Record]", changes: Sequence[str]) -> "Extension":

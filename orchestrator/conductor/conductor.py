@@ -255,7 +255,9 @@ class Conductor:
         )
         confirm = self._plan.confirm
         splits = confirm.splits if confirm is not None and state.planned.phase != "search" else ()
-        return Trial(state.planned, assignment, settings, splits, state.source_id)
+        return Trial(
+            state.planned, assignment, settings, state.planned.late_splits or splits, state.source_id
+        )
 
     def _open(self, trial_id: str) -> TrialState:
         state = self._states[trial_id]

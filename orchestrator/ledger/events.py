@@ -92,6 +92,8 @@ def trial_to_json(trial: Trial) -> dict[str, Any]:
     """JSON values, those of `planned` beside the others; `trial_from_json` gives an equal trial."""
     values: dict[str, Any] = to_json_values(trial)
     planned: dict[str, Any] = values.pop("planned")
+    if not planned["late_splits"]:
+        del planned["late_splits"]  # it came later: other events are what they were
     return planned | values
 
 

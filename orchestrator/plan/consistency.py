@@ -59,6 +59,9 @@ def _of_trials(plan: Plan, arms: set[str]) -> Iterator[str]:
         yield from _unsettable(each.arm, plan.arm(each.arm).settings, each.overrides)
         if each.phase == "posthoc" and (each.arm, each.rank, each.seed) not in confirmed:
             yield f"a posthoc trial must have a confirm trial to read again, got {each}"
+        known = plan.confirm.splits if plan.confirm is not None else ()
+        if each.late_splits and (each.phase != "posthoc" or not set(each.late_splits) <= set(known)):
+            yield f"late splits must be those of a posthoc trial and of confirm, got {each}"
 
 
 def _repeated(what: str, keys: Iterable[Any]) -> Iterator[str]:

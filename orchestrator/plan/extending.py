@@ -7,6 +7,7 @@ from typing import Any
 
 from orchestrator.errors import InputError
 from orchestrator.plan.extension_rules import CAN, Begun, refusal
+from orchestrator.plan.late_splits import late_trials
 from orchestrator.plan.types import Arm, Extension, Plan
 from orchestrator.spec.differences import Difference, differences
 from orchestrator.trials import PlannedTrial
@@ -30,13 +31,16 @@ def changes_allowed(
     return found
 
 
-def extended(old: Plan, new: Plan, asked: Collection[str], extension: Extension) -> Plan:
+def extended(
+    old: Plan, new: Plan, asked: Collection[str], extension: Extension, never: Collection[str] = ()
+) -> Plan:
     """`new`, in which every trial of `old` is what it was.
 
-    `asked`: ids of trials that were asked for. Raises InputError where one of them, or an arm, would be lost
-    or changed.
+    `asked`: ids of trials that were asked for; `never`: of those that ended without being finished. Raises
+    InputError where one of them, or an arm, would be lost or changed.
     """
-    refused = [*_arms_lost(old, new), *_trials_lost(old, new, asked)]
+    new = replace(new, trials=(*new.trials, *late_trials(old, new, asked, never)))
+    refused = [*_arms_lost(old, new), *_trials_lost(old, new, asked), *_answer_changed(old, new, asked)]
     if refused:
         lines = [f"  {each}" for each in refused]
         raise InputError("\n".join([f"{old.name} cannot be extended by this:", *lines, CAN]))
@@ -51,6 +55,15 @@ def _arms_lost(old: Plan, new: Plan) -> Iterator[str]:
             yield f"arm {arm.name}: would not be there any more"
         elif _essence(now) != _essence(arm):
             yield f"arm {arm.name}: would have other settings, ranges, first points or another reference"
+
+
+def _answer_changed(old: Plan, new: Plan, asked: Collection[str]) -> Iterator[str]:
+    """Where none was named the first split decides, and there may have been none."""
+    confirmed = any(each.phase == "confirm" and each.trial_id in asked for each in old.trials)
+    before, after = (each.answer.outcomes if each.answer is not None else () for each in (old, new))
+    if confirmed and before != after:
+        words = " and ".join(before) or "nothing", " and ".join(after) or "nothing"
+        yield f"the primary outcome: {words[0]} -> {words[1]}, after confirm trials were seen"
 
 
 def _essence(arm: Arm) -> tuple[Any, ...]:
@@ -71,7 +84,15 @@ def _trials_lost(old: Plan, new: Plan, asked: Collection[str]) -> Iterator[str]:
 
 def _place(trial: PlannedTrial) -> tuple[Any, ...]:
     number = trial.number if trial.phase == "search" else None
-    return trial.arm, trial.phase, number, trial.rank, trial.seed, tuple(sorted(trial.overrides.items()))
+    return (
+        trial.arm,
+        trial.phase,
+        number,
+        trial.rank,
+        trial.seed,
+        tuple(sorted(trial.overrides.items())),
+        trial.late_splits,
+    )
 
 
 def _together(old: Plan, new: Plan) -> list[PlannedTrial]:

@@ -3,6 +3,7 @@
 What has run stays what it was, and what follows must have been run alike: arms, seeds and readings can come
 behind those there are. Trials can be added to the searches until the first confirm trial is asked for: a
 confirm trial is one of the winner among so many, and the test splits must not be read before that is known.
+Test splits can be added later still: checkpoints of confirm trials are kept, and are read again for them.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,9 +13,10 @@ from typing import Any
 from orchestrator.spec.differences import ABSENT, Difference
 
 CAN = (
-    "Can be added: arms, components and values of a grid; seeds behind those of confirm, or confirm itself; "
-    "search.trials_per_arm, until the first confirm trial; readings under posthoc. Budgets, texts and "
-    "published values can change. Anything else is another sweep: launch it under a name of its own."
+    "Can be added: arms, components and values of a grid; seeds and splits behind those of confirm, or "
+    "confirm itself; search.trials_per_arm, until the first confirm trial; readings under posthoc. Budgets, "
+    "texts and published values can change. Anything else is another sweep: launch it under a name of its "
+    "own."
 )
 _SAME_SEARCH = "all trials of a search, and the searches of all arms, must be drawn and stopped alike"
 _TEXTS = frozenset({"question", "published", "profiles"})
@@ -30,6 +32,8 @@ class Begun:
     """Any confirm trial."""
     decides: bool
     """Whether its seeds run until decided (`confirm.stop`)."""
+    own: bool = False
+    """Whether its training code is its own."""
 
     @property
     def looked(self) -> bool:
@@ -116,8 +120,21 @@ def _of_confirm(change: Difference, inner: list[str], begun: Begun) -> str:
     if not begun.confirmed or not inner:
         return ""
     if inner == ["splits"]:
-        return "test splits are read at the end of a confirm trial, and some have ended without these"
+        return _of_splits(change, begun)
     return "confirm trials have run by what it was"
+
+
+def _of_splits(change: Difference, begun: Begun) -> str:
+    before = [] if change.before is ABSENT else list(change.before)
+    after = [] if change.after is ABSENT else list(change.after)
+    if after[: len(before)] != before:
+        return f"splits come behind those there are: they must begin with {_list(before)}"
+    if begun.own:
+        return (
+            "own training code measures its splits at the end of a confirm trial, and some have been asked "
+            "for without these; its `evaluate` is told settings alone"
+        )
+    return ""
 
 
 def _of_answer(inner: list[str], begun: Begun) -> str:

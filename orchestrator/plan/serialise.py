@@ -1,7 +1,7 @@
 """Plans as canonical JSON and back: equal plans give equal bytes, and reading them gives the plan again."""
 
 import shlex
-from typing import Final
+from typing import Any, Final
 
 from orchestrator.errors import StoreError
 from orchestrator.file_digests import read_kept
@@ -14,13 +14,17 @@ FORMAT: Final = 1
 """Raised whenever older plans can no longer be read."""
 _LATER: Final = ("extended", "factors")
 _LATER_OF_ARMS: Final = ("first", "without")
+_LATER_OF_TRIALS: Final = ("late_splits",)
 """Fields that came later, absent where they say nothing: plans without them are the bytes they were."""
 
 
 def to_json(plan: Plan) -> str:
     """`plan` as one line of JSON with sorted keys."""
     values = to_json_values(plan)
-    for one, fields in ((values, _LATER), *((arm, _LATER_OF_ARMS) for arm in values["arms"])):
+    later: list[tuple[dict[str, Any], tuple[str, ...]]] = [(values, _LATER)]
+    later += [(arm, _LATER_OF_ARMS) for arm in values["arms"]]
+    later += [(trial, _LATER_OF_TRIALS) for trial in values["trials"]]
+    for one, fields in later:
         for field in fields:
             if not one[field]:
                 del one[field]

@@ -8,6 +8,7 @@ from orchestrator.report.arm_facts import ArmFacts, arm_facts
 from orchestrator.report.compute import CostCurve, cost_curves
 from orchestrator.report.curves import ArmCurve, learning_curves
 from orchestrator.report.halting import DepthCurve, depth_curves
+from orchestrator.report.late_splits import with_late_splits
 from orchestrator.report.origin import origin
 from orchestrator.report.readings import Readings
 from orchestrator.report.searches import SearchCourse, searches
@@ -38,8 +39,9 @@ def details(
     measured: Mapping[str, Sequence[Measurement]],
 ) -> Details:
     """`measured`: of confirm trials, by trial id, steps increasing."""
-    confirmed = [each for each in records if each.phase == "confirm" and each.outcome and not each.rank]
-    again = [each for each in records if each.phase == "posthoc" and each.outcome and not each.rank]
+    whole = with_late_splits(plan, records)
+    confirmed = [each for each in whole if each.phase == "confirm" and each.outcome and not each.rank]
+    again = [each for each in whole if each.phase == "posthoc" and each.outcome and not each.rank]
     readings = Readings(confirmed, declared_by(plan))
     return Details(
         arms=tuple(arm_facts(plan, records)),

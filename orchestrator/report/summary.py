@@ -1,7 +1,7 @@
 """From records to a report. Pure: the same records give the same report for ever."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from types import MappingProxyType
@@ -11,6 +11,7 @@ from orchestrator.plan.types import Plan
 from orchestrator.report import answers, equal_cost, extensions, published
 from orchestrator.report.arm_changes import arm_changes
 from orchestrator.report.factorial import factorial_effects
+from orchestrator.report.late_splits import awaited, with_late_splits
 from orchestrator.report.readings import Readings, by_seed_alone
 from orchestrator.report.searched import search_bests
 from orchestrator.report.statistics import estimate
@@ -37,8 +38,9 @@ ANSWERS = {
 def summarise(plan: Plan, records: Iterable[Record]) -> Report:
     """Every arm's confirm results, their paired differences to its reference, and how all trials ended."""
     known = list(records)
-    confirmed = [record for record in known if record.phase == "confirm" and record.outcome is not None]
-    reread = [record for record in known if record.phase == "posthoc" and record.outcome is not None]
+    whole = with_late_splits(plan, known)
+    confirmed = [record for record in whole if record.phase == "confirm" and record.outcome is not None]
+    reread = [record for record in whole if record.phase == "posthoc" and record.outcome is not None]
     ended = frozenset(each.trial_id for each in known if each.outcome is not None and each.outcome.final)
     declared = declared_by(plan)
     measured = _metrics(plan, declared, confirmed)
@@ -81,7 +83,7 @@ def summarise(plan: Plan, records: Iterable[Record]) -> Report:
         if answer
         else (),
         skipped=skipped(known),
-        unread=_unread(plan, confirmed),
+        unread=_unread(plan, confirmed, awaited(plan, known)),
         extensions=tuple(extensions.told(plan)),
     )
 
@@ -120,13 +122,16 @@ def _metrics(plan: Plan, declared: Sequence[Metric], confirmed: Sequence[Record]
     return tuple(name for name in dict.fromkeys(wanted) if name in measured)
 
 
-def _unread(plan: Plan, confirmed: Sequence[Record]) -> tuple[str, ...]:
-    """Test splits without a value though some confirm trial finished: code of others may not measure them."""
+def _unread(plan: Plan, confirmed: Sequence[Record], expected: Collection[str]) -> tuple[str, ...]:
+    """Test splits without a value though some confirm trial finished: code of others may not measure them.
+
+    `expected`: those that are still to be read.
+    """
     done = [each.last.metrics for each in confirmed if each.outcome is OutcomeKind.FINISHED and each.last]
     if plan.confirm is None or not done:
         return ()
     read = {name.rpartition("/")[0] for metrics in done for name in metrics}
-    return tuple(split for split in plan.confirm.splits if split not in read)
+    return tuple(split for split in plan.confirm.splits if split not in read and split not in expected)
 
 
 def _headlines(plan: Plan, declared: Sequence[Metric], metrics: Sequence[str]) -> tuple[str, ...]:

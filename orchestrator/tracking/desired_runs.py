@@ -293,7 +293,7 @@ class DesiredRuns:
             start_ms=start_ms,
             tags=tags,
             params=as_params({**settings, **trial.assignment, **planned.overrides, "seed": planned.seed}),
-            inputs=inputs_for(self._inputs, trial.settings, planned.phase),
+            inputs=inputs_for(self._inputs, trial.settings, planned.phase, trial.splits),
         )
 
 

@@ -1,7 +1,7 @@
 """Which data the trials of a sweep read, with digests of what is in them: a list in the sweep's folder."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from orchestrator.errors import StoreError
@@ -37,10 +37,20 @@ Inputs = Mapping[str, Sequence[Input]]
 """By digest of a task's settings."""
 
 
-def inputs_for(inputs: Inputs, settings: Mapping[str, Any], phase: str = "confirm") -> tuple[Input, ...]:
-    """What a trial with these settings reads in `phase`; nothing where that is not known."""
+def inputs_for(
+    inputs: Inputs, settings: Mapping[str, Any], phase: str = "confirm", splits: Collection[str] | None = None
+) -> tuple[Input, ...]:
+    """What a trial with these settings reads in `phase`; nothing where that is not known.
+
+    `splits`: the test splits that it reads; else all.
+    """
     known = inputs.get(digest(settings.get("task")), ())
-    return tuple(each for each in known if each.context != "test" or phase in LATE)
+    return tuple(
+        each
+        for each in known
+        if each.context != "test"
+        or (phase in LATE and (splits is None or each.name.rpartition("/")[2] in splits))
+    )
 
 
 def write_inputs(folder: SweepFolder, inputs: Inputs) -> None:

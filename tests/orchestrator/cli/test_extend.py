@@ -80,6 +80,48 @@ def test_trials_and_confirm_are_added_to_a_search(haltsweep, spec):
     assert "search.trials_per_arm: 3 -> 4\n    the winners were chosen from so many trials" in refused.err
 
 
+LATE = ("search=null", "posthoc={model.halt.threshold: [0.5]}")
+
+
+@pytest.mark.slow
+def test_splits_are_read_of_kept_checkpoints_as_the_trials_themselves_would_have(haltsweep, spec):
+    assert haltsweep("launch", spec, *LATE, *INLINE).code == 0
+    before = list(events("tiny"))
+    with opened("tiny", Path("runs")) as sweep:
+        checkpoints = {
+            each.trial_id: sweep.folder.checkpoint(each.trial_id)
+            for each in sweep.plan.trials
+            if each.phase == "confirm"
+        }
+    lost, place = next(iter(checkpoints.items()))
+    place.rename("away")
+    refused = haltsweep("extend", "tiny", "--splits", "length-20-40", *INLINE)
+    assert refused.code == 2
+    assert f"baseline/confirm/0 ({lost}, seed 101): no checkpoint of step 4\nPut back what is" in refused.err
+    assert list(events("tiny")) == before
+    Path("away").rename(place)
+    told = haltsweep("extend", "tiny", "--splits", "length-20-40, near-iid", "--seeds", "[103]", *INLINE)
+    assert told.code == 0, told
+    assert "confirm.splits: [near-iid] -> [near-iid, length-20-40]\n" in told.out
+    assert "tiny: 12 trials to run beside 8 (2 confirm, 10 posthoc)\n" in told.out
+    after = list(events("tiny"))
+    assert after[: len(before)] == before
+    known = {each.trial_id for each in before if each.trial_id}
+    assert not [each for each in after[len(before) :] if each.trial_id in known], "nothing ran again"
+    both = ("confirm.splits=[near-iid, length-20-40]", "confirm.seeds=[101, 102, 103]", "--runs", "whole")
+    assert haltsweep("launch", spec, *LATE, *both, *INLINE).code == 0
+    found, wanted = (read.report("tiny", runs=runs) for runs in ("runs", "whole"))
+    assert "length-20-40/accuracy" in found.metrics
+    assert found.verdicts == wanted.verdicts
+    assert found.unread == ()
+    for part in ("cells", "effects", "posthoc"):
+        assert steady(getattr(found, part)) == steady(getattr(wanted, part))
+    assert haltsweep("verify", "tiny").code == 0, "MLflow and Parquet show the union"
+    again = haltsweep("extend", "tiny", "--splits", "length-20-40", *INLINE)
+    assert again.code == 2
+    assert "and tiny reads near-iid, length-20-40 already" in again.err
+
+
 def steady(numbers):
     """Without what depends on how fast the machine is."""
     return [each for each in numbers if not each.metric.startswith("train/")]

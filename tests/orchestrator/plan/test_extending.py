@@ -9,7 +9,7 @@ from orchestrator.plan.extending import changes_allowed, extended
 from orchestrator.plan.extension_rules import CAN, Begun
 from orchestrator.plan.planned_trials import planned_trials
 from orchestrator.plan.serialise import from_json, to_json
-from orchestrator.plan.types import Extension
+from orchestrator.plan.types import AnswerPlan, Extension
 from tests.support.plans import make_plan
 
 SPEC = {
@@ -28,6 +28,7 @@ SPEC = {
 FRESH = Begun(searched=False, confirmed=False, decides=False)
 SEARCHED = Begun(searched=True, confirmed=False, decides=False)
 DONE = Begun(searched=True, confirmed=True, decides=False)
+OWN = Begun(searched=True, confirmed=True, decides=False, own=True)
 LOOKING = Begun(searched=True, confirmed=True, decides=True)
 WIDE = {"why": "more", "set": {"model.width": 64}, "drop": []}
 
@@ -57,7 +58,9 @@ def changed(path, value):
         ("posthoc model.max_layers", [9], DONE),
         ("answer spread", 0.1, DONE),
         ("answer metric", "test/f1", SEARCHED),
-        ("confirm splits", ["test", "long"], SEARCHED),
+        ("confirm splits", ["long"], SEARCHED),
+        ("confirm splits", ["test", "long"], DONE),
+        ("confirm splits", ["test", "long"], LOOKING),
         ("budget wall_clock_hours", 9.0, DONE),
         ("resources retries", 9, DONE),
         ("question", "which one?", DONE),
@@ -88,7 +91,9 @@ def test_what_can_be_added(path, value, begun):
         ("confirm", None, DONE, "what was asked for stays"),
         ("confirm seeds", [2, 1, 3], DONE, r"they must begin with \[1, 2\]"),
         ("confirm seeds", [1, 2, 3], LOOKING, "with stop: decided a seed more changes what was decided"),
-        ("confirm splits", ["test", "long"], DONE, "some have ended without these"),
+        ("confirm splits", ["long", "test"], DONE, r"they must begin with \[test\]"),
+        ("confirm splits", None, DONE, r"they must begin with \[test\]"),
+        ("confirm splits", ["test", "long"], OWN, "some have been asked for without these; its `evaluate`"),
         ("confirm best", 2, DONE, "confirm trials have run by what it was"),
         ("answer metric", "test/f1", DONE, "must not be chosen after confirm trials were seen"),
         ("posthoc", None, DONE, "what was asked for stays"),
@@ -170,3 +175,44 @@ def test_an_arm_or_a_trial_that_would_be_lost_is_refused():
         extended(old, replace(old, trials=moved), asked, added(old))
     found = extended(old, replace(old, trials=moved), set(), added(old))
     assert {each.trial_id for each in found.trials} == {each.trial_id for each in moved}
+
+
+def with_splits(plan, *splits):
+    return replace(plan, confirm=replace(plan.confirm, splits=splits))
+
+
+def late(plan):
+    return [each for each in plan.trials if each.late_splits]
+
+
+def test_splits_are_read_by_trials_of_their_own_where_the_others_were_asked_for():
+    old = by_content(make_plan(1, seeds=(1, 2, 3), posthoc=THRESHOLDS))
+    confirms = [each for each in old.trials if each.phase == "confirm"]
+    (first,) = (each for each in old.trials if each.phase == "posthoc" and each.seed == 1)
+    asked = {confirms[0].trial_id, confirms[1].trial_id, first.trial_id}
+    new = with_splits(by_content(make_plan(1, seeds=(1, 2, 3, 4), posthoc=THRESHOLDS)), "test", "long")
+    found = extended(old, new, asked, added(old), {confirms[1].trial_id})
+    assert [(each.seed, dict(each.overrides), each.late_splits) for each in late(found)] == [
+        (1, {}, ("long",)),
+        (1, {"model.shift": 0.5}, ("long",)),
+    ], "of what diverged nothing is read, and who was not asked for yet reads all by itself"
+    assert {each.trial_id for each in old.trials} < {each.trial_id for each in found.trials}
+    assert from_json(to_json(found)) == found
+    assert "late_splits" not in to_json(old), "other plans are the bytes they were"
+    everything = {each.trial_id for each in found.trials}
+    more = with_splits(new, "test", "long", "longer")
+    newer = extended(found, more, everything, added(found))
+    assert [each for each in late(newer) if each.late_splits == ("long",)] == late(found)
+    again = [each for each in late(newer) if each.late_splits == ("longer",)]
+    assert len(again) == 4 + 4, "every confirm trial and every reading of one, those of splits aside"
+    numbers = [(each.arm, each.phase, each.number) for each in newer.trials]
+    assert len(set(numbers)) == len(numbers)
+    assert from_json(to_json(newer)) == newer
+
+
+def test_a_first_split_must_not_change_what_decides():
+    old = by_content(make_plan(1))
+    new = replace(old, answer=AnswerPlan(("long/score",), None, 0.05, 1))
+    asked = {each.trial_id for each in old.trials}
+    with pytest.raises(InputError, match="the primary outcome: nothing -> long/score, after confirm trials"):
+        extended(old, new, asked, added(old))

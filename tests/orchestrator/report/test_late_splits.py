@@ -1,0 +1,50 @@
+"""Splits that were added: their values belong to the trials whose checkpoints were read again for them."""
+
+from dataclasses import replace
+
+from orchestrator.report.late_splits import awaited, with_late_splits
+from orchestrator.report.summary import summarise
+from orchestrator.trials import OutcomeKind
+from tests.orchestrator.report.studies import SPLITS, study
+
+LATE = SPLITS[1]
+
+
+def parted(outcome=OutcomeKind.FINISHED):
+    """A study, and the same of which one split was read later, of every confirm trial and reading."""
+    made = study(2, 2, 0, readings=(0.5,))
+    late, records = [], []
+    for planned, record in zip(made.plan.trials, made.records, strict=True):
+        metrics = record.last.metrics
+        own = {name: value for name, value in metrics.items() if not name.startswith(f"{LATE}/")}
+        late.append(
+            replace(planned, trial_id=f"{planned.trial_id}-late", phase="posthoc", late_splits=(LATE,))
+        )
+        records.append(replace(record, last=replace(record.last, metrics=own)))
+        again = replace(record.last, metrics={**metrics, "near-iid/accuracy": 0.0, "valid/accuracy": 0.0})
+        records.append(
+            replace(record, trial_id=late[-1].trial_id, phase="posthoc", last=again, outcome=outcome)
+        )
+    return made, replace(made.plan, trials=(*made.plan.trials, *late)), records
+
+
+def test_values_are_as_if_they_had_been_measured_at_once():
+    made, plan, records = parted()
+    whole = with_late_splits(plan, records)
+    assert [each.trial_id for each in whole] == [each.trial_id for each in made.records]
+    assert [dict(each.last.metrics) for each in whole] == [dict(each.last.metrics) for each in made.records]
+    found, wanted = summarise(plan, records), made.report()
+    assert found.cells == wanted.cells
+    assert found.posthoc == wanted.posthoc
+    assert found.verdicts == wanted.verdicts
+    assert with_late_splits(made.plan, made.records) == list(made.records)
+
+
+def test_what_is_still_to_be_read_is_not_called_unread():
+    _, plan, records = parted(outcome=None)
+    assert awaited(plan, records) == {LATE}
+    assert summarise(plan, records).unread == ()
+    _, plan, records = parted(outcome=OutcomeKind.CRASHED)
+    assert awaited(plan, records) == frozenset()
+    assert summarise(plan, records).unread == (LATE,)
+    assert not [each for each in summarise(plan, records).cells if each.metric.startswith(LATE)]
