@@ -1,11 +1,12 @@
-"""For all tests: shapes and types in signatures are checked, and fast tests come before slow ones."""
+"""For all tests: what models are called with is checked where they are tested; fast tests come first."""
 
+import gc
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 
 import pytest
-from jaxtyping import install_import_hook
+from jaxtyping import config, install_import_hook
 
 from tests.support.examples import register
 
@@ -16,11 +17,26 @@ install_import_hook(
     ["trainables.layers", "trainables.models", "trainables.heads", "trainables.types"], "beartype.beartype"
 )
 
+# Switched on test by test (`SHAPED`), and off while tests are collected.
+config.update("jaxtyping_disable", "1")
+
 register()
 
 # Started in the background by a shell, they would have the commands that they start ignore Ctrl-C.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+SHAPED = (
+    "tests/contracts/test_halting_properties.py",
+    "tests/contracts/test_models.py",
+    "tests/gpu/",
+    "tests/oracles/",
+    "tests/trainables/",
+)
+"""Tests of models and of what these are made of: shapes and types of every call are checked.
+
+That doubles what a call takes. The models that other tests plan and train are arms that the contracts run.
+"""
 
 CONTRACTS = ("tests/contracts/", "tests/trainables/decoding/test_answers.py")
 ONE_IN = 5
@@ -35,6 +51,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if len(cases) > ONE_IN and place and (place + number) % ONE_IN:
                 case.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: (_is_slow(item), -_patience_s(item)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is made here stays until the end: to look through it over and over for garbage takes seconds."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Fixtures included, of a module too: who needs one first belongs to the module."""
+    config.update("jaxtyping_disable", not item.nodeid.startswith(SHAPED))
+    return (yield)
 
 
 def _contracts(items: list[pytest.Item]) -> Iterable[list[pytest.Item]]:
