@@ -1,7 +1,10 @@
 """The report for a paper: booktabs tables and PDF figures, as one document to take them from."""
 
+import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
+from orchestrator.report.latex_letters import latex_letter
 from orchestrator.report.style import Panel
 from orchestrator.report.tables import Grid, grids
 from orchestrator.report.types import Report
@@ -11,7 +14,11 @@ ROWS = 40
 """Of one table; a longer one goes on in another."""
 LONG = 42
 """Letters of a cell from which its column is wrapped."""
-WRAPPED = r"p{0.34\linewidth}"
+WRAPPED = r">{\raggedright\arraybackslash}p{0.34\linewidth}"
+_HYPHEN = re.compile(r"(?<=[^\W\d_])\{-\}(?=\w)")
+"""Between the parts of a name, which may stand on two lines; a minus may not."""
+WIDEST = 130
+"""Letters of a row, a wrapped column as `LONG`: what is wider would be too small to read once it fits."""
 _NAMED = {
     "\\": r"\textbackslash{}",
     "{": r"\{",
@@ -38,9 +45,11 @@ _NAMED = {
 _PREAMBLE = r"""\documentclass[a4paper]{article}
 \usepackage[T1]{fontenc}
 \usepackage[utf8]{inputenc}
+\IfFileExists{lmodern.sty}{\usepackage{lmodern}}{}
 \usepackage{textcomp,array,booktabs,graphicx,float}
 \usepackage[margin=2cm]{geometry}
 \newcommand{\fitted}[1]{\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{#1}}
+\sloppy
 \begin{document}
 """
 
@@ -53,17 +62,49 @@ def document(report: Report, figures: Sequence[Panel]) -> str:
     if report.verdicts:
         items = "\n".join(rf"\item {escaped(each.line)}" for each in report.verdicts)
         parts.append(f"\\begin{{itemize}}\n{items}\n\\end{{itemize}}")
-    parts += [table for grid in grids(report) for table in _tables(grid)]
+    parts += [table for grid in grids(report) for part in side_by_side(grid) for table in _tables(part)]
     parts += [_figure(each) for each in figures]
     return "\n\n".join([*parts, r"\end{document}"]) + "\n"
 
 
 def escaped(text: str) -> str:
-    """Text as it stands. Letters that LaTeX's usual fonts lack are written as their code points."""
-    return "".join(
-        _NAMED.get(one) or (one if ord(one) < 256 else rf"\texttt{{U+{ord(one):04X}}}")
-        for one in visible(one_line(text))
-    )
+    """Text as it stands, but for letters that LaTeX's usual fonts lack."""
+    shown = visible(one_line(text))
+    letters = (_NAMED.get(one) or (one if ord(one) < 256 else latex_letter(one)) for one in shown)
+    return _HYPHEN.sub(r"\g<0>\\allowbreak{}", "".join(letters))
+
+
+def side_by_side(grid: Grid) -> Iterator[Grid]:
+    """The table, or, where it is too wide, tables of some of its columns, each with those that name the rows.
+
+    These are the first ones, up to the first column that holds a number.
+    """
+    widths = [
+        min(LONG, max(len(line[place]) for line in (grid.headers, *grid.rows))) + 2
+        for place in range(len(grid.headers))
+    ]
+    if sum(widths) <= WIDEST:
+        yield grid
+        return
+    numbers = (place for place in range(1, len(widths)) if any(_is_number(row[place]) for row in grid.rows))
+    named = next(numbers, 1)
+    groups: list[list[int]] = [[]]
+    room = WIDEST - sum(widths[:named])
+    for place in range(named, len(widths)):
+        if groups[-1] and sum(widths[each] for each in groups[-1]) + widths[place] > room:
+            groups.append([])
+        groups[-1].append(place)
+    for number, group in enumerate(groups, start=1):
+        places = [*range(named), *group]
+        rows = tuple(tuple(row[place] for place in places) for row in grid.rows)
+        of = f", part {number} of {len(groups)}" if len(groups) > 1 else ""
+        yield replace(
+            grid, title=grid.title + of, headers=tuple(grid.headers[place] for place in places), rows=rows
+        )
+
+
+def _is_number(text: str) -> bool:
+    return text[:1].isdigit() or (text[:1] in "+-" and text[1:2].isdigit())
 
 
 def _tables(grid: Grid) -> Iterator[str]:

@@ -1,22 +1,34 @@
 """report.tex can be read by LaTeX: what is opened is closed, rows fit their columns, text is text."""
 
+# ruff: noqa: RUF001 - letters that look like others are tried
+
 import re
+import shutil
+import subprocess
 from dataclasses import replace
 
 import pytest
 
 from orchestrator.report.figures import outcome_panels
-from orchestrator.report.latex import document, escaped
+from orchestrator.report.latex import LONG, WIDEST, document, escaped, side_by_side
 from orchestrator.report.panels import all_panels
 from orchestrator.report.style import rendered
 from orchestrator.report.tables import grids
 from orchestrator.report.write import write
 from orchestrator.trials import OutcomeKind
 from tests.orchestrator.report.studies import study
+from tests.support.commands import PATIENCE_S
 
 HOSTILE = r"50% of $x_1 & \input{/etc/passwd} {[#^~<|>\"`'-"
 TABULAR = re.compile(r"\\begin\{tabular\}\{@\{\}(.*?)@\{\}\}\n(.*?)\\end\{tabular\}", re.DOTALL)
-WRAPPED = re.compile(r"p\{[^}]*\}")
+WRAPPED = re.compile(r">\{[^}]*\}p\{[^}]*\}")
+NAMES = [
+    "a-rather-long-name_of_an_arm_" * 4,
+    "größer-Łódź-“quoted”",
+    "α-halt-β≤γ→∞ 中文 ✓",
+    HOSTILE,
+    "ǖ-минус",
+]
 
 
 def read(text):
@@ -60,9 +72,10 @@ def test_the_document_can_be_read(made):
     text = document(report, panels)
     begun = read(text)
     assert begun.count("document") == 1
-    assert begun.count("tabular") == len(grids(report))
+    parts = [part for grid in grids(report) for part in side_by_side(grid)]
+    assert begun.count("tabular") == len(parts)
     assert begun.count("figure") == len(panels)
-    for (columns, body), grid in zip(TABULAR.findall(text), grids(report), strict=True):
+    for (columns, body), grid in zip(TABULAR.findall(text), parts, strict=True):
         assert len(WRAPPED.sub("p", columns)) == len(grid.headers)
         lines = [line for line in body.splitlines() if line.endswith(r" \\")]
         assert len(lines) == len(grid.rows) + 1
@@ -76,6 +89,27 @@ def test_a_text_is_no_command():
     assert not unescaped(shown, "%$&#_^~")
     assert r"\input" not in shown
     assert escaped("100% é … 中\x1b") == r"100\% é \ldots{} \texttt{U+4E2D}\textbackslash{}x1b"
+    assert escaped("Łódź š ő “β≤−1”") == (
+        r"\L{}ód{\'{z}} {\v{s}} {\H{o}} \textquotedblleft{}$\beta$$\leq$$-$1\textquotedblright{}"
+    )
+    assert escaped("ǖж✓") == r"\texttt{U+01D6}\texttt{U+0436}\texttt{U+2713}"
+
+
+def test_a_table_that_is_too_wide_stands_in_parts_each_with_the_names_of_its_rows():
+    tables = grids(study(3, 3, 0).report())
+    wide = next(each for each in tables if each.headers[1:2] == ("setting",) and len(each.headers) > 5)
+    parts = list(side_by_side(wide))
+    assert len(parts) > 1
+    assert [each.title for each in parts] == [
+        f"{wide.title}, part {number} of {len(parts)}" for number in range(1, len(parts) + 1)
+    ]
+    columns = list(zip(wide.headers, *wide.rows, strict=True))
+    found = [list(zip(each.headers, *each.rows, strict=True)) for each in parts]
+    assert all(each[:2] == columns[:2] for each in found)
+    assert [column for each in found for column in each[2:]] == columns[2:]
+    for each in found:
+        assert sum(2 + min(LONG, max(map(len, column))) for column in each) <= WIDEST
+    assert list(side_by_side(parts[0])) == [parts[0]]
 
 
 def test_a_long_table_goes_on_in_another():
@@ -84,7 +118,7 @@ def test_a_long_table_goes_on_in_another():
     tallies = tuple(replace(report.tallies[0], arm=f"arm-{place}") for place in range(95))
     text = document(replace(report, tallies=tallies), [])
     assert text.count("(continued)") == 2
-    assert all(f"arm{{-}}{place} &" in text for place in range(95))
+    assert all(f"arm{{-}}\\allowbreak{{}}{place} &" in text for place in range(95))
 
 
 @pytest.mark.parametrize("kind", ["svg", "pdf", "png"])
@@ -107,3 +141,21 @@ def test_figures_are_files_that_the_document_names(tmp_path):
     assert {path.stem for path in folder.glob("*.svg")} == {path.stem for path in folder.glob("*.pdf")}
     for path in folder.iterdir():
         assert path.read_bytes().startswith(b"%PDF" if path.suffix == ".pdf" else b"<?xml")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("made", [study(NAMES, 2, 3), study(2, 0, 0, readings=())])
+def test_the_document_is_compiled(made, tmp_path):
+    if shutil.which("pdflatex") is None:
+        pytest.skip(
+            "pdflatex is not installed: Debian has it in texlive-latex-recommended; the text is parsed"
+        )
+    folder = tmp_path / "report"
+    write(made.report(), folder, made.details(), latex=True)
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "report.tex"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, timeout=PATIENCE_S, check=False)
+    log = done.stdout.decode(errors="replace")
+    assert done.returncode == 0, log[-3000:]
+    assert (folder / "report.pdf").read_bytes().startswith(b"%PDF")
+    assert "Missing character" not in log
+    assert "Overfull \\hbox" not in log, [line for line in log.splitlines() if line.startswith("Overfull")]
