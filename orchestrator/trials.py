@@ -98,6 +98,8 @@ class Trial:
     """Test splits the trial reads at its end."""
     source_id: str | None = None
     """`posthoc`: id of the confirmed trial whose checkpoint is read."""
+    halting_examples: int = 0
+    """`confirm`: examples of the first split that are looked at one by one at its end."""
 
     @property
     def trial_id(self) -> str:

@@ -1,6 +1,6 @@
 """The contract between a trainable and its scheduler. Loads no torch: schedulers stay light."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -20,6 +20,9 @@ class Measurement:
     """Seconds of work since the trial began, across restarts, waiting not counted."""
     metrics: Mapping[str, float]
     """`<split>/<quantity>`, e.g. `valid/accuracy`; every value is finite."""
+    examples: Sequence[Mapping[str, Any]] = ()
+    """What single examples show at the end of a confirm trial, as JSON values of a few kilobytes: see
+    `trainables.training.examples`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,8 @@ class Job:
     data_dir: Path = field(default_factory=lambda: Path("data"))
     source: Path | None = None
     """Checkpoint folder to re-evaluate without training (phase `posthoc`)."""
+    halting_examples: int = 0
+    """How many examples of the first of `splits` are looked at one by one at the end, in phase `confirm`."""
 
 
 class Workload(Protocol):

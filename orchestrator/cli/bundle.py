@@ -79,14 +79,13 @@ def _files(sweep: "Opened") -> dict[str, bytes]:
 def report_files(plan: "Plan", events: "Sequence[Event]") -> dict[str, bytes]:
     """The report of these events, made anew, by name in a bundle."""
     from orchestrator.bundle.contents import REPORT
-    from orchestrator.ledger.events import EventKind
-    from orchestrator.ledger.fold import measurements, records
+    from orchestrator.ledger.fold import OF_MEASUREMENTS, measurements, records
     from orchestrator.report.details import details
     from orchestrator.report.summary import summarise
     from orchestrator.report.write import write
 
     confirmed = {each.trial_id for each in plan.trials if each.phase == "confirm"}
-    kept = [each for each in events if each.kind is EventKind.MEASURED and each.trial_id in confirmed]
+    kept = [each for each in events if each.kind in OF_MEASUREMENTS and each.trial_id in confirmed]
     known = records(events, plan)
     made = summarise(plan, known)
     with TemporaryDirectory(prefix="haltsweep-report-") as place:

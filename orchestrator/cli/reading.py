@@ -10,8 +10,8 @@ from orchestrator.cli.locations import command, find_sweep
 from orchestrator.drivers.launch_folder import read_setup
 from orchestrator.errors import InputError, StoreError
 from orchestrator.identity import SweepFolder
-from orchestrator.ledger.events import Event, EventKind
-from orchestrator.ledger.fold import measurements, records
+from orchestrator.ledger.events import Event
+from orchestrator.ledger.fold import OF_MEASUREMENTS, measurements, records
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import read_plan
 from orchestrator.plan.types import Plan
@@ -39,7 +39,7 @@ class Opened:
 
         def passing() -> Iterator[Event]:
             for event in self.ledger.events():
-                if event.kind is EventKind.MEASURED and event.trial_id in confirmed:
+                if event.kind in OF_MEASUREMENTS and event.trial_id in confirmed:
                     kept.append(event)
                 yield event
 

@@ -255,9 +255,9 @@ class Conductor:
         )
         confirm = self._plan.confirm
         splits = confirm.splits if confirm is not None and state.planned.phase != "search" else ()
-        return Trial(
-            state.planned, assignment, settings, state.planned.late_splits or splits, state.source_id
-        )
+        splits = state.planned.late_splits or splits
+        kept = confirm.halting_examples if confirm is not None and state.planned.phase == "confirm" else 0
+        return Trial(state.planned, assignment, settings, splits, state.source_id, kept)
 
     def _open(self, trial_id: str) -> TrialState:
         state = self._states[trial_id]

@@ -35,7 +35,15 @@ class Attempt:
     def job(self, data_dir: Path) -> Job:
         """What the workload is built with."""
         planned = self.trial.planned
-        return Job(self.trial.settings, planned.seed, planned.phase, self.trial.splits, data_dir, self.source)
+        return Job(
+            settings=self.trial.settings,
+            seed=planned.seed,
+            phase=planned.phase,
+            splits=self.trial.splits,
+            data_dir=data_dir,
+            source=self.source,
+            halting_examples=self.trial.halting_examples,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,6 +174,8 @@ class Recorder:
         if reply.measurement is not None and reply.measurement.step > attempts.step:
             decision = self._conductor.hear(trial_id, reply.measurement)
             new.append(log.measured(now, trial_id, reply.measurement))
+            if reply.measurement.examples:
+                new.append(log.kept(now, trial_id, reply.measurement))
         if reply.checkpoint is not None:
             place = self._checkpoints.place(trial_id, reply.checkpoint)
             new.append(log.checkpointed(now, trial_id, reply.checkpoint, place))

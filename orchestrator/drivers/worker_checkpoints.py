@@ -91,6 +91,7 @@ def write(
                 "step": measurement.step,
                 "seconds": measurement.seconds,
                 "metrics": dict(measurement.metrics),
+                **({"examples": [*measurement.examples]} if measurement.examples else {}),
             },
             "files": _digests(unfinished / STATE),
         }

@@ -1,16 +1,19 @@
 """What a workload may report: steps and numbers; all else is the end of its trial, with a reason."""
 
+import json
 import math
 import operator
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from orchestrator.storable import storable
+from orchestrator.storable import storable, storable_value
 from orchestrator.trials import Outcome, OutcomeKind
 from search_spaces.wording import shown
 from trainables.protocol import Measurement
 
+EXAMPLES_MOST = 1 << 18
+"""Characters of what one trial may keep of single examples: it lies in the ledger for ever."""
 STEP_END = 2**63
 """Steps are stored as integers of 64 bits."""
 
@@ -41,7 +44,27 @@ def sound(measurement: Measurement | None, last: Measurement | None) -> Measurem
     seconds = _number("seconds", measurement.seconds, step)
     if last is not None and step <= last.step:
         raise BadMeasurement(f"steps must increase, got {step} after {last.step}; mend the workload")
-    return replace(measurement, step=step, seconds=seconds, metrics=metrics)
+    examples = _examples(measurement.examples)
+    return replace(measurement, step=step, seconds=seconds, metrics=metrics, examples=examples)
+
+
+def _examples(given: Any) -> tuple[Mapping[str, Any], ...]:
+    """What is kept of single examples, as the ledger can store it."""
+    try:
+        text = json.dumps(given if given else [], allow_nan=False)
+        values = json.loads(text)
+        listed = isinstance(values, list) and all(isinstance(each, dict) for each in values)
+    except (TypeError, ValueError, RecursionError) as error:
+        told = storable(str(error))
+        raise BadMeasurement(f"examples must be JSON values ({told}); mend the workload") from error
+    if not listed:
+        raise BadMeasurement(f"examples must be a list of mappings, got {_kind(given)}; mend the workload")
+    if len(text) > EXAMPLES_MOST:
+        raise BadMeasurement(
+            f"examples must have at most {EXAMPLES_MOST:,} characters as JSON, got {len(text):,}; "
+            "keep fewer, or less of each"
+        )
+    return tuple(storable_value(values))
 
 
 def _step(value: Any) -> int:

@@ -25,6 +25,8 @@ class EventKind(StrEnum):
     """An attempt at a trial began under a fencing token. Payload: token."""
     MEASURED = "measured"
     """Payload: step, seconds, metrics. At most one a trial and step."""
+    KEPT = "kept"
+    """What single examples showed at the step measured just before. Payload: step, examples."""
     CHECKPOINTED = "checkpointed"
     """Payload: step, path relative to the sweep's folder."""
     ENDED = "ended"
@@ -72,6 +74,12 @@ def measured(at: float, trial_id: str, measurement: Measurement) -> Event:
     return Event(EventKind.MEASURED, at, trial_id, payload)
 
 
+def kept(at: float, trial_id: str, measurement: Measurement) -> Event:
+    """A trial looked at single examples when it made this measurement."""
+    payload = {"step": measurement.step, "examples": [dict(each) for each in measurement.examples]}
+    return Event(EventKind.KEPT, at, trial_id, payload)
+
+
 def checkpointed(at: float, trial_id: str, step: int, path: str) -> Event:
     """A checkpoint is complete on disk; `path` is relative to the sweep's folder."""
     return Event(EventKind.CHECKPOINTED, at, trial_id, {"step": step, "path": path})
@@ -92,8 +100,9 @@ def trial_to_json(trial: Trial) -> dict[str, Any]:
     """JSON values, those of `planned` beside the others; `trial_from_json` gives an equal trial."""
     values: dict[str, Any] = to_json_values(trial)
     planned: dict[str, Any] = values.pop("planned")
-    if not planned["late_splits"]:
-        del planned["late_splits"]  # it came later: other events are what they were
+    for part, later in ((planned, "late_splits"), (values, "halting_examples")):
+        if not part[later]:  # it came later: other events are what they were
+            del part[later]
     return planned | values
 
 

@@ -1,9 +1,9 @@
 """What came of a sweep, computed from its log alone. Pure: the same events give the same records for ever."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from orchestrator.errors import StoreError
 from orchestrator.ledger.events import Event, EventKind, trial_from_json
@@ -11,6 +11,9 @@ from orchestrator.plan.types import Plan
 from orchestrator.spec.section import Objective
 from orchestrator.trials import OutcomeKind, PlannedTrial, Record, Trial
 from trainables.protocol import Measurement
+
+OF_MEASUREMENTS: Final = frozenset({EventKind.MEASURED, EventKind.KEPT})
+"""Kinds of events that `measurements` is made of."""
 
 
 def records(events: Iterable[Event], plan: Plan, *, brief: bool = False) -> list[Record]:
@@ -28,13 +31,16 @@ def records(events: Iterable[Event], plan: Plan, *, brief: bool = False) -> list
 
 
 def measurements(events: Iterable[Event]) -> dict[str, list[Measurement]]:
-    """Every measurement by trial id, steps increasing."""
+    """Every measurement by trial id, steps increasing, each with what single examples showed then."""
     found: dict[str, dict[int, Measurement]] = {}
     for event in events:
         if event.kind is EventKind.MEASURED:
             assert event.trial_id is not None
             measurement = measurement_of(event)
             found.setdefault(event.trial_id, {}).setdefault(measurement.step, measurement)
+        elif event.kind is EventKind.KEPT and event.payload["step"] in found.get(event.trial_id or "", {}):
+            of_trial, step = found[event.trial_id or ""], event.payload["step"]
+            of_trial[step] = replace(of_trial[step], examples=tuple(event.payload["examples"]))
     return {trial_id: [steps[step] for step in sorted(steps)] for trial_id, steps in found.items()}
 
 

@@ -85,7 +85,8 @@ class Reader:
             .subquery()
         )
         before = events.alias()
-        records = and_(events.c.step.is_(None), events.c.kind != EventKind.CHECKPOINTED.value)
+        unread = (EventKind.CHECKPOINTED.value, EventKind.KEPT.value)
+        records = and_(events.c.step.is_(None), events.c.kind.not_in(unread))
         if brief:
             final = select(events.c.trial_id).where(self._mine, events.c.outcome.is_not(None))
             before_it = events.c.kind.in_((EventKind.ASKED.value, EventKind.STARTED.value))

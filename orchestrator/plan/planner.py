@@ -275,7 +275,8 @@ def _search_plan(spec: Spec) -> SearchPlan | None:
 def _confirm_plan(spec: Spec) -> ConfirmPlan | None:
     if spec.confirm is None:
         return None
-    return ConfirmPlan(spec.confirm.best, spec.confirm.seeds, spec.confirm.splits, spec.confirm.stop)
+    asked = spec.confirm
+    return ConfirmPlan(asked.best, asked.seeds, asked.splits, asked.stop, asked.halting_examples)
 
 
 def _overrides(spec: Spec) -> tuple[Mapping[str, Value], ...]:

@@ -28,6 +28,8 @@ def to_json(plan: Plan) -> str:
         for field in fields:
             if not one[field]:
                 del one[field]
+    if values["confirm"] is not None and not values["confirm"]["halting_examples"]:
+        del values["confirm"]["halting_examples"]
     return canonical({"format": FORMAT, **values})
 
 

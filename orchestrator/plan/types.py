@@ -66,6 +66,8 @@ class ConfirmPlan:
     splits: tuple[str, ...]
     stop: Literal["decided"] | None = None
     """`decided`: in rounds, until an arm's verdict is certain."""
+    halting_examples: int = 0
+    """Examples of the first split of which every trial keeps what halting does on them."""
 
 
 @dataclass(frozen=True, slots=True)

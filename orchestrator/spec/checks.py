@@ -179,6 +179,12 @@ def _confirm(written: _Written) -> Problems:
                 ("confirm", "splits", place),
                 f"must be a test split, got {split!r}, which every trial reads anyway",
             )
+    kept = written.count("confirm", "halting_examples")
+    if written.own and kept:
+        yield (
+            ("confirm", "halting_examples"),
+            f"must be 0 for a trainable of your own, whose layers nobody can look into, got {kept}",
+        )
 
 
 def _stop(written: _Written) -> Problems:

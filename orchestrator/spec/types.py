@@ -41,6 +41,9 @@ from orchestrator.spec.kinds import (
 from orchestrator.spec.section import Objective, Resources, Section, threads_of
 from search_spaces.wording import shown
 
+MOST_EXAMPLES = 16
+"""That every confirm trial may keep: some kilobytes each."""
+
 
 class Baseline(Section):
     """The system everything is compared with. What its fields may be is checked by the planner."""
@@ -118,6 +121,9 @@ class Confirm(Section):
     more. What others are compared with runs all."""
     splits: Distinct[Split] = ()
     """Test splits read after the last step; nothing else ever reads them."""
+    halting_examples: Annotated[int, Field(ge=0, le=MOST_EXAMPLES), says("an integer from 0 to 16")] = 0
+    """Of how many examples of the first of these splits the report shows layer by layer which tokens had
+    halted: the same ones in every arm whose model halts."""
 
 
 class Answer(Section):
@@ -310,6 +316,8 @@ class Spec(Section):
                 for key, value in dumped["search"].items()
                 if key not in _LATER or value not in ({}, [], None)
             }
+        if isinstance(confirm := dumped.get("confirm"), dict) and not confirm.get("halting_examples"):
+            confirm.pop("halting_examples", None)
         return {key: value for key, value in dumped.items() if value not in ({}, [], None)}
 
 

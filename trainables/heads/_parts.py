@@ -19,6 +19,7 @@ from trainables.layers.linear import Linear, Vector
 from trainables.layers.packing import put
 from trainables.layers.tokens import batch_places
 from trainables.metrics import Metric
+from trainables.recurrence.watching import answered
 from trainables.settings import ModelSettings
 from trainables.types import NOT_ASKED, Encoded, Output, TaskShape, sum_dtype
 
@@ -93,11 +94,15 @@ def predict(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> Predicte
         logit = logits[:, 0]
         loss = F.binary_cross_entropy_with_logits(logit, labels.to(logit.dtype), reduction="none")
         mean, right = logit / 2, logit * labels
-        return Predicted(loss, (logit > 0).to(labels.dtype), loss + right - mean)
+        chosen = (logit > 0).to(labels.dtype)
+        answered(chosen)
+        return Predicted(loss, chosen, loss + right - mean)
     loss = F.cross_entropy(logits, labels, reduction="none")
     right = logits.gather(1, labels[:, None]).squeeze(1)
+    chosen = logits.argmax(1)
+    answered(chosen)
     # loss + right is the logarithm of the sum, which need not be taken again.
-    return Predicted(loss, logits.argmax(1), loss + right - logits.mean(1))
+    return Predicted(loss, chosen, loss + right - logits.mean(1))
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from trainables.layers.memory import Memory, MemorySettings, update_flops, updat
 from trainables.layers.packing import Packing, put, take
 from trainables.layers.tokens import Tokens
 from trainables.recurrence.result import RecurrenceResult
+from trainables.recurrence.watching import in_parts
 from trainables.settings import CausalSettings, Small
 from trainables.types import Encoded
 
@@ -109,16 +110,18 @@ class Chunked(nn.Module):
         slots = self.memory.begin(rows_in_all)
         finals: list[tuple[Int[Tensor, " M"], Tensor]] = []
         totals: list[Float[Tensor, " B"]] = []
-        for number in range(cut.most):
-            chunk = cut.chunk(number)
-            memory = self.memory.marked(take(slots, chunk.rows))
-            here = tokens.select(chunk.tokens, chunk.rows, chunk.packing)
-            result = layers(take(states, chunk.tokens), here, memory, number)
-            finals.append((chunk.tokens, result.states))
-            costs = torch.stack((result.depth, result.ponder, result.computed), 1)
-            totals.append(put(costs, chunk.rows, rows_in_all))
-            memory = self.memory.update(memory, chunk.rows, result.states, chunk.packing)
-            slots = slots.index_copy(0, chunk.rows, memory.to(slots.dtype))
+        with in_parts(packing) as next_part:
+            for number in range(cut.most):
+                chunk = cut.chunk(number)
+                next_part(chunk.tokens)
+                memory = self.memory.marked(take(slots, chunk.rows))
+                here = tokens.select(chunk.tokens, chunk.rows, chunk.packing)
+                result = layers(take(states, chunk.tokens), here, memory, number)
+                finals.append((chunk.tokens, result.states))
+                costs = torch.stack((result.depth, result.ponder, result.computed), 1)
+                totals.append(put(costs, chunk.rows, rows_in_all))
+                memory = self.memory.update(memory, chunk.rows, result.states, chunk.packing)
+                slots = slots.index_copy(0, chunk.rows, memory.to(slots.dtype))
         source = torch.cat([where for where, _ in finals])
         final = put(torch.cat([part for _, part in finals]), source, source.shape[0])
         means = torch.stack(totals).sum(0) / cut.counts.to(states.dtype)[:, None]

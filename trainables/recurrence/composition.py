@@ -29,6 +29,7 @@ from trainables.recurrence.active_units import (
     HaltedResults,
     everywhere,
 )
+from trainables.recurrence.watching import begun
 from trainables.types import sum_dtype
 
 EPSILON = 1e-8
@@ -134,7 +135,11 @@ class Composition:
     def run(self, states: Float[Tensor, "M C"], packing: Packing) -> CompositionResult:
         """Compose until each row has halted or has run as many steps as it has tokens."""
         composing, halted = ComposingRows.begin(states, packing), HaltedResults[ComposingRows]()
+        seen = None if self.threshold is None else begun(packing, "existence")
         for number in range(1, packing.width - NUM_BOUNDARIES + 1):
+            if seen is not None:
+                active = composing.packing.spread(composing.active)
+                seen.see(number, composing.source, composing.exist, active)
             composing = self._step(composing)
             stay = self._staying(composing, number)
             if not bool(stay.any()):

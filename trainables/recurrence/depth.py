@@ -26,6 +26,7 @@ from trainables.recurrence.depth_units import (
     LayerOutputs,
     SideOutputs,
 )
+from trainables.recurrence.watching import PassSeen, begun
 
 
 @runtime_checkable
@@ -79,7 +80,7 @@ class DepthRecurrence:
         units = DepthUnits.begin(
             states, tokens, cap, per_token=self.per_token, running=self.running, delay=self.delay
         )
-        run = _ForwardPass(self, units, least_cap=int(cap.min()))
+        run = _ForwardPass(self, units, least_cap=int(cap.min()), seen=begun(tokens.packing))
         for number in range(1, self.max_layers + 1):
             run.step(number)
             if run.over:
@@ -115,6 +116,8 @@ class _ForwardPass:
     recurrence: DepthRecurrence
     units: DepthUnits
     least_cap: int
+    seen: PassSeen | None = None
+    """Where layers are told to who watches."""
     halted: HaltedResults[DepthUnits] = field(default_factory=HaltedResults)
     layer_outputs: list[LayerOutputs] = field(default_factory=list)
     cache: KeyValueCache | None = None
@@ -133,6 +136,10 @@ class _ForwardPass:
                 decision = decision.select(picked.units)
                 proposed = None if proposed is None else proposed.select(picked)
         made = self._propose() if proposed is None else proposed
+        if self.seen is not None:
+            weight = self.units.at_tokens(decision.survival).squeeze(1)
+            keeps = self.units.at_tokens(decision.keeps).squeeze(1)
+            self.seen.see(number, self.units.source, weight, keeps, made.side)
         if made.side:
             weight = self.units.at_tokens(decision.survival * decision.keeps).squeeze(1)
             self.layer_outputs.append(LayerOutputs(made.side, weight))

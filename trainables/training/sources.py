@@ -19,6 +19,7 @@ from trainables.streams import numpy_stream
 from trainables.task_catalog import shape as task_shape
 from trainables.task_catalog import splits, stream, task_config, task_name
 from trainables.training.config import TrainConfig
+from trainables.training.examples import chosen
 from trainables.training.work import Work
 from trainables.types import Batch
 
@@ -91,6 +92,12 @@ class Sources:
         )
         for part in evaluation_batches(examples.lengths[chosen], size, tokens):
             yield examples.batch(chosen[part]).to(self.device)
+
+    def single(self, split: str, count: int) -> Iterator[tuple[int, Batch]]:
+        """Number and batch of each of `count` examples of `split`, the same ones in every trial."""
+        examples = self._open(split)
+        for number in chosen(len(examples), count).tolist():
+            yield number, examples.batch(np.array([number])).to(self.device)
 
     @property
     def task(self) -> Settings:

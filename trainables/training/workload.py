@@ -1,9 +1,11 @@
 """Training and re-evaluating one trial, from one report to the next."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import torch
 
@@ -14,6 +16,7 @@ from trainables.protocol import Diverged, Job, Measurement
 from trainables.training.accumulator import Accumulator
 from trainables.training.config import TrainConfig, train_config
 from trainables.training.evaluate import evaluate
+from trainables.training.examples import seen_of
 from trainables.training.schedule import learning_rate
 from trainables.training.selected_weights import ScoredWeights, best, copied, holding, mean
 from trainables.training.sources import VALID, Sources
@@ -73,6 +76,7 @@ class Training:
         self._device = self._sources.device
         learner = Learner(self._sources.model(), self._config, seed=job.seed)
         self._work: Work = self._sources.work()
+        self._examples: tuple[dict[str, Any], ...] = ()
         identity = {"settings": job.settings, "seed": job.seed}
         self._state = TrainingState(
             learner, json.loads(json.dumps(identity, default=dict)), TrainingProgress()
@@ -104,7 +108,7 @@ class Training:
         metrics = self._evaluate_source() if self._job.phase == "posthoc" else self._train()
         progress.seconds += perf_counter() - begin
         metrics["model/parameters"] = float(sum(p.numel() for p in self._state.learner.model.parameters()))
-        return Measurement(progress.step, progress.seconds, metrics)
+        return Measurement(progress.step, progress.seconds, metrics, self._examples)
 
     def save(self, folder: Path) -> None:
         """Write the complete state into the existing, empty `folder`."""
@@ -133,6 +137,7 @@ class Training:
             self._average_best()
             with holding(self._state.learner.model, self._state.selected):
                 metrics |= self._measure_tests()
+                self._examples = tuple(self._look_at_examples())
             metrics["model/selected_step"] = float(self._selected_step)
         return metrics
 
@@ -172,6 +177,15 @@ class Training:
         for split in self._job.splits:
             metrics |= self._measure(split)
         return metrics
+
+    def _look_at_examples(self) -> Iterator[dict[str, Any]]:
+        """What halting does on single examples of the first test split; nothing of models that never halt."""
+        if not self._job.halting_examples:
+            return
+        split = self._job.splits[0] if self._job.splits else VALID
+        for number, batch in self._sources.single(split, self._job.halting_examples):
+            if seen := seen_of(self._state.learner, batch, self._sources.task):
+                yield {"split": split, "number": number, **seen}
 
     def _score(self, metrics: dict[str, float]) -> float:
         """How good a validation was: more is better."""
