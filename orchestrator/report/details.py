@@ -8,6 +8,7 @@ from orchestrator.report.arm_facts import ArmFacts, arm_facts
 from orchestrator.report.compute import CostCurve, cost_curves
 from orchestrator.report.curves import ArmCurve, learning_curves
 from orchestrator.report.halting import DepthCurve, depth_curves
+from orchestrator.report.halting_maps import HaltingMaps, halting_maps
 from orchestrator.report.late_splits import with_late_splits
 from orchestrator.report.origin import origin
 from orchestrator.report.readings import Readings
@@ -27,6 +28,7 @@ class Details:
     curves: tuple[ArmCurve, ...]
     costs: tuple[CostCurve, ...]
     depths: tuple[DepthCurve, ...]
+    maps: HaltingMaps
     origin: tuple[tuple[str, str], ...]
     wall_clock_s: float | None
     """From the first start of a trial to the last end of one."""
@@ -49,6 +51,7 @@ def details(
         curves=tuple(learning_curves(plan, records, measured)),
         costs=tuple(cost_curves(plan, report.outcomes, readings, again)),
         depths=tuple(depth_curves(plan, readings, plan.confirm.splits if plan.confirm else ())),
+        maps=halting_maps(plan, confirmed, measured),
         origin=tuple(origin(plan, records)),
         wall_clock_s=_wall_clock(records),
     )

@@ -1,26 +1,21 @@
 """What the page shows, section by section, in the order in which a reader asks."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from orchestrator.plan.format import amount, count, duration, value_words
 from orchestrator.report import tables
 from orchestrator.report.arm_changes import rows as change_rows
 from orchestrator.report.arm_facts import ArmFacts
-from orchestrator.report.course_figures import cost_panels, curve_panels, depth_panels
+from orchestrator.report.course_figures import cost_panels, curve_panels
 from orchestrator.report.details import Details
 from orchestrator.report.figures import metric_panels, outcome_panels
+from orchestrator.report.halting_section import halting
+from orchestrator.report.page_parts import Card, PageSection, Part, pictures
 from orchestrator.report.search_figures import search_panels
 from orchestrator.report.searches import SearchCourse
-from orchestrator.report.style import Panel, inlined
-from orchestrator.report.tables import Grid
 from orchestrator.report.types import Report, interval_words
 from search_spaces.wording import amount as counted
-
-if TYPE_CHECKING:
-    from markupsafe import Markup
 
 OUTCOME = (
     "Squares are means over seeds with their intervals, grey points the seeds themselves. On the right, or "
@@ -49,70 +44,16 @@ COST = (
     "(blue), the square as trained, beside the arm that it is compared with (dashed grey); means over seeds. "
     "Exploratory."
 )
-DEPTH = (
-    "Mean depth of each split, the whiskers from the tenth to the ninetieth percentile of its examples, as "
-    "means over seeds. Arms whose depth never changes are left out."
-)
 TRIALS_A_DIMENSION = 10
 """With fewer finished trials the importance of dimensions is told to be no more than chance may make it."""
 PROVENANCE = "Of what differs between trials up to three values are shown, in the order of the trials."
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A figure as the page has it."""
-
-    name: str
-    picture: "Markup"
-
-
-@dataclass(frozen=True)
-class Part:
-    """Figures, facts and tables that belong together."""
-
-    title: str = ""
-    texts: tuple[str, ...] = ()
-    flags: tuple[str, ...] = ()
-    """What must not be missed."""
-    panels: tuple[Picture, ...] = ()
-    facts: tuple[tuple[str, str], ...] = ()
-    grids: tuple[Grid, ...] = ()
-
-    @property
-    def shown(self) -> bool:
-        """Whether there is more than a title and words that explain."""
-        return bool(self.panels or self.facts or self.grids)
-
-
-@dataclass(frozen=True)
-class Card:
-    """One arm."""
-
-    title: str
-    facts: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True)
-class PageSection:
-    """A heading and what is beneath it."""
-
-    name: str
-    title: str
-    texts: tuple[str, ...] = ()
-    parts: tuple[Part, ...] = ()
-    cards: tuple[Card, ...] = ()
-
-    @property
-    def empty(self) -> bool:
-        """Whether there is nothing to show."""
-        return not (self.cards or any(each.shown for each in self.parts))
 
 
 def sections(report: Report, details: Details | None) -> Iterator[PageSection]:
     """All that have something to show."""
     found = [_outcome(report), _arms(report, details)]
     if details is not None:
-        found += [_searches(details), _compute(report, details), _curves(report, details), _depth(details)]
+        found += [_searches(details), _compute(report, details), _curves(report, details), halting(details)]
     else:
         found += [
             PageSection("compute", "Outcome against compute", (), (Part(grids=tuple(tables.costs(report))),))
@@ -181,7 +122,7 @@ def _ended(outcome: str) -> str:
 
 
 def _outcome(report: Report) -> PageSection:
-    panels = _pictures(outcome_panels(report))
+    panels = pictures(outcome_panels(report))
     grids = tuple(tables.answers(report))
     title = "Primary outcome" if len(report.outcomes) < 2 else "Primary outcomes"
     return PageSection("outcome", title, (OUTCOME,) if panels else (), (Part(panels=panels, grids=grids),))
@@ -237,7 +178,7 @@ def _searches(details: Details) -> PageSection:
             title=course.arm,
             facts=tuple(_search_facts(course)),
             flags=course.edges,
-            panels=_pictures(search_panels(course, place)),
+            panels=pictures(search_panels(course, place)),
         )
         for place, course in enumerate(details.searches, start=1)
     )
@@ -267,7 +208,7 @@ def _compute(report: Report, details: Details) -> PageSection:
     parts = [
         Part(
             title=f"{outcome} against {cost}",
-            panels=_pictures(each for each in found if f"{each.name}-".startswith(f"cost-{place}-")),
+            panels=pictures(each for each in found if f"{each.name}-".startswith(f"cost-{place}-")),
         )
         for place, (outcome, cost) in enumerate(pairs, start=1)
     ]
@@ -279,27 +220,14 @@ def _curves(report: Report, details: Details) -> PageSection:
     found = list(curve_panels(report, details))
     names = dict.fromkeys(each.metric for each in details.curves)
     parts = tuple(
-        Part(
-            title=metric, panels=_pictures(each for each in found if each.name.startswith(f"curve-{place}-"))
-        )
+        Part(title=metric, panels=pictures(each for each in found if each.name.startswith(f"curve-{place}-")))
         for place, metric in enumerate(names, start=1)
     )
     return PageSection("curves", "Learning curves", (CURVES,), parts)
 
 
-def _depth(details: Details) -> PageSection:
-    return PageSection("halting", "Halting", (DEPTH,), (Part(panels=_pictures(depth_panels(details))),))
-
-
 def _metrics(report: Report) -> PageSection:
     found = (tables.searched(report),) if report.searched else ()
-    part = Part(panels=_pictures(metric_panels(report)), grids=(*tables.metrics(report), *found))
+    part = Part(panels=pictures(metric_panels(report)), grids=(*tables.metrics(report), *found))
     text = "Everything here is exploratory, but for what is marked as primary."
     return PageSection("metrics", "All metrics", (text,), (part,))
-
-
-def _pictures(panels: Iterable[Panel]) -> tuple[Picture, ...]:
-    from markupsafe import Markup
-
-    # Made by us: what others named is escaped by the library that draws, and in the label by `inlined`.
-    return tuple(Picture(each.name, Markup(inlined(each))) for each in panels)  # noqa: S704  # nosec B704

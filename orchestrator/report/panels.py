@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from orchestrator.report.course_figures import cost_panels, curve_panels, depth_panels
 from orchestrator.report.details import Details
 from orchestrator.report.figures import metric_panels, outcome_panels
+from orchestrator.report.map_figures import map_panels
 from orchestrator.report.search_figures import search_panels
 from orchestrator.report.style import Panel
 from orchestrator.report.types import Report
@@ -19,4 +20,6 @@ def all_panels(report: Report, details: Details | None) -> Iterator[Panel]:
         yield from cost_panels(report, details)
         yield from curve_panels(report, details)
         yield from depth_panels(details)
+        for place, each in enumerate(details.maps.arms, start=1):
+            yield from map_panels(each, place, details.maps.each)
     yield from metric_panels(report)

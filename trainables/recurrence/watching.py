@@ -44,6 +44,8 @@ class PassSeen:
 
     packing: Packing
     meaning: Meaning
+    halts: bool = True
+    """Whether tokens halt in it by themselves, were it before the first layer."""
     layers: list[LayerSeen] = field(default_factory=list)
     part: Int[Tensor, " K"] | None = None
     """Tokens of the part that is worked through, where the batch is."""
@@ -103,6 +105,7 @@ def begun(packing: Packing, meaning: Meaning = "survival") -> PassSeen | None:
         return None
     if not watch.parted:
         watch.passes.append(PassSeen(packing, meaning))
+    watch.passes[-1].halts = True
     return watch.passes[-1]
 
 
@@ -113,7 +116,7 @@ def in_parts(packing: Packing) -> Iterator[Callable[[Int[Tensor, " K"]], None]]:
     if watch is None:
         yield lambda _: None
         return
-    seen = PassSeen(packing, "survival")
+    seen = PassSeen(packing, "survival", halts=False)
     watch.passes.append(seen)
     watch.parted = True
 

@@ -50,7 +50,7 @@ def seen_of(learner: Learner, batch: Batch, task: Settings) -> dict[str, Any]:
     with cpu_threads(learner.config.threads), learner.autocast(), watching() as watch:
         output = learner.model(batch)
     learner.model.train()
-    found = next((each for each in watch.passes if each.layers), None)
+    found = next((each for each in watch.passes if each.halts), None)
     if found is None:
         return {}
     return {

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from orchestrator.drivers import worker_checkpoints as checkpoints
 from orchestrator.drivers.worker import Harness, load_workload
+from orchestrator.drivers.worker_measurements import EXAMPLES_MOST, BadMeasurement, sound
 from orchestrator.errors import InputError
 from orchestrator.trials import OutcomeKind
 from tests.support.examples import examples
@@ -78,6 +79,28 @@ def test_the_first_reply_after_a_restore_is_the_checkpoints_own(tmp_path):
     assert again.measurement == last.measurement
     assert again.checkpoint is None, "it is on the disk already"
     assert harness.advance().measurement.step == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ([{"number": {1}}], "examples must be JSON values .*; mend the workload"),
+        ([{"number": float("nan")}], "examples must be JSON values .*; mend the workload"),
+        (["a"], "examples must be a list of mappings, got a list; mend the workload"),
+        ({"a": 1}, "examples must be a list of mappings, got a dict; mend the workload"),
+        ([{"a": "b" * EXAMPLES_MOST}], "examples must have at most 262,144 characters as JSON, got"),
+    ],
+)
+def test_examples_that_cannot_be_stored_are_refused(given, told):
+    with pytest.raises(BadMeasurement, match=told):
+        sound(Measurement(1, 1.0, {}, given), None)
+
+
+def test_examples_are_stored_as_json_and_survive_a_kill(tmp_path):
+    shown = sound(Measurement(1, 1.0, {"valid/score": 0.5}, [{"words": ("a\0", "b")}]), None)
+    assert shown.examples == ({"words": ["a\\x00", "b"]},)
+    made = checkpoints.write(tmp_path / "trial", shown, lambda folder: (folder / "a").write_text("a"))
+    assert made.measurement() == replace(shown, examples=[*shown.examples])
 
 
 def test_a_trial_killed_after_its_last_step_ends_without_training(tmp_path):

@@ -52,6 +52,18 @@ def test_a_reply_is_one_transaction(tmp_path):
     assert saved.payload == {"step": 3, "path": f"checkpoints/{attempt.trial_id}/step-000000003"}
 
 
+def test_examples_are_written_with_their_measurement_and_once(tmp_path):
+    log = MemoryLog()
+    recorder = record(make_plan(), log, root=tmp_path)
+    attempt = recorder.ask()
+    shown = Measurement(3, 3.0, {"valid/score": 0.5}, ({"number": 1},))
+    recorder.take(attempt.trial_id, attempt.token, Reply(shown))
+    recorder.take(attempt.trial_id, attempt.token, Reply(shown, 3, DONE))
+    assert kinds(log, attempt.trial_id)[2:] == ["measured", "kept", "checkpointed", "ended"]
+    (kept,) = log.of(EventKind.KEPT)
+    assert kept.payload == {"step": 3, "examples": [{"number": 1}]}
+
+
 def test_replies_taken_together_are_one_transaction_and_checkpoints_outlive_it(tmp_path):
     log = MemoryLog()
     recorder = record(make_plan(), log, root=tmp_path)

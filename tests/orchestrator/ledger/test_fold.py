@@ -29,6 +29,21 @@ def test_a_trial_survives_json() -> None:
         assert trial_from_json(trial_to_json(trial)) == trial
 
 
+def test_trials_that_keep_no_examples_are_the_bytes_they_were() -> None:
+    assert "halting_examples" not in trial_to_json(trial_of(PLAN, 0))
+    keeps = replace(trial_of(PLAN, 0), halting_examples=8)
+    assert trial_from_json(trial_to_json(keeps)) == keeps
+
+
+def test_examples_belong_to_the_measurement_of_their_step() -> None:
+    shown = ({"number": 3, "words": ["a"]},)
+    last = replace(measurement(20), examples=shown)
+    events = [log.measured(1.0, A, measurement(10)), log.measured(2.0, A, last), log.kept(2.0, A, last)]
+    assert [each.examples for each in measurements(events)[A]] == [(), shown]
+    elsewhere = [log.kept(3.0, "other", last), log.kept(3.0, A, replace(last, step=30))]
+    assert measurements([*events, *elsewhere]) == measurements(events)
+
+
 def test_a_whole_sweep() -> None:
     found = records(history(PLAN, seed=1), PLAN)
     assert [record.trial_id for record in found] == [trial.trial_id for trial in PLAN.trials]

@@ -50,6 +50,14 @@ def test_domains_come_back_with_their_type(domain: Any, value: Any) -> None:
     assert repr(back.arms[0].space) == repr(plan.arms[0].space)
 
 
+def test_examples_of_halting_come_back_and_plans_without_are_the_bytes_they_were() -> None:
+    plan = make_plan()
+    assert plan.confirm is not None
+    assert "halting_examples" not in to_json(plan)
+    keeps = dataclasses.replace(plan, confirm=dataclasses.replace(plan.confirm, halting_examples=8))
+    assert from_json(to_json(keeps)) == keeps
+
+
 def test_text_is_canonical() -> None:
     text = to_json(with_space())
     assert text == json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"), ensure_ascii=False)

@@ -166,7 +166,7 @@ def test_profile_then_overrides(whole: Path) -> None:
             [
                 (
                     "override 'confirm.seds=[1]': confirm.seds: confirm has no key 'seds'. "
-                    "Did you mean 'seeds'? Known: best, seeds, stop, splits"
+                    "Did you mean 'seeds'? Known: best, seeds, stop, splits, halting_examples"
                 ),
                 "override 'bad': an override must be key=value, got 'bad'",
                 (

@@ -1,0 +1,60 @@
+"""What the page shows of halting: depth, and what single examples show."""
+
+from collections.abc import Iterator
+
+from orchestrator.report.course_figures import depth_panels
+from orchestrator.report.details import Details
+from orchestrator.report.halting_maps import ArmMaps
+from orchestrator.report.map_figures import map_panels
+from orchestrator.report.page_parts import PageSection, Part, pictures
+from search_spaces.wording import amount
+
+DEPTH = (
+    "Mean depth of each split, the whiskers from the tenth to the ninetieth percentile of its examples, as "
+    "means over seeds. Arms whose depth never changes are left out."
+)
+MAPS = (
+    "Halting maps: a column a word, layers upwards. Where a layer was run it is blue, the darker the more "
+    "was still open: over 60%, 25 to 60%, 5 to 25%, less. Blank: the word had halted. {meaning} Examples "
+    "were drawn once from {split}, whatever the models do on them, and are the same in every arm; of each "
+    "arm the first seed that finished is shown. Exploratory."
+)
+MEANINGS = {
+    "survival": "What is open is the probability that no layer before gave the word its final state.",
+    "existence": "What is open is the probability that the word has not been composed into another one.",
+}
+
+
+def halting(details: Details) -> PageSection:
+    """Depth split by split, then single examples arm by arm."""
+    depth = Part(texts=(DEPTH,), panels=pictures(depth_panels(details)))
+    shown = [each for each in (depth, *_maps(details)) if each.shown]
+    return PageSection("halting", "Halting", parts=tuple(shown))
+
+
+def _maps(details: Details) -> Iterator[Part]:
+    found = details.maps
+    for place, each in enumerate(found.arms, start=1):
+        texts = (_words(each), _rest(found.still)) if place == 1 else ()
+        yield Part(
+            title=f"{each.arm}, seed {each.seed}",
+            texts=tuple(filter(None, (*texts, _cut(each, found.each)))),
+            panels=pictures(map_panels(each, place, found.each)),
+        )
+    if not found.arms and found.still:
+        yield Part(facts=(("halting maps", _rest(found.still)),))
+
+
+def _words(maps: ArmMaps) -> str:
+    first = maps.examples[0]
+    return MAPS.format(meaning=MEANINGS.get(first.meaning, ""), split=first.split)
+
+
+def _rest(still: tuple[str, ...]) -> str:
+    return f"Nothing halts by itself in {', '.join(still)}: there is no map of it." if still else ""
+
+
+def _cut(maps: ArmMaps, most: int) -> str:
+    """Which of the examples are not drawn."""
+    left = len(maps.examples) - most
+    return "" if left <= 0 else f"{amount(left, 'more example')} kept and not drawn; report.json has all."

@@ -1,0 +1,69 @@
+"""What a page is made of: sections of parts, with their pictures, facts and tables."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from orchestrator.report.style import Panel, inlined
+from orchestrator.report.tables import Grid
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure as the page has it."""
+
+    name: str
+    picture: "Markup"
+
+
+@dataclass(frozen=True)
+class Part:
+    """Figures, facts and tables that belong together."""
+
+    title: str = ""
+    texts: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    """What must not be missed."""
+    panels: tuple[Picture, ...] = ()
+    facts: tuple[tuple[str, str], ...] = ()
+    grids: tuple[Grid, ...] = ()
+
+    @property
+    def shown(self) -> bool:
+        """Whether there is more than a title and words that explain."""
+        return bool(self.panels or self.facts or self.grids)
+
+
+@dataclass(frozen=True)
+class Card:
+    """One arm."""
+
+    title: str
+    facts: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class PageSection:
+    """A heading and what is beneath it."""
+
+    name: str
+    title: str
+    texts: tuple[str, ...] = ()
+    parts: tuple[Part, ...] = ()
+    cards: tuple[Card, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to show."""
+        return not (self.cards or any(each.shown for each in self.parts))
+
+
+def pictures(panels: Iterable[Panel]) -> tuple[Picture, ...]:
+    """Drawn, as elements of a page."""
+    from markupsafe import Markup
+
+    # Made by us: what others named is escaped by the library that draws, and in the label by `inlined`.
+    return tuple(Picture(each.name, Markup(inlined(each))) for each in panels)  # noqa: S704  # nosec B704

@@ -1,0 +1,157 @@
+"""What single examples show of halting is what the forward pass did."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from trainables.assembly import build_model
+from trainables.layers.boundaries import NUM_BOUNDARIES
+from trainables.recurrence.watching import watching
+from trainables.task_catalog import shape, task_config
+from trainables.training.config import train_config
+from trainables.training.examples import MOST_LAYERS, MOST_WORDS, chosen, seen_of
+from trainables.training.step import Learner
+from trainables.types import Batch
+
+TREES = task_config({"name": "listops"})
+PAIRS = task_config({"name": "logical_inference"})
+HEADS = {"width": 16, "heads": 2}
+TOKEN = {"name": "universal", **HEADS, "halt": {"unit": "token", "threshold": 0.9}}
+SUT = {
+    "name": "sut",
+    "width": 16,
+    "attention": {"experts": 4, "active": 2, "heads": 2, "head_width": 8},
+    "feedforward": {"experts": 3, "active": 1, "width": 8},
+    "halt": {"threshold": 0.9},
+}
+HALTING: list[dict[str, Any]] = [
+    TOKEN,
+    {**TOKEN, "halt": {"unit": "token", "rule": "prefix", "threshold": 0.9}},
+    {"name": "universal", **HEADS, "halt": {"threshold": 0.9}},
+    {"name": "universal", **HEADS, "causal": True, "halt": {"threshold": 0.9}},
+    {"name": "gutlb", **HEADS, "chunk": {"size": 3}, "memory": {"slots": 2}, "halt": {"threshold": 0.6}},
+    {"name": "crvnn", "width": 16},
+    SUT,
+]
+
+
+def learner(model: dict[str, Any], task: Any = TREES, *, spread: bool = True) -> Learner:
+    """`spread`: weights so large that tokens differ in when they halt."""
+    made = build_model(model, shape(task), 1, torch.device("cpu"))
+    if spread:
+        with torch.no_grad():
+            for name, weight in made.named_parameters():
+                if "embedding" in name or "halt" in name:
+                    weight.mul_(20)
+    return Learner(made, train_config({"steps": 1}), seed=0)
+
+
+def tree(length: int) -> Batch:
+    """`[MAX`, digits, `]`."""
+    tokens = torch.tensor([[11, *((7 * each) % 10 for each in range(length - 2)), 14]])
+    return Batch(tokens, torch.ones_like(tokens, dtype=torch.bool), torch.tensor([9]))
+
+
+def pair() -> Batch:
+    separator = shape(PAIRS).separator_id
+    tokens = torch.tensor([[0, 1, 2, separator, 3, 4]])
+    return Batch(tokens, torch.ones_like(tokens, dtype=torch.bool), torch.tensor([2]))
+
+
+@pytest.mark.parametrize("model", HALTING, ids=lambda model: model["name"])
+def test_layers_kept_are_those_of_the_pass(model: dict[str, Any]) -> None:
+    trained = learner(model)
+    seen = seen_of(trained, tree(9), TREES)
+    (part,) = seen["parts"]
+    depths = [sum(each >= 0 for each in layers) for layers in part["running"]]
+    assert part["length"] == len(part["words"]) == len(depths)
+    if model["name"] != "gutlb":  # whose depth is a mean over chunks, not over words
+        assert sum(depths) / len(depths) == pytest.approx(seen["depth"], abs=1e-3)
+    words = part["words"][1:-1] if part["words"][0] == "START" else part["words"]
+    assert words == ["[MAX", "0", "7", "4", "1", "8", "5", "2", "]"]
+    assert all(-1 <= each <= 100 for layers in part["running"] for each in layers)
+
+
+def test_tokens_that_halt_for_themselves_differ() -> None:
+    (part,) = seen_of(learner(TOKEN), tree(9), TREES)["parts"]
+    assert len({sum(each >= 0 for each in layers) for layers in part["running"]}) > 1
+
+
+@pytest.mark.parametrize("model", HALTING, ids=lambda model: model["name"])
+def test_early_exit_shows_the_same(model: dict[str, Any]) -> None:
+    def parts(early_exit: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = seen_of(learner({**model, "early_exit": early_exit}), tree(9), TREES)[
+            "parts"
+        ]
+        for part in found:  # what is not run is not kept, whether or not there is room for it
+            for layers in part["running"]:
+                while layers and layers[-1] == -1:
+                    layers.pop()
+        return found
+
+    assert parts("compact") == parts("batch") == parts("none")
+
+
+def test_weights_are_survival_probabilities() -> None:
+    """Of one token they are recomputed from what the halting function gave."""
+    trained = learner({"name": "sut", "width": 16, "early_exit": "none"}, spread=False)
+    (part,) = seen_of(trained, tree(5), TREES)["parts"]
+    # Its gate begins even: half of what is left halts at every state but the embeddings.
+    assert part["running"] == [[100, 50, 25, 12, 6, 3]] * (5 + NUM_BOUNDARIES)
+
+
+def test_chunks_halt_each_for_itself() -> None:
+    (part,) = seen_of(learner(HALTING[4]), tree(9), TREES)["parts"]
+    chunks = [part["running"][start : start + 3] for start in (0, 3, 6)]
+    assert all(layers == chunk[0] for chunk in chunks for layers in chunk), "a chunk halts as one"
+    assert any(chunk[0] != chunks[0][0] for chunk in chunks)
+
+
+def test_both_sentences_of_a_pair_are_there() -> None:
+    seen = seen_of(learner(SUT, PAIRS), pair(), PAIRS)
+    assert [len(part["words"]) for part in seen["parts"]] == [3 + NUM_BOUNDARIES, 2 + NUM_BOUNDARIES]
+    assert seen["target"].endswith("entails")
+    assert (seen["target"] == seen["answer"]) == (seen["hits"] == 1)
+
+
+@pytest.mark.parametrize(
+    "model", [{"name": "transformer", **HEADS}, {**TOKEN, "halt": None}, {"name": "tlb", **HEADS}]
+)
+def test_models_that_never_halt_show_nothing(model: dict[str, Any]) -> None:
+    assert seen_of(learner(model), tree(9), TREES) == {}
+
+
+def test_an_input_that_halts_before_the_first_layer_is_shown_too() -> None:
+    trained = learner({**TOKEN, "halt": {"unit": "sequence", "threshold": 0.01}})
+    seen = seen_of(trained, tree(5), TREES)
+    assert seen["depth"] == 0
+    assert seen["parts"][0]["running"] == [[]] * (5 + NUM_BOUNDARIES)
+
+
+def test_long_inputs_and_many_layers_are_cut() -> None:
+    model = {**TOKEN, "max_layers": 40, "halt": {"unit": "token", "threshold": 1.0}}
+    trained = learner(model, spread=False)
+    with torch.no_grad():  # else the probability to run on is no number above 0 any more
+        dict(trained.model.named_parameters())["encoder.halt.outer.bias"].fill_(-9.0)
+    (part,) = seen_of(trained, tree(90), TREES)["parts"]
+    assert (len(part["words"]), part["length"]) == (MOST_WORDS, 90 + NUM_BOUNDARIES)
+    assert {len(layers) for layers in part["running"]} == {MOST_LAYERS}
+
+
+def test_watching_changes_nothing_and_ends() -> None:
+    trained = learner(TOKEN)
+    trained.model.eval()
+    alone = trained.model(tree(9))
+    with watching() as watch:
+        seen = trained.model(tree(9))
+    trained.model(tree(9))
+    assert torch.equal(alone.loss, seen.loss)
+    assert (len(watch.passes), len(watch.answers)) == (1, 1)
+
+
+def test_the_same_examples_are_chosen_every_time() -> None:
+    found = chosen(1000, 8)
+    assert found.tolist() == chosen(1000, 8).tolist()
+    assert len({*found.tolist()}) == 8
+    assert chosen(3, 8).tolist() == [0, 1, 2]
