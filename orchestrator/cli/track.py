@@ -53,7 +53,6 @@ def report(
     """Compute the report anew from the ledger, write it, and print it."""
     from orchestrator.cli.reading import opened
     from orchestrator.report.notes import unfinished, unread
-    from orchestrator.report.tables import as_json as report_json
     from orchestrator.report.tables import as_rich, grids
 
     if watch and as_json:
@@ -65,7 +64,7 @@ def report(
 
         made = write_while_running(sweep, write) if watch else write()
     if as_json:
-        sys.stdout.write(report_json(made))
+        sys.stdout.write((sweep.folder.report / "report.json").read_text(encoding="utf-8"))
         return
     for grid in grids(made):
         out().print(as_rich(grid))

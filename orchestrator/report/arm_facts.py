@@ -68,7 +68,7 @@ def arm_facts(plan: Plan, records: Sequence[Record]) -> Iterator[ArmFacts]:
             forward_flops=_range(proof.flops_min, proof.flops_max) if proof else None,
             step_flops=_range(price.train_flops_min, price.train_flops_max) if price else None,
             ended=_ended(own),
-            planned=Counter(each.phase for each in plan.trials if each.arm == arm.name),
+            planned=dict(Counter(each.phase for each in plan.trials if each.arm == arm.name)),
             failures=told,
             more_failures=failed.total() - sum(each.count for each in told),
             device_s=sum(each.last.seconds for each in own if each.last) * devices,

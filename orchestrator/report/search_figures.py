@@ -9,7 +9,7 @@ from orchestrator.plan.format import value_words
 from orchestrator.report.figures import NAMED
 from orchestrator.report.searches import SearchCourse, SearchTrial
 from orchestrator.report.style import BLUE, INK, MUTED, ORANGE, SMALL, Panel, shortened
-from orchestrator.statistics.expected_best import ExpectedBest, expected_best
+from orchestrator.statistics.expected_best import ExpectedBest
 from search_spaces.dimensions import Choice, Dimension, Float, Int, same
 
 if TYPE_CHECKING:
@@ -20,12 +20,8 @@ SLICES = 4
 """Dimensions of an arm that have a panel, those that mattered most first."""
 POINTS = 200
 """Trials that a panel shows; of more every k-th, and the best."""
-DRAWS = 40
-"""Numbers of draws for which the expected best is worked out, evenly on a logarithmic scale."""
 FEW = 6
 """Choices of which so many have names on an axis; more have their places in the list."""
-EXPECTED_FROM = 5
-"""Finished trials from which the expected best is drawn: of fewer it says little more than they do."""
 CUT = 0.1
 """Share of the worst trials that the axes leave out."""
 
@@ -44,7 +40,7 @@ def search_panels(course: SearchCourse, place: int) -> Iterator[Panel]:
 
 
 def _progress_panels(course: SearchCourse, place: int) -> Iterator[Panel]:
-    expected = _expected(course) if len(course.finished) >= EXPECTED_FROM else []
+    expected = course.expected
     metric, last = course.objectives[0].metric, course.best_so_far[-1]
     hoped = (
         f"; of a search of as many trials {expected[-1].mean:.4g} is expected, "
@@ -63,16 +59,6 @@ def _progress_panels(course: SearchCourse, place: int) -> Iterator[Panel]:
             height=2.7,
             bottom=0.85,
         )
-
-
-def _expected(course: SearchCourse) -> list[ExpectedBest]:
-    """Trials that never finished are drawn too, as no better than the worst that did."""
-    larger = course.objectives[0].goal == "max"
-    values = [each.values[0] for each in course.finished]
-    worst = min(values) if larger else max(values)
-    values += [worst] * (len(course.trials) - len(values))
-    draws = sorted({round(len(values) ** (step / DRAWS)) for step in range(DRAWS + 1)})
-    return expected_best(values, draws, larger=larger)
 
 
 def _paint_progress(axes: "Axes", course: SearchCourse, expected: Sequence[ExpectedBest], axis: int) -> None:

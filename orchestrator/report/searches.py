@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import isclose, log
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from orchestrator.conductor.winners import Candidate, best_first
 from orchestrator.plan.format import domain_words, value_words
 from orchestrator.plan.types import Arm, Plan
 from orchestrator.spec.section import Objective
+from orchestrator.statistics.expected_best import ExpectedBest, expected_best
 from orchestrator.statistics.hypervolume import hypervolume
 from orchestrator.trials import OutcomeKind, Record
 from search_spaces.dimensions import Choice, Dimension, Fixed, Float, Int, Value, greatest
@@ -19,6 +21,10 @@ if TYPE_CHECKING:
 EDGE = 0.02
 """A best value so near to an end of its range, as a share of the range, lies at its edge."""
 HOUR_S = 3600.0
+DRAWS = 40
+"""Numbers of draws for which the expected best is worked out, evenly on a logarithmic scale."""
+EXPECTED_FROM = 5
+"""Finished trials from which the expected best is shown: of fewer it says little more than they do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +44,7 @@ class SearchTrial:
         return self.outcome is OutcomeKind.FINISHED and bool(self.values)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SearchCourse:
     """The search of one arm."""
 
@@ -65,6 +71,21 @@ class SearchCourse:
     def finished(self) -> tuple[SearchTrial, ...]:
         """Those that have a value."""
         return tuple(each for each in self.trials if each.finished)
+
+    @cached_property
+    def expected(self) -> tuple[ExpectedBest, ...]:
+        """With one objective, the best that as many trials as were made, or fewer, are expected to find.
+
+        Trials that never finished are drawn too, as no better than the worst that did.
+        """
+        if len(self.finished) < EXPECTED_FROM or len(self.objectives) > 1:
+            return ()
+        larger = self.objectives[0].goal == "max"
+        values = [each.values[0] for each in self.finished]
+        worst = min(values) if larger else max(values)
+        values += [worst] * (len(self.trials) - len(values))
+        draws = sorted({round(len(values) ** (step / DRAWS)) for step in range(DRAWS + 1)})
+        return tuple(expected_best(values, draws, larger=larger))
 
     @property
     def best_so_far(self) -> tuple[tuple[int, float, float], ...]:

@@ -2,9 +2,8 @@
 
 import csv
 import io
-import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.plan.answer import SELECTION_SPLIT
@@ -452,8 +451,3 @@ def _csv_estimate(prefix: str, found: Estimate) -> dict[str, Any]:
 def _csv_text(text: str) -> str:
     """A spreadsheet takes a text that begins like a formula for one."""
     return f"'{visible(text)}" if text.startswith(FORMULA) else visible(text)
-
-
-def as_json(report: Report) -> str:
-    """Everything the report holds."""
-    return json.dumps(asdict(report), indent=2, sort_keys=True, allow_nan=False) + "\n"

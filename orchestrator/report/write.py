@@ -10,12 +10,13 @@ from pathlib import Path
 from orchestrator.file_digests import write_manifest
 from orchestrator.report.details import Details
 from orchestrator.report.figures import metric_panels, outcome_panels
+from orchestrator.report.json_file import as_json
 from orchestrator.report.latex import document
 from orchestrator.report.notes import notes, unfinished, unread
 from orchestrator.report.page import page
 from orchestrator.report.panels import all_panels
 from orchestrator.report.style import Kind, Panel, rendered
-from orchestrator.report.tables import as_csv, as_json, as_markdown, grids
+from orchestrator.report.tables import as_csv, as_markdown, grids
 from orchestrator.report.types import Report
 from search_spaces.wording import markdown_line, markdown_text, one_line
 
@@ -41,7 +42,7 @@ def write(
             (fresh / f"{each.name}.png").write_bytes(rendered(each, "png"))
         (fresh / "report.md").write_text(markdown(report, pictures), encoding="utf-8")
         (fresh / "report.csv").write_text(as_csv(report), encoding="utf-8")
-        (fresh / "report.json").write_text(as_json(report), encoding="utf-8")
+        (fresh / "report.json").write_text(as_json(report, details), encoding="utf-8")
         (fresh / "report.html").write_text(page(report, details), encoding="utf-8")
         panels = [*all_panels(report, details)] if figures or latex else []
         if figures:

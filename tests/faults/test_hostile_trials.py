@@ -21,8 +21,8 @@ from orchestrator.ledger.fold import records
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import to_json
 from orchestrator.plan.types import Plan
+from orchestrator.report.json_file import as_json
 from orchestrator.report.summary import arm_metrics, summarise
-from orchestrator.report.tables import as_json
 from orchestrator.report.write import write
 from orchestrator.tracking.parquet import read_records
 from orchestrator.tracking.sync import sync

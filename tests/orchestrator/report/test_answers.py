@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.plan.types import AnswerPlan, Arm, ConfirmPlan, Plan, SearchPlan
+from orchestrator.report.json_file import as_json
 from orchestrator.report.summary import arm_metrics, arm_tags, summarise
-from orchestrator.report.tables import Grid, as_csv, as_json, grids, headline
+from orchestrator.report.tables import Grid, as_csv, grids, headline
 from orchestrator.report.types import Report
 from orchestrator.report.write import write
 from orchestrator.spec.section import Objective, Resources

@@ -4,8 +4,9 @@ import json
 from dataclasses import replace
 
 from orchestrator.plan.types import Change, Plan
+from orchestrator.report.json_file import as_json
 from orchestrator.report.summary import summarise
-from orchestrator.report.tables import as_json, grids
+from orchestrator.report.tables import grids
 from orchestrator.trials import Record
 from search_spaces.dimensions import Dimension, Float, Space
 from tests.orchestrator.report.test_answers import plan, records

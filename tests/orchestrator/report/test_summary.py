@@ -13,9 +13,10 @@ from matplotlib.figure import Figure
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.plan.types import Arm, ConfirmPlan, Plan
 from orchestrator.report.figures import metric_panels, outcome_panels
+from orchestrator.report.json_file import as_json
 from orchestrator.report.style import rendered
 from orchestrator.report.summary import arm_metrics, summarise
-from orchestrator.report.tables import as_csv, as_json, grids, headline
+from orchestrator.report.tables import as_csv, grids, headline
 from orchestrator.report.types import Report
 from orchestrator.report.write import write
 from orchestrator.spec.section import Resources
