@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import PlanError
-from orchestrator.plan.planner import plan
 from tests.orchestrator.plan.small import SEARCH, spec
+from tests.support.planned import plan
 
 TWO = [{"metric": "valid/accuracy", "goal": "max"}, {"metric": "valid/depth", "goal": "min"}]
 

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import PlanError, SpecError
-from orchestrator.plan.planner import plan
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.spec.load import read_spec, to_yaml
 from search_spaces.dimensions import Constraint
 from tests.orchestrator.plan.small import SEARCH, full
+from tests.support.planned import plan
 
 ALSO = {"model.feedforward_width": {"int": [4, 12]}, "model.max_layers": {"int": [2, 8]}}
 MORE = {**SEARCH, "spaces": [], "also": ALSO, "stopper": None}

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import PlanError
-from orchestrator.plan.planner import plan
 from orchestrator.spec.load import read_spec
 from tests.support.golden import GOLDEN, Messages
+from tests.support.planned import plan
 from trainables import catalog
 
 

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import PlanError
+from orchestrator.plan import planner
 from orchestrator.plan import probe as probing
-from orchestrator.plan.planner import plan
 from orchestrator.spec.types import Spec
+from tests.support.planned import plan
 from trainables.tasks import pathfinder
 
 LISTOPS = {"name": "listops"}
@@ -378,7 +379,7 @@ def test_a_flag_that_is_broken_in_the_code_is_seen(flag: str, monkeypatch: pytes
     as_is = type_of(model)(**model)
     monkeypatch.setattr(probing, "build_model", deaf)
     with pytest.raises(PlanError, match=r"arm changes nothing against baseline"):
-        plan(arm)
+        planner.plan(arm)
     assert broken
 
 
@@ -405,7 +406,7 @@ def test_weights_that_nothing_reads_are_no_effect(flag: str, monkeypatch: pytest
 
     monkeypatch.setattr(probing, "build_model", idle)
     with pytest.raises(PlanError, match=r"that .*weights.* differ shows in nothing"):
-        plan(spec_of(system(model=model), {"arm": {f"model.{field}": value}}))
+        planner.plan(spec_of(system(model=model), {"arm": {f"model.{field}": value}}))
 
 
 def test_a_weight_that_no_gradient_reaches_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -420,7 +421,7 @@ def test_a_weight_that_no_gradient_reaches_is_named(monkeypatch: pytest.MonkeyPa
         return made
 
     monkeypatch.setattr(probing, "build_model", with_idle)
-    made = plan(spec_of(system(), {"arm": {"model.gate": False}}))
+    made = planner.plan(spec_of(system(), {"arm": {"model.gate": False}}))
     (note,) = made.proofs[1].notes
     named = "no gradient reaches forgotten.weight, forgotten.bias at any of the 8 weights tried"
     assert note == f"{named}, nor on inputs of 100 tokens"

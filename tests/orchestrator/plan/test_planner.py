@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import PlanError
-from orchestrator.plan import price
-from orchestrator.plan.planner import plan
+from orchestrator.plan import planner, price
 from orchestrator.plan.probe import Probe
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.spec.load import profile_names, read_spec
 from tests.orchestrator.plan.small import ARMS, CONFIRM, SEARCH, baseline, full, one_arm, spec
+from tests.support.planned import plan
 
 EXPERIMENTS = sorted((Path(__file__).parents[3] / "experiments").glob("*.yaml"))
 YAML = """
@@ -47,7 +47,7 @@ assert not loaded, loaded
 
 @pytest.fixture(scope="module")
 def everything() -> Any:
-    return plan(full())
+    return planner.plan(full())
 
 
 def test_arms_stand_baseline_first_in_the_order_of_the_spec(everything: Any) -> None:
@@ -161,8 +161,8 @@ def test_what_was_built_for_other_plans_changes_nothing(everything: Any) -> None
         {"task": {"name": "listops", "train_length_max": 50}},
         baseline(width=32),
     ):
-        plan(full(baseline={**baseline(), **changed}), probe=probe)
-    assert plan(full(), probe=probe) == everything
+        planner.plan(full(baseline={**baseline(), **changed}), probe=probe)
+    assert planner.plan(full(), probe=probe) == everything
 
 
 def test_json_round_trip(everything: Any) -> None:
@@ -191,7 +191,7 @@ def test_experiments_round_trip(path: Path) -> None:
 def test_a_batch_too_slow_to_time_is_extrapolated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(price, "_timed", lambda learner, system, examples: 2.0 + 0.5 * examples)
     asked = spec(baseline={**baseline(), "train": {"steps": 5, "batch_size": 100}})
-    assert plan(asked, calibrate=True).prices[0].seconds_per_step == pytest.approx(52.0)
+    assert planner.plan(asked, calibrate=True).prices[0].seconds_per_step == pytest.approx(52.0)
 
 
 def test_batches_of_tokens_are_priced_as_so_many_long_samples() -> None:
@@ -206,7 +206,7 @@ def test_batches_of_tokens_are_priced_as_so_many_long_samples() -> None:
 
 def test_calibration_adds_seconds_and_nothing_else() -> None:
     asked = one_arm({"model.gate": False}, baseline={**baseline(), "train": {"steps": 5, "batch_size": 20}})
-    timed, plain = plan(asked, calibrate=True), plan(asked)
+    timed, plain = planner.plan(asked, calibrate=True), plan(asked)
     assert all(price.seconds_per_step and price.seconds_per_step > 0 for price in timed.prices)
     assert timed.trials == plain.trials
     assert timed.arms == plain.arms

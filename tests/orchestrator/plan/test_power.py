@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.plan.planner import plan
 from orchestrator.plan.power import power
 from orchestrator.plan.types import AnswerPlan, ConfirmPlan
 from orchestrator.statistics.power import seeds_needed, smallest_effect
 from tests.orchestrator.plan.small import full, spec
+from tests.support.planned import plan
 
 ANSWER = AnswerPlan(("near-iid/accuracy",), None, 0.05, 4)
 

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from orchestrator.errors import PlanError
-from orchestrator.plan import probe
+from orchestrator.plan import planner, probe
 from orchestrator.plan.arms import resolve
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.planner import plan
 from orchestrator.plan.probe import Probe
 from orchestrator.plan.types import ArmProof
 from tests.orchestrator.plan.small import ARMS, baseline, full, one_arm, spec
+from tests.support.planned import plan
 
 GUT: Mapping[str, Mapping[str, Any]] = {
     "no-global-halt": {"model.halt.unit": "token"},
@@ -253,13 +253,13 @@ def test_an_arm_that_changes_more_than_it_declares(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(universal, "Config", Sly)
     with pytest.raises(PlanError, match=r"arms\.arm\.set\.model\.gate.*model\.width goes from 16 to 8"):
-        plan(one_arm({"model.gate": False}))
+        planner.plan(one_arm({"model.gate": False}))
 
 
 def test_a_loss_that_is_not_finite_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe, "objective", lambda output, config: output.loss.sum() * torch.inf)
     with pytest.raises(PlanError, match="must begin with a finite loss and gradient, got loss=inf"):
-        plan(spec())
+        planner.plan(spec())
 
 
 def test_a_system_that_cannot_run_here_is_refused() -> None:

@@ -3,8 +3,8 @@
 import pytest
 
 from orchestrator import space_catalog as catalog
-from orchestrator.plan.planner import plan
 from tests.orchestrator.plan.small import BASELINE, SEARCH, spec
+from tests.support.planned import plan
 
 MODELS = {
     "crvnn": {"name": "crvnn", "width": 16},

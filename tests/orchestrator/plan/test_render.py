@@ -7,9 +7,9 @@ import pytest
 from rich.console import Console
 
 from orchestrator.plan.format import amount, bytes_amount, duration
-from orchestrator.plan.planner import plan
 from orchestrator.plan.render import render
 from tests.orchestrator.plan.small import full, one_arm
+from tests.support.planned import plan
 
 
 def text(found: Any) -> str:

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import PlanError
-from orchestrator.plan.planner import plan
 from tests.orchestrator.plan.small import ARMS, SEARCH, baseline, spec
+from tests.support.planned import plan
 
 
 def searched(also: dict[str, Any], **parts: Any) -> Any:

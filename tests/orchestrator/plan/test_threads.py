@@ -2,8 +2,8 @@
 
 import pytest
 
-from orchestrator.plan.planner import plan
 from tests.orchestrator.plan.small import ARMS, full
+from tests.support.planned import plan
 
 
 @pytest.mark.parametrize(("cpus", "threads"), [(0.5, 1), (1, 1), (1.5, 1), (2, 2), (5000, 1024)])

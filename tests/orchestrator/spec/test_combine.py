@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import SpecError
-from orchestrator.plan.planner import plan
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.spec.load import read_spec, to_yaml
+from tests.support.planned import plan
 
 HEAD = """
 name: combined
