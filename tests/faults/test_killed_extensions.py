@@ -1,0 +1,57 @@
+"""kill -9 of `haltsweep extend` on Ray: what was there stays as it was, and what was added is done once."""
+
+from collections import Counter
+
+import pytest
+
+from orchestrator.cli.reading import opened
+from orchestrator.ledger.events import EventKind
+from tests.support.commands import TINY, Shell, wait_for
+
+SPEC = TINY.replace("steps: 4", "steps: 60").replace("report_every: 2", "report_every: 20")
+
+
+def read(shell):
+    """Plan and events, sessions aside."""
+    with opened("tiny", shell.folder / "runs") as sweep:
+        return sweep.plan, [each for each in sweep.ledger.events() if each.trial_id is not None]
+
+
+@pytest.mark.slow
+def test_an_extension_that_is_killed_goes_on_and_changes_nothing_that_was_there(tmp_path):
+    shell = Shell.at(tmp_path, SPEC)
+    told = shell.run("launch", "tiny.yaml")
+    assert told.code == 0, told
+    plan, before = read(shell)
+    known = {each.trial_id for each in plan.trials}
+
+    def ended():
+        return sum(each.kind is EventKind.ENDED for each in read(shell)[1][len(before) :])
+
+    with shell.started("extend", "tiny", "--seeds", "8") as process:
+        wait_for(lambda: ended() >= 2, process)
+        process.kill()
+        process.wait()
+    extended, half = read(shell)
+    assert known < {each.trial_id for each in extended.trials}
+    assert sum(each.kind is EventKind.ENDED for each in half[len(before) :]) < 16, "it was killed half-way"
+    told = shell.run("resume", "tiny")
+    assert told.code == 0, told
+
+    whole, after = read(shell)
+    assert whole == extended
+    assert after[: len(half)] == half
+    assert half[: len(before)] == before
+    assert [each for each in whole.trials if each.trial_id in known] == list(plan.trials)
+    new = after[len(before) :]
+    assert not [each for each in new if each.trial_id in known], "no trial that was there is touched"
+    final = Counter(
+        each.trial_id for each in new if each.kind is EventKind.ENDED and each.payload["kind"] == "finished"
+    )
+    assert final == Counter(each.trial_id for each in whole.trials if each.trial_id not in known)
+    measured = Counter(
+        (each.trial_id, each.payload["step"]) for each in new if each.kind is EventKind.MEASURED
+    )
+    assert set(measured.values()) == {1}
+    assert {step for _, step in measured} == {20, 40, 60}
+    assert shell.run("verify", "tiny").code == 0, "MLflow and Parquet show the union"
