@@ -5,22 +5,26 @@ that none leads out of the folder; links, devices and folders are refused, and w
 while it is written, whatever the archive says of itself.
 """
 
+import io
 import re
+import shutil
 import stat
 import struct
 import zipfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from orchestrator.errors import InputError
-from orchestrator.regular_files import found_instead
+from orchestrator.regular_files import found_instead, open_ordinary
 from trainables.atomic import replacing
 
 MAX_FILES: Final = 2000
 MAX_BYTES: Final = 4 * 1024**3
 """Of an archive, and of all that it holds."""
+MAX_FILE: Final = 256 * 1024**2
+"""Of a file that is read as a whole: of all but the ledger."""
 MAX_DIRECTORY: Final = 1024**2
 """Bytes of the archive's own list of its files."""
 _NAME = re.compile(
@@ -42,14 +46,24 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 _PIECE = 1024**2
 
 
-def write(path: Path, files: Mapping[str, bytes]) -> None:
-    """The archive of `files`, whole or not at all. Raises OSError."""
+def write(path: Path, files: Mapping[str, bytes | Path]) -> None:
+    """The archive of `files`, by name their bytes or where they lie, whole or not at all. Raises OSError.
+
+    A file that lies somewhere is read piece by piece, however large it is.
+    """
     with replacing(path) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted(files):
             assert _NAME.fullmatch(name), f"{name} must be a name that is unpacked again"
             member = zipfile.ZipInfo(name, _EPOCH)
             member.external_attr = (stat.S_IFREG | 0o644) << 16
-            archive.writestr(member, files[name], zipfile.ZIP_DEFLATED)
+            member.compress_type = zipfile.ZIP_DEFLATED
+            content = files[name]
+            with archive.open(member, "w", force_zip64=True) as target, _opened(content) as source:
+                shutil.copyfileobj(source, target, _PIECE)
+
+
+def _opened(content: bytes | Path) -> IO[bytes]:
+    return io.BytesIO(content) if isinstance(content, bytes) else open_ordinary(content)
 
 
 def unpack(path: Path, folder: Path) -> list[str]:
@@ -103,6 +117,17 @@ def _refuse_members(path: Path, members: list[zipfile.ZipInfo]) -> None:
             raise _refused(path, f"{each.filename!r} is no ordinary file that anybody may read")
         if each.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise _refused(path, f"{each.filename!r} is compressed in a way that we never use")
+        if each.file_size > most_of(each.filename):
+            raise _too_long(path, each.filename)
+
+
+def most_of(name: str) -> int:
+    """Bytes that the file called `name` may have."""
+    return MAX_BYTES if name.endswith(".jsonl") else MAX_FILE
+
+
+def _too_long(path: Path, name: str) -> InputError:
+    return _refused(path, f"{name!r} has more than {most_of(name):,} bytes")
 
 
 def _put(archive: zipfile.ZipFile, member: zipfile.ZipInfo, file: Path, left: int, path: Path) -> int:
@@ -112,6 +137,8 @@ def _put(archive: zipfile.ZipFile, member: zipfile.ZipInfo, file: Path, left: in
     with archive.open(member) as source, file.open("xb") as target:
         while piece := source.read(_PIECE):
             written += len(piece)
+            if written > most_of(member.filename):
+                raise _too_long(path, member.filename)
             if written > left:
                 raise _refused(path, f"it would need more than {MAX_BYTES:,} bytes unpacked")
             target.write(piece)

@@ -3,8 +3,9 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
+from itertools import chain as chain_of
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import orchestrator
 from orchestrator.errors import StoreError
@@ -29,10 +30,14 @@ REPORT: Final = "report"
 SOURCES: Final = frozenset({".py", ".css", ".jinja"})
 
 
-def ledger_text(uid: str, rows: Iterable[Sequence[Any]]) -> bytes:
-    """Events as they are chained."""
-    lines = (json.dumps(row, separators=(",", ":"), allow_nan=False) for row in ([uid], *map(list, rows)))
-    return ("\n".join(lines) + "\n").encode()
+MAX_LINE: Final = 64 * 1024**2
+"""Bytes of one event."""
+
+
+def ledger_lines(uid: str, rows: Iterable[Sequence[Any]]) -> Iterator[bytes]:
+    """Events as they are chained, a line each."""
+    for row in chain_of([[uid]], map(list, rows)):
+        yield json.dumps(row, separators=(",", ":"), allow_nan=False).encode() + b"\n"
 
 
 def environment() -> bytes:
@@ -49,9 +54,12 @@ def code_digest() -> str:
     return digest(*sorted((str(file.relative_to(home)), file_digest(file)) for file in files))
 
 
-def listing(sweep: str, files: Mapping[str, bytes], more: Mapping[str, Any]) -> bytes:
-    """The list of a bundle: which sweep, and the digest of every file."""
-    digests = {name: digest_of(content) for name, content in sorted(files.items())}
+def listing(sweep: str, files: Mapping[str, bytes | Path], more: Mapping[str, Any]) -> bytes:
+    """The list of a bundle: which sweep, and the digest of every file, given as bytes or where it lies."""
+    digests = {
+        name: digest_of(content) if isinstance(content, bytes) else file_digest(content)
+        for name, content in sorted(files.items())
+    }
     return sealed({"format": FORMAT, "sweep": sweep, "files": digests, **more}).encode()
 
 
@@ -96,14 +104,22 @@ def read_events(folder: Path) -> Iterator[Event]:
     """Every event, oldest first. Raises StoreError for the first that is not as it was written."""
     with (folder / LEDGER).open("rb") as stream:
         try:
-            (uid,) = parsed(stream.readline())
+            (uid,) = parsed(_line(stream))
             previous, after = chain.first(str(uid)), 0
-            for line in stream:
+            while line := _line(stream):
                 row = _row(line, previous, after)
                 previous, after = row[-1], row[0]
                 yield from_row(row)
         except (ValueError, TypeError, KeyError, IndexError) as error:
             raise StoreError(f"{LEDGER} must hold events as they were written: {error}") from error
+
+
+def _line(stream: IO[bytes]) -> bytes:
+    """The next line; empty at the end. Raises ValueError for one that is longer than any event."""
+    line = stream.readline(MAX_LINE + 1)
+    if len(line) > MAX_LINE:
+        raise ValueError(f"an event must have at most {MAX_LINE:,} bytes, and one has more")
+    return line
 
 
 def _row(line: bytes, previous: str, after: int) -> list[Any]:

@@ -1,6 +1,7 @@
 """`haltsweep bundle`: a sweep as one archive, from which another machine makes the same report."""
 
 import json
+from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,12 +15,13 @@ from orchestrator.errors import InputError, StoreError
 from search_spaces.wording import amount
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from orchestrator.cli.reading import Opened
     from orchestrator.findings import Finding
     from orchestrator.ledger.events import Event
     from orchestrator.plan.types import Plan
+    from orchestrator.trials import Record
 
 SUFFIX = ".bundle.zip"
 
@@ -45,13 +47,15 @@ def bundle(
                 f"a sweep must not run while it is bundled, and {sweep.plan.name} does; wait for it, or stop "
                 "it with `haltsweep stop`"
             )
-        files = _files(sweep)
-    archive.write(target, files)
+        with TemporaryDirectory(prefix="haltsweep-bundle-") as place:
+            files = _files(sweep, Path(place))
+            archive.write(target, files)
     say(f"{target}: {amount(len(files), 'file')}, {target.stat().st_size:,} bytes")
     say(f"whoever gets it sees by `haltsweep verify {target}` that the report follows from the ledger")
 
 
-def _files(sweep: "Opened") -> dict[str, bytes]:
+def _files(sweep: "Opened", place: Path) -> "dict[str, bytes | Path]":
+    """What is bundled, by name; what may be large lies in the folder `place`."""
     from orchestrator.bundle import contents
     from orchestrator.drivers.data_digests import data_digests
     from orchestrator.drivers.extend_folder import editions
@@ -59,25 +63,33 @@ def _files(sweep: "Opened") -> dict[str, bytes]:
     from orchestrator.file_digests import read_kept
 
     folder = sweep.folder
-    files = {
+    files: dict[str, bytes | Path] = {
         each.name: read_kept(each, "restore it from a backup")
         for each in (folder.spec, folder.plan, folder.provenance)
     }
     for edition in editions(folder):
         files |= {f"extensions/{edition.name}/{each.name}": each.read_bytes() for each in edition.iterdir()}
-    files[contents.LEDGER] = contents.ledger_text(sweep.ledger.uid, sweep.ledger.rows())
+    files[contents.LEDGER] = place / contents.LEDGER
+    with (place / contents.LEDGER).open("wb") as stream:
+        stream.writelines(contents.ledger_lines(sweep.ledger.uid, sweep.ledger.rows()))
     files[contents.ENVIRONMENT] = contents.environment()
     known = data_digests(sweep.plan, read_setup(folder))
     files["data.json"] = (json.dumps(known, indent=2, sort_keys=True) + "\n").encode()
-    files |= report_files(sweep.plan, list(sweep.ledger.events()))
+    made, _ = report_files(sweep.plan, sweep.ledger.events(), place)
+    files |= made
     files[contents.LIST] = contents.listing(
         sweep.plan.name, files, {"haltsweep": _version(), "code": contents.code_digest()}
     )
     return files
 
 
-def report_files(plan: "Plan", events: "Sequence[Event]") -> dict[str, bytes]:
-    """The report of these events, made anew, by name in a bundle."""
+def report_files(
+    plan: "Plan", events: "Iterable[Event]", place: Path
+) -> "tuple[dict[str, Path], Sequence[Record]]":
+    """The report of these events, made anew in the folder `place`, by name in a bundle; and the records.
+
+    Of the events those alone are kept that curves are drawn of.
+    """
     from orchestrator.bundle.contents import REPORT
     from orchestrator.ledger.fold import OF_MEASUREMENTS, measurements, records
     from orchestrator.report.details import details
@@ -85,13 +97,19 @@ def report_files(plan: "Plan", events: "Sequence[Event]") -> dict[str, bytes]:
     from orchestrator.report.write import write
 
     confirmed = {each.trial_id for each in plan.trials if each.phase == "confirm"}
-    kept = [each for each in events if each.kind in OF_MEASUREMENTS and each.trial_id in confirmed]
-    known = records(events, plan)
+    kept: list[Event] = []
+
+    def passing() -> "Iterator[Event]":
+        for each in events:
+            if each.kind in OF_MEASUREMENTS and each.trial_id in confirmed:
+                kept.append(each)
+            yield each
+
+    known = records(passing(), plan)
     made = summarise(plan, known)
-    with TemporaryDirectory(prefix="haltsweep-report-") as place:
-        folder = Path(place) / REPORT
-        write(made, folder, details(plan, made, known, measurements(kept)))
-        return {f"{REPORT}/{each.name}": each.read_bytes() for each in folder.iterdir()}
+    folder = place / REPORT
+    write(made, folder, details(plan, made, known, measurements(kept)))
+    return {f"{REPORT}/{each.name}": each for each in folder.iterdir()}, known
 
 
 def findings(path: Path, rerun: int, data_dir: Path) -> "Iterator[Finding]":
@@ -114,10 +132,11 @@ def findings(path: Path, rerun: int, data_dir: Path) -> "Iterator[Finding]":
             if changed:
                 return
             yield Finding("files", "sound", f"{amount(len(names), 'file')} as written")
-            plan, events = contents.read_plan(folder), list(contents.read_events(folder))
-            told = f"{amount(len(events), 'event')}, each chained to the one before"
+            plan, events = contents.read_plan(folder), Counter[str]()
+            again = folder / "made-again"  # no name that a bundle can hold
+            made, known = report_files(plan, _counted(contents.read_events(folder), events), again)
+            told = f"{amount(events.total(), 'event')}, each chained to the one before"
             yield Finding("ledger", "sound", told)
-            made = report_files(plan, events)
         except Exception as error:  # plan and events may be anything that has the right digests
             told = str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
             yield Finding("bundle", "damaged", f"no report can be made of it: {told}", "ask for it again")
@@ -125,20 +144,27 @@ def findings(path: Path, rerun: int, data_dir: Path) -> "Iterator[Finding]":
         yield from _compared(folder, made, listing)
         if rerun:
             from orchestrator.drivers.rerun import rerun as run_again
-            from orchestrator.ledger.fold import records
 
-            yield from run_again(plan, records(events, plan), rerun, data_dir)
+            yield from run_again(plan, known, rerun, data_dir)
 
 
-def _compared(folder: Path, made: dict[str, bytes], listing: "Mapping[str, Any]") -> "Iterator[Finding]":
+def _counted(events: "Iterable[Event]", found: Counter[str]) -> "Iterator[Event]":
+    """The same events, which are counted in `found` as they pass by."""
+    for each in events:
+        found[each.kind] += 1
+        yield each
+
+
+def _compared(folder: Path, made: "Mapping[str, Path]", listing: "Mapping[str, Any]") -> "Iterator[Finding]":
     """The report in the bundle beside the one that was made anew."""
     from orchestrator.bundle import contents
+    from orchestrator.file_digests import file_digest
     from orchestrator.findings import Finding
 
-    kept = {
-        f"{contents.REPORT}/{each.name}": each.read_bytes() for each in (folder / contents.REPORT).glob("*")
-    }
-    other = [name for name in sorted(kept | made) if kept.get(name) != made.get(name)]
+    there = (folder / contents.REPORT).glob("*")
+    kept = {f"{contents.REPORT}/{each.name}": file_digest(each) for each in there}
+    now = {name: file_digest(each) for name, each in made.items()}
+    other = [name for name in sorted(kept | now) if kept.get(name) != now.get(name)]
     other = [name for name in other if not name.endswith("/manifest.json")]  # it follows from the others
     if not other:
         yield Finding(

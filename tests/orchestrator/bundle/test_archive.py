@@ -114,6 +114,38 @@ def test_a_bomb_is_refused_by_what_it_says_and_by_what_comes_out(place, monkeypa
     assert sum(each.stat().st_size for each in (place / "inside").rglob("*")) <= 100_000
 
 
+def test_a_file_that_is_read_as_a_whole_is_no_bomb_either(place, monkeypatch):
+    monkeypatch.setattr(archive, "MAX_FILE", 1000)
+    file = made(place, ("ledger.jsonl", b"x" * 2000), ("plan.json", b"x" * 2000))
+    refused(file, place, "'plan.json' has more than 1,000 bytes")
+    assert not list((place / "inside").iterdir())
+    content = bytearray(file.read_bytes())
+    at = content.rindex(b"PK\x01\x02") + 24
+    content[at : at + 4] = struct.pack("<I", 10)  # it says that it is small
+    file.write_bytes(content)
+    refused(file, place, "it cannot be read|has more than")
+    assert (place / "inside" / "plan.json").stat().st_size <= 1000
+
+
+def test_a_device_or_a_link_in_the_place_of_an_archive_and_of_a_file_to_put_in(place):
+    (place / "link.json").symlink_to("/dev/zero")
+    with pytest.raises(OSError, match="must be a file, and is a device"):
+        archive.write(place / "made.zip", {"plan.json": place / "link.json"})
+    assert not (place / "made.zip").exists()
+    with pytest.raises(InputError, match="is none: it is"):
+        archive.unpack(place / "link.json", place / "inside")
+
+
+def test_a_file_is_put_in_piece_by_piece(place):
+    content = bytes(range(256)) * 20_000  # 5 MB
+    (place / "big").write_bytes(content)
+    archive.write(place / "one.zip", {**FILES, "ledger.jsonl": place / "big"})
+    archive.write(place / "two.zip", {**FILES, "ledger.jsonl": content})
+    assert (place / "one.zip").read_bytes() == (place / "two.zip").read_bytes()
+    archive.unpack(place / "one.zip", place / "inside")
+    assert (place / "inside" / "ledger.jsonl").read_bytes() == content
+
+
 def test_too_many_files(place, monkeypatch):
     monkeypatch.setattr(archive, "MAX_FILES", 2)
     refused(made(place, *((f"report/{each}.md", b"") for each in range(3))), place, "it holds 3 files")

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import weakref
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.bundle import archive, contents
+from orchestrator.cli.bundle import report_files
 from orchestrator.cli.reading import opened
 from orchestrator.drivers.rerun import drawn
 from orchestrator.ledger import chain
@@ -17,6 +19,7 @@ from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import from_json, to_json
 from tests.support.commands import TINY, tree
 from tests.support.finished import finished
+from tests.support.histories import history
 from tests.support.plans import make_plan
 from trainables.metrics import Metric
 
@@ -106,6 +109,36 @@ def test_a_ledger_that_is_not_as_it_was_written(haltsweep, bundled, change, why)
     assert why in told.out
 
 
+def test_an_event_without_an_end_is_not_read_whole(haltsweep, bundled, monkeypatch):
+    monkeypatch.setattr(contents, "MAX_LINE", 50_000)
+    endless = bundled[contents.LEDGER] + b"[" + b" " * 100_000
+    told = haltsweep("verify", again(bundled, **{contents.LEDGER: endless}))
+    assert told.code == 1
+    assert "an event must have at most 50,000 bytes, and one has more" in told.out
+
+
+def test_events_pass_by_and_are_not_kept(tmp_path):
+    plan = replace(PLAN, confirm=None, trials=tuple(each for each in PLAN.trials if each.phase == "search"))
+    held = []
+
+    def passing():
+        seen = []
+        for event in history(plan, steps=200):
+            kept = Payload(event.payload)
+            seen.append(weakref.ref(kept))
+            yield replace(event, payload=kept)
+            del kept
+            held.append(sum(each() is not None for each in seen))
+
+    report_files(plan, passing(), tmp_path)
+    assert len(held) > 1000
+    assert max(held) < 10 + 3 * len(plan.trials), "a trial's own, its last and its best measurement at most"
+
+
+class Payload(dict):
+    """One that can be watched."""
+
+
 def test_code_that_a_bundle_names_is_not_run(haltsweep, bundled, tmp_path):
     (tmp_path / "evil.py").write_text(EVIL)
     plan = from_json(bundled["plan.json"])
@@ -175,7 +208,7 @@ def test_trials_that_run_again_measure_the_same(haltsweep, tmp_path):
     head = chain.first(rows[0][0])
     for row in rows[1:]:
         row[-1] = head = chain.link(head, row[:-1])
-    files[contents.LEDGER] = contents.ledger_text(rows[0][0], rows[1:])
+    files[contents.LEDGER] = b"".join(contents.ledger_lines(rows[0][0], rows[1:]))
     lied = haltsweep("verify", again(files), "--rerun", "1", "--data", "elsewhere")
     assert lied.code == 1
     assert "near-iid/accuracy 0.99 -> " in lied.out
