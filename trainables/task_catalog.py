@@ -148,6 +148,17 @@ def label_names(config: Settings) -> tuple[str, ...]:
     return tuple(map(str, range(shape(config).num_classes))) if names is None else names(config)
 
 
+def token_classes(config: Settings) -> tuple[str, ...]:
+    """The class of every token id, e.g. `operator`; empty where the task knows none.
+
+    A task that does has a function `token_classes(config)`. What it calls `operator` is counted.
+    """
+    classes: Callable[[Settings], tuple[str, ...]] | None = getattr(
+        task_module(task_name(config)), "token_classes", None
+    )
+    return () if classes is None else tuple(classes(config))
+
+
 def decode(config: Settings, tokens: Sequence[int]) -> str:
     """One input as a person would write it."""
     module = task_module(task_name(config))

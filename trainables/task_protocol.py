@@ -74,6 +74,9 @@ class TaskModule(Protocol):
     # mapping or a tuple of `trainables.metrics.Metric`: range, whether large or small is better, what they
     # mean.
 
+    # A task whose words are of different kinds may have `token_classes(config) -> tuple[str, ...]`, the kind
+    # of every token id: digit, operator, bracket, ... Reports count operators and experts by it.
+
     def decode(self, tokens: Sequence[int]) -> str:
         """One input as text.
 

@@ -14,6 +14,7 @@ from orchestrator.report.origin import origin
 from orchestrator.report.readings import Readings
 from orchestrator.report.searches import SearchCourse, searches
 from orchestrator.report.summary import declared_by
+from orchestrator.report.tallies import ExpertUse, OperatorDepth, expert_uses, operator_depths
 from orchestrator.report.types import Report
 from orchestrator.trials import Record
 from trainables.protocol import Measurement
@@ -29,6 +30,8 @@ class Details:
     costs: tuple[CostCurve, ...]
     depths: tuple[DepthCurve, ...]
     maps: HaltingMaps
+    operators: tuple[OperatorDepth, ...]
+    experts: tuple[ExpertUse, ...]
     origin: tuple[tuple[str, str], ...]
     wall_clock_s: float | None
     """From the first start of a trial to the last end of one."""
@@ -52,6 +55,8 @@ def details(
         costs=tuple(cost_curves(plan, report.outcomes, readings, again)),
         depths=tuple(depth_curves(plan, readings, plan.confirm.splits if plan.confirm else ())),
         maps=halting_maps(plan, confirmed, measured),
+        operators=tuple(operator_depths(plan, confirmed, measured)),
+        experts=tuple(expert_uses(plan, confirmed, measured)),
         origin=tuple(origin(plan, records)),
         wall_clock_s=_wall_clock(records),
     )

@@ -91,7 +91,8 @@ def _kept(
     """Seed by seed."""
     for record in sorted((each for each in records if each.arm == arm), key=lambda each: each.seed):
         last = measured[record.trial_id][-1:]
-        examples = tuple(_example(each) for one in last for each in one.examples)
+        maps = (each for one in last for each in one.examples if each.get("kind", "map") == "map")
+        examples = tuple(map(_example, maps))
         if examples:
             yield ArmMaps(arm, record.seed, record.trial_id, examples)
 

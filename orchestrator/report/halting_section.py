@@ -7,14 +7,24 @@ from orchestrator.report.details import Details
 from orchestrator.report.halting_maps import ArmMaps
 from orchestrator.report.map_figures import map_panels
 from orchestrator.report.page_parts import PageSection, Part, pictures
+from orchestrator.report.tally_figures import expert_panels, operator_panels
 from search_spaces.wording import amount
 
 DEPTH = (
     "Mean depth of each split, the whiskers from the tenth to the ninetieth percentile of its examples, as "
     "means over seeds. Arms whose depth never changes are left out."
 )
+OPERATORS = (
+    "Mean depth of examples with so many operators, up to 256 of each test split, the same in every arm; "
+    "whiskers as above, means over seeds. Of a pair the sentence with more operators counts. Exploratory."
+)
+EXPERTS = (
+    "Rows add up to all choices of a class of words, over all layers that its words kept, on up to 256 "
+    "examples of each test split; of each arm the first seed that finished. Experts have no order that "
+    "seeds share. Exploratory."
+)
 MAPS = (
-    "Halting maps: a column a word, layers upwards. Where a layer was run it is blue, the darker the more "
+    "Halting maps: a column a word, layers upwards. Where a layer was run it is blue, the fuller the more "
     "was still open: over 60%, 25 to 60%, 5 to 25%, less. Blank: the word had halted. {meaning} Examples "
     "were drawn once from {split}, whatever the models do on them, and are the same in every arm; of each "
     "arm the first seed that finished is shown. Exploratory."
@@ -28,8 +38,21 @@ MEANINGS = {
 def halting(details: Details) -> PageSection:
     """Depth split by split, then single examples arm by arm."""
     depth = Part(texts=(DEPTH,), panels=pictures(depth_panels(details)))
-    shown = [each for each in (depth, *_maps(details)) if each.shown]
+    shown = [each for each in (depth, *_tallies(details), *_maps(details)) if each.shown]
     return PageSection("halting", "Halting", parts=tuple(shown))
+
+
+def _tallies(details: Details) -> Iterator[Part]:
+    yield Part(
+        title="Depth by number of operators",
+        texts=(OPERATORS,),
+        panels=pictures(operator_panels(details.operators)),
+    )
+    yield Part(
+        title="Experts by class of word",
+        texts=(EXPERTS,),
+        panels=pictures(expert_panels(details.experts)),
+    )
 
 
 def _maps(details: Details) -> Iterator[Part]:

@@ -13,6 +13,7 @@ from trainables.data.progress import report
 from trainables.data.ragged import concatenate
 from trainables.generators.listops_lengths import LengthLaw
 from trainables.generators.listops_trees import Law, Trees
+from trainables.settings import Settings
 from trainables.streams import numpy_stream
 from trainables.types import TaskShape
 
@@ -89,6 +90,12 @@ def listops_shape(length_max: int) -> TaskShape:
 def decode(tokens: Sequence[int]) -> str:
     """E.g. `[MAX 2 [SM 9 4 ] ]`."""
     return " ".join(WORDS[token] for token in tokens)
+
+
+def token_classes(config: Settings) -> tuple[str, ...]:  # noqa: ARG001 the same for all settings
+    """Digits, operators, the closing bracket, and what is no part of a tree."""
+    kinds = {"]": "bracket"} | dict.fromkeys(WORDS[-3:], "other")
+    return tuple(kinds.get(word, "operator" if word[0] == "[" else "digit") for word in WORDS)
 
 
 def table_of(trees: Trees) -> pa.Table:

@@ -28,6 +28,7 @@ from trainables.recurrence.active_units import EarlyExit
 from trainables.recurrence.depth import DepthRecurrence
 from trainables.recurrence.depth_units import LayerOutputs, SideOutputs
 from trainables.recurrence.result import RecurrenceResult
+from trainables.recurrence.watching import begun
 from trainables.settings import AnswerSettings, Settings, SharedDepth, Small
 from trainables.types import sum_dtype
 
@@ -235,9 +236,13 @@ def depth_recurrence(
 def _run_all_layers(
     config: SparseSettings, layer: SparseLayer, states: Tensor, tokens: Tokens
 ) -> tuple[RecurrenceResult, Float[Tensor, ""] | None]:
-    outputs = []
-    for _ in range(config.max_layers):
+    outputs, seen = [], begun(tokens.packing, halts=False)
+    for number in range(1, config.max_layers + 1):
         states, side = layer(states, tokens)
+        if seen is not None:
+            everything = torch.arange(states.shape[0], device=states.device)
+            one = torch.ones_like(everything)
+            seen.see(number, everything, one.to(states.dtype), one.bool(), side)
         outputs.append(LayerOutputs(side, torch.ones_like(side[0][:, 0])))
     return RecurrenceResult.of_all(states, tokens.packing, config.max_layers), _balance(config, outputs)
 

@@ -98,14 +98,14 @@ def watching() -> Iterator[Watch]:
         _WATCH.reset(token)
 
 
-def begun(packing: Packing, meaning: Meaning = "survival") -> PassSeen | None:
+def begun(packing: Packing, meaning: Meaning = "survival", *, halts: bool = True) -> PassSeen | None:
     """Where a recurrence that begins on all tokens of `packing` tells its layers; None if nobody watches."""
     watch = _WATCH.get()
     if watch is None:
         return None
     if not watch.parted:
-        watch.passes.append(PassSeen(packing, meaning))
-    watch.passes[-1].halts = True
+        watch.passes.append(PassSeen(packing, meaning, halts))
+    watch.passes[-1].halts |= halts
     return watch.passes[-1]
 
 

@@ -131,6 +131,12 @@ def shape(config: Config) -> TaskShape:
     )
 
 
+def token_classes(config: Config) -> tuple[str, ...]:  # noqa: ARG001 the same for all settings
+    """Instructions, bits, START."""
+    kinds = {"w": "write", "i": "ignore", "r": "read", "0": "bit", "1": "bit"}
+    return tuple(kinds.get(word, "other") for word in WORDS)
+
+
 def splits(config: Config) -> tuple[SplitInfo, ...]:
     """train, valid, normal and, for both lengths and three shares of i, e.g. length-1024-ignore-0.98."""
     roles: dict[str, Literal["train", "valid"]] = {"train": "train", "valid": "valid"}

@@ -27,6 +27,7 @@ from trainables.generators.listops_splits import (
     decode,  # noqa: F401 every task has one
     listops_shape,
     table_of,
+    token_classes,  # noqa: F401 read by the catalogue
 )
 from trainables.generators.listops_trees import Trees
 from trainables.settings import Settings

@@ -27,6 +27,7 @@ from trainables.generators.listops_splits import (
     length_tests,
     listops_shape,
     table_of,
+    token_classes,  # noqa: F401 read by the catalogue
 )
 from trainables.generators.listops_trees import Law
 from trainables.settings import Settings

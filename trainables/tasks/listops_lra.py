@@ -20,6 +20,7 @@ from trainables.generators.listops_splits import (
     generate,
     listops_shape,
     table_of,
+    token_classes,  # noqa: F401 read by the catalogue
 )
 from trainables.generators.listops_trees import Law, Trees
 from trainables.settings import Settings

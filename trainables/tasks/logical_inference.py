@@ -104,6 +104,12 @@ def label_names(config: Config) -> tuple[str, ...]:  # noqa: ARG001 the same for
     return tuple(f"{sign} {word}" for sign, word in zip(RELATIONS, words, strict=True))
 
 
+def token_classes(config: Config) -> tuple[str, ...]:  # noqa: ARG001 the same for all settings
+    """Operators, brackets, variables."""
+    kinds = {"and": "operator", "or": "operator", "not": "operator", "(": "bracket", ")": "bracket"}
+    return tuple(kinds.get(word, "other" if word[0] == "<" else "variable") for word in VOCABULARY)
+
+
 def splits(config: Config) -> tuple[SplitInfo, ...]:
     """train, valid, held-out where a pattern is, operators-0 .. operators-12 (12 or more)."""
     pool = 3, 2 * longest(TRAIN_OPERATORS_MAX) + 1

@@ -73,13 +73,14 @@ def _answer(output: Output, watch: Watch, batch: Batch, task: Settings) -> Mappi
 def _parts(seen: PassSeen, batch: Batch, task: Settings, model: nn.Module) -> Sequence[Mapping[str, Any]]:
     """Row by row of the pass, as many as the example has sentences."""
     tokens = batch.tokens[0][batch.mask[0]].tolist()
-    rows = _sentences(tokens, getattr(model, "separator_id", None))
+    rows = sentences(tokens, getattr(model, "separator_id", None))
     percent, ends = _percent(seen.running()).tolist(), seen.packing.starts.tolist()
     weights = [percent[start:end] for start, end in pairwise(ends)]
     return [_part(row, weight, task) for row, weight in zip(rows, weights, strict=True)]
 
 
-def _sentences(tokens: list[int], separator: int | None) -> list[list[int]]:
+def sentences(tokens: list[int], separator: int | None) -> list[list[int]]:
+    """Both of a pair, else the whole input."""
     if separator is None:
         return [tokens]
     middle = tokens.index(separator)

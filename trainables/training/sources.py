@@ -99,6 +99,14 @@ class Sources:
         for number in chosen(len(examples), count).tolist():
             yield number, examples.batch(np.array([number])).to(self.device)
 
+    def several(self, split: str, count: int) -> Iterator[Batch]:
+        """At most `count` examples of `split`, the same ones in every trial."""
+        examples, config = self._open(split), self._config
+        picked = chosen(len(examples), count)
+        lengths = examples.lengths[picked]
+        for part in evaluation_batches(lengths, config.eval_batch_size, config.eval_tokens):
+            yield examples.batch(picked[part]).to(self.device)
+
     @property
     def task(self) -> Settings:
         """Settings of the task."""

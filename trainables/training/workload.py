@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -22,6 +23,7 @@ from trainables.training.selected_weights import ScoredWeights, best, copied, ho
 from trainables.training.sources import VALID, Sources
 from trainables.training.state import TrainingProgress, TrainingState, read_selected
 from trainables.training.step import Learner, one_step
+from trainables.training.tallies import MOST_EXAMPLES, tallied
 from trainables.training.work import Work
 from trainables.training.writing import measure_writing
 
@@ -179,13 +181,15 @@ class Training:
         return metrics
 
     def _look_at_examples(self) -> Iterator[dict[str, Any]]:
-        """What halting does on single examples of the first test split; nothing of models that never halt."""
+        """What halting does on single examples of the first test split, and halting and experts on many."""
         if not self._job.halting_examples:
             return
         split = self._job.splits[0] if self._job.splits else VALID
         for number, batch in self._sources.single(split, self._job.halting_examples):
             if seen := seen_of(self._state.learner, batch, self._sources.task):
-                yield {"split": split, "number": number, **seen}
+                yield {"kind": "map", "split": split, "number": number, **seen}
+        several = (self._sources.several(each, MOST_EXAMPLES) for each in self._job.splits or (VALID,))
+        yield from tallied(self._state.learner, chain.from_iterable(several), self._sources.task)
 
     def _score(self, metrics: dict[str, float]) -> float:
         """How good a validation was: more is better."""
