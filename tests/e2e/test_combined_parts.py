@@ -7,6 +7,8 @@ import pytest
 
 from tests.support.in_process import Run
 
+pytestmark = pytest.mark.usefixtures("untracked")
+
 OWN = '''"""Accuracy with a planted effect of the gate, and of gate and halt together."""
 
 import random

@@ -6,6 +6,8 @@ import pytest
 
 from tests.support.own_code import forgotten
 
+pytestmark = pytest.mark.usefixtures("untracked")
+
 SPEC = """
 name: searched
 question: Does it go on?

@@ -7,6 +7,8 @@ import pytest
 
 from tests.support.own_code import forgotten
 
+pytestmark = pytest.mark.usefixtures("untracked")
+
 TASK = """
 from typing import Literal
 

@@ -5,6 +5,8 @@ from markdown_it import MarkdownIt
 
 from tests.support.own_code import forgotten
 
+pytestmark = pytest.mark.usefixtures("untracked")
+
 CODE = """
 metrics = {"score": {"better": "max", "range": [0, 1], "meaning": "share\\n\\n| of | <b>all</b>"}}
 

@@ -33,3 +33,9 @@ def haltsweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
         return Answer(code, said.out, said.err)
 
     return answer
+
+
+@pytest.fixture
+def untracked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launch in this process writes no MLflow: what follows it loads longer than a small sweep takes."""
+    monkeypatch.setattr("orchestrator.cli.launch.tracking_uri", lambda given, runs: None)

@@ -7,6 +7,8 @@ import pytest
 from orchestrator import read
 from tests.support.commands import TINY
 
+pytestmark = pytest.mark.usefixtures("untracked")
+
 
 def measured(name, arm):
     """Of an arm's confirm trials, by seed: settings and what they measured on the test split."""

@@ -5,6 +5,8 @@ import pytest
 from tests.support.commands import TINY
 from tests.support.own_code import forgotten
 
+pytestmark = pytest.mark.usefixtures("untracked")
+
 SPEC = """
 name: others
 question: Is it told where it fails?

@@ -7,6 +7,8 @@ import pytest
 
 from tests.support.commands import TINY
 
+pytestmark = pytest.mark.usefixtures("untracked")
+
 INLINE = ("search=null", "--driver", "inline")
 
 

@@ -8,6 +8,8 @@ import pytest
 from orchestrator.cli.reading import opened
 from tests.support.own_code import FORMS, forgotten
 
+pytestmark = pytest.mark.usefixtures("untracked")
+
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):

@@ -185,6 +185,7 @@ def test_resume_refuses_what_is_no_sweep(haltsweep):
     assert "no sweep named 'tiny' in runs" in answer.err
 
 
+@pytest.mark.usefixtures("untracked")
 def test_a_sweep_that_there_is_is_refused_before_anything_is_said(haltsweep, tmp_path):
     made = ("launch", "tiny.yaml", "--profile", "short", "--driver", "inline")
     assert haltsweep(*made).code == 0
