@@ -12,7 +12,7 @@ from orchestrator.trials import Outcome, OutcomeKind
 from search_spaces.wording import shown
 from trainables.protocol import Measurement
 
-EXAMPLES_MOST = 1 << 18
+EXAMPLES_MOST = 1 << 20
 """Characters of what one trial may keep of single examples: it lies in the ledger for ever."""
 STEP_END = 2**63
 """Steps are stored as integers of 64 bits."""

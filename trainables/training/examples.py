@@ -33,6 +33,8 @@ from trainables.types import Batch, Output
 MOST_WORDS: Final = 64
 """Of an input that are kept; more cannot be read side by side."""
 MOST_LAYERS: Final = 32
+MOST_LETTERS: Final = 24
+"""Of a word."""
 _SEED: Final = 0
 
 
@@ -109,6 +111,6 @@ def _word(task: Settings, token: int) -> str:
     if token == shape(task).pad_id:
         return ""
     try:
-        return decode(task, [token]) or str(token)
+        return decode(task, [token])[:MOST_LETTERS] or str(token)
     except Exception:  # a task of others may read whole inputs only; no trial ends for it
         return str(token)

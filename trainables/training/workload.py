@@ -1,6 +1,7 @@
 """Training and re-evaluating one trial, from one report to the next."""
 
 import json
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
@@ -26,6 +27,8 @@ from trainables.training.step import Learner, one_step
 from trainables.training.tallies import MOST_EXAMPLES, tallied
 from trainables.training.work import Work
 from trainables.training.writing import measure_writing
+
+LOG = logging.getLogger(__name__)
 
 MIN_IMPROVEMENT = 1e-4
 """What is compared must get better by more than this (released code of Ray Chowdhury and Caragea)."""
@@ -185,11 +188,15 @@ class Training:
         if not self._job.halting_examples:
             return
         split = self._job.splits[0] if self._job.splits else VALID
-        for number, batch in self._sources.single(split, self._job.halting_examples):
-            if seen := seen_of(self._state.learner, batch, self._sources.task):
-                yield {"kind": "map", "split": split, "number": number, **seen}
-        several = (self._sources.several(each, MOST_EXAMPLES) for each in self._job.splits or (VALID,))
-        yield from tallied(self._state.learner, chain.from_iterable(several), self._sources.task)
+        try:
+            for number, batch in self._sources.single(split, self._job.halting_examples):
+                if seen := seen_of(self._state.learner, batch, self._sources.task):
+                    yield {"kind": "map", "split": split, "number": number, **seen}
+            several = (self._sources.several(each, MOST_EXAMPLES) for each in self._job.splits or (VALID,))
+            yield from tallied(self._state.learner, chain.from_iterable(several), self._sources.task)
+        except Exception as error:
+            # Models and tasks of others may be built otherwise; what was measured must not be lost for it.
+            LOG.warning("halting of single examples could not be looked at: %r", error)
 
     def _score(self, metrics: dict[str, float]) -> float:
         """How good a validation was: more is better."""

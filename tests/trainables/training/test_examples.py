@@ -7,14 +7,18 @@ import torch
 
 from trainables.assembly import build_model
 from trainables.layers.boundaries import NUM_BOUNDARIES
+from trainables.protocol import Job
 from trainables.recurrence.watching import watching
 from trainables.task_catalog import shape, task_config
+from trainables.training import Training, workload
 from trainables.training.config import train_config
 from trainables.training.examples import MOST_LAYERS, MOST_WORDS, chosen, seen_of
 from trainables.training.step import Learner
 from trainables.types import Batch
 
 TREES = task_config({"name": "listops"})
+SMALL_TREES = {"name": "listops", "trees": 200, "near_iid_examples": 20, "valid_examples": 20}
+ONE_STEP = {"steps": 1, "batch_size": 4, "report_every": 1}
 PAIRS = task_config({"name": "logical_inference"})
 HEADS = {"width": 16, "heads": 2}
 TOKEN = {"name": "universal", **HEADS, "halt": {"unit": "token", "threshold": 0.9}}
@@ -155,3 +159,28 @@ def test_the_same_examples_are_chosen_every_time() -> None:
     assert found.tolist() == chosen(1000, 8).tolist()
     assert len({*found.tolist()}) == 8
     assert chosen(3, 8).tolist() == [0, 1, 2]
+
+
+def test_a_trial_in_which_examples_cannot_be_looked_at_keeps_what_it_measured(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = {
+        "task": SMALL_TREES,
+        "model": {"name": "universal", **HEADS, "max_layers": 2},
+        "train": ONE_STEP,
+    }
+    kept = Training(
+        Job(settings, seed=1, phase="confirm", splits=("near-iid",), halting_examples=2)
+    ).advance()
+    assert [each["kind"] for each in kept.examples][:2] == ["map", "map"]
+
+    def broken(*_: Any) -> Any:
+        raise RuntimeError("rows of another kind")
+
+    monkeypatch.setattr(workload, "seen_of", broken)
+    found = Training(
+        Job(settings, seed=1, phase="confirm", splits=("near-iid",), halting_examples=2)
+    ).advance()
+    assert not found.examples
+    assert found.metrics["near-iid/accuracy"] == kept.metrics["near-iid/accuracy"]
+    assert "could not be looked at: RuntimeError('rows of another kind')" in caplog.text
