@@ -74,7 +74,8 @@ def _words(maps: ArmMaps) -> str:
 
 
 def _rest(still: tuple[str, ...]) -> str:
-    return f"Nothing halts by itself in {', '.join(still)}: there is no map of it." if still else ""
+    told = "nothing halts by itself there, or its layers could not be looked at."
+    return f"No map was kept of {', '.join(still)}: {told}" if still else ""
 
 
 def _cut(maps: ArmMaps, most: int) -> str:
