@@ -32,7 +32,16 @@ WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 NEVER = -1
 
 forks = multiprocessing.get_context("forkserver")
-forks.set_forkserver_preload(["pytest", "optuna", "orchestrator.conductor.arm_search", "tests.faults.chaos"])
+# All that a session imports for longer than it runs.
+PRELOADED = [
+    "pytest",
+    "optuna",
+    "torch",
+    "sqlalchemy.dialects.sqlite",
+    "orchestrator.conductor.arm_search",
+    "tests.faults.chaos",
+]
+forks.set_forkserver_preload(PRELOADED)
 
 
 @dataclass(frozen=True)
