@@ -13,10 +13,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from orchestrator.redact import redact_arguments
+from orchestrator.redact import redact_arguments, redact_code
+from orchestrator.storable import storable
 
 PACKAGES = ("haltsweep", "torch", "ray", "optuna", "mlflow", "numpy", "sqlalchemy", "pyarrow")
 ANSWER_S = 10.0
+DIFF_MOST = 20_000
+"""Characters of changes that are kept: every session of a sweep holds them."""
 CODE = Path(__file__).resolve().parent.parent
 """Where the code of haltsweep lies."""
 NVIDIA = Path("/proc/driver/nvidia/gpus")
@@ -50,10 +53,15 @@ class Provenance:
     """Digest of what tracked files of that code differ in from its commit; empty where they do not."""
     code: str | None = None
     """Digest of all source files that trials run, ours and those from outside; None where none do."""
+    code_diff: str = ""
+    """What tracked files of haltsweep's code differ in from its commit: the beginning, secrets masked."""
+    packages: tuple[str, ...] = ()
+    """Everything that is installed, as `name==version`, in the order of their names."""
 
     def to_json(self) -> dict[str, Any]:
         """JSON values only, as an `opened` event and provenance.json carry them."""
-        return asdict(self) | {"devices": list(self.devices), "command": list(self.command)}
+        listed = {name: [*getattr(self, name)] for name in ("devices", "command", "packages")}
+        return asdict(self) | listed
 
 
 def provenance(
@@ -66,7 +74,7 @@ def provenance(
     """
     directory = (directory or Path.cwd()).resolve()
     commit, dirty = _git(directory)
-    code_commit, code_changes = _code(CODE)
+    code_commit, code_changes, code_diff = _code(CODE)
     return Provenance(
         commit=commit,
         dirty=dirty,
@@ -82,7 +90,15 @@ def provenance(
         code_commit=code_commit,
         code_changes=code_changes,
         code=code,
+        code_diff=code_diff,
+        packages=installed(),
     )
+
+
+def installed() -> tuple[str, ...]:
+    """What this interpreter finds installed, as pip writes it."""
+    found = {f"{each.name}=={each.version}" for each in metadata.distributions() if each.name}
+    return tuple(sorted(found, key=str.casefold))
 
 
 def machine() -> dict[str, Any]:
@@ -94,14 +110,22 @@ def _cpu_count() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _code(folder: Path) -> tuple[str | None, str | None]:
-    """Commit of the code in `folder` and the digest of its changes, wherever it was launched from."""
+def _code(folder: Path) -> tuple[str | None, str | None, str]:
+    """Commit of the code in `folder`, digest and beginning of its changes, wherever it was launched from."""
     # In a folder that Git ignores, as an environment within a checkout, the commit is that of something else.
     if not _answer("git", "-C", str(folder), "ls-files", "orchestrator"):
-        return None, None
+        return None, None, ""
     changes = _answer("git", "-C", str(folder), "diff", "HEAD")
-    digest = blake2b(changes.encode(), digest_size=8).hexdigest() if changes else changes
-    return _answer("git", "-C", str(folder), "rev-parse", "HEAD"), digest
+    digest = blake2b(changes.encode(errors="replace"), digest_size=8).hexdigest() if changes else changes
+    return _answer("git", "-C", str(folder), "rev-parse", "HEAD"), digest, _shortened(changes or "")
+
+
+def _shortened(changes: str) -> str:
+    """Text that can be stored and shown to others."""
+    kept = storable(redact_code(changes))
+    if len(kept) <= DIFF_MOST:
+        return kept
+    return f"{kept[:DIFF_MOST]}\n... {len(kept) - DIFF_MOST:,} more characters"
 
 
 def _git(directory: Path) -> tuple[str | None, bool | None]:

@@ -30,6 +30,10 @@ _DATABASES = frozenset({"postgresql", "postgres", "mysql", "mariadb", "mssql", "
 _PARAMETER = re.compile(r"(?P<start>(?:\A|[?&;#\s])(?P<key>[^=?&;#\s]+)\s*=)(?P<value>[^?&;#\s]*)")
 _PATH = re.compile(r"(?<!\S)/\S*\?\S+")
 """A URL of which a library quotes neither scheme nor host: `Max retries exceeded with url: /?token=...`."""
+_ASSIGNED = re.compile(
+    r"(?P<start>(?<![\w-])(?P<key>[A-Za-z_][\w-]{0,60})[\"']?\s{0,4}[:=]\s{0,4}(?P<quote>[\"']))"
+    r"[^\"'\n]+(?P=quote)"
+)
 _NO_LETTER = re.compile(r"[^a-z]")
 _RESERVED = re.compile(r"[/?#@\[\]\s\x00-\x1f\x7f]")
 _SECRET = re.compile(
@@ -79,6 +83,15 @@ def redact_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
             found.append(argument)
         before = argument
     return tuple(found)
+
+
+def redact_code(text: str) -> str:
+    """Source text, or changes to it, with the secrets of URLs masked, and quoted texts that are assigned to
+    names of secrets."""
+    return _ASSIGNED.sub(
+        lambda found: found["start"] + MASK + found["quote"] if _is_secret(found["key"]) else found[0],
+        redact(text),
+    )
 
 
 def needs_encoding(url: str) -> bool:

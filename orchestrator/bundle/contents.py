@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from importlib import metadata
 from itertools import chain as chain_of
 from pathlib import Path
 from typing import IO, Any, Final
@@ -17,6 +16,7 @@ from orchestrator.ledger.events import Event
 from orchestrator.ledger.rows import from_row
 from orchestrator.plan.serialise import from_json
 from orchestrator.plan.types import Plan
+from orchestrator.provenance import installed
 
 FORMAT: Final = 1
 LIST: Final = "bundle.json"
@@ -42,8 +42,7 @@ def ledger_lines(uid: str, rows: Iterable[Sequence[Any]]) -> Iterator[bytes]:
 
 def environment() -> bytes:
     """What is installed here, one distribution a line."""
-    found = {f"{each.name}=={each.version}" for each in metadata.distributions() if each.name}
-    return ("\n".join(sorted(found, key=str.casefold)) + "\n").encode()
+    return ("\n".join(installed()) + "\n").encode()
 
 
 def code_digest() -> str:

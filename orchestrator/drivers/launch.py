@@ -10,6 +10,7 @@ from typing import Any
 
 from orchestrator.drivers.address import check_address
 from orchestrator.drivers.checkpoint_stores import Elsewhere
+from orchestrator.drivers.data_digests import data_digests
 from orchestrator.drivers.datasets import build_datasets, inputs_of, require_files
 from orchestrator.drivers.extend_folder import complete
 from orchestrator.drivers.inline import run_inline
@@ -161,6 +162,7 @@ def _session(
             if setup.workload == DEFAULT_WORKLOAD and not session.recorder.finished:
                 build_datasets(plan, setup.data_dir, means.watch.on_data, means.watch.building)
                 write_inputs(folder, inputs_of(plan, setup.data_dir))
+                session.recorder.data_are_there(data_digests(plan, setup))
             with heard.draining():
                 _drive(session, means, heard.stop)
             session.interrupted = heard.stop.is_set() and not session.recorder.finished

@@ -141,6 +141,11 @@ class Recorder:
         """However this process ends from now on, it is not a trial's doing. Safe to call from any thread."""
         self._under_way.excuse()
 
+    def data_are_there(self, digests: Mapping[str, str]) -> None:
+        """Write what is in the data, by task/split, before any trial reads them."""
+        if digests:
+            self._write([log.read(self._clock(), digests)])
+
     @contextmanager
     def together(self) -> Iterator[None]:
         """All that is recorded inside is one transaction: act on no decision before it is written."""

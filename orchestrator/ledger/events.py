@@ -31,6 +31,8 @@ class EventKind(StrEnum):
     """Payload: step, path relative to the sweep's folder."""
     ENDED = "ended"
     """Payload: kind, reason, and lost (true) where a worker died. Nothing follows a final one."""
+    READ = "read"
+    """The data that trials of this process read are there. Payload: digests of splits by task/split."""
     CLOSED = "closed"
     """The process let go of the sweep. Payload: reason (done, interrupted, budget)."""
 
@@ -89,6 +91,11 @@ def ended(at: float, trial_id: str, outcome: Outcome, *, lost: bool = False) -> 
     """A trial ended; unless it was stopped, nothing more is accepted for it. `lost`: its worker died."""
     payload: dict[str, Any] = {"kind": outcome.kind.value, "reason": outcome.reason}
     return Event(EventKind.ENDED, at, trial_id, payload | ({"lost": True} if lost else {}))
+
+
+def read(at: float, digests: Mapping[str, str]) -> Event:
+    """All data are built: digests of splits by task/split."""
+    return Event(EventKind.READ, at, payload=dict(digests))
 
 
 def closed(at: float, reason: str) -> Event:

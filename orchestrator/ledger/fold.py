@@ -75,6 +75,8 @@ class Fold:
         if event.kind is EventKind.OPENED:
             payload = event.payload
             self._provenance = {"spec_digest": payload["spec_digest"], **payload["provenance"]}
+        elif event.kind is EventKind.READ:
+            self._provenance = {**self._provenance, "data": event.payload}
         elif event.trial_id is None:
             return
         elif event.kind is EventKind.ASKED:

@@ -11,7 +11,7 @@ from orchestrator.storable import storable_value
 from orchestrator.trials import OutcomeKind
 
 _KINDS = {kind.value: kind for kind in EventKind}
-_OF_THE_SWEEP = frozenset({EventKind.OPENED, EventKind.CLOSED})
+_OF_THE_SWEEP = frozenset({EventKind.OPENED, EventKind.READ, EventKind.CLOSED})
 _dumps = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from orchestrator.identity import canonical
 from orchestrator.plan.answer import SELECTION_SPLIT
 from orchestrator.plan.types import Plan
-from orchestrator.report.origin import origin
+from orchestrator.report.origin import DATA, origin
 from orchestrator.report.statistics import Estimate, estimate
 from orchestrator.report.types import Cell, Report
 from orchestrator.spec.differences import Difference, differences
@@ -169,7 +169,12 @@ def _chosen(side: Side, arm: str) -> Mapping[str, Any]:
 
 
 def _origin(side: Side) -> dict[str, str]:
-    return {what: said for what, said in origin(side.plan, side.records) if what not in TOLD_ELSEWHERE}
+    known = dict(origin(side.plan, side.records))
+    return {
+        what: said
+        for what, said in known.items()
+        if what not in TOLD_ELSEWHERE and not what.startswith(DATA)  # which `Side.data` has
+    }
 
 
 def _unlike(first: Mapping[str, str], second: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:

@@ -10,7 +10,7 @@ from orchestrator.report.curves import ArmCurve, learning_curves
 from orchestrator.report.halting import DepthCurve, depth_curves
 from orchestrator.report.halting_maps import HaltingMaps, halting_maps
 from orchestrator.report.late_splits import with_late_splits
-from orchestrator.report.origin import origin
+from orchestrator.report.origin import listings, origin
 from orchestrator.report.readings import Readings
 from orchestrator.report.searches import SearchCourse, searches
 from orchestrator.report.summary import declared_by
@@ -33,6 +33,8 @@ class Details:
     operators: tuple[OperatorDepth, ...]
     experts: tuple[ExpertUse, ...]
     origin: tuple[tuple[str, str], ...]
+    listings: tuple[tuple[str, tuple[str, ...]], ...]
+    """Of provenance what is too long for a line: its name and its lines."""
     wall_clock_s: float | None
     """From the first start of a trial to the last end of one."""
 
@@ -58,6 +60,7 @@ def details(
         operators=tuple(operator_depths(plan, confirmed, measured)),
         experts=tuple(expert_uses(plan, confirmed, measured)),
         origin=tuple(origin(plan, records)),
+        listings=tuple(listings(records)),
         wall_clock_s=_wall_clock(records),
     )
 

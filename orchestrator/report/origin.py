@@ -1,6 +1,7 @@
 """Where the numbers come from: code, versions, machines, seeds; each value once."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2b
 from typing import Any
 
 from orchestrator.plan.format import value_words
@@ -15,6 +16,7 @@ NAMED: Mapping[str, str] = {
     "code": "digest of the code that trials ran",
     "python": "Python",
     "versions": "versions",
+    "packages": "installed packages",
     "platform": "system",
     "cpu": "processor",
     "cpu_count": "cores",
@@ -22,6 +24,8 @@ NAMED: Mapping[str, str] = {
     "host": "machine",
     "command": "command",
 }
+DATA = "data, "
+"""What the names of data begin with; task and split follow."""
 LISTED = 3
 """Different values of one thing that are shown."""
 
@@ -30,13 +34,15 @@ def origin(plan: Plan, records: Sequence[Record]) -> Iterator[tuple[str, str]]:
     """What is known, and its words."""
     yield "digest of the spec", plan.spec_digest
     yield from (("training code", plan.trainable) for _ in [0] if plan.trainable)
+    sessions = _sessions(records)
     for key, words in NAMED.items():
-        values = (_shown(key, each.provenance.get(key)) for each in records if each.provenance)
+        values = (_shown(key, each.get(key)) for each in sessions if each)
         found = list(dict.fromkeys(map(_words, values)))
         known = [each for each in found if each]
         if known:
             more = f"; and {len(known) - LISTED} more" if len(known) > LISTED else ""
             yield words, "; ".join(known[:LISTED]) + more
+    yield from _data(records)
     if plan.search is not None:
         yield "seed of the searches", str(plan.search.seed)
     if plan.confirm is not None:
@@ -44,7 +50,9 @@ def origin(plan: Plan, records: Sequence[Record]) -> Iterator[tuple[str, str]]:
 
 
 def _shown(key: str, value: Any) -> Any:
-    """Of a command the program by its name: where it lies says nothing to others."""
+    """Of a command the program by its name: where it lies says nothing to others. A digest of packages."""
+    if key == "packages" and value:
+        return f"{len(value)}, digest {_lock_digest(value)}"
     if key != "command" or not isinstance(value, list | tuple) or not value:
         return value
     return [str(value[0]).replace("\\", "/").rpartition("/")[2], *value[1:]]
@@ -62,3 +70,42 @@ def _words(value: Any) -> str:
             return ", ".join(f"{name} {value_words(each)}" for name, each in value.items())
         case _:
             return str(value)
+
+
+def listings(records: Sequence[Record]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """What is too long for a line: installed packages, and what the code differed in from its commit.
+
+    Each once, in the order of the trials; what is folded on the page, and its lines.
+    """
+    for packages in _distinct("packages", records):
+        yield f"installed packages, digest {_lock_digest(packages)}", tuple(map(str, packages))
+    for text in _distinct("code_diff", records):
+        yield "changes to the code of haltsweep that are not committed", tuple(str(text).split("\n"))
+
+
+def _sessions(records: Sequence[Record]) -> list[Mapping[str, Any]]:
+    """What is known of each session: the trials of one share it."""
+    return [*{id(each.provenance): each.provenance for each in records}.values()]
+
+
+def _distinct(key: str, records: Sequence[Record]) -> list[Any]:
+    """The first values that there are."""
+    found: list[Any] = []
+    for each in _sessions(records):
+        if (value := each.get(key)) and value not in found:
+            found.append(value)
+    return found[:LISTED]
+
+
+def _lock_digest(packages: Sequence[Any]) -> str:
+    """As of a file that holds one a line."""
+    return blake2b("\n".join(map(str, packages)).encode(), digest_size=8).hexdigest()
+
+
+def _data(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
+    """Digests of the splits that trials read."""
+    found: dict[str, list[str]] = {}
+    for each in _distinct("data", records):
+        for name, digest in each.items():
+            found.setdefault(str(name), []).append(str(digest))
+    yield from ((f"{DATA}{name}", "; ".join(dict.fromkeys(found[name]))) for name in sorted(found))

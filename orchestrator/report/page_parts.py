@@ -30,6 +30,8 @@ class Part:
     panels: tuple[Picture, ...] = ()
     facts: tuple[tuple[str, str], ...] = ()
     grids: tuple[Grid, ...] = ()
+    folded: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Names and lines of long texts, which open when they are asked for."""
 
     @property
     def shown(self) -> bool:

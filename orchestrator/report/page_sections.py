@@ -60,7 +60,8 @@ def sections(report: Report, details: Details | None) -> Iterator[PageSection]:
         ]
     found.append(_metrics(report))
     if details is not None:
-        found.append(PageSection("provenance", "Provenance", (PROVENANCE,), (Part(facts=details.origin),)))
+        part = Part(facts=details.origin, folded=details.listings)
+        found.append(PageSection("provenance", "Provenance", (PROVENANCE,), (part,)))
     yield from (each for each in found if not each.empty)
 
 

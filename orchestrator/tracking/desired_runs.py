@@ -93,7 +93,7 @@ class DesiredRuns:
         elif event.kind is EventKind.ASKED:
             trial = trial_from_json(event.payload)
             self._trials.setdefault(trial.trial_id, trial)
-        elif event.kind not in {EventKind.CHECKPOINTED, EventKind.KEPT}:
+        elif event.kind not in {EventKind.CHECKPOINTED, EventKind.KEPT, EventKind.READ}:
             self._hear_trial(event)
 
     def hold(self, *, held: bool) -> None:

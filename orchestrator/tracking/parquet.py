@@ -67,6 +67,7 @@ MEASUREMENTS = pa.schema(
     ]
 )
 """One row a trial, step and metric."""
+_LONG = frozenset({"packages", "code_diff"})
 _JSON = ("assignment", "overrides", "settings", "provenance")
 
 
@@ -187,6 +188,8 @@ def read_records(folder: SweepFolder) -> list[Record]:
 def to_row(record: Record) -> dict[str, Any]:
     """Column values of a record."""
     row = {name: getattr(record, name) for name in RECORDS.names}
+    # Long, and the same in all rows of a session: provenance.json and the ledger have them.
+    row["provenance"] = {name: each for name, each in record.provenance.items() if name not in _LONG}
     for name in _JSON:
         row[name] = canonical(row[name])
     row["outcome"] = record.outcome.value if record.outcome is not None else None

@@ -27,10 +27,11 @@ WORDS_NOT_METRICS = {
     "orchestrator/plan/budget.py": {"flops"},
     "orchestrator/plan/effects.py": {"loss"},
     "orchestrator/plan/extension_rules.py": {"flops"},
+    "orchestrator/report/halting_maps.py": {"depth"},
     "orchestrator/report/tables.py": {"floor"},
 }
 """Names of metrics that stand for something else: a fact of a data set, a key of a spec, evidence
-of a change, a row, a setting."""
+of a change, a row, a setting, a key of what an example shows."""
 NOT_SAID = {
     "folders of a machine": re.compile(r"(?<![\w.>)\]}*])/(?:work|root|home|Users|mnt|opt|scratch)/\w"),
     "package registries": re.compile(r"index-url|https?://[^\s\"')]*(?:pypi|artifactory|nexus|mirror|proxy)"),

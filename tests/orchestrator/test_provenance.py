@@ -60,6 +60,38 @@ def test_the_commit_of_the_code_is_not_that_of_the_folder_it_is_launched_from(
     assert (provenance(checkout).code_commit, provenance(checkout).code_changes) == (None, None)
 
 
+def test_changes_of_the_code_are_told_without_secrets_and_within_bounds(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = checkout / "orchestrator" / "plan.py"
+    code.parent.mkdir()
+    code.write_text("x = 1\n")
+    git(checkout, "add", "orchestrator")
+    git(checkout, "commit", "-q", "-m", "second")
+    monkeypatch.setattr(module, "CODE", checkout)
+    assert provenance(checkout).code_diff == ""
+    secrets = ("hunter2", "tops3cret", "sk-123")
+    code.write_text(
+        f"URL = 'postgresql://me:{secrets[0]}@host/db'\nPASSWORD = '{secrets[1]}'\n"
+        f'given = {{"api_key": "{secrets[2]}"}}\nname = \'kept\'\n'
+    )
+    told = provenance(checkout).code_diff
+    assert "-x = 1" in told
+    assert "+name = 'kept'" in told
+    assert "+PASSWORD = '***'" in told
+    assert not [each for each in secrets if each in told]
+    code.write_text("y" * 3 * module.DIFF_MOST)
+    told = provenance(checkout).code_diff
+    assert told.endswith("more characters")
+    assert len(told) < module.DIFF_MOST + 100
+
+
+def test_everything_installed_is_listed() -> None:
+    found = provenance().packages
+    assert f"numpy=={metadata.version('numpy')}" in found
+    assert list(found) == sorted(found, key=str.casefold)
+
+
 def test_outside_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     found = provenance(tmp_path)

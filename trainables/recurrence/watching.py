@@ -74,7 +74,7 @@ class PassSeen:
 
 
 @dataclass
-class Watch:
+class ForwardWatch:
     """All that was seen of forward passes."""
 
     passes: list[PassSeen] = field(default_factory=list)
@@ -84,13 +84,13 @@ class Watch:
     parted: bool = False
 
 
-_WATCH: ContextVar[Watch | None] = ContextVar("watch", default=None)
+_WATCH: ContextVar[ForwardWatch | None] = ContextVar("watch", default=None)
 
 
 @contextmanager
-def watching() -> Iterator[Watch]:
+def watching() -> Iterator[ForwardWatch]:
     """Inside, forward passes of this thread are seen."""
-    watch = Watch()
+    watch = ForwardWatch()
     token = _WATCH.set(watch)
     try:
         yield watch

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from trainables.layers.boundaries import NUM_BOUNDARIES
-from trainables.recurrence.watching import PassSeen, Watch, watching
+from trainables.recurrence.watching import ForwardWatch, PassSeen, watching
 from trainables.settings import Settings
 from trainables.streams import numpy_stream
 from trainables.task_catalog import decode, label_names, shape
@@ -63,7 +63,7 @@ def seen_of(learner: Learner, batch: Batch, task: Settings) -> dict[str, Any]:
     }
 
 
-def _answer(output: Output, watch: Watch, batch: Batch, task: Settings) -> Mapping[str, Any]:
+def _answer(output: Output, watch: ForwardWatch, batch: Batch, task: Settings) -> Mapping[str, Any]:
     hits, counts = int(output.hits[0]), int(output.counts[0])
     found: dict[str, Any] = {"target": None, "answer": None, "hits": hits, "counts": counts}
     if batch.labels.dim() == 1 and watch.answers:

@@ -6,6 +6,7 @@ from orchestrator.conductor.messages import Continue, Reply, Stop
 from orchestrator.errors import LeaseLost
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import Event, EventKind
+from orchestrator.ledger.fold import records
 from orchestrator.spec.section import Resources
 from orchestrator.trials import Outcome, OutcomeKind
 from tests.support.driving import DONE, Worker, attempts, measurement, run_in_turn
@@ -50,6 +51,17 @@ def test_a_reply_is_one_transaction(tmp_path):
     assert len(log.batches) == before + 1
     (saved,) = log.of(EventKind.CHECKPOINTED)
     assert saved.payload == {"step": 3, "path": f"checkpoints/{attempt.trial_id}/step-000000003"}
+
+
+def test_data_are_written_before_any_trial_and_every_record_has_them():
+    log, plan = MemoryLog(), make_plan()
+    recorder = record(plan, log)
+    recorder.data_are_there({})
+    recorder.data_are_there({"listops/train": "11aa"})
+    recorder.ask()
+    assert kinds(log) == ["opened", "read", "asked", "started"]
+    (found,) = records(log.written, plan)
+    assert found.provenance["data"] == {"listops/train": "11aa"}
 
 
 def test_examples_are_written_with_their_measurement_and_once(tmp_path):
