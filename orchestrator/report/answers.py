@@ -123,6 +123,7 @@ def verdicts(
         elif not lacking.failed and not readings.all_values(metric):
             said = replace(said, text="undecided: no trial measured it")
         span = readings.span_of_difference(metric)
+        of = finished + failed or len(plan.confirm.seeds if plan.confirm is not None else ())
         made = ArmVerdict(
             arm=arm,
             reference=reference,
@@ -132,7 +133,7 @@ def verdicts(
             more_seeds=said.more_seeds,
             difference=of_paired(found, span) if found else None,
             p=found.p if found and not lacking.any else None,
-            seeds=f"{finished} of {amount(finished + failed, 'seed')} finished",
+            seeds=f"{finished} of {amount(of, 'seed')} finished",
         )
         yield replace(made, line=_line(made))
 

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from orchestrator.report.page import page as page_of
 from orchestrator.report.write import write
+from orchestrator.trials import OutcomeKind
 from tests.e2e import mlflow_page
 from tests.orchestrator.report.studies import study
 
@@ -55,6 +57,33 @@ def test_nothing_is_wider_than_the_screen_and_no_letters_lie_on_others(file: Pat
         page.goto(file.as_uri())
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert page.evaluate(OVERLAPS) == []
+
+
+EXTREMES = {
+    "many": study(16, 16, 3, readings=()),
+    "one seed": study(2, 1, 0, readings=()),
+    "names": study([LONG, f"{LONG}2", "under_score_" * 9, "x" * 120], 2, 3, readings=()),
+    "nothing": study(2, 2, 2, readings=(), fate=lambda *_: None),
+    "failures": study(2, 2, 2, readings=(), fate=lambda *_: OutcomeKind.DIVERGED),
+}
+CUT = """() => {
+  const wide = [...document.querySelectorAll('body *')].filter(one => !one.closest('.wide, svg')
+    && one.getBoundingClientRect().right > innerWidth + 1).map(one => one.outerHTML.slice(0, 80));
+  const titles = [...document.querySelectorAll('caption span')].filter(one =>
+    one.getBoundingClientRect().right > innerWidth).map(one => one.textContent);
+  return [...wide, ...titles];
+}"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_no_study_makes_a_page_that_scrolls_sideways_or_hides_a_title(tmp_path: Path, width: int) -> None:
+    with mlflow_page.browser_page(width) as page:
+        for name, made in EXTREMES.items():
+            place = tmp_path / f"{name}.html"
+            place.write_text(page_of(made.report(), made.details()), encoding="utf-8")
+            page.goto(place.as_uri())
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+            assert page.evaluate(CUT) == [], name
 
 
 @pytest.mark.parametrize("settings", [{"color_scheme": "light"}, {"color_scheme": "dark"}])

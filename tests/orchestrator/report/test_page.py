@@ -139,6 +139,7 @@ def test_numbers_are_those_of_the_records() -> None:
 def test_where_nothing_finished_no_figure_is_empty(fate: OutcomeKind | None, said: str) -> None:
     seen = shown(study(3, 3, 0, readings=(), fate=lambda *_: fate))
     assert f"undecided: {said}" in seen.text
+    assert "0 of 3 seeds finished" in seen.text
     assert ("9 not ended" in seen.text) == (fate is None)
     assert "mean with 95% interval" not in seen.labels("")
     assert "nan" not in seen.text.casefold().split()
