@@ -31,8 +31,7 @@ def written(any_url: str) -> list[Event]:
     """A ledger of a whole sweep, left by its holder."""
     with Ledger.open(any_url, SWEEP, create=True) as ledger:
         lease = ledger.claim(DEAD)
-        for event in history(make_plan(3), seed=1):
-            ledger.append([event], lease)
+        ledger.append(list(history(make_plan(3), seed=1)), lease)
         ledger.release(lease)
         return list(ledger.events())
 
