@@ -76,10 +76,13 @@ def write_spec(repository: pytest.Pytester, function: str, *, changed: tuple[str
     return file
 
 
-def run(repository: pytest.Pytester, body: str, *arguments: str) -> pytest.RunResult:
-    """A test with this body, in a process of its own: PyTorch cannot be imported twice in one."""
-    lines = "\n".join(f"    {line}" for line in body.splitlines())
-    (repository.path / "test_walks.py").write_text(f"def test_it(sweep_spec, chaos):\n{lines}\n")
+def run(repository: pytest.Pytester, body: str, *arguments: str, **bodies: str) -> pytest.RunResult:
+    """A test with this body, and more by name, in a process of its own: PyTorch cannot be imported twice."""
+    code = ""
+    for name, each in {"it": body, **bodies}.items():
+        lines = "\n".join(f"    {line}" for line in each.splitlines())
+        code += f"def test_{name}(sweep_spec, chaos):\n{lines}\n"
+    (repository.path / "test_walks.py").write_text(code)
     return repository.runpytest_subprocess("-p", "no:cacheprovider", "-W", "error", *arguments)
 
 
@@ -99,14 +102,12 @@ assert len(sweep_spec("walks.yaml", ["search=null"]).trials) == 8
 @pytest.mark.slow
 def test_a_faulty_spec_is_told_as_by_the_planner(repository: pytest.Pytester) -> None:
     write_spec(repository, "train", changed=("drift: 0.0", "drfit: 0.0"))
-    result = run(repository, 'chaos("walks.yaml", kill_at=3)')
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*walks.yaml:6: *walk:train has no field drfit*'drift'*"])
-    result = run(repository, 'sweep_spec("walks.yaml")')
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*walks.yaml:6: *walk:train has no field drfit*'drift'*"])
-    missing = run(repository, 'sweep_spec("walk.yaml")')
-    missing.stdout.fnmatch_lines(["*FileNotFoundError: a spec must be there to be tested, found neither *"])
+    plain, missing = 'sweep_spec("walks.yaml")', 'sweep_spec("walk.yaml")'
+    result = run(repository, 'chaos("walks.yaml", kill_at=3)', plain=plain, missing=missing)
+    result.assert_outcomes(failed=3)
+    told = "*walks.yaml:6: *walk:train has no field drfit*'drift'*"
+    away = "*FileNotFoundError: a spec must be there to be tested, found neither *"
+    result.stdout.fnmatch_lines(["*_ test_it _*", told, "*_ test_plain _*", told, "*_ test_missing _*", away])
 
 
 @pytest.mark.slow
@@ -157,26 +158,30 @@ for kill_at in (1, 7, 20):
 
 @pytest.mark.slow
 def test_what_is_not_the_same_is_found(repository: pytest.Pytester) -> None:
-    body = 'chaos("walks.yaml", kill_at={kill_at}{more})'
-    result = run(repository, body.format(kill_at=1000, more=""))
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*ValueError: kill_at must be from 1 to *, the events of 'walks', got 1000"])
-    write_spec(repository, "timed")
-    result = run(repository, body.format(kill_at=5, more=""))
-    result.assert_outcomes(failed=1)
+    for function in ("timed", "forgetful", "broken"):
+        write_spec(repository, function).rename(repository.path / f"{function}.yaml")
+    write_spec(repository, "train")
+    result = run(
+        repository,
+        'chaos("walks.yaml", kill_at=1000)',
+        timed='chaos("timed.yaml", kill_at=5)',
+        ignored='chaos("timed.yaml", kill_at=5, ignore=["valid/speed"])',
+        forgetful='chaos("forgetful.yaml", kill_at=6)',
+        broken='chaos("broken.yaml", kill_at=3)',
+    )
+    result.assert_outcomes(failed=4, passed=1)
     result.stdout.fnmatch_lines(
         [
+            "*ValueError: kill_at must be from 1 to *, the events of 'walks', got 1000",
+            "*_ test_timed _*",
             "*killed at event 5 and resumed, 'walks' must find what it finds undisturbed*",
             "*baseline, search 0: valid/speed of step 1 must be *, got *",
+            "*_ test_forgetful _*",
+            "*baseline, search 0: valid/score of step * must be *, got *",
+            "*_ test_broken _*",
+            "*trials of 'walks' must measure something, got none that did: crashed*",
         ]
     )
-    run(repository, body.format(kill_at=5, more=', ignore=["valid/speed"]')).assert_outcomes(passed=1)
-    write_spec(repository, "forgetful")
-    result = run(repository, body.format(kill_at=6, more=""))
-    result.stdout.fnmatch_lines(["*baseline, search 0: valid/score of step * must be *, got *"])
-    write_spec(repository, "broken")
-    result = run(repository, body.format(kill_at=3, more=""))
-    result.stdout.fnmatch_lines(["*trials of 'walks' must measure something, got none that did: crashed*"])
 
 
 @pytest.mark.slow

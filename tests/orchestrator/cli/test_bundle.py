@@ -1,6 +1,7 @@
 """`haltsweep bundle` and `verify` of one: the same report elsewhere, and no code of whoever made it."""
 
 import json
+import shutil
 import sys
 import weakref
 import zipfile
@@ -27,12 +28,23 @@ EVIL = "from pathlib import Path\nPath(__file__).with_name('ran').touch()\n"
 PLAN = replace(make_plan(2), metrics=(Metric("score", better="max", shown=("headline", "table")),))
 
 
+@pytest.fixture(scope="module")
+def once(tmp_path_factory):
+    """An empty folder that the first test of this module fills."""
+    return tmp_path_factory.mktemp("bundled")
+
+
 @pytest.fixture
-def bundled(tmp_path, haltsweep):
-    """The files of a bundle."""
-    finished(tmp_path, PLAN)
-    told = haltsweep("bundle", "synthetic")
-    assert told.code == 0, told
+def bundled(tmp_path, haltsweep, once):
+    """The files of a bundle, which lies beside the sweep; it is made once."""
+    if not (once / "synthetic.bundle.zip").exists():
+        finished(tmp_path, PLAN)
+        told = haltsweep("bundle", "synthetic")
+        assert told.code == 0, told
+        shutil.copytree(tmp_path / "runs", once / "runs")
+        shutil.copy(tmp_path / "synthetic.bundle.zip", once)
+    else:
+        shutil.copytree(once, tmp_path, dirs_exist_ok=True)
     with zipfile.ZipFile("synthetic.bundle.zip") as file:
         return {name: file.read(name) for name in file.namelist()}
 
