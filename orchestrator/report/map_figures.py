@@ -16,7 +16,7 @@ PER_STRIP, STRIPS = 24, 2
 """Words side by side, and strips of an example: of a pair one for each sentence."""
 LETTERS = 8
 """Of a word."""
-SHADES = ((60, 1.0), (25, 0.62), (5, 0.36), (0, 0.16))
+SHADES = ((60, 1.0), (25, 0.62), (5, 0.38), (0, 0.2))
 """From how many percent on that are open, how much ink: told apart in grey too."""
 LAYER, NAMES, ABOVE = 0.1, 0.5, 0.12
 """Inches of a layer, of the words beneath a strip, and between strips."""

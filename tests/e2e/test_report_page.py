@@ -10,6 +10,7 @@ from orchestrator.report.write import write
 from orchestrator.trials import OutcomeKind
 from tests.e2e import mlflow_page
 from tests.orchestrator.report.studies import study
+from tests.orchestrator.report.test_halting_maps import example, keeping
 
 pytestmark = [
     pytest.mark.slow,
@@ -17,6 +18,26 @@ pytestmark = [
 ]
 PHONE = 375
 LONG = "minus-" + "a-very-long-name-of-a-component-" * 3
+WORDS = [f"[OPERATOR-{place}" if place % 3 else str(place % 10) for place in range(50)]
+RUNNING = [[100, 70, 20, 3, -1, -1][: 2 + place % 5] + [-1] * (4 - place % 5) for place in range(50)]
+KEPT: list[dict[str, Any]] = [
+    example(1, parts=[{"words": WORDS, "length": 312, "running": RUNNING}]),
+    example(2, target="a long name of a label", answer="another long name of a label"),
+    {"kind": "operators", "bins": [[at, at, 9, 3 + at / 4, 2 + at / 4, 5 + at / 4, 1, 9] for at in range(9)]},
+    {
+        "kind": "experts",
+        "examples": 9,
+        "mixtures": [
+            {
+                "name": name,
+                "classes": ["operator", "a class with a long name", "START, END"],
+                "uses": [[(at * 7 + row) % 11 for at in range(experts)] for row in range(3)],
+            }
+            for name, experts in (("attention", 24), ("feed-forward", 8))
+        ],
+    },
+]
+"""What a trial keeps of halting."""
 OVERLAPS = """() => [...document.querySelectorAll('svg')].flatMap(svg => {
   const boxes = [...svg.querySelectorAll('text')].map(one => [one.textContent, one.getBoundingClientRect()]);
   const frame = svg.getBoundingClientRect();
@@ -33,7 +54,7 @@ OVERLAPS = """() => [...document.querySelectorAll('svg')].flatMap(svg => {
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A study with everything in it, and a long name."""
-    made = study(["baseline", "minus-gate", LONG], 4, 12)
+    made = keeping(study(["baseline", "minus-gate", LONG], 4, 12), lambda *_: KEPT)
     return write(made.report(), tmp_path_factory.mktemp("page"), made.details()).with_name("report.html")
 
 
@@ -48,6 +69,8 @@ def test_it_is_read_without_javascript_and_without_a_network(file: Path, width: 
             assert line.is_visible()
         assert page.get_by_role("img", name="near-iid/accuracy, mean with 95% interval").is_visible()
         assert page.get_by_role("heading", name="Provenance").is_visible()
+        for name in ("map-1-1", "operators-1", "experts-1"):
+            assert page.locator(f"#{name} svg").is_visible()
     assert asked == [file.as_uri()]
 
 
