@@ -1,0 +1,12 @@
+"""Tests of layers check shapes and types of every call: it is switched in conftest.py, by folders."""
+
+import pytest
+import torch
+from jaxtyping import TypeCheckError
+
+from trainables.layers.attention import barring
+
+
+def test_a_mask_with_an_axis_too_few_is_refused() -> None:
+    with pytest.raises(TypeCheckError):
+        barring(torch.ones(2, 3, 4, dtype=torch.bool)[0], torch.float32)
