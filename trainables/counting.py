@@ -8,16 +8,17 @@ that is exact for sums of parts that grow with the length and with its square.
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import astuple, dataclass
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from trainables.assembly import Part, as_fault, build_part
 from trainables.layers.dropout import set_dropout_context
@@ -132,6 +133,27 @@ def _rows(width: int, rows: int, length: int) -> list[Tensor]:
     """Vectors and their mask."""
     x = torch.randn(rows, length, width, generator=torch_stream(SEED, "counting", length))
     return [x.requires_grad_(), torch.ones(rows, length, dtype=torch.bool)]
+
+
+class Flops(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Inside, FLOPs are counted by the formulas of `torch.utils.flop_counter`, in half of its counter's time.
+
+    That one also says which module they belong to.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.total = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Every operation on tensors inside comes here."""
+        given = kwargs or {}
+        found = func(*args, **given)
+        if (formula := flop_registry.get(func._overloadpacket)) is not None:
+            self.total += formula(*args, **given, out_val=found)
+        return found
 
 
 @contextmanager

@@ -58,7 +58,8 @@ def check_all(paths: Sequence[Path]) -> Iterator[Checked]:
     with ProcessPoolExecutor(processes, get_context("spawn"), _begin) as pool:
         try:
             with _interrupts_held():
-                waiting = [pool.submit(_checked_there, path) for path in paths]
+                begun = {path: pool.submit(_checked_there, path) for path in sorted(set(paths), key=_size)}
+                waiting = [begun[path] for path in paths]
             for number, (path, each) in enumerate(zip(paths, waiting, strict=True)):
                 yield _awaited(each, path, len(paths) - number)
         except BaseException:
@@ -66,6 +67,14 @@ def check_all(paths: Sequence[Path]) -> Iterator[Checked]:
             for child in set(active_children()) - children:
                 child.terminate()
             raise
+
+
+def _size(path: Path) -> int:
+    """Puts long specs first: those that are left when other processes have nothing more to do are short."""
+    try:
+        return -path.stat().st_size
+    except OSError:  # told by whoever reads it
+        return 0
 
 
 def _checked(path: Path, make: Callable[..., object]) -> Checked:

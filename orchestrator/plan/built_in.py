@@ -16,6 +16,7 @@ from orchestrator.plan.posthoc import check_posthoc
 from orchestrator.plan.price import price
 from orchestrator.plan.probe import Probe
 from orchestrator.plan.settings import checked
+from orchestrator.plan.twins import check_twins
 from orchestrator.plan.types import ArmPrice, ArmProof
 from orchestrator.spec.types import Search, Spec
 from search_spaces.dimensions import Space
@@ -87,7 +88,7 @@ class BuiltIn:
 
     def check_twins(self, arms: Sequence[BuiltInArm], faults: Faults) -> None:
         """As of `Planned`."""
-        proof.check_twins(arms, self._probe, self._sweep, faults)
+        check_twins(arms, self._probe, self._sweep, faults)
 
     def check_objectives(self, search: Search, arm: BuiltInArm, faults: Faults) -> None:
         """As of `Planned`."""

@@ -15,7 +15,7 @@ from math import isclose
 from typing import Any, Protocol
 
 from orchestrator.plan.probe import LAYERS, POINTS, READ_LENGTH, BackwardPass, Probe
-from orchestrator.plan.settings import System, widths
+from orchestrator.plan.settings import System
 from trainables.acting import TrialFacts, acting, task_acting
 from trainables.settings import shallower
 from trainables.task_catalog import settled, splits
@@ -63,14 +63,15 @@ def effects(probe: Probe, before: System, after: System, sweep: Sweep) -> tuple[
 
     Raises ValueError for what cannot be run.
     """
-    seen = _seen(probe, before, after, 0)
+    pairs = list(quick_first(probe, before, after))
+    seen = _seen(probe, *pairs[0], 0) if pairs else []
     found = [
         *_structural(probe, before, after),
         *_declared(probe, before, after, sweep, rehearsed=not shows(seen)),
         *seen,
     ]
-    for old, new in quick_first(probe, before, after):
-        for point in range(1, POINTS):
+    for old, new in pairs:
+        for point in range(POINTS):
             if shows(found):
                 return tuple(found)
             found += [word for word in _seen(probe, old, new, point) if word not in found]
@@ -82,13 +83,12 @@ def effects(probe: Probe, before: System, after: System, sweep: Sweep) -> tuple[
 def quick_first(probe: Probe, before: System, after: System) -> Iterator[tuple[System, System]]:
     """Both with narrow models where they are wide; then, where nothing shows in those, both as they are.
 
-    Nothing where both have the same model and loss. Models whose widths are set differently are run as they
-    are alone: a width that is written out may be the one that another follows from, and narrow ones differ.
+    Nothing where both have the same model and loss.
     """
     if probe.same(before, after):
         return  # whatever is run gives the same
-    quick = probe.narrow(before), probe.narrow(after)
-    if quick != (before, after) and widths(before) == widths(after):
+    quick = probe.narrow_pair(before, after)
+    if quick != (before, after):
         yield quick
     yield before, after
 
@@ -185,7 +185,7 @@ def _declared(
     changed = {
         where: {name for name in new[where] if old[where].get(name) != new[where][name]} for where in new
     }
-    learned = changed["steps"] and changed["steps"] - probe.forward(after).objective_reads
+    learned = changed["steps"] and changed["steps"] - probe.forward(probe.narrow(after)).objective_reads
     decides = bool(changed["measuring"]) and (
         sweep.stopped or any(_compares(system, sweep) for system in (before, after))
     )

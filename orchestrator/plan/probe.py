@@ -7,25 +7,25 @@ there are further points to look at: biases moved at random, and lone numbers, l
 pushed up, down, and apart for different inputs.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, cast
 
 import psutil
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from orchestrator.identity import canonical
 from orchestrator.plan.drawn_once import DrawnOnce
 from orchestrator.plan.format import bytes_amount
 from orchestrator.plan.limits import too_large
 from orchestrator.plan.metrics import reported
-from orchestrator.plan.settings import System, narrowed
+from orchestrator.plan.reused_model import ReusedModel
+from orchestrator.plan.settings import System, common_factor, divided, narrowed, widths
 from trainables.assembly import as_fault, build_model, drawn_by_constructors
 from trainables.costs import depth_range, flops
-from trainables.counting import only_counted_kernels
+from trainables.counting import Flops, only_counted_kernels
 from trainables.data.synthetic import synthetic_batch
 from trainables.layers.dropout import set_dropout_context
 from trainables.layers.plain import has_plain
@@ -36,7 +36,7 @@ from trainables.training.config import TrainConfig
 from trainables.training.evaluate import halting
 from trainables.training.rehearsal import Rehearsals
 from trainables.training.step import objective
-from trainables.types import Batch, Output
+from trainables.types import Batch, Output, TaskShape
 
 SEED = 0
 EXAMPLES = 2
@@ -54,6 +54,12 @@ POINTS = 8
 """Weights under which two systems are compared: the initial ones, and others moved away from them."""
 KEPT_RUNS = 2
 """Models kept in memory: an arm's, for the dimensions of its search, and that of one end of a dimension."""
+KEPT_MODELS = 8
+"""Models that were built and are kept to be run again."""
+KEPT_PARAMETERS = 10_000_000
+"""Of the largest that is kept."""
+KEPT_BATCHES = 64
+"""Synthetic batches that are kept."""
 COPIES = 3
 """Weights, their gradients, and what is computed on the way."""
 _FAR = 4.0
@@ -134,24 +140,45 @@ class Probe:
         self._readings: dict[tuple[str, int, int], tuple[float, ...]] = {}
         self._operations: dict[str, tuple[int, ...]] = {}
         self._unreached: dict[str, tuple[str, ...]] = {}
-        self._narrow: dict[str, System] = {}
+        self._narrow: dict[int, tuple[System, System]] = {}
+        self._keys: dict[int, tuple[Mapping[str, Any], TaskShape, str]] = {}
+        self._models: dict[str, ReusedModel] = {}
         self._ghost: tuple[str, nn.Module] | None = None
         self._read: frozenset[str] | None = None
 
     def narrow(self, system: System) -> System:
         """`system` with a model that is quick to run, see `narrowed`: what shows there shows in `system`."""
-        key = canonical([system.settings, asdict(system.shape)])
-        if key not in self._narrow:
-            self._narrow[key] = narrowed(system, NARROW)
-        return self._narrow[key]
+        known = self._narrow.get(id(system))
+        if known is None:
+            known = system, narrowed(system, NARROW)
+            self._narrow[id(system)] = known  # which keeps the system, so that no other gets its id
+        return known[1]
+
+    def narrow_pair(self, one: System, other: System) -> tuple[System, System]:
+        """Both with models that are quick to run, in which they differ only if they do as they are.
+
+        Where widths are set alike each is narrowed by itself; else all widths of both are divided by one
+        number. Both as they are where one of them cannot be narrowed.
+        """
+        set_in_one, set_in_other = widths(one), widths(other)
+        if set_in_one == set_in_other:
+            quick = self.narrow(one), self.narrow(other)
+            return quick if widths(quick[0]) == widths(quick[1]) else (one, other)
+        factor = self.factor(set_in_one, set_in_other)
+        quick = divided(one, factor), divided(other, factor)
+        return quick if quick[0] is not one and quick[1] is not other else (one, other)
+
+    def factor(self, one: Mapping[str, int | None], other: Mapping[str, int | None]) -> int:
+        """The number that all of two models' widths are divided by, where they are set differently."""
+        return common_factor(one, other, NARROW)
 
     def same(self, system: System, other: System) -> bool:
         """Whether all passes of both are the same: they differ at most in how losses become weights."""
-        return _key(system) == _key(other) and self._loss_key(system) == self._loss_key(other)
+        return self._key(system) == self._key(other) and self._loss_key(system) == self._loss_key(other)
 
     def structure(self, system: System) -> Structure:
         """What `system` is made of and costs. Raises ValueError if it cannot be built."""
-        key = _key(system)
+        key = self._key(system)
         if key not in self._structures:
             ghost = build_model(system.model, system.shape, SEED, torch.device("meta"))
             self._structures[key] = _structure(system, ghost)
@@ -160,7 +187,7 @@ class Probe:
 
     def shapes(self, system: System) -> Shapes:
         """Less than `structure`, in half the time. Raises ValueError if `system` cannot be built."""
-        key = _key(system)
+        key = self._key(system)
         if (known := self._structures.get(key)) is not None:
             return Shapes(known.shapes, known.saved)
         if key not in self._shapes:
@@ -169,7 +196,7 @@ class Probe:
 
     def forward(self, system: System, point: int = 0) -> ForwardPass:
         """One seeded forward pass at weights number `point`. Raises ValueError if it cannot be run here."""
-        key = (_key(system), self._loss_key(system), point)
+        key = (self._key(system), self._loss_key(system), point)
         if key not in self._forward_passes:
             watched = _Watched(system.train)
             loss = self._loss(system, point, watched)
@@ -181,7 +208,7 @@ class Probe:
 
     def gradient(self, system: System, point: int = 0) -> BackwardPass:
         """The backward pass that belongs to `forward`."""
-        key = (_key(system), self._loss_key(system), point)
+        key = (self._key(system), self._loss_key(system), point)
         if key not in self._gradients:
             run = self._run(system, point)
             self._gradients[key] = run.gradient(self._loss(system, point, _Watched(system.train)))
@@ -205,46 +232,44 @@ class Probe:
 
         Raises ValueError if it cannot be run here.
         """
-        key = (_key(system), point, length)
+        key = (self._key(system), point, length)
         if key not in self._readings:
             _require_memory(self.structure(system))
-            self._readings[key] = _ProbedModel.read(system, point, length, self._ghost_of(system))
+            self._readings[key] = _ProbedModel.read(system, self._model(system), point, length)
         return self._readings[key]
 
     def operations(self, system: System) -> tuple[int, ...]:
         """FLOPs that are counted while the model is evaluated, at some weights. Raises ValueError if it
         cannot be run here."""
-        key = _key(system)
+        key = self._key(system)
         if key not in self._operations:
             _require_memory(self.structure(system))
-            self._operations[key] = tuple(_counted(system, point) for point in range(_RANDOM + 1))
+            points = range(_RANDOM + 1)
+            self._operations[key] = tuple(_counted(system, self._model(system), each) for each in points)
         return self._operations[key]
 
     def unreached(self, system: System, besides: Collection[str] = ()) -> tuple[str, ...]:
         """Parameters `besides` these that get no gradient at any of the weights tried. Raises ValueError."""
-        key = canonical([_key(system), self._loss_key(system), *besides])
+        key = canonical([self._key(system), self._loss_key(system), *besides])
         if key not in self._unreached:
             left = dict.fromkeys(name for name in self.structure(system).shapes if name not in besides)
-            for point in range(POINTS):
-                tried = self.narrow(system) if point else system
-                for name, *sums in self.gradient(tried, point).parts:
+            for gradient in self._tried_gradients(self.narrow(system)):
+                for name, *sums in gradient.parts:
                     if any(sums):
                         left.pop(name, None)
                 if not left:
                     break
-            longest = system.shape.length_max
-            for length in dict.fromkeys(min(each, longest) for each in SEVERAL_CHUNKS):
-                for name, *sums in self._longer_gradient(system, length).parts if left else ():
-                    if any(sums):
-                        left.pop(name, None)
             self._unreached[key] = tuple(left)
         return self._unreached[key]
 
-    def _longer_gradient(self, system: System, length: int) -> BackwardPass:
-        tried = self.narrow(system)
-        _require_memory(self.structure(tried))
-        run = _ProbedModel.of(tried, _RANDOM, self._ghost_of(tried), length)
-        return run.gradient(objective(run.output, tried.train))
+    def _tried_gradients(self, system: System) -> Iterator[BackwardPass]:
+        """At all weights; first where lone numbers are random, on long inputs too, which reaches the most."""
+        yield self.gradient(system, 0)
+        yield self.gradient(system, _RANDOM)
+        for length in dict.fromkeys(min(each, system.shape.length_max) for each in SEVERAL_CHUNKS):
+            run = _ProbedModel.of(system, self._model(system), _RANDOM, length)
+            yield run.gradient(objective(run.output, system.train))
+        yield from (self.gradient(system, point) for point in range(1, POINTS) if point != _RANDOM)
 
     def _loss(self, system: System, point: int, watched: "_Watched") -> Tensor:
         return objective(self._run(system, point).output, cast(TrainConfig, watched))
@@ -253,25 +278,50 @@ class Probe:
         """The training settings that the loss reads, which any system shows."""
         if self._read is None:
             watched = _Watched(system.train)
-            self._loss(system, 0, watched)
+            self._loss(self.narrow(system), 0, watched)
             self._read = frozenset(watched.read)
         return canonical({name: system.settings["train"][name] for name in sorted(self._read)})
 
     def _run(self, system: System, point: int) -> "_ProbedModel":
-        key = (_key(system), point)
+        key = (self._key(system), point)
         if key not in self._runs:
             while len(self._runs) >= KEPT_RUNS:
                 del self._runs[next(iter(self._runs))]
             _require_memory(self.structure(system))
             if point == 0:
                 _require_streams(system, self.structure(system))
-            self._runs[key] = _ProbedModel.of(system, point, self._ghost_of(system))
+            self._runs[key] = _ProbedModel.of(system, self._model(system), point)
         return self._runs[key]
+
+    def _model(self, system: System) -> nn.Module:
+        """The model that is run, in training mode, with its initial weights; they are nobody else's.
+
+        It is the same module for every run of the system, so a run that is over must not call it again.
+        """
+        key = self._key(system)
+        if (known := self._models.get(key)) is not None:
+            return known.anew()
+        model = _built(system, self._ghost_of(system))
+        if not has_plain(model) and self.structure(system).parameters <= KEPT_PARAMETERS:
+            while len(self._models) >= KEPT_MODELS:
+                del self._models[next(iter(self._models))]
+            self._models[key] = ReusedModel.of(model)
+            return self._models[key].anew()
+        return model
+
+    def _key(self, system: System) -> str:
+        """Equal for systems that are built alike: of a task a model knows its shape alone."""
+        model, shape = system.settings["model"], system.shape
+        known = self._keys.get(id(model))
+        if known is None or known[0] is not model or known[1] != shape:
+            known = model, shape, canonical([model, asdict(shape)])
+            self._keys[id(model)] = known  # which keeps the model, so that no other gets its id
+        return known[2]
 
     def _ghost_of(self, system: System) -> nn.Module | None:
         """The model that showed the structure of `system`, once."""
         key, ghost = self._ghost or ("", None)
-        if key != _key(system) or shallower(system.model, LAYERS) != system.model:
+        if key != self._key(system) or shallower(system.model, LAYERS) != system.model:
             return None
         self._ghost = None
         return ghost
@@ -299,11 +349,6 @@ def _require_streams(system: System, structure: Structure) -> None:
         )
 
 
-def _key(system: System) -> str:
-    """Equal for systems that are built alike: of a task a model knows its shape alone."""
-    return canonical([system.settings["model"], asdict(system.shape)])
-
-
 def _structure(system: System, model: nn.Module) -> Structure:
     shapes = Shapes.of(model)
     length = system.shape.length_max
@@ -323,7 +368,7 @@ def _structure(system: System, model: nn.Module) -> Structure:
 
 def _built(system: System, ghost: nn.Module | None = None) -> nn.Module:
     """The model that is run, with its initial weights."""
-    with _drawn_once():
+    with cpu_threads(1), _drawn_once():
         return build_model(shallower(system.model, LAYERS), system.shape, SEED, "cpu", ghost)
 
 
@@ -335,32 +380,27 @@ def _drawn_once() -> DrawnOnce:
 
 @dataclass(frozen=True, slots=True)
 class _ProbedModel:
-    """A model and what it made of the two examples."""
+    """What a model made of the two examples."""
 
-    model: nn.Module
+    weights: Mapping[str, nn.Parameter]
     output: Output
 
     @classmethod
-    def of(
-        cls, system: System, point: int, ghost: nn.Module | None = None, length: int = LENGTH
-    ) -> "_ProbedModel":
+    def of(cls, system: System, model: nn.Module, point: int, length: int = LENGTH) -> "_ProbedModel":
         # One thread: sums are then the same on every machine, and work this small is no faster on more.
         with cpu_threads(1):
-            model = _built(system, ghost)
             _move(model, point)
             set_dropout_context(model, SEED, 0)
             with as_fault(system.model, "run on a batch"):
                 output = model(_batch(system, length))
         assert isinstance(output, Output)
-        return cls(model, output)
+        return cls(dict(model.named_parameters()), output)
 
     @classmethod
-    def read(
-        cls, system: System, point: int, length: int, ghost: nn.Module | None = None
-    ) -> tuple[float, ...]:
+    def read(cls, system: System, model: nn.Module, point: int, length: int) -> tuple[float, ...]:
         """What evaluating the model gives, example by example."""
         with cpu_threads(1), torch.inference_mode():
-            model = _built(system, ghost).eval()
+            model.eval()
             _move(model, point)
             with as_fault(system.model, "run on a batch"):
                 output = model(_batch(system, length))
@@ -379,7 +419,7 @@ class _ProbedModel:
         return train.ponder_weight * float(encoded.ponder.detach().mean()), train.auxiliary_weight * auxiliary
 
     def gradient(self, loss: Tensor) -> BackwardPass:
-        names, weights = zip(*self.model.named_parameters(), strict=True)
+        names, weights = zip(*self.weights.items(), strict=True)
         with cpu_threads(1):
             grads = torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True)
             parts = tuple(
@@ -390,22 +430,31 @@ class _ProbedModel:
         return BackwardPass(sum(norm**2 for _, norm, _ in parts) ** 0.5, parts)
 
 
-def _counted(system: System, point: int) -> int:
+def _counted(system: System, model: nn.Module, point: int) -> int:
     """FLOPs of one evaluation, the fused kernels of a CPU left out, of which the counter knows nothing."""
     with cpu_threads(1):
-        model = _built(system).eval()
+        model.eval()
         _move(model, point)
         with (
             as_fault(system.model, "run on a batch"),
             only_counted_kernels(),
-            FlopCounterMode(display=False) as counter,
+            Flops() as counted,
         ):
             model(_batch(system, READ_LENGTH))
-    return int(counter.get_total_flops())
+    return int(counted.total)
 
 
 def _batch(system: System, length: int = LENGTH) -> Batch:
-    return synthetic_batch(system.shape, EXAMPLES, min(length, system.shape.length_max), SEED)
+    made = _made_batch(system.shape, min(length, system.shape.length_max))
+    steps = None if made.steps is None else made.steps.clone()
+    return Batch(made.tokens.clone(), made.mask.clone(), made.labels.clone(), steps)
+
+
+@lru_cache(KEPT_BATCHES)
+@torch.inference_mode(mode=False)
+def _made_batch(shape: TaskShape, length: int) -> Batch:
+    """One for all systems of a task; whoever runs has a copy."""
+    return synthetic_batch(shape, EXAMPLES, length, SEED)
 
 
 @torch.no_grad()
@@ -418,13 +467,18 @@ def _move(model: nn.Module, point: int) -> None:
     if point == 0:
         return
     for name, parameter in model.named_parameters():
+        alone, vector = parameter.numel() == 1, parameter.ndim == 1
+        if not (alone or vector or (parameter.shape[0] == 1 and point >= _RANDOM)):
+            continue
         stream = torch_stream(SEED, "move", point, name)
-        if parameter.numel() == 1:
-            parameter.add_({1: _FAR, 2: -_FAR}.get(point, 0.0))
-        elif parameter.ndim == 1:
-            parameter.add_(torch.randn(parameter.shape, generator=stream), alpha=_NOISE)
-        elif parameter.shape[0] == 1 and point >= _RANDOM:
-            parameter.copy_(_FAR * torch.randn(parameter.shape, generator=stream))
+        # A new tensor: the values may be shared with other runs of the model.
+        if alone:
+            parameter.data = parameter + {1: _FAR, 2: -_FAR}.get(point, 0.0)
+        elif vector:
+            noise = torch.randn(parameter.shape, generator=stream)
+            parameter.data = parameter.detach().clone().add_(noise, alpha=_NOISE)
+        else:
+            parameter.data = _FAR * torch.randn(parameter.shape, generator=stream)
 
 
 class _Watched:

@@ -1,17 +1,13 @@
 """Proof of ablation: every arm is built and run; one that changes nothing is refused."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from math import isclose, isfinite
+from math import isfinite
 from typing import Any
 
-from orchestrator.identity import canonical
 from orchestrator.plan.arms import BuiltInArm, CheckedArm
 from orchestrator.plan.effects import (
     FUNCTIONAL,
-    ROUNDING,
     Sweep,
-    declared,
     differ,
     effects,
     large,
@@ -21,13 +17,14 @@ from orchestrator.plan.effects import (
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.limits import too_large
 from orchestrator.plan.notes import notes
-from orchestrator.plan.probe import POINTS, SEVERAL_CHUNKS, Probe
+from orchestrator.plan.probe import LAYERS, POINTS, SEVERAL_CHUNKS, Probe
 from orchestrator.plan.settings import System, checked
 from orchestrator.plan.spaces import condition_values, dimension_keys, ends
 from orchestrator.plan.types import ArmProof
 from orchestrator.spec.types import Search
 from search_spaces.dimensions import Dimension, Space
 from search_spaces.paths import MISSING, leaves, lookup, with_value
+from trainables.settings import shallower
 
 DIGITS = 4
 """Significant digits of losses and norms in a plan: the last bits of a sum depend on the machine."""
@@ -45,7 +42,8 @@ def prove(
         if (why := too_large(arm.system, structure.parameters)) is not None:
             raise ValueError(why)  # noqa: TRY301 - one way to say that it cannot be trained
         before = probe.structure(reference.system) if reference else structure
-        loss, gradient = probe.forward(arm.system).loss, probe.gradient(arm.system).norm
+        run = probe.narrow(arm.system)
+        loss, gradient = probe.forward(run).loss, probe.gradient(run).norm
         found = effects(probe, reference.system, arm.system, sweep) if reference else ()
         noted = _notes(arm, reference, found, probe, sweep) if shows(found) or not reference else ()
     except ValueError as error:
@@ -71,7 +69,15 @@ def prove(
         functional_change=bool(FUNCTIONAL & set(found)),
         evidence=found,
         notes=noted,
+        run_with=_run_with(arm.system, run),
     )
+
+
+def _run_with(system: System, run: System) -> dict[str, Any]:
+    """Settings of the model that was run where it is smaller than that of `system`."""
+    before = dict(leaves(system.settings["model"], "model."))
+    ran = shallower(run.model, LAYERS).model_dump(mode="json")
+    return {path: value for path, value in leaves(ran, "model.") if before.get(path) != value}
 
 
 def rounded(value: float) -> float:
@@ -122,33 +128,6 @@ def _idle_halves(arm: BuiltInArm, reference: BuiltInArm, probe: Probe, sweep: Sw
         left = checked(with_value(arm.system.settings, path, before))
         if isinstance(left, System) and not differ(probe, left, arm.system, sweep, narrow=True):
             yield f"setting {path} changes nothing beside the rest; leave it out, or see what it needs"
-
-
-def check_twins(arms: Sequence[BuiltInArm], probe: Probe, sweep: Sweep, faults: Faults) -> None:
-    """No two arms may behave alike under two names, whatever their settings say.
-
-    Those whose settings of task and training act alike, and whose first losses agree, are looked at closely.
-    """
-    groups: dict[str, list[tuple[float, BuiltInArm]]] = {}
-    for arm in arms:
-        acted = {key: value for key, value in declared(arm.system, sweep).items() if key != "steps"}
-        with suppress(ValueError):  # told by the proof
-            groups.setdefault(canonical(acted), []).append((probe.forward(arm.system).loss, arm))
-    for group in groups.values():
-        for place, (loss, arm) in enumerate(group):
-            for other_loss, other in group[:place]:
-                own = arm.reference == other.name or arm.request.is_baseline
-                same = other.system.settings == arm.system.settings
-                if own or same or not isclose(loss, other_loss, rel_tol=ROUNDING):
-                    continue
-                if not differ(probe, other.system, arm.system, sweep):
-                    faults.add(
-                        f"behaves as {other.name} does, though its settings differ: drop one of them",
-                        "arms",
-                        arm.request.label,
-                        about=("twin", arm.request.label),
-                    )
-                    break
 
 
 def check_same(arms: Sequence[CheckedArm[Any]], faults: Faults) -> None:

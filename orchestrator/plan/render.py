@@ -22,7 +22,7 @@ from orchestrator.plan.format import (
     value_words,
 )
 from orchestrator.plan.planned_trials import CONFIRM, POSTHOC, SEARCH
-from orchestrator.plan.probe import EXAMPLES, LAYERS, LENGTH
+from orchestrator.plan.probe import EXAMPLES, LAYERS, LENGTH, NARROW
 from orchestrator.plan.rounds import rounds_sentence
 from orchestrator.plan.types import SILENT_PAUSES, SILENT_S, Arm, ArmPrice, ArmProof, Plan
 from search_spaces.dimensions import Assignment, same
@@ -55,8 +55,9 @@ def _proved(plan: Plan) -> str:
     """What was done to tell the arms apart."""
     if plan.trainable is None:
         return (
-            f"Each arm was built and run forward and backward once on {EXAMPLES} examples of at most "
-            f"{LENGTH} tokens and through at most {LAYERS} layers; parameters and FLOPs are of the whole."
+            "Parameters and FLOPs are of each arm's whole model. Run forward and backward once, on "
+            f"{EXAMPLES} examples of at most {LENGTH} tokens and through at most {LAYERS} layers, was that "
+            f"model with widths halved to at most {NARROW}; where that showed no difference, the whole."
         )
     if not plan.proofs:
         return (
@@ -145,7 +146,9 @@ def _proof_lines(proof: ArmProof, reference: ArmProof | None) -> Iterator[str]:
             yield f"{sign} {module}"
     parts = []
     if proof.loss is not None and proof.gradient_norm is not None:
-        parts.append(f"first loss {proof.loss:g}, gradient norm {proof.gradient_norm:g}")
+        ran = ", ".join(f"{path.removeprefix('model.')} {value}" for path, value in proof.run_with.items())
+        first = f"first loss {proof.loss:g}, gradient norm {proof.gradient_norm:g}"
+        parts.append(f"{first} with {ran}" if ran else first)
     if proof.evidence:
         parts.append(f"differs in {', '.join(proof.evidence)}")
     elif reference is not None and proof.loss is None:

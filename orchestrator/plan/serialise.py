@@ -15,6 +15,7 @@ FORMAT: Final = 1
 _LATER: Final = ("extended", "factors")
 _LATER_OF_ARMS: Final = ("first", "without")
 _LATER_OF_TRIALS: Final = ("late_splits",)
+_LATER_OF_PROOFS: Final = ("run_with",)
 """Fields that came later, absent where they say nothing: plans without them are the bytes they were."""
 
 
@@ -24,6 +25,7 @@ def to_json(plan: Plan) -> str:
     later: list[tuple[dict[str, Any], tuple[str, ...]]] = [(values, _LATER)]
     later += [(arm, _LATER_OF_ARMS) for arm in values["arms"]]
     later += [(trial, _LATER_OF_TRIALS) for trial in values["trials"]]
+    later += [(proof, _LATER_OF_PROOFS) for proof in values["proofs"]]
     for one, fields in later:
         for field in fields:
             if not one[field]:

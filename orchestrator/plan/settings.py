@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from math import gcd
 from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
@@ -30,6 +30,8 @@ _READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Settings]]] = {
 _KINDS: Final[Mapping[str, catalog.Kind]] = {"task": "tasks", "model": "models"}
 READ_MAX: Final = 10_000
 """Parts of settings that are kept as they were read."""
+_READ: Final[dict[tuple[str, type[BaseModel], str], "_ReadPart | list[SettingFault]"]] = {}
+"""By root, class and what is set, in the words of Python: JSON takes four times as long."""
 _WORDS: Final[Mapping[str, str]] = {
     "bool_type": "true or false",
     "dict_type": "a mapping",
@@ -113,34 +115,57 @@ def narrowed(system: System, most: int) -> System:
     `system` itself where its model is from outside, which may mean anything by a width, where no width is
     larger, or where the smaller model could not be trained.
     """
-    model = system.settings["model"]
-    if catalog.is_outside("models", model["name"]):
-        return system
-    halved = _halved(model, most)
-    if halved == model:
-        return system
-    found = checked({**system.settings, "model": halved})
-    return found if isinstance(found, System) else system
+    return _with_widths(system, lambda width: _halved(width, most))
 
 
-def widths(system: System) -> dict[str, Any]:
+def widths(system: System) -> dict[str, int | None]:
     """Every width of its model by dotted path, as it is set: None where it follows from another."""
     return {path: value for path, value in leaves(system.settings["model"]) if path.endswith("width")}
 
 
-def _halved(settings: Mapping[str, Any], most: int) -> dict[str, Any]:
+def common_factor(one: Mapping[str, int | None], other: Mapping[str, int | None], most: int) -> int:
+    """The power of two by which all widths of two models can be divided, so that `width` comes near `most`.
+
+    A width that is written out in one and follows from another width in the other then still is the same, for
+    what follows is a multiple.
+    """
+    shared = gcd(*(width for each in (one, other) for width in each.values() if width is not None))
+    widest, factor = max(each.get("width") or 1 for each in (one, other)), 1
+    while widest // factor > most and shared % (2 * factor) == 0:
+        factor *= 2
+    return factor
+
+
+def divided(system: System, factor: int) -> System:
+    """`system` with every width of its model divided by `factor`; itself where that cannot be trained."""
+    return _with_widths(system, lambda width: width // factor)
+
+
+def _with_widths(system: System, change: Callable[[int], int]) -> System:
+    """`system` with `change` made to every width that is written out; itself where that cannot be done."""
+    model = system.settings["model"]
+    if catalog.is_outside("models", model["name"]):
+        return system
+    changed = _mapped(model, change)
+    if changed == model:
+        return system
+    found = checked({**system.settings, "model": changed})
+    return found if isinstance(found, System) else system
+
+
+def _mapped(settings: Mapping[str, Any], change: Callable[[int], int]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in settings.items():
         if isinstance(value, Mapping):
-            found[name] = _halved(value, most)
+            found[name] = _mapped(value, change)
         elif name.endswith("width") and isinstance(value, int):
-            found[name] = _halved_width(value, most)
+            found[name] = change(value)
         else:
             found[name] = value
     return found
 
 
-def _halved_width(width: int, most: int) -> int:
+def _halved(width: int, most: int) -> int:
     while width > most and width % 2 == 0:
         width //= 2
     return width
@@ -157,15 +182,18 @@ def _read(root: str, raw: Mapping[str, Any]) -> _ReadPart | list[SettingFault]:
     kind = _KINDS.get(root)
     if kind is not None and catalog.is_outside(kind, str(raw.get("name"))):
         return _read_anew(root, raw)
+    config = _config_class(root, raw)
+    key = root, config, repr(raw)
+    if (known := _READ.get(key)) is not None:
+        return known
     try:
-        return _read_of_box(root, json.dumps(raw), _config_class(root, raw))
+        found = _read_anew(root, json.loads(json.dumps(raw)))
     except TypeError:  # it holds what JSON does not, and is refused
         return _read_anew(root, raw)
-
-
-@lru_cache(READ_MAX)
-def _read_of_box(root: str, written: str, _: type[BaseModel]) -> _ReadPart | list[SettingFault]:
-    return _read_anew(root, json.loads(written))
+    if len(_READ) >= READ_MAX:
+        _READ.pop(next(iter(_READ)), None)
+    _READ[key] = found
+    return found
 
 
 def _read_anew(root: str, raw: Mapping[str, Any]) -> _ReadPart | list[SettingFault]:

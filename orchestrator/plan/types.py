@@ -114,7 +114,8 @@ class ArmProof:
     trainable those of its example, None without one."""
     flops_max: float | None
     loss: float | None
-    """Loss of the seeded forward pass on two synthetic examples; None for an own trainable."""
+    """Loss of the seeded forward pass on two synthetic examples, of a model with `run_with`; None for an own
+    trainable."""
     gradient_norm: float | None
     functional_change: bool
     """Whether losses, gradients or the layers run differ from the baseline, on some seeded weights."""
@@ -125,6 +126,9 @@ class ArmProof:
     Weights, FLOPs and rounding prove nothing alone. Empty for the baseline alone."""
     notes: tuple[str, ...] = ()
     """What to look at twice before paying for the arm; nothing is refused for it."""
+    run_with: Mapping[str, Any] = field(default_factory=dict)
+    """Settings by path in which the model that was run for loss and gradient is smaller than the arm's. Empty
+    where the whole was run, as in plans from before models were run narrow."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,9 @@ def is_plain(module: nn.Module) -> bool:
         return False
     if type(module).__module__.partition(".")[0] != OURS:
         return True
-    holds = (*module.parameters(recurse=False), *module.buffers(recurse=False))
-    return bool(holds) or hasattr(module, "reset_parameters")
+    # What `parameters(recurse=False)` gives, in a tenth of the time: plans ask for thousands of modules.
+    holds = (*module._parameters.values(), *module._buffers.values())
+    return any(each is not None for each in holds) or hasattr(module, "reset_parameters")
 
 
 def has_plain(model: nn.Module) -> bool:

@@ -4,12 +4,19 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
+from orchestrator.errors import PlanError
 from orchestrator.plan.drawn_once import LEAST, DrawnOnce
 from orchestrator.plan.effects import Sweep, differ, effects, shows
+from orchestrator.plan.planner import plan
 from orchestrator.plan.probe import NARROW, Probe
 from orchestrator.plan.settings import System, checked
+from orchestrator.spec.types import Spec
+from tests.orchestrator.plan.small import BASELINE, spec
 from trainables.assembly import build_model
+from trainables.counting import Flops, only_counted_kernels
+from trainables.data.synthetic import synthetic_batch
 from trainables.streams import torch_stream
 
 WIDE = {"name": "universal", "width": 256, "heads": 4, "max_layers": 3, "gate": True}
@@ -58,11 +65,34 @@ def test_every_width_is_halved_and_nothing_else_changes() -> None:
     assert probe.narrow(narrow) is narrow
 
 
-def test_a_difference_in_widths_alone_is_seen_in_the_models_as_they_are() -> None:
+class Watching(Probe):
+    """Remembers how wide the models were that ran."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.widths: set[int] = set()
+
+    def _run(self, made: System, point: int) -> Any:
+        self.widths.add(made.settings["model"]["width"])
+        return super()._run(made, point)
+
+
+def test_a_difference_in_widths_alone_is_seen_in_models_divided_by_one_number() -> None:
     one, other = system(gate_width=128), system(gate_width=256)
-    probe = Probe()
+    probe = Watching()
     assert probe.narrow(one).settings == probe.narrow(other).settings
     assert differ(probe, one, other, Sweep())
+    assert probe.widths == {NARROW}
+
+
+def test_models_that_cannot_both_be_narrowed_are_run_as_they_are() -> None:
+    one, other = system(), system(heads=128)
+    probe = Probe()
+    assert probe.narrow(one) is not one
+    assert probe.narrow(other) is other, "64 is no multiple of 128"
+    assert probe.narrow_pair(one, other) == (one, other)
+    wider = system(heads=256, width=512)
+    assert probe.narrow_pair(one, wider) == (one, wider)
 
 
 @pytest.mark.parametrize("written", [{"head_width": 64}, {"feedforward_width": 512}, {"gate_width": 512}])
@@ -73,12 +103,54 @@ def test_a_width_that_is_written_out_is_no_difference(written: dict[str, int]) -
 
 
 def test_other_differences_are_found_without_running_the_wide_models() -> None:
-    widths: set[int] = set()
+    probe = Watching()
+    assert differ(probe, system(), system(gate=False), Sweep())
+    assert probe.widths == {NARROW}
 
-    class Watching(Probe):
-        def _run(self, made: System, point: int) -> Any:
-            widths.add(made.settings["model"]["width"])
-            return super()._run(made, point)
 
-    assert differ(Watching(), system(), system(gate=False), Sweep())
-    assert widths == {NARROW}
+def wide(**arms: dict[str, Any]) -> Spec:
+    made = {name: {"why": "because", "set": sets} for name, sets in arms.items()}
+    return spec(baseline={**BASELINE, "model": WIDE}, arms=made)
+
+
+def test_a_plan_says_with_what_its_wide_models_were_run() -> None:
+    probe = Watching()
+    found = plan(wide(plain={"model.gate": False}, wider={"model.width": 512}), probe=probe)
+    assert [each.run_with for each in found.proofs] == [{"model.width": NARROW}] * 3
+    assert probe.widths <= {NARROW, NARROW // 2}, "no wide model is run where narrow ones differ"
+    assert [each.parameters for each in found.proofs[:2]] == [
+        sum(map(torch.Tensor.numel, build_model(made.model, made.shape, 0, "meta").parameters()))
+        for made in (system(), system(gate=False))
+    ]
+    assert not any(each.run_with for each in plan(spec()).proofs), "16 is narrow"
+
+
+def test_wide_arms_that_are_one_system_under_two_names_are_found() -> None:
+    """The width that one of them writes out follows from another in the other."""
+    arms = {"deep": {"model.max_layers": 4}, "deep-too": {"model.max_layers": 4, "model.head_width": 64}}
+    with pytest.raises(PlanError, match="behaves as deep does, though its settings differ"):
+        plan(wide(**arms))
+    plan(wide(deep={"model.max_layers": 4}, other={"model.max_layers": 4, "model.head_width": 32}))
+
+
+def test_a_model_that_runs_again_has_its_first_weights_and_the_run_before_keeps_its_own() -> None:
+    probe, made = Probe(), Probe().narrow(system())
+    before = probe.forward(made, 0)
+    moved = probe.forward(made, 3)
+    assert moved.loss != before.loss, "other weights must show, for this test to try anything"
+    for point in (0, 3):
+        assert probe.gradient(made, point) == Probe().gradient(made, point)
+    reading = probe.reading(made, 0)
+    assert reading == probe.reading(made, 0) == Probe().reading(made, 0)
+    assert probe.operations(made) == Probe().operations(made)
+    assert len(probe._models) == 1, "it is built once"
+
+
+def test_operations_are_counted_as_pytorch_counts_them() -> None:
+    made = Probe().narrow(system())
+    model, batch = build_model(made.model, made.shape, 0).eval(), synthetic_batch(made.shape, 2, 16, 0)
+    with only_counted_kernels(), FlopCounterMode(display=False) as known:
+        model(batch)
+    with only_counted_kernels(), Flops() as counted:
+        model(batch)
+    assert counted.total == known.get_total_flops() > 0
