@@ -15,6 +15,7 @@ ROWS = 40
 LONG = 42
 """Letters of a cell from which its column is wrapped."""
 WRAPPED = r">{\raggedright\arraybackslash}p{0.34\linewidth}"
+_MINUS = re.compile(r"(?<!\w)\{-\}(?=\d)")
 _HYPHEN = re.compile(r"(?<=[^\W\d_])\{-\}(?=\w)")
 """Between the parts of a name, which may stand on two lines; a minus may not."""
 WIDEST = 130
@@ -71,7 +72,8 @@ def escaped(text: str) -> str:
     """Text as it stands, but for letters that LaTeX's usual fonts lack."""
     shown = visible(one_line(text))
     letters = (_NAMED.get(one) or (one if ord(one) < 256 else latex_letter(one)) for one in shown)
-    return _HYPHEN.sub(r"\g<0>\\allowbreak{}", "".join(letters))
+    joined = "".join(letters).replace(r"{-}\textgreater{}", r"$\rightarrow$")
+    return _MINUS.sub("$-$", _HYPHEN.sub(r"\g<0>\\allowbreak{}", joined))
 
 
 def side_by_side(grid: Grid) -> Iterator[Grid]:

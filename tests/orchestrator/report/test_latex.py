@@ -92,6 +92,9 @@ def test_a_text_is_no_command():
     assert escaped("Łódź š ő “β≤−1”") == (
         r"\L{}ód{\'{z}} {\v{s}} {\H{o}} \textquotedblleft{}$\beta$$\leq$$-$1\textquotedblright{}"
     )
+    assert escaped("a-b [-0.1, -2] 4-5 -> x") == (
+        r"a{-}\allowbreak{}b {[}$-$0.1, $-$2{]} 4{-}5 $\rightarrow$ x"
+    )
     assert escaped("ǖж✓") == r"\texttt{U+01D6}\texttt{U+0436}\texttt{U+2713}"
 
 
