@@ -88,7 +88,7 @@ def test_the_first_reply_after_a_restore_is_the_checkpoints_own(tmp_path):
         ([{"number": float("nan")}], "examples must be JSON values .*; mend the workload"),
         (["a"], "examples must be a list of mappings, got a list; mend the workload"),
         ({"a": 1}, "examples must be a list of mappings, got a dict; mend the workload"),
-        ([{"a": "b" * EXAMPLES_MOST}], "examples must have at most 262,144 characters as JSON, got"),
+        ([{"a": "b" * EXAMPLES_MOST}], "examples must have at most 1,048,576 characters as JSON, got"),
     ],
 )
 def test_examples_that_cannot_be_stored_are_refused(given, told):
