@@ -56,12 +56,15 @@ def found(*kinds: type[Node], among: tuple[Path, ...] | None = None) -> Iterator
                 yield f"{path}:{node.lineno}", node  # type: ignore[attr-defined]
 
 
-def calls() -> Iterator[tuple[str, str, dict[str | None, ast.expr]]]:
+@cache
+def calls() -> tuple[tuple[str, str, dict[str | None, ast.expr]], ...]:
     """Place, dotted name and keywords of every call in the packages that has a name."""
-    for place, node in found(ast.Call):
-        name = ast.unparse(node.func)
-        if re.fullmatch(r"[\w.]+", name):
-            yield place, name, {keyword.arg: keyword.value for keyword in node.keywords}
+    named = ((place, ast.unparse(node.func), node.keywords) for place, node in found(ast.Call))
+    return tuple(
+        (place, name, {keyword.arg: keyword.value for keyword in keywords})
+        for place, name, keywords in named
+        if re.fullmatch(r"[\w.]+", name)
+    )
 
 
 def module_name(path: Path) -> str:

@@ -1,6 +1,7 @@
 """Contract tests as users have them: in a test file of their own, run by their own pytest."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -40,26 +41,29 @@ def test_a_package_outside_of_the_tree_keeps_its_contracts(
     )
 
 
-@pytest.mark.parametrize(
-    ("kind", "arguments", "message"),
-    [
-        ("model", '"univrsal"', "no model named 'univrsal'. Did you mean 'universal'?"),
-        ("model", '""', "a contract must name its model, got none; set `model` in the class"),
-        ("model", '"universal", {"widht": 3}', "widht"),
-        ("task", '"listopps"', "no task named 'listopps'. Did you mean 'listops'?"),
-        ("trainable", '"math:sqrt"', "math:sqrt must be called as train(settings, trial)"),
-    ],
-)
-def test_what_cannot_be_tested_is_one_clear_error(
-    pytester: pytest.Pytester, kind: str, arguments: str, message: str
-) -> None:
-    pytester.makepyfile(ONE_LINE.format(kind=kind, arguments=arguments))
+HEADING = r"^_+ ERROR collecting test_(\w+)\.py _+$"
+UNTESTABLE = {
+    "unknown": ("model", '"univrsal"', "no model named 'univrsal'. Did you mean 'universal'?"),
+    "unnamed": ("model", '""', "a contract must name its model, got none; set `model` in the class"),
+    "setting": ("model", '"universal", {"widht": 3}', "widht"),
+    "task": ("task", '"listopps"', "no task named 'listopps'. Did you mean 'listops'?"),
+    "trainable": ("trainable", '"math:sqrt"', "math:sqrt must be called as train(settings, trial)"),
+}
+
+
+def test_what_cannot_be_tested_is_one_clear_error(pytester: pytest.Pytester) -> None:
+    """In one process, which loads PyTorch once: each file is an error of its own."""
+    for name, (kind, arguments, _) in UNTESTABLE.items():
+        pytester.makepyfile(**{f"test_{name}": ONE_LINE.format(kind=kind, arguments=arguments)})
     result = run(pytester)
-    result.assert_outcomes(errors=1)
+    result.assert_outcomes(errors=len(UNTESTABLE))
     shown = str(result.stdout)
-    assert message in shown
     assert "Traceback" not in shown
     assert "contract.py" not in shown
+    sections = re.split(HEADING, shown.partition("short test summary info")[0], flags=re.MULTILINE)[1:]
+    told = dict(zip(sections[::2], sections[1::2], strict=True))
+    assert told.keys() == UNTESTABLE.keys()
+    assert [name for name, (*_, message) in UNTESTABLE.items() if message not in told[name]] == []
 
 
 def test_without_pytest_it_is_told_what_to_install() -> None:
