@@ -1,6 +1,6 @@
 """What the page shows of halting: depth, and what single examples show."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from orchestrator.report.course_figures import depth_panels
 from orchestrator.report.details import Details
@@ -25,13 +25,13 @@ EXPERTS = (
 )
 MAPS = (
     "Halting maps: a column a word, layers upwards. Where a layer was run it is blue, the fuller the more "
-    "was still open: over 60%, 25 to 60%, 5 to 25%, less. Blank: the word had halted. {meaning} Examples "
-    "were drawn once from {split}, whatever the models do on them, and are the same in every arm; of each "
-    "arm the first seed that finished is shown. Exploratory."
+    "was still open: over 60%, 25 to 60%, 5 to 25%, less. Blank: the word had halted. What is open: {meaning}"
+    ". Examples were drawn once from {split}, whatever the models do on them, and are the same in every arm; "
+    "of each arm the first seed that finished is shown. Exploratory."
 )
 MEANINGS = {
-    "survival": "What is open is the probability that no layer before gave the word its final state.",
-    "existence": "What is open is the probability that the word has not been composed into another one.",
+    "survival": "the probability that no layer before gave the word its final state",
+    "existence": "the probability that the word has not been composed into another one",
 }
 
 
@@ -58,7 +58,7 @@ def _tallies(details: Details) -> Iterator[Part]:
 def _maps(details: Details) -> Iterator[Part]:
     found = details.maps
     for place, each in enumerate(found.arms, start=1):
-        texts = (_words(each), _rest(found.still)) if place == 1 else ()
+        texts = (_words(found.arms), _rest(found.still)) if place == 1 else ()
         yield Part(
             title=f"{each.arm}, seed {each.seed}",
             texts=tuple(filter(None, (*texts, _cut(each, found.each)))),
@@ -68,9 +68,13 @@ def _maps(details: Details) -> Iterator[Part]:
         yield Part(facts=(("halting maps", _rest(found.still)),))
 
 
-def _words(maps: ArmMaps) -> str:
-    first = maps.examples[0]
-    return MAPS.format(meaning=MEANINGS.get(first.meaning, ""), split=first.split)
+def _words(arms: Sequence[ArmMaps]) -> str:
+    """What maps show, where arms mean different things arm by arm."""
+    arms_of: dict[str, list[str]] = {}
+    for each in arms:
+        arms_of.setdefault(MEANINGS.get(each.examples[0].meaning, "unknown"), []).append(each.arm)
+    told = "; ".join(f"in {', '.join(names)}, {meaning}" for meaning, names in arms_of.items())
+    return MAPS.format(meaning=told, split=arms[0].examples[0].split)
 
 
 def _rest(still: tuple[str, ...]) -> str:

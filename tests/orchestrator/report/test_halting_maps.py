@@ -119,6 +119,13 @@ def test_a_model_without_layers_run_and_one_that_composes_are_drawn() -> None:
     assert "has not been composed into another one" in seen.text
 
 
+def test_arms_whose_maps_mean_different_things_are_told_apart() -> None:
+    composed = example(meaning="existence")
+    seen = shown(keeping(study(3, seeds=2, trials=0), some({0: [example()], 1: [composed], 2: [example()]})))
+    assert "in arm-0, arm-2, the probability that no layer before gave the word its final state" in seen.text
+    assert "; in arm-1, the probability that the word has not been composed into another one." in seen.text
+
+
 def test_maps_are_figures_as_the_others_are() -> None:
     made = keeping(study(1, seeds=2, trials=0), some({0: [example()]}))
     names = [each.name for each in all_panels(made.report(), made.details())]
