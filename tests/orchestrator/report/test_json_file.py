@@ -15,6 +15,7 @@ from orchestrator.report.page_sections import sections
 from orchestrator.spec.section import Objective
 from orchestrator.trials import OutcomeKind
 from tests.orchestrator.report.studies import study
+from tests.orchestrator.report.test_halting_maps import example, keeping, some
 
 NUMBER = re.compile(r"(?<![\w.-])[+-]?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?(?![\w.]*\d)")
 CONSTANT = re.compile(r"95% interval|middle 80%|Table \d+")
@@ -80,6 +81,7 @@ def there(token, texts, numbers):
     [
         study(3, 4, 12, fate=lambda arm, seed: OutcomeKind.DIVERGED if seed == arm else OutcomeKind.FINISHED),
         study(2, 2, 14, readings=(), objectives=TWO),
+        keeping(study(2, 3, 0), some({0: [example(), example(9, hits=3, counts=5)]})),
     ],
 )
 def test_every_number_on_the_page_is_in_it(made):
