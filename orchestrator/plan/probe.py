@@ -22,7 +22,7 @@ from orchestrator.plan.format import bytes_amount
 from orchestrator.plan.limits import too_large
 from orchestrator.plan.metrics import reported
 from orchestrator.plan.reused_model import ReusedModel
-from orchestrator.plan.settings import System, common_factor, divided, narrowed, widths
+from orchestrator.plan.settings import System, common_factor, divided, widths
 from trainables.assembly import as_fault, build_model, drawn_by_constructors
 from trainables.costs import depth_range, flops
 from trainables.counting import Flops, only_counted_kernels
@@ -49,7 +49,7 @@ READ_LENGTH = 64
 SEVERAL_CHUNKS = (32, 256)
 """Tokens where a weight seems to be reached by no gradient: that of a memory is in the second chunk."""
 NARROW = 64
-"""Width of the models that are run wherever it does not matter how wide they are."""
+"""Width near which models are run wherever it does not matter how wide they are."""
 POINTS = 8
 """Weights under which two systems are compared: the initial ones, and others moved away from them."""
 KEPT_RUNS = 2
@@ -140,37 +140,36 @@ class Probe:
         self._readings: dict[tuple[str, int, int], tuple[float, ...]] = {}
         self._operations: dict[str, tuple[int, ...]] = {}
         self._unreached: dict[str, tuple[str, ...]] = {}
-        self._narrow: dict[int, tuple[System, System]] = {}
+        self._narrow: dict[tuple[int, int], tuple[System, System]] = {}
         self._keys: dict[int, tuple[Mapping[str, Any], TaskShape, str]] = {}
         self._models: dict[str, ReusedModel] = {}
         self._ghost: tuple[str, nn.Module] | None = None
         self._read: frozenset[str] | None = None
 
     def narrow(self, system: System) -> System:
-        """`system` with a model that is quick to run, see `narrowed`: what shows there shows in `system`."""
-        known = self._narrow.get(id(system))
-        if known is None:
-            known = system, narrowed(system, NARROW)
-            self._narrow[id(system)] = known  # which keeps the system, so that no other gets its id
-        return known[1]
+        """`system` with a model that is quick to run, see `divided`: what shows there shows in `system`."""
+        return self.narrow_pair(system, system)[0]
 
     def narrow_pair(self, one: System, other: System) -> tuple[System, System]:
         """Both with models that are quick to run, in which they differ only if they do as they are.
 
-        Where widths are set alike each is narrowed by itself; else all widths of both are divided by one
-        number. Both as they are where one of them cannot be narrowed.
+        All widths of both are divided by one number. Both as they are where one of them cannot be.
         """
-        set_in_one, set_in_other = widths(one), widths(other)
-        if set_in_one == set_in_other:
-            quick = self.narrow(one), self.narrow(other)
-            return quick if widths(quick[0]) == widths(quick[1]) else (one, other)
-        factor = self.factor(set_in_one, set_in_other)
-        quick = divided(one, factor), divided(other, factor)
+        factor = self.factor(widths(one), widths(other))
+        quick = self.divided(one, factor), self.divided(other, factor)
         return quick if quick[0] is not one and quick[1] is not other else (one, other)
 
     def factor(self, one: Mapping[str, int | None], other: Mapping[str, int | None]) -> int:
-        """The number that all of two models' widths are divided by, where they are set differently."""
+        """The number that all widths of two models are divided by to be quick to run."""
         return common_factor(one, other, NARROW)
+
+    def divided(self, system: System, factor: int) -> System:
+        """`system` with all widths of its model divided by `factor`; itself where that cannot be trained."""
+        key = id(system), factor
+        if key not in self._narrow:
+            # The system is kept, so that no other gets its id.
+            self._narrow[key] = system, divided(system, factor)
+        return self._narrow[key][1]
 
     def same(self, system: System, other: System) -> bool:
         """Whether all passes of both are the same: they differ at most in how losses become weights."""

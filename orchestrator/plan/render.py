@@ -57,7 +57,7 @@ def _proved(plan: Plan) -> str:
         return (
             "Parameters and FLOPs are of each arm's whole model. Run forward and backward once, on "
             f"{EXAMPLES} examples of at most {LENGTH} tokens and through at most {LAYERS} layers, was that "
-            f"model with widths halved to at most {NARROW}; where that showed no difference, the whole."
+            f"model with all widths divided to be near {NARROW}; where that showed no difference, the whole."
         )
     if not plan.proofs:
         return (

@@ -108,27 +108,13 @@ def checked(raw: Mapping[str, Any]) -> System | list[SettingFault]:
     return System(settings, configs["task"], configs["model"], train, asked)
 
 
-def narrowed(system: System, most: int) -> System:
-    """`system` with every width of its model halved until it is at most `most`, all else as it was.
-
-    A width is a size of vectors, and what a setting does shows in short ones too, at a fraction of the work.
-    `system` itself where its model is from outside, which may mean anything by a width, where no width is
-    larger, or where the smaller model could not be trained.
-    """
-    return _with_widths(system, lambda width: _halved(width, most))
-
-
 def widths(system: System) -> dict[str, int | None]:
     """Every width of its model by dotted path, as it is set: None where it follows from another."""
     return {path: value for path, value in leaves(system.settings["model"]) if path.endswith("width")}
 
 
 def common_factor(one: Mapping[str, int | None], other: Mapping[str, int | None], most: int) -> int:
-    """The power of two by which all widths of two models can be divided, so that `width` comes near `most`.
-
-    A width that is written out in one and follows from another width in the other then still is the same, for
-    what follows is a multiple.
-    """
+    """The power of two by which all widths of two models can be divided, such that `width` is near `most`."""
     shared = gcd(*(width for each in (one, other) for width in each.values() if width is not None))
     widest, factor = max(each.get("width") or 1 for each in (one, other)), 1
     while widest // factor > most and shared % (2 * factor) == 0:
@@ -137,38 +123,29 @@ def common_factor(one: Mapping[str, int | None], other: Mapping[str, int | None]
 
 
 def divided(system: System, factor: int) -> System:
-    """`system` with every width of its model divided by `factor`; itself where that cannot be trained."""
-    return _with_widths(system, lambda width: width // factor)
+    """`system` with every width of its model divided by `factor`, all else as it was.
 
-
-def _with_widths(system: System, change: Callable[[int], int]) -> System:
-    """`system` with `change` made to every width that is written out; itself where that cannot be done."""
+    A width is a size of vectors, and what a setting does shows in short ones too, at a fraction of the work.
+    One that follows from others is a multiple of them, and so it still is. `system` itself where its model is
+    from outside, which may mean anything by a width, or where the smaller model could not be trained.
+    """
     model = system.settings["model"]
-    if catalog.is_outside("models", model["name"]):
+    if factor == 1 or catalog.is_outside("models", model["name"]):
         return system
-    changed = _mapped(model, change)
-    if changed == model:
-        return system
-    found = checked({**system.settings, "model": changed})
+    found = checked({**system.settings, "model": _divided(model, factor)})
     return found if isinstance(found, System) else system
 
 
-def _mapped(settings: Mapping[str, Any], change: Callable[[int], int]) -> dict[str, Any]:
+def _divided(settings: Mapping[str, Any], factor: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in settings.items():
         if isinstance(value, Mapping):
-            found[name] = _mapped(value, change)
+            found[name] = _divided(value, factor)
         elif name.endswith("width") and isinstance(value, int):
-            found[name] = change(value)
+            found[name] = value // factor
         else:
             found[name] = value
     return found
-
-
-def _halved(width: int, most: int) -> int:
-    while width > most and width % 2 == 0:
-        width //= 2
-    return width
 
 
 def part_problems(root: str, raw: Mapping[str, Any]) -> list[SettingFault]:
