@@ -18,12 +18,12 @@ def check_twins(arms: Sequence[BuiltInArm], probe: Probe, sweep: Sweep, faults: 
 
     Those whose settings of task and training act alike, and whose first losses agree, are looked at closely.
     """
-    groups: dict[str, list[_Begun]] = {}
+    groups: dict[str, list[_BegunArm]] = {}
     for arm in arms:
         acted = {key: value for key, value in declared(arm.system, sweep).items() if key != "steps"}
         with suppress(ValueError):  # told by the proof
             probe.forward(probe.narrow(arm.system))
-            groups.setdefault(canonical(acted), []).append(_Begun(arm, widths(arm.system)))
+            groups.setdefault(canonical(acted), []).append(_BegunArm(arm, widths(arm.system)))
     for group in groups.values():
         for place, one in enumerate(group):
             for other in group[:place]:
@@ -42,7 +42,7 @@ def check_twins(arms: Sequence[BuiltInArm], probe: Probe, sweep: Sweep, faults: 
 
 
 @dataclass(frozen=True, slots=True)
-class _Begun:
+class _BegunArm:
     """An arm and its first losses."""
 
     arm: BuiltInArm
@@ -51,7 +51,7 @@ class _Begun:
     """By the number that all widths are divided by; None where that cannot be trained."""
 
 
-def _begin_alike(one: _Begun, other: _Begun, probe: Probe) -> bool:
+def _begin_alike(one: _BegunArm, other: _BegunArm, probe: Probe) -> bool:
     """Whether the first losses agree of models that are equal if the arms are, see `Probe.narrow_pair`."""
     factor = probe.factor(one.widths, other.widths)
     first, second = (_loss(each, factor, probe) for each in (one, other))
@@ -62,7 +62,7 @@ def _begin_alike(one: _Begun, other: _Begun, probe: Probe) -> bool:
     return isclose(first, second, rel_tol=ROUNDING)
 
 
-def _loss(begun: _Begun, factor: int, probe: Probe) -> float | None:
+def _loss(begun: _BegunArm, factor: int, probe: Probe) -> float | None:
     if factor not in begun.losses:
         system = probe.divided(begun.arm.system, factor)
         can = factor == 1 or system is not begun.arm.system
