@@ -22,6 +22,8 @@ DIFF_MOST = 20_000
 """Characters of changes that are kept: every session of a sweep holds them."""
 CODE = Path(__file__).resolve().parent.parent
 """Where the code of haltsweep lies."""
+SOURCES = tuple(f"{folder}/*.py" for folder in ("orchestrator", "search_spaces", "trainables"))
+"""Of the code, what is shown of its changes, as Git names files."""
 NVIDIA = Path("/proc/driver/nvidia/gpus")
 CPUS = Path("/proc/cpuinfo")
 
@@ -54,7 +56,7 @@ class Provenance:
     code: str | None = None
     """Digest of all source files that trials run, ours and those from outside; None where none do."""
     code_diff: str = ""
-    """What tracked files of haltsweep's code differ in from its commit: the beginning, secrets masked."""
+    """In what tracked sources of haltsweep differ from that commit: the beginning, secrets masked."""
     packages: tuple[str, ...] = ()
     """Everything that is installed, as `name==version`, in the order of their names."""
 
@@ -117,15 +119,18 @@ def _code(folder: Path) -> tuple[str | None, str | None, str]:
         return None, None, ""
     changes = _answer("git", "-C", str(folder), "diff", "HEAD")
     digest = blake2b(changes.encode(errors="replace"), digest_size=8).hexdigest() if changes else changes
-    return _answer("git", "-C", str(folder), "rev-parse", "HEAD"), digest, _shortened(changes or "")
+    # What lies beside the code may hold anything, and stays where it is.
+    sources = _answer("git", "-C", str(folder), "diff", "HEAD", "--", *SOURCES) if changes else ""
+    return _answer("git", "-C", str(folder), "rev-parse", "HEAD"), digest, _shortened(sources or "")
 
 
 def _shortened(changes: str) -> str:
-    """Text that can be stored and shown to others."""
-    kept = storable(redact_code(changes))
-    if len(kept) <= DIFF_MOST:
-        return kept
-    return f"{kept[:DIFF_MOST]}\n... {len(kept) - DIFF_MOST:,} more characters"
+    """Text that can be stored and shown to others: whole lines, for half a secret may not look like one."""
+    first = changes[: DIFF_MOST + 1]
+    if len(changes) > DIFF_MOST:
+        first = first[: first.rfind("\n") + 1]
+    left = len(changes) - len(first)
+    return storable(redact_code(first)) + (f"... {left:,} more characters" if left else "")
 
 
 def _git(directory: Path) -> tuple[str | None, bool | None]:

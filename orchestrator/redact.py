@@ -31,9 +31,16 @@ _PARAMETER = re.compile(r"(?P<start>(?:\A|[?&;#\s])(?P<key>[^=?&;#\s]+)\s*=)(?P<
 _PATH = re.compile(r"(?<!\S)/\S*\?\S+")
 """A URL of which a library quotes neither scheme nor host: `Max retries exceeded with url: /?token=...`."""
 _ASSIGNED = re.compile(
-    r"(?P<start>(?<![\w-])(?P<key>[A-Za-z_][\w-]{0,60})[\"']?\s{0,4}[:=]\s{0,4}(?P<quote>[\"']))"
-    r"[^\"'\n]+(?P=quote)"
+    r"(?P<start>(?<![\w-])(?P<key>[A-Za-z_][\w-]{0,60})[\"']?\]?\s{0,4}(?::[^=\n\"']{1,40}=|[:=])\s{0,4}[A-Za-z(]{0,3}"
+    r"(?P<quote>\"{3}|'{3}|[\"']))(?:\\.|(?!(?P=quote))[^\\\n])+(?:(?P=quote)|$)",
+    re.MULTILINE,
 )
+"""What a quoted text is assigned to, with or without a type; one that does not end in its line counts too."""
+_REMARK = re.compile(r"(?P<start>#[^\n]{0,100}?(?<![\w-])(?P<key>[A-Za-z_][\w-]{0,60})\s{0,4}[:=])[^\n]+")
+_ISSUED = re.compile(
+    r"\b(?:gh[opsu]_|github_pat_|glpat-|hf_|sk-|xox[abps]-|AKIA|ASIA|pypi-|ya29\.|eyJ)[\w.-]{12,}"
+)
+"""Tokens as those who issue them write them."""
 _NO_LETTER = re.compile(r"[^a-z]")
 _RESERVED = re.compile(r"[/?#@\[\]\s\x00-\x1f\x7f]")
 _SECRET = re.compile(
@@ -86,11 +93,17 @@ def redact_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
 
 
 def redact_code(text: str) -> str:
-    """Source text, or changes to it, with the secrets of URLs masked, and quoted texts that are assigned to
-    names of secrets."""
+    """Python source, or changes to it, with what may be a secret masked.
+
+    That is in URLs, in quoted texts that are assigned to names of secrets, in remarks after such a name, and
+    tokens that look like those of a service.
+    """
+    told = _ISSUED.sub(MASK, redact(text))
+    told = _REMARK.sub(
+        lambda found: f"{found['start']} {MASK}" if _is_secret(found["key"]) else found[0], told
+    )
     return _ASSIGNED.sub(
-        lambda found: found["start"] + MASK + found["quote"] if _is_secret(found["key"]) else found[0],
-        redact(text),
+        lambda found: found["start"] + MASK + found["quote"] if _is_secret(found["key"]) else found[0], told
     )
 
 

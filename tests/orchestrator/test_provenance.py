@@ -80,7 +80,10 @@ def test_changes_of_the_code_are_told_without_secrets_and_within_bounds(
     assert "+name = 'kept'" in told
     assert "+PASSWORD = '***'" in told
     assert not [each for each in secrets if each in told]
-    code.write_text("y" * 3 * module.DIFF_MOST)
+    (checkout / "settings.env").write_text("LOGIN=me\n")
+    git(checkout, "add", "settings.env")
+    assert "settings.env" not in provenance(checkout).code_diff
+    code.write_text("y = 1\n" * module.DIFF_MOST)
     told = provenance(checkout).code_diff
     assert told.endswith("more characters")
     assert len(told) < module.DIFF_MOST + 100

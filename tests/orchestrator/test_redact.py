@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.redact import MASK, URL_OPTIONS, needs_encoding, redact, redact_arguments, redact_url
+from orchestrator.redact import (
+    MASK,
+    URL_OPTIONS,
+    needs_encoding,
+    redact,
+    redact_arguments,
+    redact_code,
+    redact_url,
+)
 
 MARKER = "Kx7Marker9Zq"
 ODD = "@:/'\"?#&%=+\\,;()[]{}<>~!$^|`*.\u00e9\u202e\x1b\udc80"
@@ -168,3 +176,33 @@ def test_what_libraries_would_read_otherwise_must_be_encoded(sign: str) -> None:
 )
 def test_what_has_no_password_needs_no_encoding(url: str) -> None:
     assert not needs_encoding(url)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"password = '{MARKER}'",
+        f'password = "it\'s {MARKER}"',
+        f'password = "a \\" {MARKER}"',
+        f'api_key: str = b"{MARKER}"',
+        f'given = {{"token": "{MARKER}"}}',
+        f'headers["Authorization"] = f"Bearer {MARKER}"',
+        f'connect(user="me", passwd="{MARKER}")',
+        f'secret = """{MARKER}',
+        f"# the password: {MARKER} and more",
+        f"url = 'postgresql://me:{MARKER}@host/db'",
+        f"run('hf_{MARKER}{MARKER}')",
+    ],
+)
+def test_source_text_is_shown_without_secrets(line: str) -> None:
+    told = redact_code(f"+x = 1\n+{line}\n+y = 2")
+    assert MARKER not in told
+    assert told.startswith("+x = 1\n")
+    assert told.endswith("\n+y = 2")
+
+
+@pytest.mark.parametrize(
+    "line", ["tokens = batch.tokens[0]", "def words(tokens: Tensor) -> str:", "name = 'kept'", "# keys: two"]
+)
+def test_other_source_text_is_shown_as_it_is(line: str) -> None:
+    assert redact_code(line) == line
