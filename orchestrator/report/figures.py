@@ -14,6 +14,7 @@ from orchestrator.report.style import (
     PAPER,
     PURPLE,
     Panel,
+    key_below,
     shortened,
 )
 from orchestrator.report.tables import marked
@@ -113,7 +114,7 @@ def _paint_values(axes: "Axes", report: Report, metric: str) -> None:
         known = report.quantity(metric)
         label = known.floor_name if known.floor is None else "declared floor"
         axes.axvline(report.floors[metric], linestyle=":", color=INK, label=f"floor: {label}")
-    _key(axes)
+    key_below(axes, -0.02, columns=2, handlelength=1.4, columnspacing=1.2, labelspacing=0.3)
 
 
 def _interval(axes: "Axes", row: float, cell: Cell, colour: str) -> None:
@@ -164,7 +165,7 @@ def _paint_differences(axes: "Axes", report: Report, metric: str) -> None:
         axes.plot(
             seeds, [row + SEEDS] * len(seeds), "o", markersize=3, alpha=0.7, color=MUTED, label="one seed"
         )
-    _key(axes)
+    key_below(axes, -0.02, columns=2, handlelength=1.4, columnspacing=1.2, labelspacing=0.3)
 
 
 def _margin(report: Report, metric: str) -> float | None:
@@ -207,23 +208,3 @@ def _label(axes: "Axes", row: int, arm: str, words: str) -> None:
     }
     axes.text(0.0, row + NAMED, shortened(arm, LETTERS), fontsize=8.5, **known)
     axes.text(1.0, row + NAMED, words, ha="right", fontsize=7.5, color=MUTED, **known)
-
-
-def _key(axes: "Axes") -> None:
-    """What marks mean, below the axis, each once."""
-    handles, labels = axes.get_legend_handles_labels()
-    named = dict(zip(labels, handles, strict=True))
-    if not named:
-        return
-    height = axes.get_position().height * axes.figure.get_figure(root=True).get_figheight()
-    axes.legend(
-        named.values(),
-        named,
-        loc="upper left",
-        bbox_to_anchor=(-0.02, -0.34 / height),
-        ncols=2,
-        borderaxespad=0,
-        handlelength=1.4,
-        columnspacing=1.2,
-        labelspacing=0.3,
-    )

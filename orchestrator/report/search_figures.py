@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from orchestrator.plan.format import value_words
 from orchestrator.report.figures import NAMED
 from orchestrator.report.searches import SearchCourse, SearchTrial
-from orchestrator.report.style import BLUE, INK, MUTED, ORANGE, SMALL, Panel, shortened
+from orchestrator.report.style import BLUE, INK, MUTED, ORANGE, SMALL, Panel, key_below, shortened
 from orchestrator.statistics.expected_best import ExpectedBest
 from search_spaces.dimensions import Choice, Dimension, Float, Int, same
 
@@ -80,7 +80,7 @@ def _paint_progress(axes: "Axes", course: SearchCourse, expected: Sequence[Expec
     axes.set_xlim(left=0)
     axes.locator_params(nbins=5)
     axes.locator_params(axis="x", nbins=5, integer=not axis)
-    _key(axes)
+    key_below(axes, -0.14, columns=3, handlelength=1.2, columnspacing=0.9, fontsize=7.5)
 
 
 def _paint_expected(axes: "Axes", across: Sequence[float], expected: Sequence[ExpectedBest]) -> None:
@@ -94,20 +94,6 @@ def _paint_expected(axes: "Axes", across: Sequence[float], expected: Sequence[Ex
     )
     axes.plot(
         across, [each.mean for each in expected], color=ORANGE, linestyle="--", label="expected, middle 80%"
-    )
-
-
-def _key(axes: "Axes") -> None:
-    """Below the axis, in one row."""
-    height = axes.get_position().height * axes.figure.get_figure(root=True).get_figheight()
-    axes.legend(
-        loc="upper left",
-        bbox_to_anchor=(-0.14, -0.34 / height),
-        ncols=3,
-        borderaxespad=0,
-        handlelength=1.2,
-        columnspacing=0.9,
-        fontsize=7.5,
     )
 
 

@@ -154,3 +154,14 @@ def inlined(panel: Panel) -> str:
     label = escape(visible(one_line(panel.label)))
     size = f' width="{panel.width * 96:.0f}" height="{panel.height * 96:.0f}"'
     return _SIZE.sub(lambda _: f'{size} role="img" aria-label="{label}"', text, count=1)
+
+
+def key_below(axes: "Axes", left: float, columns: int, **looks: Any) -> None:
+    """What marks mean, each once, below the axis, from `left` of its width on."""
+    handles, labels = axes.get_legend_handles_labels()
+    named = dict(zip(labels, handles, strict=True))
+    if not named:
+        return
+    height = axes.get_position().height * axes.figure.get_figure(root=True).get_figheight()
+    looks |= {"loc": "upper left", "bbox_to_anchor": (left, -0.34 / height), "ncols": columns}
+    axes.legend(list(named.values()), list(named), borderaxespad=0, **looks)
