@@ -160,7 +160,7 @@ def _checked_there(path: Path) -> Checked:
 def _new_probe() -> "Probe":
     from orchestrator.plan.probe import Probe
 
-    return Probe()
+    return Probe(faults_only=True)
 
 
 @cache

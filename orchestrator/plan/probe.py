@@ -130,7 +130,9 @@ class BackwardPass:
 class Probe:
     """Builds and runs systems. Each is measured once; the last ones that ran are kept as they are."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, faults_only: bool = False) -> None:
+        """`faults_only` for whoever shows nothing but what is refused: what a proof notes takes long."""
+        self.faults_only = faults_only
         self.rehearsals = Rehearsals()
         self._structures: dict[str, Structure] = {}
         self._shapes: dict[str, Shapes] = {}

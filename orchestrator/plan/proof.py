@@ -24,6 +24,7 @@ from orchestrator.plan.types import ArmProof
 from orchestrator.spec.types import Search
 from search_spaces.dimensions import Dimension, Space
 from search_spaces.paths import MISSING, leaves, lookup, with_value
+from trainables import catalog
 from trainables.settings import shallower
 
 DIGITS = 4
@@ -45,7 +46,9 @@ def prove(
         run = probe.narrow(arm.system)
         loss, gradient = probe.forward(run).loss, probe.gradient(run).norm
         found = effects(probe, reference.system, arm.system, sweep) if reference else ()
-        noted = _notes(arm, reference, found, probe, sweep) if shows(found) or not reference else ()
+        noted: tuple[str, ...] = ()
+        if _notes_wanted(arm, probe) and (shows(found) or not reference):
+            noted = _notes(arm, reference, found, probe, sweep)
     except ValueError as error:
         faults.add(f"{arm.name} cannot be trained: {error}", *place, about=("trained", str(error)))
         return None
@@ -94,6 +97,11 @@ def _refuse_no_effect(arm: BuiltInArm, reference: BuiltInArm, found: Sequence[st
         f"weights, long inputs, counted operations){alone}. Drop it, or change something that has an effect",
         *arm.request.keys(paths[0]),
     )
+
+
+def _notes_wanted(arm: BuiltInArm, probe: Probe) -> bool:
+    """A model from outside may fail where a note is looked for, which is a fault."""
+    return not probe.faults_only or catalog.is_outside("models", arm.system.settings["model"]["name"])
 
 
 def _notes(

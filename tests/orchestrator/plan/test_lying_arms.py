@@ -4,6 +4,7 @@ Each group is planned at once over one baseline, so that every lie must be told 
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -280,6 +281,17 @@ def test_an_arm_that_only_measures_otherwise_or_half_of_which_is_idle_is_named(n
     settings, sets, told = NAMED[name]
     notes = plan(spec_of(settings, {name: sets}, ("near-iid",))).proofs[1].notes
     assert any(told in note for note in notes), notes
+
+
+def test_who_looks_for_faults_alone_finds_the_same_without_notes() -> None:
+    settings, sets, _ = NAMED[next(iter(NAMED))]
+    asked = spec_of(settings, {"arm": sets}, ("near-iid",))
+    noted, bare = plan(asked), planner.plan(asked, probe=probing.Probe(faults_only=True))
+    assert any(each.notes for each in noted.proofs)
+    assert bare.proofs == tuple(replace(each, notes=()) for each in noted.proofs)
+    lie = spec_of(settings, {"lie": {"train.beam_size": 4}}, ("near-iid",))
+    with pytest.raises(PlanError, match="changes nothing against baseline"):
+        planner.plan(lie, probe=probing.Probe(faults_only=True))
 
 
 @pytest.mark.parametrize(
