@@ -27,7 +27,7 @@ from orchestrator.identity import SweepFolder
 from orchestrator.plan.serialise import to_json
 from orchestrator.plan.types import Plan
 from orchestrator.regular_files import read_ordinary
-from trainables.atomic import flush, write_atomically
+from trainables.atomic import clear_unfinished, flush, write_atomically
 
 _RESTORE = "restore it from a backup"
 
@@ -77,6 +77,7 @@ def _keep(folder: SweepFolder, number: int, files: Mapping[str, bytes]) -> None:
     place = folder.root / EDITIONS / str(number)
     place.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
+        clear_unfinished(place / name)  # of an extension that was killed
         write_atomically(place / name, content)
     write_manifest(place, [place / name for name in files])
     for each in (place, place.parent, folder.root):

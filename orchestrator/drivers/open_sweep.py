@@ -14,6 +14,7 @@ from orchestrator.drivers.live_view import Listeners, Snapshot
 from orchestrator.drivers.recorder import Recorder
 from orchestrator.drivers.signals import Interrupts, as_interrupt
 from orchestrator.errors import StoreError
+from orchestrator.file_digests import MANIFEST
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.database import Replaced
 from orchestrator.ledger.events import EventKind
@@ -22,7 +23,9 @@ from orchestrator.ledger.store import PATIENCE_S, Ledger
 from orchestrator.plan.serialise import read_plan
 from orchestrator.plan.types import Plan
 from orchestrator.tracking.background import Follower, start_follower
+from orchestrator.tracking.inputs import FILE as INPUTS
 from orchestrator.trials import OutcomeKind
+from trainables.atomic import clear_unfinished
 
 PARQUET_WAIT_S = 5.0
 DRAIN_S = 3600.0
@@ -108,6 +111,8 @@ def open_sweep(
     with FolderWatch(folder) as presence, opening as ledger:
         lease = ledger.claim(Holder.current())
         _refuse_another_plan(plan, folder, ledger, lease)
+        for file in (folder.spec, folder.plan, folder.root / INPUTS, folder.root / MANIFEST):
+            clear_unfinished(file)  # of a session that was killed: only who holds the lease replaces them
         follower: Follower | None = None
         untracked = ""
 

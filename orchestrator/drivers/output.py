@@ -22,7 +22,7 @@ from orchestrator.abandoned import own_file
 from orchestrator.redact import redact
 from orchestrator.regular_files import other_kind
 from search_spaces.wording import printable
-from trainables.atomic import PRIVATE, write_atomically
+from trainables.atomic import PRIVATE, clear_unfinished, write_atomically
 
 HEAD_BYTES = 64 << 10
 TAIL_BYTES = 192 << 10
@@ -270,6 +270,7 @@ def _seal(raw: Path) -> None:
     with contextlib.suppress(OSError):
         content = raw.read_bytes()
         if content:
+            clear_unfinished(raw.with_suffix(".log"))  # of a process killed right here; it left `raw`, too
             write_atomically(raw.with_suffix(".log"), as_text(content), mode=PRIVATE)
         raw.unlink()
         if not content:

@@ -7,6 +7,8 @@ from pathlib import Path
 from orchestrator.disk import remedy
 from orchestrator.errors import StoreError
 from orchestrator.regular_files import found_instead
+from orchestrator.tracking.state import STATE
+from trainables.atomic import clear_unfinished
 from trainables.locks import locked
 
 
@@ -27,6 +29,7 @@ def projection_lock(root: Path, wait_s: float) -> Iterator[None]:
     except OSError as error:
         raise _not_made(file, error) from error
     try:
+        clear_unfinished(root / STATE)  # of a writer that was killed
         yield
     finally:
         lock.__exit__(None, None, None)

@@ -18,8 +18,7 @@ HALF_DONE = (
     ".writing-*",
     ".*.launching-*",
     ".*.parquet.*",
-    ".projections.json.*",
-    ".tracking.json.*",
+    ".*.tmp",
     ".mlflow.db-*",
 )
 """Names under which something is written that is renamed when it is whole."""

@@ -69,6 +69,18 @@ def test_a_folder_that_cannot_be_written_stays_as_it_was(folder, monkeypatch):
     assert read_plan(folder) == OLD
 
 
+def test_what_killed_sessions_left_half_written_is_cleared_away(folder):
+    place = folder.root / "extensions" / "1"
+    place.mkdir(parents=True)
+    for file in (folder.root / "data.json", folder.spec, folder.plan, place / "plan.json"):
+        file.with_name(f".{file.name}.7-0123abcd.tmp").write_text("half")
+    commit(folder, NEW, "new: 1\n", {})
+    assert not list(place.glob(".*"))
+    opening = open_sweep(NEW, folder, Setup(folder.root), {}, heard=Interrupts(print), watch=Listeners())
+    with opening:
+        assert not list(folder.root.rglob("*.tmp"))
+
+
 def test_who_read_the_plan_before_it_was_extended_runs_nothing(folder):
     commit(folder, NEW, "new: 1\n", {})
     opening = open_sweep(OLD, folder, Setup(folder.root), {}, heard=Interrupts(print), watch=Listeners())

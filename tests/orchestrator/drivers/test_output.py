@@ -214,6 +214,15 @@ def test_what_a_killed_worker_left_empty_is_in_nobody_s_way(file):
     assert kept(file) == ["attempt-2.log"]
 
 
+def test_a_log_half_written_by_a_killed_worker_is_written_again(file):
+    file.parent.mkdir(parents=True)
+    file.with_suffix(".raw").write_text("heard")
+    file.with_name(f".{file.name}.7-0123abcd.tmp").write_text("he")
+    module.seal_abandoned(file.parent)
+    assert kept(file) == [file.name]
+    assert read(file) == "heard"
+
+
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder", "no-sweep"])
 def test_what_stands_in_the_way_costs_the_log_alone(file, tmp_path, kind):
     raw = file.with_suffix(".raw")

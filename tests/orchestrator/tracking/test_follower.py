@@ -200,6 +200,13 @@ def test_two_writers_never_meet(
         sync(folder, ledger, uri)
 
 
+def test_a_note_half_written_by_a_killed_writer_is_cleared_away(folder: SweepFolder) -> None:
+    half = folder.root / ".tracking.json.7-0123abcd.tmp"
+    half.write_text("half")
+    with projection_lock(folder.root, wait_s=0.0):
+        assert not half.exists()
+
+
 def test_a_lock_that_is_a_link_or_a_pipe_is_refused_and_left_alone(tmp_path: Path) -> None:
     lock, target = tmp_path / ".tracking.lock", tmp_path / "precious"
     target.write_text("kept")
