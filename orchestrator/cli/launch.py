@@ -202,9 +202,10 @@ def _run(
             raise StoreError(f"{error}; then {_go_on(folder)}") from error
         except SearchError as error:
             raise SearchError(f"{error}; correct it, then {_go_on(folder)}") from error
-        if not heard.hurry.is_set():
-            _show_report(folder, tracked=not finish.untracked)
+        words = [] if heard.hurry.is_set() else _show_report(folder, tracked=not finish.untracked)
         _tell(folder, finish)
+        for line in words:
+            say(line)
     if finish.exit_code:
         raise typer.Exit(finish.exit_code)
 
@@ -213,12 +214,15 @@ def _go_on(folder: SweepFolder) -> str:
     return f"`{command('resume', folder)}`" if folder.plan.is_file() else "launch it again"
 
 
-def _show_report(folder: SweepFolder, *, tracked: bool) -> None:
-    """Make the report of what there is, and show its headline; `tracked`: MLflow can be written."""
+def _show_report(folder: SweepFolder, *, tracked: bool) -> list[str]:
+    """Make the report of what there is, show its headline, and return what it says in words.
+
+    `tracked`: MLflow can be written.
+    """
     from orchestrator.cli.reading import opened
     from orchestrator.cli.track import publish_or_complain, write_report
     from orchestrator.drivers.launch_folder import read_setup
-    from orchestrator.report.notes import unread
+    from orchestrator.report.notes import in_words, unread
     from orchestrator.report.tables import as_rich, headline
 
     setup = read_setup(folder)
@@ -231,6 +235,7 @@ def _show_report(folder: SweepFolder, *, tracked: bool) -> None:
         complain(unread(report))
     if report.power:
         say(report.power)
+    return in_words(report)
 
 
 def _tell(folder: SweepFolder, finish: "SweepResult") -> None:

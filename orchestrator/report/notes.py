@@ -64,6 +64,18 @@ def unfinished(report: Report) -> str:
     return f"{amount(report.left, 'trial')} {have} not ended: every number is of those that have."
 
 
+def in_words(report: Report) -> list[str]:
+    """What the seeds decide, one line a verdict, and which arms they leave open in which primary outcome."""
+    lines = [f"decided: {each.line}" for each in report.verdicts if each.kind != "undecided"]
+    for outcome in report.outcomes:
+        verdicts = [each for each in report.verdicts if each.metric == outcome]
+        left = [each.arm for each in verdicts if each.kind == "undecided"]
+        if left:
+            which = "every arm" if 1 < len(left) == len(verdicts) else ", ".join(left)
+            lines.append(f"undecided: {which} in {outcome}, which does not mean that there is no difference")
+    return lines
+
+
 def unread(report: Report) -> str:
     """Of which test splits there is no value."""
     return (

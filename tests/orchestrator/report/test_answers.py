@@ -10,6 +10,7 @@ import pytest
 
 from orchestrator.plan.types import AnswerPlan, Arm, ConfirmPlan, Plan, SearchPlan
 from orchestrator.report.json_file import as_json
+from orchestrator.report.notes import in_words
 from orchestrator.report.summary import arm_metrics, arm_tags, summarise
 from orchestrator.report.tables import Grid, as_csv, grids, headline
 from orchestrator.report.types import Report
@@ -221,6 +222,20 @@ def test_further_outcomes_widen_every_interval_and_have_verdicts_of_their_own() 
     tracked = list(arm_metrics(wide)["good"])
     assert tracked[0] == "answer/estimate"
     assert tracked[7:9] == ["answer/p", "answer2/estimate"]
+
+
+def test_a_launch_ends_with_what_is_decided_and_what_is_not() -> None:
+    asked = AnswerPlan(("iid/accuracy", "far/accuracy"), 0.02, 0.05, 6)
+    found = summarise(plan(answer=asked), records(good=(103,)))
+    decided = [each.line for each in found.verdicts if each.arm != "good" and each.metric == "iid/accuracy"]
+    *first, last = in_words(found)
+    assert first[:2] == [f"decided: {line}" for line in decided]
+    assert "undecided: good in iid/accuracy, which does not mean that there is no difference" in first
+    assert last == "undecided: good, same in far/accuracy, which does not mean that there is no difference"
+    nothing = in_words(summarise(plan(), records(baseline=(103,))))
+    assert nothing == [
+        "undecided: every arm in iid/accuracy, which does not mean that there is no difference"
+    ]
 
 
 def test_a_plan_from_before_there_was_an_answer_has_the_headline_s() -> None:
