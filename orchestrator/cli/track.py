@@ -52,7 +52,7 @@ def report(
 ) -> None:
     """Compute the report anew from the ledger, write it, and print it."""
     from orchestrator.cli.reading import opened
-    from orchestrator.report.notes import unfinished, unread
+    from orchestrator.report.notes import in_words, unfinished, unread
     from orchestrator.report.tables import as_rich, grids
 
     if watch and as_json:
@@ -75,6 +75,8 @@ def report(
     if made.unread:
         complain(unread(made))
     say(f"written to {sweep.folder.report}")
+    for line in in_words(made):
+        say(line)
 
 
 def sync(name: SweepName, runs: Runs = None, storage: Storage = None, tracking: Tracking = None) -> None:
