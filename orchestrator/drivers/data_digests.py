@@ -16,7 +16,7 @@ def data_digests(plan: Plan, setup: Setup) -> dict[str, str]:
     from trainables.data.store import split_path
     from trainables.task_catalog import task_name
 
-    found: dict[str, list[str]] = defaultdict(list)
+    found: dict[str, set[str]] = defaultdict(set)
     confirmed = plan.confirm.splits if plan.confirm is not None else ()
     with suppress(ValueError, LookupError):  # a task of others that is not there any more
         for config, infos in needed((arm.settings["task"] for arm in plan.arms), confirmed):
@@ -25,5 +25,5 @@ def data_digests(plan: Plan, setup: Setup) -> dict[str, str]:
                     continue
                 seen = look_at(path)
                 assert seen is not None, "data are looked at themselves"
-                found[f"{task_name(config)}/{info.name}"].append(seen.content_hash or seen.verdict)
+                found[f"{task_name(config)}/{info.name}"].add(seen.content_hash or seen.verdict)
     return {name: ", ".join(sorted(digests)) for name, digests in found.items()}

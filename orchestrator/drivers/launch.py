@@ -10,7 +10,6 @@ from typing import Any
 
 from orchestrator.drivers.address import check_address
 from orchestrator.drivers.checkpoint_stores import Elsewhere
-from orchestrator.drivers.data_digests import data_digests
 from orchestrator.drivers.datasets import build_datasets, inputs_of, require_files
 from orchestrator.drivers.extend_folder import complete
 from orchestrator.drivers.inline import run_inline
@@ -31,7 +30,7 @@ from orchestrator.identity import SweepFolder
 from orchestrator.ledger.engine import connect
 from orchestrator.ledger.lease import LeaseHeld
 from orchestrator.plan.types import Plan
-from orchestrator.tracking.inputs import write_inputs
+from orchestrator.tracking.inputs import digests_of, write_inputs
 from orchestrator.tracking.mlflow_runs import check_uri
 from trainables.extensions import look_in
 
@@ -161,8 +160,9 @@ def _session(
         try:
             if setup.workload == DEFAULT_WORKLOAD and not session.recorder.finished:
                 build_datasets(plan, setup.data_dir, means.watch.on_data, means.watch.building)
-                write_inputs(folder, inputs_of(plan, setup.data_dir))
-                session.recorder.data_are_there(data_digests(plan, setup))
+                inputs = inputs_of(plan, setup.data_dir)
+                write_inputs(folder, inputs)
+                session.recorder.data_are_there(digests_of(inputs))
             with heard.draining():
                 _drive(session, means, heard.stop)
             session.interrupted = heard.stop.is_set() and not session.recorder.finished

@@ -84,15 +84,7 @@ def _trials_lost(old: Plan, new: Plan, asked: Collection[str]) -> Iterator[str]:
 
 def _place(trial: PlannedTrial) -> tuple[Any, ...]:
     number = trial.number if trial.phase == "search" else None
-    return (
-        trial.arm,
-        trial.phase,
-        number,
-        trial.rank,
-        trial.seed,
-        tuple(sorted(trial.overrides.items())),
-        trial.late_splits,
-    )
+    return trial.arm, trial.phase, number, trial.rank, trial.seed, tuple(sorted(trial.overrides.items()))
 
 
 def _together(old: Plan, new: Plan) -> list[PlannedTrial]:

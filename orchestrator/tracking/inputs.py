@@ -53,6 +53,14 @@ def inputs_for(
     )
 
 
+def digests_of(inputs: Inputs) -> dict[str, str]:
+    """What is in the data, by `<task>/<split>`; of a task with several settings each different digest."""
+    found: dict[str, set[str]] = {}
+    for each in (each for some in inputs.values() for each in some):
+        found.setdefault(each.name, set()).add(each.digest)
+    return {name: ", ".join(sorted(digests)) for name, digests in found.items()}
+
+
 def write_inputs(folder: SweepFolder, inputs: Inputs) -> None:
     """Put the list into the sweep's folder. Raises OSError."""
     values = {task: [list(each) for each in some] for task, some in sorted(inputs.items())}

@@ -1,5 +1,6 @@
 """What is handed out when, what stops, what is confirmed: no ledger, no clock."""
 
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -10,7 +11,7 @@ from orchestrator.conductor.messages import Continue, Progress, Stop
 from orchestrator.errors import StoreError
 from orchestrator.ledger.events import asked
 from orchestrator.spec.section import Objective, Resources
-from orchestrator.trials import Outcome, OutcomeKind
+from orchestrator.trials import Outcome, OutcomeKind, PlannedTrial
 from search_spaces.dimensions import Choice, Constraint, Dimension, Space
 from tests.support.plans import LINE, make_arm, make_plan
 from trainables.protocol import Measurement
@@ -111,6 +112,20 @@ def test_a_confirmed_trial_is_read_again_under_each_override():
     assert {each.settings["model"]["x"] for each in rereads} == {second.settings["model"]["x"]}
     finish(conductor, first)
     assert [each.source_id for each in ask_all(conductor)] == [first.trial_id] * 2
+
+
+def test_splits_that_were_added_are_read_alone_under_the_settings_of_the_trial():
+    plan = make_plan(1, trials_per_arm=1, seeds=(7,), posthoc=({"model.shift": 0.1},))
+    late = PlannedTrial("late", "arm-0", "posthoc", 1, 7, 0, late_splits=("long",))
+    longer = replace(plan.confirm, splits=("test", "long"))
+    conductor = Conductor(replace(plan, confirm=longer, trials=(*plan.trials, late)))
+    finish(conductor, conductor.ask())
+    confirmed = conductor.ask()
+    finish(conductor, confirmed)
+    reading, again = ask_all(conductor)
+    assert [reading.splits, again.splits] == [("test", "long"), ("long",)]
+    assert [reading.source_id, again.source_id] == [confirmed.trial_id] * 2
+    assert again.settings == confirmed.settings != reading.settings
 
 
 def test_without_a_search_the_arms_own_settings_are_confirmed():

@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from orchestrator.drivers.data_digests import data_digests
 from orchestrator.drivers.datasets import build_datasets, inputs_of, require_files
+from orchestrator.drivers.launch_folder import Setup
 from orchestrator.errors import InputError
 from orchestrator.plan.types import ConfirmPlan
-from orchestrator.tracking.inputs import inputs_for
+from orchestrator.tracking.inputs import digests_of, inputs_for
 from tests.support.plans import make_arm, make_plan
 from trainables.data.progress import Watcher
 from trainables.data.store import open_split, split_path
@@ -95,3 +97,10 @@ def test_what_arms_read_is_listed_with_digests_of_its_content(tmp_path):
     assert {each.digest for each in inputs_for(inputs_of(plan, tmp_path), {"task": SMALL}, "search")} == {
         each.digest for each in found if each.context != "test"
     }
+
+
+def test_digests_of_what_was_listed_are_those_of_the_data_themselves(tmp_path):
+    plan = plan_on(SMALL, {**SMALL, "data_seed": 1}, dict(SMALL), splits=("near-iid",))
+    found = digests_of(inputs_of(plan, tmp_path))
+    assert found == data_digests(plan, Setup(tmp_path))
+    assert [len(each.split(", ")) for each in found.values()] == [2, 2, 2]

@@ -10,7 +10,7 @@ from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
 from orchestrator.tracking.desired_runs import DesiredRuns
-from orchestrator.tracking.inputs import Input, read_inputs, write_inputs
+from orchestrator.tracking.inputs import Input, inputs_for, read_inputs, write_inputs
 from orchestrator.tracking.mlflow_check import compare
 from orchestrator.tracking.mlflow_reading import read_runs
 from orchestrator.tracking.sync import sync
@@ -55,6 +55,20 @@ def test_runs_say_which_data_they_read_and_verify_knows(
     assert kept["arm/arm-0"] == {each[:3] for each in READ}
     other = {task: (*some[:2], some[2]._replace(digest="3" * 32)) for task, some in inputs.items()}
     assert set(verdicts(inputs=other)) >= {"damaged"}
+
+
+def test_a_trial_reads_the_test_splits_that_it_was_asked_to_read() -> None:
+    task = {"name": "synthetic"}
+    inputs = {digest(task): (*READ, Input("synthetic/long", "3" * 32, "test", "synthetic/0/long.arrow"))}
+    for phase, splits, read in (
+        ("posthoc", ("long",), "train valid long"),
+        ("confirm", ("test", "long"), "train valid test long"),
+        ("posthoc", None, "train valid test long"),
+        ("confirm", (), "train valid"),
+        ("search", ("long",), "train valid"),
+    ):
+        found = inputs_for(inputs, {"task": task}, phase, splits)
+        assert [each.name.rpartition("/")[2] for each in found] == read.split(), (phase, splits)
 
 
 def test_a_damaged_list_of_data_is_told_and_a_missing_one_is_empty(folder: SweepFolder) -> None:
