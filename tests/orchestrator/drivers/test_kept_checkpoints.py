@@ -65,6 +65,19 @@ def test_one_of_an_older_step_one_that_is_damaged_and_one_that_is_gone(sweep):
     require_checkpoints(folder, None, plan, failed)
 
 
+def test_what_was_read_already_needs_no_checkpoint(sweep):
+    folder, plan, known, confirmed = sweep
+    for each in confirmed:
+        folder.checkpoint(each.trial_id).rename(folder.root / each.trial_id)
+    read = [
+        replace(confirmed[0], trial_id=each.trial_id, phase="posthoc")
+        for each in plan.trials
+        if each.late_splits
+    ]
+    assert len(read) == len(confirmed)
+    require_checkpoints(folder, None, plan, [*known, *read])
+
+
 def test_of_many_some_are_named(sweep):
     folder, plan, known, confirmed = sweep
     for each in confirmed:

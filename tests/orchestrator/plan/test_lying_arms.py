@@ -80,7 +80,7 @@ def system(task: Any = LISTOPS, model: Any = UNIVERSAL, train: Any = TRAIN) -> d
     return {"task": task, "model": model, "train": train}
 
 
-WRITTEN_OUT: Mapping[str, tuple[Any, Mapping[str, Mapping[str, Any]]]] = {
+WRITTEN_OUT: Mapping[str, tuple[Any, Mapping[str, Mapping[str, Any]], tuple[str, ...]]] = {
     "parity": (
         {"name": "algorithms"},
         {
@@ -88,8 +88,14 @@ WRITTEN_OUT: Mapping[str, tuple[Any, Mapping[str, Mapping[str, Any]]]] = {
             "length": {"task.length_max": 20},
             "tests": {"task.test_lengths": [40, 35, 30, 25]},
         },
+        ("length-40",),
     ),
-    "deeper trees": ({"name": "listops_depth"}, {"training": {"task.train_examples": 1_000_000}}),
+    "tests in another order": (
+        LISTOPS,
+        {"ranges": {"task.length_ranges": [[low, low + 100] for low in range(900, 100, -100)]}},
+        ("length-200-300",),
+    ),
+    "deeper trees": ({"name": "listops_depth"}, {"training": {"task.train_examples": 1_000_000}}, ()),
     "contours": (
         {"name": "pathfinder"},
         {
@@ -97,21 +103,24 @@ WRITTEN_OUT: Mapping[str, tuple[Any, Mapping[str, Mapping[str, Any]]]] = {
             "tests": {"task.test_examples": 50},
             "all": {f"task.{split}_examples": size for split, size in pathfinder.SIZES.items()},
         },
+        (),
     ),
-    "reviews": ({"name": "lra_text"}, {"validation": {"task.valid_examples": 2500}}),
+    "reviews": ({"name": "lra_text"}, {"validation": {"task.valid_examples": 2500}}, ()),
     "reviews validated with tests": (
         {"name": "lra_text", "validate_on": "test"},
         {"seed": {"task.data_seed": 3}},
+        (),
     ),
     "formulas of files": (
         {"name": "logical_inference", "folder": "formulas"},
         {"pairs": {"task.pairs": 20_000}, "seed": {"task.data_seed": 1}},
+        (),
     ),
 }
 
 
 GROUPS: Mapping[str, tuple[dict[str, Any], Mapping[str, Mapping[str, Any]], tuple[str, ...]]] = {
-    **{f"written out: {name}": (system(task), arms, ()) for name, (task, arms) in WRITTEN_OUT.items()},
+    **{f"written out: {name}": (system(task), *rest) for name, (task, *rest) in WRITTEN_OUT.items()},
     "universal": (
         system(),
         {
