@@ -24,6 +24,11 @@ CODE = Path(__file__).resolve().parent.parent
 """Where the code of haltsweep lies."""
 SOURCES = tuple(f"{folder}/*.py" for folder in ("orchestrator", "search_spaces", "trainables"))
 """Of the code, what is shown of its changes, as Git names files."""
+DIFF = (
+    *("diff", "--no-color", "--no-ext-diff", "--no-textconv", "--src-prefix=a/", "--dst-prefix=b/"),
+    "HEAD",
+)
+"""What Git is asked for changes, whatever its settings are."""
 NVIDIA = Path("/proc/driver/nvidia/gpus")
 CPUS = Path("/proc/cpuinfo")
 
@@ -117,10 +122,10 @@ def _code(folder: Path) -> tuple[str | None, str | None, str]:
     # In a folder that Git ignores, as an environment within a checkout, the commit is that of something else.
     if not _answer("git", "-C", str(folder), "ls-files", "orchestrator"):
         return None, None, ""
-    changes = _answer("git", "-C", str(folder), "diff", "HEAD")
-    digest = blake2b(changes.encode(errors="replace"), digest_size=8).hexdigest() if changes else changes
+    changes = _answer("git", "-C", str(folder), *DIFF)
+    digest = blake2b(changes.encode(), digest_size=8).hexdigest() if changes else changes
     # What lies beside the code may hold anything, and stays where it is.
-    sources = _answer("git", "-C", str(folder), "diff", "HEAD", "--", *SOURCES) if changes else ""
+    sources = _answer("git", "-C", str(folder), *DIFF, "--", *SOURCES) if changes else ""
     return _answer("git", "-C", str(folder), "rev-parse", "HEAD"), digest, _shortened(sources or "")
 
 
@@ -183,7 +188,12 @@ def _answer(program: str, *arguments: str) -> str | None:
         return None
     try:
         done = subprocess.run(  # noqa: S603 - fixed programs and arguments  # nosec B603
-            [path, *arguments], capture_output=True, text=True, timeout=ANSWER_S, check=False
+            [path, *arguments],
+            capture_output=True,
+            text=True,
+            errors="replace",  # sources may be any bytes
+            timeout=ANSWER_S,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

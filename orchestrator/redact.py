@@ -30,12 +30,12 @@ _DATABASES = frozenset({"postgresql", "postgres", "mysql", "mariadb", "mssql", "
 _PARAMETER = re.compile(r"(?P<start>(?:\A|[?&;#\s])(?P<key>[^=?&;#\s]+)\s*=)(?P<value>[^?&;#\s]*)")
 _PATH = re.compile(r"(?<!\S)/\S*\?\S+")
 """A URL of which a library quotes neither scheme nor host: `Max retries exceeded with url: /?token=...`."""
-_ASSIGNED = re.compile(
-    r"(?P<start>(?<![\w-])(?P<key>[A-Za-z_][\w-]{0,60})[\"']?\]?\s{0,4}(?::[^=\n\"']{1,40}=|[:=])\s{0,4}[A-Za-z(]{0,3}"
-    r"(?P<quote>\"{3}|'{3}|[\"']))(?:\\.|(?!(?P=quote))[^\\\n])+(?:(?P=quote)|$)",
-    re.MULTILINE,
-)
-"""What a quoted text is assigned to, with or without a type; one that does not end in its line counts too."""
+_WORD = re.compile(r"[A-Za-z_][\w-]{0,60}")
+_QUOTED = re.compile(r"(?P<quote>\"{3}|'{3}|[\"'])(?:\\.|(?!(?P=quote))[^\\])*(?P<end>(?P=quote)|$)")
+"""In a line; one that does not end there counts too."""
+_OPEN, _CLOSED = frozenset("([{"), frozenset(")]}")
+_PART_OF_CHANGES = ("@@", "diff ")
+_PRIVATE_KEY = re.compile(r"(?<=-----BEGIN ).*?(?=-----END |\Z)", re.DOTALL)
 _REMARK = re.compile(r"(?P<start>#[^\n]{0,100}?(?<![\w-])(?P<key>[A-Za-z_][\w-]{0,60})\s{0,4}[:=])[^\n]+")
 _ISSUED = re.compile(
     r"\b(?:gh[opsu]_|github_pat_|glpat-|hf_|sk-|xox[abps]-|AKIA|ASIA|pypi-|ya29\.|eyJ)[\w.-]{12,}"
@@ -95,16 +95,36 @@ def redact_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
 def redact_code(text: str) -> str:
     """Python source, or changes to it, with what may be a secret masked.
 
-    That is in URLs, in quoted texts that are assigned to names of secrets, in remarks after such a name, and
-    tokens that look like those of a service.
+    That is in URLs, in remarks after a name of a secret, what looks like the token of a service or a private
+    key, and every quoted text beside such a name: in its line, and in those where what begins there goes on.
     """
-    told = _ISSUED.sub(MASK, redact(text))
+    told = _ISSUED.sub(MASK, _PRIVATE_KEY.sub(MASK, redact(text)))
     told = _REMARK.sub(
         lambda found: f"{found['start']} {MASK}" if _is_secret(found["key"]) else found[0], told
     )
-    return _ASSIGNED.sub(
-        lambda found: found["start"] + MASK + found["quote"] if _is_secret(found["key"]) else found[0], told
-    )
+    return "\n".join(_without_quoted(told.split("\n")))
+
+
+def _without_quoted(lines: Iterable[str]) -> Iterator[str]:
+    """Lines of code, in which quoted texts beside names of secrets are masked."""
+    depth, quote = 0, ""
+    for line in lines:
+        if line.startswith(_PART_OF_CHANGES):
+            depth, quote = 0, ""
+        if quote and quote not in line:
+            yield MASK
+            continue
+        begun, ended, rest = line.rpartition(quote) if quote else ("", "", line)
+        quote = ""
+        if depth <= 0 and not ended and not any(map(_is_secret, _WORD.findall(line))):
+            yield line
+            continue
+        open_ones = [each["quote"] for each in _QUOTED.finditer(rest) if not each["end"]]
+        quote = next((each for each in open_ones if len(each) > 1), "")
+        code = _QUOTED.sub("", rest)
+        depth = max(0, depth) + sum((one in _OPEN) - (one in _CLOSED) for one in code)
+        masked = _QUOTED.sub(lambda found: f"{found['quote']}{MASK}{found['end']}", rest)
+        yield f"{MASK if begun else ''}{ended}{masked}"
 
 
 def needs_encoding(url: str) -> bool:

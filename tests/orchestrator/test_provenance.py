@@ -87,6 +87,27 @@ def test_changes_of_the_code_are_told_without_secrets_and_within_bounds(
     told = provenance(checkout).code_diff
     assert told.endswith("more characters")
     assert len(told) < module.DIFF_MOST + 100
+    code.write_text("y = 1\n" * ((module.DIFF_MOST - 400) // 7) + f"x = {'1 + ' * 99}2\n")
+    assert "1 + 1" not in provenance(checkout).code_diff, "no half of a line"
+
+
+def test_changes_of_the_code_do_not_depend_on_who_asks_and_may_be_any_bytes(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = checkout / "orchestrator" / "plan.py"
+    code.parent.mkdir()
+    code.write_text("x = 1\n")
+    git(checkout, "add", "orchestrator")
+    git(checkout, "commit", "-q", "-m", "second")
+    monkeypatch.setattr(module, "CODE", checkout)
+    code.write_bytes(b"x = 2\ny = '\xff'\n")
+    plain = provenance(checkout)
+    assert "+x = 2\n+y = '\N{REPLACEMENT CHARACTER}'" in plain.code_diff
+    git(checkout, "config", "color.ui", "always")
+    git(checkout, "config", "diff.external", "echo")
+    git(checkout, "config", "diff.noprefix", "true")
+    found = provenance(checkout)
+    assert (found.code_diff, found.code_changes) == (plain.code_diff, plain.code_changes)
 
 
 def test_everything_installed_is_listed() -> None:

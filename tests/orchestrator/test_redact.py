@@ -188,7 +188,15 @@ def test_what_has_no_password_needs_no_encoding(url: str) -> None:
         f'given = {{"token": "{MARKER}"}}',
         f'headers["Authorization"] = f"Bearer {MARKER}"',
         f'connect(user="me", passwd="{MARKER}")',
-        f'secret = """{MARKER}',
+        f'secret = """{MARKER}"""',
+        f'secret = """\n+{MARKER}\n+"""',
+        f'PASSWORD = (\n+    "a"\n+    "{MARKER}"\n+)',
+        f'TOKEN = "a" "{MARKER}"',
+        f'os.environ.setdefault("API_KEY", "{MARKER}")',
+        f'getenv("ACCESS_TOKEN", "{MARKER}")',
+        f'run("--password", "{MARKER}")',
+        f'if token == "{MARKER}":',
+        f"-----BEGIN PRIVATE KEY-----\n+{MARKER}\n+-----END PRIVATE KEY-----",
         f"# the password: {MARKER} and more",
         f"url = 'postgresql://me:{MARKER}@host/db'",
         f"run('hf_{MARKER}{MARKER}')",
@@ -199,6 +207,13 @@ def test_source_text_is_shown_without_secrets(line: str) -> None:
     assert MARKER not in told
     assert told.startswith("+x = 1\n")
     assert told.endswith("\n+y = 2")
+
+
+@pytest.mark.parametrize("change", ["-b", "@@ -1 +1 @@", "diff --git a/x b/x"])
+def test_a_secret_that_does_not_end_is_masked_to_the_end_of_its_part(change: str) -> None:
+    told = redact_code(f'+secret = """{MARKER}\n+{MARKER}\n{change}\n+y = 2')
+    assert MARKER not in told
+    assert told.endswith("\n+y = 2") == (change[0] != "-")
 
 
 @pytest.mark.parametrize(
