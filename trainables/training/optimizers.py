@@ -8,6 +8,7 @@ with Continuous Recursive Neural Networks.
 """
 
 from collections.abc import Callable, Iterable
+from inspect import unwrap
 from typing import Any
 
 import torch
@@ -20,9 +21,26 @@ LOOKAHEAD_STEPS = 5
 LOOKAHEAD_SHARE = 0.8
 SLOW = "slow"
 """Slot of the slow weights of Lookahead."""
+_RADAM_STEP = unwrap(torch.optim.RAdam.step)
 
 
-class Ranger(torch.optim.RAdam):
+class _Uncompiled(torch.optim.Optimizer):
+    """PyTorch's methods without what marks them for its compiler, which would load it: two seconds a process.
+
+    Nothing here is compiled. What is marked does the same otherwise.
+    """
+
+    add_param_group = unwrap(torch.optim.Optimizer.add_param_group)
+    zero_grad = unwrap(torch.optim.Optimizer.zero_grad)
+
+
+class AdamW(_Uncompiled, torch.optim.AdamW):
+    """PyTorch's, step by step the same."""
+
+    step = torch.no_grad()(unwrap(torch.optim.AdamW.step))
+
+
+class Ranger(_Uncompiled, torch.optim.RAdam):
     """RAdam with decoupled weight decay and Lookahead; its state is one tensor a slot and parameter."""
 
     def __init__(self, parameters: Iterable[nn.Parameter], **keywords: Any) -> None:
@@ -33,7 +51,7 @@ class Ranger(torch.optim.RAdam):
         """One step of RAdam, and every `LOOKAHEAD_STEPS` steps one of the slow weights."""
         # RAdam takes a parameter with any state for initialised: slow weights are added after its first step.
         fresh = {each: each.clone() for each in self._moving() if not self.state[each]}
-        loss: float | None = super().step(closure)
+        loss: float | None = _RADAM_STEP(self, closure)
         for parameter in self._moving():
             state = self.state[parameter]
             slow: Tensor = state.setdefault(SLOW, fresh.get(parameter))
@@ -55,4 +73,4 @@ def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimiz
     }
     if config.optimizer == "ranger":
         return Ranger(model.parameters(), **keywords)
-    return torch.optim.AdamW(model.parameters(), fused=True, **keywords)
+    return AdamW(model.parameters(), fused=True, **keywords)

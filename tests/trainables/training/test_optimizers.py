@@ -11,7 +11,7 @@ from torch import nn
 from tests.support.pretended_gpu import PretendedGpu, back, on_gpu
 from tests.trainables.training.fakes import Bag, some_batch
 from trainables.training.config import TrainConfig, train_config
-from trainables.training.optimizers import Ranger, make_optimizer
+from trainables.training.optimizers import LOOKAHEAD_STEPS, AdamW, Ranger, make_optimizer
 from trainables.training.state import TrainingProgress, TrainingState, _load_moments, _moments
 from trainables.training.step import Learner, one_step
 from trainables.types import Batch
@@ -48,6 +48,28 @@ def test_ranger_is_radam_that_looks_ahead_every_fifth_step() -> None:
             slow = weights = slow + 0.8 * (weights - slow)
         np.testing.assert_allclose(model.weight.detach().numpy(), weights, rtol=1e-7)
     assert rectified == {False, True}
+
+
+@pytest.mark.parametrize("name", ["adamw", "ranger"])
+def test_steps_are_those_of_pytorch_to_the_bit(name: str) -> None:
+    ours, theirs = nn.Linear(3, 2), nn.Linear(3, 2)
+    theirs.load_state_dict(ours.state_dict())
+    asked = {"lr": RATE, "betas": (BETA1, BETA2), "eps": EPS, "weight_decay": DECAY}
+    pairs = {
+        "adamw": (AdamW, torch.optim.AdamW, {**asked, "fused": True}, 7),
+        "ranger": (Ranger, torch.optim.RAdam, asked, LOOKAHEAD_STEPS - 1),  # before it first looks ahead
+    }
+    made, plain, keywords, steps = pairs[name]
+    decoupled = {"decoupled_weight_decay": True} if name == "ranger" else {}
+    optimizers = made(ours.parameters(), **keywords), plain(theirs.parameters(), **keywords, **decoupled)
+    for step in range(steps):
+        batch = torch.randn(4, 3, generator=torch.Generator().manual_seed(step))
+        for model, optimizer in zip((ours, theirs), optimizers, strict=True):
+            optimizer.zero_grad(set_to_none=True)
+            model(batch).square().sum().backward()
+            optimizer.step()
+    assert torch.equal(ours.weight, theirs.weight)
+    assert torch.equal(ours.bias, theirs.bias)
 
 
 def test_parameters_without_a_gradient_stay_as_they_are() -> None:
