@@ -7,6 +7,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from orchestrator.errors import PlanError
+from orchestrator.plan import probe as probing
 from orchestrator.plan.drawn_once import LEAST, DrawnOnce
 from orchestrator.plan.effects import Sweep, differ, effects, shows
 from orchestrator.plan.planner import plan
@@ -101,6 +102,17 @@ def test_a_width_that_is_written_out_is_no_difference(written: dict[str, int]) -
     assert not shows(effects(probe, system(), system(**written), Sweep()))
 
 
+def test_a_difference_that_narrow_models_do_not_show_is_found_in_those_as_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def gated_where_narrow(model: Any, *rest: Any) -> torch.nn.Module:
+        gate = model.gate or model.width <= NARROW
+        return build_model(model.model_copy(update={"gate": gate}), *rest)
+
+    monkeypatch.setattr(probing, "build_model", gated_where_narrow)
+    assert differ(Probe(), system(), system(gate=False), Sweep())
+
+
 def test_other_differences_are_found_without_running_the_wide_models() -> None:
     probe = Watching()
     assert differ(probe, system(), system(gate=False), Sweep())
@@ -130,10 +142,26 @@ def test_wide_arms_that_are_one_system_under_two_names_are_found() -> None:
     with pytest.raises(PlanError, match="behaves as deep does, though its settings differ"):
         plan(wide(**arms))
     plan(wide(deep={"model.max_layers": 4}, other={"model.max_layers": 4, "model.head_width": 32}))
+    whole = {"model.heads": 128, "model.max_layers": 4}  # 64 is no multiple of 128
+    with pytest.raises(PlanError, match="behaves as thin does, though its settings differ"):
+        plan(wide(thin=whole, too={**whole, "model.head_width": 2}))
+
+
+def test_arms_that_cannot_be_run_alike_in_the_memory_there_is_are_no_twins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both can be run beside the baseline; the width of one of them lets the other be divided by 2 alone."""
+    monkeypatch.setattr(probing, "_require_memory", narrow_alone)
+    plan(wide(huge={"model.width": 1024}, odd={"model.gate_width": 258}))
+
+
+def narrow_alone(structure: probing.Structure) -> None:
+    if structure.parameters > 2_000_000:
+        raise ValueError(f"memory must suffice, got {structure.parameters} parameters")
 
 
 def test_a_model_that_runs_again_has_its_first_weights_and_the_run_before_keeps_its_own() -> None:
-    probe, made = Probe(), Probe().narrow(system())
+    probe, made = Probe(), Probe().narrow(system(dropout=0.5))
     before = probe.forward(made, 0)
     moved = probe.forward(made, 3)
     assert moved.loss != before.loss, "other weights must show, for this test to try anything"
@@ -142,6 +170,7 @@ def test_a_model_that_runs_again_has_its_first_weights_and_the_run_before_keeps_
     reading = probe.reading(made, 0)
     assert reading == probe.reading(made, 0) == Probe().reading(made, 0)
     assert probe.operations(made) == Probe().operations(made)
+    assert probe.gradient(made, 5) == Probe().gradient(made, 5), "it is in training again, with dropout"
     assert len(probe._models) == 1, "it is built once"
 
 
