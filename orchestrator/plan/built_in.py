@@ -15,7 +15,7 @@ from orchestrator.plan.objectives import check_movement, check_objectives
 from orchestrator.plan.posthoc import check_posthoc
 from orchestrator.plan.price import price
 from orchestrator.plan.probe import Probe
-from orchestrator.plan.settings import checked
+from orchestrator.plan.settings import Variants, checked
 from orchestrator.plan.twins import check_twins
 from orchestrator.plan.types import ArmPrice, ArmProof
 from orchestrator.spec.types import Search, Spec
@@ -32,7 +32,7 @@ class BuiltIn:
     """The trainable of specs that name none; see `Planned` for what each method is for."""
 
     path: str | None = None
-    trying = Trying(checked, too_large)
+    trying = Trying(checked, too_large, Variants)
 
     def __init__(self, probe: Probe | None = None) -> None:
         """What `probe` has looked at already is not built again."""

@@ -7,6 +7,7 @@ all dimensions together, as a trial would get them. What fails is traced to the 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import combinations, islice, product
 from math import prod
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 from orchestrator.plan.arms import Checked, CheckedArm
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.format import among
+from orchestrator.plan.settings import SettingFault
 from orchestrator.plan.spaces import assigned, condition_values, dimension_keys, ends
 from orchestrator.spec.types import Search, Spec
 from search_spaces.algebra import admits, exists
@@ -44,6 +46,10 @@ COMPLETIONS = 16
 """Draws that a value must fail in to be called impossible."""
 
 
+Drawn = Callable[[Assignment], Any | list[SettingFault] | None]
+"""What some settings with a draw in them are, or all that is wrong; None where a path of it is nowhere."""
+
+
 @dataclass(frozen=True, slots=True)
 class Trying:
     """How a trainable says whether it can be trained with some settings."""
@@ -51,6 +57,18 @@ class Trying:
     checked: Checked[Any]
     too_large: Callable[[Any], str | None]
     """Why no machine could train what was checked; None where one could. Raises ValueError if none can."""
+    variants: Callable[[Mapping[str, Any]], Drawn]
+    """Does for many draws in the same settings what `checked` does for one."""
+
+
+def one_by_one(checked: Checked[Any]) -> Callable[[Mapping[str, Any]], Drawn]:
+    """`variants` of a trainable of which no more is known: every draw is checked as a whole."""
+
+    def drawn(settings: Mapping[str, Any], draw: Assignment) -> Any:
+        found = assigned(settings, draw)
+        return None if found is None else checked(found)
+
+    return lambda settings: partial(drawn, settings)
 
 
 def check_draws(arm: CheckedArm[Any], space: Space, trying: Trying, spec: Spec, faults: Faults) -> None:
@@ -61,7 +79,8 @@ def check_draws(arm: CheckedArm[Any], space: Space, trying: Trying, spec: Spec, 
         trying.too_large(arm.system)
     except ValueError:
         return  # what cannot be built as it is, is refused by the proof
-    drawing = _Drawing(arm.system.settings, space, trying)
+    settings = arm.system.settings
+    drawing = _Drawing(settings, space, trying.variants(settings), trying.too_large)
     sound = [_check_alone(arm, dimension, drawing, search, faults) for dimension in space.dimensions]
     if not all(sound):
         return
@@ -117,7 +136,8 @@ class _Drawing:
 
     settings: Mapping[str, Any]
     space: Space
-    trying: Trying
+    variant: Drawn
+    too_large: Callable[[Any], str | None]
     _chance: random.Random = field(default_factory=lambda: random.Random(0))
 
     def admits(self, draw: Assignment) -> bool:
@@ -137,15 +157,13 @@ class _Drawing:
                 return None
         except TypeError as error:
             return str(error)
-        settings = assigned(self.settings, draw)
-        if settings is None:
+        if (found := self.variant(draw)) is None:
             return None
-        found = self.trying.checked(settings)
         if isinstance(found, list):
             more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
             return found[0].message + more
         try:
-            return self.trying.too_large(found) if whole else None
+            return self.too_large(found) if whole else None
         except ValueError as error:
             return str(error)
 

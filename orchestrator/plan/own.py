@@ -10,7 +10,7 @@ from orchestrator.errors import InputError
 from orchestrator.plan import checks
 from orchestrator.plan.answer import check_answer
 from orchestrator.plan.arms import CheckedArm, Progress, in_baseline, resolve_by
-from orchestrator.plan.draws import Trying
+from orchestrator.plan.draws import Trying, one_by_one
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.objectives import against_declared
 from orchestrator.plan.own_proof import Seen, differences_of, look
@@ -45,7 +45,7 @@ class Own:
         self._trainable = trainable
         self._seen: dict[str, Seen] = {}
         self.path: str | None = trainable.path
-        self.trying = Trying(self._checked, lambda _: None)
+        self.trying = Trying(self._checked, lambda _: None, one_by_one(self._checked))
 
     def resolve(self, spec: Spec, faults: Faults, progress: Progress) -> list[Arm]:
         """As of `Planned`."""

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from math import gcd
 from typing import Any, Final
 
@@ -11,7 +12,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from orchestrator.spec.field_paths import bare
-from search_spaces.paths import ROOTS, leaves
+from search_spaces.dimensions import Assignment, Value
+from search_spaces.paths import ROOTS, leaves, with_values
 from search_spaces.wording import hint, nearest, shown
 from trainables import catalog
 from trainables.assembly import misfit, model_config
@@ -30,7 +32,7 @@ _READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Settings]]] = {
 _KINDS: Final[Mapping[str, catalog.Kind]] = {"task": "tasks", "model": "models"}
 READ_MAX: Final = 10_000
 """Parts of settings that are kept as they were read."""
-_READ: Final[dict[tuple[str, type[BaseModel], str], "_ReadPart | list[SettingFault]"]] = {}
+_READ: Final[dict[tuple[str, type[BaseModel], str], "ReadPart | list[SettingFault]"]] = {}
 """By root, class and what is set, in the words of Python: JSON takes four times as long."""
 _WORDS: Final[Mapping[str, str]] = {
     "bool_type": "true or false",
@@ -71,7 +73,7 @@ class System:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _ReadPart:
+class ReadPart:
     """Task, model or train as it was read; one that was read twice is one object."""
 
     config: Settings
@@ -81,31 +83,89 @@ class _ReadPart:
 
 def checked(raw: Mapping[str, Any]) -> System | list[SettingFault]:
     """The system that `raw` describes, or all that is wrong with it."""
-    parts: dict[str, _ReadPart] = {}
-    problems: list[SettingFault] = []
-    for root in ROOTS:
-        found = _read(root, raw[root])
-        if isinstance(found, list):
-            problems += found
-        else:
-            parts[root] = found
-    if problems:
-        return problems
-    configs = {root: part.config for root, part in parts.items()}
-    train = configs["train"]
-    assert isinstance(train, TrainConfig)
-    try:
-        asked = shape(configs["task"])
-        if catalog.is_outside("tasks", task_name(configs["task"])):
-            splits(configs["task"])
-    except ValueError as error:  # a vocabulary that is not where the task reads it, or code that is wrong
-        return [SettingFault("task", str(error))]
-    if (why := misfit(configs["model"], asked)) is not None:
-        return [SettingFault("model", why)]
-    if (why := sources.misfit(configs["task"], train)) is not None:
-        return [SettingFault("train.order", why)]
-    settings = {root: part.settings for root, part in parts.items()}
-    return System(settings, configs["task"], configs["model"], train, asked)
+    return Joining().joined({root: _read(root, raw[root]) for root in ROOTS})
+
+
+class Joining:
+    """Makes systems of task, model and train. What it has asked of parts it does not ask of them again."""
+
+    def __init__(self) -> None:
+        self._shape = cache(_shape)
+        self._model_misfit = cache(_model_misfit)
+        self._order_misfit = cache(_order_misfit)
+
+    def joined(self, found: Mapping[str, ReadPart | list[SettingFault]]) -> System | list[SettingFault]:
+        """The system of these parts, by root, or all that is wrong with it."""
+        parts: dict[str, ReadPart] = {}
+        problems: list[SettingFault] = []
+        for root, part in found.items():
+            if isinstance(part, list):
+                problems += part
+            else:
+                parts[root] = part
+        if problems:
+            return problems
+        task, model, train = (parts[root] for root in ROOTS)
+        assert isinstance(train.config, TrainConfig)
+        try:
+            asked = self._shape(task)
+        except ValueError as error:  # a vocabulary that is not where the task reads it, or code that is wrong
+            return [SettingFault("task", str(error))]
+        if (why := self._model_misfit(model, asked)) is not None:
+            return [SettingFault("model", why)]
+        if (why := self._order_misfit(task, train)) is not None:
+            return [SettingFault("train.order", why)]
+        settings = {root: part.settings for root, part in parts.items()}
+        return System(settings, task.config, model.config, train.config, asked)
+
+
+def _shape(task: ReadPart) -> TaskShape:
+    """What a model must know of the task. Raises ValueError."""
+    asked = shape(task.config)
+    if catalog.is_outside("tasks", task_name(task.config)):
+        splits(task.config)
+    return asked
+
+
+def _model_misfit(model: ReadPart, asked: TaskShape) -> str | None:
+    return misfit(model.config, asked)
+
+
+def _order_misfit(task: ReadPart, train: ReadPart) -> str | None:
+    assert isinstance(train.config, TrainConfig)
+    return sources.misfit(task.config, train.config)
+
+
+class Variants:
+    """Systems of settings with what a search draws: a part in which it draws the same is read once."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._settings = settings
+        self._parts: dict[tuple[str, str], ReadPart | list[SettingFault] | None] = {}
+        self._joining = Joining()
+
+    def __call__(self, draw: Assignment) -> System | list[SettingFault] | None:
+        """What `checked` says of the settings with `draw` in them; None where that is nowhere to be put."""
+        drawn: dict[str, dict[str, Value]] = {root: {} for root in ROOTS}
+        for path, value in draw.items():
+            drawn[path.partition(".")[0]][path] = value
+        found: dict[str, ReadPart | list[SettingFault]] = {}
+        for root, values in drawn.items():
+            if (part := self._part(root, values)) is None:
+                return None
+            found[root] = part
+        return self._joining.joined(found)
+
+    def _part(self, root: str, values: Assignment) -> ReadPart | list[SettingFault] | None:
+        key = root, repr(values)
+        if key not in self._parts:
+            try:
+                raw = with_values(self._settings, values)[root]
+            except ValueError:
+                self._parts[key] = None
+            else:
+                self._parts[key] = _read(root, raw)
+        return self._parts[key]
 
 
 def widths(system: System) -> dict[str, int | None]:
@@ -154,7 +214,7 @@ def part_problems(root: str, raw: Mapping[str, Any]) -> list[SettingFault]:
     return found if isinstance(found, list) else []
 
 
-def _read(root: str, raw: Mapping[str, Any]) -> _ReadPart | list[SettingFault]:
+def _read(root: str, raw: Mapping[str, Any]) -> ReadPart | list[SettingFault]:
     """A part of the settings. What is of the box is read once: thousands of draws of a search share parts."""
     kind = _KINDS.get(root)
     if kind is not None and catalog.is_outside(kind, str(raw.get("name"))):
@@ -173,11 +233,11 @@ def _read(root: str, raw: Mapping[str, Any]) -> _ReadPart | list[SettingFault]:
     return found
 
 
-def _read_anew(root: str, raw: Mapping[str, Any]) -> _ReadPart | list[SettingFault]:
+def _read_anew(root: str, raw: Mapping[str, Any]) -> ReadPart | list[SettingFault]:
     try:
         config = _READERS[root](raw)
         settings = config.model_dump(mode="json")
-        return _too_many(root, config) or _ReadPart(config, settings)
+        return _too_many(root, config) or ReadPart(config, settings)
     except BadName as error:
         return [SettingFault(f"{root}.name", str(error) + _other_kind(root, raw.get("name")))]
     except ValidationError as error:
