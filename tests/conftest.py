@@ -1,4 +1,4 @@
-"""For all tests: what models are called with is checked where they are tested; fast tests come first."""
+"""For all tests: what models are called with is checked where they are tested; what comes first."""
 
 import gc
 import os
@@ -8,6 +8,7 @@ from collections.abc import Generator, Iterable
 import pytest
 from jaxtyping import config, install_import_hook
 
+from tests.support.dealing import dealt
 from tests.support.examples import register
 
 # Tests work on tiny tensors, where threads only wait for each other; read when torch is first imported.
@@ -55,14 +56,35 @@ ONE_IN = 5
 """Of a promise `make test` tries the first case and a fifth of the others; of each promise another fifth."""
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A mistake shall show within seconds where it can; of slow tests what may take longest begins first."""
+ONE_OF_MANY = pytest.StashKey[bool]()
+"""Set for these others: each takes a moment."""
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Generator[None, object, object]:
+    """A mistake shall show within seconds where it can; of slow tests what takes longest begins first.
+
+    Each of several processes begins with its share of these, and takes tests of a moment at the end.
+    """
     for number, cases in enumerate(_contracts(items)):
         for place, case in enumerate(cases):
             if len(cases) > ONE_IN and place and (place + number) % ONE_IN:
+                case.stash[ONE_OF_MANY] = True
                 case.add_marker(pytest.mark.slow)
-    items.sort(key=lambda item: (_is_slow(item), -_patience_s(item)))
+    items.sort(key=_place)
+    result = yield
+    # Those that are not asked for are gone.
+    if processes := getattr(config, "workerinput", {}).get("workercount"):
+        modules: dict[str, list[pytest.Item]] = {}
+        for item in items:
+            if _is_slow(item) and ONE_OF_MANY not in item.stash:
+                name = item.nodeid if _is_longest(item) else item.nodeid.partition("::")[0]
+                modules.setdefault(name, []).append(item)
+        dear = {item for group in modules.values() for item in group}
+        items[:] = dealt([*modules.values()], [item for item in items if item not in dear], processes)
+    return result
 
 
 @pytest.hookimpl(wrapper=True)
@@ -98,7 +120,12 @@ def _is_slow(item: pytest.Item) -> bool:
     return item.get_closest_marker("slow") is not None
 
 
-def _patience_s(item: pytest.Item) -> float:
-    """Seconds that a slow test asks for beyond what others are given."""
+def _place(item: pytest.Item) -> tuple[bool, bool, bool, float]:
+    """What has the least comes first."""
     timeout = item.get_closest_marker("timeout")
-    return 0.0 if timeout is None or not _is_slow(item) else float(timeout.args[0])
+    patience_s = float(timeout.args[0]) if timeout is not None and _is_slow(item) else 0.0
+    return _is_slow(item), ONE_OF_MANY in item.stash, not _is_longest(item), -patience_s
+
+
+def _is_longest(item: pytest.Item) -> bool:
+    return item.get_closest_marker("longest") is not None

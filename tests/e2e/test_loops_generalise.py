@@ -44,6 +44,7 @@ def exact(model: nn.Module, **changed: Any) -> list[float]:
 
 
 @pytest.mark.slow
+@pytest.mark.longest
 def test_a_loop_told_its_steps_goes_beyond_the_lengths_of_its_training() -> None:
     """Guessing is right for half of them: 0.65 is five standard errors above."""
     told, fixed = trained(seed=2), trained(seed=2, loops=10)

@@ -66,6 +66,7 @@ def last_reads(system: str, seed: int) -> float:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
+@pytest.mark.longest
 def test_chunks_with_memory_read_long_strings_better_than_attention() -> None:
     """Chance is a half. Of 200 strings a gap has a standard error of about 0.05; it was 0.24."""
     assert last_reads("tlb", 2) - last_reads("transformer", 2) > 0.08

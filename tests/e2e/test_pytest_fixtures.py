@@ -157,6 +157,7 @@ for kill_at in (1, 7, 20):
 
 
 @pytest.mark.slow
+@pytest.mark.longest
 def test_what_is_not_the_same_is_found(repository: pytest.Pytester) -> None:
     for function in ("timed", "forgetful", "broken"):
         write_spec(repository, function).rename(repository.path / f"{function}.yaml")

@@ -55,6 +55,7 @@ def workers(process):
     return found
 
 
+@pytest.mark.longest
 def test_killed_workers_and_launchers_go_on_from_s3(shell, s3):
     from orchestrator.drivers.launch_folder import launched_plan
 

@@ -64,6 +64,7 @@ def test_a_launch_among_foreign_names(tmp_path, temporary, driver):
 
 
 @pytest.mark.slow
+@pytest.mark.longest
 def test_data_projections_and_rehearsals_among_foreign_names(tmp_path, temporary):
     shell = Shell.at(tmp_path)
     assert shell.run("launch", "tiny.yaml", "--profile", "short", "--driver", "inline").code == 0

@@ -60,6 +60,7 @@ def test_killed_again_and_again_at_random_moments(tmp_path, undisturbed, seed):
 
 
 @pytest.mark.slow
+@pytest.mark.longest
 def test_killed_at_every_moment_before_the_first_step(tmp_path, undisturbed):
     reference, _ = undisturbed
     moment = 0
@@ -78,6 +79,7 @@ def test_killed_at_every_moment_before_the_first_step(tmp_path, undisturbed):
 
 
 @pytest.mark.slow
+@pytest.mark.longest
 def test_killed_around_every_write_of_one_trial(tmp_path):
     arms = [make_arm("one", steps=2)]
     plan = make_plan(

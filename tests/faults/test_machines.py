@@ -79,6 +79,7 @@ def test_a_token_is_found_or_asked_for_and_unshared_folders_are_refused(shell):
         assert sorted(path.name for path in shell.folder.iterdir()) == ["tiny.yaml"]
 
 
+@pytest.mark.longest
 def test_machines_that_share_nothing_work_with_s3_and_may_be_lost(shell, tmp_path):
     with s3_server(tmp_path / "s3.log") as s3, machines(shell.environment) as cluster:
         keep_token(shell, cluster.token)

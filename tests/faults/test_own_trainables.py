@@ -45,6 +45,7 @@ def seen(shell, kind):
 
 
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.longest
 def test_killed_and_resumed_it_finds_what_it_finds_undisturbed(tmp_path, form):
     calm, disturbed = shell_at(tmp_path / "calm", form), shell_at(tmp_path / "disturbed", form)
     told = calm.run("launch", "own.yaml", *QUICK)
@@ -60,6 +61,7 @@ def test_killed_and_resumed_it_finds_what_it_finds_undisturbed(tmp_path, form):
     assert told.code == 0, told
 
 
+@pytest.mark.longest
 def test_on_ray_from_another_folder_too(tmp_path):
     shell = shell_at(tmp_path / "ray", "torch")
     paused = "baseline.pause=0.5"

@@ -63,6 +63,7 @@ def check_whole(root, kills):
     check_mlflow(root)
 
 
+@pytest.mark.longest
 def test_servers_of_a_ray_of_ones_own_are_killed_until_it_is_given_up_then_resumed(tmp_path):
     with launcher(tmp_path) as process:
         for number, names in enumerate([(RAYLET,), (GCS,), (RAYLET, GCS), (GCS,)]):
@@ -101,6 +102,7 @@ def test_helpers_of_ray_are_killed_and_the_sweep_goes_on(tmp_path):
     check_whole(tmp_path, kills=1)
 
 
+@pytest.mark.longest
 def test_a_dead_head_that_is_not_ours_is_one_error(tmp_path, monkeypatch):
     with (
         other_cluster(tmp_path, monkeypatch) as (cluster, address),

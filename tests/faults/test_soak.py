@@ -25,6 +25,7 @@ KILLS = 60
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
+@pytest.mark.longest
 def test_sixty_deaths_cost_nothing_but_steps(tmp_path: Path) -> None:
     if (missing := why_not()) is not None:
         pytest.skip(missing)

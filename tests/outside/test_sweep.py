@@ -36,6 +36,7 @@ def site(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.longest
 def test_a_package_outside_of_the_tree_is_swept_as_ours_are(tmp_path: Path, site: Path) -> None:
     """What a killed launcher and its resumption measured is what an undisturbed launch measures."""
     shell = Shell.at(tmp_path, SPEC.read_text())

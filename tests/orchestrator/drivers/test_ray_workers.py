@@ -66,6 +66,7 @@ def test_a_trial_without_gpus_sees_none_and_a_share_of_a_cpu_has_a_thread(connec
 
 
 @pytest.mark.slow
+@pytest.mark.longest
 def test_a_worker_that_keeps_memory_is_replaced(connected, tmp_path):
     told = facts(connected, tmp_path, LEAKING, Resources(cpus=1))
     # The first trial of a process sets its base line, so it is found out after the second.
