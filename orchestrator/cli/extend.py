@@ -5,6 +5,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -135,6 +136,7 @@ def _planned(
     folder: SweepFolder, path: Path | None, changes: Sequence[str], profile: str | None, runs: Path | None
 ) -> "tuple[SpecFile, Plan]":
     """The spec that asks for more, and its plan as if it were launched."""
+    from orchestrator.cli.guard import rehearse
     from orchestrator.cli.planning import planned
     from orchestrator.drivers.launch_folder import read_setup
     from orchestrator.file_digests import kept_file, read_kept
@@ -143,7 +145,10 @@ def _planned(
     read_kept(folder.spec, "restore it from a backup")
     if (code := read_setup(folder).code) is not None:
         look_in(Path(code))
-    return planned(path or kept_file(folder.spec), changes, profile, runs=runs)
+    asked = path or kept_file(folder.spec)
+    make = partial(planned, asked, changes, profile, runs=runs)
+    rehearse(make, [asked], changes)
+    return make()
 
 
 def _extended(folder: SweepFolder, old: "Plan", spec: "SpecFile", new: "Plan", *, write: bool) -> "Plan":

@@ -122,6 +122,19 @@ def test_splits_are_read_of_kept_checkpoints_as_the_trials_themselves_would_have
     assert "and tiny reads near-iid, length-20-40 already" in again.err
 
 
+def test_planning_is_tried_in_a_copy_first(haltsweep, tmp_path, monkeypatch):
+    """Code of others that ends the interpreter is told as by `launch`, see test_guard.py."""
+    folder, tried = finished(tmp_path, make_plan(1)), []
+
+    def ended(_, paths, overrides):
+        tried.append(([each.resolve() for each in paths], overrides))
+        raise SystemExit(2)
+
+    monkeypatch.setattr("orchestrator.cli.guard.rehearse", ended)
+    assert haltsweep("extend", "synthetic", "--seeds", "[7]").code == 2
+    assert tried == [([folder.spec.resolve()], ["confirm.seeds=[101, 102, 7]"])]
+
+
 def steady(numbers):
     """Without what depends on how fast the machine is."""
     return [each for each in numbers if not each.metric.startswith("train/")]

@@ -6,11 +6,13 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.errors import StoreError
+from orchestrator.ledger import events as log
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.fold import records
 from orchestrator.ledger.lease import Holder
 from tests.support.histories import history
 from tests.support.plans import make_plan
+from trainables.protocol import Measurement
 
 PLAN = make_plan(2, trials_per_arm=3)
 
@@ -18,14 +20,18 @@ PLAN = make_plan(2, trials_per_arm=3)
 @pytest.fixture
 def filled(ledger):
     lease = ledger.claim(Holder.current())
-    ledger.append(list(history(PLAN, seed=3, steps=4)), lease)
+    events = list(history(PLAN, seed=3, steps=4))
+    place = max(at for at, event in enumerate(events) if event.kind is EventKind.MEASURED) + 1
+    last = events[place - 1]
+    shown = Measurement(last.payload["step"], 1.0, {}, ({"number": 1},))
+    ledger.append([*events[:place], log.kept(last.at, last.trial_id, shown), *events[place:]], lease)
     return ledger
 
 
 def test_the_newest_of_each_trial_tells_as_much_as_all_events(filled):
     every, newest = list(filled.events()), list(filled.newest())
     last = {event.trial_id: event for event in every if event.kind is EventKind.MEASURED}
-    left_out = {EventKind.MEASURED, EventKind.CHECKPOINTED}
+    left_out = {EventKind.MEASURED, EventKind.CHECKPOINTED, EventKind.KEPT}
     assert newest == [event for event in every if event.kind not in left_out or event in last.values()]
     assert len(newest) < len(every)
     for quick, full in zip(records(newest, PLAN), records(every, PLAN), strict=True):

@@ -107,6 +107,7 @@ def test_what_differs_in_spec_code_and_data_is_told_and_nothing_else():
         (),
     )
     provenance = {"commit": "c0ffee", "versions": {"torch": "2.13"}, "command": ["haltsweep"]}
+    provenance["data"] = {"listops/train": "c"}
     records = [replace(each, provenance=provenance) for each in FIRST.records]
     more = {"confirm": {"seeds": [1], "best": 2}, "name": "one"}
     found = compare(first, replace(first, records=records, spec=more, data={"listops/train": "c"}))
@@ -114,7 +115,7 @@ def test_what_differs_in_spec_code_and_data_is_told_and_nothing_else():
     assert found.data == (("listops/train", "a", "c"), ("listops/valid", "b", "unknown"))
     assert ("commit of the folder it was launched from", "unknown", "c0ffee") in found.code
     assert ("versions", "unknown", "torch 2.13") in found.code
-    assert not [what for what, *_ in found.code if "command" in what]
+    assert not [what for what, *_ in found.code if "command" in what or "data" in what], "told elsewhere"
 
 
 def test_searches_that_chose_otherwise_are_told():

@@ -152,6 +152,20 @@ def test_seeds_that_are_added_make_another_curve() -> None:
     assert {point.key for point in added} == {"curve-3-seeds/valid/score"}
 
 
+def test_data_that_are_there_and_examples_that_are_kept_are_in_no_run() -> None:
+    plan = make_plan(1, trials_per_arm=0, seeds=(101,))
+    plain, more = DesiredRuns(plan, "ledger"), DesiredRuns(plan, "ledger")
+    for desired in (plain, more):
+        desired.hear(log.opened(0.0, HOLDER, "d", {}))
+    more.hear(log.read(0.5, {"listops/train": "11aa"}))
+    for desired in (plain, more):
+        heard(plan, 1, desired)
+    more.hear(log.kept(30.0, plan.trials[0].trial_id, Measurement(2, 2.0, {}, ({"number": 1},))))
+    for desired in (plain, more):
+        desired.hear(log.closed(50.0, "done"))
+    assert (more.runs, more.curves) == (plain.runs, plain.curves)
+
+
 def test_an_arm_of_which_nothing_had_to_run_is_told_at_the_end() -> None:
     plan = make_plan(1, trials_per_arm=0, seeds=(101,))
     desired = DesiredRuns(plan, "ledger")

@@ -1,7 +1,9 @@
 """Parquet says what the ledger says, and is cheap to keep up to date."""
 
+import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,12 @@ def test_records_survive(folder: SweepFolder, ledger: Ledger, lease: Lease, plan
     assert ParquetFiles(folder, plan, ledger).update() == 2
     assert read_records(folder) == records(ledger.events(), plan)
     assert any(record.outcome is None for record in read_records(folder))
+
+
+def test_lists_of_packages_and_changes_of_the_code_are_not_in_every_row(plan: Plan) -> None:
+    long = {"packages": ["numpy==2.1"], "code_diff": "+x"}
+    record = replace(records(history(plan, 1), plan)[0], provenance={"commit": "c0ffee", **long})
+    assert json.loads(parquet.to_row(record)["provenance"]) == {"commit": "c0ffee"}
 
 
 @pytest.mark.usefixtures("small_blocks")
