@@ -15,8 +15,9 @@ DEPTH = (
     "means over seeds. Arms whose depth never changes are left out."
 )
 OPERATORS = (
-    "Mean depth of examples with so many operators, up to 256 of each test split, the same in every arm; "
-    "whiskers as above, means over seeds. Of a pair the sentence with more operators counts. Exploratory."
+    "Mean depth of examples with so many operators, up to 256 of each test split, the same in every arm with "
+    "the same data; whiskers from the tenth to the ninetieth percentile, means over seeds. Of a pair the "
+    "sentence with more operators counts. Exploratory."
 )
 EXPERTS = (
     "Rows add up to all choices of a class of words, over all layers that its words kept, on up to 256 "
@@ -26,8 +27,8 @@ EXPERTS = (
 MAPS = (
     "Halting maps: a column a word, layers upwards. Where a layer was run it is blue, the fuller the more "
     "was still open: over 60%, 25 to 60%, 5 to 25%, less. Blank: the word had halted. What is open: {meaning}"
-    ". Examples were drawn once from {split}, whatever the models do on them, and are the same in every arm; "
-    "of each arm the first seed that finished is shown. Exploratory."
+    ". Examples were drawn once from {split}, whatever the models do on them, and are the same in every arm "
+    "with the same data; of each arm the first seed that finished and kept any is shown. Exploratory."
 )
 MEANINGS = {
     "survival": "the probability that no layer before gave the word its final state",

@@ -123,7 +123,7 @@ class Confirm(Section):
     """Test splits read after the last step; nothing else ever reads them."""
     halting_examples: Annotated[int, Field(ge=0, le=MOST_EXAMPLES), says("an integer from 0 to 16")] = 0
     """Of how many examples of the first of these splits the report shows layer by layer which tokens had
-    halted: the same ones in every arm whose model halts."""
+    halted: the same ones in every arm that halts on the same data."""
 
 
 class Answer(Section):

@@ -56,18 +56,22 @@ def test_of_a_pair_the_sentence_with_more_operators_counts() -> None:
     assert kept(SUT, PAIRS, made)["operators"]["bins"][0][:3] == [2, 2, 1]
 
 
-@pytest.mark.parametrize("halt", [{"threshold": 0.9}, None])
-def test_experts_are_counted_by_class(halt: Any) -> None:
+@pytest.mark.parametrize(
+    ("halt", "early_exit"), [({"threshold": 0.9}, "none"), ({"threshold": 0.9}, "compact"), (None, "none")]
+)
+def test_experts_are_counted_by_class(halt: Any, early_exit: str) -> None:
     """Every layer that a token keeps chooses `active` experts in each mixture."""
-    model = {**SUT, "halt": halt, "max_layers": 3}
+    model = {**SUT, "halt": halt, "max_layers": 6, "early_exit": early_exit}
     found = kept(model, TREES, trees(NESTED, [11, 1, 2, 14]))["experts"]
     assert found["examples"] == 2
     if halt is None:
-        layers = {"operator": 4 * 3, "digit": 6 * 3, "bracket": 4 * 3, BOUNDARY: 4 * 3}
+        layers = {"operator": 4 * 6, "digit": 6 * 6, "bracket": 4 * 6, BOUNDARY: 4 * 6}
     else:
         parts = [seen_of(learner(model), trees(row), TREES)["parts"][0] for row in (NESTED, [11, 1, 2, 14])]
         kinds = {"[MAX": "operator", "]": "bracket", "START": BOUNDARY, "END": BOUNDARY}
         layers = {}
+        halted = [each < 0 for part in parts for running in part["running"] for each in running]
+        assert any(halted) == (early_exit == "none"), "layers must be run on halted words, to try that"
         for part in parts:
             for word, running in zip(part["words"], part["running"], strict=True):
                 kind = kinds.get(word, "digit")
