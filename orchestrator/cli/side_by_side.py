@@ -1,6 +1,7 @@
 """Checks many specs at once, in processes of their own; of equal systems each process builds one."""
 
 import ctypes
+import gc
 import io
 import os
 import signal
@@ -32,6 +33,8 @@ M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 """Parameters of mallopt(3)."""
 KEPT_BYTES = (1 << 31) - 1
 """The most that fits mallopt(3)."""
+GARBAGE_EVERY = 50_000
+"""New objects after which a process of the pool looks for cycles: by default that is a sixth of its time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ def check_all(paths: Sequence[Path]) -> Iterator[Checked]:
         yield from (_checked(path, make) for path in paths)
         return
     children = set(active_children())
-    with ProcessPoolExecutor(processes, get_context("spawn"), _begin) as pool:
+    with ProcessPoolExecutor(processes, get_context(_way()), _begin) as pool:
         try:
             with _interrupts_held():
                 begun = {path: pool.submit(_checked_there, path) for path in sorted(set(paths), key=_size)}
@@ -67,6 +70,24 @@ def check_all(paths: Sequence[Path]) -> Iterator[Checked]:
             for child in set(active_children()) - children:
                 child.terminate()
             raise
+
+
+def _way() -> str:
+    """How processes of the pool begin: as copies of this one, which has imported what all of them need.
+
+    Only where nothing can be wrong with a copy: with no other threads, and none that PyTorch may have begun.
+    Elsewhere each begins anew, and imports for itself.
+    """
+    if sys.platform != "linux" or "torch" in sys.modules or threading.active_count() > 1:
+        return "spawn"
+    import scipy.optimize  # noqa: F401 - which the power of most plans needs
+
+    import orchestrator.plan.planner
+    import orchestrator.sampler_check  # noqa: F401
+
+    gc.collect()
+    gc.freeze()  # what is there now stays for ever: no copy needs to look through it
+    return "fork"
 
 
 def _size(path: Path) -> int:
@@ -171,6 +192,7 @@ def _probe_of_process() -> "Probe":
 
 def _begin() -> None:
     """In each process of the pool, first of all."""
+    gc.set_threshold(GARBAGE_EVERY)
     _keep_memory()
     _end_with_parent()
 

@@ -96,6 +96,22 @@ def test_code_that_ends_its_process_leaves_the_other_specs_told(haltsweep, tmp_p
     assert "typo.yaml:" in told.err
 
 
+@pytest.mark.skipif(side_by_side.cores() < 2, reason="with one core specs are checked one by one")
+@pytest.mark.slow
+def test_copies_of_the_command_say_what_it_says_itself(haltsweep, tmp_path, monkeypatch):
+    """The command alone, a process without PyTorch, copies itself; one that has loaded it does not."""
+    assert side_by_side._way() == "spawn"
+    shell = Shell.at(tmp_path)
+    write(shell.folder, talking=TALKING)
+    files = [*write(tmp_path, talking=TALKING), "sound.yaml"]
+    copies = shell.run("check", *files)
+    monkeypatch.setattr(side_by_side, "cores", lambda: 1)
+    with forgotten(tmp_path):
+        told = haltsweep("check", *files)
+    assert (copies.code, copies.out) == (told.code, told.out)
+    assert copies.out.count("a user prints") == told.out.count("a user prints") > 0
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 @pytest.mark.skipif(side_by_side.cores() < 2, reason="with one core specs are checked one by one")
 def test_no_process_outlives_the_command(tmp_path, number):
