@@ -1,0 +1,43 @@
+"""Commit a finished sweep as a study: `python -m tests.experiments.keep RUNS/NAME experiments/findings/NAME`.
+
+Copies the plan, the report with the pictures of its primary outcomes, and the records without what names the
+machine that made them.
+"""
+
+import re
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from orchestrator.file_digests import MANIFEST
+from orchestrator.identity import SweepFolder
+from orchestrator.tracking.parquet import RECORDS, Made, read_records, to_row
+from orchestrator.tracking.projections import Projections
+
+PRIVATE = frozenset({"command", "directory", "host", "jobs"})
+"""Parts of provenance with names of a machine and its folders."""
+
+
+def keep(sweep: Path, study: Path) -> None:
+    """Put into `study` what its report and its claims are computed from."""
+    source, kept = SweepFolder(sweep), SweepFolder(study / "sweep")
+    kept.root.mkdir(parents=True, exist_ok=True)
+    for name in (source.plan.name, MANIFEST):
+        shutil.copyfile(source.root / name, kept.root / name)
+    records = [
+        replace(each, provenance={key: each.provenance[key] for key in each.provenance.keys() - PRIVATE})
+        for each in read_records(source)
+    ]
+    table = pa.Table.from_pylist([to_row(each) for each in records], schema=RECORDS)
+    Projections(kept).put(kept.records, Made(kept.records, table, 0).encoded())
+    text = (source.report / "report.md").read_text()
+    (study / "report.md").write_text(re.sub(r"!\[[^\n]*\]\(values-\d+\.png\)\n\n?", "", text))
+    for picture in (*source.report.glob("outcome-*.png"), *source.report.glob("difference-*.png")):
+        shutil.copyfile(picture, study / picture.name)
+
+
+if __name__ == "__main__":
+    keep(*map(Path, sys.argv[1:]))
