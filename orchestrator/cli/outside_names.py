@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from orchestrator.spec.document import read_file
 from search_spaces.paths import ROOTS
 from trainables import catalog
 from trainables.extensions import is_module_name
@@ -16,14 +15,11 @@ _KINDS: Mapping[str, catalog.Kind] = {"model": "models", "task": "tasks"}
 def outside_names(path: Path, overrides: Sequence[str] = ()) -> tuple[str, ...]:
     """Modules, and names of installed ones, that planning the spec at `path` may import.
 
-    Empty where the file cannot be read: nothing that it names is imported then.
+    Nothing is found in a file that no spec can be read from. A pipe is read once, as for planning.
     """
-    try:
-        written = yaml.safe_load(path.read_text(encoding="utf-8"))
-        set_here = {key: value for key, _, value in (each.partition("=") for each in overrides)}
-        return tuple(dict.fromkeys((*_named(written, ""), *_named(set_here, ""))))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError):
-        return ()
+    written = read_file(path).data
+    set_here = {key: value for key, _, value in (each.partition("=") for each in overrides)}
+    return tuple(dict.fromkeys((*_named(written, ""), *_named(set_here, ""))))
 
 
 def _named(written: Any, at: str) -> Iterator[str]:

@@ -1,8 +1,12 @@
 """Code of others that ends the interpreter is told, by the command as it is run from a shell."""
 
+import os
+from pathlib import Path
+
 import pytest
 
 from orchestrator.cli.outside_names import outside_names
+from orchestrator.spec.document import read_file
 from tests.support.commands import Shell
 
 SPEC = """\
@@ -77,6 +81,24 @@ def test_code_of_others_is_found_before_it_is_imported(tmp_path, written, found)
     (tmp_path / "spec.yaml").write_text(written)
     assert outside_names(tmp_path / "spec.yaml") == found
     assert outside_names(tmp_path / "none.yaml") == ()
+
+
+def test_what_planning_refuses_to_read_is_not_read_and_a_pipe_is_read_once():
+    """A device never ends, and what was read of a pipe is gone."""
+    assert outside_names(Path("/dev/zero")) == ()
+    read_end, write_end = os.pipe()
+    with os.fdopen(write_end, "w") as stream:
+        stream.write("trainable: mine:train")
+    with os.fdopen(read_end):
+        pipe = Path(f"/dev/fd/{read_end}")
+        assert outside_names(pipe) == outside_names(pipe) == ("mine:train",)
+        assert read_file(pipe).data == {"trainable": "mine:train"}
+
+
+def test_aliases_of_aliases_are_not_followed(tmp_path):
+    rows = [f"a{at}: &a{at} [{', '.join([f'*a{at - 1}'] * 9)}]" for at in range(1, 30)]
+    (tmp_path / "spec.yaml").write_text("\n".join(["a0: &a0 [x:y]", *rows]))
+    assert outside_names(tmp_path / "spec.yaml") == ()
 
 
 def test_what_is_set_on_the_command_line_is_looked_at_too(tmp_path):
