@@ -116,6 +116,15 @@ def differ(probe: Probe, before: System, after: System, sweep: Sweep, *, narrow:
     return False
 
 
+def differ_at_once(probe: Probe, before: System, after: System) -> bool:
+    """Whether one forward pass of each shows a difference already; where none does, nothing is said.
+
+    Raises ValueError for what cannot be run.
+    """
+    pair = next(quick_first(probe, before, after), None)
+    return pair is not None and _forward_differs(probe, *pair, 0)
+
+
 def _differ_run(probe: Probe, before: System, after: System) -> bool:
     if _shown(probe, before, after, 0) or (
         not _alike(before, after) and _read_otherwise(probe, before, after)
@@ -247,12 +256,15 @@ def _tried(system: System) -> list[int]:
 
 def _shown(probe: Probe, before: System, after: System, point: int) -> bool:
     """Whether `_seen` finds more than what proves nothing alone, without a backward pass if it can."""
+    return _forward_differs(probe, before, after, point) or shows(_seen(probe, before, after, point))
+
+
+def _forward_differs(probe: Probe, before: System, after: System, point: int) -> bool:
     old, new = probe.forward(before, point), probe.forward(after, point)
     if not _close(old.loss, new.loss) or old.layers != new.layers:
         return True
-    if not all(map(_close, old.costs, new.costs)):
-        return True  # which shows in the gradient, or else in the costs themselves
-    return shows(_seen(probe, before, after, point))
+    # Costs show in the gradient, or else in themselves.
+    return not all(map(_close, old.costs, new.costs))
 
 
 def _seen(probe: Probe, before: System, after: System, point: int) -> list[str]:

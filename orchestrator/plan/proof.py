@@ -5,10 +5,12 @@ from math import isfinite
 from typing import Any
 
 from orchestrator.plan.arms import BuiltInArm, CheckedArm
+from orchestrator.plan.changes import differences
 from orchestrator.plan.effects import (
     FUNCTIONAL,
     Sweep,
     differ,
+    differ_at_once,
     effects,
     large,
     shows,
@@ -22,7 +24,7 @@ from orchestrator.plan.settings import System, checked
 from orchestrator.plan.spaces import condition_values, dimension_keys, ends
 from orchestrator.plan.types import ArmProof
 from orchestrator.spec.types import Search
-from search_spaces.dimensions import Dimension, Space
+from search_spaces.dimensions import Dimension, Space, contains
 from search_spaces.paths import MISSING, leaves, lookup, with_value
 from trainables import catalog
 from trainables.settings import shallower
@@ -154,7 +156,9 @@ def check_dimensions(
     for dimension in space.dimensions:
         found = systems(arm, dimension, space)
         try:
-            if len(found) < 2 or any(differ(probe, found[0], other, sweep) for other in reversed(found[1:])):
+            if len(found) < 2 or _shows_at_once(arm, dimension, found, probe):
+                continue
+            if any(differ(probe, found[0], other, sweep) for other in reversed(found[1:])):
                 continue
         except ValueError:
             continue
@@ -170,6 +174,20 @@ def check_dimensions(
                 "arms",
                 arm.request.label,
             )
+
+
+def _shows_at_once(arm: BuiltInArm, dimension: Dimension, found: Sequence[System], probe: Probe) -> bool:
+    """Whether an end of `dimension` differs at a glance from the arm as it is, which has been run already.
+
+    Looks only where both can be drawn, differ in nothing else, and are quick to run.
+    """
+    own, other = lookup(arm.system.settings, dimension.path), found[-1]
+    if not dimension.path.startswith("model.") or own is MISSING or isinstance(own, list | dict):
+        return False
+    changed = {each.path for each in differences(arm.system.settings, other.settings)}
+    if changed != {dimension.path} or not contains(dimension.domain, own) or large(probe, other):
+        return False
+    return differ_at_once(probe, arm.system, other)
 
 
 def systems(arm: BuiltInArm, dimension: Dimension, space: Space) -> list[System]:
