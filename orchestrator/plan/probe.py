@@ -56,6 +56,8 @@ KEPT_RUNS = 2
 """Models kept in memory: an arm's, for the dimensions of its search, and that of one end of a dimension."""
 KEPT_MODELS = 8
 """Models that were built and are kept to be run again."""
+KEPT_GHOSTS = 16
+"""Models without memory that showed a structure and are kept to be given some: a few megabytes each."""
 KEPT_PARAMETERS = 10_000_000
 """Of the largest that is kept."""
 KEPT_BATCHES = 64
@@ -145,7 +147,7 @@ class Probe:
         self._narrow: dict[tuple[int, int], tuple[System, System]] = {}
         self._keys: dict[int, tuple[Mapping[str, Any], TaskShape, str]] = {}
         self._models: dict[str, ReusedModel] = {}
-        self._ghost: tuple[str, nn.Module] | None = None
+        self._ghosts: dict[str, nn.Module] = {}
         self._read: frozenset[str] | None = None
 
     def narrow(self, system: System) -> System:
@@ -183,7 +185,10 @@ class Probe:
         if key not in self._structures:
             ghost = build_model(system.model, system.shape, SEED, torch.device("meta"))
             self._structures[key] = _structure(system, ghost)
-            self._ghost = (key, ghost)  # most are run next
+            if shallower(system.model, LAYERS) == system.model:  # most are run, soon or after all other arms
+                while len(self._ghosts) >= KEPT_GHOSTS:
+                    del self._ghosts[next(iter(self._ghosts))]
+                self._ghosts[key] = ghost
         return self._structures[key]
 
     def shapes(self, system: System) -> Shapes:
@@ -302,7 +307,7 @@ class Probe:
         key = self._key(system)
         if (known := self._models.get(key)) is not None:
             return known.anew()
-        model = _built(system, self._ghost_of(system))
+        model = _built(system, self._ghosts.pop(key, None))
         if not has_plain(model) and self.structure(system).parameters <= KEPT_PARAMETERS:
             while len(self._models) >= KEPT_MODELS:
                 del self._models[next(iter(self._models))]
@@ -318,14 +323,6 @@ class Probe:
             known = model, shape, canonical([model, asdict(shape)])
             self._keys[id(model)] = known  # which keeps the model, so that no other gets its id
         return known[2]
-
-    def _ghost_of(self, system: System) -> nn.Module | None:
-        """The model that showed the structure of `system`, once."""
-        key, ghost = self._ghost or ("", None)
-        if key != self._key(system) or shallower(system.model, LAYERS) != system.model:
-            return None
-        self._ghost = None
-        return ghost
 
 
 def _require_memory(structure: Structure) -> None:

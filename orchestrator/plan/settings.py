@@ -164,7 +164,7 @@ class Variants:
             except ValueError:
                 self._parts[key] = None
             else:
-                self._parts[key] = _read(root, raw)
+                self._parts[key] = _read_anew(root, raw)  # as plain as JSON, and seldom drawn for others
         return self._parts[key]
 
 

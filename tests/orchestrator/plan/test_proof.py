@@ -13,7 +13,7 @@ from orchestrator.plan.arms import resolve
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.probe import Probe
 from orchestrator.plan.types import ArmProof
-from tests.orchestrator.plan.small import ARMS, baseline, full, one_arm, spec
+from tests.orchestrator.plan.small import ARMS, SEARCH, baseline, full, one_arm, spec
 from tests.support.planned import plan
 
 GUT: Mapping[str, Mapping[str, Any]] = {
@@ -283,3 +283,32 @@ def test_a_dimension_without_effect_is_refused() -> None:
     message = r"arms\.no-halt: searches train\.ponder_weight, which changes nothing in no-halt: add"
     with pytest.raises(PlanError, match=message):
         plan(full(arms=arms))
+
+
+DROPOUT = {"also": {"model.dropout": {"float": [0.0, 0.3]}}, "trials_per_arm": 2}
+
+
+def test_a_dimension_is_shown_by_one_end_beside_the_arm_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    build, run = probe.build_model, []
+
+    def watched(config: Any, *rest: Any) -> Any:
+        run.extend([config.dropout] if "cpu" in rest else [])
+        return build(config, *rest)
+
+    monkeypatch.setattr(probe, "build_model", watched)
+    planner.plan(full(arms={}, posthoc={}, search={**SEARCH, "spaces": [], **DROPOUT}))
+    assert run == [0.1, 0.3]
+
+
+def test_a_dimension_that_the_code_ignores_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The arm's own value lies between the ends, and all three are built alike."""
+    build, asked = probe.build_model, set()
+
+    def deaf(config: Any, *rest: Any) -> Any:
+        asked.add(config.dropout)
+        return build(config.model_copy(update={"dropout": 0.1}), *rest)
+
+    monkeypatch.setattr(probe, "build_model", deaf)
+    with pytest.raises(PlanError, match=r"varies model\.dropout, which changes nothing in baseline"):
+        planner.plan(full(arms={}, posthoc={}, search={**SEARCH, "spaces": [], **DROPOUT}))
+    assert asked == {0.0, 0.1, 0.3}
