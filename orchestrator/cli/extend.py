@@ -188,8 +188,10 @@ def _extended(folder: SweepFolder, old: "Plan", spec: "SpecFile", new: "Plan", *
 
 def _unreadable(record: "Record") -> bool:
     """Whether it ended, and not as what can be read again."""
+    from orchestrator.trials import OutcomeKind
+
     kind = record.outcome
-    return kind is not None and kind.final and kind.value != "finished"
+    return kind is not None and kind.final and kind is not OutcomeKind.FINISHED
 
 
 def _begun(plan: "Plan", known: "Sequence[Record]") -> "Begun":

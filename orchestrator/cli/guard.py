@@ -59,7 +59,16 @@ def rehearse(plan: Callable[[], object], paths: Sequence[Path], overrides: Seque
         os.write(at_end, b".")
         os._exit(0)
     os.close(at_end)
-    if _awaited(copy, told, named) is None:
+
+    def end_both(number: int, _: object) -> None:
+        os.kill(copy, signal.SIGKILL)
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    before = signal.signal(signal.SIGTERM, end_both)
+    ended = _awaited(copy, told, named)
+    signal.signal(signal.SIGTERM, before)
+    if ended is None:
         raise SystemExit(ENDED)
 
 

@@ -1,13 +1,16 @@
 """Code of others that ends the interpreter is told, by the command as it is run from a shell."""
 
 import os
+import signal
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from orchestrator.cli.outside_names import outside_names
 from orchestrator.spec.document import read_file
-from tests.support.commands import Shell
+from tests.support.commands import PATIENCE_S, Shell, wait_for
 
 SPEC = """\
 name: own
@@ -46,6 +49,36 @@ def test_one_spec_whose_code_ends_the_interpreter_is_told(tmp_path, command, cod
     assert f"own.yaml: the interpreter was ended ({ended}) while crashing:train was imported or" in told.err
     assert "Traceback" not in told.err
     assert not list(shell.folder.glob("runs/*"))
+
+
+@pytest.mark.slow
+def test_who_stops_a_launch_while_it_plans_in_a_copy_stops_the_copy_too(tmp_path):
+    shell = Shell.at(tmp_path)
+    code = "import os\nimport time\n\nopen(f'pid-{os.getpid()}', 'w').close()\ntime.sleep(100)\n"
+    (shell.folder / "crashing.py").write_text(code)
+    (shell.folder / "own.yaml").write_text(SPEC)
+
+    def copies():
+        return [int(each.name.removeprefix("pid-")) for each in shell.folder.glob("pid-*")]
+
+    with shell.started("launch", "own.yaml", "--driver", "inline") as process:
+        wait_for(copies, process)
+        process.terminate()
+        process.wait()
+    (copy,) = copies()
+    assert copy != process.pid
+    assert process.returncode == -signal.SIGTERM
+    until = time.monotonic() + PATIENCE_S
+    while runs(copy):
+        assert time.monotonic() < until, "the copy goes on"
+        time.sleep(0.05)
+
+
+def runs(process):
+    try:
+        return psutil.Process(process).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_own_code_that_ends_nothing_is_planned_as_before(tmp_path):
