@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from orchestrator.cli.earlier import found_by, spread_of
 from orchestrator.cli.waiting import Waiting
-from orchestrator.loading import uncollected
 
 if TYPE_CHECKING:
     from orchestrator.plan.probe import Probe
@@ -31,8 +30,7 @@ def planned(
 
     Raises `SpecError` or `PlanError` with all faults at once.
     """
-    with uncollected():
-        from orchestrator.plan.planner import plan_file
+    from orchestrator.plan.planner import plan_file
 
     with Waiting("Ctrl-C ends it, nothing is written", "planning", first_s=FIRST_S) as waiting:
         return plan_file(

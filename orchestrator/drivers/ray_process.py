@@ -18,7 +18,6 @@ from orchestrator.drivers.jobs import Attempt
 from orchestrator.drivers.pipe import Begin, Connected, Failed, Over
 from orchestrator.drivers.session import NoAttempt, Turn
 from orchestrator.errors import HaltsweepError
-from orchestrator.loading import uncollected
 
 ORPHAN_POLL_S = 0.2
 
@@ -39,10 +38,9 @@ def main() -> None:
 
 
 def _run(connection: Connection, begin: Begin) -> None:
-    with uncollected():
-        from orchestrator.drivers.ray_cluster import cluster, head, servers, slot_counter
-        from orchestrator.drivers.ray_nodes import Nodes, sent_code
-        from orchestrator.drivers.ray_tune import run_session
+    from orchestrator.drivers.ray_cluster import cluster, head, servers, slot_counter
+    from orchestrator.drivers.ray_nodes import Nodes, sent_code
+    from orchestrator.drivers.ray_tune import run_session
 
     ours = begin.address is None
     with cluster(begin.address, begin.num_cpus, sent_code(begin.needs)) as scratch:

@@ -19,7 +19,6 @@ from orchestrator.drivers.worker_measurements import sound
 from orchestrator.drivers.worker_outcomes import NoSource, outcome_of
 from orchestrator.errors import InputError
 from orchestrator.identity import checkpoint_step
-from orchestrator.loading import uncollected
 from orchestrator.redact import redact
 from orchestrator.storable import storable
 from orchestrator.trials import Outcome, OutcomeKind
@@ -36,8 +35,7 @@ WASTE = 3.0
 def load_workload(path: str) -> Callable[[Job], Workload]:
     """What begins a trial of the trainable at `module:name`. Raises InputError."""
     try:
-        with uncollected():
-            return load(path).workload
+        return load(path).workload
     except ValueError as error:
         raise InputError(
             f"a trainable must be given as module:name that can be imported, got {path!r}: {error}"

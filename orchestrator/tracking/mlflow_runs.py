@@ -19,7 +19,6 @@ from urllib.parse import urlsplit
 from orchestrator.abandoned import clear_folders
 from orchestrator.errors import InputError, StoreError
 from orchestrator.ledger.engine import MOUNTS, refuse_network_file_system, relax
-from orchestrator.loading import uncollected
 from orchestrator.redact import needs_encoding, redact_url
 from orchestrator.tracking.arms_view import TAG, arms_view, same_view
 from orchestrator.tracking.desired_runs import DesiredRun, Status
@@ -311,13 +310,12 @@ def open_store(uri: str, artifacts: Path) -> Any:
         os.environ.setdefault(name, value)
     for name in ("alembic", "mlflow.store.db.utils"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    with uncollected():  # it loads what the kind of store needs
-        if uri.startswith("sqlite:///"):
-            _make_database(Path(uri.removeprefix("sqlite:///")), artifacts)
-        from mlflow.tracking._tracking_service import utils
+    if uri.startswith("sqlite:///"):
+        _make_database(Path(uri.removeprefix("sqlite:///")), artifacts)
+    from mlflow.tracking._tracking_service import utils
 
-        tracking: Any = utils
-        store = tracking._get_store(uri, artifacts.resolve().as_uri())
+    tracking: Any = utils
+    store = tracking._get_store(uri, artifacts.resolve().as_uri())
     if uri.startswith("sqlite:"):
         relax(store.engine)
     return store
