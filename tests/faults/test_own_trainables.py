@@ -29,9 +29,9 @@ def shell_at(root, form):
     return shell
 
 
-def results(shell):
+def results(haltsweep, shell):
     """What the report of the sweep says of every arm and metric, and how many trials ended how."""
-    told = shell.run("report", "own", "--json")
+    told = haltsweep("report", str(shell.folder / "runs" / "own"), "--json")
     assert told.code == 0, told
     report = json.loads(told.out)
     return report["cells"], report["effects"], [each["outcomes"] for each in report["tallies"]]
@@ -46,7 +46,7 @@ def seen(shell, kind):
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.longest
-def test_killed_and_resumed_it_finds_what_it_finds_undisturbed(tmp_path, form):
+def test_killed_and_resumed_it_finds_what_it_finds_undisturbed(tmp_path, haltsweep, form):
     calm, disturbed = shell_at(tmp_path / "calm", form), shell_at(tmp_path / "disturbed", form)
     told = calm.run("launch", "own.yaml", *QUICK)
     assert told.code == 0, told
@@ -56,13 +56,13 @@ def test_killed_and_resumed_it_finds_what_it_finds_undisturbed(tmp_path, form):
         process.wait()
     told = disturbed.run("resume", "own", *QUICK)
     assert told.code == 0, told
-    assert results(disturbed) == results(calm)
+    assert results(haltsweep, disturbed) == results(haltsweep, calm)
     told = calm.run("verify", "own")
     assert told.code == 0, told
 
 
 @pytest.mark.longest
-def test_on_ray_from_another_folder_too(tmp_path):
+def test_on_ray_from_another_folder_too(tmp_path, haltsweep):
     shell = shell_at(tmp_path / "ray", "torch")
     paused = "baseline.pause=0.5"
     with shell.started("launch", "own.yaml", paused) as process:
@@ -72,7 +72,7 @@ def test_on_ray_from_another_folder_too(tmp_path):
     elsewhere = Shell(tmp_path, shell.home)
     told = elsewhere.run("resume", str(shell.folder / "runs" / "own"))
     assert told.code == 0, told
-    cells, _, tallies = results(shell)
+    cells, _, tallies = results(haltsweep, shell)
     assert {cell["arm"] for cell in cells if cell["metric"] == "test/accuracy"} == {"baseline", "minus-gate"}
     assert (
         tallies == [{"confirm": {"finished": 2}, "posthoc": {"finished": 2}, "search": {"finished": 2}}] * 2
