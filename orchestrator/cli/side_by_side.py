@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 from orchestrator.cli.earlier import found_by, spread_of
 from orchestrator.cli.guard import guard
 from orchestrator.cli.planning import FIRST_S, planned
-from orchestrator.cli.waiting import Waiting
+from orchestrator.cli.waiting import LOOK_S, Waiting
 from orchestrator.errors import InputError
-from search_spaces.wording import visible
+from search_spaces.wording import amount, visible
 
 if TYPE_CHECKING:
     from orchestrator.plan.probe import Probe
@@ -63,8 +63,8 @@ def check_all(paths: Sequence[Path]) -> Iterator[Checked]:
             with _interrupts_held():
                 begun = {path: pool.submit(_checked_there, path) for path in sorted(set(paths), key=_size)}
                 waiting = [begun[path] for path in paths]
-            for number, (path, each) in enumerate(zip(paths, waiting, strict=True)):
-                yield _awaited(each, path, len(paths) - number)
+            for path, each in zip(paths, waiting, strict=True):
+                yield _awaited(each, path, waiting)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             for child in set(active_children()) - children:
@@ -132,10 +132,15 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _awaited(found: "Future[Checked]", path: Path, left: int) -> Checked:
+def _awaited(found: "Future[Checked]", path: Path, all_of_them: "Sequence[Future[Checked]]") -> Checked:
     """What was found of the spec at `path`; a fault only if it is there too with nothing else running."""
     with Waiting("Ctrl-C ends it, nothing is written", "planning", first_s=FIRST_S) as waiting:
-        waiting.update(f"{path}, {left} left")
+        left = 0
+        while not found.done():
+            before, left = left, sum(not each.done() for each in all_of_them)
+            if left != before:
+                waiting.update(f"{amount(left, 'spec')} left, among them {path}")
+            wait([found], timeout=LOOK_S)
         try:
             checked = found.result()
         except BrokenProcessPool:
