@@ -72,9 +72,20 @@ def rehearse(plan: Callable[[], object], paths: Sequence[Path], overrides: Seque
         raise SystemExit(ENDED)
 
 
+def may_be_copied() -> bool:
+    """Whether a copy of this process can go on like it: PyTorch is not loaded, and no other thread runs.
+
+    Also of those threads that Python's `threading` does not know.
+    """
+    if not hasattr(os, "fork") or "torch" in sys.modules or threading.active_count() > 1:
+        return False
+    tasks = Path("/proc/self/task")
+    return not tasks.is_dir() or len(list(tasks.iterdir())) == 1
+
+
 def _named(paths: Sequence[Path], overrides: Sequence[str]) -> Mapping[Path, tuple[str, ...]]:
     """Code of others by the spec that names it; empty where no copy can be made."""
-    if not hasattr(os, "fork") or "torch" in sys.modules or threading.active_count() > 1:
+    if not may_be_copied():
         return {}
     return {path: names for path in paths if (names := outside_names(path, overrides))}
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.earlier import found_by, spread_of
-from orchestrator.cli.guard import guard
+from orchestrator.cli.guard import guard, may_be_copied
 from orchestrator.cli.planning import FIRST_S, planned
 from orchestrator.cli.waiting import LOOK_S, Waiting
 from orchestrator.errors import InputError
@@ -78,7 +78,7 @@ def _way() -> str:
     Only where nothing can be wrong with a copy: with no other threads, and none that PyTorch may have begun.
     Elsewhere each begins anew, and imports for itself.
     """
-    if sys.platform != "linux" or "torch" in sys.modules or threading.active_count() > 1:
+    if sys.platform != "linux" or not may_be_copied():
         return "spawn"
     import scipy.optimize  # noqa: F401 - which the power of most plans needs
 

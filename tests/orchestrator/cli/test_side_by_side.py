@@ -1,13 +1,17 @@
 """`haltsweep check` of many specs: processes plan them, and nobody can tell but by the time it takes."""
 
+import _thread
 import os
 import signal
+import sys
+import threading
 import time
 
 import psutil
 import pytest
 
 from orchestrator.cli import side_by_side
+from orchestrator.cli.guard import may_be_copied
 from tests.support.commands import PATIENCE_S, TINY, Shell, answer
 from tests.support.own_code import forgotten
 
@@ -99,8 +103,7 @@ def test_code_that_ends_its_process_leaves_the_other_specs_told(haltsweep, tmp_p
 @pytest.mark.skipif(side_by_side.cores() < 2, reason="with one core specs are checked one by one")
 @pytest.mark.slow
 def test_copies_of_the_command_say_what_it_says_itself(haltsweep, tmp_path, monkeypatch):
-    """The command alone, a process without PyTorch, copies itself; one that has loaded it does not."""
-    assert side_by_side._way() == "spawn"
+    """The command alone, a process without PyTorch and threads, copies itself."""
     shell = Shell.at(tmp_path)
     write(shell.folder, talking=TALKING)
     files = [*write(tmp_path, talking=TALKING), "sound.yaml"]
@@ -110,6 +113,18 @@ def test_copies_of_the_command_say_what_it_says_itself(haltsweep, tmp_path, monk
         told = haltsweep("check", *files)
     assert (copies.code, copies.out) == (told.code, told.out)
     assert copies.out.count("a user prints") == told.out.count("a user prints") > 0
+
+
+def test_a_process_with_threads_is_not_copied(monkeypatch):
+    """Of which one may hold a lock, and Python counts only those that it began by its own module."""
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    over = threading.Event()
+    _thread.start_new_thread(over.wait, ())
+    try:
+        assert not may_be_copied()
+        assert side_by_side._way() == "spawn"
+    finally:
+        over.set()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
