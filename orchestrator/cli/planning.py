@@ -1,12 +1,14 @@
 """Reads and plans a spec for the commands, and says how far that is when it takes its time."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.earlier import found_by, spread_of
 from orchestrator.cli.waiting import Waiting
+from orchestrator.spec.document import read_file
+from orchestrator.spec.load import read_spec
 
 if TYPE_CHECKING:
     from orchestrator.plan.probe import Probe
@@ -23,13 +25,16 @@ def planned(
     profile: str | None = None,
     *,
     calibrate: bool = False,
-    probe: "Probe | None" = None,
+    probe: "Callable[[], Probe] | None" = None,
     runs: Path | None = None,
 ) -> "tuple[SpecFile, Plan]":
-    """As `plan_file`; sweeps whose best points are tried first are looked for in `runs`.
+    """As `plan_file`; sweeps whose best points are tried first are looked for in `runs`. `probe` is made when
+    it is needed.
 
     Raises `SpecError` or `PlanError` with all faults at once.
     """
+    if not isinstance(read_file(path).data, dict):
+        read_spec(path)  # raises what is wrong, before PyTorch is loaded for nothing
     from orchestrator.plan.planner import plan_file
 
     with Waiting("Ctrl-C ends it, nothing is written", "planning", first_s=FIRST_S) as waiting:
@@ -39,7 +44,7 @@ def planned(
             profile,
             calibrate=calibrate,
             on_progress=waiting.update,
-            probe=probe,
+            probe=probe() if probe is not None else None,
             found=partial(found_by, runs),
             spread_of=partial(spread_of, runs),
         )

@@ -54,7 +54,7 @@ def check_all(paths: Sequence[Path]) -> Iterator[Checked]:
     processes = min(cores(), len(paths) // SPECS_A_PROCESS)
     if processes < 2:
         guard(paths)
-        make = partial(planned, probe=_new_probe())
+        make = partial(planned, probe=cache(_new_probe))
         yield from (_checked(path, make) for path in paths)
         return
     children = set(active_children())

@@ -183,6 +183,12 @@ def test_plans_load_torch_and_optuna_alone(folder):
     assert "torch._dynamo" not in loaded, "steps were taken, and PyTorch's compiler loads for two seconds"
 
 
+def test_a_file_that_is_no_spec_is_refused_before_anything_is_loaded(folder):
+    (folder / "no.yaml").write_text("- a list\n")
+    code = command("check", "no.yaml", "/dev/null").replace("assert not end.code", "assert end.code == 2")
+    assert not loaded_by(code, folder) & ALL_HEAVY
+
+
 def test_where_nothing_is_searched_no_optuna_is_loaded(folder):
     loaded = loaded_by(command("plan", "tiny.yaml", "search=null"), folder)
     assert loaded & HEAVY == {"torch"}
