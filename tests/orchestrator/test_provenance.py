@@ -60,15 +60,21 @@ def test_the_commit_of_the_code_is_not_that_of_the_folder_it_is_launched_from(
     assert (provenance(checkout).code_commit, provenance(checkout).code_changes) == (None, None)
 
 
-def test_changes_of_the_code_are_told_without_secrets_and_within_bounds(
-    checkout: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def source_of_ours(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A committed file of haltsweep's code, as which the checkout is taken."""
     code = checkout / "orchestrator" / "plan.py"
     code.parent.mkdir()
     code.write_text("x = 1\n")
     git(checkout, "add", "orchestrator")
     git(checkout, "commit", "-q", "-m", "second")
     monkeypatch.setattr(module, "CODE", checkout)
+    return code
+
+
+def test_changes_of_the_code_are_told_without_secrets_and_within_bounds(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = source_of_ours(checkout, monkeypatch)
     assert provenance(checkout).code_diff == ""
     secrets = ("hunter2", "tops3cret", "sk-123")
     code.write_text(
@@ -94,12 +100,7 @@ def test_changes_of_the_code_are_told_without_secrets_and_within_bounds(
 def test_changes_of_the_code_do_not_depend_on_who_asks_and_may_be_any_bytes(
     checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code = checkout / "orchestrator" / "plan.py"
-    code.parent.mkdir()
-    code.write_text("x = 1\n")
-    git(checkout, "add", "orchestrator")
-    git(checkout, "commit", "-q", "-m", "second")
-    monkeypatch.setattr(module, "CODE", checkout)
+    code = source_of_ours(checkout, monkeypatch)
     code.write_bytes(b"x = 2\ny = '\xff'\n")
     plain = provenance(checkout)
     assert "+x = 2\n+y = '\N{REPLACEMENT CHARACTER}'" in plain.code_diff

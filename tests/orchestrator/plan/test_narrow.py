@@ -152,7 +152,8 @@ def test_arms_that_cannot_be_run_alike_in_the_memory_there_is_are_no_twins(
 ) -> None:
     """Both can be run beside the baseline; the width of one of them lets the other be divided by 2 alone."""
     monkeypatch.setattr(probing, "_require_memory", narrow_alone)
-    plan(wide(huge={"model.width": 1024}, odd={"model.gate_width": 258}))
+    made = plan(wide(huge={"model.width": 1024}, odd={"model.gate_width": 258}))
+    assert [each.name for each in made.arms] == ["baseline", "huge", "odd"]
 
 
 def narrow_alone(structure: probing.Structure) -> None:
