@@ -1,0 +1,63 @@
+"""A training step launches no more kernels, and makes the host wait no more often, than it did."""
+
+import argparse
+
+import pytest
+import torch
+
+from tests.benchmarks import kernels, systems
+from tests.support.kernel_count import counted
+from trainables.types import Batch
+
+LENGTHS = (30, 17, 3, 24, 2, 9)
+"""Caps on layers make rows leave at depths that no rounding changes."""
+OPTIONS = argparse.Namespace(width=16, heads=2, bound=7)
+SLACK = 1.05
+BOUNDS: dict[tuple[str, str], tuple[int, int, int]] = {
+    ("gut", "compact"): (2198, 113, 24),
+    ("gut", "none"): (2077, 116, 3),
+    ("ut", "compact"): (2119, 98, 44),
+    ("ut", "none"): (1759, 89, 3),
+    ("gutlb", "compact"): (5525, 365, 48),
+    ("gutlb", "none"): (5474, 375, 16),
+    ("looped", "-"): (578, 4, 2),
+    ("ndr", "-"): (1655, 75, 2),
+    ("sut", "compact"): (4009, 120, 38),
+    ("sut", "none"): (4034, 120, 31),
+    ("crvnn", "compact"): (2225, 44, 29),
+    ("crvnn", "none"): (7961, 150, 91),
+    ("tlb", "-"): (1417, 109, 16),
+    ("transformer", "-"): (1078, 85, 2),
+}
+"""System and early exit to the most kernels, copies and waits of the host; they only go down."""
+
+
+def batch() -> Batch:
+    stream, width = torch.Generator().manual_seed(1), max(LENGTHS)
+    mask = torch.arange(width) < torch.tensor(LENGTHS)[:, None]
+    tokens = torch.randint(0, 15, mask.shape, generator=stream).masked_fill(~mask, systems.SHAPE.pad_id)
+    return Batch(tokens, mask, torch.randint(0, 10, (len(LENGTHS),), generator=stream))
+
+
+CASES = {
+    (label, mode): full
+    for label, raw in systems.systems().items()
+    for (dropout, mode), full in kernels.cases(raw, OPTIONS).items()
+    if dropout == "on" and mode != "batch"
+}
+
+
+@pytest.mark.parametrize("case", CASES, ids="-".join)
+def test_a_step_asks_no_more_of_the_device_than_it_did(case: tuple[str, str]) -> None:
+    model = kernels.built(CASES[case])
+    passes = kernels.passes(model, batch())
+    passes()
+    model.zero_grad()
+    counts = counted(passes)
+    found, bounds = (counts.kernels, counts.copies, counts.waits), BOUNDS[case]
+    assert all(one <= bound for one, bound in zip(found, bounds, strict=True)), (found, counts.by_name)
+    assert bounds[0] <= SLACK * found[0], f"lower the bound to {found}"
+
+
+def test_every_system_has_bounds() -> None:
+    assert BOUNDS.keys() == CASES.keys()
