@@ -14,7 +14,7 @@ from orchestrator.report.origin import listings, origin
 from orchestrator.report.readings import Readings
 from orchestrator.report.searches import SearchCourse, searches
 from orchestrator.report.summary import declared_by
-from orchestrator.report.tallies import ExpertUse, OperatorDepth, expert_uses, operator_depths
+from orchestrator.report.tallies import BinnedDepth, ExpertUse, binned_depths, expert_uses
 from orchestrator.report.types import Report
 from orchestrator.trials import Record
 from trainables.protocol import Measurement
@@ -30,7 +30,8 @@ class Details:
     costs: tuple[CostCurve, ...]
     depths: tuple[DepthCurve, ...]
     maps: HaltingMaps
-    operators: tuple[OperatorDepth, ...]
+    lengths: tuple[BinnedDepth, ...]
+    operators: tuple[BinnedDepth, ...]
     experts: tuple[ExpertUse, ...]
     origin: tuple[tuple[str, str], ...]
     listings: tuple[tuple[str, tuple[str, ...]], ...]
@@ -57,7 +58,8 @@ def details(
         costs=tuple(cost_curves(plan, report.outcomes, readings, again)),
         depths=tuple(depth_curves(plan, readings, plan.confirm.splits if plan.confirm else ())),
         maps=halting_maps(plan, confirmed, measured),
-        operators=tuple(operator_depths(plan, confirmed, measured)),
+        lengths=tuple(binned_depths("lengths", plan, confirmed, measured)),
+        operators=tuple(binned_depths("operators", plan, confirmed, measured)),
         experts=tuple(expert_uses(plan, confirmed, measured)),
         origin=tuple(origin(plan, records)),
         listings=tuple(listings(records)),

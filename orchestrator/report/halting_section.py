@@ -7,22 +7,33 @@ from orchestrator.report.details import Details
 from orchestrator.report.halting_maps import ArmMaps
 from orchestrator.report.map_figures import map_panels
 from orchestrator.report.page_parts import PageSection, Part, pictures
-from orchestrator.report.tally_figures import expert_panels, operator_panels
+from orchestrator.report.tally_figures import binned_panels, expert_panels
 from search_spaces.wording import amount
 
 DEPTH = (
     "Mean depth of each split, the whiskers from the tenth to the ninetieth percentile of its examples, as "
     "means over seeds. Arms whose depth never changes are left out."
 )
+INSIDE = (
+    ", inside each split: up to 256 of its examples, the same in every arm with the same data{bins}. "
+    "Whiskers are 95% intervals of the mean over seeds, bands reach from the tenth to the ninetieth "
+    "percentile of a bin's examples, as means over seeds. Arms whose depth never changes are left out. "
+)
+LENGTHS = (
+    "Mean depth by length of the input in tokens"
+    + INSIDE.format(bins=", in bins of about as many")
+    + "Of a looped model depth is how often its block was repeated. Exploratory."
+)
 OPERATORS = (
-    "Mean depth of examples with so many operators, up to 256 of each test split, the same in every arm with "
-    "the same data; whiskers from the tenth to the ninetieth percentile, means over seeds. Of a pair the "
-    "sentence with more operators counts. Exploratory."
+    "Mean depth by number of operators"
+    + INSIDE.format(bins="")
+    + "Of a pair the sentence with more operators counts. Longer inputs tend to have more operators: which "
+    "of the two depth goes with is not told apart here. Exploratory."
 )
 EXPERTS = (
-    "Rows add up to all choices of a class of words, over all layers that its words kept, on up to 256 "
-    "examples of each test split; of each arm the first seed that finished. Experts have no order that "
-    "seeds share. Exploratory."
+    "Rows add up to all choices of a class of words, over all layers that its words kept, and then, layer by "
+    "layer, to all choices of the words that kept it, on up to 256 examples of each test split; of each arm "
+    "the first seed that finished. Experts have no order that seeds share. Exploratory."
 )
 MAPS = (
     "Halting maps: a column a word, layers upwards. Where a layer was run it is blue, the fuller the more "
@@ -45,12 +56,17 @@ def halting(details: Details) -> PageSection:
 
 def _tallies(details: Details) -> Iterator[Part]:
     yield Part(
-        title="Depth by number of operators",
-        texts=(OPERATORS,),
-        panels=pictures(operator_panels(details.operators)),
+        title="Depth by length",
+        texts=(LENGTHS,),
+        panels=pictures(binned_panels(details.lengths, "tokens")),
     )
     yield Part(
-        title="Experts by class of word",
+        title="Depth by number of operators",
+        texts=(OPERATORS,),
+        panels=pictures(binned_panels(details.operators, "operators")),
+    )
+    yield Part(
+        title="Experts by class of word and by layer",
         texts=(EXPERTS,),
         panels=pictures(expert_panels(details.experts)),
     )
@@ -79,7 +95,7 @@ def _words(arms: Sequence[ArmMaps]) -> str:
 
 
 def _rest(still: tuple[str, ...]) -> str:
-    told = "nothing halts by itself there, or its layers could not be looked at."
+    told = "no word halts by itself there (a looped model stops for a whole input), or layers were not seen."
     return f"No map was kept of {', '.join(still)}: {told}" if still else ""
 
 

@@ -12,8 +12,9 @@ tables, the fields of `report.details.Details`:
 | `costs` | outcomes against their costs, as trained and under other settings |
 | `depths` | depth by split, where arms halt by themselves |
 | `maps` | what halting does on single examples: words, layers and what was still open, in percent |
-| `operators` | depth by number of operators of an example |
-| `experts` | how often each expert was chosen, by mixture and class of word |
+| `lengths` | depth by length of an example in tokens, arm by arm, inside each split |
+| `operators` | the same by number of operators of an example |
+| `experts` | how often each expert was chosen, by mixture and class of word, and by layer |
 | `origin` | provenance, as pairs of name and value |
 | `listings` | installed packages, changes to the code: names and lines |
 | `wall_clock_s` | from the first start of a trial to the last end of one |

@@ -8,7 +8,7 @@ from orchestrator.report.figures import metric_panels, outcome_panels
 from orchestrator.report.map_figures import map_panels
 from orchestrator.report.search_figures import search_panels
 from orchestrator.report.style import Panel
-from orchestrator.report.tally_figures import expert_panels, operator_panels
+from orchestrator.report.tally_figures import binned_panels, expert_panels
 from orchestrator.report.types import Report
 
 
@@ -21,7 +21,8 @@ def all_panels(report: Report, details: Details | None) -> Iterator[Panel]:
         yield from cost_panels(report, details)
         yield from curve_panels(report, details)
         yield from depth_panels(details)
-        yield from operator_panels(details.operators)
+        yield from binned_panels(details.lengths, "tokens")
+        yield from binned_panels(details.operators, "operators")
         yield from expert_panels(details.experts)
         for place, each in enumerate(details.maps.arms, start=1):
             yield from map_panels(each, place, details.maps.each)

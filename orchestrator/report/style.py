@@ -156,12 +156,12 @@ def inlined(panel: Panel) -> str:
     return _SIZE.sub(lambda _: f'{size} role="img" aria-label="{label}"', text, count=1)
 
 
-def key_below(axes: "Axes", left: float, columns: int, **looks: Any) -> None:
-    """What marks mean, each once, below the axis, from `left` of its width on."""
+def key_below(axes: "Axes", left: float, columns: int, drop: float = 0.34, **looks: Any) -> None:
+    """What marks mean, each once, `drop` inches below the axis, from `left` of its width on."""
     handles, labels = axes.get_legend_handles_labels()
     named = dict(zip(labels, handles, strict=True))
     if not named:
         return
     height = axes.get_position().height * axes.figure.get_figure(root=True).get_figheight()
-    looks |= {"loc": "upper left", "bbox_to_anchor": (left, -0.34 / height), "ncols": columns}
+    looks |= {"loc": "upper left", "bbox_to_anchor": (left, -drop / height), "ncols": columns}
     axes.legend(list(named.values()), list(named), borderaxespad=0, **looks)

@@ -1,43 +1,53 @@
-"""What confirm trials counted on many examples: depth by number of operators, experts by class of word."""
+"""What confirm trials counted on many examples: depth by length and by operators, use of experts."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 from orchestrator.plan.types import Plan
+from orchestrator.report.statistics import estimate
 from orchestrator.trials import OutcomeKind, Record
 from trainables.protocol import Measurement
 
-CLASSES, EXPERTS = 32, 256
+BINS, CLASSES, EXPERTS, LAYERS = 64, 32, 256, 64
 """At most that are read of a record from elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorBin:
-    """Examples with so many operators, as means over seeds."""
+class DepthBin:
+    """Examples of one split with so many tokens or operators, as means over seeds."""
 
     fewest: int
     most: int
     examples: int
+    seeds: int
     mean: float
-    low: float
+    low: float | None
+    high: float | None
+    """Ends of the 95% t interval of `mean` over seeds; None where those do not tell it, see `estimate`."""
+    tenth: float
     """A tenth of the examples are below."""
-    high: float
+    ninetieth: float
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorDepth:
-    """Depth of one arm by the number of operators of an example."""
+class BinnedDepth:
+    """Depth of one arm inside one split."""
 
     arm: str
-    seeds: int
-    bins: tuple[OperatorBin, ...]
+    split: str
+    """Empty where a trial counted all splits together, as those of earlier versions did."""
+    bins: tuple[DepthBin, ...]
 
     @property
     def moves(self) -> bool:
-        """Whether anything halts."""
-        return len({depth for each in self.bins for depth in (each.mean, each.low, each.high)}) > 1
+        """Whether it is not the same everywhere: whether anything halts."""
+        return len({depth for each in self.bins for depth in (each.mean, each.tenth, each.ninetieth)}) > 1
+
+
+Shares = tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,43 +64,65 @@ class ExpertUse:
     examples: int
     classes: tuple[str, ...]
     uses: tuple[tuple[int, ...], ...]
-    """By class, then expert: how often it was chosen."""
+    """By class, then expert: how often it was chosen, over all layers."""
+    layers: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    """Number of each layer, from 1, with how often each expert was chosen there, over all classes; empty in
+    trials of earlier versions, which did not count that."""
 
     @property
-    def shares(self) -> tuple[tuple[float, ...], ...]:
+    def shares(self) -> Shares:
         """Of the choices of each class, which part each expert got."""
-        return tuple(tuple(each / max(1, sum(row)) for each in row) for row in self.uses)
+        return _shares(self.uses)
+
+    @property
+    def layer_shares(self) -> Shares:
+        """Of the choices in each layer, which part each expert got."""
+        return _shares([uses for _, uses in self.layers])
+
+
+def _shares(uses: Sequence[Sequence[int]]) -> Shares:
+    return tuple(tuple(each / max(1, sum(row)) for each in row) for row in uses)
 
 
 Kept = Mapping[str, Sequence[tuple[Record, Mapping[str, Any]]]]
 """By arm, seeds ascending."""
 
 
-def operator_depths(
-    plan: Plan, records: Sequence[Record], measured: Mapping[str, Sequence[Measurement]]
-) -> Iterator[OperatorDepth]:
-    """`records`: of confirm trials; `measured`: what they measured, by trial id."""
-    kept = _of_kind("operators", records, measured)
+def binned_depths(
+    kind: Literal["lengths", "operators"],
+    plan: Plan,
+    records: Sequence[Record],
+    measured: Mapping[str, Sequence[Measurement]],
+) -> Iterator[BinnedDepth]:
+    """Arm by arm, split by split. `records`: of confirm trials; `measured`: what they measured, by id."""
+    kept = _of_kind(kind, records, measured)
     for arm in plan.arms:
-        found = [_bins(each) for _, each in kept.get(arm.name, ())]
-        places = sorted({place for each in found for place in each})
-        bins = tuple(_mean([each[place] for each in found if place in each]) for place in places)
-        if bins:
-            yield OperatorDepth(arm.name, len(found), bins)
+        of_split: dict[str, dict[int, list[Sequence[Any]]]] = {}
+        for _, each in kept.get(arm.name, ()):
+            found = of_split.setdefault(str(each.get("split", "")), {})
+            for row in each["bins"][:BINS]:
+                found.setdefault(int(row[0]), []).append(row)
+        for split, rows in of_split.items():
+            bins = tuple(_merged(place, rows[place]) for place in sorted(rows))
+            if bins:
+                yield BinnedDepth(arm.name, split, bins)
 
 
-def _bins(kept: Mapping[str, Any]) -> dict[int, OperatorBin]:
-    made = (
-        OperatorBin(int(low), int(high), int(examples), float(mean), float(p10), float(p90))
-        for low, high, examples, mean, p10, p90, *_ in kept["bins"]
+def _merged(fewest: int, rows: Sequence[Sequence[Any]]) -> DepthBin:
+    """One bin, seed by seed in `rows`: the same examples under every seed."""
+    mean, tenth, ninetieth = ([float(row[place]) for row in rows] for place in (3, 4, 5))
+    found = estimate(mean, span=(0.0, math.inf))
+    return DepthBin(
+        fewest=fewest,
+        most=max(int(row[1]) for row in rows),
+        examples=int(rows[0][2]),
+        seeds=found.n,
+        mean=found.mean,
+        low=found.low,
+        high=found.high,
+        tenth=fmean(tenth),
+        ninetieth=fmean(ninetieth),
     )
-    return {each.fewest: each for each in made}
-
-
-def _mean(bins: Sequence[OperatorBin]) -> OperatorBin:
-    mean, low, high = (fmean(getattr(each, name) for each in bins) for name in ("mean", "low", "high"))
-    first = bins[0]
-    return OperatorBin(first.fewest, max(each.most for each in bins), first.examples, mean, low, high)
 
 
 def expert_uses(
@@ -109,6 +141,10 @@ def expert_uses(
                     examples=int(each["examples"]),
                     classes=tuple(map(str, mixture["classes"][:CLASSES])),
                     uses=tuple(tuple(map(int, row[:EXPERTS])) for row in mixture["uses"][:CLASSES]),
+                    layers=tuple(
+                        (int(layer), tuple(map(int, row[:EXPERTS])))
+                        for layer, row in mixture.get("layers", ())[:LAYERS]
+                    ),
                 )
 
 

@@ -23,7 +23,18 @@ RUNNING = [[100, 70, 20, 3, -1, -1][: 2 + place % 5] + [-1] * (4 - place % 5) fo
 KEPT: list[dict[str, Any]] = [
     example(1, parts=[{"words": WORDS, "length": 312, "running": RUNNING}]),
     example(2, target="a long name of a label", answer="another long name of a label"),
-    {"kind": "operators", "bins": [[at, at, 9, 3 + at / 4, 2 + at / 4, 5 + at / 4, 1, 9] for at in range(9)]},
+    *(
+        {
+            "kind": kind,
+            "split": split,
+            "bins": [
+                [at, at + 9, 9, 3 + at / 4, 2 + at / 4, 5 + at / 4, 1, 9]
+                for at in range(start, start + 90, 10)
+            ],
+        }
+        for kind in ("lengths", "operators")
+        for start, split in ((0, "near-iid"), (90, "a-split-with-a-very-long-name-of-its-own"), (9, "far"))
+    ),
     {
         "kind": "experts",
         "examples": 9,
@@ -32,6 +43,7 @@ KEPT: list[dict[str, Any]] = [
                 "name": name,
                 "classes": ["operator", "a class with a long name", "START, END"],
                 "uses": [[(at * 7 + row) % 11 for at in range(experts)] for row in range(3)],
+                "layers": [[row + 1, [(at * 5 + row) % 13 for at in range(experts)]] for row in range(12)],
             }
             for name, experts in (("attention", 24), ("feed-forward", 8))
         ],

@@ -1,22 +1,24 @@
-"""What halting and experts do on many examples together: depth by operators, experts by class of word.
+"""What halting and experts do on many examples together: depth by length and by operators, use of experts.
 
-Of a fixed part of the test splits, the same in every trial, at the end of a confirm trial. Both need a task
-that says of which class its tokens are (`task_catalog.token_classes`). What is kept are JSON values:
+Of a fixed part of the test splits, the same in every trial, at the end of a confirm trial. Operators and
+experts need a task that says of which class its tokens are (`task_catalog.token_classes`). What is kept are
+JSON values:
 
-    kind "operators"  bins: fewest and most operators, examples, mean, 10th and 90th percentile of the depth,
-                      right answers, answers asked for
-    kind "experts"    mixtures: by `name`, `classes` and for each of them `uses`, how often each expert was
-                      chosen, over all layers that a token kept
+    kind "lengths"    `split`, and bins of its examples by tokens, each about as many: fewest and most tokens,
+                      examples, mean, 10th and 90th percentile of the depth, right answers, answers asked for
+    kind "operators"  the same by number of operators, in bins that are the same for all splits
+    kind "experts"    mixtures, of all splits together: by `name`, `classes` and for each of them `uses`, how
+                      often each expert was chosen, over all layers that a token kept; and `layers`: for each
+                      layer how often each expert was chosen there, over all classes
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from trainables.layers.boundaries import NUM_BOUNDARIES
 from trainables.recurrence.watching import PassSeen, watching
@@ -32,66 +34,117 @@ MOST_EXAMPLES: Final = 256
 OPERATOR: Final = "operator"
 BOUNDARY: Final = "START, END"
 MIXTURES: Final = ("attention", "feed-forward")
+LENGTH_BINS: Final = 8
+"""Of a split at most."""
+LEAST_IN_BIN: Final = 8
+"""Examples of a bin of lengths, about; fewer bins are made of a small split."""
+MOST_LAYERS: Final = 64
+"""Whose experts are told apart; deeper ones are counted with the last of them."""
 _ENDS: Final = (*range(14), 17, 25, 33, 49, 65, 97, 129, 2**31)
 """Where bins of operators begin: one a number up to 12, then ever wider."""
 
 
 @torch.inference_mode()
-def tallied(learner: Learner, batches: Iterable[Batch], task: Settings) -> Iterator[dict[str, Any]]:
-    """What is kept of all `batches`; nothing for a task without classes."""
+def tallied(
+    learner: Learner, splits: Mapping[str, Iterable[Batch]], task: Settings
+) -> Iterator[dict[str, Any]]:
+    """What is kept of all batches of `splits`, by name."""
     classes = token_classes(task)
-    if not classes:
-        return
-    tally = _Tally(classes, getattr(learner.model, "separator_id", None))
+    separator = getattr(learner.model, "separator_id", None)
+    experts = _Experts(classes, separator)
     learner.model.eval()
     with cpu_threads(learner.config.threads), learner.autocast():
-        for batch in batches:
-            with watching() as watch:
-                output = learner.model(batch)
-            tally.add(batch, output, watch.passes[0] if watch.passes else None)
+        for split, batches in splits.items():
+            depths = _Depths(classes, separator)
+            for batch in batches:
+                with watching() as watch:
+                    output = learner.model(batch)
+                # One transfer a batch: reading row by row would wait for the device at each.
+                table = zip(batch.tokens.cpu(), batch.mask.cpu(), strict=True)
+                rows = [row[mask].tolist() for row, mask in table]
+                depths.add(rows, output)
+                if classes and watch.passes:
+                    experts.add(rows, watch.passes[0])
+            yield from depths.kept(split)
     learner.model.train()
-    if OPERATOR in classes:
-        yield {"kind": "operators", "bins": [*tally.bins()]}
-    if tally.uses:
-        yield {"kind": "experts", "examples": len(tally.rows), "mixtures": [*tally.mixtures()]}
+    if experts.uses:
+        yield {"kind": "experts", "examples": experts.examples, "mixtures": [*experts.mixtures()]}
 
 
 @dataclass
-class _Tally:
-    """Sums over batches."""
+class _Depths:
+    """Of the examples of one split."""
 
     classes: tuple[str, ...]
-    """By token id."""
+    """By token id; empty where the task knows none."""
     separator: int | None
-    rows: list[tuple[int, float, float, float]] = field(default_factory=list)
-    """Of every example operators, depth, right answers, answers asked for."""
-    uses: dict[int, np.ndarray] = field(default_factory=dict)
-    """By mixture, times of every class and expert."""
+    rows: list[tuple[int, int, float, float, float]] = field(default_factory=list)
+    """Of every example tokens, operators, depth, right answers, answers asked for."""
+
+    def add(self, rows: Sequence[list[int]], output: Output) -> None:
+        """One more batch, whose tokens are `rows`."""
+        lengths = map(len, rows)
+        operators = [max(map(self._operators, sentences(row, self.separator))) for row in rows]
+        values = (each.double().tolist() for each in (output.encoded.depth, output.hits, output.counts))
+        self.rows += zip(lengths, operators, *values, strict=True)
+
+    def _operators(self, tokens: list[int]) -> int:
+        return sum(self.classes[token] == OPERATOR for token in tokens) if self.classes else 0
+
+    def kept(self, split: str) -> Iterator[dict[str, Any]]:
+        """By tokens and, where there are such, by operators."""
+        table = np.array(self.rows, dtype=np.float64).reshape(-1, 5)
+        lengths, operators, values = table[:, 0], table[:, 1], table[:, 2:]
+        yield {"kind": "lengths", "split": split, "bins": [*_bins(lengths, values, _quantiles(lengths))]}
+        if OPERATOR in self.classes:
+            yield {"kind": "operators", "split": split, "bins": [*_bins(operators, values, _ENDS)]}
+
+
+def _quantiles(values: np.ndarray) -> list[int]:
+    """Where bins begin that hold about equally many of the whole numbers `values`, and behind the last."""
+    if not len(values):
+        return []
+    bins = min(LENGTH_BINS, max(1, len(values) // LEAST_IN_BIN))
+    starts = np.quantile(values, np.arange(bins) / bins, method="lower")
+    return [*np.unique(starts).astype(int).tolist(), int(values.max()) + 1]
+
+
+def _bins(by: np.ndarray, values: np.ndarray, ends: Sequence[int]) -> Iterator[list[float]]:
+    """As far as there are examples. `values`: depth, right answers, answers asked for."""
+    for low, end in pairwise(ends):
+        inside = (by >= low) & (by < end)
+        if inside.any():
+            depth = values[inside, 0]
+            shown = [depth.mean(), *np.percentile(depth, (10, 90))]
+            counts = [int(each) for each in values[inside, 1:].sum(0)]
+            most = int(by[inside].max())
+            yield [low, most, len(depth), *(round(float(each), 4) for each in shown), *counts]
+
+
+@dataclass
+class _Experts:
+    """Sums over the batches of all splits."""
+
+    classes: tuple[str, ...]
+    separator: int | None
+    examples: int = 0
+    uses: dict[int, dict[int, np.ndarray]] = field(default_factory=dict)
+    """By mixture, then layer from 1: times of every class and expert."""
 
     @property
     def names(self) -> list[str]:
         """Every class once, and that of START and END."""
         return [*dict.fromkeys(self.classes), BOUNDARY]
 
-    def add(self, batch: Batch, output: Output, seen: PassSeen | None) -> None:
-        """One more batch."""
-        parts = [
-            sentences(row[mask].tolist(), self.separator) for row, mask in zip(*_cpu(batch), strict=True)
-        ]
-        depths, hits, counts = (
-            each.double().tolist() for each in (output.encoded.depth, output.hits, output.counts)
-        )
-        operators = [max(self._operators(part) for part in each) for each in parts]
-        self.rows += zip(operators, depths, hits, counts, strict=True)
-        if seen is not None and any(each.side for each in seen.layers):
-            # Of pairs all first sentences are encoded before the second ones.
-            self._count([row for which in zip(*parts, strict=True) for row in which], seen)
-
-    def _operators(self, tokens: list[int]) -> int:
-        return sum(self.classes[token] == OPERATOR for token in tokens)
-
-    def _count(self, rows: list[list[int]], seen: PassSeen) -> None:
-        where = torch.tensor(self._classes_of(rows, seen), device=seen.packing.row.device)
+    def add(self, rows: Sequence[list[int]], seen: PassSeen) -> None:
+        """One more batch, whose tokens are `rows`."""
+        self.examples += len(rows)
+        if not any(each.side for each in seen.layers):
+            return
+        # Of pairs all first sentences are encoded before the second ones.
+        parts = zip(*(sentences(row, self.separator) for row in rows), strict=True)
+        encoded = [sentence for which in parts for sentence in which]
+        where = torch.tensor(self._classes_of(encoded, seen), device=seen.packing.row.device)
         for layer in seen.layers:
             for number, (scores, chosen) in enumerate(zip(layer.side[::2], layer.side[1::2], strict=True)):
                 experts = scores.shape[1]
@@ -99,8 +152,9 @@ class _Tally:
                     kind = where[layer.tokens][layer.keeps][:, None] * experts + chosen[layer.keeps]
                     size = len(self.names) * experts
                     found = torch.bincount(kind.flatten(), minlength=size).cpu().numpy()
-                    before = self.uses.get(number, np.zeros(size, dtype=np.int64))
-                    self.uses[number] = before + found
+                    own = self.uses.setdefault(number, {})
+                    place = min(layer.number, MOST_LAYERS)
+                    own[place] = own.get(place, np.zeros(size, dtype=np.int64)) + found
 
     def _classes_of(self, rows: list[list[int]], seen: PassSeen) -> list[int]:
         """Class by packed position, as numbers in `names`."""
@@ -111,31 +165,21 @@ class _Tally:
             found += [*edge, *(number[self.classes[token]] for token in tokens), *edge]
         return found
 
-    def bins(self) -> Iterator[list[float]]:
-        """Of operators, as far as there are examples."""
-        table = np.array(self.rows, dtype=np.float64).reshape(-1, 4)
-        for low, end in pairwise(_ENDS):
-            own = table[(table[:, 0] >= low) & (table[:, 0] < end)]
-            if len(own):
-                depth = own[:, 1]
-                ends = np.percentile(depth, (10, 90)).tolist()
-                shown = [float(depth.mean()), *ends]
-                counts = [int(each) for each in own[:, 2:].sum(0)]
-                most = int(own[:, 0].max())
-                yield [low, max(low, most), len(own), *(round(each, 4) for each in shown), *counts]
-
     def mixtures(self) -> Iterator[dict[str, Any]]:
-        """Uses of each, of the classes that occurred."""
-        for number, uses in sorted(self.uses.items()):
-            table = uses.reshape(len(self.names), -1)
+        """Uses of each, of the classes that occurred and the layers that some token kept."""
+        for number, layers in sorted(self.uses.items()):
+            tables = {
+                layer: uses.reshape(len(self.names), -1)
+                for layer, uses in sorted(layers.items())
+                if uses.any()
+            }
+            if not tables:
+                continue
+            table = np.sum([*tables.values()], axis=0)
             there = [place for place in range(len(self.names)) if table[place].any()]
-            name = MIXTURES[number] if number < len(MIXTURES) else f"mixture {number + 1}"
             yield {
-                "name": name,
+                "name": MIXTURES[number] if number < len(MIXTURES) else f"mixture {number + 1}",
                 "classes": [self.names[place] for place in there],
                 "uses": [table[place].tolist() for place in there],
+                "layers": [[layer, each.sum(0).tolist()] for layer, each in tables.items()],
             }
-
-
-def _cpu(batch: Batch) -> tuple[Tensor, Tensor]:
-    return batch.tokens.cpu(), batch.mask.cpu()

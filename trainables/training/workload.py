@@ -4,7 +4,6 @@ import json
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -192,8 +191,10 @@ class Training:
             for number, batch in self._sources.single(split, self._job.halting_examples):
                 if seen := seen_of(self._state.learner, batch, self._sources.task):
                     yield {"kind": "map", "split": split, "number": number, **seen}
-            several = (self._sources.several(each, MOST_EXAMPLES) for each in self._job.splits or (VALID,))
-            yield from tallied(self._state.learner, chain.from_iterable(several), self._sources.task)
+            several = {
+                each: self._sources.several(each, MOST_EXAMPLES) for each in self._job.splits or (VALID,)
+            }
+            yield from tallied(self._state.learner, several, self._sources.task)
         except Exception as error:
             # Models and tasks of others may be built otherwise; what was measured must not be lost for it.
             LOG.warning("halting of single examples could not be looked at: %r", error)

@@ -61,7 +61,7 @@ def test_layers_kept_of_each_word_are_told_and_drawn() -> None:
     assert seen.labels("Halting of arm-0") == told
     assert "example 7: 2, right is 4" in seen.text
     assert "arm-0, seed 101" in seen.text
-    assert "No map was kept of arm-1: nothing halts by itself there" in seen.text
+    assert "No map was kept of arm-1: no word halts by itself there" in seen.text
 
 
 def test_a_right_answer_and_many_answers_are_told() -> None:

@@ -1,8 +1,9 @@
-"""Depth by operators and experts by class on the page are what confirm trials counted."""
+"""Depth by length and operators and use of experts on the page are what confirm trials counted."""
 
 from typing import Any
 
 import pytest
+from scipy import stats
 
 from orchestrator.report.page import page
 from tests.orchestrator.report.studies import study
@@ -10,9 +11,9 @@ from tests.orchestrator.report.test_halting_maps import Kept, example, keeping
 from tests.orchestrator.report.test_page import EVIL, read, shown
 
 
-def operators(shift: float = 0.0) -> dict[str, Any]:
+def binned(kind: str, shift: float = 0.0, split: str = "near-iid") -> dict[str, Any]:
     rows = [[1, 1, 40, 3.0 + shift, 2.0, 4.0, 20, 40], [13, 16, 9, 5.0 + shift, 4.0, 6.0, 3, 9]]
-    return {"kind": "operators", "bins": rows}
+    return {"kind": kind, "split": split, "bins": rows}
 
 
 def experts(kind: str = "digit") -> dict[str, Any]:
@@ -24,18 +25,48 @@ def every(*kept: dict[str, Any]) -> Kept:
     return lambda *_: list(kept)
 
 
-def test_depth_by_operators_is_the_mean_over_seeds() -> None:
-    made = keeping(study(2, seeds=2, trials=0), lambda arm, seed: [operators(float(seed))] if not arm else [])
+@pytest.mark.parametrize(("kind", "what"), [("lengths", "tokens"), ("operators", "operators")])
+def test_depth_inside_a_split_is_the_mean_over_seeds_with_its_interval(kind: str, what: str) -> None:
+    far = "length-200-300"
+    made = keeping(
+        study(2, seeds=2, trials=0),
+        lambda arm, seed: [] if arm else [binned(kind, float(seed)), binned(kind, split=far)],
+    )
     seen = shown(made)
-    told = "1 operators 3.5 (2 to 4), 40 examples; 13-16 operators 5.5 (4 to 6), 9 examples"
-    assert seen.labels("Depth of arm-0 by number") == f"Depth of arm-0 by number of operators: {told}"
+    half = float(stats.t.ppf(0.975, 1)) * 0.5  # the standard error of 3 and 4
+    first, second = made.details().lengths if kind == "lengths" else made.details().operators
+    assert (first.split, second.split) == ("near-iid", far)
+    assert (first.bins[0].mean, first.bins[0].low, first.bins[0].high) == pytest.approx(
+        (3.5, max(0.0, 3.5 - half), 3.5 + half)
+    )
+    assert (second.bins[0].mean, second.bins[0].low) == (3.0, None), "equal seeds do not tell a spread"
+    told = seen.labels("Depth of arm-0 by number")
+    assert f"near-iid: 1 {what} 3.5 [0, {3.5 + half:.3g}] (2 to 4), 40 examples; 13-16 {what} 5.5 [" in told
+    assert f"{far}: 1 {what} 3 (2 to 4), 40 examples" in told
     assert not seen.labels("Depth of arm-1 by number")
 
 
+def test_a_seed_with_other_bins_stands_beside_the_others() -> None:
+    """Bins are merged where they begin alike: what nobody else has is its own seed's alone."""
+    odd = {"kind": "lengths", "split": "near-iid", "bins": [[2, 9, 40, 6.0, 2.0, 7.0, 20, 40]]}
+    made = keeping(study(1, seeds=2, trials=0), lambda _, seed: [odd if seed else binned("lengths")])
+    (depth,) = made.details().lengths
+    assert [(each.fewest, each.seeds, each.mean) for each in depth.bins] == [(1, 1, 3), (2, 1, 6), (13, 1, 5)]
+
+
+def test_trials_that_counted_all_splits_together_are_shown() -> None:
+    old = binned("operators")
+    del old["split"]
+    seen = shown(keeping(study(1, seeds=2, trials=0), every(old)))
+    told = seen.labels("Depth of arm-0 by number of operators")
+    assert told.startswith("Depth of arm-0 by number of operators: 1 operators 3 (2 to 4)")
+    assert "Depth by length" not in seen.text
+
+
 def test_depth_that_never_moves_is_not_drawn() -> None:
-    still = {"kind": "operators", "bins": [[1, 1, 4, 6.0, 6.0, 6.0, 1, 4], [2, 2, 4, 6.0, 6.0, 6.0, 1, 4]]}
+    still = {"kind": "lengths", "bins": [[1, 1, 4, 6.0, 6.0, 6.0, 1, 4], [2, 2, 4, 6.0, 6.0, 6.0, 1, 4]]}
     seen = shown(keeping(study(1, seeds=2, trials=0), every(still)))
-    assert "Depth by number of operators" not in seen.text
+    assert "Depth by length" not in seen.text
 
 
 def test_shares_of_experts_are_those_of_the_first_seed() -> None:
@@ -49,6 +80,15 @@ def test_shares_of_experts_are_those_of_the_first_seed() -> None:
     (use,) = made.details().experts
     assert use.shares == ((0.75, 0.25, 0.0), (0.0, 0.0, 1.0))
     assert sum(use.shares[0]) == pytest.approx(1)
+    assert "experts by layer" not in seen.text.lower()
+
+
+def test_shares_of_experts_are_told_layer_by_layer() -> None:
+    kept = experts()
+    kept["mixtures"][0]["layers"] = [[1, [6, 0, 2]], [3, [0, 1, 0]]]
+    made = keeping(study(1, seeds=2, trials=0), every(kept))
+    told = shown(made).labels("Experts of the attention of arm-0 by layer")
+    assert "layer 1: expert 1 75%, expert 3 25%, expert 2 0%; layer 3: expert 2 100%" in told
 
 
 def test_classes_of_others_are_no_mark_up() -> None:

@@ -1,4 +1,4 @@
-"""Depth by operators and experts by class of word are counts of what forward passes did."""
+"""Depth by length and by operators and use of experts are counts of what forward passes did."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.trainables.training.test_examples import PAIRS, SUT, TOKEN, TREES, learner, pair, tree
-from trainables.task_catalog import task_config, token_classes
+from trainables.task_catalog import stream, task_config, token_classes
 from trainables.training.examples import seen_of
 from trainables.training.tallies import BOUNDARY, tallied
 from trainables.types import Batch
@@ -23,8 +23,13 @@ def trees(*rows: list[int]) -> Batch:
     return Batch(tokens, mask, torch.tensor([9] * len(rows)))
 
 
+def digits(length: int) -> list[int]:
+    return [(7 * each) % 10 for each in range(length)]
+
+
 def kept(model: dict[str, Any], task: Any, *batches: Batch) -> dict[str, dict[str, Any]]:
-    return {each["kind"]: each for each in tallied(learner(model, task), batches, task)}
+    found = tallied(learner(model, task), {"near-iid": batches}, task)
+    return {each["kind"]: each for each in found}
 
 
 def test_depth_is_told_by_number_of_operators() -> None:
@@ -40,6 +45,43 @@ def test_depth_is_told_by_number_of_operators() -> None:
         [sum(each["hits"] for each in alone[:2]), 2],
         [alone[2]["hits"], 1],
     ]
+
+
+def test_depth_is_told_by_length_inside_each_split() -> None:
+    """Without classes of tokens too, in bins of about as many examples, whatever batches they come in."""
+    task = task_config({"name": "digits"})
+    trained = learner(TOKEN, task)
+    lengths = [*range(4, 20), *range(4, 20), 40]
+    near = [trees(*(digits(each) for each in lengths[:10])), trees(*(digits(each) for each in lengths[10:]))]
+    found = [*tallied(trained, {"near": near, "far": [trees(digits(50))]}, task)]
+    assert [(each["kind"], each["split"]) for each in found] == [("lengths", "near"), ("lengths", "far")]
+    bins = found[0]["bins"]
+    assert [each[:3] for each in bins] == [[4, 7, 8], [8, 11, 8], [12, 15, 8], [16, 40, 9]]
+    with torch.inference_mode():
+        trained.model.eval()
+        alone = {each: trained.model(trees(digits(each))) for each in set(lengths)}
+    for low, high, _, mean, tenth, ninetieth, hits, asked in bins:
+        inside = [each for each in lengths if low <= each <= high]
+        depths = [float(alone[each].encoded.depth) for each in inside]
+        assert [mean, tenth, ninetieth] == pytest.approx(
+            [np.mean(depths), *np.percentile(depths, (10, 90))], abs=1e-3
+        )
+        assert [hits, asked] == [sum(int(alone[each].hits) for each in inside), len(inside)]
+    assert found[1]["bins"][0][:3] == [50, 50, 1]
+
+
+def test_loops_are_told_by_length() -> None:
+    """Nothing is kept of single words there: a loop stops for a whole input."""
+    task = task_config({"name": "algorithms"})
+    model = {"name": "looped", "width": 16, "heads": 2, "max_loops": 64, "stop": "instance"}
+    trained = learner(model, task)
+    batch = stream(task, 20, 1, 0)
+    (found,) = tallied(trained, {"near-iid": [batch]}, task)
+    assert found["kind"] == "lengths"
+    trained.model.eval()
+    depth = trained.model(batch).encoded.depth.tolist()
+    told = sum(mean * examples for _, _, examples, mean, *_ in found["bins"]) / len(depth)
+    assert told == pytest.approx(np.mean(depth), abs=1e-3)
 
 
 def test_many_operators_share_bins() -> None:
@@ -80,6 +122,12 @@ def test_experts_are_counted_by_class(halt: Any, early_exit: str) -> None:
         sums = dict(zip(mixture["classes"], map(sum, mixture["uses"]), strict=True))
         assert sums == {kind: active * count for kind, count in layers.items()}
         assert {len(row) for row in mixture["uses"]} == {experts}
+        assert np.sum([uses for _, uses in mixture["layers"]], axis=0).tolist() == [
+            sum(row) for row in zip(*mixture["uses"], strict=True)
+        ]
+        assert [layer for layer, _ in mixture["layers"]] == [*range(1, len(mixture["layers"]) + 1)]
+        if halt is None:
+            assert {sum(uses) for _, uses in mixture["layers"]} == {active * 18}, "18 words, in every layer"
 
 
 def test_both_sentences_of_a_pair_are_counted() -> None:
@@ -89,8 +137,8 @@ def test_both_sentences_of_a_pair_are_counted() -> None:
 
 
 def test_without_classes_nothing_and_without_experts_no_experts() -> None:
-    assert [*tallied(learner(TOKEN), [tree(5)], task_config({"name": "digits"}))] == []
-    assert [*kept(TOKEN, TREES, tree(5))] == ["operators"]
+    assert [*kept(TOKEN, task_config({"name": "digits"}), tree(5))] == ["lengths"]
+    assert [*kept(TOKEN, TREES, tree(5))] == ["lengths", "operators"]
 
 
 @pytest.mark.parametrize(
