@@ -20,7 +20,7 @@ from orchestrator.abandoned import clear_folders
 from orchestrator.errors import InputError, StoreError
 from orchestrator.ledger.engine import MOUNTS, refuse_network_file_system, relax
 from orchestrator.redact import needs_encoding, redact_url
-from orchestrator.tracking.arms_view import TAG, arms_view, same_view
+from orchestrator.tracking.arms_view import view_tags
 from orchestrator.tracking.desired_runs import DesiredRun, Status
 from orchestrator.tracking.inputs import Input
 from orchestrator.tracking.points import PREFIX, Point, batches
@@ -254,17 +254,25 @@ class RunStore:
             try:
                 # The kind spares the user MLflow's question whether these are agents or models.
                 kind = ExperimentTag("mlflow.experimentKind", "custom_model_development")
-                tags = [kind, ExperimentTag(TAG, arms_view())]
-                return str(self._store.create_experiment(name, location, tags=tags))
+                made = str(self._store.create_experiment(name, location, tags=[kind]))
             except MlflowException as error:
                 if error.error_code != "RESOURCE_ALREADY_EXISTS":
                     raise
                 found = self._store.get_experiment_by_name(name)
+            else:
+                self._show_arms(made, {})
+                return made
         if found.lifecycle_stage == "deleted":
             self._store.restore_experiment(found.experiment_id)
-        if not same_view(found.tags.get(TAG), arms_view()):
-            self._store.set_experiment_tag(found.experiment_id, ExperimentTag(TAG, arms_view()))
+        self._show_arms(str(found.experiment_id), found.tags)
         return str(found.experiment_id)
+
+    def _show_arms(self, experiment_id: str, present: Mapping[str, str]) -> None:
+        """Tags by which MLflow's page offers the view of the arms, as far as they are missing."""
+        from mlflow.entities import ExperimentTag
+
+        for key, value in view_tags(experiment_id, present).items():
+            self._store.set_experiment_tag(experiment_id, ExperimentTag(key, value))
 
 
 def runs_of(store: Any, experiment_id: str, ledger_uid: str) -> Iterator[Stored]:

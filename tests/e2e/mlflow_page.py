@@ -64,6 +64,18 @@ def open_arms(page: "Page", url: str, arms: Sequence[str]) -> None:
     put_away_assistant(page)
 
 
+def open_from_list(page: "Page", server: str, experiment: str) -> "Page":
+    """Open an experiment from MLflow's list, then what its description links to: a tab of its own."""
+    page.goto(f"{server}/#/experiments", wait_until="commit")
+    page.get_by_role("link", name=experiment, exact=True).first.click()
+    link = page.get_by_role("link", name="open", exact=True)
+    link.wait_for()
+    with page.context.expect_page() as opened:
+        # Not by the mouse: MLflow greets a new browser with a window in front of all else.
+        link.evaluate("link => link.click()")
+    return opened.value
+
+
 def put_away_assistant(page: "Page") -> None:
     """Close the chat that a new browser is greeted with."""
     close = page.locator("[data-component-id='mlflow.assistant.chat_panel.close']")

@@ -112,9 +112,13 @@ def test_the_arms_can_be_compared_as_a_user_would(tmp_path: Path) -> None:
             mlflow_page.show_differences_only(page)
             differing = mlflow_page.read(page).params
             mlflow_page.take_picture(page, tmp_path / "comparison.png", "near-iid/accuracy")
+            tab = mlflow_page.open_from_list(page, printed["arms"].partition("/#")[0], "gates")
+            tab.get_by_role("link", name="minus-gate", exact=True).wait_for()
+            from_list = mlflow_page.columns(tab)
 
     for column in ("Run Name", "answer/estimate", "answer/difference", "answer/p", "answer/n"):
         assert column in shown, shown
+        assert column in from_list, from_list
     assert (tmp_path / "arms.png").stat().st_size > 10_000
     assert min(linked.metrics) == "answer/difference", "primary outcomes sort before all others"
     assert linked.metrics["answer/estimate"] == linked.metrics[f"{SPLITS[0]}/accuracy"]

@@ -1,13 +1,14 @@
 """Pages of the MLflow UI, as asked of its server."""
 
 import base64
+import json
 import zlib
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from orchestrator.errors import InputError, StoreError
-from orchestrator.tracking.arms_view import arms_view, same_view
+from orchestrator.tracking.arms_view import NAMED_TAG, NOTE_TAG, TAG, arms_view, same_view, view_tags
 from orchestrator.tracking.links import find_links
 from tests.support.mlflow_answers import answering, with_arms
 
@@ -42,6 +43,22 @@ def test_a_view_is_known_again_however_it_is_compressed() -> None:
     assert other != arms_view()
     assert same_view(other, arms_view())
     assert not any(same_view(each, arms_view()) for each in (None, "", "deflate;x", arms_view()[:-8]))
+
+
+def test_an_experiment_offers_the_view_by_link_by_name_and_in_its_description() -> None:
+    made = view_tags("7", {})
+    assert made[TAG] == arms_view()
+    named = json.loads(made[NAMED_TAG])
+    assert named["state"] == arms_view()
+    assert {type(named[key]) for key in ("createdAt", "updatedAt")} == {int}, "else MLflow leaves it out"
+    assert "(#/experiments/7/runs?viewStateShareKey=haltsweep-arms&" in made[NOTE_TAG]
+    assert view_tags("7", made) == {}, "what is there is not sent again"
+    assert view_tags("7", made | {NAMED_TAG: "{"}) == {NAMED_TAG: made[NAMED_TAG]}
+    assert view_tags("8", made).keys() == {NOTE_TAG}, "a link to another experiment is mended"
+
+
+def test_a_description_that_somebody_wrote_is_kept() -> None:
+    assert NOTE_TAG not in view_tags("7", {NOTE_TAG: "Read this first."})
 
 
 def test_a_sweep_that_is_not_there_is_the_users_fault() -> None:
