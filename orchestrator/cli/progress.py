@@ -12,6 +12,7 @@ from orchestrator.cli.names import Name
 from orchestrator.cli.running import HOUR_S, Pace, roughly, running_table, seconds_left, time_left
 from orchestrator.conductor.messages import Progress
 from orchestrator.conductor.outlook import Outlook
+from orchestrator.plan.format import decimals
 from orchestrator.plan.types import Plan
 from orchestrator.redact import redact
 from orchestrator.trials import OutcomeKind, Record
@@ -84,7 +85,7 @@ def table(progress: Sequence[Progress], objective: str) -> "Table":
     for header in ("done", "running", "pruned", "failed", *(["best"] if objective else []), "work"):
         made.add_column(header, justify="right", no_wrap=True)
     for each in progress:
-        best = "-" if each.best is None else f"{each.best:.3f}"
+        best = "-" if each.best is None else decimals(each.best, 3)
         made.add_row(
             Name(each.arm),
             f"{each.ended}/{each.planned}",

@@ -81,6 +81,12 @@ def count(value: int) -> str:
     return f"{value:,}"
 
 
+def decimals(value: float, places: int, sign: str = "") -> str:
+    """`0.250`, or `+0.250` with the sign `+`. What is rounded to zero has none: its direction is not known."""
+    text = f"{value:{sign}.{places}f}"
+    return text.lstrip("+-") if float(text) == 0 else text
+
+
 def signed(value: int) -> str:
     """`-1,050,112` or `+128`."""
     return f"{value:+,}"

@@ -14,7 +14,7 @@ from orchestrator.report.halting_section import halting
 from orchestrator.report.page_parts import Card, PageSection, Part, pictures
 from orchestrator.report.search_figures import search_panels
 from orchestrator.report.searches import SearchCourse
-from orchestrator.report.types import Report, interval_words
+from orchestrator.report.types import Report, interval_words, number_words
 from search_spaces.wording import amount as counted
 
 OUTCOME = (
@@ -95,7 +95,7 @@ def _reached(report: Report, arm: str) -> str:
 
 def _searched_best(report: Report, arm: str) -> str:
     best = next(each for each in report.searched if each.arm == arm)
-    values = ", ".join(f"{metric} {value:.3f}" for metric, value in best.values.items())
+    values = ", ".join(f"{metric} {number_words(value)}" for metric, value in best.values.items())
     return f"{arm}: best of {counted(best.finished, 'finished trial')}, {values}; no test of anything"
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from orchestrator.plan.format import decimals
 from orchestrator.plan.types import AnswerPlan
 from orchestrator.report.arm_changes import ArmChanges
 from orchestrator.report.equal_cost import EqualCost, SettingEffect
@@ -215,7 +216,7 @@ WHOLE_FROM = 100
 
 def number_words(value: float | None, sign: str = "") -> str:
     """Three decimals, which a quantity in the hundreds does not need."""
-    return "" if value is None else f"{value:{sign}.{3 if abs(value) < WHOLE_FROM else 0}f}"
+    return "" if value is None else decimals(value, 3 if abs(value) < WHOLE_FROM else 0, sign)
 
 
 def interval_words(found: Estimate, sign: str = "") -> str:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.plan.format import condition_words, domain_words, value_words
+from orchestrator.plan.format import condition_words, decimals, domain_words, value_words
 from search_spaces.dimensions import Choice, Dimension, Domain, Fixed, Float, Int, When
 
 
@@ -23,6 +23,23 @@ from search_spaces.dimensions import Choice, Dimension, Domain, Fixed, Float, In
 )
 def test_values(value: Any, text: str) -> None:
     assert value_words(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "sign", "text"),
+    [
+        (-0.0004, "", "0.000"),
+        (-0.0004, "+", "0.000"),
+        (0.0004, "+", "0.000"),
+        (-0.0, "", "0.000"),
+        (-0.0006, "", "-0.001"),
+        (0.25, "+", "+0.250"),
+        (-100.4, "+", "-100.400"),
+        (float("-inf"), "", "-inf"),
+    ],
+)
+def test_what_is_rounded_to_zero_has_no_sign(value: float, sign: str, text: str) -> None:
+    assert decimals(value, 3, sign) == text
 
 
 @pytest.mark.parametrize(
