@@ -41,6 +41,15 @@ _ISSUED = re.compile(
     r"\b(?:gh[opsu]_|github_pat_|glpat-|hf_|sk-|xox[abps]-|AKIA|ASIA|pypi-|ya29\.|eyJ)[\w.-]{12,}"
 )
 """Tokens as those who issue them write them."""
+_TOLD = re.compile(
+    r"(?P<start>(?<![\w.-])(?P<key>[A-Za-z_][\w-]{0,60})(?:\s{0,4}[:=]|\s{1,4}(?:is|was|are|of))\s{1,4}[\"'`]?)"
+    r"(?P<value>[^\s\"'`()\[\]{},;]{6,200})(?![^\s]{0,9}[(\[])"
+)
+"""In prose, as in the text of a docstring: a name and what is said to be its value."""
+_RUN = re.compile(r"[A-Za-z0-9+/_-]{20,}={0,2}")
+"""What may have been drawn at random: keys and tokens of services that mark theirs by nothing."""
+_HEX_FROM, _PIECE_FROM = 32, 10
+_HEAD_OF_CHANGES = ("diff ", "index ", "--- ", "+++ ")
 _NO_LETTER = re.compile(r"[^a-z]")
 _RESERVED = re.compile(r"[/?#@\[\]\s\x00-\x1f\x7f]")
 _SECRET = re.compile(
@@ -95,14 +104,45 @@ def redact_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
 def redact_code(text: str) -> str:
     """Python source, or changes to it, with what may be a secret masked.
 
-    That is in URLs, in remarks after a name of a secret, what looks like the token of a service or a private
-    key, and every quoted text beside such a name: in its line, and in those where what begins there goes on.
+    That is in URLs, in remarks after a name of a secret, what looks like the token of a service, a private
+    key or drawn at random, every quoted text beside such a name, in its line and in those where what begins
+    there goes on, and in prose the value that such a name is said to have, if it has letters and digits. A
+    short password of letters alone that no name stands beside cannot be told from a word.
     """
     told = _ISSUED.sub(MASK, _PRIVATE_KEY.sub(MASK, redact(text)))
     told = _REMARK.sub(
         lambda found: f"{found['start']} {MASK}" if _is_secret(found["key"]) else found[0], told
     )
-    return "\n".join(_without_quoted(told.split("\n")))
+    return "\n".join(map(_without_bare, _without_quoted(told.split("\n"))))
+
+
+def _without_bare(line: str) -> str:
+    """A line of code or prose, without values that stand there in no quotes of their own."""
+    if line.startswith(_HEAD_OF_CHANGES):
+        return line
+    told = _TOLD.sub(
+        lambda found: (
+            f"{found['start']}{MASK}" if _is_secret(found["key"]) and _is_mixed(found["value"]) else found[0]
+        ),
+        line,
+    )
+    return _RUN.sub(lambda found: MASK if _is_drawn(found[0]) else found[0], told)
+
+
+def _is_mixed(value: str) -> bool:
+    return any(map(str.isdigit, value)) and any(map(str.isalpha, value))
+
+
+def _is_drawn(run: str) -> bool:
+    """Whether it is a long number to the base 16, or mixes capitals, small letters and digits in one piece.
+
+    Names of code are many short pieces.
+    """
+    if len(run) >= _HEX_FROM and re.fullmatch(r"[0-9a-f]+|[0-9A-F]+", run):
+        return True
+    longest = max(re.split(r"[_/+-]", run), key=len)
+    kinds = [sum(map(kind, longest)) for kind in (str.isupper, str.islower, str.isdigit)]
+    return len(longest) >= _PIECE_FROM and min(kinds) >= 1 and sum(map(str.isdigit, run)) >= 2
 
 
 def _without_quoted(lines: Iterable[str]) -> Iterator[str]:

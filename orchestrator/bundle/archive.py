@@ -47,10 +47,12 @@ _PIECE = 1024**2
 
 
 def write(path: Path, files: Mapping[str, bytes | Path]) -> None:
-    """The archive of `files`, by name their bytes or where they lie, whole or not at all. Raises OSError.
+    """The archive of `files`, by name their bytes or where they lie, whole or not at all.
 
-    A file that lies somewhere is read piece by piece, however large it is.
+    A file that lies somewhere is read piece by piece. Raises OSError, and InputError for files that `unpack`
+    would refuse to read again.
     """
+    _refuse_unreadable(files)
     with replacing(path) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted(files):
             assert _NAME.fullmatch(name), f"{name} must be a name that is unpacked again"
@@ -60,6 +62,24 @@ def write(path: Path, files: Mapping[str, bytes | Path]) -> None:
             content = files[name]
             with archive.open(member, "w", force_zip64=True) as target, _opened(content) as source:
                 shutil.copyfileobj(source, target, _PIECE)
+
+
+def _refuse_unreadable(files: Mapping[str, bytes | Path]) -> None:
+    sizes = {
+        name: len(content) if isinstance(content, bytes) else content.stat().st_size
+        for name, content in sorted(files.items())
+    }
+    for name, size in sizes.items():
+        if size > most_of(name):
+            raise InputError(
+                f"{name} must have at most {most_of(name):,} bytes, or `haltsweep verify` would not read it, "
+                f"and has {size:,}; hand on the sweep's folder instead"
+            )
+    if len(files) > MAX_FILES or sum(sizes.values()) > MAX_BYTES:
+        raise InputError(
+            f"a bundle must hold at most {MAX_FILES:,} files of {MAX_BYTES:,} bytes together, got "
+            f"{len(files):,} of {sum(sizes.values()):,}; hand on the sweep's folder instead"
+        )
 
 
 def _opened(content: bytes | Path) -> IO[bytes]:

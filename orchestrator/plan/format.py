@@ -82,7 +82,7 @@ def count(value: int) -> str:
 
 
 def decimals(value: float, places: int, sign: str = "") -> str:
-    """`0.250`, or `+0.250` with the sign `+`. What is rounded to zero has none: its direction is not known."""
+    """`0.250`, or `+0.250` with the sign `+`. What is rounded to zero has none: it has no direction."""
     text = f"{value:{sign}.{places}f}"
     return text.lstrip("+-") if float(text) == 0 else text
 

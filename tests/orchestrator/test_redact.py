@@ -200,6 +200,11 @@ def test_what_has_no_password_needs_no_encoding(url: str) -> None:
         f"# the password: {MARKER} and more",
         f"url = 'postgresql://me:{MARKER}@host/db'",
         f"run('hf_{MARKER}{MARKER}')",
+        f'"""Reads it.\n+\n+The password is {MARKER}.\n+"""',
+        f'"""Log in.\n+\n+token: `{MARKER}`\n+"""',
+        f'"""Reads it.\n+\n+Use {MARKER}{MARKER} for that.\n+"""',
+        f"# {MARKER}+{MARKER}/w==",
+        f"connect('{MARKER}{MARKER}')",
     ],
 )
 def test_source_text_is_shown_without_secrets(line: str) -> None:
@@ -217,7 +222,24 @@ def test_a_secret_that_does_not_end_is_masked_to_the_end_of_its_part(change: str
 
 
 @pytest.mark.parametrize(
-    "line", ["tokens = batch.tokens[0]", "def words(tokens: Tensor) -> str:", "name = 'kept'", "# keys: two"]
+    "line",
+    [
+        "tokens = batch.tokens[0]",
+        "def words(tokens: Tensor) -> str:",
+        "name = 'kept'",
+        "# keys: two",
+        "+++ b/tests/golden/a_long_Name_Of_1_File_2.py",
+        "index 0123456789abcdef0123456789abcdef01234567..0123456789abcdef0123456789abcdef01234568",
+        "def test_a_token_is_embedded_16_times_as_wide_in_GUT() -> None:",
+        "from trainables.recurrence.active_units import ActiveUnits, HaltedResults",
+        "num_tokens = 256000",
+        "token = read1(stream)",
+        "The number of tokens is 20000 for each batch.",
+    ],
 )
 def test_other_source_text_is_shown_as_it_is(line: str) -> None:
     assert redact_code(line) == line
+
+
+def test_a_long_number_to_the_base_16_is_masked() -> None:
+    assert redact_code("+    use 0123456789abcdef0123456789abcdef") == f"+    use {MASK}"

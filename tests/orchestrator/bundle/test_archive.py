@@ -127,6 +127,21 @@ def test_a_file_that_is_read_as_a_whole_is_no_bomb_either(place, monkeypatch):
     assert (place / "inside" / "plan.json").stat().st_size <= 1000
 
 
+def test_what_would_not_be_read_again_is_not_written(place, monkeypatch):
+    monkeypatch.setattr(archive, "MAX_FILE", 1000)
+    large = place / "large.json"
+    large.write_bytes(b"x" * 1001)
+    for content in (large, b"x" * 1001):
+        with pytest.raises(
+            InputError, match=r"report/report.json must have at most 1,000 bytes, or .* 1,001"
+        ):
+            archive.write(place / "sweep.zip", {"report/report.json": content, "ledger.jsonl": large})
+    monkeypatch.setattr(archive, "MAX_BYTES", 1500)
+    with pytest.raises(InputError, match=r"at most 2,000 files of 1,500 bytes together, got 2 of 1,601"):
+        archive.write(place / "sweep.zip", {"plan.json": b"x" * 600, "ledger.jsonl": large})
+    assert not (place / "sweep.zip").exists()
+
+
 def test_a_device_or_a_link_in_the_place_of_an_archive_and_of_a_file_to_put_in(place):
     (place / "link.json").symlink_to("/dev/zero")
     with pytest.raises(OSError, match="must be a file, and is a device"):
