@@ -14,10 +14,11 @@ from typing import Any, Literal
 
 from trainables.settings import Settings
 
-Where = Literal["running", "steps", "rates", "selecting", "measuring", "writing"]
+Where = Literal["running", "steps", "rates", "selecting", "measuring", "sampling", "writing"]
 """`running`: on what hardware and in which pieces, never in a result. `steps`: in what is learned. `rates`:
 there too, by the learning rate and beta1 of every step. `selecting`: in which weights tests read.
-`measuring`: in what is reported of them. `writing`: in answers that are decoded token by token."""
+`measuring`: in what is reported of them. `sampling`: in of how many written answers validations report, by
+which no weights are selected. `writing`: in answers that are decoded token by token."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,6 +198,10 @@ def _declared(
     decides = bool(changed["measuring"]) and (
         sweep.stopped or any(_compares(system, sweep) for system in (before, after))
     )
+    if changed["sampling"]:
+        # Weights are never selected by what is written; early stoppers may go by it.
+        changed["measuring"] |= changed["sampling"]
+        decides = sweep.stopped or (decides and changed["measuring"] != changed["sampling"])
     trained = learned or changed["rates"] or changed["selecting"] or decides
     return [
         *(["task"] if old["task"] != new["task"] else []),

@@ -4,21 +4,24 @@ from typing import Annotated, Any
 
 from pydantic import Field, PositiveInt
 
-from trainables.acting import Acts, TrialFacts, fewer
+from trainables.acting import Acts, TrialFacts, Tried, fewer
 from trainables.settings import NonNegative, Settings
 
+NO_PENALTY = 1e-9
+"""An exponent so small that no length to its power differs from 1 in the digits of a score."""
 LENGTH_MARGIN = 2
 """Default limit: this many times the length of the longest training answer."""
 
 
 def _beam_size(config: Any, trial: TrialFacts) -> Any:
-    """Only what is written has hypotheses."""
-    return config.beam_size if trial.head == "sequence" else 1
+    """Only what is written has hypotheses, and where an end is all that may be written there is one."""
+    return config.beam_size if trial.head == "sequence" and config.decode_length_max != 1 else 1
 
 
 def _length_penalty(config: Any, trial: TrialFacts) -> Any:
     """Greedy decoding has nothing to compare."""
-    return config.length_penalty if trial.head == "sequence" and config.beam_size > 1 else 0.0
+    compared = trial.head == "sequence" and config.beam_size > 1 and config.length_penalty > NO_PENALTY
+    return config.length_penalty if compared else 0.0
 
 
 def _length_max(config: Any, trial: TrialFacts) -> Any:
@@ -38,14 +41,16 @@ def _examples(config: Any, trial: TrialFacts) -> Any:
 class DecodeConfig(Settings):
     """How answers are written token by token. Only tasks of the head `sequence` have such answers."""
 
-    beam_size: Annotated[int, Acts("writing", _beam_size)] = Field(default=1, ge=1, le=1024)
+    beam_size: Annotated[int, Acts("writing", _beam_size), Tried(1, 4)] = Field(default=1, ge=1, le=1024)
     """Hypotheses of a written answer that are followed side by side; 1 is greedy decoding. Like the other
     three fields of decoding it changes no weights, so a trained checkpoint can be read again with others."""
-    length_penalty: Annotated[NonNegative, Acts("writing", _length_penalty)] = 0.0
+    length_penalty: Annotated[NonNegative, Acts("writing", _length_penalty), Tried(0.0, 3.0, beam_size=4)] = (
+        0.0
+    )
     """Answers are compared by log-probability / length^length_penalty, their end counted: more favours longer
     ones. Greedy decoding has nothing to compare."""
-    decode_length_max: Annotated[PositiveInt | None, Acts("writing", _length_max)] = None
+    decode_length_max: Annotated[PositiveInt | None, Acts("writing", _length_max), Tried(2, 4)] = None
     """Most tokens of a written answer, its end included; null: twice the longest training answer."""
-    decode_examples: Annotated[PositiveInt | None, Acts("writing", _examples)] = 256
+    decode_examples: Annotated[PositiveInt | None, Acts("sampling", _examples), Tried(2, 8)] = 256
     """Most validation samples decoded for each measurement, the same for every trial; null
     decodes all. Test splits are decoded in full."""

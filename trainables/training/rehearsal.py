@@ -1,11 +1,13 @@
 """Whether the code of training does what its settings say, by short trainings of a tiny model.
 
 Where a field acts is declared beside it (`trainables.acting`); that it does act is seen here: two trainings
-that differ in nothing else must differ in what is learned or measured. Which values are tried is declared
-too (`Tried`), so the answer is the same for every trial, and costs one training a value.
+that differ in nothing else must differ in what is learned or measured, those of decoding on a task whose
+answers are written. Which values are tried is declared too (`Tried`), so the answer is the same for every
+trial, and costs one training a value.
 """
 
 import json
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
 
@@ -13,10 +15,11 @@ import torch
 
 from trainables.acting import Tried, tried
 from trainables.data.split import Split, content_hash
+from trainables.decoding.config import DecodeConfig
 from trainables.metrics import TRAIN_FLOPS
 from trainables.protocol import Job
 from trainables.settings import Settings
-from trainables.task_catalog import shape, task_config, task_module
+from trainables.task_catalog import shape, task_config, task_module, task_name
 from trainables.training.config import TrainConfig
 from trainables.training.sources import Sources
 from trainables.training.workload import EPOCH_SECONDS, Training
@@ -29,6 +32,14 @@ TASK: Final = {
     "valid_examples": 16,
     "depth_max": 3,
     "arguments_max": 4,
+}
+WRITTEN: Final = {
+    "name": "transduction",
+    "length_max": 5,
+    "test_lengths": [6],
+    "train_examples": 60,
+    "valid_examples": 16,
+    "test_examples": 8,
 }
 MODEL: Final = {"name": "transformer", "width": 8, "heads": 1, "layers": 1}
 TRAIN: Final = {"steps": 5, "batch_size": 4, "lr": 0.05, "report_every": 1, "weight_decay": 0.0}
@@ -60,17 +71,18 @@ class Rehearsals:
         return self._acting[field]
 
     def _trained(self, field: str, value: Any, mark: Tried) -> tuple[Any, ...]:
+        task = WRITTEN if field in DecodeConfig.model_fields else TASK
         settings = TRAIN | mark.beside | {field: value}
         config = TrainConfig.model_validate(settings).model_dump(mode="json")
-        key = json.dumps(config, sort_keys=True)
+        key = json.dumps([task["name"], config], sort_keys=True)
         if key not in self._seen:
-            self._seen[key] = _measured(config)
+            self._seen[key] = _measured(task, config)
         return self._seen[key]
 
 
-def _measured(config: dict[str, Any]) -> tuple[Any, ...]:
+def _measured(task: Mapping[str, Any], config: Mapping[str, Any]) -> tuple[Any, ...]:
     """All that a training measured, report by report."""
-    training = _Rehearsal(Job({"task": TASK, "model": MODEL, "train": config}, SEED, "confirm", (TEST,)))
+    training = _Rehearsal(Job({"task": task, "model": MODEL, "train": config}, SEED, "confirm", (TEST,)))
     found = []
     while not training.finished:
         metrics = training.advance().metrics
@@ -87,11 +99,11 @@ class _Rehearsal(Training):
 
 class _InMemory(Sources):
     def _open(self, split: str) -> Split:
-        return _made(self._names.get(split, split))
+        return _made(task_name(self._task), self._names.get(split, split))
 
 
 @cache
-def _made(split: str) -> Split:
-    task: Settings = task_config(TASK)
-    table, needed = task_module("listops").build(task, split), shape(task)
+def _made(name: str, split: str) -> Split:
+    task: Settings = task_config(WRITTEN if name == WRITTEN["name"] else TASK)
+    table, needed = task_module(name).build(task, split), shape(task)
     return Split(table, needed.pad_id, content_hash(table), needed.end_id)

@@ -29,6 +29,7 @@ SPARSE = {
     "attention": {"experts": 4, "active": 2, "heads": 1, "head_width": 8, "window": 8},
     "feedforward": {"experts": 4, "active": 2, "width": 16},
 }
+WRITER = {"name": "transformer", "width": 16, "heads": 2, "layers": 1}
 FOREVER = {"train.clip": 1.0e9}
 NEVER_WRITES: Mapping[str, Mapping[str, Any]] = {
     "beam": {"train.beam_size": 4},
@@ -192,11 +193,33 @@ GROUPS: Mapping[str, tuple[dict[str, Any], Mapping[str, Mapping[str, Any]], tupl
         system(STRINGS, {"name": "transformer", "width": 16, "heads": 2, "layers": 1}),
         {
             "greedy-penalty": {"train.length_penalty": 1.0},
+            "greedy-penalty-and-length": {"train.length_penalty": 0.6, "train.decode_length_max": 26},
+            "decode-more-than-there-are": {"train.decode_examples": 5000},
             "decode-all": {"train.decode_examples": None},
             "decode-as-many": {"train.decode_examples": 200},
             "length-written-out": {"train.decode_length_max": 26},
             "unread-lengths": {"task.test_lengths": [30]},
             "warm": {"train.schedule": "warmup"},
+        },
+        ("near-iid",),
+    ),
+    "written answers by a beam": (
+        system(STRINGS, WRITER, {**TRAIN, "beam_size": 4}),
+        {
+            "penalty-of-none": {"train.length_penalty": 1.0e-12},
+            "decode-all": {"train.decode_examples": None},
+            "length-written-out": {"train.decode_length_max": 26},
+            "all-of-it": {"train.length_penalty": 1.0e-10, "train.decode_length_max": 26},
+        },
+        ("near-iid",),
+    ),
+    "answers of an end alone": (
+        system(STRINGS, WRITER, {**TRAIN, "decode_length_max": 1}),
+        {
+            "beam": {"train.beam_size": 4},
+            "wide-beam": {"train.beam_size": 64},
+            "penalty": {"train.length_penalty": 0.6},
+            "beam-and-penalty": {"train.beam_size": 8, "train.length_penalty": 1.0},
         },
         ("near-iid",),
     ),
@@ -223,6 +246,11 @@ NAMED: Mapping[str, tuple[dict[str, Any], Mapping[str, Any], str]] = {
     "fewer-validated": (
         system(train={**TRAIN, "select": "last"}),
         {"train.valid_examples": 100},
+        "is only measured otherwise",
+    ),
+    "fewer-written": (
+        system(STRINGS, WRITER),
+        {"train.decode_examples": 50},
         "is only measured otherwise",
     ),
     "half": (

@@ -1,6 +1,6 @@
 """Every setting of training whose code ignores it is found out, and none whose code obeys it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property, wraps
 from typing import Any
 
@@ -8,10 +8,10 @@ import pytest
 
 from orchestrator.errors import PlanError
 from orchestrator.plan.planner import plan
-from tests.orchestrator.plan.small import one_arm
+from tests.orchestrator.plan.small import BASELINE, one_arm
 from trainables.acting import Acts, tried
-from trainables.training import step
-from trainables.training.config import LearningConfig, TrainConfig
+from trainables.training import step, writing
+from trainables.training.config import TrainConfig
 from trainables.training.rehearsal import TRAIN, Rehearsals
 from trainables.training.sources import Sources
 from trainables.training.step import Learner
@@ -41,9 +41,13 @@ READ_BY: dict[str, tuple[Any, str]] = {
     "clip": (step, "_update"),
     "label_smoothing": (step, "objective"),
     "precision": (Learner, "autocast"),
+    "beam_size": (writing, "answers"),
+    "length_penalty": (writing, "answers"),
+    "decode_length_max": (writing, "answers"),
+    "decode_examples": (Sources, "to_write"),
 }
 """The code that reads a field; that of `ema` is where the model is copied."""
-FIELDS = [name for name in LearningConfig.model_fields if tried(TrainConfig, name)]
+FIELDS = [name for name in TrainConfig.model_fields if tried(TrainConfig, name)]
 
 
 def break_setting(field: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +72,8 @@ def break_setting(field: str, monkeypatch: pytest.MonkeyPatch) -> None:
             kept = getattr(holder, place)
             setattr(holder, place, _without(kept))
             try:
-                return function(*given)
+                found = function(*given)
+                return iter([*found]) if isinstance(found, Iterator) else found
             finally:
                 setattr(holder, place, kept)
 
@@ -88,11 +93,11 @@ def break_setting(field: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_setting_of_training_that_can_show_is_tried() -> None:
     running = {
         name
-        for name, field in LearningConfig.model_fields.items()
+        for name, field in TrainConfig.model_fields.items()
         if any(isinstance(mark, Acts) and mark.where == "running" for mark in field.metadata)
     }
     in_the_loss = {"ponder_weight", "auxiliary_weight"}
-    assert running | in_the_loss == LearningConfig.model_fields.keys() - FIELDS
+    assert running | in_the_loss == TrainConfig.model_fields.keys() - set(FIELDS)
     assert READ_BY.keys() | {"ema"} == set(FIELDS)
 
 
@@ -122,6 +127,19 @@ def test_an_arm_that_sets_what_training_ignores_is_refused(
 ) -> None:
     spec = one_arm({f"train.{field}": ARMS[field]})
     assert plan(spec).proofs[1].evidence
+    break_setting(field, monkeypatch)
+    with pytest.raises(PlanError, match=f"changes nothing against baseline: with train.{field} set"):
+        plan(spec)
+
+
+@pytest.mark.parametrize("field", ["beam_size", "decode_length_max"])
+def test_an_arm_that_sets_what_decoding_ignores_is_refused(
+    field: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = {"name": "transduction", "train_examples": 200, "valid_examples": 50, "test_examples": 20}
+    model = {"name": "transformer", "width": 16, "heads": 2, "layers": 1}
+    spec = one_arm({f"train.{field}": 5}, baseline={**BASELINE, "task": task, "model": model})
+    assert plan(spec).proofs[1].evidence == ("writing",)
     break_setting(field, monkeypatch)
     with pytest.raises(PlanError, match=f"changes nothing against baseline: with train.{field} set"):
         plan(spec)
