@@ -25,7 +25,8 @@ from trainables.training.schedule import beta1, learning_rate
 ROUNDING = 1e-4
 """Relative difference up to which losses and gradients may be the same sums in another order."""
 LARGE = 10_000_000
-"""Parameters of a model that is not run again for dimensions and parts of an arm whose shapes show them."""
+"""Parameters of a model that is not run again for dimensions and parts of an arm whose shapes show them, nor
+for weights that no gradient reaches."""
 STEPS_TRIED = 2000
 """Of a longer training the learning rate is looked at on so many steps, and at its ends and turns."""
 LONGER = (256, 1024)

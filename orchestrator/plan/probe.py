@@ -269,11 +269,14 @@ class Probe:
         return self._unreached[key]
 
     def _tried_gradients(self, system: System) -> Iterator[BackwardPass]:
-        """At all weights; first where lone numbers are random, on long inputs too, which reaches the most."""
+        """At all weights; first where lone numbers are random, on long inputs too, which reaches the most.
+
+        On those no weights are zero: what is before a layer of zeros learns from its second step on.
+        """
         yield self.gradient(system, 0)
         yield self.gradient(system, _RANDOM)
         for length in dict.fromkeys(min(each, system.shape.length_max) for each in SEVERAL_CHUNKS):
-            run = _ProbedModel.of(system, self._model(system), _RANDOM, length)
+            run = _ProbedModel.of(system, _without_zeros(self._model(system)), _RANDOM, length)
             yield run.gradient(objective(run.output, system.train))
         yield from (self.gradient(system, point) for point in range(1, POINTS) if point != _RANDOM)
 
@@ -477,6 +480,16 @@ def _move(model: nn.Module, point: int) -> None:
             parameter.data = parameter.detach().clone().add_(noise, alpha=_NOISE)
         else:
             parameter.data = _FAR * torch.randn(parameter.shape, generator=stream)
+
+
+def _without_zeros(model: nn.Module) -> nn.Module:
+    """The model, with random numbers for weights that are all zero."""
+    for name, parameter in model.named_parameters():
+        if not parameter.detach().any():
+            stream = torch_stream(SEED, "fill", name)
+            # A new tensor: the values may be shared with other runs of the model.
+            parameter.data = _NOISE * torch.randn(parameter.shape, generator=stream)
+    return model
 
 
 class _Watched:

@@ -8,6 +8,7 @@ from orchestrator.plan.arms import BuiltInArm, CheckedArm
 from orchestrator.plan.changes import differences
 from orchestrator.plan.effects import (
     FUNCTIONAL,
+    LARGE,
     Sweep,
     differ,
     differ_at_once,
@@ -110,9 +111,10 @@ def _notes(
     arm: BuiltInArm, reference: BuiltInArm | None, found: Sequence[str], probe: Probe, sweep: Sweep
 ) -> tuple[str, ...]:
     """What to look at twice; nothing is refused for it. Raises ValueError for what cannot be run."""
-    looked = not large(probe, arm.system)
+    # Large models are looked at as narrow ones, whose weights have the same names.
+    looked = not large(probe, probe.narrow(arm.system))
     # What nothing reaches in the arm it is compared with is told there.
-    known = probe.unreached(reference.system) if reference and looked else ()
+    known = _unreached(reference, probe) if reference and looked else ()
     unreached = probe.unreached(arm.system, known) if looked else ()
     told = list(notes(arm, reference, probe)) if reference else []
     if reference is not None:
@@ -125,7 +127,17 @@ def _notes(
             f"no gradient reaches {', '.join(unreached[:NAMED])}{more} at any of the {POINTS} weights tried, "
             f"nor on inputs of {min(SEVERAL_CHUNKS[-1], arm.system.shape.length_max)} tokens"
         )
+    if not looked:
+        told.append(
+            "whether a gradient reaches every weight was not looked at: that takes too long in a model of "
+            f"more than {LARGE:,} parameters which cannot be tried with narrower layers"
+        )
     return tuple(told)
+
+
+def _unreached(arm: BuiltInArm, probe: Probe) -> tuple[str, ...]:
+    """Weights that no gradient reaches; none of a model that is not looked at."""
+    return () if large(probe, probe.narrow(arm.system)) else probe.unreached(arm.system)
 
 
 def _idle_halves(arm: BuiltInArm, reference: BuiltInArm, probe: Probe, sweep: Sweep) -> Iterator[str]:
