@@ -170,7 +170,7 @@ def _math(
     weights = scores.softmax(-1)
     if drop is not None:
         keep = drop.keep(q.shape[1], k.shape[2])
-        weights = weights / drop.dropout.keep_share() * keep
+        weights = drop.dropout.drop(weights, keep)
     out: Tensor = weights.to(v.dtype) @ v
     return out.transpose(1, 2)
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from trainables.layers.attention import Backend, WeightDropout, attend_packed
-from trainables.layers.dropout import KeyedDropout, columned, draw_together
+from trainables.layers.dropout import DropoutGroup, KeyedDropout
 from trainables.layers.linear import LayerNorm, Linear, XavierLinear
 from trainables.layers.packing import Packing
 from trainables.layers.positions import Rotation
@@ -151,7 +151,7 @@ class Block(nn.Module):
         self.feedforward_norm = LayerNorm(width)
         self.feedforward = FeedForward(width, config.size_of_feedforward, config.dropout, linear)
         self.gate = None if gate_width is None else FeedForward(width, gate_width, config.dropout, linear)
-        self.dropouts = columned(self)
+        self.dropouts = DropoutGroup.within(self)
 
     def keys_values(
         self, x: Float[Tensor, "M D"], rotation: Rotation
@@ -163,7 +163,7 @@ class Block(nn.Module):
         self, x: Float[Tensor, "M D"], tokens: Tokens, seen: KeysValues | None = None
     ) -> Float[Tensor, "M D"]:
         """States of `tokens` one layer on; without `seen` they attend to each other."""
-        draw_together(self.dropouts, tokens.place)
+        self.dropouts.draw(tokens.place)
         z = self.attention_norm(x)
         if seen is None:
             seen = KeysValues(*self.attention.keys_values(z, tokens.key_rotation), tokens.packing)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from trainables.layers.block import BlockSettings, FeedForward, Recall
 from trainables.layers.costs import linear_flops, offer_flops, recall_flops, recall_saved_bytes
-from trainables.layers.dropout import columned, draw_together
+from trainables.layers.dropout import DropoutGroup
 from trainables.layers.linear import LayerNorm, Linear, Vector
 from trainables.layers.packing import Packing
 from trainables.layers.positions import sinusoids
@@ -45,13 +45,13 @@ class Update(nn.Module):
         self.recall = Recall(config)
         self.feedforward_norm = LayerNorm(config.width)
         self.feedforward = FeedForward(config.width, config.width, config.dropout, Linear)
-        self.dropouts = columned(self)
+        self.dropouts = DropoutGroup.within(self)
 
     def forward(
         self, slots: Float[Tensor, "K D"], placed: Placed, states: Float[Tensor, "M D"], packing: Packing
     ) -> Float[Tensor, "K D"]:
         """Packed slots one layer on."""
-        draw_together(self.dropouts, placed.place)
+        self.dropouts.draw(placed.place)
         slots = slots + self.recall(slots, placed, self.recall.offer(states, packing))
         out: Tensor = slots + self.feedforward(self.feedforward_norm(slots), placed)
         return out

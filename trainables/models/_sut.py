@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from trainables.layers.attention import Backend
 from trainables.layers.boundaries import PooledSettings
 from trainables.layers.costs import FLOAT_BYTES, linear_flops
-from trainables.layers.dropout import KeyedDropout, columned, draw_together
+from trainables.layers.dropout import DropoutGroup, KeyedDropout
 from trainables.layers.experts import (
     ExpertFeedForward,
     FeedforwardSettings,
@@ -121,7 +121,7 @@ class SparseLayer(nn.Module):
         self.feedforward_norm = LayerNorm(config.width)
         self.feedforward_dropout = KeyedDropout(config.dropout, config.width)
         self.norm_first = config.norm == "pre"
-        self.dropouts = columned(self)
+        self.dropouts = DropoutGroup.within(self)
 
     def keys_values(
         self,
@@ -135,7 +135,7 @@ class SparseLayer(nn.Module):
         self, x: Float[Tensor, "M D"], tokens: Tokens, seen: KeysValues | None = None
     ) -> tuple[Float[Tensor, "M D"], SideOutputs]:
         """The next states; log-probabilities and choices of the routers, mixture by mixture."""
-        draw_together(self.dropouts, tokens.place)
+        self.dropouts.draw(tokens.place)
         z = self._before(x, self.attention_norm)
         if seen is None:
             seen = KeysValues(*self.attention.offer(z), tokens.packing)

@@ -34,7 +34,7 @@ from torch.nn import functional as F
 
 from trainables.layers.boundaries import NUM_BOUNDARIES, Boundaries
 from trainables.layers.costs import FLOAT_BYTES, linear_flops
-from trainables.layers.dropout import KeyedDropout, columned, draw_together
+from trainables.layers.dropout import DropoutGroup, KeyedDropout
 from trainables.layers.geometric import GeometricAttention, RelativeAttention, RoutingAttention
 from trainables.layers.linear import LayerNorm, XavierLinear
 from trainables.layers.packing import Packing
@@ -122,13 +122,13 @@ class RouterLayer(nn.Module):
             ReluFeedForward(width, width, dropout, gain=1.0, bias_mean=GATE_BIAS) if config.gate else None
         )
         self.gate_dropout = KeyedDropout(config.gate_dropout)
-        self.dropouts = columned(self)
+        self.dropouts = DropoutGroup.within(self)
 
     def forward(
         self, h: Float[Tensor, "M D"], packing: Packing, place: Int[Tensor, " M"]
     ) -> Float[Tensor, "M D"]:
         """States one step on."""
-        draw_together(self.dropouts, place)
+        self.dropouts.draw(place)
         gathered = self.attention_dropout(self.attention(h, packing, place), place)
         x = self.attention_norm(h + gathered)
         proposed = self.feedforward(x, place)

@@ -7,10 +7,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from trainables.layers.dropout import (
+    DropoutGroup,
     KeyedDropout,
     KeyedNoise,
-    columned,
-    draw_together,
     scattered,
     set_dropout_context,
 )
@@ -137,17 +136,18 @@ def test_masks_drawn_together_are_those_each_would_draw_alone(rates: tuple[float
         for _ in "12"
     ]
     set_dropout_context(parts, 1, 2)
+    group = DropoutGroup.within(parts)
     for masks in alone:
-        draw_together(columned(parts), place)
+        group.draw(place)
         for part, x, keep in zip(parts, inputs, masks, strict=True):
-            assert torch.equal(part(x, place), x / part.keep_share() * keep)
+            assert torch.equal(part(x, place), part.drop(x, keep))
 
 
 def test_masks_of_a_pass_that_was_broken_off_are_not_used() -> None:
     model = Two(0.5)
     model.first.columns = 4
     set_dropout_context(model, 1, 2)
-    draw_together([model.first], torch.arange(3))
+    DropoutGroup([model.first]).draw(torch.arange(3))
     set_dropout_context(model, 1, 3)
     fresh = begun(0.5, step=3)
     x, place = torch.ones(6, 4), torch.arange(6)
