@@ -7,6 +7,7 @@ from torch import Tensor
 from tests.gpu.devices import REASON
 from trainables.layers.attention import Backend, attend_packed, flash_installed
 from trainables.layers.packing import Packing
+from trainables.layers.tokens import KeysValues
 
 HEADS, SIZE = 4, 64
 LENGTHS = {"ragged": (17, 1, 64, 5), "dense": (32, 32), "one": (1,)}
@@ -28,7 +29,7 @@ def passes(backend: Backend, lengths: tuple[int, ...], *, causal: bool, cross: b
     others = tuple(reversed(lengths)) if cross else lengths
     (k, keys), (v, _) = packed(others, 1), packed(others, 2)
     reach = queries.column + 1 if causal else None
-    out = attend_packed(q, k, v, queries, keys, reach=reach, backend=backend)
+    out = attend_packed(q, KeysValues(k, v, keys), queries, reach=reach, backend=backend)
     grads = torch.autograd.grad(out.float().square().sum(), (q, k, v))
     return [each.detach().float() for each in (out, *grads)]
 

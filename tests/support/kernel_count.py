@@ -16,13 +16,12 @@ WAITS: Final = (
     "_unique2",
     "bincount",
     "equal",
-    "lift_fresh",
     "masked_select",
     "nonzero",
     "unique_consecutive",
     "unique_dim",
 )
-"""Operators that hand the host a number or a size, or the device a number of the host's."""
+"""Operators that hand the host a number or a size."""
 UNFILLED: Final = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
 INDEXING: Final = ("index", "index_put", "index_put_")
 
@@ -58,7 +57,7 @@ class _Counting(TorchDispatchMode):
         given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         made = [leaf for leaf in tree_leaves(found) if isinstance(leaf, Tensor)]
         name = func._overloadpacket.__name__
-        if _waits(func, name, given, kwargs or {}):
+        if _waits(name, args, kwargs or {}):
             self.counts.waits += 1
             self.counts.waits_by_name[name] += 1
         if made and not _is_view(func, given, made) and name not in UNFILLED:
@@ -96,9 +95,9 @@ def _is_view(func: Any, given: list[Tensor], made: list[Tensor]) -> bool:
     return all(each.untyped_storage()._cdata in known for each in made)
 
 
-def _waits(func: Any, name: str, given: list[Tensor], keywords: dict[str, Any]) -> bool:
+def _waits(name: str, args: Any, keywords: dict[str, Any]) -> bool:
     if name == "repeat_interleave":
         return keywords.get("output_size") is None
     if name in INDEXING:
-        return any(each.dtype in (torch.bool, torch.uint8) for each in given[1:])
+        return any(each is not None and each.dtype in (torch.bool, torch.uint8) for each in args[1])
     return name in WAITS

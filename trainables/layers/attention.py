@@ -25,7 +25,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from trainables.layers.dropout import KeyedDropout
+from trainables.layers.explicit import Barred, Kept, explicit
+from trainables.layers.head_rows import gather, spread, spread_parts
 from trainables.layers.packing import Packing
+from trainables.layers.tokens import KeysValues, Tokens
 
 Backend = Literal["auto", "sdpa", "flash", "math"]
 Kernel = Literal["sdpa", "flash", "math"]
@@ -57,6 +60,10 @@ class WeightDropout:
         head = torch.arange(heads, device=self.place.device)[:, None, None]
         return self.dropout.mask(self.key, self.place[:, None, :, None], head * HEAD_STRIDE + pair, keys)
 
+    def kept(self, heads: int, keys: int) -> Kept:
+        """The mask with the scale of what it keeps."""
+        return Kept(self.keep(heads, keys), 1 / self.dropout.keep_share())
+
 
 def attend(
     q: Float[Tensor, "B T H E"],
@@ -78,41 +85,79 @@ def attend(
         queries, keys = _packing(q, query_mask), _packing(k, key_mask)
         out = _flash(queries.unpad(q), keys.unpad(k), keys.unpad(v), (queries, keys), drop)
         return queries.pad(out)
-    mask = None if key_mask is None else key_mask[:, None, None]
-    return (_math if kernel == "math" else _sdpa)(q, k, v, mask, drop)
+    barred = None if key_mask is None else barring(key_mask[:, None, None], q.dtype)
+    rows = (q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))
+    return _padded(kernel, rows, barred, drop).transpose(1, 2)
 
 
 def attend_packed(
     q: Float[Tensor, "M H E"],
-    k: Float[Tensor, "L H E"],
-    v: Float[Tensor, "L H E"],
+    seen: KeysValues,
     queries: Packing,
-    keys: Packing,
     *,
     reach: Int[Tensor, " M"] | None = None,
     bias: Float[Tensor, "B H T K"] | None = None,
     drop: WeightDropout | None = None,
     backend: Backend = "auto",
 ) -> Float[Tensor, "M H E"]:
-    """`attend` on packed tokens: row i of `queries` attends to row i of `keys`.
+    """`attend` on packed tokens: row i of `queries` attends to row i of what is `seen`.
 
     With `reach`, a query attends to that many first keys of its row. Then `queries` must be some of the
-    tokens in `keys`, in order, each reaching up to itself; only where they are all of them can `flash` run.
-    `bias` is added to the logits, in their padded form; `flash` cannot do that.
+    tokens that are seen, in order, each reaching up to itself; only where they are all of them can `flash`
+    run. `bias` is added to the logits, in their padded form; `flash` cannot do that.
     """
-    whole = reach is None or q.shape[0] == k.shape[0]
+    keys = seen.packing
+    whole = reach is None or q.shape[0] == seen.keys.shape[0]
     kernel = choose(backend, q, dropping=drop is not None, biased=bias is not None, whole=whole)
     if kernel == "flash":
-        return _flash(q, k, v, (queries, keys), drop, causal=reach is not None)
-    mask: Tensor | None = None
+        return _flash(q, seen.keys, seen.values, (queries, keys), drop, causal=reach is not None)
+    barred = _barred(queries, keys, reach, q)
+    return gather(_padded(kernel, (spread(q, queries), *seen.padded), barred, drop, bias), queries)
+
+
+def attend_among(
+    qkv: Float[Tensor, "M 3 H E"],
+    tokens: Tokens,
+    *,
+    drop: WeightDropout | None = None,
+    backend: Backend = "auto",
+) -> Float[Tensor, "M H E"]:
+    """`attend` of all tokens to those of their row, given queries, keys and values before any rotation."""
+    kernel = choose(backend, qkv, dropping=drop is not None)
+    if kernel == "flash":
+        q, k, v = qkv.unbind(1)
+        q, k = tokens.query_rotation(q).to(v.dtype), tokens.key_rotation(k).to(v.dtype)
+        packings = (tokens.packing, tokens.packing)
+        return _flash(q, k, v, packings, drop, causal=tokens.reach is not None)
+    barred = _barred(tokens.packing, tokens.packing, tokens.reach, qkv[:, 0])
+    q, k, v = spread_parts(qkv, tokens.packing, tokens.factors).unbind(0)
+    return gather(_padded(kernel, (q, k, v), barred, drop), tokens.packing)
+
+
+def _barred(
+    queries: Packing, keys: Packing, reach: Int[Tensor, " M"] | None, q: Float[Tensor, "M H E"]
+) -> Barred | None:
+    """What to add to logits; made once for all layers that run on the same tokens."""
+    heads, dtype = q.shape[1], q.dtype
     if reach is not None:
-        columns = torch.arange(keys.width, device=q.device)
-        # Padding reaches one key: a softmax over none has no gradient, not even a zero one.
-        mask = (columns < queries.pad(reach).clamp(min=1)[..., None])[:, None]
-    elif not keys.dense:
-        mask = keys.mask[:, None, None]
-    run = _math if kernel == "math" else _sdpa
-    return queries.unpad(run(queries.pad(q), keys.pad(k), keys.pad(v), mask, drop, bias=bias))
+        # Padding repeats the last token's reach, so that it reaches something: a softmax over nothing has no
+        # gradient, not even a zero one.
+        def made() -> tuple[Tensor, Tensor]:
+            columns = torch.arange(keys.width, device=q.device)
+            upto = reach.index_select(0, queries.padded_index.flatten()).view(-1, queries.width, 1)
+            return reach, barring((columns < upto)[:, None], dtype)
+
+        same, barred = queries.once(("reach", keys.width, dtype), made)
+        if same is not reach:
+            del queries.made["reach", keys.width, dtype]
+            return _barred(queries, keys, reach, q)
+        return barred  # type: ignore[no-any-return]
+    if keys.dense:
+        return None
+    return keys.once(  # type: ignore[no-any-return]
+        ("barred", heads, dtype),
+        lambda: barring(keys.mask[:, None, None], dtype).expand(-1, heads, -1, -1).contiguous(),
+    )
 
 
 def choose(
@@ -151,55 +196,29 @@ def flash_fault(device: torch.device, dtype: torch.dtype) -> str | None:
     return None
 
 
-def _math(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None,
+def _padded(
+    kernel: Kernel,
+    qkv: tuple[Float[Tensor, "B H T E"], Float[Tensor, "B H K E"], Float[Tensor, "B H K E"]],
+    barred: Barred | None,
     drop: WeightDropout | None,
-    *,
-    bias: Tensor | None = None,
-) -> Tensor:
-    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-    scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
+    bias: Float[Tensor, "B H T K"] | None = None,
+) -> Float[Tensor, "B H T E"]:
+    """By one of the kernels that know rows and padding."""
+    q, k, v = qkv
+    if kernel == "math":
+        kept = None if drop is None else drop.kept(q.shape[1], k.shape[2])
+        return explicit(q, k, v, barred=barred, bias=bias, kept=kept)
     if bias is not None:
-        scores = scores + bias
-    if mask is not None:
-        # A sum: on a CPU, filling by a mask that is spread over heads takes ten times as long.
-        scores = scores + barring(mask, scores.dtype)
-    weights = scores.softmax(-1)
-    if drop is not None:
-        keep = drop.keep(q.shape[1], k.shape[2])
-        weights = drop.dropout.drop(weights, keep)
-    out: Tensor = weights.to(v.dtype) @ v
-    return out.transpose(1, 2)
+        barred = bias if barred is None else bias + barred
+    with _kernel_stream(drop):
+        return F.scaled_dot_product_attention(
+            q, k, v, attn_mask=barred, dropout_p=0.0 if drop is None else drop.rate
+        )
 
 
 def barring(mask: Bool[Tensor, "B 1 #T K"], dtype: torch.dtype) -> Float[Tensor, "B 1 #T K"]:
     """What to add to logits: nothing in `mask`, minus infinity elsewhere."""
     return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, float("-inf"))
-
-
-def _sdpa(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None,
-    drop: WeightDropout | None,
-    *,
-    bias: Tensor | None = None,
-) -> Tensor:
-    if bias is not None:
-        mask = bias if mask is None else bias + barring(mask, bias.dtype)
-    with _kernel_stream(drop):
-        out = F.scaled_dot_product_attention(
-            q.transpose(1, 2),
-            k.transpose(1, 2),
-            v.transpose(1, 2),
-            attn_mask=mask,
-            dropout_p=0.0 if drop is None else drop.rate,
-        )
-    return out.transpose(1, 2)
 
 
 def _flash(

@@ -13,11 +13,10 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from trainables.layers.attention import Backend, WeightDropout, attend_packed
+from trainables.layers.attention import Backend, WeightDropout, attend_among, attend_packed
 from trainables.layers.dropout import DropoutGroup, KeyedDropout
-from trainables.layers.linear import LayerNorm, Linear, XavierLinear
+from trainables.layers.linear import LayerNorm, Linear, XavierLinear, joined
 from trainables.layers.packing import Packing
-from trainables.layers.positions import Rotation
 from trainables.layers.tokens import KeysValues, Placed, Tokens
 from trainables.settings import HeadSettings, Small
 
@@ -64,15 +63,11 @@ class _Heads(nn.Module):
         self, queries: Tensor, tokens: Placed, seen: KeysValues, reach: Int[Tensor, " M"] | None
     ) -> Float[Tensor, "M D"]:
         gathered = attend_packed(
-            queries,
-            seen.keys,
-            seen.values,
-            tokens.packing,
-            seen.packing,
-            reach=reach,
-            drop=self._drop(tokens),
-            backend=self.backend,
+            queries, seen, tokens.packing, reach=reach, drop=self._drop(tokens), backend=self.backend
         )
+        return self._answer(gathered, tokens)
+
+    def _answer(self, gathered: Float[Tensor, "M H E"], tokens: Placed) -> Float[Tensor, "M D"]:
         out: Tensor = self.output_dropout(self.output(gathered.flatten(1)), tokens.place)
         return out
 
@@ -82,8 +77,7 @@ class _Heads(nn.Module):
     def _drop(self, tokens: Placed) -> WeightDropout | None:
         if not self.weight_dropout.active:
             return None
-        place = tokens.packing.pad(tokens.place)
-        return WeightDropout(self.weight_dropout, self.weight_dropout.draw(), place)
+        return WeightDropout(self.weight_dropout, self.weight_dropout.draw(), tokens.padded_place)
 
 
 class CrossAttention(_Heads):
@@ -91,7 +85,9 @@ class CrossAttention(_Heads):
 
     def offer(self, z: Float[Tensor, "M D"], packing: Packing) -> KeysValues:
         """Keys and values of rows of normed vectors `z`."""
-        return KeysValues(self._split(self.key(z)), self._split(self.value(z)), packing)
+        both = F.linear(z, joined(self.key.weight, self.value.weight))
+        keys, values = both.view(z.shape[0], 2, self.heads, -1).unbind(1)
+        return KeysValues(keys, values, packing)
 
     def forward(self, z: Float[Tensor, "M D"], placed: Placed, seen: KeysValues) -> Float[Tensor, "M D"]:
         """The attention output for each normed vector in `z` over all of its row of `seen`."""
@@ -102,14 +98,24 @@ class Attention(_Heads):
     """Attention of tokens to those of their own row; queries and keys are rotated by xPos."""
 
     def keys_values(
-        self, z: Float[Tensor, "M D"], rotation: Rotation
+        self, z: Float[Tensor, "M D"], tokens: Tokens
     ) -> tuple[Float[Tensor, "M H E"], Float[Tensor, "M H E"]]:
-        """Rotated keys, and values, of normed states."""
-        values = self._split(self.value(z))
-        return rotation(self._split(self.key(z))).to(values.dtype), values
+        """Rotated keys, and values, of `tokens` with normed states `z`."""
+        weight = tokens.once((self, "kv"), lambda: joined(self.key.weight, self.value.weight))
+        keys, values = F.linear(z, weight).view(z.shape[0], 2, self.heads, -1).unbind(1)
+        return tokens.key_rotation(keys).to(values.dtype), values
 
-    def forward(self, z: Float[Tensor, "M D"], tokens: Tokens, seen: KeysValues) -> Float[Tensor, "M D"]:
-        """What each of `tokens`, with normed states `z`, gathers from those it may see of `seen`."""
+    def forward(
+        self, z: Float[Tensor, "M D"], tokens: Tokens, seen: KeysValues | None = None
+    ) -> Float[Tensor, "M D"]:
+        """What each of `tokens`, with normed states `z`, gathers from those it may see, all if not given."""
+        if seen is None:
+            weight = tokens.once(
+                (self, "qkv"), lambda: joined(self.query.weight, self.key.weight, self.value.weight)
+            )
+            qkv = F.linear(z, weight).view(z.shape[0], 3, self.heads, -1)
+            gathered = attend_among(qkv, tokens, drop=self._drop(tokens), backend=self.backend)
+            return self._answer(gathered, tokens)
         queries = tokens.query_rotation(self._split(self.query(z))).to(seen.values.dtype)
         return self._gather(queries, tokens, seen, tokens.reach)
 
@@ -154,10 +160,10 @@ class Block(nn.Module):
         self.dropouts = DropoutGroup.within(self)
 
     def keys_values(
-        self, x: Float[Tensor, "M D"], rotation: Rotation
+        self, x: Float[Tensor, "M D"], tokens: Tokens
     ) -> tuple[Float[Tensor, "M H E"], Float[Tensor, "M H E"]]:
-        """Keys and values of tokens with states `x`, normed like queries."""
-        return self.attention.keys_values(self.attention_norm(x), rotation)
+        """Keys and values of `tokens` with states `x`, normed like queries."""
+        return self.attention.keys_values(self.attention_norm(x), tokens)
 
     def forward(
         self, x: Float[Tensor, "M D"], tokens: Tokens, seen: KeysValues | None = None
@@ -165,8 +171,6 @@ class Block(nn.Module):
         """States of `tokens` one layer on; without `seen` they attend to each other."""
         self.dropouts.draw(tokens.place)
         z = self.attention_norm(x)
-        if seen is None:
-            seen = KeysValues(*self.attention.keys_values(z, tokens.key_rotation), tokens.packing)
         attended = x + self.attention(z, tokens, seen)
         if self.recall is not None:
             assert tokens.recalled is not None

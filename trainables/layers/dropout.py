@@ -143,15 +143,16 @@ class _Drop(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, keep: Tensor, scale: float) -> Tensor:
         ctx.save_for_backward(keep)
         ctx.scale = scale
-        return _scaled(x, keep, scale)
+        return scaled(x, keep, scale)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         (keep,) = ctx.saved_tensors
-        return _scaled(grads[0], keep, ctx.scale), None, None
+        return scaled(grads[0], keep, ctx.scale), None, None
 
 
-def _scaled(x: Tensor, keep: Tensor, scale: float) -> Tensor:
+def scaled(x: Float[Tensor, "*K"], keep: Bool[Tensor, "*K"], scale: float) -> Float[Tensor, "*K"]:
+    """x * keep * scale, without a gradient."""
     if x.is_cuda:
         return torch.ops.aten.native_dropout_backward(x, keep, scale)  # type: ignore[no-any-return]
     # On a CPU bytes become floats in a tenth of the time that booleans take, and mixed products take longer.

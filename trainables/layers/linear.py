@@ -90,6 +90,17 @@ class LayerNorm(nn.LayerNorm, Initialised):
         self.reset_parameters()
 
 
+def joined(*weights: Tensor) -> Tensor:
+    """Weights or biases of several maps of the same inputs as those of one, in the precision of products.
+
+    Autocast keeps what it casts for the parameters of a model, not for what is made of them.
+    """
+    whole = torch.cat(weights)
+    if torch.is_autocast_enabled(whole.device.type) and whole.dtype == torch.float32:
+        return whole.to(torch.get_autocast_dtype(whole.device.type))
+    return whole
+
+
 class Vector(Initialised):
     """One learned vector, or a table of them, normal around zero."""
 

@@ -76,10 +76,8 @@ class ExpertAttention(nn.Module):
         places = pairs.pad(routing.places(placed.place).flatten())
         gathered = attend_packed(
             queries,
-            seen.keys,
-            seen.values,
+            seen,
             pairs,
-            seen.packing,
             reach=self._reach(placed, routing.active),
             bias=self._bias(queries, placed, pairs, seen.packing),
             drop=self._drop(places),

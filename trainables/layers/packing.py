@@ -6,7 +6,8 @@ leave a batch by plain selection. Only attention and means need rows, and use `p
 Legend: M packed tokens, B rows, T width of the padded form.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -71,6 +72,14 @@ class Packing:
     """Tokens of each row."""
     width: int
     """Columns of the padded form; at least the largest count."""
+    made: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+    """What `once` has made."""
+
+    def once(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What `make` makes of this packing, the same for all layers that run on it."""
+        if key not in self.made:
+            self.made[key] = make()
+        return self.made[key]
 
     @classmethod
     def of_lengths(cls, lengths: Int[Tensor, " B"], width: int) -> "Packing":
@@ -103,6 +112,13 @@ class Packing:
     def index(self) -> Int[Tensor, " M"]:
         """Place of each token in the flattened padded form."""
         return self.row * self.width + self.column
+
+    @cached_property
+    def padded_index(self) -> Int[Tensor, "B T"]:
+        """For each place of the padded form its token among the packed ones, in padding the row's last."""
+        columns = torch.arange(self.width, device=self.row.device)
+        last = (self.counts - 1).clamp(min=0)[:, None]
+        return (self.starts[:-1, None] + torch.minimum(columns, last)).clamp(max=self.row.shape[0] - 1)
 
     @cached_property
     def mask(self) -> Bool[Tensor, "B T"]:

@@ -1,12 +1,16 @@
 """The active tokens of a batch, with what attention and dropout need of each: positions, reach, place."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from trainables.layers.dropout import scattered
+from trainables.layers.head_rows import Factor, spread
 from trainables.layers.packing import Packing, take
 from trainables.layers.positions import NoRotation, Rotation, rotations
 
@@ -20,6 +24,11 @@ class KeysValues:
     keys: Float[Tensor, "L H E"]
     values: Float[Tensor, "L H E"]
     packing: Packing
+
+    @cached_property
+    def padded(self) -> tuple[Float[Tensor, "B H K E"], Float[Tensor, "B H K E"]]:
+        """Both as batched products read them, made once for all that attend to them."""
+        return spread(self.keys, self.packing), spread(self.values, self.packing)
 
     def select_rows(self, rows: Int[Tensor, " R"]) -> "KeysValues":
         """Only some of the rows, in their order; whole rows stay or leave, whatever their lengths."""
@@ -45,6 +54,19 @@ class Placed:
     packing: Packing
     place: Int[Tensor, " M"]
     """A hash of row and position in the full batch; unchanged when other tokens leave the batch."""
+    made: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False, kw_only=True)
+    """What `once` has made."""
+
+    def once(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What `make` makes, once for all layers of a forward pass, whichever tokens they run on."""
+        if key not in self.made:
+            self.made[key] = make()
+        return self.made[key]
+
+    @cached_property
+    def padded_place(self) -> Int[Tensor, "B T"]:
+        """Places in the padded form; those of padding are of no use."""
+        return self.place.index_select(0, self.packing.padded_index.flatten()).view(-1, self.packing.width)
 
     def select(self, tokens: Int[Tensor, " K"], rows: Int[Tensor, " R"], packing: Packing) -> "Placed":  # noqa: ARG002
         """Only `tokens`, which are all in `rows`, packed by `packing`."""
@@ -67,6 +89,16 @@ class Tokens(Placed):
     """Packing of the tokens in the rows of `recalled`, where several of their own rows share one."""
     position: Int[Tensor, " M"] | None = None
     """Where each is in its row of the full batch, where queries are not rotated by it."""
+
+    @cached_property
+    def factors(self) -> tuple[Factor, Factor] | None:
+        """Of queries and of keys, what they are multiplied by, and its conjugate; None if they are not."""
+        if isinstance(self.query_rotation, NoRotation):
+            return None
+        both = torch.stack((self.query_rotation.factor, self.key_rotation.factor))
+        index = self.packing.padded_index
+        wide = both.index_select(1, index.flatten()).view(2, index.shape[0], 1, index.shape[1], -1)
+        return wide, wide.conj().resolve_conj()
 
     @property
     def recalling(self) -> Placed:

@@ -22,7 +22,7 @@ from trainables.layers.experts import (
 )
 from trainables.layers.linear import LayerNorm, Linear, ZeroLinear
 from trainables.layers.momha import AttentionSettings, ExpertAttention, ExpertSelfAttention
-from trainables.layers.positions import Rotation, halved_sinusoids, sinusoids
+from trainables.layers.positions import halved_sinusoids, sinusoids
 from trainables.layers.tokens import KeysValues, Tokens
 from trainables.recurrence.active_units import EarlyExit
 from trainables.recurrence.depth import DepthRecurrence
@@ -126,9 +126,9 @@ class SparseLayer(nn.Module):
     def keys_values(
         self,
         x: Float[Tensor, "M D"],
-        rotation: Rotation,  # noqa: ARG002 positions are relative
+        tokens: Tokens,  # noqa: ARG002 positions are relative
     ) -> tuple[Float[Tensor, "M H E"], Float[Tensor, "M H E"]]:
-        """Keys and values of tokens with states `x`."""
+        """Keys and values of `tokens` with states `x`."""
         return self.attention.offer(self.attention_norm(x) if self.norm_first else x)
 
     def forward(

@@ -94,7 +94,7 @@ class Decoder(StepwiseDecoder):
         tokens = decoding.tokens(self.config.size_of_head, y)
         for number, block in enumerate(self.blocks):
             assert isinstance(block, Block)
-            layers[number] = layers[number].with_token(*block.keys_values(states, tokens.key_rotation))
+            layers[number] = layers[number].with_token(*block.keys_values(states, tokens))
             states = block(states, replace(tokens, recalled=decoding.recalled[number]), layers[number].seen)
         return self.final_norm(states), replace(decoding, layers=tuple(layers), length=decoding.length + 1)
 

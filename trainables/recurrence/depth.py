@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from trainables.layers.halting import Decision, Rule, decide
 from trainables.layers.packing import take
-from trainables.layers.positions import Rotation
 from trainables.layers.tokens import KeysValues, Tokens
 from trainables.recurrence.active_units import EarlyExit, HaltedResults, Selection
 from trainables.recurrence.depth_units import (
@@ -34,9 +33,9 @@ class RecurrentLayer(Protocol):
     """A layer whose keys and values are made apart from its queries."""
 
     def keys_values(
-        self, x: Float[Tensor, "M D"], rotation: Rotation
+        self, x: Float[Tensor, "M D"], tokens: Tokens
     ) -> tuple[Float[Tensor, "M H E"], Float[Tensor, "M H E"]]:
-        """Keys and values of tokens with states `x`."""
+        """Keys and values of `tokens` with states `x`."""
         raise NotImplementedError
 
     def __call__(
@@ -193,7 +192,7 @@ class _ForwardPass:
 
     def _keys_values(self, units: DepthUnits) -> tuple[Tensor, Tensor]:
         source = units.mixture() if self.recurrence.sees_mixture else units.states
-        return self.recurrence.layer.keys_values(source, units.tokens.key_rotation)
+        return self.recurrence.layer.keys_values(source, units.tokens)
 
     def _leave(self, stay: Bool[Tensor, " U"], *, stale: bool) -> Selection | None:
         """Remove units outside `stay` from the batch; the selection of the rest, None if no unit left.

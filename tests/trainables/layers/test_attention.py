@@ -13,10 +13,15 @@ from trainables.layers import attention
 from trainables.layers.attention import Backend, WeightDropout, attend, attend_packed, choose, flash_fault
 from trainables.layers.dropout import KeyedDropout
 from trainables.layers.packing import Packing
+from trainables.layers.tokens import KeysValues
 
 QUERIES, KEYS = (3, 1, 2), (4, 2, 5)
 WIDTH = 8
 ROOT = WIDTH**0.5
+
+
+def attended(q: Tensor, k: Tensor, v: Tensor, queries: Packing, keys: Packing, **how: Any) -> Tensor:
+    return attend_packed(q, KeysValues(k, v, keys), queries, **how)
 
 
 def tensors(seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
@@ -61,7 +66,7 @@ def test_kernels_equal_the_explicit_sum_with_gradients(backend: Backend) -> None
 def test_packed_equals_padded(backend: Backend) -> None:
     q, k, v = tensors()
     queries, keys = packings()
-    packed = attend_packed(queries.unpad(q), keys.unpad(k), keys.unpad(v), queries, keys, backend=backend)
+    packed = attended(queries.unpad(q), keys.unpad(k), keys.unpad(v), queries, keys, backend=backend)
     torch.testing.assert_close(packed, queries.unpad(attend(q, k, v, keys.mask, backend=backend)))
 
 
@@ -73,7 +78,7 @@ def test_reach_ends_the_sight_of_each_query(backend: Backend) -> None:
     queries = Packing(torch.tensor([0, 0, 1, 2]), torch.tensor([2, 1, 1]), 2)
     packed = q.flatten(0, 1)[:4]
     reach = torch.tensor([2, 3, 1, 5])
-    out = attend_packed(packed, keys.unpad(k), keys.unpad(v), queries, keys, reach=reach, backend=backend)
+    out = attended(packed, keys.unpad(k), keys.unpad(v), queries, keys, reach=reach, backend=backend)
     for number, (row, seen) in enumerate(zip([0, 0, 1, 2], reach.tolist(), strict=True)):
         for head in range(2):
             logits = k[row, :seen, head] @ packed[number, head] / ROOT
@@ -135,9 +140,7 @@ def test_what_is_added_to_logits_is_added_by_every_kernel(backend: Backend) -> N
     lengths = torch.tensor([2, 1, 3])
     packing, keys = Packing.of_lengths(lengths, 3), Packing.of_lengths(torch.tensor([4, 1, 5]), 5)
     bias = torch.randn(3, 2, 3, 5, generator=torch.Generator().manual_seed(4), dtype=q.dtype)
-    out = attend_packed(
-        packing.unpad(q), keys.unpad(k), keys.unpad(v), packing, keys, bias=bias, backend=backend
-    )
+    out = attended(packing.unpad(q), keys.unpad(k), keys.unpad(v), packing, keys, bias=bias, backend=backend)
     for number, (row, column) in enumerate(zip(packing.row.tolist(), packing.column.tolist(), strict=True)):
         seen = int(keys.counts[row])
         for head in range(2):
@@ -216,18 +219,18 @@ def test_flash_gets_tokens_without_padding(monkeypatch: pytest.MonkeyPatch) -> N
     expected = torch.stack(by_loops(q, k, v))
     dense = attend(q, k, v, keys.mask, queries.mask, backend="auto")
     torch.testing.assert_close(queries.unpad(dense), expected)
-    packed = attend_packed(queries.unpad(q), keys.unpad(k), keys.unpad(v), queries, keys, backend="flash")
+    packed = attended(queries.unpad(q), keys.unpad(k), keys.unpad(v), queries, keys, backend="flash")
     torch.testing.assert_close(packed, expected)
     whole, reach = [keys.unpad(x) for x in (k * 2, k, v)], keys.column + 1
-    causal = attend_packed(*whole, keys, keys, reach=reach, backend="flash")
-    torch.testing.assert_close(causal, attend_packed(*whole, keys, keys, reach=reach, backend="math"))
+    causal = attended(*whole, keys, keys, reach=reach, backend="flash")
+    torch.testing.assert_close(causal, attended(*whole, keys, keys, reach=reach, backend="math"))
     torch.testing.assert_close(attend(q, k, v, backend="flash"), attend(q, k, v, backend="math"))
 
 
 def test_the_newer_flash_package_is_found_below_the_older_name(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend_flash(monkeypatch, newer=True)
     (q, k, v), (queries, keys) = tensors(), packings()
-    packed = attend_packed(queries.unpad(q), keys.unpad(k), keys.unpad(v), queries, keys, backend="flash")
+    packed = attended(queries.unpad(q), keys.unpad(k), keys.unpad(v), queries, keys, backend="flash")
     torch.testing.assert_close(packed, torch.stack(by_loops(q, k, v)))
     assert choose("auto", q, dropping=False) == "flash"
     assert choose("auto", q, dropping=True) == "math"
@@ -294,6 +297,6 @@ def test_auto_is_flash_wherever_it_runs(
 def test_kernels_on_cuda_equal_the_explicit_product(backend: Backend) -> None:
     q, k, v = (x.detach().to("cuda", torch.bfloat16) for x in tensors())
     queries, keys = (Packing.of_lengths(p.counts.cuda(), p.width) for p in packings())
-    out = attend_packed(queries.unpad(q), keys.unpad(k), keys.unpad(v), queries, keys, backend=backend)
+    out = attended(queries.unpad(q), keys.unpad(k), keys.unpad(v), queries, keys, backend=backend)
     expected = torch.stack(by_loops(*(x.double().cpu() for x in (q, k, v))))
     torch.testing.assert_close(out.double().cpu(), expected, rtol=2e-2, atol=2e-2)

@@ -1,0 +1,116 @@
+"""Packed tokens to the layout of batched products and back, each way by one gather.
+
+Rows are the E numbers of one head of one token. Padding repeats the last token of its row, so that nothing
+has to be filled: keys there are barred, queries there are left out again, and neither has a gradient.
+
+Legend: M packed tokens, P parts (queries, keys, values), H heads of width E, B rows of T columns.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Complex, Float, Int
+from torch import Tensor
+
+from trainables.layers.packing import Packing
+
+Factor = Complex[Tensor, "R B 1 T half"]
+"""What the first R parts are multiplied by, pairs of their numbers read as complex ones."""
+
+
+@dataclass(frozen=True)
+class HeadRows:
+    """Where rows of heads are in both layouts."""
+
+    out: Int[Tensor, " P_B_H_T"]
+    """For each in the padded layout, where it is among the packed ones."""
+    back: Int[Tensor, " M_P_H"]
+    """For each of the packed ones, where it is in the padded layout."""
+    shape: tuple[int, ...]
+    """P, B, H, T."""
+
+    @classmethod
+    def of(cls, packing: Packing, heads: int, parts: int = 1) -> "HeadRows":
+        """Made once for all layers that run on `packing`."""
+        found: HeadRows = packing.once(("head rows", heads, parts), lambda: cls._made(packing, heads, parts))
+        return found
+
+    @classmethod
+    def _made(cls, packing: Packing, heads: int, parts: int) -> "HeadRows":
+        rows, width, device = packing.num_rows, packing.width, packing.row.device
+        head = torch.arange(heads, device=device)
+        part = torch.arange(parts, device=device)
+        number = part[:, None] * heads + head
+        out = packing.padded_index[:, None] * (parts * heads) + number[:, None, :, None]
+        begin = (part[:, None] * (rows * heads) + head) * width
+        back = (packing.index + packing.row * ((heads - 1) * width))[:, None, None] + begin
+        return cls(out.flatten(), back.flatten(), (parts, rows, heads, width))
+
+
+class _Spread(torch.autograd.Function):
+    """The padded layout of packed rows, the first of its parts multiplied by complex factors."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, rows: HeadRows, factors: tuple[Tensor, Tensor] | None) -> Tensor:
+        ctx.rows, ctx.factors, ctx.shape = rows, factors, x.shape
+        made = x.reshape(-1, x.shape[-1]).index_select(0, rows.out).view(*rows.shape, -1)
+        return made if factors is None else _turn(made, factors[0])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        (grad,) = grads
+        if ctx.factors is not None:
+            grad = _turn(grad.clone(memory_format=torch.contiguous_format), ctx.factors[1])
+        return grad.reshape(-1, grad.shape[-1]).index_select(0, ctx.rows.back).view(ctx.shape), None, None
+
+
+def _turn(x: Float[Tensor, "P B H T E"], factor: Factor) -> Tensor:
+    """The first R parts of `x` times `factor`, in place."""
+    part = x[: factor.shape[0]]
+    exact = part.to(factor.real.dtype)
+    pairs = torch.view_as_complex(exact.view(*exact.shape[:-1], -1, 2))
+    pairs.mul_(factor)
+    if exact.dtype != part.dtype:
+        part.copy_(exact)
+    return x
+
+
+class _Gather(torch.autograd.Function):
+    """Packed rows of the padded layout; padding has no gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, rows: HeadRows) -> Tensor:
+        ctx.rows, ctx.shape = rows, x.shape
+        return x.reshape(-1, x.shape[-1]).index_select(0, rows.back)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (grad,) = grads
+        wide = grad.new_zeros(ctx.shape)
+        wide.view(-1, grad.shape[-1]).index_copy_(0, ctx.rows.back, grad)
+        return wide, None
+
+
+def spread(x: Float[Tensor, "M H E"], packing: Packing) -> Float[Tensor, "B H T E"]:
+    """Rows of heads in the padded layout, contiguous."""
+    made: Tensor = _Spread.apply(x, HeadRows.of(packing, x.shape[1]), None)  # type: ignore[no-untyped-call]
+    return made[0]
+
+
+def spread_parts(
+    x: Float[Tensor, "M P H E"],
+    packing: Packing,
+    factors: tuple[Factor, Factor] | None = None,
+) -> Float[Tensor, "P B H T E"]:
+    """All parts at once, multiplied by the first of the `factors`; the second is its conjugate."""
+    rows = HeadRows.of(packing, x.shape[2], x.shape[1])
+    made: Tensor = _Spread.apply(x, rows, factors)  # type: ignore[no-untyped-call]
+    return made
+
+
+def gather(x: Float[Tensor, "B H T E"], packing: Packing) -> Float[Tensor, "M H E"]:
+    """The rows of tokens among those of the padded layout."""
+    rows = HeadRows.of(packing, x.shape[1])
+    made: Tensor = _Gather.apply(x, rows)  # type: ignore[no-untyped-call]
+    return made.view(-1, *x.shape[1:2], x.shape[-1])
