@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -56,8 +57,7 @@ class WeightDropout:
 
     def keep(self, heads: int, keys: int) -> Bool[Tensor, "B H T K"]:
         """The keyed mask."""
-        pair = torch.arange((keys + 1) // 2, device=self.place.device)
-        head = torch.arange(heads, device=self.place.device)[:, None, None]
+        pair, head = np.arange((keys + 1) // 2), np.arange(heads)[:, None, None]
         return self.dropout.mask(self.key, self.place[:, None, :, None], head * HEAD_STRIDE + pair, keys)
 
     def kept(self, heads: int, keys: int) -> Kept:

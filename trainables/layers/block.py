@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from trainables.layers.attention import Backend, WeightDropout, attend_among, attend_packed
-from trainables.layers.dropout import DropoutGroup, KeyedDropout
+from trainables.layers.dropout import DropoutGroup, KeyedDropout, drop_side_by_side
 from trainables.layers.linear import LayerNorm, Linear, XavierLinear, joined
 from trainables.layers.packing import Packing
 from trainables.layers.tokens import KeysValues, Placed, Tokens
@@ -134,9 +134,29 @@ class FeedForward(nn.Module):
 
     def forward(self, z: Float[Tensor, "M D"], placed: Placed) -> Float[Tensor, "M D"]:
         """The feed-forward of each vector."""
-        inner = F.gelu(self.inner_dropout(self.inner(z), placed.place))
+        return self.outwards(F.gelu(self.inner_dropout(self.inner(z), placed.place)), placed)
+
+    def outwards(self, inner: Float[Tensor, "M I"], placed: Placed) -> Float[Tensor, "M D"]:
+        """From the hidden layer on."""
         out: Tensor = self.outer_dropout(self.outer(inner), placed.place)
         return out
+
+
+def together(
+    one: FeedForward, other: FeedForward, z: Float[Tensor, "M D"], placed: Placed
+) -> tuple[Float[Tensor, "M D"], Float[Tensor, "M D"]]:
+    """Two feed-forwards of the same vectors, their hidden layers one product."""
+    weight, bias = placed.once(
+        (one, other),
+        lambda: (
+            joined(one.inner.weight, other.inner.weight),
+            joined(one.inner.bias, other.inner.bias),
+        ),
+    )
+    inner = F.linear(z, weight, bias)
+    inner = F.gelu(drop_side_by_side((one.inner_dropout, other.inner_dropout), inner, placed.place))
+    first, second = torch.split(inner, [one.inner.out_features, other.inner.out_features], 1)
+    return one.outwards(first, placed), other.outwards(second, placed)
 
 
 class Block(nn.Module):
@@ -157,7 +177,8 @@ class Block(nn.Module):
         self.feedforward_norm = LayerNorm(width)
         self.feedforward = FeedForward(width, config.size_of_feedforward, config.dropout, linear)
         self.gate = None if gate_width is None else FeedForward(width, gate_width, config.dropout, linear)
-        self.dropouts = DropoutGroup.within(self)
+        beside = () if self.gate is None else (self.feedforward.inner_dropout, self.gate.inner_dropout)
+        self.dropouts = DropoutGroup.within(self, beside)
 
     def keys_values(
         self, x: Float[Tensor, "M D"], tokens: Tokens
@@ -176,11 +197,11 @@ class Block(nn.Module):
             assert tokens.recalled is not None
             attended = attended + self.recall(attended, tokens.recalling, tokens.recalled)
         z = self.feedforward_norm(attended)
-        proposed: Tensor = attended + self.feedforward(z, tokens)
         if self.gate is None:
+            proposed: Tensor = attended + self.feedforward(z, tokens)
             return proposed
-        opening: Tensor = self.gate(z, tokens).sigmoid()
-        return torch.addcmul(x, opening, proposed - x)
+        fed, opening = together(self.feedforward, self.gate, z, tokens)
+        return torch.addcmul(x, opening.sigmoid(), attended + fed - x)
 
 
 class Recall(nn.Module):

@@ -37,14 +37,14 @@ def offer_flops(config: BlockSettings, sources: int) -> float:
 def block_saved_bytes(config: BlockSettings, gate_width: int | None, rows: int, tokens: int) -> float:
     """What one run of a block on `rows` sequences of `tokens` positions keeps for the backward pass.
 
-    A position keeps its state, two norms of it, the attended state and its norm (5 width); queries and keys
-    before and after rotation, values and what attention returns (6 heads * head_width); two copies of each
+    A position keeps its state, two norms of it, the attended state and its norm (5 width); queries, keys and
+    values as they are multiplied, and what attention returns (4 heads * head_width); two copies of each
     hidden layer; two widths more for a gate; and one byte for each element a dropout may take. Attention
-    weights are kept only where they have no fused kernel, or dropout: then twice and with a byte each.
+    weights are kept only where they have no fused kernel, or dropout: then with a byte each.
     """
     inner = config.heads * config.size_of_head
     hidden = config.size_of_feedforward + (gate_width or 0)
-    floats = 5 * config.width + 6 * inner + 2 * hidden + (2 * config.width if gate_width else 0)
+    floats = 5 * config.width + 4 * inner + 2 * hidden + (2 * config.width if gate_width else 0)
     masks = (3 if gate_width else 2) * config.width + hidden if config.dropout else 0
     return rows * tokens * (FLOAT_BYTES * floats + masks + _weight_bytes(config, tokens))
 
@@ -66,5 +66,4 @@ def _weight_bytes(config: BlockSettings, keys: int) -> float:
     """Attention weights of one query, where they are kept at all."""
     if not config.attention_dropout and config.attention != "math":
         return 0.0
-    copies = 2.0 if config.attention_dropout else 1.0  # before and after dropout
-    return config.heads * keys * (copies * FLOAT_BYTES + bool(config.attention_dropout))
+    return float(config.heads * keys * (FLOAT_BYTES + bool(config.attention_dropout)))

@@ -7,6 +7,7 @@ and rows that left the batch cost nothing, padding changes nothing, and two arms
 masks. Masks are the same on every device.
 """
 
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -22,6 +23,7 @@ from trainables.seeds import derive
 MASK_LEVELS = 1 << 16
 HALF_WORDS = 1 << 31
 _ODD_32 = -1_640_531_527
+_LOW = 0 if sys.byteorder == "little" else 1
 _MIX_A, _MIX_B = 0x7FEB352D, -2_073_254_261
 
 
@@ -35,6 +37,8 @@ class _Stream:
     """Keys drawn so far."""
     keep: Tensor | None = None
     """Of a dropout, the mask of the next use, if it has been drawn already."""
+    beside: Tensor | None = None
+    """The same with the mask beside it, where one tensor holds both."""
 
     def key(self, call: int) -> int:
         """Of call number `call`."""
@@ -59,17 +63,18 @@ class Keyed(nn.Module):
 
     def draw(self) -> int:
         """Key of the next call. Raises ValueError if no stream was begun."""
-        stream = self._begun()
+        stream = _begun(self)
         stream.calls += 1
         return stream.key(stream.calls - 1)
 
-    def _begun(self) -> _Stream:
-        if self._stream is None:
-            raise ValueError(
-                "dropout in training mode needs a random stream, got none;"
-                " call set_dropout_context(model, seed, step) before the forward pass, or model.eval()"
-            )
-        return self._stream
+
+def _begun(module: Keyed) -> _Stream:
+    if module._stream is None:
+        raise ValueError(
+            "dropout in training mode needs a random stream, got none;"
+            " call set_dropout_context(model, seed, step) before the forward pass, or model.eval()"
+        )
+    return module._stream
 
 
 class KeyedNoise(Keyed):
@@ -77,7 +82,9 @@ class KeyedNoise(Keyed):
 
     def forward(self, place: Int[Tensor, " M"], columns: int) -> Float[Tensor, "M C"]:
         """So many in 64 bits for each token, by its place in the full batch."""
-        words = _words(self.draw(), place[:, None], _numbers(columns, place.device))
+        numbers = np.arange(columns, dtype=np.int64) * _ODD_32
+        words = place.to(torch.int32)[:, None] ^ _uploaded(_salted(self.draw(), numbers), place.device)
+        _mix(words)
         return (words.to(torch.float64) + (HALF_WORDS + 0.5)) / (2 * HALF_WORDS)
 
 
@@ -103,15 +110,18 @@ class KeyedDropout(Keyed):
         return 1 - self._levels / MASK_LEVELS
 
     def mask(
-        self, key: int, place: Int[Tensor, "*M"], element: Int[Tensor, "*C"], columns: int
+        self, key: int, place: Int[Tensor, "*M"], element: Int[np.ndarray, "*C"], columns: int
     ) -> Bool[Tensor, "*K"]:
         """Which elements are kept, over `place` and `element` broadcast, the last axis cut to `columns`.
 
         Every element of the last axis stands for two columns: a 32-bit hash holds two 16-bit draws. Places
         come scattered already.
         """
-        words = _words(key, place, element.to(torch.int32) * _ODD_32)
-        return self._kept(words, columns)
+        word = place.to(torch.int32) ^ _uploaded(
+            _salted(key, element.astype(np.int64) * _ODD_32), place.device
+        )
+        _mix(word)
+        return self._kept(word, columns)
 
     def _kept(self, words: Tensor, columns: int) -> Tensor:
         draws = words.view(torch.int16)[..., :columns]
@@ -128,12 +138,16 @@ class KeyedDropout(Keyed):
         """`x` with elements dropped and the rest scaled; `place` is each token's place in the full batch."""
         if not self.active:
             return x
+        return self.drop(x, self._taken(place, x.shape[-1]))
+
+    def _taken(self, place: Int[Tensor, "*M"], columns: int) -> Bool[Tensor, "*M C"]:
+        """The mask of this call, which no other gets."""
         if self._stream is None or self._stream.keep is None:
-            DropoutGroup([self]).draw(place, x.shape[-1])
+            DropoutGroup([self]).draw(place, columns)
         assert self._stream is not None
         assert self._stream.keep is not None
         keep, self._stream.keep = self._stream.keep, None
-        return self.drop(x, keep)
+        return keep
 
 
 class _Drop(torch.autograd.Function):
@@ -165,19 +179,32 @@ def _zero(dtype: torch.dtype) -> Tensor:
     return torch.zeros((), dtype=dtype)
 
 
+def drop_side_by_side(
+    dropouts: tuple[KeyedDropout, KeyedDropout], x: Float[Tensor, "M C"], place: Int[Tensor, " M"]
+) -> Float[Tensor, "M C"]:
+    """`x` with elements dropped, its first columns by one of `dropouts` and the others by the other."""
+    one = dropouts[0]
+    if not one.active:
+        return x
+    masks = [each._taken(place, each.columns or 0) for each in dropouts]
+    beside = _begun(one).beside
+    return one.drop(x, torch.cat(masks, -1) if beside is None else beside)
+
+
 class DropoutGroup:
     """Dropouts of one part of a model, whose masks are drawn by one hash for all."""
 
-    def __init__(self, dropouts: Iterable[KeyedDropout]) -> None:
+    def __init__(self, dropouts: Iterable[KeyedDropout], beside: tuple[KeyedDropout, ...] = ()) -> None:
         self._dropouts = tuple(dropouts)
+        self._beside = beside
         self._salts: _Salts | None = None
 
     @classmethod
-    def within(cls, part: nn.Module) -> "DropoutGroup":
-        """All dropouts of `part` that know the size of what they take elements of."""
-        return cls(
-            each for each in part.modules() if isinstance(each, KeyedDropout) and each.columns is not None
-        )
+    def within(cls, part: nn.Module, beside: Iterable[KeyedDropout] = ()) -> "DropoutGroup":
+        """All dropouts of `part` that know the size of what they take elements of; masks of those `beside`
+        each other can be used as one."""
+        others = [each for each in part.modules() if isinstance(each, KeyedDropout) and each.columns]
+        return cls(dict.fromkeys((*beside, *others)), tuple(beside))
 
     def draw(self, place: Int[Tensor, "*M"], columns: int | None = None) -> None:
         """Draw what the next call of each, at `place`, will drop: the masks that each would draw alone.
@@ -191,6 +218,7 @@ class DropoutGroup:
         word = place.to(torch.int32)[..., None] ^ self._salt(active, sizes, place.device)
         _mix(word)
         words = [(size + 1) // 2 for size in sizes]
+        whole = None
         if len({each.rate for each in active}) == 1:
             whole = active[0]._kept(word, 2 * sum(words))
             masks = list(torch.split(whole, [2 * count for count in words], -1))
@@ -200,12 +228,15 @@ class DropoutGroup:
         for each, size, mask in zip(active, sizes, masks, strict=True):
             assert each._stream is not None
             each._stream.keep = mask[..., :size]
+            each._stream.beside = None
+        if whole is not None and self._beside[:1] == tuple(active[:1]) and sizes[0] % 2 == 0:
+            _begun(active[0]).beside = whole[..., : sizes[0] + sizes[1]]
 
     def _salt(
         self, active: list[KeyedDropout], sizes: tuple[int, ...], device: torch.device
     ) -> Int[Tensor, " C"]:
         """Salts of this call for all columns; as many as the last pass had are made at once."""
-        streams = [each._begun() for each in active]
+        streams = [_begun(each) for each in active]
         call = streams[0].calls
         salts = self._salts
         if salts is None or not salts.serve(streams, sizes, device):
@@ -237,11 +268,7 @@ class _Salts:
         numbers = np.concatenate([np.arange(count, dtype=np.int64) for count in words]) * _ODD_32
         keys = [[stream.key(stream.calls + ahead) for stream in streams] for ahead in range(calls)]
         spread = np.repeat(np.asarray(keys, dtype=np.int64), words, 1)
-        salts = (numbers + (spread & 0x7FFFFFFF)) ^ (spread >> 32)
-        table = torch.from_numpy(salts.astype(np.uint32).view(np.int32))
-        if device.type == "cuda":
-            # Out of pinned memory the host does not wait until it is copied.
-            table = table.pin_memory().to(device, non_blocking=True)
+        table = _uploaded(_salted(spread, numbers), device)
         return cls(streams, sizes, streams[0].calls, table)
 
     def serve(self, streams: list[_Stream], sizes: tuple[int, ...], device: torch.device) -> bool:
@@ -256,13 +283,16 @@ class _Salts:
         )
 
 
-@cache
-def _numbers(count: int, device: torch.device) -> Int[Tensor, " count"]:
-    return torch.arange(count, dtype=torch.int32, device=device) * _ODD_32
+def _salted(key: Any, number: Int[np.ndarray, "*C"]) -> Int[np.ndarray, "*K"]:
+    salted: np.ndarray = ((number + (key & 0x7FFFFFFF)) ^ (key >> 32)).astype(np.uint32).view(np.int32)
+    return salted
 
 
-def _salted(key: int, number: Int[Tensor, "*C"]) -> Int[Tensor, "*C"]:
-    return (number + (key & 0x7FFFFFFF)) ^ (key >> 32)
+def _uploaded(table: np.ndarray, device: torch.device) -> Tensor:
+    """The same numbers on `device`."""
+    found = torch.from_numpy(table)
+    # Out of pinned memory the host does not wait until they are copied.
+    return found.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else found
 
 
 def scattered(number: Int[Tensor, "*M"]) -> Int[Tensor, "*M"]:
@@ -272,23 +302,15 @@ def scattered(number: Int[Tensor, "*M"]) -> Int[Tensor, "*M"]:
     return word
 
 
-def _words(key: int, place: Int[Tensor, "*M"], number: Int[Tensor, "*C"]) -> Int[Tensor, "*K"]:
-    """A hash for each pair of a place and a spread-out number; only one is taken at full size."""
-    word = place.to(torch.int32) ^ _salted(key, number)
-    _mix(word)
-    return word
-
-
 def _mix(word: Tensor) -> None:
     """Avalanche of 32-bit words in place: two rounds of xor-shift and odd multiplication."""
-    high = word >> 16
-    word ^= high.bitwise_and_(0xFFFF)
+    halves = word.view(torch.int16)
+    low, high = halves[..., _LOW::2], halves[..., 1 - _LOW :: 2]
+    low ^= high  # word ^= word >> 16, as of words without a sign
     word *= _MIX_A
-    torch.bitwise_right_shift(word, 15, out=high)
-    word ^= high.bitwise_and_(0x1FFFF)
+    word ^= (word >> 15).bitwise_and_(0x1FFFF)
     word *= _MIX_B
-    torch.bitwise_right_shift(word, 16, out=high)
-    word ^= high.bitwise_and_(0xFFFF)
+    low ^= high
 
 
 def set_dropout_context(model: nn.Module, seed: int, step: int, part: int = 0) -> None:

@@ -27,10 +27,6 @@ class Kept:
     keep: Bool[Tensor, "B H T K"]
     scale: float
 
-    def of(self, weights: Float[Tensor, "N T K"]) -> Float[Tensor, "N T K"]:
-        """`weights` after dropout."""
-        return scaled(weights, self.keep.view(weights.shape), self.scale)
-
 
 class _Explicit(torch.autograd.Function):
     @staticmethod
@@ -41,25 +37,27 @@ class _Explicit(torch.autograd.Function):
         v: Tensor,
         bias: Tensor | None,
         barred: Tensor | None,
-        kept: Kept | None,
+        keep: Tensor | None,
+        keep_scale: float,
     ) -> Tensor:
         scale = q.shape[-1] ** -0.5
         scores = _scores(q, k, scale, bias, barred)
         weights = scores.softmax(-1, dtype=sum_dtype(scores.dtype))
-        ctx.save_for_backward(q, k, v, weights)
-        ctx.scale, ctx.kept, ctx.biased = scale, kept, bias is not None
-        return torch.bmm(_left(weights, kept, v.dtype), v)
+        ctx.save_for_backward(q, k, v, weights, keep)
+        ctx.scale, ctx.keep_scale, ctx.biased = scale, keep_scale, bias is not None
+        return torch.bmm(_left(weights, keep, keep_scale, v.dtype), v)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, weights = ctx.saved_tensors
-        (grad,) = grads
-        grad_v = torch.bmm(_left(weights, ctx.kept, v.dtype).transpose(1, 2), grad)
-        found = _left(torch.bmm(grad, v.transpose(1, 2)).to(weights.dtype), ctx.kept, weights.dtype)
+        q, k, v, weights, keep = ctx.saved_tensors
+        (grad,), scale = grads, ctx.keep_scale
+        grad_v = torch.bmm(_left(weights, keep, scale, v.dtype).transpose(1, 2), grad)
+        found = torch.bmm(grad, v.transpose(1, 2)).to(weights.dtype)
+        found = _left(found, keep, scale, weights.dtype)
         scores = torch._softmax_backward_data(found, weights, -1, weights.dtype).to(q.dtype)
         grad_q = _product(scores, k, ctx.scale)
         grad_k = _product(scores.transpose(1, 2), q, ctx.scale)
-        return grad_q, grad_k, grad_v, scores if ctx.biased else None, None, None
+        return grad_q, grad_k, grad_v, scores if ctx.biased else None, None, None, None
 
 
 def _scores(q: Tensor, k: Tensor, scale: float, bias: Tensor | None, barred: Tensor | None) -> Tensor:
@@ -79,9 +77,9 @@ def _product(one: Tensor, other: Tensor, scale: float) -> Tensor:
     return torch.baddbmm(nothing, one, other, beta=0, alpha=scale)
 
 
-def _left(weights: Tensor, kept: Kept | None, dtype: torch.dtype) -> Tensor:
+def _left(weights: Tensor, keep: Tensor | None, scale: float, dtype: torch.dtype) -> Tensor:
     """`weights` after dropout."""
-    return (weights if kept is None else kept.of(weights)).to(dtype)
+    return (weights if keep is None else scaled(weights, keep, scale)).to(dtype)
 
 
 def explicit(
@@ -96,5 +94,7 @@ def explicit(
     """Attention of every query."""
     flat = [x.flatten(0, 1) for x in (q, k, v)]
     bias = None if bias is None else bias.flatten(0, 1)
-    out: Tensor = _Explicit.apply(*flat, bias, barred, kept)  # type: ignore[no-untyped-call]
+    keep = None if kept is None else kept.keep.flatten(0, 1)
+    scale = 1.0 if kept is None else kept.scale
+    out: Tensor = _Explicit.apply(*flat, bias, barred, keep, scale)  # type: ignore[no-untyped-call]
     return out.view(q.shape)

@@ -101,20 +101,38 @@ class Decision:
         )
 
 
-def decide(halting: HaltingState, p: Float[Tensor, " U"], threshold: float, rule: Rule) -> Decision:
-    """Decide this step for every unit, given the probability `p` of halting on the state before it."""
+def decide(
+    halting: HaltingState, p: Float[Tensor, " U"], threshold: float, rule: Rule, *, all_active: bool = False
+) -> Decision:
+    """Decide this step for every unit, given the probability `p` of halting on the state before it.
+
+    `all_active`: no unit has halted yet. Then those that cross the threshold must leave before the step is
+    kept, where they undo it; `keeps` is not told apart for them.
+    """
     p = p.to(halting.survival.dtype)
     survival = halting.survival * (1 - p)
-    crossed = halting.active & (1 - survival >= threshold)
+    crossed = 1 - survival >= threshold
+    if all_active:
+        return Decision(halting.survival * p, halting.active, crossed, survival)
+    crossed = halting.active & crossed
     keeps = halting.active & ~crossed if rule == "undo" else halting.active
     return Decision(halting.survival * p, keeps, crossed, survival)
 
 
-def keep(halting: HaltingState, decision: Decision) -> HaltingState:
-    """The halting state after the step that `decision` is about."""
+def keep(halting: HaltingState, decision: Decision, *, all_keep: bool = False) -> HaltingState:
+    """The halting state after the step that `decision` is about; `all_keep`: every unit keeps it."""
     keeps = decision.keeps
-    kept = halting.kept + keeps
     cost = halting.kept + halting.delay
+    if all_keep:
+        kept = halting.kept + 1
+        return replace(
+            halting,
+            survival=decision.survival,
+            spent=torch.addcmul(halting.spent, decision.weight, cost.to(decision.weight.dtype)),
+            kept=kept,
+            active=(kept < halting.cap).logical_and_(~decision.crossed),
+        )
+    kept = halting.kept + keeps
     return replace(
         halting,
         survival=torch.where(keeps, decision.survival, halting.survival),

@@ -31,6 +31,19 @@ class _Take(torch.autograd.Function):
         return put(grads[0], index, ctx.size), None
 
 
+class _Spread(torch.autograd.Function):
+    """Of each row its value at every token; the gradient is a sum over the padded form, in fixed order."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, packing: "Packing") -> Tensor:
+        ctx.packing = packing
+        return x.index_select(0, packing.row)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return ctx.packing.pad(grads[0]).sum(1), None
+
+
 class _Put(torch.autograd.Function):
     """Rows of `x` at `index` of a zero tensor, for indices without repeats."""
 
@@ -140,13 +153,17 @@ class Packing:
 
     def spread(self, x: Shaped[Tensor, "B ..."]) -> Shaped[Tensor, "M ..."]:
         """A row's value at each of its tokens; its gradient is a sum in fixed order."""
-        wide = x[:, None].expand(-1, self.width, *x.shape[1:])
-        return self.unpad(wide)
+        if not x.requires_grad:
+            return x.index_select(0, self.row)
+        wide: Tensor = _Spread.apply(x, self)  # type: ignore[no-untyped-call]
+        return wide
 
     def mean(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "B D"]:
         """Mean over the tokens of each row; rows must not be empty."""
         total = self.pad(x).sum(1)
-        return total / self.counts.to(total.dtype)[:, None]
+        counts = self.once(("counts", total.dtype), lambda: self.counts.to(total.dtype)[:, None])
+        mean: Tensor = total / counts
+        return mean
 
     def running_sum(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "M D"]:
         """Sum over the tokens of each row up to and including each token."""

@@ -309,7 +309,7 @@ def layer_saved_bytes(config: SparseSettings, rows: int, tokens: int, sources: i
     A position keeps its states between parts and what their norms need (6 width); per mixture its router's
     layer (2 width) and probabilities (3 E); per attention and chosen expert its copy, its queries, what they
     gathered and its answers, sorted and not (2 width and 6 heads * head width); keys and values; attention
-    weights, twice with dropout, and the offset of each key in 64 bits; per chosen expert of the feed-forward
+    weights, and the offset of each key in 64 bits; per chosen expert of the feed-forward
     its copy, two copies of the hidden layer, and its answers (2 width and 2 D). One byte for each element of
     a dropout.
     """
@@ -318,11 +318,10 @@ def layer_saved_bytes(config: SparseSettings, rows: int, tokens: int, sources: i
     attended = active * (2 * width + 6 * inner) + 2 * inner
     fed = experts.active * (2 * width + 2 * experts.width)
     routed = sum(2 * width + 3 * each for each in (sizes.experts, experts.experts) if each > 1)
-    copies = sizes.heads * (2 if config.attention_dropout else 1)
-    weights = active * ((copies + 2) * tokens + sizes.heads * (2 * sizes.window + 1))
+    weights = active * ((sizes.heads + 2) * tokens + sizes.heads * (2 * sizes.window + 1))
     floats = 6 * width + attended + fed + routed + weights
     if sources is not None:
-        looks = active * copies * sources
+        looks = active * sizes.heads * sources
         floats += 2 * width + attended + looks + (2 * width + 3 * sizes.experts if sizes.experts > 1 else 0)
     halting = 4 * width if config.halt is not None else 0
     masks = (3 * width + experts.active * experts.width) if config.dropout else 0

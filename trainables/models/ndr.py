@@ -26,6 +26,7 @@ gated layer without the gate too, where a layer is X, then LN(X + Drop(W2 Drop(R
 
 from typing import Annotated, Literal
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from pydantic import Field, model_validator
@@ -144,9 +145,8 @@ class RouterLayer(nn.Module):
         """The gate of a position is dropped as a whole, and the others are not scaled up for it."""
         if not self.gate_dropout.active:
             return gate
-        whole = torch.zeros(1, dtype=torch.int64, device=place.device)
-        keep = self.gate_dropout.mask(self.gate_dropout.draw(), place[:, None], whole, 1)
-        return gate * keep
+        keep = self.gate_dropout.mask(self.gate_dropout.draw(), place[:, None], np.zeros(1, np.int64), 1)
+        return gate * keep.to(gate.dtype)
 
 
 def _attention(config: Config) -> RoutingAttention:

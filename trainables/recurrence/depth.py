@@ -173,7 +173,9 @@ class _ForwardPass:
             p = self.recurrence.halt(
                 features if proposed is None else torch.cat((features, proposed.features), -1)
             )
-        return decide(halting, p, self.recurrence.threshold, self.recurrence.rule)
+        # What has halted has left.
+        left = self.recurrence.early_exit == "compact"
+        return decide(halting, p, self.recurrence.threshold, self.recurrence.rule, all_active=left)
 
     def _context(self) -> KeysValues | None:
         """Keys and values that active tokens attend to; None where they are those of the current states."""

@@ -89,7 +89,7 @@ class DepthUnits(ActiveUnits):
 
     def mixture(self) -> Float[Tensor, "M D"]:
         """s: the states weighted by the probability that each is the last."""
-        return self.mixed + self.at_tokens(self.halting.survival) * self.states
+        return torch.addcmul(self.mixed, self.at_tokens(self.halting.survival), self.states)
 
     def counted(self) -> "DepthUnits":
         """One more step was run on every unit."""
@@ -105,7 +105,7 @@ class DepthUnits(ActiveUnits):
     ) -> "DepthUnits":
         """After the step to `states`, by `features` of which units halt; those that do not keep it stay."""
         halts_by = None if features is states and all_keep else features
-        mixed = self.mixed + self.at_tokens(decision.weight) * self.states
+        mixed = torch.addcmul(self.mixed, self.at_tokens(decision.weight), self.states)
         if not all_keep:
             keeps = self.at_tokens(decision.keeps)
             mixed = torch.where(keeps, mixed, self.mixed)
@@ -113,7 +113,7 @@ class DepthUnits(ActiveUnits):
         if self.halted_sum is not None:
             # Other tokens of the row may not have kept the step that `features` are of.
             halts_by = self.means_of(states)
-        halting = keep(self.halting, decision)
+        halting = keep(self.halting, decision, all_keep=all_keep)
         return replace(self, states=states, mixed=mixed, halts_by=halts_by, halting=halting)
 
     def select(self, picked: Selection) -> "DepthUnits":

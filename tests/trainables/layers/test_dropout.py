@@ -1,5 +1,6 @@
 """Keyed dropout: masks are functions of names and places, and look like coin flips."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -132,8 +133,7 @@ def test_masks_drawn_together_are_those_each_would_draw_alone(rates: tuple[float
     inputs = [torch.randn(30, size) for size in sizes]
     set_dropout_context(parts, 1, 2)
     alone = [
-        [part.mask(part.draw(), place[:, None], torch.arange(4), part.columns) for part in parts]
-        for _ in "12"
+        [part.mask(part.draw(), place[:, None], np.arange(4), part.columns) for part in parts] for _ in "12"
     ]
     set_dropout_context(parts, 1, 2)
     group = DropoutGroup.within(parts)
