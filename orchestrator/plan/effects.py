@@ -14,7 +14,8 @@ from dataclasses import asdict, dataclass, replace
 from math import isclose
 from typing import Any, Protocol
 
-from orchestrator.plan.probe import LAYERS, POINTS, READ_LENGTH, BackwardPass, Probe
+from orchestrator.plan.moved_weights import POINTS
+from orchestrator.plan.probe import LAYERS, READ_LENGTH, BackwardPass, Probe
 from orchestrator.plan.settings import System
 from trainables.acting import TrialFacts, acting, task_acting
 from trainables.settings import shallower

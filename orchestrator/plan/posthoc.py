@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.effects import quick_first
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.probe import POINTS, Probe
+from orchestrator.plan.moved_weights import POINTS
+from orchestrator.plan.probe import Probe
 from orchestrator.plan.settings import System, checked
 from orchestrator.plan.spaces import common_space
 from orchestrator.spec.types import Spec

@@ -10,7 +10,8 @@ import torch
 from orchestrator.errors import InputError
 from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.limits import rows_per_step
-from orchestrator.plan.probe import SEED, Probe, Structure
+from orchestrator.plan.moved_weights import SEED
+from orchestrator.plan.probe import Probe, Structure
 from orchestrator.plan.settings import System
 from orchestrator.plan.types import ArmPrice
 from orchestrator.trials import PlannedTrial

@@ -3,8 +3,7 @@
 Two systems that differ only in what has no effect agree in every bit: initial weights and dropout come from
 streams named after modules, so nothing but the change itself can make a difference. At their initial weights
 two systems may agree although they can differ (two thresholds that are both reached by the same layer), so
-there are further points to look at: biases moved at random, and lone numbers, like a probability of halting,
-pushed up, down, and apart for different inputs.
+there are further points to look at, see `moved_weights`.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -21,6 +20,7 @@ from orchestrator.plan.drawn_once import DrawnOnce
 from orchestrator.plan.format import bytes_amount
 from orchestrator.plan.limits import too_large
 from orchestrator.plan.metrics import reported
+from orchestrator.plan.moved_weights import POINTS, RANDOM, SEED, move, without_zeros
 from orchestrator.plan.reused_model import ReusedModel
 from orchestrator.plan.settings import System, common_factor, divided, widths
 from trainables.assembly import as_fault, build_model, drawn_by_constructors
@@ -30,7 +30,6 @@ from trainables.data.synthetic import synthetic_batch
 from trainables.layers.dropout import set_dropout_context
 from trainables.layers.plain import has_plain
 from trainables.settings import shallower
-from trainables.streams import torch_stream
 from trainables.threads import cpu_threads
 from trainables.training.config import TrainConfig
 from trainables.training.evaluate import halting
@@ -38,7 +37,6 @@ from trainables.training.rehearsal import Rehearsals
 from trainables.training.step import objective
 from trainables.types import Batch, Output, TaskShape
 
-SEED = 0
 EXAMPLES = 2
 LENGTH = 8
 """Tokens of the longer example: short, so that a wide and deep model still takes a fraction of a second."""
@@ -50,8 +48,6 @@ SEVERAL_CHUNKS = (32, 256)
 """Tokens where a weight seems to be reached by no gradient: that of a memory is in the second chunk."""
 NARROW = 64
 """Width near which models are run wherever it does not matter how wide they are."""
-POINTS = 8
-"""Weights under which two systems are compared: the initial ones, and others moved away from them."""
 KEPT_RUNS = 2
 """Models kept in memory: an arm's, for the dimensions of its search, and that of one end of a dimension."""
 KEPT_MODELS = 8
@@ -64,9 +60,6 @@ KEPT_BATCHES = 64
 """Synthetic batches that are kept."""
 COPIES = 3
 """Weights, their gradients, and what is computed on the way."""
-_FAR = 4.0
-_NOISE = 0.5
-_RANDOM = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +243,7 @@ class Probe:
         key = self._key(system)
         if key not in self._operations:
             _require_memory(self.structure(system))
-            points = range(_RANDOM + 1)
+            points = range(RANDOM + 1)
             self._operations[key] = tuple(_counted(system, self._model(system), each) for each in points)
         return self._operations[key]
 
@@ -274,11 +267,11 @@ class Probe:
         On those no weights are zero: what is before a layer of zeros learns from its second step on.
         """
         yield self.gradient(system, 0)
-        yield self.gradient(system, _RANDOM)
+        yield self.gradient(system, RANDOM)
         for length in dict.fromkeys(min(each, system.shape.length_max) for each in SEVERAL_CHUNKS):
-            run = _ProbedModel.of(system, _without_zeros(self._model(system)), _RANDOM, length)
+            run = _ProbedModel.of(system, without_zeros(self._model(system)), RANDOM, length)
             yield run.gradient(objective(run.output, system.train))
-        yield from (self.gradient(system, point) for point in range(1, POINTS) if point != _RANDOM)
+        yield from (self.gradient(system, point) for point in range(1, POINTS) if point != RANDOM)
 
     def _loss(self, system: System, point: int, watched: "_Watched") -> Tensor:
         return objective(self._run(system, point).output, cast(TrainConfig, watched))
@@ -390,7 +383,7 @@ class _ProbedModel:
     def of(cls, system: System, model: nn.Module, point: int, length: int = LENGTH) -> "_ProbedModel":
         # One thread: sums are then the same on every machine, and work this small is no faster on more.
         with cpu_threads(1):
-            _move(model, point)
+            move(model, point)
             set_dropout_context(model, SEED, 0)
             with as_fault(system.model, "run on a batch"):
                 output = model(_batch(system, length))
@@ -402,7 +395,7 @@ class _ProbedModel:
         """What evaluating the model gives, example by example."""
         with cpu_threads(1), torch.inference_mode():
             model.eval()
-            _move(model, point)
+            move(model, point)
             with as_fault(system.model, "run on a batch"):
                 output = model(_batch(system, length))
         encoded = output.encoded
@@ -435,7 +428,7 @@ def _counted(system: System, model: nn.Module, point: int) -> int:
     """FLOPs of one evaluation, the fused kernels of a CPU left out, of which the counter knows nothing."""
     with cpu_threads(1):
         model.eval()
-        _move(model, point)
+        move(model, point)
         with (
             as_fault(system.model, "run on a batch"),
             only_counted_kernels(),
@@ -456,40 +449,6 @@ def _batch(system: System, length: int = LENGTH) -> Batch:
 def _made_batch(shape: TaskShape, length: int) -> Batch:
     """One for all systems of a task; whoever runs has a copy."""
     return synthetic_batch(shape, EXAMPLES, length, SEED)
-
-
-@torch.no_grad()
-def _move(model: nn.Module, point: int) -> None:
-    """Leave the initial weights at point 0; else move vectors at random, and what makes lone numbers far.
-
-    A lone bias goes up at point 1 and down at point 2; from point 3 the weights beside it are random, so that
-    the number, like a probability of halting, depends on the input.
-    """
-    if point == 0:
-        return
-    for name, parameter in model.named_parameters():
-        alone, vector = parameter.numel() == 1, parameter.ndim == 1
-        if not (alone or vector or (parameter.shape[0] == 1 and point >= _RANDOM)):
-            continue
-        stream = torch_stream(SEED, "move", point, name)
-        # A new tensor: the values may be shared with other runs of the model.
-        if alone:
-            parameter.data = parameter + {1: _FAR, 2: -_FAR}.get(point, 0.0)
-        elif vector:
-            noise = torch.randn(parameter.shape, generator=stream)
-            parameter.data = parameter.detach().clone().add_(noise, alpha=_NOISE)
-        else:
-            parameter.data = _FAR * torch.randn(parameter.shape, generator=stream)
-
-
-def _without_zeros(model: nn.Module) -> nn.Module:
-    """The model, with random numbers for weights that are all zero."""
-    for name, parameter in model.named_parameters():
-        if not parameter.detach().any():
-            stream = torch_stream(SEED, "fill", name)
-            # A new tensor: the values may be shared with other runs of the model.
-            parameter.data = _NOISE * torch.randn(parameter.shape, generator=stream)
-    return model
 
 
 class _Watched:

@@ -19,8 +19,9 @@ from orchestrator.plan.effects import (
 )
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.limits import too_large
+from orchestrator.plan.moved_weights import POINTS
 from orchestrator.plan.notes import notes
-from orchestrator.plan.probe import LAYERS, POINTS, SEVERAL_CHUNKS, Probe
+from orchestrator.plan.probe import LAYERS, SEVERAL_CHUNKS, Probe
 from orchestrator.plan.settings import System, checked
 from orchestrator.plan.spaces import condition_values, dimension_keys, ends
 from orchestrator.plan.types import ArmProof

@@ -11,6 +11,7 @@ from orchestrator.errors import PlanError
 from orchestrator.plan import planner, probe
 from orchestrator.plan.arms import resolve
 from orchestrator.plan.faults import Faults
+from orchestrator.plan.moved_weights import POINTS
 from orchestrator.plan.probe import Probe
 from orchestrator.plan.types import ArmProof
 from tests.orchestrator.plan.small import ARMS, SEARCH, baseline, full, one_arm, spec
@@ -272,7 +273,7 @@ def test_shared_weights_and_dropout_are_paired() -> None:
     faults = Faults(spec())
     (one,) = resolve(spec(), faults)
     first, second = Probe(), Probe()
-    for point in range(probe.POINTS):
+    for point in range(POINTS):
         assert first.forward(one.system, point) == second.forward(one.system, point)
         assert first.gradient(one.system, point) == second.gradient(one.system, point)
     assert first.forward(one.system, 1) != first.forward(one.system, 2)
