@@ -6,6 +6,7 @@ from orchestrator.identity import SweepFolder
 from orchestrator.plan.serialise import read_plan
 from orchestrator.report.statistics import Estimate
 from orchestrator.spec.load import load_spec
+from tests.experiments import runtime
 from tests.experiments.claims import Bounds, claims, report, studies, table, verdict
 from tests.experiments.tables import EXPERIMENTS
 
@@ -18,6 +19,10 @@ DECIDED = 4
 
 def test_the_table_of_claims_is_what_the_records_give():
     assert table() in (EXPERIMENTS / "README.md").read_text()
+
+
+def test_the_table_of_times_is_what_the_records_give():
+    assert runtime.table() in (EXPERIMENTS / "README.md").read_text()
 
 
 def test_claims_are_decided_one_way_or_the_other():

@@ -1,0 +1,63 @@
+"""Time and FLOPs under a bound on layers beside the published times, as ratios.
+
+`python -m tests.experiments.runtime` prints the table of experiments/README.md.
+"""
+
+import csv
+
+from orchestrator.report.statistics import estimate
+from orchestrator.report.types import interval_words
+from tests.experiments.claims import FINDINGS, report
+from tests.experiments.tables import TABLES
+
+NAMED = {"baseline": "GUT", "upperbound": "GUT Upperbound", "no-halt-upperbound": "GUT No Halt Upperbound"}
+"""Our arms, and what the published table calls them."""
+ARMS = ("baseline", "compact", "upperbound", "no-halt-upperbound")
+BOUNDS = (10, 20, 30, 40)
+UNIT = ("no-halt-upperbound", 10)
+"""Ratios are to this arm under this bound: what it does is the same whatever halts."""
+SECONDS, FLOPS = "train/seconds_per_epoch", "near-iid/flops"
+HEADERS = ("arm", "bound", "time, published", "time, here", "FLOPs of an input, here")
+
+
+def published() -> dict[tuple[str, int], float]:
+    """Seconds of an epoch by arm and bound: Ray Chowdhury and Caragea, Table 5."""
+    with (TABLES / "p000_table5_runtime.csv").open(encoding="utf-8", newline="") as file:
+        seconds = {(row["system"], row["variant"]): float(row["value"]) for row in csv.DictReader(file)}
+    return {
+        (arm, bound): seconds[system, f"upperbound layers={bound}"]
+        for arm, system in NAMED.items()
+        for bound in BOUNDS
+    }
+
+
+def ratio(metric: str, arm: str, bound: int) -> str:
+    """Mean over seeds of each seed's own ratio, with its interval."""
+    values = {
+        cell.arm: dict(cell.by_seed)
+        for cell in report(FINDINGS / "gut-runtime").cells
+        if cell.metric == metric
+    }
+    ours, unit = (values[f"{name}[model.max_layers={most}]"] for name, most in ((arm, bound), UNIT))
+    return interval_words(estimate([ours[seed] / unit[seed] for seed in sorted(ours)]))
+
+
+def table() -> str:
+    """Markdown."""
+    paper = published()
+    rows = [
+        (
+            f"`{arm}`",
+            str(bound),
+            f"{paper[arm, bound] / paper[UNIT]:.2f}" if (arm, bound) in paper else "",
+            ratio(SECONDS, arm, bound),
+            ratio(FLOPS, arm, bound),
+        )
+        for arm in ARMS
+        for bound in BOUNDS
+    ]
+    return "\n".join(f"| {' | '.join(line)} |" for line in (HEADERS, ("---",) * len(HEADERS), *rows))
+
+
+if __name__ == "__main__":
+    print(table())
