@@ -24,6 +24,7 @@ from orchestrator.cli.options import (
 )
 from orchestrator.cli.planning import planned
 from orchestrator.errors import InputError, SearchError, StoreError
+from orchestrator.garbage import look_as_usual
 from orchestrator.identity import SweepFolder
 from orchestrator.redact import redact_url
 from search_spaces.wording import amount
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from orchestrator.drivers.launch_folder import Setup
     from orchestrator.drivers.open_sweep import SweepResult
     from orchestrator.plan.types import Plan
+    from orchestrator.report.types import Report
+    from orchestrator.tracking.summary import ArmSummary
 
 
 class Driver(StrEnum):
@@ -186,23 +189,44 @@ def _run(
 ) -> None:
     """Run with a live view, or plain lines beside a debugger; then report. The exit code says how it went."""
     from orchestrator.cli.progress import View
+    from orchestrator.cli.track import summary_of
     from orchestrator.drivers.live_view import Listeners
     from orchestrator.drivers.signals import interrupts
     from trainables.data.progress import Watcher
     from trainables.data.store import DataError
 
+    look_as_usual()
     view = View(plan, live=not debug)
+    reported: list[Report] = []
+
+    def report() -> "ArmSummary | None":
+        try:
+            reported.append(_report(folder))
+        except KeyboardInterrupt:
+            complain(f"the report was left at Ctrl-C; `{command('report', folder)}` writes it")
+            return None
+        return summary_of(reported[0])
+
     with interrupts(view.show_interrupt) as heard:
         try:
             with view:
                 building = Watcher(view.show_build, complain)
-                callbacks = (view.show_starting, complain, view.show_tracking, view.show_outage)
-                finish = start(watch=Listeners(view.show, view.show_data, building, *callbacks))
+                listeners = Listeners(
+                    view.show,
+                    view.show_data,
+                    building,
+                    on_starting=view.show_starting,
+                    on_trouble=complain,
+                    on_end=report,
+                    on_tracking=view.show_tracking,
+                    on_outage=view.show_outage,
+                )
+                finish = start(watch=listeners)
         except DataError as error:
             raise StoreError(f"{error}; then {_go_on(folder)}") from error
         except SearchError as error:
             raise SearchError(f"{error}; correct it, then {_go_on(folder)}") from error
-        words = [] if heard.hurry.is_set() else _show_report(folder, tracked=not finish.untracked)
+        words = [] if heard.hurry.is_set() or not reported else _show(reported[0])
         _tell(folder, finish)
         for line in words:
             say(line)
@@ -214,22 +238,20 @@ def _go_on(folder: SweepFolder) -> str:
     return f"`{command('resume', folder)}`" if folder.plan.is_file() else "launch it again"
 
 
-def _show_report(folder: SweepFolder, *, tracked: bool) -> list[str]:
-    """Make the report of what there is, show its headline, and return what it says in words.
-
-    `tracked`: MLflow can be written.
-    """
+def _report(folder: SweepFolder) -> "Report":
+    """Write the report of what there is."""
     from orchestrator.cli.reading import opened
-    from orchestrator.cli.track import publish_or_complain, write_report
-    from orchestrator.drivers.launch_folder import read_setup
+    from orchestrator.cli.track import write_report
+
+    with opened(str(folder.root), folder.root.parent) as sweep:
+        return write_report(sweep)
+
+
+def _show(report: "Report") -> list[str]:
+    """Show its headline, and return what it says in words."""
     from orchestrator.report.notes import in_words, unread
     from orchestrator.report.tables import as_rich, headline
 
-    setup = read_setup(folder)
-    with opened(str(folder.root), folder.root.parent) as sweep:
-        report = write_report(sweep)
-        if setup.tracking_uri is not None and tracked:
-            publish_or_complain(sweep, report, setup.tracking_uri)
     out().print(as_rich(headline(report)))
     if report.unread:
         complain(unread(report))

@@ -31,6 +31,7 @@ from orchestrator.cli import (
 from orchestrator.cli.console import complain, say
 from orchestrator.disk import remedy
 from orchestrator.errors import HaltsweepError, InputError
+from orchestrator.garbage import look_seldom
 from orchestrator.redact import redact, redacted_stderr
 from search_spaces.wording import visible
 
@@ -120,6 +121,8 @@ app.add_typer(data.app, name="data", rich_help_panel=CATALOGUE)
 
 def run(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit; an error of ours is one message on standard error, never a traceback."""
+    if arguments is None:  # in a process of our own
+        look_seldom()
     with redacted_stderr():
         _run(arguments)
 

@@ -20,6 +20,7 @@ from search_spaces.wording import amount
 if TYPE_CHECKING:
     from orchestrator.cli.reading import Opened
     from orchestrator.report.types import Report
+    from orchestrator.tracking.summary import ArmSummary
 
 
 class Figures(StrEnum):
@@ -137,35 +138,21 @@ def write_report(
     return made
 
 
+def summary_of(made: "Report") -> "ArmSummary":
+    """What MLflow is told of the arms."""
+    from orchestrator.report.summary import arm_metrics, arm_tags
+    from orchestrator.tracking.summary import ArmSummary
+
+    return ArmSummary(arm_metrics(made), arm_tags(made))
+
+
 def publish(
     sweep: "Opened", made: "Report", uri: str, on_progress: Callable[[str], None] = lambda _: None
 ) -> str:
     """Parquet and MLflow in line with ledger and report; what was written, in words.
 
-    `told` hears what MLflow is being asked for.
+    `on_progress` hears what MLflow is being asked for.
     """
-    from orchestrator.report.summary import arm_metrics, arm_tags
     from orchestrator.tracking.sync import sync as project
 
-    means, words = arm_metrics(made), arm_tags(made)
-    return str(
-        project(sweep.folder, sweep.ledger, uri, aggregates=means, on_progress=on_progress, words=words)
-    )
-
-
-def publish_or_complain(sweep: "Opened", made: "Report", uri: str) -> None:
-    """As `publish`, for the end of a sweep: an MLflow that is away costs a line on the screen, no more.
-
-    So does one that is not waited for any longer: Ctrl-C ends the waiting and changes nothing else.
-    """
-    from orchestrator.errors import StoreError
-
-    try:
-        with _waiting(sweep.folder, uri) as waiting:
-            publish(sweep, made, uri, waiting.update)
-        return
-    except StoreError as error:
-        why = str(error)
-    except KeyboardInterrupt:
-        why = "MLflow lacks the arms' means and the report: left at Ctrl-C."
-    complain(f"{why}\nNothing is lost: `{command('sync', sweep.folder)}` catches up.")
+    return str(project(sweep.folder, sweep.ledger, uri, summary_of(made), on_progress))

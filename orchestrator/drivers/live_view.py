@@ -9,6 +9,7 @@ from orchestrator.conductor.outlook import Outlook
 from orchestrator.drivers.datasets import OnData
 from orchestrator.drivers.signals import undisturbed
 from orchestrator.ledger.outage import OnOutage
+from orchestrator.tracking.summary import ArmSummary
 from trainables.data.progress import Watcher
 
 VIEW_S = 0.2
@@ -57,6 +58,8 @@ class Listeners:
     """What is begun before trials can run: `starting Ray`."""
     on_trouble: Callable[[str], None] = lambda _: None
     """Something went wrong, and the sweep goes on: Ray ended, or a node takes no trials."""
+    on_end: Callable[[], ArmSummary | None] = lambda: None
+    """Nothing more is written into the ledger: reports, and says what MLflow shall be told of the arms."""
     on_tracking: Callable[[str], None] = lambda _: None
     """The trials have ended, and MLflow is waited for: what it still lacks."""
     on_outage: OnOutage = lambda _: None

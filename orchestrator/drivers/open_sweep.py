@@ -24,6 +24,7 @@ from orchestrator.plan.serialise import read_plan
 from orchestrator.plan.types import Plan
 from orchestrator.tracking.background import Follower, start_follower
 from orchestrator.tracking.inputs import FILE as INPUTS
+from orchestrator.tracking.summary import ArmSummary
 from orchestrator.trials import OutcomeKind
 from trainables.atomic import clear_unfinished
 
@@ -114,6 +115,7 @@ def open_sweep(
         for file in (folder.spec, folder.plan, folder.root / INPUTS, folder.root / MANIFEST):
             clear_unfinished(file)  # of a session that was killed: only who holds the lease replaces them
         follower: Follower | None = None
+        summary: ArmSummary | None = None
         untracked = ""
 
         def begin() -> None:
@@ -134,6 +136,9 @@ def open_sweep(
                 if places is not None:
                     places.close()
             ledger.release(lease)
+            # The follower writes what is in the ledger meanwhile.
+            if ledger.begun and not heard.hurry.is_set():
+                summary = watch.on_end()
         except BaseException as error:
             gone = _gone(error, presence)
             if gone is None:
@@ -147,7 +152,7 @@ def open_sweep(
             raise gone from error
         finally:
             if follower is not None:
-                untracked = _behind(follower, heard, watch)
+                untracked = _behind(follower, summary, heard, watch)
                 if untracked and not heard.hurry.is_set():
                     untracked += _write_parquet(plan, folder, ledger)
         run.note(ledger, untracked)
@@ -163,12 +168,12 @@ def _blamed(recorder: Recorder, heard: Interrupts) -> Iterator[None]:
         recorder.excuse()
 
 
-def _behind(follower: Follower, heard: Interrupts, watch: Listeners) -> str:
+def _behind(follower: Follower, summary: ArmSummary | None, heard: Interrupts, watch: Listeners) -> str:
     """Have MLflow brought up to date; why it is not, or nothing."""
     if heard.hurry.is_set():
         follower.kill()
         return "the sweep was ended at once"
-    behind = follower.drain(DRAIN_S, waiting=watch.on_tracking)
+    behind = follower.drain(DRAIN_S, waiting=watch.on_tracking, summary=summary)
     return behind.error if behind is not None else ""
 
 

@@ -24,7 +24,7 @@ def power(
     seeds, family = len(confirm.seeds), answer.family
     if not family:
         given = amount(seeds, "seed")
-        return Power(seeds, 0, f"With no arm beside the baseline, {given} show its spread and no effect.")
+        return Power(seeds, 0, f"With no arm beside the baseline, {given} can show its spread and no effect.")
     given = f"{amount(seeds, 'seed')} and {amount(family, 'comparison')}"
     if seeds < SEEDS_LEAST:
         sentence = f"With {given} there can be no verdict: {SEEDS_LEAST} seeds are the fewest."

@@ -29,13 +29,13 @@ def estimate(
     the quantity cannot be. Raises ValueError for no values."""
     if not values:
         raise ValueError(f"an estimate needs at least one value, got {values=}")
-    from scipy import stats
+    from scipy import special  # `stats`, which is made of it, loads several times as long
 
     n, mean = len(values), math.fsum(values) / len(values)
     if n < 2 or len(set(values)) == 1:
         return Estimate(n, mean, None, None)
     spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
-    half = float(stats.t.ppf((1 + level) / 2, n - 1)) * spread / math.sqrt(n)
+    half = float(-special.stdtrit(n - 1, (1 - level) / 2)) * spread / math.sqrt(n)
     low, high = max(mean - half, span[0]), min(mean + half, span[1])
     return Estimate(n, mean, min(low, mean), max(high, mean))
 

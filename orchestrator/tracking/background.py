@@ -13,6 +13,7 @@ from orchestrator.identity import SweepFolder
 from orchestrator.redact import redact_url
 from orchestrator.tracking.mlflow_runs import check_uri
 from orchestrator.tracking.state import TrackingState, read_state, write_state
+from orchestrator.tracking.summary import ArmSummary, SummaryFile
 
 LOG = "tracking.log"
 LEDGER_VARIABLE = "HALTSWEEP_FOLLOWER_LEDGER"
@@ -34,12 +35,17 @@ class Follower:
     """A follower that this process started, and starts again, a few times, when it is killed."""
 
     def __init__(
-        self, start: Callable[[], "subprocess.Popen[bytes]"], folder: SweepFolder, store: str = ""
+        self,
+        start: Callable[[], "subprocess.Popen[bytes]"],
+        folder: SweepFolder,
+        store: str,
+        summary: SummaryFile,
     ) -> None:
-        """`store` is the MLflow it writes, without passwords."""
+        """`store` is the MLflow it writes, without passwords; told to finish, it reads `summary`."""
         self._start = start
         self._folder = folder
         self._store = store
+        self._summary = summary
         self._process = start()
         self._began = time.monotonic()
         self._restarts = 0
@@ -53,15 +59,22 @@ class Follower:
         return self._process.pid
 
     def drain(
-        self, timeout_s: float, outage_s: float = OUTAGE_S, waiting: OnWait = lambda _: None
+        self,
+        timeout_s: float,
+        outage_s: float = OUTAGE_S,
+        waiting: OnWait = lambda _: None,
+        summary: ArmSummary | None = None,
     ) -> TrackingState | None:
         """Have it write everything that is in the ledger, and end; None if it did, else how far it came.
 
+        With a `summary` it writes that and the files of the sweep too, the report among them.
         Call it after the sweep was closed and its lease released. A follower that is not ready in time, or
         after `outage_s` has nothing to tell but an outage of MLflow, is killed; `haltsweep sync` catches up.
         So it is on Ctrl-C, which is not raised: what was left then is the reason.
         """
         try:
+            if summary is not None:
+                self._summary.write(summary)
             why = self._finish(timeout_s, outage_s, waiting)
         except KeyboardInterrupt:
             why = "left at Ctrl-C"
@@ -84,6 +97,7 @@ class Follower:
             # What was buffered for a dead process cannot be delivered.
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
+        self._summary.close()
 
     def _finish(self, timeout_s: float, outage_s: float, waiting: OnWait) -> str:
         """Until it has ended or is waited for no longer; why it is not, unless it says so itself."""
@@ -161,12 +175,14 @@ def start_follower(folder: SweepFolder, ledger_url: str, uri: str) -> Follower:
     The plan must be in the folder and the sweep in the ledger. Raises InputError for a file store.
     """
     check_uri(uri)
+    summary = SummaryFile()
     command = [
         sys.executable,
         "-m",
         "orchestrator.tracking.follower",
         str(folder.root.resolve()),
         str(os.getpid()),
+        str(summary.fd),
     ]
 
     def start() -> "subprocess.Popen[bytes]":
@@ -178,8 +194,9 @@ def start_follower(folder: SweepFolder, ledger_url: str, uri: str) -> Follower:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                pass_fds=(summary.fd,),
                 # Not as arguments, which every user of the machine can read: they may hold passwords.
                 env={**os.environ, LEDGER_VARIABLE: ledger_url, URI_VARIABLE: uri},
             )
 
-    return Follower(start, folder, redact_url(uri))
+    return Follower(start, folder, redact_url(uri), summary)

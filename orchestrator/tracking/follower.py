@@ -1,8 +1,8 @@
 """The background writer: a process of its own that keeps MLflow and Parquet up to date with the ledger.
 
 Neither MLflow's time nor its failures reach the process that runs the sweep. Told to on its standard input,
-it writes what is in the ledger and ends; if its parent is gone it tries once to do so. Whoever comes next
-catches up.
+it writes what is in the ledger and what the report says of the arms, and ends; if its parent is gone it tries
+once to write what is in the ledger. Whoever comes next catches up.
 """
 
 import argparse
@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from orchestrator.errors import HaltsweepError, StoreError
+from orchestrator.garbage import look_as_usual, look_seldom
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import read_plan
@@ -26,6 +27,7 @@ from orchestrator.tracking.lock import projection_lock
 from orchestrator.tracking.mlflow_writer import MlflowWriter
 from orchestrator.tracking.parquet import ParquetFiles
 from orchestrator.tracking.state import TrackingState, write_state
+from orchestrator.tracking.summary import ArmSummary, read_summary
 from orchestrator.tracking.sync import artifact_root
 
 POLL_S = 0.3
@@ -44,7 +46,8 @@ NICENESS = 5
 class FollowerLoop:
     """Follows one sweep.
 
-    `told(seconds)` waits so long and says whether to finish; `parent_lives` whether anybody waits for that.
+    `finish_asked(seconds)` waits so long and says whether to finish; `parent_lives` whether anybody waits for
+    that; `summary` what there is to write then beside what is in the ledger.
     """
 
     def __init__(
@@ -54,12 +57,15 @@ class FollowerLoop:
         uri: str,
         finish_asked: Callable[[float], bool],
         parent_lives: Callable[[], bool],
+        *,
+        summary: Callable[[], ArmSummary | None] = lambda: None,
     ) -> None:
         self._folder = folder
         self._ledger = ledger
         self._uri = uri
         self._finish_asked = finish_asked
         self._parent_lives = parent_lives
+        self._summary = summary
         self._plan = read_plan(folder)
         self._parquet = ParquetFiles(folder, self._plan, ledger)
         self._writer: MlflowWriter | None = None
@@ -76,7 +82,7 @@ class FollowerLoop:
         while True:
             lives = self._parent_lives()
             ending = finish_asked or not lives
-            written = self._track(force=ending and not forced)
+            written = self._track(force=ending and not forced, last=finish_asked)
             forced = forced or ending
             if ending or time.monotonic() >= parquet_due:
                 parquet_due = time.monotonic() + max(PARQUET_S, PARQUET_SHARE * self._write_parquet())
@@ -84,8 +90,11 @@ class FollowerLoop:
                 return written
             finish_asked = self._finish_asked(POLL_S)
 
-    def _track(self, *, force: bool) -> bool:
-        """Try to write what is new; whether MLflow has all of it. After an outage waits unless `force`."""
+    def _track(self, *, force: bool, last: bool) -> bool:
+        """Try to write what is new; whether MLflow has all of it. After an outage waits unless `force`.
+
+        The `last` time the arms' summary is there to be written, and the files of the sweep with it.
+        """
         if time.monotonic() < self._not_before and not force:
             return False
         try:
@@ -96,7 +105,11 @@ class FollowerLoop:
                 self._writer = MlflowWriter(
                     self._uri, self._plan, self._ledger, artifacts, self._asking, inputs=inputs
                 )
+                look_as_usual()  # MLflow is imported
             self._writer.update()
+            if last and (summary := self._summary()) is not None:
+                self._writer.publish(summary)
+                self._writer.upload(self._folder)
         except StoreError as error:
             # What the store took of the failed request is unknown: the next writer looks.
             self._writer = None
@@ -150,7 +163,7 @@ class FollowerLoop:
 
 
 def main() -> int:
-    """`python -m orchestrator.tracking.follower FOLDER PARENT_PID`, the two URLs in the environment.
+    """`python -m orchestrator.tracking.follower FOLDER PARENT_PID SUMMARY_FD`, both URLs in the environment.
 
     What is written to standard error is kept in the sweep's folder, for all to read: no password gets there.
     """
@@ -166,14 +179,19 @@ def _follow() -> int:
     parser = argparse.ArgumentParser(prog="orchestrator.tracking.follower")
     parser.add_argument("folder", type=Path)
     parser.add_argument("parent", type=int)
+    parser.add_argument("summary", type=int)
     args = parser.parse_args()
     ledger_url, uri = os.environ[LEDGER_VARIABLE], os.environ[URI_VARIABLE]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(NICENESS)
+    look_seldom()
     folder = SweepFolder(args.folder)
     try:
         with projection_lock(folder.root, LOCK_WAIT_S), Ledger.open(ledger_url, folder.name) as ledger:
-            loop = FollowerLoop(folder, ledger, uri, _StandardInput(), lambda: os.getppid() == args.parent)
+            asked, parent_lives = _StandardInput(), lambda: os.getppid() == args.parent
+            loop = FollowerLoop(
+                folder, ledger, uri, asked, parent_lives, summary=lambda: read_summary(args.summary)
+            )
             return 0 if loop.run() else 1
     except HaltsweepError as error:
         print(error, file=sys.stderr, flush=True)

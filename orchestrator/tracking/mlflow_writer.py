@@ -19,6 +19,7 @@ from orchestrator.tracking.desired_runs import SWEEP, DesiredRun, DesiredRuns
 from orchestrator.tracking.inputs import Inputs
 from orchestrator.tracking.mlflow_runs import RunStore, Stored
 from orchestrator.tracking.points import PREFIX, Point
+from orchestrator.tracking.summary import ArmSummary
 from search_spaces.wording import amount
 
 EVENTS_AT_ONCE = 5000
@@ -97,15 +98,13 @@ class MlflowWriter:
         """Close the connections."""
         self._store.close()
 
-    def publish(
-        self, values: Mapping[str, Mapping[str, float]], words: Mapping[str, Mapping[str, str]] | None = None
-    ) -> Counts:
-        """Metrics of the arms' runs, `values[arm][metric]` in this order, and tags, `words[arm][name]`; a
-        changed value is a new step. Then the arms' curves. Raises Outage."""
+    def publish(self, summary: ArmSummary) -> Counts:
+        """Metrics and tags of the arms' runs; a changed value is a new step. Then the arms' curves. Raises
+        Outage."""
         self._counts = Counts()
-        for key, tags in self._desired.publish_words(words or {}).items():
+        for key, tags in self._desired.publish_words(summary.tags).items():
             self._fill(self._stored[key], (), {}, tags)
-        published = self._desired.publish(values)
+        published = self._desired.publish(summary.metrics)
         for number, (key, metrics) in enumerate(published.items()):
             self._on_progress(f"the arms' means: {amount(len(published) - number, 'run')} to write")
             stored = self._stored[key]

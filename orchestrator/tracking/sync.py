@@ -1,7 +1,6 @@
 """Everything that is made from the ledger, up to date in one call."""
 
 import time
-from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from orchestrator.tracking.lock import projection_lock
 from orchestrator.tracking.mlflow_writer import Counts, MlflowWriter, OnAsk
 from orchestrator.tracking.parquet import ParquetFiles
 from orchestrator.tracking.state import TrackingState, write_state
+from orchestrator.tracking.summary import ArmSummary
 
 LOCK_WAIT_S = 10.0
 
@@ -22,17 +22,14 @@ def sync(
     folder: SweepFolder,
     ledger: Ledger,
     uri: str,
-    aggregates: Mapping[str, Mapping[str, float]] | None = None,
+    summary: ArmSummary | None = None,
     on_progress: OnAsk = lambda _: None,
-    *,
-    words: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Counts:
     """Bring Parquet and the MLflow at `uri` in line with the ledger; what was written, all 0 if nothing was.
 
-    `aggregates[arm][metric]` become metrics of the arms' runs, `words[arm][name]` their tags; the report's
-    folder and the sweep's files become artifacts of the sweep's run. Parquet comes first: an MLflow outage
-    does not keep it back. Raises StoreError (an Outage if it was MLflow) if a store fails or the sweep's own
-    process is still writing.
+    Metrics and tags of `summary` become those of the arms' runs; the report's folder and the sweep's files
+    become artifacts of the sweep's run. Parquet comes first: an MLflow outage does not keep it back. Raises
+    StoreError (an Outage if it was MLflow) if a store fails or the sweep's own process is still writing.
     """
     plan = read_plan(folder)
     with projection_lock(folder.root, LOCK_WAIT_S):
@@ -40,8 +37,8 @@ def sync(
         made = MlflowWriter(uri, plan, ledger, artifact_root(folder), on_progress, inputs=read_inputs(folder))
         with closing(made) as writer:
             written += writer.update()
-            if aggregates is not None:
-                written += writer.publish(aggregates, words)
+            if summary is not None:
+                written += writer.publish(summary)
             written += writer.upload(folder)
             position = writer.position
         write_state(folder, TrackingState(position, "", time.time(), position, store=redact_url(uri)))

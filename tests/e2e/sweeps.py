@@ -15,6 +15,7 @@ from orchestrator.plan.serialise import to_json
 from orchestrator.plan.types import AnswerPlan, Arm, Change, Plan
 from orchestrator.report.summary import arm_metrics, summarise
 from orchestrator.spec.section import Objective
+from orchestrator.tracking.summary import ArmSummary
 from orchestrator.tracking.sync import sync
 from orchestrator.trials import Record
 from search_spaces.dimensions import Dimension, Float, Space
@@ -84,7 +85,7 @@ def finished_sweep(runs: Path, name: str = "gates") -> Sweep:
         recorder.close()
         ledger.release(lease)
         made = records(ledger.events(), plan)
-        sync(folder, ledger, uri, aggregates=arm_metrics(summarise(plan, made)))
+        sync(folder, ledger, uri, ArmSummary(arm_metrics(summarise(plan, made))))
     return Sweep(folder, plan, made, uri)
 
 

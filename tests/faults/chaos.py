@@ -5,7 +5,6 @@ and before and after every transaction of the ledger. So the same seed kills at 
 together are all that a crash can leave behind.
 """
 
-import multiprocessing
 import os
 import signal
 import sys
@@ -24,24 +23,13 @@ from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
 from orchestrator.trials import OutcomeKind
+from tests.support.forks import forks
 from tests.support.logs import content
 from tests.support.workloads import PATH
 
 CHANGES = frozenset({"os.rename", "os.mkdir", "os.rmdir", "os.remove", "sqlite3.connect"})
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 NEVER = -1
-
-forks = multiprocessing.get_context("forkserver")
-# All that a session imports for longer than it runs.
-PRELOADED = [
-    "pytest",
-    "optuna",
-    "torch",
-    "sqlalchemy.dialects.sqlite",
-    "orchestrator.conductor.arm_search",
-    "tests.faults.chaos",
-]
-forks.set_forkserver_preload(PRELOADED)
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ import pytest
 from orchestrator.ledger.events import EventKind
 from orchestrator.spec.section import Resources
 from orchestrator.trials import OutcomeKind
-from tests.faults.chaos import Place, check_log, forks, go
+from tests.faults.chaos import Place, check_log, go
 from tests.support.commands import PATIENCE_S
+from tests.support.forks import forks
 from tests.support.plans import AT_EVERY_REPORT_S, make_arm, make_plan
 
 RETRIES = 1

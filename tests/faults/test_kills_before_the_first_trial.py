@@ -20,9 +20,10 @@ from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.store import Ledger
 from orchestrator.ledger.summary import summaries
-from tests.faults.chaos import NEVER, Place, _Moments, check_log, ended_well, forks
+from tests.faults.chaos import NEVER, Place, _Moments, check_log, ended_well
 from tests.orchestrator.ledger.conftest import postgres_server  # noqa: F401 - a fixture
 from tests.support.commands import PATIENCE_S, Shell, wait_for
+from tests.support.forks import forks
 from tests.support.plans import make_arm, make_plan
 from tests.support.postgres import postgres_url
 from tests.support.workloads import PATH

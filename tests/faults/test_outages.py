@@ -9,7 +9,8 @@ from orchestrator.errors import StoreError
 from orchestrator.ledger.store import Ledger
 from orchestrator.spec.section import Resources
 from orchestrator.tracking.sync import sync
-from tests.faults.chaos import Place, check_log, forks, go
+from tests.faults.chaos import Place, check_log, go
+from tests.support.forks import forks
 from tests.support.logs import content
 from tests.support.mlflow_db import runs
 from tests.support.plans import AT_EVERY_REPORT_S, make_arm, make_plan

@@ -12,8 +12,9 @@ import pytest
 from orchestrator.drivers.launch import resume_sweep, run_sweep
 from orchestrator.drivers.launch_folder import Setup
 from orchestrator.spec.section import Resources
-from tests.faults.chaos import Place, forks
+from tests.faults.chaos import Place
 from tests.support.commands import COMMAND, PATIENCE_S
+from tests.support.forks import forks
 from tests.support.plans import AT_EVERY_REPORT_S, make_arm, make_plan
 from tests.support.workloads import Synthetic
 

@@ -20,6 +20,7 @@ from orchestrator.plan.types import Plan
 from orchestrator.tracking import background
 from orchestrator.tracking.background import LOG, Follower, start_follower
 from orchestrator.tracking.state import TrackingState, read_state, write_state
+from orchestrator.tracking.summary import ArmSummary, SummaryFile
 from orchestrator.tracking.sync import sync
 from tests.faults.chaos import Place, go
 from tests.support.commands import Shell, answer, interrupt, wait_for
@@ -205,9 +206,12 @@ def test_a_writer_killed_while_it_is_waited_for_is_started_again(
                 killed.append(follower.pid)
                 os.kill(follower.pid, signal.SIGKILL)
 
-        assert follower.drain(PATIENCE_S, waiting=kill_once) is None, (folder.root / LOG).read_text()
+        summary = ArmSummary({"arm-0": {"test/accuracy": 0.5}})
+        left = follower.drain(PATIENCE_S, waiting=kill_once, summary=summary)
+        assert left is None, (folder.root / LOG).read_text()
         assert killed
         assert len(mlflow.runs) == RUNS
+        assert any("test/accuracy" in str(run["data"]) for run in mlflow.runs.values()), "handed over again"
 
 
 def test_a_writer_that_is_killed_again_and_again_is_given_up(
@@ -222,7 +226,7 @@ def test_a_writer_that_is_killed_again_and_again_is_given_up(
         process.kill()
         return process
 
-    follower = Follower(killed_at_once, folder, "http://mlflow")
+    follower = Follower(killed_at_once, folder, "http://mlflow", SummaryFile())
     until(lambda: (noted := read_state(folder)) is not None and noted.error != "")
     state = follower.drain(PATIENCE_S)
     assert state is not None
@@ -242,7 +246,7 @@ def test_a_long_life_makes_restarts_count_anew(folder: SweepFolder, monkeypatch:
         process.kill()
         return process
 
-    follower = Follower(killed_at_once, folder)
+    follower = Follower(killed_at_once, folder, "", SummaryFile())
     until(lambda: len(starts) > 2 * background.MOST_RESTARTS)
     assert read_state(folder) is None, "it was not given up"
     follower.kill()

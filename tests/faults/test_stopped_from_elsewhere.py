@@ -14,9 +14,10 @@ from orchestrator.errors import StoreError
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.store import Ledger
 from orchestrator.spec.section import Resources
-from tests.faults.chaos import Place, check_log, forks
+from tests.faults.chaos import Place, check_log
 from tests.orchestrator.ledger.conftest import postgres_server  # noqa: F401 - a fixture
 from tests.support.commands import COMMAND, PATIENCE_S
+from tests.support.forks import forks
 from tests.support.plans import make_arm, make_plan
 from tests.support.postgres import postgres_url
 from tests.support.processes import wait_until

@@ -27,9 +27,10 @@ from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import read_plan
 from orchestrator.tracking.mlflow_reading import read_runs
 from orchestrator.tracking.projections import Projections
-from tests.faults.chaos import Place, _session, forks, go
+from tests.faults.chaos import Place, _session, go
 from tests.support.commands import COMMAND, Shell, tree
 from tests.support.flips import flip, flip_any
+from tests.support.forks import forks
 from tests.support.plans import make_arm, make_plan
 
 FLIPS = 8

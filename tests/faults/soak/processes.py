@@ -9,8 +9,8 @@ from pathlib import Path
 
 import psutil
 
-from tests.faults.chaos import forks
 from tests.faults.soak.sweep import session
+from tests.support.forks import forks
 from tests.support.processes import family_of, wait_until
 
 MARK = "HALTSWEEP_SOAK"

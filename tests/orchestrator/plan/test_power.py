@@ -63,7 +63,7 @@ def test_a_published_spread_is_used_where_it_is_that_of_the_outcome() -> None:
 def test_too_few_seeds_and_no_arms_are_told() -> None:
     assert "there can be no verdict: 3 seeds are the fewest" in power(confirm(2), ANSWER).sentence
     alone = power(confirm(1), replace(ANSWER, family=0)).sentence
-    assert alone == "With no arm beside the baseline, 1 seed show its spread and no effect."
+    assert alone == "With no arm beside the baseline, 1 seed can show its spread and no effect."
 
 
 def test_more_than_a_thousand_seeds_are_not_counted() -> None:

@@ -28,6 +28,7 @@ from orchestrator.tracking.lock import projection_lock
 from orchestrator.tracking.mlflow_writer import MlflowWriter
 from orchestrator.tracking.parquet import read_records
 from orchestrator.tracking.state import read_state
+from orchestrator.tracking.summary import ArmSummary
 from orchestrator.tracking.sync import artifact_root, sync
 from tests.support.histories import begun, history
 from tests.support.mlflow_db import SeenRun, runs
@@ -318,6 +319,22 @@ class TestLoop:
         assert len(runs(database, plan.name)) == 1 + len(plan.arms) + len(begun(plan))
 
 
+def test_drained_with_a_summary_it_writes_the_arms_means_and_the_report_too(
+    folder: SweepFolder, ledger: Ledger, plan: Plan, uri: str, database: Path
+) -> None:
+    append_all(ledger, plan)
+    folder.report.mkdir()
+    (folder.report / "report.md").write_text("better")
+    long = "x" * 100_000  # more than a pipe takes from who is not read
+    summary = ArmSummary({"arm-0": {"test/accuracy": 0.5}}, {"arm-1": {"verdict": long}})
+    assert start_follower(folder, folder.ledger_url, uri).drain(60, summary=summary) is None
+    arms = runs(database, plan.name)
+    assert arms["arm/arm-0/-"].latest["test/accuracy"] == 0.5
+    assert arms["arm/arm-1/-"].tags["haltsweep.verdict"].startswith("xxx")
+    assert next(artifact_root(folder).rglob("report.md")).read_text() == "better"
+    assert sync(folder, ledger, uri, summary).total == 0
+
+
 def test_sync_uploads_the_files_of_the_sweep_once(
     folder: SweepFolder, ledger: Ledger, plan: Plan, uri: str
 ) -> None:
@@ -326,8 +343,8 @@ def test_sync_uploads_the_files_of_the_sweep_once(
     (folder.report / "figures").mkdir(parents=True)
     (folder.report / "report.md").write_text("# first")
     (folder.report / "figures" / "a.png").write_bytes(b"png")
-    aggregates = {"arm-0": {"test/accuracy/mean": 0.5}}
-    first = sync(folder, ledger, uri, aggregates)
+    summary = ArmSummary({"arm-0": {"test/accuracy/mean": 0.5}})
+    first = sync(folder, ledger, uri, summary)
     assert first.files == 2 + 4 + 2 * len(plan.arms), "report and figure beside every arm too"
     assert str(first).startswith(f"{1 + len(plan.arms) + len(begun(plan))} runs, ")
     assert str(first).endswith("10 files written")
@@ -336,11 +353,11 @@ def test_sync_uploads_the_files_of_the_sweep_once(
     figures = list(artifact_root(folder).rglob("a.png"))
     assert len(figures) == 1 + len(plan.arms)
     assert {figure.parts[-3:] for figure in figures} == {("report", "figures", "a.png")}
-    again = sync(folder, ledger, uri, aggregates)
+    again = sync(folder, ledger, uri, summary)
     assert again.total == 0
     assert str(again) == "all was up to date"
     (folder.report / "report.md").write_text("# second")
-    assert sync(folder, ledger, uri, aggregates).files == 4 + 2 * len(plan.arms)
+    assert sync(folder, ledger, uri, summary).files == 4 + 2 * len(plan.arms)
     assert {each.read_text() for each in artifact_root(folder).rglob("report.md")} == {"# second"}
 
 

@@ -19,6 +19,7 @@ from orchestrator.tracking import mlflow_writer
 from orchestrator.tracking.desired_runs import GONE, DesiredRuns
 from orchestrator.tracking.mlflow_runs import TrackingOutage
 from orchestrator.tracking.mlflow_writer import MlflowWriter
+from orchestrator.tracking.summary import ArmSummary
 from orchestrator.tracking.sync import artifact_root
 from orchestrator.trials import Outcome, OutcomeKind
 from tests.support.histories import DEAD, begun, history, measurement, trial_of
@@ -145,8 +146,8 @@ def test_arms_and_the_sweep_can_be_compared(
     assert not arm.latest, "curves come with what is published, after it"
     writer = MlflowWriter(uri, plan, ledger, artifact_root(folder))
     writer.update()
-    assert writer.publish({"other": {"b/score": 0.5, "a/score": 0.25}}).points > 2
-    assert writer.publish({"other": {"b/score": 0.5, "a/score": 0.25}}).points == 0
+    assert writer.publish(ArmSummary({"other": {"b/score": 0.5, "a/score": 0.25}})).points > 2
+    assert writer.publish(ArmSummary({"other": {"b/score": 0.5, "a/score": 0.25}})).points == 0
     writer.close()
     latest = list(runs(database, plan.name)["arm/other/-"].latest)
     assert latest[:2] == ["b/score", "a/score"], "in the order in which they were given"
@@ -386,18 +387,18 @@ class TestPublish:
             "gone": {"x": 1.0},
         }
         curves = sum(map(len, writer._desired.curves.values()))
-        assert writer.publish(values).points == 3 + curves
-        assert writer.publish(values).total == 0
+        assert writer.publish(ArmSummary(values)).points == 3 + curves
+        assert writer.publish(ArmSummary(values)).total == 0
         fresh = open_writer()
         fresh.update()
-        assert fresh.publish(values).total == 0
+        assert fresh.publish(ArmSummary(values)).total == 0
         assert runs(database, plan.name)["arm/arm-0/-"].latest == {
             "test/accuracy/mean": 0.5,
             "test/accuracy/n": 8.0,
             "a_b": 1.0,
         }
         values["arm-0"]["test/accuracy/mean"] = 0.25
-        assert fresh.publish(values).points == 1
+        assert fresh.publish(ArmSummary(values)).points == 1
         assert runs(database, plan.name)["arm/arm-0/-"].latest["test/accuracy/mean"] == 0.25, (
             "the newest shows, though smaller"
         )
@@ -409,8 +410,8 @@ class TestPublish:
         writer = open_writer()
         writer.update()
         words = {"arm-1": {"verdict": "arm-1: undecided: about 6 more seeds"}}
-        assert writer.publish({}, words).tags == 1
-        assert writer.publish({}, words).total == 0
+        assert writer.publish(ArmSummary({}, words)).tags == 1
+        assert writer.publish(ArmSummary({}, words)).total == 0
         tags = runs(database, plan.name)["arm/arm-1/-"].tags
         assert tags["haltsweep.verdict"] == "arm-1: undecided: about 6 more seeds"
 
