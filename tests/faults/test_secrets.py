@@ -138,7 +138,7 @@ def _lose_half_way(shell: Shell, server: Server, storage: str, tracking: str) ->
             return False
 
     stores = (f"--storage={storage}", "--tracking", tracking)
-    changes = ("search=null", "baseline.train.steps=600", "baseline.train.report_every=2")
+    changes = ("search=null", "baseline.train.steps=20000", "baseline.train.report_every=2")
     with shell.started("launch", "tiny.yaml", *changes, "--driver", "inline", *stores) as process:
         wait_for(lambda: noted("position"), process)
         server.kill()

@@ -97,6 +97,11 @@ class Shell:
             assert process.exitcode is not None, f"haltsweep {shlex.join(arguments)} took too long"
             return Answer(process.exitcode, *((Path(said) / name).read_text() for name in STREAMS))
 
+    def run_fresh(self, *arguments: str, **variables: str) -> Answer:
+        """As `run`, in a process that has imported nothing yet, as from a terminal."""
+        with self.started(*arguments, **variables) as process:
+            return answer(process)
+
     @contextmanager
     def started(self, *arguments: str, **variables: str) -> Iterator["subprocess.Popen[str]"]:
         """A running command, in a process group of its own, as a terminal would; gone at the end."""

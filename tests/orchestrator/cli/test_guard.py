@@ -44,7 +44,7 @@ def test_one_spec_whose_code_ends_the_interpreter_is_told(tmp_path, command, cod
     shell = Shell.at(tmp_path)
     (shell.folder / "crashing.py").write_text(code)
     (shell.folder / "own.yaml").write_text(SPEC)
-    told = shell.run(command, "own.yaml")
+    told = shell.run_fresh(command, "own.yaml")
     assert told.code == 2
     assert f"own.yaml: the interpreter was ended ({ended}) while crashing:train was imported or" in told.err
     assert "Traceback" not in told.err
@@ -85,7 +85,7 @@ def test_own_code_that_ends_nothing_is_planned_as_before(tmp_path):
     shell = Shell.at(tmp_path)
     (shell.folder / "crashing.py").write_text(SEGFAULT.replace("def build", "def no_build"))
     (shell.folder / "own.yaml").write_text(SPEC)
-    told = shell.run("check", "own.yaml")
+    told = shell.run_fresh("check", "own.yaml")
     assert (told.code, told.out, told.err) == (0, "own.yaml: ok\n", "")
 
 
@@ -93,7 +93,7 @@ def test_a_spec_that_own_code_makes_bad_is_refused_once(tmp_path):
     shell = Shell.at(tmp_path)
     (shell.folder / "crashing.py").write_text("print('imported')\nraise RuntimeError('no such device')\n")
     (shell.folder / "own.yaml").write_text(SPEC)
-    told = shell.run("launch", "own.yaml", "--driver", "inline")
+    told = shell.run_fresh("launch", "own.yaml", "--driver", "inline")
     assert told.code == 2
     assert told.err.count("no such device") == 1
     assert told.out.count("imported") <= 1
