@@ -128,6 +128,7 @@ def _command(arguments: Sequence[str], folder: Path, environment: Mapping[str, s
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    sys.path[:0] = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
     for number, name in enumerate(STREAMS, start=1):
         with (said / name).open("wb") as file:
             os.dup2(file.fileno(), number)
