@@ -21,7 +21,7 @@ from torch import nn
 
 from tests.benchmarks import _timing, systems
 from tests.benchmarks.early_exit import ours
-from tests.support.kernel_count import Counts, counted
+from tests.support.kernel_count import DeviceCounts, counted
 from trainables import catalog
 from trainables.assembly import build_model, model_config
 from trainables.testing.exits import modes_of
@@ -72,7 +72,7 @@ def passes(model: nn.Module, batch: Batch) -> Callable[[], None]:
     return lambda: ours(model, batch).mean().backward()
 
 
-def update(model: nn.Module, batch: Batch) -> Counts:
+def update(model: nn.Module, batch: Batch) -> DeviceCounts:
     """What clipping and the update of the weights ask for; the second time, since the first makes room."""
     learner = Learner(model, train_config({"steps": 2}), seed=0)
     one_step(learner, batch, 0)

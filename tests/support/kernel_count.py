@@ -27,7 +27,7 @@ INDEXING: Final = ("index", "index_put", "index_put_")
 
 
 @dataclass
-class Counts:
+class DeviceCounts:
     """Of one computation."""
 
     kernels: int = 0
@@ -46,7 +46,7 @@ class Counts:
 class _Counting(TorchDispatchMode):
     """Every operator that runs while this is on, of a backward pass too."""
 
-    def __init__(self, counts: Counts) -> None:
+    def __init__(self, counts: DeviceCounts) -> None:
         super().__init__()
         self.counts = counts
 
@@ -68,9 +68,9 @@ class _Counting(TorchDispatchMode):
         return found
 
 
-def counted(run: Callable[[], object]) -> Counts:
+def counted(run: Callable[[], object]) -> DeviceCounts:
     """What one call of `run` asks of a device. What does not depend on the device is the same on a CPU."""
-    counts, tolist = Counts(), Tensor.tolist
+    counts, tolist = DeviceCounts(), Tensor.tolist
 
     def listed(tensor: Tensor) -> Any:
         counts.waits += 1

@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from trainables.layers.dropout import KeyedDropout
-from trainables.layers.explicit import Barred, Kept, explicit
+from trainables.layers.explicit import Barred, KeptWeights, explicit
 from trainables.layers.head_rows import gather, spread, spread_parts
 from trainables.layers.packing import Packing
 from trainables.layers.tokens import KeysValues, Tokens
@@ -60,9 +60,9 @@ class WeightDropout:
         pair, head = np.arange((keys + 1) // 2), np.arange(heads)[:, None, None]
         return self.dropout.mask(self.key, self.place[:, None, :, None], head * HEAD_STRIDE + pair, keys)
 
-    def kept(self, heads: int, keys: int) -> Kept:
+    def kept(self, heads: int, keys: int) -> KeptWeights:
         """The mask with the scale of what it keeps."""
-        return Kept(self.keep(heads, keys), 1 / self.dropout.keep_share())
+        return KeptWeights(self.keep(heads, keys), 1 / self.dropout.keep_share())
 
 
 def attend(

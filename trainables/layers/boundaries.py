@@ -12,7 +12,7 @@ from pydantic import model_validator
 from torch import Tensor, nn
 
 from trainables.layers.linear import Vector
-from trainables.layers.packing import Packing, packed
+from trainables.layers.packing import Packing, lengths_of, packed
 from trainables.settings import CausalSettings
 
 Pooling = Literal["mean", "end", "start"]
@@ -33,13 +33,12 @@ class Boundaries(nn.Module):
         self, x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"]
     ) -> tuple[Float[Tensor, "M D"], Packing]:
         """The packed tokens of right-padded `x`, between START and END; longer padding changes nothing."""
-        lengths = mask.sum(1)
-        longest = int(lengths.max())
-        packing = Packing.of_lengths(lengths + NUM_BOUNDARIES, longest + NUM_BOUNDARIES)
+        packing = Packing.of_counts(lengths_of(mask) + NUM_BOUNDARIES, mask.device)
+        longest = packing.width - NUM_BOUNDARIES
         columns = torch.arange(packing.width, device=x.device)
         wide = nn.functional.pad(x[:, :longest], (0, 0, 1, 1))
         wide = torch.where((columns == 0)[:, None], self.start(), wide)
-        wide = torch.where((columns == lengths[:, None] + 1)[..., None], self.end(), wide)
+        wide = torch.where((columns == packing.counts[:, None] - 1)[..., None], self.end(), wide)
         return packing.unpad(wide), packing
 
     def padded(

@@ -10,17 +10,19 @@ and tokens attend to no other chunk, so that the choice does not matter.
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeVar
 
+import numpy as np
 import torch
 from jaxtyping import Int
 from pydantic import Field
 from torch import Tensor
 
+from trainables.layers.host import uploaded
 from trainables.layers.packing import Packing
 from trainables.layers.positions import rotations
 from trainables.layers.tokens import Tokens, packed_places
 from trainables.settings import Settings, Small
 
-Number = TypeVar("Number", int, Tensor)
+Number = TypeVar("Number", int, np.ndarray)
 
 
 class ChunkSettings(Settings):
@@ -46,7 +48,8 @@ class ChunkSettings(Settings):
         if self.by == "count":
             return -(-total // self.count)
         if self.is_even(causal=causal):
-            return -(-total // -(-total // self.size))
+            even: Number = -(-total // -(-total // self.size))
+            return even
         return total * 0 + self.size
 
     def lengths(self, total: int, *, causal: bool) -> list[int]:
@@ -71,7 +74,7 @@ class Cut:
     """The M packed tokens of a full batch of B rows, cut into chunks."""
 
     packing: Packing
-    number: Int[Tensor, " M"]
+    number: Int[np.ndarray, " M"]
     """Of the chunk that holds the token."""
     column: Int[Tensor, " M"]
     """Of the token in its chunk."""
@@ -85,17 +88,19 @@ class Cut:
     @classmethod
     def of(cls, packing: Packing, settings: ChunkSettings, *, causal: bool) -> "Cut":
         """As `settings` say."""
-        length = settings.length(packing.counts, causal=causal)
-        each = length.index_select(0, packing.row)
-        counts = -(-packing.counts // length)
-        longest = torch.minimum(length, packing.counts)
+        totals = packing.host_counts
+        length = settings.length(totals, causal=causal)
+        column = np.concatenate([np.arange(total) for total in totals])
+        each = np.repeat(length, totals)
+        counts = -(-totals // length)
+        both = uploaded(np.concatenate((column % each, counts)), packing.row.device)
         return cls(
             packing,
-            packing.column // each,
-            packing.column % each,
-            counts,
+            column // each,
+            both[: column.shape[0]],
+            both[column.shape[0] :],
             int(counts.max()),
-            int(longest.max()),
+            int(np.minimum(length, totals).max()),
         )
 
     def tokens(self, head_width: int, dtype: torch.dtype, *, causal: bool) -> Tokens:

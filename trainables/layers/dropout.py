@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from trainables.layers.host import uploaded
 from trainables.seeds import derive
 
 MASK_LEVELS = 1 << 16
@@ -83,7 +84,7 @@ class KeyedNoise(Keyed):
     def forward(self, place: Int[Tensor, " M"], columns: int) -> Float[Tensor, "M C"]:
         """So many in 64 bits for each token, by its place in the full batch."""
         numbers = np.arange(columns, dtype=np.int64) * _ODD_32
-        words = place.to(torch.int32)[:, None] ^ _uploaded(_salted(self.draw(), numbers), place.device)
+        words = place.to(torch.int32)[:, None] ^ uploaded(_salted(self.draw(), numbers), place.device)
         _mix(words)
         return (words.to(torch.float64) + (HALF_WORDS + 0.5)) / (2 * HALF_WORDS)
 
@@ -117,7 +118,7 @@ class KeyedDropout(Keyed):
         Every element of the last axis stands for two columns: a 32-bit hash holds two 16-bit draws. Places
         come scattered already.
         """
-        word = place.to(torch.int32) ^ _uploaded(
+        word = place.to(torch.int32) ^ uploaded(
             _salted(key, element.astype(np.int64) * _ODD_32), place.device
         )
         _mix(word)
@@ -268,7 +269,7 @@ class _Salts:
         numbers = np.concatenate([np.arange(count, dtype=np.int64) for count in words]) * _ODD_32
         keys = [[stream.key(stream.calls + ahead) for stream in streams] for ahead in range(calls)]
         spread = np.repeat(np.asarray(keys, dtype=np.int64), words, 1)
-        table = _uploaded(_salted(spread, numbers), device)
+        table = uploaded(_salted(spread, numbers), device)
         return cls(streams, sizes, streams[0].calls, table)
 
     def serve(self, streams: list[_Stream], sizes: tuple[int, ...], device: torch.device) -> bool:
@@ -286,13 +287,6 @@ class _Salts:
 def _salted(key: Any, number: Int[np.ndarray, "*C"]) -> Int[np.ndarray, "*K"]:
     salted: np.ndarray = ((number + (key & 0x7FFFFFFF)) ^ (key >> 32)).astype(np.uint32).view(np.int32)
     return salted
-
-
-def _uploaded(table: np.ndarray, device: torch.device) -> Tensor:
-    """The same numbers on `device`."""
-    found = torch.from_numpy(table)
-    # Out of pinned memory the host does not wait until they are copied.
-    return found.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else found
 
 
 def scattered(number: Int[Tensor, "*M"]) -> Int[Tensor, "*M"]:

@@ -142,9 +142,11 @@ class Routing:
     @cached_property
     def counts(self) -> list[int]:
         """Pairs of each expert."""
-        experts = self.log_probabilities.shape[1]
-        counts: list[int] = torch.bincount(self.chosen.flatten(), minlength=experts).tolist()
-        return counts
+        chosen = self.chosen.flatten()
+        counts = torch.zeros(self.log_probabilities.shape[1], dtype=chosen.dtype, device=chosen.device)
+        # Counting by `bincount` makes the host wait once more.
+        found: list[int] = counts.scatter_add_(0, chosen, torch.ones_like(chosen)).tolist()
+        return found
 
     @cached_property
     def order(self) -> Int[Tensor, " P"]:

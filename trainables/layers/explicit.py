@@ -26,7 +26,7 @@ a third of the time."""
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptWeights:
     """Which weights dropout leaves, and what they are multiplied by."""
 
     keep: Bool[Tensor, "B H T K"]
@@ -100,7 +100,7 @@ def explicit(
     *,
     barred: Barred | None = None,
     bias: Float[Tensor, "B H T K"] | None = None,
-    kept: Kept | None = None,
+    kept: KeptWeights | None = None,
 ) -> Float[Tensor, "B H T E"]:
     """Attention of every query."""
     flat = [x.flatten(0, 1) for x in (q, k, v)]

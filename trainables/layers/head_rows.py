@@ -48,7 +48,7 @@ class HeadRows:
         return cls(out.flatten(), back.flatten(), (parts, rows, heads, width))
 
 
-class _Spread(torch.autograd.Function):
+class _SpreadHeads(torch.autograd.Function):
     """The padded layout of packed rows, the first of its parts multiplied by complex factors."""
 
     @staticmethod
@@ -76,7 +76,7 @@ def _turn(x: Float[Tensor, "P B H T E"], factor: Factor) -> Tensor:
     return x
 
 
-class _Gather(torch.autograd.Function):
+class _GatherHeads(torch.autograd.Function):
     """Packed rows of the padded layout; padding has no gradient."""
 
     @staticmethod
@@ -94,7 +94,7 @@ class _Gather(torch.autograd.Function):
 
 def spread(x: Float[Tensor, "M H E"], packing: Packing) -> Float[Tensor, "B H T E"]:
     """Rows of heads in the padded layout, contiguous."""
-    made: Tensor = _Spread.apply(x, HeadRows.of(packing, x.shape[1]), None)  # type: ignore[no-untyped-call]
+    made: Tensor = _SpreadHeads.apply(x, HeadRows.of(packing, x.shape[1]), None)  # type: ignore[no-untyped-call]
     return made[0]
 
 
@@ -105,12 +105,12 @@ def spread_parts(
 ) -> Float[Tensor, "P B H T E"]:
     """All parts at once, multiplied by the first of the `factors`; the second is its conjugate."""
     rows = HeadRows.of(packing, x.shape[2], x.shape[1])
-    made: Tensor = _Spread.apply(x, rows, factors)  # type: ignore[no-untyped-call]
+    made: Tensor = _SpreadHeads.apply(x, rows, factors)  # type: ignore[no-untyped-call]
     return made
 
 
 def gather(x: Float[Tensor, "B H T E"], packing: Packing) -> Float[Tensor, "M H E"]:
     """The rows of tokens among those of the padded layout."""
     rows = HeadRows.of(packing, x.shape[1])
-    made: Tensor = _Gather.apply(x, rows)  # type: ignore[no-untyped-call]
+    made: Tensor = _GatherHeads.apply(x, rows)  # type: ignore[no-untyped-call]
     return made.view(-1, *x.shape[1:2], x.shape[-1])

@@ -9,7 +9,7 @@ an update has the model's width inside, where the text has the same feed-forward
 
 from typing import Annotated, Literal
 
-import torch
+import numpy as np
 from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor, nn
@@ -107,9 +107,7 @@ def offered(recall: Recall, slots: Float[Tensor, "B S D"]) -> KeysValues:
 
 def slots_packing(slots: Float[Tensor, "B S D"]) -> Packing:
     """Every row has as many slots."""
-    return Packing.of_lengths(
-        torch.full(slots.shape[:1], slots.shape[1], device=slots.device), slots.shape[1]
-    )
+    return Packing.of_counts(np.full(slots.shape[0], slots.shape[1]), slots.device)
 
 
 def update_flops(config: BlockSettings, settings: MemorySettings, tokens: int) -> float:

@@ -11,9 +11,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
+
+from trainables.layers.host import on_host, uploaded
 
 
 class _Take(torch.autograd.Function):
@@ -100,6 +103,25 @@ class Packing:
         row = torch.repeat_interleave(lengths)
         return cls(row, lengths, width)
 
+    @classmethod
+    def of_counts(
+        cls, counts: Int[np.ndarray, " B"], device: torch.device, width: int | None = None
+    ) -> "Packing":
+        """The same for lengths that the host knows; it does not wait. Columns: the most there are."""
+        row = np.repeat(np.arange(counts.shape[0]), counts)
+        both = uploaded(np.concatenate((row, counts)), device)
+        made = cls(both[: row.shape[0]], both[row.shape[0] :], int(counts.max()) if width is None else width)
+        made.made["host counts"] = counts
+        return made
+
+    @property
+    def host_counts(self) -> Int[np.ndarray, " B"]:
+        """`counts` for the host, which waits for them once, if it does not know them."""
+        counts: np.ndarray = self.once(
+            "host counts", lambda: np.asarray(self.counts.tolist(), dtype=np.int64)
+        )
+        return counts
+
     @property
     def num_rows(self) -> int:
         """B."""
@@ -169,21 +191,30 @@ class Packing:
         """Sum over the tokens of each row up to and including each token."""
         return self.unpad(self.pad(x).cumsum(1))
 
-    def select(self, keep: Bool[Tensor, " M"]) -> tuple[Int[Tensor, " K"], Int[Tensor, " R"], "Packing"]:
-        """Which tokens and rows are left, and how they are packed, when only tokens in `keep` stay."""
-        tokens = keep.nonzero().squeeze(1)
-        left = torch.zeros_like(self.counts).index_add_(0, self.row, keep.to(self.counts.dtype))
-        rows = left.nonzero().squeeze(1)
-        renumber = torch.zeros_like(self.counts)
-        renumber[rows] = torch.arange(rows.shape[0], device=rows.device)
-        counts = left.index_select(0, rows)
-        width = int(counts.max()) if rows.shape[0] else 0
-        row = renumber.index_select(0, self.row.index_select(0, tokens))
-        return tokens, rows, Packing(row, counts, width)
+    def select(
+        self, keep: Bool[Tensor, " M"] | Bool[np.ndarray, " M"]
+    ) -> tuple[Int[Tensor, " K"], Int[Tensor, " R"], "Packing"]:
+        """Which tokens and rows are left, and how they are packed, when only tokens in `keep` stay.
+
+        The host waits for `keep` if it does not know it, and for nothing else.
+        """
+        stays = on_host(keep) if isinstance(keep, Tensor) else keep
+        begun = np.concatenate(([0], np.cumsum(stays)))
+        ends = np.cumsum(self.host_counts)
+        left = begun[ends] - begun[ends - self.host_counts]
+        rows = left.nonzero()[0]
+        packing = Packing.of_counts(left[rows], self.row.device, None if rows.shape[0] else 0)
+        tokens = stays.nonzero()[0]
+        both = uploaded(np.concatenate((tokens, rows)), self.row.device)
+        return both[: tokens.shape[0]], both[tokens.shape[0] :], packing
 
 
 def packed(x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"]) -> tuple[Float[Tensor, "M D"], Packing]:
     """The real vectors of right-padded rows; longer padding changes nothing."""
-    lengths = mask.sum(1)
-    packing = Packing.of_lengths(lengths, int(lengths.max()))
+    packing = Packing.of_counts(lengths_of(mask), mask.device)
     return packing.unpad(x[:, : packing.width]), packing
+
+
+def lengths_of(mask: Bool[Tensor, "N S"]) -> Int[np.ndarray, " N"]:
+    """Tokens of each row, for which the host waits."""
+    return np.asarray(mask.sum(1).tolist(), dtype=np.int64)

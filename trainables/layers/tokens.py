@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -39,8 +40,8 @@ class KeysValues:
             # Known from shapes alone: nothing waits for the device.
             shape = (packing.num_rows, packing.width, *self.keys.shape[1:])
             keys, values = (take(x.reshape(shape), rows).flatten(0, 1) for x in (self.keys, self.values))
-            counts = packing.counts.index_select(0, rows)
-            return KeysValues(keys, values, Packing.of_lengths(counts, packing.width))
+            counts = np.full(rows.shape[0], packing.width)
+            return KeysValues(keys, values, Packing.of_counts(counts, rows.device))
         stays = torch.zeros_like(packing.counts, dtype=torch.bool)
         stays[rows] = True
         tokens, _, packed = packing.select(stays.index_select(0, packing.row))

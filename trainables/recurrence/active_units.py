@@ -12,10 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Generic, Literal, TypeVar
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
+from trainables.layers.host import on_host
 from trainables.layers.packing import Packing, put, take
 from trainables.layers.tokens import Placed
 
@@ -59,9 +61,10 @@ class ActiveUnits:
         """Of the tokens in the batch."""
         return self.tokens.packing
 
-    def pick(self, units: Bool[Tensor, " U"]) -> Selection:
-        """Everything that belongs to `units`."""
-        stays = units if self.per_token else units.index_select(0, self.packing.row)
+    def pick(self, units: Bool[Tensor, " U"] | Bool[np.ndarray, " U"]) -> Selection:
+        """Everything that belongs to `units`; the host waits for them if it does not know them."""
+        known = on_host(units) if isinstance(units, Tensor) else units
+        stays = known if self.per_token else np.repeat(known, self.packing.host_counts)
         tokens, rows, packing = self.packing.select(stays)
         return Selection(tokens if self.per_token else rows, tokens, rows, packing)
 
@@ -95,12 +98,13 @@ class HaltedResults(Generic[Units]):
         """Add units that will not change any more."""
         self.left.append(units)
 
-    def release(self, units: Units, stay: Bool[Tensor, " U"]) -> Units:
+    def release(self, units: Units, stay: Bool[Tensor, " U"] | Bool[np.ndarray, " U"]) -> Units:
         """Add those of `units` that are not to `stay`; the others, still in the batch."""
-        if bool(stay.all()):
+        known = on_host(stay) if isinstance(stay, Tensor) else stay
+        if known.all():
             return units
-        self.add(units.select(units.pick(~stay)))
-        return units.select(units.pick(stay))
+        self.add(units.select(units.pick(~known)))
+        return units.select(units.pick(known))
 
     def per_token(self, *values: Callable[[Units], Shaped[Tensor, "M ..."]]) -> list[Tensor]:
         """`values` of every token, in the order of the full batch."""

@@ -11,12 +11,14 @@ Source: Ray Chowdhury and Caragea, On the Design Space Between Transformers and 
 
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from trainables.layers.boundaries import NUM_BOUNDARIES
 from trainables.layers.cells import Initial, RecursiveCell, gelu, linear
+from trainables.layers.host import on_host
 from trainables.layers.linear import Vector
 from trainables.layers.neighbours import Retriever, neighbours
 from trainables.layers.packing import Packing, put, take
@@ -73,8 +75,6 @@ class ComposingRows(ActiveUnits):
     """How much was composed into each position in the last step."""
     free: Bool[Tensor, " M"] = field(metadata=PER_TOKEN)
     """Positions that can be composed into another: all but START, END and the last token."""
-    cap: Int[Tensor, " B"] = field(metadata=PER_UNIT)
-    """Most steps of a row: its tokens."""
     kept: Int[Tensor, " B"] = field(metadata=PER_UNIT)
     run: Int[Tensor, " B"] = field(metadata=PER_UNIT)
     active: Bool[Tensor, " B"] = field(metadata=PER_UNIT)
@@ -96,7 +96,6 @@ class ComposingRows(ActiveUnits):
             exist=exist,
             took=torch.zeros_like(exist),
             free=(packing.column > 0) & (behind > NUM_BOUNDARIES),
-            cap=packing.counts - NUM_BOUNDARIES,
             kept=none,
             run=none,
             active=torch.ones_like(rows, dtype=torch.bool),
@@ -142,7 +141,7 @@ class Composition:
                 seen.see(number, composing.source, composing.exist, active)
             composing = self._step(composing)
             stay = self._staying(composing, number)
-            if not bool(stay.any()):
+            if not stay.any():
                 break
             composing = halted.release(composing, stay)
         halted.add(composing)
@@ -151,13 +150,14 @@ class Composition:
             *halted.per_unit(lambda rows: rows.kept, lambda rows: rows.run, lambda rows: rows.active),
         )
 
-    def _staying(self, composing: ComposingRows, number: int) -> Bool[Tensor, " B"]:
-        """Rows that are not done after step `number`."""
-        unspent = composing.cap > number
-        if self.early_exit == "compact":
-            return unspent & composing.active
-        if self.early_exit == "batch" and not bool((unspent & composing.active).any()):
-            return torch.zeros_like(unspent)
+    def _staying(self, composing: ComposingRows, number: int) -> Bool[np.ndarray, " B"]:
+        """Rows that are not done after step `number`; only where halting saves work the host waits for it."""
+        unspent: np.ndarray = composing.packing.host_counts - NUM_BOUNDARIES > number
+        if self.early_exit == "none" or self.threshold is None:
+            return unspent
+        going: np.ndarray = unspent & on_host(composing.active)
+        if self.early_exit == "compact" or not going.any():
+            return going
         return unspent
 
     def _step(self, composing: ComposingRows) -> ComposingRows:

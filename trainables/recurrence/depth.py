@@ -10,11 +10,13 @@ Shapes: M packed tokens in B rows, U units, D the width of a state, H heads of w
 from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from trainables.layers.halting import Decision, Rule, decide
+from trainables.layers.host import on_host
 from trainables.layers.packing import take
 from trainables.layers.tokens import KeysValues, Tokens
 from trainables.recurrence.active_units import EarlyExit, HaltedResults, Selection
@@ -73,13 +75,14 @@ class DepthRecurrence:
 
     def run(self, states: Float[Tensor, "M D"], tokens: Tokens) -> DepthResult:
         """Repeat the layer on all tokens of a batch until each unit has halted."""
-        cap = torch.full_like(tokens.packing.counts, self.max_layers)
+        cap, caps = torch.full_like(tokens.packing.counts, self.max_layers), {self.max_layers}
         if self.length_bounds and tokens.reach is None:
             cap = torch.minimum(cap, tokens.packing.counts + 1)
+            caps = set(np.minimum(self.max_layers, tokens.packing.host_counts + 1).tolist())
         units = DepthUnits.begin(
             states, tokens, cap, per_token=self.per_token, running=self.running, delay=self.delay
         )
-        run = _ForwardPass(self, units, least_cap=int(cap.min()), seen=begun(tokens.packing))
+        run = _ForwardPass(self, units, caps, seen=begun(tokens.packing))
         for number in range(1, self.max_layers + 1):
             run.step(number)
             if run.over:
@@ -114,7 +117,8 @@ class _ForwardPass:
 
     recurrence: DepthRecurrence
     units: DepthUnits
-    least_cap: int
+    caps: set[int]
+    """Most layers that some unit may keep."""
     seen: PassSeen | None = None
     """Where layers are told to who watches."""
     halted: HaltedResults[DepthUnits] = field(default_factory=HaltedResults)
@@ -144,7 +148,7 @@ class _ForwardPass:
             self.layer_outputs.append(LayerOutputs(made.side, weight))
         all_keep = self.recurrence.early_exit == "compact"
         self.units = self.units.step(made.states, made.features, decision, all_keep=all_keep)
-        if number < self.recurrence.max_layers and (not undo or number >= self.least_cap):
+        if number < self.recurrence.max_layers and (not undo or number in self.caps):
             self._leave(self.units.halting.active, stale=not undo)
 
     def result(self) -> DepthResult:
@@ -206,13 +210,11 @@ class _ForwardPass:
         if self.recurrence.early_exit == "batch":
             self.over = not bool((stay & self.units.halting.active).any())
             return None
-        if bool(stay.all()):
+        known = on_host(stay)
+        self.over = not known.any()
+        if self.over or known.all():
             return None
-        staying = self.units.pick(stay)
-        self.over = staying.units.shape[0] == 0
-        if self.over:
-            return None
-        going = self.units.pick(~stay)
+        staying, going = self.units.pick(known), self.units.pick(~known)
         # Units that leave attend to no encoder states any more.
         without_memory = replace(self.units, tokens=replace(self.units.tokens, recalled=None))
         gone = without_memory.select(going)
