@@ -50,15 +50,15 @@ class _Explicit(torch.autograd.Function):
         weights = scores.softmax(-1, dtype=sum_dtype(scores.dtype))
         ctx.save_for_backward(q, k, v, weights, keep)
         ctx.scale, ctx.keep_scale, ctx.biased = scale, keep_scale, bias is not None
-        return _product(_left(weights, keep, keep_scale, v.dtype), v)
+        return _product(_left(weights, keep).to(v.dtype), v, keep_scale)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, weights, keep = ctx.saved_tensors
-        (grad,), scale = grads, ctx.keep_scale
-        grad_v = _product(_left(weights, keep, scale, v.dtype).transpose(1, 2), grad)
-        found = torch.bmm(grad, v.transpose(1, 2)).to(weights.dtype)
-        found = _left(found, keep, scale, weights.dtype)
+        (grad,) = grads
+        grad_v = _product(_left(weights, keep).to(v.dtype).transpose(1, 2), grad, ctx.keep_scale)
+        found = _product(grad, v.transpose(1, 2), ctx.keep_scale).to(weights.dtype)
+        found = _left(found, keep)
         scores = torch._softmax_backward_data(found, weights, -1, weights.dtype).to(q.dtype)
         grad_q = _product(scores, k, ctx.scale)
         grad_k = _product(scores.transpose(1, 2), q, ctx.scale)
@@ -88,9 +88,9 @@ def _product(
     return torch.baddbmm(one.new_empty((1, 1, 1)), one, other, beta=0, alpha=scale)
 
 
-def _left(weights: Tensor, keep: Tensor | None, scale: float, dtype: torch.dtype) -> Tensor:
-    """`weights` after dropout."""
-    return (weights if keep is None else scaled(weights, keep, scale)).to(dtype)
+def _left(weights: Tensor, keep: Tensor | None) -> Tensor:
+    """`weights` that dropout leaves, not scaled yet: that is done by the product they go into."""
+    return weights if keep is None else scaled(weights, keep, 1.0)
 
 
 def explicit(

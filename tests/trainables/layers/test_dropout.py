@@ -11,6 +11,7 @@ from trainables.layers.dropout import (
     DropoutGroup,
     KeyedDropout,
     KeyedNoise,
+    drop_side_by_side,
     scattered,
     set_dropout_context,
 )
@@ -141,6 +142,19 @@ def test_masks_drawn_together_are_those_each_would_draw_alone(rates: tuple[float
         group.draw(place)
         for part, x, keep in zip(parts, inputs, masks, strict=True):
             assert torch.equal(part(x, place), part.drop(x, keep))
+
+
+@pytest.mark.parametrize("sizes", [(4, 6), (5, 6)])
+def test_masks_side_by_side_are_those_of_each(sizes: tuple[int, int]) -> None:
+    parts, place = nn.ModuleList(KeyedDropout(0.5, size) for size in (3, *sizes)), torch.arange(30)
+    pair = (parts[1], parts[2])
+    x = torch.ones(30, sum(sizes))
+    set_dropout_context(parts, 1, 2)
+    expected = torch.cat([part(x[:, : part.columns], place) for part in pair], 1)
+    for group in (DropoutGroup.within(parts, pair), DropoutGroup.within(parts), DropoutGroup([])):
+        set_dropout_context(parts, 1, 2)
+        group.draw(place)
+        assert torch.equal(drop_side_by_side(pair, x, place), expected)
 
 
 def test_masks_of_a_pass_that_was_broken_off_are_not_used() -> None:

@@ -1,5 +1,6 @@
 """Packing against plain loops over rows."""
 
+import numpy as np
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -70,3 +71,13 @@ def test_gradients_of_taking_and_putting(counts: list[int], extra: int) -> None:
     assert torch.autograd.gradcheck(lambda y: put(y, 2 * torch.arange(y.shape[0]), 2 * y.shape[0]), x)
     assert torch.autograd.gradcheck(lambda y: packing.mean(y * y), x)
     assert torch.autograd.gradcheck(lambda y: packing.spread(packing.mean(y)), x)
+
+
+def test_a_packing_of_lengths_that_the_host_knows_is_the_same() -> None:
+    lengths = [3, 0, 5]
+    one = Packing.of_counts(np.asarray(lengths), torch.device("cpu"))
+    other = Packing.of_lengths(torch.tensor(lengths), 5)
+    assert torch.equal(one.row, other.row)
+    assert torch.equal(one.counts, other.counts)
+    assert one.width == other.width
+    assert one.host_counts.tolist() == other.host_counts.tolist() == lengths

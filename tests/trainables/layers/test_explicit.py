@@ -1,0 +1,93 @@
+"""The explicit product of attention and its own backward pass are those of the formula, written down."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from trainables.layers.attention import barring
+from trainables.layers.explicit import NARROW, KeptWeights, explicit
+from trainables.layers.head_rows import gather, spread, spread_parts
+from trainables.layers.packing import Packing
+
+ROWS, HEADS, QUERIES, KEYS = 2, 3, NARROW + 3, NARROW + 1
+SHARE = 0.75
+
+
+def tensor(*shape: int, seed: int = 0) -> Tensor:
+    stream = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=stream, dtype=torch.float64).requires_grad_()
+
+
+def masks(*, causal: bool) -> Tensor:
+    if causal:
+        seen = torch.arange(KEYS) <= torch.arange(QUERIES)[:, None]
+        return barring(seen.expand(ROWS, 1, -1, -1), torch.float64)
+    seen = torch.arange(KEYS) < torch.tensor([KEYS, KEYS - 4])[:, None, None, None]
+    return barring(seen, torch.float64).expand(-1, HEADS, -1, -1)
+
+
+@pytest.mark.parametrize("width", [4, NARROW])
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("causal", [False, True, None])
+@pytest.mark.parametrize("dropping", [False, True])
+def test_values_and_gradients_are_those_of_the_formula(
+    width: int, biased: bool, causal: bool | None, dropping: bool
+) -> None:
+    q = tensor(ROWS, HEADS, QUERIES, width)
+    k, v = (tensor(ROWS, HEADS, KEYS, width, seed=seed) for seed in (1, 2))
+    bias = tensor(ROWS, HEADS, QUERIES, KEYS, seed=3) if biased else None
+    barred = None if causal is None else masks(causal=causal)
+    keep = tensor(ROWS, HEADS, QUERIES, KEYS, seed=4) > -0.6
+    kept = KeptWeights(keep, 1 / SHARE) if dropping else None
+    out = explicit(q, k, v, barred=barred, bias=bias, kept=kept)
+    logits = q @ k.mT / width**0.5
+    for added in (bias, barred):
+        logits = logits if added is None else logits + added
+    weights = logits.softmax(-1)
+    expected = (weights * keep / SHARE if dropping else weights) @ v
+    torch.testing.assert_close(out, expected)
+    inputs = [each for each in (q, k, v, bias) if each is not None]
+    found = torch.autograd.grad(out.square().sum(), inputs)
+    for one, other in zip(found, torch.autograd.grad(expected.square().sum(), inputs), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+PACKING = Packing.of_lengths(torch.tensor([3, 1, 2]), 4)
+
+
+def test_rows_of_heads_come_back_where_they_were() -> None:
+    x = tensor(6, HEADS, 4)
+    wide = spread(x, PACKING)
+    assert wide.shape == (3, HEADS, 4, 4)
+    assert wide.is_contiguous()
+    torch.testing.assert_close(wide[0, :, :3].transpose(0, 1), x[:3])
+    assert torch.equal(gather(wide, PACKING), x)
+    (gradient,) = torch.autograd.grad((gather(wide, PACKING) * x.detach()).sum(), x)
+    assert torch.equal(gradient, x.detach())
+
+
+def test_padding_has_no_gradient_and_passes_none_on() -> None:
+    x = tensor(6, HEADS, 4)
+    (gradient,) = torch.autograd.grad(spread(x, PACKING).sum(), x)
+    assert torch.equal(gradient, torch.ones_like(x))
+    wide = tensor(3, HEADS, 4, 4)
+    (gradient,) = torch.autograd.grad(gather(wide, PACKING).sum(), wide)
+    assert torch.equal(gradient, PACKING.mask[:, None, :, None].double().expand_as(wide))
+
+
+def test_parts_are_turned_by_their_factors_and_gradients_by_conjugates() -> None:
+    x, angle = tensor(6, 3, HEADS, 4), torch.arange(16, dtype=torch.float64).view(2, 1, 1, 4, 2)
+    factor = torch.polar(angle / 7 + 1, angle).expand(-1, 3, -1, -1, -1)
+    turned = spread_parts(x, PACKING, (factor, factor.conj().resolve_conj()))
+    plain = spread_parts(x, PACKING)
+    pairs = torch.view_as_complex(plain.unflatten(-1, (2, 2))[:2]) * factor
+    expected = torch.cat((torch.view_as_real(pairs).flatten(-2), plain[2:]))
+    torch.testing.assert_close(turned, expected)
+    one, other = (
+        torch.autograd.grad(each.square().sum(), x)[0]
+        for each in (
+            turned[..., :1, :],
+            expected[..., :1, :],
+        )
+    )
+    torch.testing.assert_close(one, other)
