@@ -25,6 +25,7 @@ from orchestrator.report.json_file import as_json
 from orchestrator.report.summary import arm_metrics, summarise
 from orchestrator.report.write import write
 from orchestrator.tracking.parquet import read_records
+from orchestrator.tracking.summary import ArmSummary
 from orchestrator.tracking.sync import sync
 from orchestrator.trials import OutcomeKind, Record
 from tests.support.examples import examples
@@ -83,8 +84,8 @@ def _project(sweep: SweepFolder, plan: Plan, ledger: Ledger, found: Record) -> N
     database = sweep.root.parent / "mlflow.db"
     database.write_bytes(Empty.database())
     uri = f"sqlite:///{database}"
-    assert sync(sweep, ledger, uri, arm_metrics(report)).runs == 3
-    assert sync(sweep, ledger, uri, arm_metrics(report)).total == 0
+    assert sync(sweep, ledger, uri, ArmSummary(arm_metrics(report))).runs == 3
+    assert sync(sweep, ledger, uri, ArmSummary(arm_metrics(report))).total == 0
     assert read_records(sweep) == [found]
     with closing(sqlite3.connect(database)) as store:
         for (value,) in store.execute("SELECT value FROM tags"):

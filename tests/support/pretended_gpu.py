@@ -51,6 +51,8 @@ class PretendedGpu(TorchFunctionMode):
         if func == Tensor.is_cuda.__get__:
             return isinstance(args[0], OnGpu)
         name = getattr(func, "__name__", str(func))
+        if name == "pin_memory":
+            return args[0]  # without a GPU nothing can be pinned; it stays on the host
         leaves = list(_leaves((args, kwargs)))
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         devices = [torch.device(leaf) for leaf in leaves if _is_device(leaf)]

@@ -13,6 +13,7 @@ from orchestrator.tracking.desired_runs import DesiredRuns
 from orchestrator.tracking.inputs import Input, inputs_for, read_inputs, write_inputs
 from orchestrator.tracking.mlflow_check import compare
 from orchestrator.tracking.mlflow_reading import read_runs
+from orchestrator.tracking.summary import ArmSummary
 from orchestrator.tracking.sync import sync
 from tests.support.histories import begun, history
 
@@ -44,9 +45,9 @@ def test_runs_say_which_data_they_read_and_verify_knows(
     assert verdicts() == ["behind"], "curves come with a report"
     write_inputs(folder, inputs)
     assert read_inputs(folder) == inputs
-    written = sync(folder, ledger, uri, {})
+    written = sync(folder, ledger, uri, ArmSummary({}))
     assert written.inputs == written.total - written.points > 0
-    assert sync(folder, ledger, uri, {}).total == 0
+    assert sync(folder, ledger, uri, ArmSummary({})).total == 0
     assert verdicts(inputs=inputs) == ["sound"]
     kept = {each.run.key: each.run.inputs for each in read_runs(uri, plan.name, ledger.uid) or ()}
     for trial in begun(plan):

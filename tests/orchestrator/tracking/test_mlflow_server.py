@@ -13,10 +13,13 @@ from orchestrator.plan.types import Plan
 from orchestrator.tracking.background import start_follower
 from orchestrator.tracking.mlflow_runs import TrackingOutage
 from orchestrator.tracking.state import read_state
+from orchestrator.tracking.summary import ArmSummary
 from orchestrator.tracking.sync import sync
 from tests.support.histories import history
 from tests.support.mlflow_db import runs
 from tests.support.mlflow_server import Server
+
+SUMMARY = ArmSummary({"arm-0": {"test/score/mean": 0.5}})
 
 
 @pytest.mark.slow
@@ -44,13 +47,13 @@ def test_a_server_that_goes_away_for_a_while_has_everything_in_the_end(
         ledger.append(events[40:], lease)
         ledger.release(lease)
         assert follower.drain(120, outage_s=60) is None
-        assert sync(folder, ledger, server.uri, {"arm-0": {"test/score/mean": 0.5}}).runs == 0
-        assert sync(folder, ledger, server.uri, {"arm-0": {"test/score/mean": 0.5}}).total == 0
+        assert sync(folder, ledger, server.uri, SUMMARY).runs == 0
+        assert sync(folder, ledger, server.uri, SUMMARY).total == 0
     finally:
         server.stop()
     over_http = runs(database, plan.name)
     direct = tmp_path / "direct.db"
-    sync(folder, ledger, f"sqlite:///{direct}", {"arm-0": {"test/score/mean": 0.5}})
+    sync(folder, ledger, f"sqlite:///{direct}", SUMMARY)
     assert over_http == runs(direct, plan.name)
     assert len(list((tmp_path / "served").rglob("plan.json"))) == 1
 
@@ -85,10 +88,10 @@ def test_a_server_with_a_login_takes_the_right_password_and_a_wrong_one_loses_no
         behind = follower.drain(120, outage_s=0.0)
         assert behind is not None
         assert "refuses them (401)" in behind.error
-        assert sync(folder, ledger, right, {"arm-0": {"test/score/mean": 0.5}}).runs > 0
-        assert sync(folder, ledger, right, {"arm-0": {"test/score/mean": 0.5}}).total == 0
+        assert sync(folder, ledger, right, SUMMARY).runs > 0
+        assert sync(folder, ledger, right, SUMMARY).total == 0
     finally:
         server.stop()
     direct = tmp_path / "direct.db"
-    sync(folder, ledger, f"sqlite:///{direct}", {"arm-0": {"test/score/mean": 0.5}})
+    sync(folder, ledger, f"sqlite:///{direct}", SUMMARY)
     assert runs(database, plan.name) == runs(direct, plan.name)
