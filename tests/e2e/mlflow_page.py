@@ -68,10 +68,11 @@ def open_from_list(page: "Page", server: str, experiment: str) -> "Page":
     """Open an experiment from MLflow's list, then what its description links to: a tab of its own."""
     page.goto(f"{server}/#/experiments", wait_until="commit")
     page.get_by_role("link", name=experiment, exact=True).first.click()
-    link = page.get_by_role("link", name="open", exact=True)
-    link.wait_for()
+    # Neither by its role nor by the mouse: sooner or later MLflow greets a new browser with a window in front
+    # of all else, which then has no role any more.
+    link = page.locator("a", has_text=re.compile(r"^open$")).first
+    link.wait_for(state="attached")
     with page.context.expect_page() as opened:
-        # Not by the mouse: MLflow greets a new browser with a window in front of all else.
         link.evaluate("link => link.click()")
     return opened.value
 
