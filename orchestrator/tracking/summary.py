@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import IO
 
+END = b"\n"
+"""JSON has none inside."""
+
 
 @dataclass(frozen=True, slots=True)
 class ArmSummary:
@@ -31,7 +34,7 @@ class SummaryFile:
 
     def write(self, summary: ArmSummary) -> None:
         """Once, and before the other process is told to look."""
-        self._file.write(json.dumps(asdict(summary)).encode())
+        self._file.write(json.dumps(asdict(summary)).encode() + END)
         self._file.flush()
 
     def close(self) -> None:
@@ -40,6 +43,6 @@ class SummaryFile:
 
 
 def read_summary(fd: int) -> ArmSummary | None:
-    """What was written into the file, if anything was."""
+    """What was written into the file; None for nothing, or for half of it by a process that was killed."""
     text = os.pread(fd, os.fstat(fd).st_size, 0)
-    return ArmSummary(**json.loads(text)) if text else None
+    return ArmSummary(**json.loads(text)) if text.endswith(END) else None

@@ -1,0 +1,27 @@
+"""What a report says of the arms, handed to another process."""
+
+import os
+
+from orchestrator.tracking.summary import ArmSummary, SummaryFile, read_summary
+
+SUMMARY = ArmSummary({"wide": {"b": 0.5, "a": 0.25}}, {"wide": {"verdict": "one\ntwo"}})
+
+
+def test_what_was_written_is_read_as_often_as_asked_for() -> None:
+    file = SummaryFile()
+    assert read_summary(file.fd) is None
+    file.write(SUMMARY)
+    read = read_summary(file.fd)
+    assert read is not None
+    assert read == read_summary(file.fd) == SUMMARY
+    assert list(SUMMARY.metrics["wide"]) == list(read.metrics["wide"])
+    file.close()
+
+
+def test_half_of_it_by_a_process_that_was_killed_is_nothing() -> None:
+    file = SummaryFile()
+    file.write(SUMMARY)
+    for size in reversed(range(os.fstat(file.fd).st_size)):
+        os.ftruncate(file.fd, size)
+        assert read_summary(file.fd) is None
+    file.close()
