@@ -33,6 +33,8 @@ class TrialFacts:
     valid_examples: int | None = None
     """None where it is not known beforehand."""
     answer_length_max: int | None = None
+    batch_cost: bool = False
+    """Whether the model has an auxiliary cost that is taken over a batch as a whole."""
 
 
 Like = Callable[[Any, TrialFacts], Any]

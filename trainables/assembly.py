@@ -26,6 +26,8 @@ from trainables.streams import torch_stream
 from trainables.types import TaskShape
 
 Part = Literal["Encoder", "Decoder"]
+BATCH_NORMS: Final = (nn.modules.batchnorm._BatchNorm,)
+"""What a sample becomes in them depends on the others of its batch, and each pass moves their averages."""
 NEEDS_VALUES: Final = ("meta tensor", "meta device", "on meta")
 """Parts of PyTorch's messages on reading values of a tensor on the device `meta`."""
 
@@ -205,6 +207,27 @@ def _can_be_causal(model: str) -> bool:
     """By a field, or always: then its settings have a property of that name."""
     config = catalog.config_class("models", model)
     return "causal" in config.model_fields or hasattr(config, "causal")
+
+
+def batch_cost(config: Settings) -> str | None:
+    """Which cost of training is taken over a batch as a whole, in words; None if none is.
+
+    Of a batch that is run in parts it is that of each part. A model says so in `batch_cost(config)` in its
+    own file.
+    """
+    own: Callable[[Settings], str | None] = getattr(_file(config), "batch_cost", lambda _: None)
+    return own(config)
+
+
+def batch_statistics(model: nn.Module) -> str | None:
+    """Why a batch cannot be run through `model` in parts, as `must ..., got ...`; None where it can."""
+    for name, module in model.named_modules():
+        if isinstance(module, BATCH_NORMS):
+            return (
+                "accumulate must be 1 for a model that norms over all samples of a batch, got "
+                f"{type(module).__name__} at {name}: drop train.accumulate, or norm each sample for itself"
+            )
+    return None
 
 
 def _file(config: Settings) -> ModuleType:

@@ -9,6 +9,10 @@ NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 DEPTH: Final = "bounds the number of layers that are run"
 """Marks the fields by which `shallower` makes a model cheap to try."""
 
+LATER: Final = "left out of a plan as long as it has its default"
+"""Marks fields that are younger than plans that are kept: without them, what is kept has the content, and the
+ids, that it would have today."""
+
 
 class Small:
     """Marks a field with its value in small versions of a model, as contract tests build them.

@@ -71,6 +71,11 @@ class Batch:
     steps: Int[Tensor, " N"] | None = None
     """Steps that an algorithm for the task takes on each row, where the task knows them."""
 
+    def rows(self, first: int, end: int) -> "Batch":
+        """The rows from number `first` up to but not including `end`."""
+        steps = None if self.steps is None else self.steps[first:end]
+        return Batch(self.tokens[first:end], self.mask[first:end], self.labels[first:end], steps)
+
     def to(self, device: torch.device) -> "Batch":
         """The same batch on `device`, from pinned memory and without waiting if that is a GPU."""
         if device.type == self.tokens.device.type:

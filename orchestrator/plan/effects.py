@@ -18,6 +18,7 @@ from orchestrator.plan.moved_weights import POINTS
 from orchestrator.plan.probe import LAYERS, READ_LENGTH, BackwardPass, Probe
 from orchestrator.plan.settings import System
 from trainables.acting import TrialFacts, acting, task_acting
+from trainables.assembly import batch_cost
 from trainables.settings import shallower
 from trainables.task_catalog import settled, splits
 from trainables.training.likes import compares
@@ -231,6 +232,7 @@ def declared(system: System, sweep: Sweep) -> dict[str, dict[str, Any]]:
         stopped=sweep.stopped,
         valid_examples=next((info.examples for info in infos if info.role == "valid"), None),
         answer_length_max=system.shape.answer_length_max,
+        batch_cost=batch_cost(system.model) is not None,
     )
     found = acting(train, facts)
     steps = _tried(system)

@@ -36,11 +36,12 @@ def too_large(system: System, weights: int | None = None) -> str | None:
             f"{system.train.steps:,} steps of {rows:,} examples; take fewer, or a smaller model"
         )
     weights = _weights(system) if weights is None else weights
-    needed = peak_memory_bytes(system.model, system.shape, rows, length, weights)
+    at_once = rows_at_once(system)
+    needed = peak_memory_bytes(system.model, system.shape, at_once, length, weights)
     if needed > MOST_BYTES:
         return (
             f"a training step must fit into {bytes_amount(MOST_BYTES)} of memory, got {bytes_amount(needed)} "
-            f"for {rows:,} examples of up to {length:,} tokens; make the batch, inputs or model smaller"
+            f"for {at_once:,} examples of up to {length:,} tokens; make the batch, inputs or model smaller"
         )
     return None
 
@@ -60,5 +61,13 @@ def _weights(system: System) -> int:
 
 def rows_per_step(system: System) -> int:
     """Examples a step where all are as long as training examples may be."""
-    shape = system.shape
-    return system.train.batch_rows(max(shape.length_max, shape.answer_length_max or 0))
+    return system.train.batch_rows(_longest(system))
+
+
+def rows_at_once(system: System) -> int:
+    """Of these, most that are run at once."""
+    return system.train.part_rows(_longest(system))
+
+
+def _longest(system: System) -> int:
+    return max(system.shape.length_max, system.shape.answer_length_max or 0)

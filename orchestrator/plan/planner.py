@@ -23,6 +23,7 @@ from orchestrator.plan.planned_trials import planned_trials
 from orchestrator.plan.power import power
 from orchestrator.plan.price import by_arm
 from orchestrator.plan.probe import Probe
+from orchestrator.plan.settings import written
 from orchestrator.plan.spaces import Searched, arm_space
 from orchestrator.plan.trainable import TrainableForPlan
 from orchestrator.plan.types import Arm, ArmPrice, ArmProof, ConfirmPlan, Plan, SearchPlan
@@ -245,7 +246,7 @@ def _arm(
     trainable: str | None,
     away: Mapping[str, tuple[str, ...]],
 ) -> Arm:
-    settings = resolved.system.settings
+    settings = resolved.system.settings if trainable is not None else written(resolved.system.settings)
     own = [] if trainable is None else [trainable]
     return Arm(
         name=resolved.name,

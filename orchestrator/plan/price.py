@@ -9,7 +9,7 @@ import torch
 
 from orchestrator.errors import InputError
 from orchestrator.plan.arms import BuiltInArm
-from orchestrator.plan.limits import rows_per_step
+from orchestrator.plan.limits import rows_at_once, rows_per_step
 from orchestrator.plan.moved_weights import SEED
 from orchestrator.plan.probe import Probe, Structure
 from orchestrator.plan.settings import System
@@ -25,7 +25,8 @@ BYTES = 4
 """Of a saved number."""
 ADAM_MOMENTS = 2
 FEW, MORE = 2, 8
-"""Batch sizes timed on a CPU where a whole batch takes too long; time is taken to grow evenly from there."""
+"""Sizes of a batch, or of its parts, timed on a CPU where a whole batch takes too long; time is taken to grow
+evenly from there."""
 AFFORDABLE_S = 1.0
 """A step expected to take less is timed as it is."""
 TIMED_STEPS = 3
@@ -55,7 +56,7 @@ def by_arm(trials: Iterable[PlannedTrial]) -> dict[str, Counter[str]]:
 
 
 def _peak_memory(system: System, structure: Structure) -> int:
-    rows, length = rows_per_step(system), system.shape.length_max
+    rows, length = rows_at_once(system), system.shape.length_max
     return peak_memory_bytes(system.model, system.shape, rows, length, structure.parameters)
 
 
@@ -74,14 +75,15 @@ def _checkpoint(system: System, structure: Structure) -> int:
 def _seconds_per_step(system: System) -> float:
     """Seconds of a training step on full-length inputs, on the device that trials would use."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    batch_size = rows_per_step(system)
+    batch_size, parts = rows_per_step(system), system.train.accumulate
+    fewer, larger = FEW * parts, MORE * parts
     try:
         with cpu_threads(system.train.threads):
             learner = Learner(build_model(system.model, system.shape, SEED, device), system.train, seed=SEED)
-            if device.type == "cuda" or batch_size <= MORE:
+            if device.type == "cuda" or batch_size <= larger:
                 return _timed(learner, system, batch_size)
-            few, more = _timed(learner, system, FEW), _timed(learner, system, MORE)
-            seconds = more + max(0.0, more - few) / (MORE - FEW) * (batch_size - MORE)
+            few, more = _timed(learner, system, fewer), _timed(learner, system, larger)
+            seconds = more + max(0.0, more - few) / (larger - fewer) * (batch_size - larger)
             return _timed(learner, system, batch_size) if seconds < AFFORDABLE_S else seconds
     except ValueError as error:
         raise InputError(f"a step cannot be timed here: {error}") from error

@@ -19,7 +19,7 @@ from orchestrator.plan.effects import (
 )
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.limits import too_large
-from orchestrator.plan.moved_weights import POINTS
+from orchestrator.plan.moved_weights import POINTS, SEED
 from orchestrator.plan.notes import notes
 from orchestrator.plan.probe import LAYERS, SEVERAL_CHUNKS, Probe
 from orchestrator.plan.settings import System, checked
@@ -29,7 +29,9 @@ from orchestrator.spec.types import Search
 from search_spaces.dimensions import Dimension, Space, contains
 from search_spaces.paths import MISSING, leaves, lookup, with_value
 from trainables import catalog
+from trainables.assembly import batch_cost, build_model
 from trainables.settings import shallower
+from trainables.training.step import misfit
 
 DIGITS = 4
 """Significant digits of losses and norms in a plan: the last bits of a sum depend on the machine."""
@@ -46,6 +48,7 @@ def prove(
         structure = probe.structure(arm.system)
         if (why := too_large(arm.system, structure.parameters)) is not None:
             raise ValueError(why)  # noqa: TRY301 - one way to say that it cannot be trained
+        _require_training(arm.system)
         before = probe.structure(reference.system) if reference else structure
         run = probe.narrow(arm.system)
         loss, gradient = probe.forward(run).loss, probe.gradient(run).norm
@@ -78,6 +81,14 @@ def prove(
         notes=noted,
         run_with=_run_with(arm.system, run),
     )
+
+
+def _require_training(system: System) -> None:
+    """Raises ValueError where the way a step is taken does not fit the model."""
+    if system.train.accumulate > 1:
+        ghost = build_model(system.model, system.shape, SEED, "meta")
+        if (why := misfit(ghost, system.train)) is not None:
+            raise ValueError(why)
 
 
 def _run_with(system: System, run: System) -> dict[str, Any]:
@@ -122,6 +133,11 @@ def _notes(
         told += _idle_halves(arm, reference, probe, sweep)
         if found == ("measuring",):
             told.append("it learns what it is compared with learns, and is only measured otherwise")
+    parts, whole = arm.system.train.accumulate, batch_cost(arm.system.model)
+    if parts > 1 and whole is not None and arm.system.train.auxiliary_weight:
+        told.append(
+            f"{whole} is that of each of {parts} parts of a batch, as on so many GPUs, not of the batch"
+        )
     if unreached:
         more = f" and {len(unreached) - NAMED} more" if len(unreached) > NAMED else ""
         told.append(

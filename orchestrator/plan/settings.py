@@ -18,7 +18,7 @@ from search_spaces.wording import hint, nearest, shown
 from trainables import catalog
 from trainables.assembly import misfit, model_config
 from trainables.extensions import BadName
-from trainables.settings import Settings
+from trainables.settings import LATER, Settings
 from trainables.task_catalog import shape, splits, task_config, task_name
 from trainables.training import sources
 from trainables.training.config import TrainConfig, train_config
@@ -84,6 +84,17 @@ class ReadPart:
 def checked(raw: Mapping[str, Any]) -> System | list[SettingFault]:
     """The system that `raw` describes, or all that is wrong with it."""
     return Joining().joined({root: _read(root, raw[root]) for root in ROOTS})
+
+
+def written(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`settings` of a system as a plan holds them: fields that are marked as `LATER` only if they are set."""
+    later = {
+        name: field.default for name, field in TrainConfig.model_fields.items() if LATER in field.metadata
+    }
+    train = {
+        name: value for name, value in settings["train"].items() if name not in later or value != later[name]
+    }
+    return {**settings, "train": train}
 
 
 class Joining:

@@ -159,6 +159,7 @@ TRANSLATION = {
     "train.length_penalty": 0.4,
     "train.average_best": 5,
     "train.batch_tokens": 262144,
+    "train.accumulate": 32,
 }
 THRESHOLD = {"model.halt.threshold": 0.999}
 

@@ -9,11 +9,11 @@ other paper, On the Design Space Between Transformers and Recursive Neural Nets,
 from dataclasses import dataclass
 from functools import cached_property
 
-import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from trainables.layers.batch_parts import predictions_in_batch
 from trainables.layers.dropout import KeyedDropout
 from trainables.layers.linear import Linear, Vector
 from trainables.layers.packing import put
@@ -47,7 +47,7 @@ class Readout(nn.Module):
 
     def forward(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "N C"]:
         """Logits."""
-        place = torch.arange(x.shape[0], device=x.device)
+        place = predictions_in_batch(x.shape[0], x.device)
         hidden = F.relu(self.inner(self.inner_dropout(x, place)))
         logits: Tensor = self.outer(self.outer_dropout(hidden, place))
         return logits

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -48,6 +48,10 @@ class _Stream:
 
 class Keyed(nn.Module):
     """A module that draws random numbers in a forward pass: each call has a key of its own."""
+
+    by_place: ClassVar[bool] = True
+    """Whether what is drawn for an example depends on its place in the full batch, so that it is the same in
+    whichever part of the batch the example is run."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -313,11 +317,12 @@ def set_dropout_context(model: nn.Module, seed: int, step: int, part: int = 0) -
     """Give all that is random in `model` its stream for one forward pass.
 
     To be called before each forward pass in training: `step` counts optimiser steps, `part` the forward
-    passes within one (gradient accumulation). The same (seed, step, part) gives the same masks.
+    passes within one (gradient accumulation), which matters for what draws without places alone. The same
+    (seed, step, part) gives the same masks.
     """
     for name, module in model.named_modules():
         if isinstance(module, Keyed):
-            module.begin(seed, "dropout", step, part, name)
+            module.begin(seed, "dropout", step, 0 if module.by_place else part, name)
 
 
 def skip_dropout_calls(model: nn.Module, call: int) -> None:

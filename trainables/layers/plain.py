@@ -59,6 +59,8 @@ def global_stream(seed: int, device: torch.device | None = None) -> Iterator[Non
 class GlobalStream(Keyed):
     """Gives the global generator a stream of its own in each forward pass of a model in training."""
 
+    by_place = False
+
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self._open = ExitStack()

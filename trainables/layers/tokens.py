@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from trainables.layers.batch_parts import rows_in_batch
 from trainables.layers.dropout import scattered
 from trainables.layers.head_rows import Factor, spread
 from trainables.layers.packing import Packing, take
@@ -137,10 +138,10 @@ class Tokens(Placed):
 def packed_places(packing: Packing, rows: Int[Tensor, " B"] | None = None) -> Int[Tensor, " M"]:
     """Place of every packed token of a full batch, or of only some `rows` of one."""
     row = packing.row if rows is None else rows.index_select(0, packing.row)
-    return scattered(row * ROW_STRIDE + packing.column)
+    return scattered(rows_in_batch(row) * ROW_STRIDE + packing.column)
 
 
 def batch_places(padded: Int[Tensor, "N S"]) -> Int[Tensor, "N S"]:
     """Place of every entry of a padded batch, before START and END are added."""
     rows, columns = (torch.arange(size, device=padded.device) for size in padded.shape)
-    return scattered(rows[:, None] * ROW_STRIDE + columns)
+    return scattered(rows_in_batch(rows)[:, None] * ROW_STRIDE + columns)

@@ -156,6 +156,12 @@ def _of_each(cost: Float[Tensor, ""] | None, like: Float[Tensor, " N"]) -> Float
 memory_length = positions
 
 
+def batch_cost(config: Config) -> str | None:
+    """The balance of experts, where there is one: that of a batch is no mean over its samples."""
+    chooses = max(config.attention.experts, config.feedforward.experts) > 1
+    return "the balance of experts" if chooses and config.balance != "none" else None
+
+
 def depth_range(config: Config, length: int) -> tuple[int, int]:  # noqa: ARG001 the same for all lengths
     """Least and greatest mean number of layers run on the tokens of a sequence."""
     return sparse_depth_range(config)

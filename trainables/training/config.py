@@ -1,13 +1,14 @@
 """What a spec can set under `train`. Loads no torch."""
 
 from collections.abc import Mapping
+from math import ceil
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from trainables.acting import Acts, Tried
 from trainables.decoding.config import DecodeConfig
-from trainables.settings import NonNegative, Positive, Settings
+from trainables.settings import LATER, NonNegative, Positive, Settings
 from trainables.training import likes
 
 Schedule = Literal["constant", "warmup", "rsqrt", "linear", "cosine"]
@@ -31,6 +32,10 @@ class LearningConfig(Settings):
     batch_tokens: Annotated[PositiveInt | None, Tried(40, 80, order="bucketed")] = None
     """Tokens a step in place of samples: as many samples of like length as fit with their padding, where the
     longer of input and answer counts, but at least one. Needs order `bucketed`."""
+    accumulate: Annotated[PositiveInt, Acts("steps", likes.accumulate), LATER] = 1
+    """Parts of each batch that are run one after the other, their gradients added up: memory is that of one,
+    and all that is a mean over samples is as without, up to rounding. The balance of experts is that of each
+    part, as on so many GPUs with a part each. A batch of fewer samples has as many parts as samples."""
     order: Annotated[Literal["random", "bucketed"], Tried("random", "bucketed")] = "random"
     """`bucketed` puts samples of like length together (less padding) and shuffles the batches."""
 
@@ -149,9 +154,23 @@ class LearningConfig(Settings):
             )
         return self
 
+    @model_validator(mode="after")
+    def _parts_have_samples(self) -> "LearningConfig":
+        of = "batch_size" if self.batch_tokens is None else "batch_tokens"
+        if self.accumulate > (most := getattr(self, of)):
+            raise ValueError(
+                f"accumulate must be at most {of}, got accumulate={self.accumulate} and {of}={most}: "
+                "take fewer parts, so that each has a sample"
+            )
+        return self
+
     def batch_rows(self, length: int) -> int:
         """Samples a step where all have `length` tokens."""
         return self.batch_size if self.batch_tokens is None else max(1, self.batch_tokens // length)
+
+    def part_rows(self, length: int) -> int:
+        """Of these, most that are run at once."""
+        return ceil(self.batch_rows(length) / self.accumulate)
 
 
 class TrainConfig(DecodeConfig, LearningConfig):

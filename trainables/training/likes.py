@@ -31,6 +31,13 @@ def batch_size(config: Any, _: TrialFacts) -> Any:
     return None if config.batch_tokens is not None else config.batch_size
 
 
+def accumulate(config: Any, trial: TrialFacts) -> Any:
+    """One part, unless a cost that is learned from is taken over each part."""
+    if not (trial.batch_cost and config.auxiliary_weight):
+        return 1
+    return config.accumulate if config.batch_size is None else min(config.accumulate, config.batch_size)
+
+
 def halve_after(config: Any, _: TrialFacts) -> Any:
     """The last validation halves for nobody, nor does one that ends the training."""
     halve, patience = config.halve_after, config.patience

@@ -1,5 +1,6 @@
 """One optimiser step, shared by training loop, proofs of the planner and calibration of prices."""
 
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -7,14 +8,16 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from trainables.assembly import batch_statistics
 from trainables.checkpoint import weights
+from trainables.layers.batch_parts import BatchPart, running_on
 from trainables.layers.dropout import set_dropout_context
 from trainables.threads import cpu_threads
 from trainables.training.config import TrainConfig
 from trainables.training.optimizers import make_optimizer
 from trainables.training.schedule import beta1, learning_rate
 from trainables.training.selected_weights import copied, follow
-from trainables.types import Batch, Output
+from trainables.types import NOT_ASKED, Batch, Output
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -43,7 +46,7 @@ class StepResult:
 class Learner:
     """A model with its optimiser: all that a step changes.
 
-    Raises ValueError if `fp16` is asked for away from a CUDA device.
+    Raises ValueError if `fp16` is asked for away from a CUDA device, or what `misfit` says does not fit.
     """
 
     def __init__(self, model: nn.Module, config: TrainConfig, *, seed: int) -> None:
@@ -56,6 +59,8 @@ class Learner:
                 f"precision 'fp16' needs a CUDA device, got a model on {self.device.type!r}: "
                 "choose 'fp32' or 'bf16'"
             )
+        if (why := misfit(model, config)) is not None:
+            raise ValueError(why)
         self.rate_scale = 1.0
         """Factor of the scheduled learning rate, lowered when validations stop improving."""
         self.average = None if config.ema is None else copied(weights(model))
@@ -67,6 +72,11 @@ class Learner:
         """Where forward passes run in the precision that was asked for; does nothing for fp32."""
         precision = self.config.precision
         return torch.autocast(self.device.type, dtype=_AUTOCAST.get(precision), enabled=precision != "fp32")
+
+
+def misfit(model: nn.Module, config: TrainConfig) -> str | None:
+    """Why steps of `config` cannot be taken with `model`, as `must ..., got ...`; None where they can."""
+    return batch_statistics(model) if config.accumulate > 1 else None
 
 
 def objective(output: Output, config: TrainConfig) -> Float[Tensor, ""]:
@@ -93,29 +103,56 @@ def one_step(learner: Learner, batch: Batch, step: int) -> StepResult:
     clipped, stay on the parameters until the next step.
     """
     with cpu_threads(learner.config.threads):
-        output = _backward(learner, batch, step)
+        learner.optimizer.zero_grad(set_to_none=True)
+        loss, ponder, hits, counts = _backward(learner, batch, step)
         norm = _update(learner, step)
         if learner.average is not None and learner.config.ema is not None:
             follow(learner.average, learner.model, learner.config.ema)
-    return StepResult(
-        loss=output.loss.detach().mean(),
-        ponder=output.encoded.ponder.detach().mean(),
-        gradient_norm=norm,
-        hits=output.hits.detach().sum(),
-        counts=output.counts.detach().sum(),
-        tokens=batch.mask.sum(),
-    )
+    return StepResult(loss, ponder, norm, hits, counts, tokens=batch.mask.sum())
 
 
-def _backward(learner: Learner, batch: Batch, step: int) -> Output:
-    """The forward pass; gradients of the objective, scaled in fp16, are left on the parameters."""
-    learner.optimizer.zero_grad(set_to_none=True)
-    set_dropout_context(learner.model, learner.seed, step)
+def _backward(learner: Learner, batch: Batch, step: int) -> tuple[Tensor, ...]:
+    """Gradients of the objective, scaled in fp16, are added to those on the parameters.
+
+    Mean loss, mean ponder cost, hits and predictions of the batch. It is run in `accumulate` parts, or as
+    many as it has rows if these are fewer; the means of each part count by its share of the rows.
+    """
+    whole = len(batch.labels)
+    parts = min(learner.config.accumulate, whole)
+    if parts == 1:
+        return _backward_of_part(learner, batch, step)
+    found = []
+    for number, part in enumerate(_parts(batch, parts)):
+        with running_on(part):
+            rows = batch.rows(part.first, part.first + part.rows)
+            seen = _backward_of_part(learner, rows, step, number, part.rows / whole)
+        found.append(seen)
+    return tuple(torch.stack(each).sum(0) for each in zip(*found, strict=True))
+
+
+def _parts(batch: Batch, parts: int) -> Iterator[BatchPart]:
+    """As even as can be, the larger ones first."""
+    whole, first = len(batch.labels), 0
+    asked = batch.labels != NOT_ASKED
+    for number in range(parts):
+        rows = whole // parts + (number < whole % parts)
+        yield BatchPart(first, rows, whole, first if asked.dim() == 1 else asked[:first].sum())
+        first += rows
+
+
+def _backward_of_part(
+    learner: Learner, rows: Batch, step: int, number: int = 0, share: float = 1.0
+) -> tuple[Tensor, ...]:
+    """The same of part `number` of a batch, `share` of its rows; its means are weighted by that."""
+    set_dropout_context(learner.model, learner.seed, step, number)
     with learner.autocast():
-        output: Output = learner.model(batch)
+        output: Output = learner.model(rows)
         total = objective(output, learner.config)
+    loss, ponder = output.loss.detach().mean(), output.encoded.ponder.detach().mean()
+    if share != 1:
+        loss, ponder, total = loss * share, ponder * share, total * share
     learner.scaler.scale(total).backward()  # type: ignore[no-untyped-call]
-    return output
+    return loss, ponder, output.hits.detach().sum(), output.counts.detach().sum()
 
 
 def _update(learner: Learner, step: int) -> Float[Tensor, ""]:

@@ -96,7 +96,7 @@ def test_every_setting_of_training_that_can_show_is_tried() -> None:
         for name, field in TrainConfig.model_fields.items()
         if any(isinstance(mark, Acts) and mark.where == "running" for mark in field.metadata)
     }
-    in_the_loss = {"ponder_weight", "auxiliary_weight"}
+    in_the_loss = {"ponder_weight", "auxiliary_weight", "accumulate"}
     assert running | in_the_loss == TrainConfig.model_fields.keys() - set(FIELDS)
     assert READ_BY.keys() | {"ema"} == set(FIELDS)
 

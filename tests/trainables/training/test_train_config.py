@@ -61,6 +61,15 @@ def test_settings_survive_json() -> None:
         ),
         ({"average_best": 2, "select": "last"}, "average_best needs select 'best', got average_best=2 and"),
         ({"select_by": "loss", "select": "last"}, "select_by needs validations that are compared, got sele"),
+        ({"accumulate": 0}, "greater than 0"),
+        (
+            {"accumulate": 9, "batch_size": 8},
+            "accumulate must be at most batch_size, got accumulate=9 and bat",
+        ),
+        (
+            {"accumulate": 41, "batch_tokens": 40, "order": "bucketed"},
+            "accumulate must be at most batch_tokens, got accumulate=41 and batch_tokens=40: take fewer",
+        ),
         ({"onecycle_beta1": True}, "onecycle_beta1 needs schedule 'linear', got 'constant'"),
     ],
 )
@@ -78,6 +87,12 @@ def test_tokens_are_so_many_rows() -> None:
     config = train_config({"steps": 1, "batch_tokens": 100, "order": "bucketed", "batch_size": 7})
     assert [config.batch_rows(length) for length in (1, 30, 100, 101)] == [100, 3, 1, 1]
     assert train_config({"steps": 1, "batch_size": 7}).batch_rows(30) == 7
+
+
+def test_parts_of_a_batch_are_as_even_as_can_be() -> None:
+    config = train_config({"steps": 1, "batch_size": 7, "accumulate": 3})
+    assert (config.batch_rows(30), config.part_rows(30)) == (7, 3)
+    assert train_config({"steps": 1, "batch_size": 7}).part_rows(30) == 7
 
 
 def test_every_field_says_what_it_is() -> None:

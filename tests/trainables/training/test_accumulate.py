@@ -1,0 +1,164 @@
+"""A batch that is run in parts teaches what it teaches as a whole, on every model and head of the box."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests.support.box import MODELS
+from tests.support.tensor_memory import peak_bytes
+from tests.trainables.training.fakes import Bag, some_batch
+from trainables.assembly import batch_cost, build_model, misfit, model_config
+from trainables.data.synthetic import synthetic_batch
+from trainables.layers.dropout import set_dropout_context
+from trainables.layers.plain import GlobalStream
+from trainables.testing.arms import having
+from trainables.testing.cases import enliven
+from trainables.training.config import train_config
+from trainables.training.step import Learner, StepResult, objective, one_step
+from trainables.types import Batch, TaskShape
+
+SHAPES = {
+    "classify": TaskShape("classify", 7, 5, 6, 20),
+    "pair": TaskShape("pair", 9, 3, 8, 20, separator_id=7),
+    "positions": TaskShape("positions", 7, 3, 6, 20, causal=True, steps_max=9),
+    "sequence": TaskShape("sequence", 7, 9, 6, 20, end_id=8, answer_length_max=9),
+}
+DROPPED = {"dropout": 0.2, "attention_dropout": 0.1, "readout_dropout": 0.2, "cell_dropout": 0.2}
+ROWS = 7
+"""Of which no number of parts tried here is a divisor."""
+
+
+def small(name: str, shape: TaskShape, **more: Any) -> dict[str, Any]:
+    raw = having(MODELS[name]().every_arm()["small"], **DROPPED, **more)
+    return having(raw, causal=True) if shape.causal else raw
+
+
+def cases() -> list[tuple[str, str]]:
+    """Every model with every head that it can have."""
+    return [
+        (name, head)
+        for name in MODELS
+        for head, shape in SHAPES.items()
+        if misfit(model_config(small(name, shape)), shape) is None
+    ]
+
+
+def learner(raw: dict[str, Any], shape: TaskShape, **train: Any) -> Learner:
+    model = build_model(raw, shape, seed=3).double()
+    enliven(model, 8.0, 0.5)
+    settings = {"steps": 9, "clip": None, "label_smoothing": 0.1, "auxiliary_weight": 0.3}
+    return Learner(model, train_config(settings | train), seed=5)
+
+
+def stepped(one: Learner, batch: Batch) -> tuple[StepResult, dict[str, torch.Tensor]]:
+    """One step, and the gradient it was taken by."""
+    result = one_step(one, batch, 4)
+    return result, {name: p.grad for name, p in one.model.named_parameters() if p.grad is not None}
+
+
+def check_same(one: Any, other: Any) -> None:
+    torch.testing.assert_close(one[0].row(), other[0].row(), rtol=1e-9, atol=1e-12)
+    assert one[1].keys() == other[1].keys()
+    for name, gradient in one[1].items():
+        torch.testing.assert_close(gradient, other[1][name], rtol=1e-7, atol=1e-10, msg=name)
+
+
+@pytest.mark.parametrize(("name", "head"), cases())
+def test_parts_teach_what_the_batch_teaches(name: str, head: str) -> None:
+    shape = SHAPES[head]
+    raw = small(name, shape, balance="none")
+    batch = synthetic_batch(shape, ROWS, 9, seed=1)
+    whole = stepped(learner(raw, shape), batch)
+    for parts in (2, 4):
+        check_same(stepped(learner(raw, shape, accumulate=parts), batch), whole)
+
+
+def test_every_model_is_tried() -> None:
+    assert {name for name, _ in cases()} == MODELS.keys()
+    assert {head for _, head in cases()} == SHAPES.keys()
+
+
+def test_more_parts_than_samples_are_as_many_as_samples() -> None:
+    batch = some_batch(rows=3)
+    whole = stepped(Learner(Bag().double(), train_config({"steps": 9}), seed=0), batch)
+    config = train_config({"steps": 9, "accumulate": 8})
+    check_same(stepped(Learner(Bag().double(), config, seed=0), batch), whole)
+
+
+def test_a_scaled_loss_is_scaled_in_every_part() -> None:
+    def made(parts: int) -> Learner:
+        one = Learner(Bag().double(), train_config({"steps": 2, "accumulate": parts}), seed=0)
+        one.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**12)
+        return one
+
+    check_same(stepped(made(3), some_batch()), stepped(made(1), some_batch()))
+
+
+def test_a_cost_of_a_whole_batch_is_that_of_each_part() -> None:
+    """Of the balance of experts, parts count by their shares of the samples."""
+    shape = SHAPES["classify"]
+    raw = small("sut", shape)
+    assert batch_cost(model_config(raw)) == "the balance of experts"
+    assert batch_cost(model_config(raw | {"balance": "none"})) is None
+    batch = synthetic_batch(shape, ROWS, 9, seed=1)
+    raw = having(raw, **dict.fromkeys(DROPPED, 0.0), gating_dropout=0.0)
+    one = learner(raw, shape, accumulate=2)
+    for part in (batch.rows(0, 4), batch.rows(4, 7)):
+        set_dropout_context(one.model, 0, 0)
+        (objective(one.model(part), one.config) * len(part.labels) / ROWS).backward()
+    expected = {name: p.grad for name, p in one.model.named_parameters() if p.grad is not None}
+    _, gradient = stepped(learner(raw, shape, accumulate=2), batch)
+    for name, each in gradient.items():
+        torch.testing.assert_close(each, expected[name], rtol=1e-7, atol=1e-10)
+    _, whole = stepped(learner(raw, shape), batch)
+    router = next(name for name in whole if "router" in name)
+    assert not torch.allclose(whole[router], gradient[router], rtol=1e-3)
+
+
+def test_memory_is_that_of_a_part() -> None:
+    shape = SHAPES["classify"]
+    raw = small("universal", shape, early_exit="none")
+    batch = synthetic_batch(shape, 32, 9, seed=1)
+
+    def peak(parts: int) -> int:
+        one = learner(raw, shape, accumulate=parts)
+        one_step(one, batch, 0)  # moments of the optimiser are there then
+        return peak_bytes(lambda: one_step(one, batch, 1))
+
+    assert peak(8) < peak(1) / 4
+
+
+class Normed(Bag):
+    """A bag whose states are normed over the batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4)
+
+
+def test_norms_over_a_batch_are_refused() -> None:
+    told = r"accumulate must be 1 for a model that norms over all samples .* got BatchNorm1d at norm: drop"
+    with pytest.raises(ValueError, match=told):
+        Learner(Normed(), train_config({"steps": 1, "accumulate": 2}), seed=0)
+    Learner(Normed(), train_config({"steps": 1}), seed=0)
+
+
+def test_what_draws_without_places_draws_anew_in_each_part() -> None:
+    model = nn.Sequential(nn.Linear(1, 1))
+    stream = GlobalStream(model)
+    keys = []
+    for part in (0, 1, 0):
+        set_dropout_context(nn.ModuleList([stream]), 1, 2, part)
+        keys.append(stream.draw())
+    assert keys[0] == keys[2] != keys[1]
+
+
+def test_steps_of_samples_go_with_their_rows() -> None:
+    batch = replace(some_batch(rows=4), steps=torch.arange(4))
+    part = batch.rows(1, 3)
+    assert torch.equal(part.steps, torch.tensor([1, 2]))
+    assert torch.equal(part.tokens, batch.tokens[1:3])
+    assert torch.equal(part.labels, batch.labels[1:3])
