@@ -15,7 +15,7 @@ import ray
 
 from orchestrator.drivers.address import no_cluster
 from orchestrator.drivers.ray_nodes import Nodes, alive
-from orchestrator.drivers.ray_settings import redacted_entrypoint
+from orchestrator.drivers.ray_settings import redacted_entrypoint, without_spare_servers
 from orchestrator.drivers.scratch import RAY, clear_abandoned, short_folder
 from orchestrator.drivers.slots import require_room, slots
 from orchestrator.errors import ExecutorError
@@ -105,7 +105,7 @@ def _start(num_cpus: int | None, scratch: Path) -> None:
     before = set(psutil.Process().children())
     for attempt in range(STARTS):
         try:
-            with redacted_entrypoint():
+            with redacted_entrypoint(), without_spare_servers():
                 ray.init(
                     address="local",  # whatever RAY_ADDRESS says
                     num_cpus=num_cpus,

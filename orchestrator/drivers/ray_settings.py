@@ -89,3 +89,25 @@ def redacted_entrypoint() -> Iterator[None]:
         yield
     finally:
         ours.get_entrypoint_name = before
+
+
+@contextmanager
+def without_spare_servers() -> Iterator[None]:
+    """Inside, a Ray that starts has no monitor of logs, no autoscaler and no web server.
+
+    Nobody asks those of a Ray of our own for anything: workers' output is kept by `output`, its size is
+    fixed, and about two seconds of processor time go into starting them. A Ray that has no such methods
+    starts as it will.
+    """
+    from ray._private.node import Node
+
+    ours: Any = Node
+    names = ("start_log_monitor", "start_monitor", "start_api_server")
+    before = {name: getattr(ours, name) for name in names if hasattr(ours, name)}
+    for name in before:
+        setattr(ours, name, lambda *_, **__: None)
+    try:
+        yield
+    finally:
+        for name, method in before.items():
+            setattr(ours, name, method)

@@ -22,6 +22,12 @@ from tests.faults.chaos import check_log
 from tests.faults.test_machines import SPEC, events, seen
 from tests.support.commands import PATIENCE_S, Shell, every_command, wait_for
 
+LONGER = (
+    SPEC.replace("trials_per_arm: 2", "trials_per_arm: 4")
+    .replace("steps: 30,", "steps: 100,")
+    .replace("report_every: 2}", "report_every: 10}")
+)
+"""Some trials are left when a signal is heard after the first checkpoint."""
 PAGE = ROOT / "orchestrator" / "clusters"
 JOB = 4711
 FAKES = {
@@ -39,8 +45,7 @@ def test_the_script_for_slurm_is_sound():
 
 @pytest.mark.slow
 def test_the_script_for_slurm_runs_is_signalled_and_goes_on(tmp_path):
-    # So many that some are left when the signal is heard.
-    shell = Shell.at(tmp_path, SPEC.replace("trials_per_arm: 2", "trials_per_arm: 120"))
+    shell = Shell.at(tmp_path, LONGER)
     environment = allocation(shell, tmp_path)
     with Job(shell, environment) as process:
         wait_for(lambda: seen(shell, EventKind.CHECKPOINTED), process)

@@ -105,11 +105,8 @@ def carried_through(process: "subprocess.Popen[str]", place: Place, straight: Pl
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("driver", DRIVERS)
-def test_connections_that_are_cut_again_and_again(
-    place: Place, server: Postgres, straight: Place, driver: str
-) -> None:
-    process = started(place, driver)
+def test_connections_that_are_cut_again_and_again(place: Place, server: Postgres, straight: Place) -> None:
+    process = started(place, "inline")
     cuts = 0
     while process.poll() is None:
         cuts += cut(server)
@@ -119,11 +116,8 @@ def test_connections_that_are_cut_again_and_again(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("driver", DRIVERS)
-def test_training_goes_on_while_a_server_restarts(
-    place: Place, server: Postgres, straight: Place, driver: str
-) -> None:
-    process = started(place, driver)
+def test_training_goes_on_while_a_server_restarts(place: Place, server: Postgres, straight: Place) -> None:
+    process = started(place, "ray")
     server.kill()
     before = steps(place)
     time.sleep(5)

@@ -22,8 +22,8 @@ from tests.support.processes import end, family_of, wait_until
 
 pytestmark = pytest.mark.slow
 RAYLET, GCS = "raylet", "gcs_server"
-HELPERS = ("log_monitor.py", "monitor.py", "dashboard.py", "ray::Ru")
-"""Nobody needs the first ones; a raylet ends without the last."""
+HELPERS = ("ray::Ru", "ray::Dash")
+"""Agents that a raylet starts, and ends without."""
 
 
 def servers(process, *names):
