@@ -5,9 +5,10 @@ number of layers a sequence of `length` tokens can make it run; `forward_flops(c
 `saved_bytes(config, rows, length)`, what its forward pass keeps for the backward pass when no unit halts
 early. A model with a decoder adds `decoder_flops(config, length, memory_length, layers)` and
 `decoder_saved_bytes(config, rows, length, memory_length)` for answers of `length` tokens, and where its
-encoder returns more states than there are tokens `memory_length(config, length)`. What a file does not state
-is counted (`trainables.counting`); at another number of layers than were run when counting, FLOPs are taken
-to grow evenly with the layers.
+encoder returns more states than there are tokens `memory_length(config, length)`. One that keeps more than a
+state a layer and position, where layers are run again in the backward pass, says how many in
+`states_between(config)`. What a file does not state is counted (`trainables.counting`); at another number of
+layers than were run when counting, FLOPs are taken to grow evenly with the layers.
 """
 
 import math
@@ -41,8 +42,15 @@ GROUPS = (
 )
 BACKWARD = 3
 """FLOPs of a training step over those of its forward pass: the backward pass costs twice the forward one."""
+STATES_BETWEEN = 1.0
+"""States a position that stay between layers which are run again, where a model's file does not state it."""
 ADAM_COPIES = 4
 """Weights, gradients and the two moments of AdamW."""
+
+
+def passes(*, recomputes: bool) -> int:
+    """Forward passes that a training step costs; one more where layers are run again for the backward one."""
+    return BACKWARD + recomputes
 
 
 def parameters(model: nn.Module) -> int:
@@ -150,13 +158,20 @@ def _counted(config: Settings, part: Part, length: int, memory_length: int = 0) 
 
 
 def peak_memory_bytes(
-    config: Settings, shape: TaskShape, batch_size: int, length: int, weights: int | None = None
+    config: Settings,
+    shape: TaskShape,
+    batch_size: int,
+    length: int,
+    weights: int | None = None,
+    *,
+    recomputes: bool = False,
 ) -> int:
     """Estimated peak of one AdamW training step in 32 bits, on `batch_size` sequences of `length` tokens.
 
     Four copies of the parameters (weights, gradients, two moments), what the greatest number of layers keeps
     for the backward pass, and the embedded batch with its dropout and START and END (3 widths a token). Early
-    exit, shorter sequences and 16-bit autocast make it less. `weights` is the number of parameters, where it
+    exit, shorter sequences and 16-bit autocast make it less. `recomputes`: layers are run again, so that of
+    one at a time all is kept, and the states between them. `weights` is the number of parameters, where it
     is known already; else the model is built on the device `meta`.
     """
     assert isinstance(config, ModelSettings)
@@ -166,16 +181,30 @@ def peak_memory_bytes(
     embedded = 3 * FLOAT_BYTES * batch_size * length * config.width
     rows, tokens = _rows(shape, length)
     saved = _saved_bytes(config, rows * batch_size, tokens)
+    if recomputes:
+        saved = _between(config, saved, rows * batch_size, tokens)
     if shape.head == "sequence":
-        saved += _answer_bytes(config, shape, batch_size, length)
+        saved += _answer_bytes(config, shape, batch_size, length, recomputes=recomputes)
     return round(copies + embedded + saved)
 
 
-def _answer_bytes(config: ModelSettings, shape: TaskShape, batch_size: int, length: int) -> float:
+def _between(config: ModelSettings, saved: float, rows: int, length: int) -> float:
+    """Of `saved` bytes of all layers those of one, and the states between all of them."""
+    layers = depth_range(config, length)[1]
+    stated: Callable[[Settings], float] | None = _stated(config, "states_between")
+    states = STATES_BETWEEN if stated is None else stated(config)
+    return saved / layers + layers * states * FLOAT_BYTES * rows * length * config.width
+
+
+def _answer_bytes(
+    config: ModelSettings, shape: TaskShape, batch_size: int, length: int, *, recomputes: bool
+) -> float:
     """What decoder and readout keep: logits and their logarithms beside three widths a token."""
     tokens = answer_length(shape, length)
     memory = _memory_length(config, length)
     decoder = _decoder_saved_bytes(config, batch_size, tokens, memory)
+    if recomputes:
+        decoder = _between(config, decoder, batch_size, tokens)
     readout = (6 * config.width + 2 * shape.num_classes) * tokens * batch_size
     return decoder + FLOAT_BYTES * readout
 

@@ -7,7 +7,7 @@ from orchestrator.plan.format import bytes_amount
 from orchestrator.plan.settings import System
 from trainables import catalog
 from trainables.assembly import build_model
-from trainables.costs import BACKWARD, depth_range, flops, parameters, peak_memory_bytes
+from trainables.costs import depth_range, flops, parameters, passes, peak_memory_bytes
 
 MOST_BYTES = 32 << 40
 """Memory of the largest single machines; a trial never spans machines."""
@@ -24,9 +24,10 @@ def too_large(system: System, weights: int | None = None) -> str | None:
     `weights` is its number of parameters, where that is known. Raises ValueError for what cannot be built.
     """
     length, rows = system.shape.length_max, rows_per_step(system)
+    again = system.train.checkpoint_activations
     work = (
         system.train.steps
-        * BACKWARD
+        * passes(recomputes=again)
         * rows
         * flops(system.model, system.shape, length, depth_range(system.model, length)[0])
     )
@@ -37,7 +38,7 @@ def too_large(system: System, weights: int | None = None) -> str | None:
         )
     weights = _weights(system) if weights is None else weights
     at_once = rows_at_once(system)
-    needed = peak_memory_bytes(system.model, system.shape, at_once, length, weights)
+    needed = peak_memory_bytes(system.model, system.shape, at_once, length, weights, recomputes=again)
     if needed > MOST_BYTES:
         return (
             f"a training step must fit into {bytes_amount(MOST_BYTES)} of memory, got {bytes_amount(needed)} "

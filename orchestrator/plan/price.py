@@ -16,7 +16,7 @@ from orchestrator.plan.settings import System
 from orchestrator.plan.types import ArmPrice
 from orchestrator.trials import PlannedTrial
 from trainables.assembly import build_model
-from trainables.costs import BACKWARD, peak_memory_bytes
+from trainables.costs import passes, peak_memory_bytes
 from trainables.data.synthetic import synthetic_batch
 from trainables.threads import cpu_threads
 from trainables.training.step import Learner, one_step
@@ -35,7 +35,7 @@ TIMED_STEPS = 3
 def price(arm: BuiltInArm, probe: Probe, trials: Mapping[str, int] | None, *, calibrate: bool) -> ArmPrice:
     """The price of `arm` with so many trials a phase. Raises InputError if a step cannot be timed here."""
     structure, system = probe.structure(arm.system), arm.system
-    step = BACKWARD * rows_per_step(system)
+    step = passes(recomputes=system.train.checkpoint_activations) * rows_per_step(system)
     return ArmPrice(
         arm=arm.name,
         trials=dict(sorted((trials or {}).items())),
@@ -57,7 +57,8 @@ def by_arm(trials: Iterable[PlannedTrial]) -> dict[str, Counter[str]]:
 
 def _peak_memory(system: System, structure: Structure) -> int:
     rows, length = rows_at_once(system), system.shape.length_max
-    return peak_memory_bytes(system.model, system.shape, rows, length, structure.parameters)
+    again = system.train.checkpoint_activations
+    return peak_memory_bytes(system.model, system.shape, rows, length, structure.parameters, recomputes=again)
 
 
 def _checkpoint(system: System, structure: Structure) -> int:

@@ -85,7 +85,7 @@ def prove(
 
 def _require_training(system: System) -> None:
     """Raises ValueError where the way a step is taken does not fit the model."""
-    if system.train.accumulate > 1:
+    if system.train.accumulate > 1 or system.train.checkpoint_activations:
         ghost = build_model(system.model, system.shape, SEED, "meta")
         if (why := misfit(ghost, system.train)) is not None:
             raise ValueError(why)

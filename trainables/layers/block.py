@@ -17,6 +17,7 @@ from trainables.layers.attention import Backend, WeightDropout, attend_among, at
 from trainables.layers.dropout import DropoutGroup, KeyedDropout, drop_side_by_side
 from trainables.layers.linear import LayerNorm, Linear, XavierLinear, joined
 from trainables.layers.packing import Packing
+from trainables.layers.recomputing import RecomputableLayer
 from trainables.layers.tokens import KeysValues, Placed, Tokens
 from trainables.settings import HeadSettings, Small
 
@@ -159,7 +160,7 @@ def together(
     return one.outwards(first, placed), other.outwards(second, placed)
 
 
-class Block(nn.Module):
+class Block(RecomputableLayer):
     """One layer; with `gate_width` its result is mixed with its input by a learned gate.
 
     A layer that `recalls` attends to `Tokens.recalled` after its own row (Alg. 2 and 4). The feed-forwards of

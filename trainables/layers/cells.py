@@ -10,11 +10,12 @@ from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from trainables.layers.dropout import KeyedDropout
 from trainables.layers.linear import LayerNorm, Linear, XavierLinear
+from trainables.layers.recomputing import Recomputable
 
 Activation = Literal["gelu", "relu"]
 Initial = Literal["uniform", "glorot"]
@@ -36,7 +37,7 @@ def linear(inputs: int, outputs: int, initial: Initial, fans: int | None = None)
     return XavierLinear(inputs, outputs, gain=gain)
 
 
-class RecursiveCell(nn.Module):
+class RecursiveCell(Recomputable):
     """States are `C` wide; their first `width` numbers are what the rest of a model sees."""
 
     def __init__(self, width: int, state_width: int) -> None:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
+from operator import is_
 from typing import Any, ClassVar
 
 import numpy as np
@@ -46,6 +47,10 @@ class _Stream:
         return derive(self.seed, *self.name, call)
 
 
+Drawn = tuple[_Stream | None, int, Tensor | None, Tensor | None]
+"""A stream, if one was begun, and all that calls change of it."""
+
+
 class Keyed(nn.Module):
     """A module that draws random numbers in a forward pass: each call has a key of its own."""
 
@@ -65,6 +70,19 @@ class Keyed(nn.Module):
         """Make the next call number `call`."""
         if self._stream is not None:
             self._stream.calls = call
+
+    @property
+    def drawn(self) -> "Drawn":
+        """How far the stream is, to be set again for calls to draw once more what they drew."""
+        stream = self._stream
+        return (None, 0, None, None) if stream is None else (stream, stream.calls, stream.keep, stream.beside)
+
+    @drawn.setter
+    def drawn(self, state: "Drawn") -> None:
+        # The same stream, not its like: salts of several calls are made at once and belong to it.
+        self._stream, calls, keep, beside = state
+        if self._stream is not None:
+            self._stream.calls, self._stream.keep, self._stream.beside = calls, keep, beside
 
     def draw(self) -> int:
         """Key of the next call. Raises ValueError if no stream was begun."""
@@ -249,8 +267,11 @@ class DropoutGroup:
         if salts is None or not salts.serve(streams, sizes, device):
             # Modules that draw at different calls have no common table.
             last = 0 if salts is None or any(each.calls != call for each in streams) else salts.last
-            salts = self._salts = _Salts.of(streams, sizes, device, max(1, last + 1 - call))
-        salts.last = call
+            # A layer that is run again asks for calls that are over, of which no more will come.
+            again = salts is not None and salts.belong_to(streams)
+            salts = self._salts = _Salts.of(streams, sizes, device, 1 if again else max(1, last + 1 - call))
+            salts.last = last if again else 0
+        salts.last = max(salts.last, call)
         for stream in streams:
             stream.calls += 1
         return salts.table[call - salts.first]
@@ -278,11 +299,14 @@ class _Salts:
         table = uploaded(_salted(spread, numbers), device)
         return cls(streams, sizes, streams[0].calls, table)
 
+    def belong_to(self, streams: list[_Stream]) -> bool:
+        """Whether these were made for `streams`."""
+        return len(streams) == len(self.streams) and all(map(is_, streams, self.streams))
+
     def serve(self, streams: list[_Stream], sizes: tuple[int, ...], device: torch.device) -> bool:
         """Whether the next call of these is among them."""
         return (
-            len(streams) == len(self.streams)
-            and all(one is other for one, other in zip(streams, self.streams, strict=True))
+            self.belong_to(streams)
             and all(each.calls == streams[0].calls for each in streams)
             and sizes == self.sizes
             and 0 <= streams[0].calls - self.first < self.table.shape[0]
@@ -323,6 +347,12 @@ def set_dropout_context(model: nn.Module, seed: int, step: int, part: int = 0) -
     for name, module in model.named_modules():
         if isinstance(module, Keyed):
             module.begin(seed, "dropout", step, 0 if module.by_place else part, name)
+
+
+def drawn_in(part: nn.Module) -> list[tuple[Keyed, Drawn]]:
+    """Every keyed module of `part`, and how far its stream is, without masks that were drawn before."""
+    modules = (module for module in part.modules() if isinstance(module, Keyed))
+    return [(module, (*module.drawn[:2], None, None)) for module in modules]
 
 
 def skip_dropout_calls(model: nn.Module, call: int) -> None:

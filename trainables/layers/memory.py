@@ -20,6 +20,7 @@ from trainables.layers.dropout import DropoutGroup
 from trainables.layers.linear import LayerNorm, Linear, Vector
 from trainables.layers.packing import Packing
 from trainables.layers.positions import sinusoids
+from trainables.layers.recomputing import RecomputableLayer
 from trainables.layers.tokens import KeysValues, Placed, packed_places
 from trainables.settings import Settings, Small
 
@@ -37,7 +38,7 @@ class MemorySettings(Settings):
     """Add a fixed encoding of its number to each slot before every chunk."""
 
 
-class Update(nn.Module):
+class Update(RecomputableLayer):
     """One layer by which slots take in the states of a chunk."""
 
     def __init__(self, config: BlockSettings) -> None:

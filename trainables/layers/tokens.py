@@ -1,6 +1,7 @@
 """The active tokens of a batch, with what attention and dropout need of each: positions, reach, place."""
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -31,6 +32,10 @@ class KeysValues:
     def padded(self) -> tuple[Float[Tensor, "B H K E"], Float[Tensor, "B H K E"]]:
         """Both as batched products read them, made once for all that attend to them."""
         return spread(self.keys, self.packing), spread(self.values, self.packing)
+
+    def alone(self) -> "KeysValues":
+        """The same, with nothing made of it yet."""
+        return replace(self)
 
     def select_rows(self, rows: Int[Tensor, " R"]) -> "KeysValues":
         """Only some of the rows, in their order; whole rows stay or leave, whatever their lengths."""
@@ -64,6 +69,12 @@ class Placed:
         if key not in self.made:
             self.made[key] = make()
         return self.made[key]
+
+    def alone(self) -> "Placed":
+        """The same, with nothing that depends on weights made for it yet."""
+        found = copy(self)
+        vars(found)["made"] = {}
+        return found
 
     @cached_property
     def padded_place(self) -> Int[Tensor, "B T"]:
@@ -101,6 +112,16 @@ class Tokens(Placed):
         index = self.packing.padded_index
         wide = both.index_select(1, index.flatten()).view(2, index.shape[0], 1, index.shape[1], -1)
         return wide, wide.conj().resolve_conj()
+
+    def alone(self) -> "Tokens":
+        """The same, with nothing that depends on weights made for it, or for `recalled`, yet."""
+        # What depends on places alone is made here, for all layers: graphs keep it.
+        _ = self.factors, self.padded_place
+        found = copy(self)
+        vars(found)["made"] = {}
+        if self.recalled is not None:
+            vars(found)["recalled"] = self.recalled.alone()
+        return found
 
     @property
     def recalling(self) -> Placed:

@@ -23,6 +23,7 @@ from trainables.layers.experts import (
 from trainables.layers.linear import LayerNorm, Linear, ZeroLinear
 from trainables.layers.momha import AttentionSettings, ExpertAttention, ExpertSelfAttention
 from trainables.layers.positions import halved_sinusoids, sinusoids
+from trainables.layers.recomputing import RecomputableLayer
 from trainables.layers.tokens import KeysValues, Tokens
 from trainables.recurrence.active_units import EarlyExit
 from trainables.recurrence.depth import DepthRecurrence
@@ -89,7 +90,7 @@ class SparseSettings(PooledSettings, AnswerSettings):
         return self
 
 
-class HaltingGate(nn.Module):
+class HaltingGate(RecomputableLayer):
     """Softmax of two logits, W2 GELU(W1 h + b1); the second is that of halting. Initially p = 1/2."""
 
     def __init__(self, width: int) -> None:
@@ -103,7 +104,7 @@ class HaltingGate(nn.Module):
         return logits.to(sum_dtype(logits.dtype)).softmax(-1)[:, 1]
 
 
-class SparseLayer(nn.Module):
+class SparseLayer(RecomputableLayer):
     """Attention, in a decoder attention to the source too, and feed-forward, all of them mixtures."""
 
     def __init__(self, config: SparseSettings, *, recalls: bool = False) -> None:
@@ -301,6 +302,11 @@ def sparse_depth_range(config: SparseSettings) -> tuple[int, int]:
     """Least and greatest number of layers run on a token: the first is never skipped."""
     halts = config.halt is not None and config.early_exit != "none"
     return (1 if halts else config.max_layers), config.max_layers
+
+
+def states_between_layers(config: SparseSettings) -> float:
+    """Of each layer its input and what its routers say; of tokens that halt also mixture, keys and values."""
+    return 2.0 if config.halt is None else 4.0
 
 
 def layer_saved_bytes(config: SparseSettings, rows: int, tokens: int, sources: int | None = None) -> float:

@@ -5,13 +5,14 @@ from typing import Annotated, Literal
 import torch
 from jaxtyping import Float
 from pydantic import Field, model_validator
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from trainables.layers.block import Block, BlockSettings
 from trainables.layers.costs import linear_flops
 from trainables.layers.halting import Rule
 from trainables.layers.linear import Linear
+from trainables.layers.recomputing import RecomputableLayer
 from trainables.layers.tokens import Tokens
 from trainables.recurrence.active_units import EarlyExit
 from trainables.recurrence.depth import DepthRecurrence
@@ -97,7 +98,7 @@ class UniversalSettings(BlockSettings, CausalSettings):
         return self.halt is not None and self.halt.unit == "sequence" and self.causal
 
 
-class HaltingProbability(nn.Module):
+class HaltingProbability(RecomputableLayer):
     """sigmoid(W2 GELU(W1 [features] + b1) + b2), on states as they are, without a norm."""
 
     def __init__(self, width: int, *, transition: bool) -> None:
@@ -105,9 +106,10 @@ class HaltingProbability(nn.Module):
         self.inner = Linear(2 * width if transition else width, width)
         self.outer = Linear(width, 1)
 
-    def forward(self, features: Float[Tensor, "U F"]) -> Float[Tensor, " U"]:
+    def forward(self, *features: Float[Tensor, "U D"]) -> Float[Tensor, " U"]:
         """One probability a unit."""
-        logit: Tensor = self.outer(F.gelu(self.inner(features))).squeeze(-1)
+        seen = features[0] if len(features) == 1 else torch.cat(features, -1)
+        logit: Tensor = self.outer(F.gelu(self.inner(seen))).squeeze(-1)
         return logit.to(sum_dtype(logit.dtype)).sigmoid()
 
 
@@ -168,6 +170,11 @@ def recurrent_depth_range(config: UniversalSettings) -> tuple[int, int]:
     # Before origin nothing can halt; a decision that needs the next layer, or keeps it, has run it.
     least = halt.origin + (1 if halt.transition or halt.rule == "prefix" else 0)
     return min(least, config.max_layers), config.max_layers
+
+
+def states_between_layers(config: UniversalSettings) -> float:
+    """Of each layer its input; of tokens that halt one by one also mixture, keys, values and next states."""
+    return 6.0 if config.halts_per_token else 1.0
 
 
 def halting_flops(config: UniversalSettings, tokens: int, layers: int) -> float:

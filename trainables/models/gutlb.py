@@ -38,6 +38,7 @@ from trainables.models._universal import (
     halting_saved_bytes,
     recurrent_depth_range,
     run_to_halt,
+    states_between_layers,
 )
 from trainables.recurrence.chunks import Chunked, ChunkedSettings, chunks_flops, chunks_saved_bytes
 from trainables.recurrence.result import RecurrenceResult
@@ -73,6 +74,9 @@ class Encoder(Chunked):
         assert self.block.recall is not None
         here = replace(tokens, recalled=offered(self.block.recall, memory))
         return run_to_halt(self.config, self.block, self.halt, states, here)
+
+
+states_between = states_between_layers
 
 
 def depth_range(config: Config, length: int) -> tuple[int, int]:  # noqa: ARG001 the same for all lengths

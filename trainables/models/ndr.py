@@ -39,6 +39,7 @@ from trainables.layers.dropout import DropoutGroup, KeyedDropout
 from trainables.layers.geometric import GeometricAttention, RelativeAttention, RoutingAttention
 from trainables.layers.linear import LayerNorm, XavierLinear
 from trainables.layers.packing import Packing
+from trainables.layers.recomputing import RecomputableLayer
 from trainables.layers.tokens import packed_places
 from trainables.recurrence.result import RecurrenceResult
 from trainables.settings import HeadSettings, SharedDepth, Small
@@ -107,7 +108,7 @@ class ReluFeedForward(nn.Module):
         return out
 
 
-class RouterLayer(nn.Module):
+class RouterLayer(RecomputableLayer):
     """The step that is repeated."""
 
     def __init__(self, config: Config) -> None:

@@ -61,6 +61,7 @@ from trainables.models._sut import (
     offer_flops,
     run_to_halt,
     sparse_depth_range,
+    states_between_layers,
 )
 from trainables.recurrence.decoding_state import DecodingState, StepwiseDecoder
 from trainables.recurrence.stepwise import extend_by_one_token
@@ -154,6 +155,7 @@ def _of_each(cost: Float[Tensor, ""] | None, like: Float[Tensor, " N"]) -> Float
 
 
 memory_length = positions
+states_between = states_between_layers
 
 
 def batch_cost(config: Config) -> str | None:

@@ -60,6 +60,7 @@ from trainables.models._universal import (
     halting_saved_bytes,
     recurrent_depth_range,
     run_to_halt,
+    states_between_layers,
 )
 from trainables.recurrence.decoding_state import DecodingState, StepwiseDecoder
 from trainables.recurrence.stepwise import extend_by_one_token
@@ -138,6 +139,7 @@ class Decoder(StepwiseDecoder):
 
 
 memory_length = positions
+states_between = states_between_layers
 
 
 def depth_range(config: Config, length: int) -> tuple[int, int]:  # noqa: ARG001 the same for all lengths

@@ -22,6 +22,7 @@ from trainables.layers.host import on_host
 from trainables.layers.linear import Vector
 from trainables.layers.neighbours import Retriever, neighbours
 from trainables.layers.packing import Packing, put, take
+from trainables.layers.recomputing import again_if_asked
 from trainables.layers.tokens import Placed, packed_places
 from trainables.recurrence.active_units import (
     PER_TOKEN,
@@ -161,7 +162,7 @@ class Composition:
         return unspent
 
     def _step(self, composing: ComposingRows) -> ComposingRows:
-        states, exist, took = self._composed(composing)
+        states, exist, took = again_if_asked(self.cell, self._composed, composing)
         if self.threshold is not None and self.early_exit != "compact":
             moving = composing.packing.spread(composing.active)
             states = torch.where(moving[:, None], states, composing.states)
@@ -243,7 +244,7 @@ def balanced(cell: RecursiveCell, states: Float[Tensor, "M C"], packing: Packing
         order.grow(first, size)
     for left, right in zip(order.left, order.right, strict=True):
         one, other = (torch.tensor(each, device=states.device) for each in (left, right))
-        parents = cell.compose(take(states, one), take(states, other), place[other])
+        parents = again_if_asked(cell, cell.compose, take(states, one), take(states, other), place[other])
         states = states.index_copy(0, other, parents.to(states.dtype))
     return states
 
@@ -259,7 +260,7 @@ def left_to_right(
         stay = (packing.counts[rows] > column).nonzero().squeeze(1)
         rows, before = rows[stay], take(before, stay)
         here = packing.starts[rows] + column
-        before = cell.compose(before, take(states, here), place[here])
+        before = again_if_asked(cell, cell.compose, before, take(states, here), place[here])
         pieces.append(before)
         where.append(here)
     return put(torch.cat(pieces), torch.cat(where), states.shape[0])

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from trainables.layers.halting import Decision, Rule, decide
 from trainables.layers.host import on_host
 from trainables.layers.packing import take
+from trainables.layers.recomputing import Recomputable, again_if_asked
 from trainables.layers.tokens import KeysValues, Tokens
 from trainables.recurrence.active_units import EarlyExit, HaltedResults, Selection
 from trainables.recurrence.depth_units import (
@@ -53,7 +54,7 @@ class DepthRecurrence:
 
     layer: RecurrentLayer
     halt: nn.Module
-    """Module from features `U F` to halting probabilities `U`."""
+    """Module from features, of one state `U D` or of two, to halting probabilities `U`."""
     max_layers: int
     threshold: float
     rule: Rule
@@ -174,9 +175,8 @@ class _ForwardPass:
         if number <= self.recurrence.origin:
             p = torch.zeros_like(halting.survival)
         else:
-            p = self.recurrence.halt(
-                features if proposed is None else torch.cat((features, proposed.features), -1)
-            )
+            seen = (features,) if proposed is None else (features, proposed.features)
+            p = self.recurrence.halt(*seen)
         # What has halted has left.
         left = self.recurrence.early_exit == "compact"
         return decide(halting, p, self.recurrence.threshold, self.recurrence.rule, all_active=left)
@@ -198,7 +198,10 @@ class _ForwardPass:
 
     def _keys_values(self, units: DepthUnits) -> tuple[Tensor, Tensor]:
         source = units.mixture() if self.recurrence.sees_mixture else units.states
-        return self.recurrence.layer.keys_values(source, units.tokens)
+        layer = self.recurrence.layer
+        if isinstance(layer, Recomputable):
+            return again_if_asked(layer, layer.keys_values, source, units.tokens)
+        return layer.keys_values(source, units.tokens)
 
     def _leave(self, stay: Bool[Tensor, " U"], *, stale: bool) -> Selection | None:
         """Remove units outside `stay` from the batch; the selection of the rest, None if no unit left.

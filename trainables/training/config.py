@@ -36,6 +36,10 @@ class LearningConfig(Settings):
     """Parts of each batch that are run one after the other, their gradients added up: memory is that of one,
     and all that is a mean over samples is as without, up to rounding. The balance of experts is that of each
     part, as on so many GPUs with a part each. A batch of fewer samples has as many parts as samples."""
+    checkpoint_activations: Annotated[bool, Acts("running"), LATER] = False
+    """Layers are run again in the backward pass, in place of keeping all that is inside of them: a forward
+    pass more, for memory that hardly grows with the number of layers. Results are as without, up to
+    rounding."""
     order: Annotated[Literal["random", "bucketed"], Tried("random", "bucketed")] = "random"
     """`bucketed` puts samples of like length together (less padding) and shuffles the batches."""
 

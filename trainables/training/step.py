@@ -12,6 +12,7 @@ from trainables.assembly import batch_statistics
 from trainables.checkpoint import weights
 from trainables.layers.batch_parts import BatchPart, running_on
 from trainables.layers.dropout import set_dropout_context
+from trainables.layers.recomputing import can_recompute, recompute
 from trainables.threads import cpu_threads
 from trainables.training.config import TrainConfig
 from trainables.training.optimizers import make_optimizer
@@ -61,6 +62,8 @@ class Learner:
             )
         if (why := misfit(model, config)) is not None:
             raise ValueError(why)
+        if config.checkpoint_activations:
+            recompute(model)
         self.rate_scale = 1.0
         """Factor of the scheduled learning rate, lowered when validations stop improving."""
         self.average = None if config.ema is None else copied(weights(model))
@@ -76,6 +79,12 @@ class Learner:
 
 def misfit(model: nn.Module, config: TrainConfig) -> str | None:
     """Why steps of `config` cannot be taken with `model`, as `must ..., got ...`; None where they can."""
+    if config.checkpoint_activations and not can_recompute(model):
+        return (
+            "checkpoint_activations must be false for a model without layers that can be run again in the "
+            "backward pass, got true: drop it, or derive layers from "
+            "trainables.layers.recomputing.RecomputableLayer"
+        )
     return batch_statistics(model) if config.accumulate > 1 else None
 
 

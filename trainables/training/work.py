@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 
-from trainables.costs import BACKWARD, depth_range, flops
+from trainables.costs import depth_range, flops, passes
 from trainables.metrics import Metric
 from trainables.settings import Settings
 from trainables.training.config import TrainConfig
@@ -35,12 +35,13 @@ class Work:
         longest = max(shape.length_max, shape.answer_length_max or 0)
         self._model, self._shape = model, shape
         self._rows = train.batch_rows(longest)
+        self._passes = passes(recomputes=train.checkpoint_activations)
 
     @property
     def step(self) -> float:
         """FLOPs of an optimiser step at most."""
         length = self._shape.length_max
-        return BACKWARD * self._rows * flops(self._model, self._shape, length, self._most(length))
+        return self._passes * self._rows * flops(self._model, self._shape, length, self._most(length))
 
     def samples(self, lengths: np.ndarray, shares: np.ndarray) -> float:
         """Mean FLOPs of a forward pass on one sample.

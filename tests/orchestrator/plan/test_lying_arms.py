@@ -58,6 +58,7 @@ RUN_OTHERWISE: Mapping[str, Mapping[str, Any]] = {
     "eval-both": {"train.eval_batch_size": 256, "train.eval_tokens": 4096},
     "average-that-is-none": {"train.ema": 1.0e-9},
     "parts": {"train.accumulate": 4},
+    "layers-run-again": {"train.checkpoint_activations": True},
 }
 ONE_VALIDATION: Mapping[str, Mapping[str, Any]] = {
     "last": {"train.select": "last"},

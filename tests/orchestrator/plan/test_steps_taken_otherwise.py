@@ -1,4 +1,4 @@
-"""What a plan says and refuses of batches that are run in parts."""
+"""What a plan says and refuses of batches that are run in parts, and of layers that are run again."""
 
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,18 @@ def test_memory_is_that_of_a_part_and_work_that_of_the_batch() -> None:
     assert other.peak_memory_bytes < one.peak_memory_bytes / 8
 
 
+def test_layers_that_are_run_again_cost_a_forward_pass_and_save_memory() -> None:
+    given = baseline(max_layers=40)
+    whole, again = (
+        plan(spec(baseline=with_train(given, batch_size=64, **more)))
+        for more in ({}, {"checkpoint_activations": True})
+    )
+    one, other = whole.prices[0], again.prices[0]
+    assert other.train_flops_max == one.train_flops_max * 4 / 3
+    assert other.peak_memory_bytes < one.peak_memory_bytes / 4
+    assert "checkpoint_activations" not in whole.baseline.settings["train"]
+
+
 def test_ids_are_what_they_were_where_batches_are_whole() -> None:
     """A plan holds the field only where it is set: one that knows nothing of it is the same plan."""
     plain, said, parts = (
@@ -91,3 +103,17 @@ def test_a_model_that_norms_over_a_batch_is_refused(tmp_path: Path, monkeypatch:
     )
     with pytest.raises(PlanError, match=told):
         plan(spec(baseline=with_train(given, accumulate=2)))
+
+
+def test_a_model_without_layers_to_run_again_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "plain_kit").mkdir()
+    (tmp_path / "plain_kit" / "gru.py").write_text(
+        Path("tests/outside/project/gru_kit/gru.py").resolve().read_text()
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    given = {**BASELINE, "model": {"name": "plain_kit.gru", "width": 16}}
+    told = "baseline cannot be trained: checkpoint_activations must be false for a model without layers that"
+    with pytest.raises(PlanError, match=told):
+        plan(spec(baseline=with_train(given, checkpoint_activations=True)))

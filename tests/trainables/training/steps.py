@@ -1,0 +1,58 @@
+"""One training step of every model under every head, with dropout and all costs, to be taken in two ways."""
+
+from typing import Any
+
+import torch
+
+from tests.support.box import MODELS
+from trainables.assembly import build_model, misfit, model_config
+from trainables.testing.arms import having
+from trainables.testing.cases import enliven
+from trainables.training.config import train_config
+from trainables.training.step import Learner, StepResult, one_step
+from trainables.types import Batch, TaskShape
+
+SHAPES = {
+    "classify": TaskShape("classify", 7, 5, 6, 20),
+    "pair": TaskShape("pair", 9, 3, 8, 20, separator_id=7),
+    "positions": TaskShape("positions", 7, 3, 6, 20, causal=True, steps_max=9),
+    "sequence": TaskShape("sequence", 7, 9, 6, 20, end_id=8, answer_length_max=9),
+}
+DROPPED = {"dropout": 0.2, "attention_dropout": 0.1, "readout_dropout": 0.2, "cell_dropout": 0.2}
+ROWS = 7
+"""Of which no number of parts tried here is a divisor."""
+
+
+def small(name: str, shape: TaskShape, **more: Any) -> dict[str, Any]:
+    raw = having(MODELS[name]().every_arm()["small"], **DROPPED, **more)
+    return having(raw, causal=True) if shape.causal else raw
+
+
+def cases() -> list[tuple[str, str]]:
+    """Every model with every head that it can have."""
+    return [
+        (name, head)
+        for name in MODELS
+        for head, shape in SHAPES.items()
+        if misfit(model_config(small(name, shape)), shape) is None
+    ]
+
+
+def learner(raw: dict[str, Any], shape: TaskShape, **train: Any) -> Learner:
+    model = build_model(raw, shape, seed=3).double()
+    enliven(model, 8.0, 0.5)
+    settings = {"steps": 9, "clip": None, "label_smoothing": 0.1, "auxiliary_weight": 0.3}
+    return Learner(model, train_config(settings | train), seed=5)
+
+
+def stepped(one: Learner, batch: Batch) -> tuple[StepResult, dict[str, torch.Tensor]]:
+    """One step, and the gradient it was taken by."""
+    result = one_step(one, batch, 4)
+    return result, {name: p.grad for name, p in one.model.named_parameters() if p.grad is not None}
+
+
+def check_same(one: Any, other: Any) -> None:
+    torch.testing.assert_close(one[0].row(), other[0].row(), rtol=1e-9, atol=1e-12)
+    assert one[1].keys() == other[1].keys()
+    for name, gradient in one[1].items():
+        torch.testing.assert_close(gradient, other[1][name], rtol=1e-7, atol=1e-10, msg=name)
