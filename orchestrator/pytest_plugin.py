@@ -97,15 +97,16 @@ def chaos(
 ) -> "Callable[..., Survived]":
     """`chaos(spec, kill_at=k)`: the sweep in small, killed at event k of its ledger, finds the same.
 
-    `spec` is a path, or what `sweep_spec` returned. With `small=False` it is run as it is. Metrics that
-    measure the machine are named in `ignore`. None of its three sessions may take longer than `timeout_s`.
+    `spec` is a path, or what `sweep_spec` returned; several events in `kill_at` are a run each. With
+    `small=False` it is run as it is. Metrics that measure the machine are named in `ignore`. None of its
+    sessions, three for one event and two for each more, may take longer than `timeout_s`.
     """
     runs = 0
 
     def run(
         spec: "SpecUnderTest | str | Path",
         *,
-        kill_at: int,
+        kill_at: int | Collection[int],
         small: bool = True,
         ignore: Collection[str] = (),
         timeout_s: float | None = None,

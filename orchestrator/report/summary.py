@@ -240,7 +240,8 @@ def _tally(arm: str, records: Sequence[Record], readings: Readings) -> ArmTally:
 def arm_metrics(report: Report) -> dict[str, dict[str, float]]:
     """What the tracking UI compares between arms: how many confirm seeds finished and failed, and of every
     metric the mean, its interval and n, the difference to the arm's reference with its interval. Primary
-    outcomes are there once more under names that sort first, with p."""
+    outcomes are there once more under names that sort first, with p, to ten digits: the UI shows all that it
+    gets, and those of means end in rounding errors."""
     flat: dict[str, dict[str, float]] = {arm: {} for arm in report.arms}
     answered: dict[str, dict[str, float]] = {arm: {} for arm in report.arms}
     for tally in report.tallies if report.answer else ():
@@ -267,7 +268,7 @@ def arm_metrics(report: Report) -> dict[str, dict[str, float]]:
             place = report.outcomes.index(cell.metric)
             told = {ANSWERS[name]: value for name, value in named.items() if name in ANSWERS}
             answer = {
-                answer_key(name, place): value
+                answer_key(name, place): float(f"{value:.10g}")
                 for name, value in {**told, "p": _p(report, effect)}.items()
                 if value is not None
             }

@@ -25,7 +25,7 @@ TRIALS, SEEDS = 2, 2
 STEPS: Final = {"steps": 4, "report_every": 2, "batch_size": 4, "valid_examples": 20}
 ALWAYS: Final = {"resources.checkpoint_seconds": 0.001}
 TIMEOUT_S = 600.0
-"""Of each of the three sessions."""
+"""Of each session: the undisturbed one, and of every kill the one that is killed and the one that resumes."""
 SHOWN = 5
 """Differences that are shown."""
 Log = Mapping[str, Mapping[str, Any]]
@@ -45,7 +45,7 @@ class Survived:
 
 def chaos(
     spec: SpecUnderTest,
-    kill_at: int,
+    kill_at: int | Collection[int],
     folder: Path,
     data: Path,
     ignore: Collection[str] = (),
@@ -54,6 +54,7 @@ def chaos(
 ) -> Survived:
     """Run `spec` undisturbed, and again killed at event `kill_at` of its ledger and resumed; compare.
 
+    Of several events each is the end of a run of its own; the undisturbed one is made once.
     All that is written of trials must be equal: assignments, measurements, outcomes; wall-clock time,
     metrics that measure the machine and those of `ignore` left aside. Each session may take `timeout_s`
     seconds. Raises AssertionError for what differs or does not end, ValueError for an event that is not
@@ -64,26 +65,35 @@ def chaos(
     calm = ChaosSession(str(spec.path), spec.overrides, spec.profile, str(folder / "calm"), str(data))
     _run(calm, timeout_s)
     expected = _events(plan, calm)
-    if not 1 <= kill_at <= len(expected):
-        raise ValueError(
-            f"kill_at must be from 1 to {len(expected):,}, the events of {plan.name!r}, got {kill_at}"
-        )
-    killed = replace(calm, runs=str(folder / "killed"))
-    _run(replace(killed, kill_at=kill_at), timeout_s)
-    _run(killed, timeout_s)
-    found, ended = _events(plan, killed), _outcomes(expected)
+    kills = (kill_at,) if isinstance(kill_at, int) else tuple(kill_at)
+    for kill in kills:
+        if not 1 <= kill <= len(expected):
+            raise ValueError(
+                f"kill_at must be from 1 to {len(expected):,}, the events of {plan.name!r}, got {kill}"
+            )
+    ended = _outcomes(expected)
     if not any(event.kind is EventKind.MEASURED for event in expected):
         told = ", ".join(sorted({kind.value for kind in ended.values()})) or "no trial ended"
         raise AssertionError(f"trials of {plan.name!r} must measure something, got none that did: {told}")
-    differences = [*_differences(_log(found, ignore), _log(expected, ignore), plan)]
+    for kill in kills:
+        killed = replace(calm, runs=str(folder / f"killed-{kill}"))
+        _run(replace(killed, kill_at=kill), timeout_s)
+        _run(killed, timeout_s)
+        _check_same(plan, _log(_events(plan, killed), ignore), _log(expected, ignore), kill)
+    return Survived(len(expected), len(ended), ended)
+
+
+def _check_same(plan: Plan, found: Log, expected: Log, kill: int) -> None:
+    """Raises AssertionError with the first differences."""
+    __tracebackhide__ = True
+    differences = [*_differences(found, expected, plan)]
     if differences:
         more = f"\nand {len(differences) - SHOWN:,} more" if len(differences) > SHOWN else ""
         raise AssertionError(
-            f"killed at event {kill_at} and resumed, {plan.name!r} must find what it finds undisturbed\n"
+            f"killed at event {kill} and resumed, {plan.name!r} must find what it finds undisturbed\n"
             + "\n".join(differences[:SHOWN])
             + more
         )
-    return Survived(len(expected), len(ended), ended)
 
 
 def small(spec: SpecUnderTest) -> SpecUnderTest:

@@ -63,7 +63,7 @@ def test_killed_again_and_again_at_random_moments(tmp_path, undisturbed, seed):
 @pytest.mark.longest
 def test_killed_around_every_write_of_one_trial_and_twice_before_its_first_step(tmp_path):
     plan = make_plan(
-        [make_arm("one", steps=2)],
+        [make_arm("one", steps=2, tally=True)],
         trials_per_arm=1,
         seeds=(),
         resources=Resources(checkpoint_seconds=AT_EVERY_REPORT_S),

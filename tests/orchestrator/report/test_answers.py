@@ -164,7 +164,8 @@ def test_primary_outcomes_come_first_in_the_tracking_ui() -> None:
     effect, tracked = found.effect("good", "iid/accuracy"), arm_metrics(found)
     assert effect is not None
     answer = {name: value for name, value in tracked["good"].items() if name.startswith("answer")}
-    assert answer == {
+    assert all(value == float(f"{value:.10g}") for value in answer.values()), "no rounding errors"
+    assert pytest.approx(answer, rel=1e-9) == {
         "answer/p": effect.p,
         **{
             f"answer/{name}": tracked["good"][f"iid/accuracy{end}"]
