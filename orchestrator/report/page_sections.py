@@ -108,8 +108,15 @@ def cost_words(report: Report, details: Details | None) -> str:
                 outcomes[outcome] = outcomes.get(outcome, 0) + number
     if not outcomes:
         return ""
-    ended = ", ".join(f"{count(number)} {_ended(outcome)}" for outcome, number in sorted(outcomes.items()))
-    words = f"It cost {counted(sum(outcomes.values()), 'trial')} ({ended})"
+    unrun = {outcome: outcomes.pop(outcome) for outcome in ("open", "skipped") if outcome in outcomes}
+    ran, planned = sum(outcomes.values()), sum(outcomes.values()) + sum(unrun.values())
+    how = [
+        ", ".join(f"{count(number)} {_ended(outcome)}" for outcome, number in sorted(each.items()))
+        for each in (outcomes, unrun)
+        if each
+    ]
+    some = f"{count(ran)} of {counted(planned, 'trial')}" if unrun else counted(ran, "trial")
+    words = f"{'So far it' if 'open' in unrun else 'It'} cost {some} ({'; '.join(how)})"
     if details is None:
         return f"{words} and {duration(sum(each.seconds for each in report.tallies))} of work."
     work = sum(each.device_s for each in details.arms) / 3600

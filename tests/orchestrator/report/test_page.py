@@ -145,6 +145,16 @@ def test_where_nothing_finished_no_figure_is_empty(fate: OutcomeKind | None, sai
     assert "nan" not in seen.text.casefold().split()
 
 
+def test_only_trials_that_ran_have_cost_something() -> None:
+    assert "It cost 80 trials (76 finished, 4 pruned) and " in shown(study(4, 4, 4)).text
+    half = shown(study(4, 4, 4, fate=lambda _, seed: OutcomeKind.FINISHED if seed < 2 else None))
+    assert re.search(
+        r"So far it cost (\d+) of 80 trials \(.* finished, 4 pruned; (\d+) not ended\) and ", half.text
+    )
+    spared = shown(study(4, 4, 4, fate=lambda _, seed: OutcomeKind.SKIPPED if seed else OutcomeKind.FINISHED))
+    assert re.search(r"It cost \d+ of 80 trials \(.*; \d+ skipped\) and ", spared.text)
+
+
 def test_before_the_first_trial_there_is_a_page() -> None:
     made = replace(study(2, 0, 3, readings=()), records=(), measured={})
     assert "Nothing has run yet." in shown(made).text
