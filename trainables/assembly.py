@@ -28,6 +28,10 @@ from trainables.types import TaskShape
 Part = Literal["Encoder", "Decoder"]
 BATCH_NORMS: Final = (nn.modules.batchnorm._BatchNorm,)
 """What a sample becomes in them depends on the others of its batch, and each pass moves their averages."""
+FLASH_COMPILED: Final = (
+    "must be false where attention is flash, whose kernel the compiler cannot see through; "
+    "drop train.compile, or set model.attention to auto"
+)
 NEEDS_VALUES: Final = ("meta tensor", "meta device", "on meta")
 """Parts of PyTorch's messages on reading values of a tensor on the device `meta`."""
 
@@ -228,6 +232,24 @@ def batch_statistics(model: nn.Module) -> str | None:
                 f"{type(module).__name__} at {name}: drop train.accumulate, or norm each sample for itself"
             )
     return None
+
+
+def uncompiled(config: Settings) -> str | None:
+    """Why a model with these settings cannot be compiled, as `must ..., got ...`; None where it can.
+
+    A model whose layers are regions (`trainables.regions`) says `COMPILED = True` in its file, another one
+    why it has none, as `UNCOMPILED`.
+    """
+    file, given = _file(config), vars(config)["name"]
+    if getattr(file, "COMPILED", False):
+        backend = getattr(config, "attention", "auto")
+        return FLASH_COMPILED if backend == "flash" else None
+    able = [name for name, module in catalog.usable("models") if getattr(module, "COMPILED", False)]
+    why = getattr(file, "UNCOMPILED", "its layers are no functions of tensors alone")
+    return (
+        f"must be false for a model that cannot be compiled, got {given}: {why}; drop train.compile, or take "
+        f"one that can: {', '.join(able)}"
+    )
 
 
 def _file(config: Settings) -> ModuleType:

@@ -16,7 +16,7 @@ from search_spaces.dimensions import Assignment, Value
 from search_spaces.paths import ROOTS, leaves, with_values
 from search_spaces.wording import hint, nearest, shown
 from trainables import catalog
-from trainables.assembly import misfit, model_config
+from trainables.assembly import misfit, model_config, uncompiled
 from trainables.extensions import BadName
 from trainables.settings import LATER, Settings
 from trainables.task_catalog import shape, splits, task_config, task_name
@@ -104,6 +104,7 @@ class Joining:
         self._shape = cache(_shape)
         self._model_misfit = cache(_model_misfit)
         self._order_misfit = cache(_order_misfit)
+        self._compile_misfit = cache(_compile_misfit)
 
     def joined(self, found: Mapping[str, ReadPart | list[SettingFault]]) -> System | list[SettingFault]:
         """The system of these parts, by root, or all that is wrong with it."""
@@ -126,6 +127,8 @@ class Joining:
             return [SettingFault("model", why)]
         if (why := self._order_misfit(task, train)) is not None:
             return [SettingFault("train.order", why)]
+        if (why := self._compile_misfit(model, train)) is not None:
+            return [SettingFault("train.compile", why)]
         settings = {root: part.settings for root, part in parts.items()}
         return System(settings, task.config, model.config, train.config, asked)
 
@@ -145,6 +148,11 @@ def _model_misfit(model: ReadPart, asked: TaskShape) -> str | None:
 def _order_misfit(task: ReadPart, train: ReadPart) -> str | None:
     assert isinstance(train.config, TrainConfig)
     return sources.misfit(task.config, train.config)
+
+
+def _compile_misfit(model: ReadPart, train: ReadPart) -> str | None:
+    assert isinstance(train.config, TrainConfig)
+    return uncompiled(model.config) if train.config.compile is True else None
 
 
 class Variants:

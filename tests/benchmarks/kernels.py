@@ -1,6 +1,6 @@
 """Kernels, copies, host waits and bytes of one training step of every system, and of each of its layers.
 
-    python -m tests.benchmarks.kernels [--only gut crvnn] [--width 64] [--bound 10] [--names gut] ...
+    python -m tests.benchmarks.kernels [--only gut crvnn] [--width 64] [--bound 10] [--compiled] ...
 
 Systems are those of `tests.benchmarks.systems`, all with the same bound on layers (as many layers, where
 nothing halts), on sequences of a tenth of the length to all of it, with dropout and without, in each way to
@@ -23,7 +23,7 @@ from tests.benchmarks import _timing, systems
 from tests.benchmarks.early_exit import ours
 from tests.support.kernel_count import DeviceCounts, counted
 from trainables import catalog
-from trainables.assembly import build_model, model_config
+from trainables.assembly import build_model, model_config, uncompiled
 from trainables.testing.exits import modes_of
 from trainables.training import step
 from trainables.training.config import train_config
@@ -106,9 +106,29 @@ def measure(label: str, raw: dict[str, Any], options: argparse.Namespace) -> lis
                 "update": update(model, batch).kernels,
             }
         )
+        if options.compiled:
+            rows[-1] |= compiled(model, full, batch)
         if label in (options.names or ()):
             print(label, dropout, mode, dict(counts.by_name.most_common()), dict(counts.waits_by_name))
     return rows
+
+
+def compiled(model: nn.Module, raw: dict[str, Any], batch: Batch) -> dict[str, Any]:
+    """The same with layers compiled: graphs' kernels and those around them; nothing where that cannot be."""
+    from tests.support.compiled_count import CountingCompiler
+
+    if uncompiled(model_config(raw)) is not None:
+        return dict.fromkeys(("compiled", "graphs", "compile s"), "-")
+    compiler, run = CountingCompiler(), passes(model, batch)
+    for _ in range(2):  # a pass may meet the other way to call a region that the first one left
+        with compiler.running():
+            run()
+        model.zero_grad()
+    compiler.kernels = 0
+    with compiler.running():
+        around = counted(run).kernels
+    model.zero_grad()
+    return {"compiled": compiler.kernels + around, "graphs": compiler.graphs, "compile s": compiler.seconds}
 
 
 def layers_run(model: nn.Module, batch: Batch) -> float:
@@ -125,6 +145,7 @@ def parser() -> argparse.ArgumentParser:
     """Options of this script."""
     found = _timing.parser(__doc__, **SIZES)
     found.add_argument("--only", nargs="+", choices=sorted(systems.systems()))
+    found.add_argument("--compiled", action="store_true", help="count compiled layers too, for minutes")
     found.add_argument("--names", nargs="+", choices=sorted(systems.systems()), help="tell kernels by name")
     found.set_defaults(device="cpu")
     return found

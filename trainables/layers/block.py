@@ -13,12 +13,14 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from trainables.layers import compiled
 from trainables.layers.attention import Backend, WeightDropout, attend_among, attend_packed
 from trainables.layers.dropout import DropoutGroup, KeyedDropout, drop_side_by_side
 from trainables.layers.linear import LayerNorm, Linear, XavierLinear, joined
 from trainables.layers.packing import Packing
 from trainables.layers.recomputing import RecomputableLayer
 from trainables.layers.tokens import KeysValues, Placed, Tokens
+from trainables.regions.compiling import compiling
 from trainables.settings import HeadSettings, Small
 
 
@@ -185,12 +187,16 @@ class Block(RecomputableLayer):
         self, x: Float[Tensor, "M D"], tokens: Tokens
     ) -> tuple[Float[Tensor, "M H E"], Float[Tensor, "M H E"]]:
         """Keys and values of `tokens` with states `x`, normed like queries."""
+        if compiling():
+            return compiled.keys_values(self, x, tokens)
         return self.attention.keys_values(self.attention_norm(x), tokens)
 
     def forward(
         self, x: Float[Tensor, "M D"], tokens: Tokens, seen: KeysValues | None = None
     ) -> Float[Tensor, "M D"]:
         """States of `tokens` one layer on; without `seen` they attend to each other."""
+        if compiling():
+            return compiled.run(self, x, tokens, seen)
         self.dropouts.draw(tokens.place)
         z = self.attention_norm(x)
         attended = x + self.attention(z, tokens, seen)

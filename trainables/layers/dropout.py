@@ -20,6 +20,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from trainables.layers.host import uploaded
+from trainables.regions.compiling import compiling
+from trainables.regions.masks import drawn
 from trainables.seeds import derive
 
 MASK_LEVELS = 1 << 16
@@ -121,16 +123,16 @@ class KeyedDropout(Keyed):
         super().__init__()
         self.rate = rate
         self.columns = columns
-        self._levels = round(rate * MASK_LEVELS)
+        self.levels = round(rate * MASK_LEVELS)
 
     @property
     def active(self) -> bool:
         """Whether a call would drop anything."""
-        return self.training and self._levels > 0
+        return self.training and self.levels > 0
 
     def keep_share(self) -> float:
         """Exact probability that an element is kept."""
-        return 1 - self._levels / MASK_LEVELS
+        return 1 - self.levels / MASK_LEVELS
 
     def mask(
         self, key: int, place: Int[Tensor, "*M"], element: Int[np.ndarray, "*C"], columns: int
@@ -150,7 +152,7 @@ class KeyedDropout(Keyed):
         draws = words.view(torch.int16)[..., :columns]
         # On a CPU, comparing into bytes takes a fifth of the time of comparing into booleans.
         keep = torch.empty(draws.shape, dtype=torch.uint8, device=draws.device)
-        return torch.ge(draws, self._levels - MASK_LEVELS // 2, out=keep).view(torch.bool)
+        return torch.ge(draws, self.levels - MASK_LEVELS // 2, out=keep).view(torch.bool)
 
     def drop(self, x: Float[Tensor, "*K"], keep: Bool[Tensor, "*K"]) -> Float[Tensor, "*K"]:
         """`x` where `keep` has it, scaled, and zero elsewhere."""
@@ -161,9 +163,9 @@ class KeyedDropout(Keyed):
         """`x` with elements dropped and the rest scaled; `place` is each token's place in the full batch."""
         if not self.active:
             return x
-        return self.drop(x, self._taken(place, x.shape[-1]))
+        return self.drop(x, self.taken(place, x.shape[-1]))
 
-    def _taken(self, place: Int[Tensor, "*M"], columns: int) -> Bool[Tensor, "*M C"]:
+    def taken(self, place: Int[Tensor, "*M"], columns: int) -> Bool[Tensor, "*M C"]:
         """The mask of this call, which no other gets."""
         if self._stream is None or self._stream.keep is None:
             DropoutGroup([self]).draw(place, columns)
@@ -211,9 +213,16 @@ def drop_side_by_side(
     one = dropouts[0]
     if not one.active:
         return x
-    masks = [each._taken(place, each.columns or 0) for each in dropouts]
-    beside = _begun(one).beside
-    return one.drop(x, torch.cat(masks, -1) if beside is None else beside)
+    return one.drop(x, taken_side_by_side(dropouts, place))
+
+
+def taken_side_by_side(
+    dropouts: tuple[KeyedDropout, KeyedDropout], place: Int[Tensor, " M"]
+) -> Bool[Tensor, "M C"]:
+    """The masks of this call of both, beside each other."""
+    masks = [each.taken(place, each.columns or 0) for each in dropouts]
+    beside = _begun(dropouts[0]).beside
+    return torch.cat(masks, -1) if beside is None else beside
 
 
 class DropoutGroup:
@@ -240,16 +249,14 @@ class DropoutGroup:
         if not active:
             return
         sizes = tuple(each.columns or columns or 0 for each in active)
-        word = place.to(torch.int32)[..., None] ^ self._salt(active, sizes, place.device)
-        _mix(word)
+        salt = self._salt(active, sizes, place.device)
         words = [(size + 1) // 2 for size in sizes]
         whole = None
         if len({each.rate for each in active}) == 1:
-            whole = active[0]._kept(word, 2 * sum(words))
+            whole = _drawn(place, salt, active[:1], [sum(words)])[0]
             masks = list(torch.split(whole, [2 * count for count in words], -1))
         else:
-            parts = torch.split(word, words, -1)
-            masks = [each._kept(part, 2 * part.shape[-1]) for each, part in zip(active, parts, strict=True)]
+            masks = _drawn(place, salt, active, words)
         for each, size, mask in zip(active, sizes, masks, strict=True):
             assert each._stream is not None
             each._stream.keep = mask[..., :size]
@@ -275,6 +282,19 @@ class DropoutGroup:
         for stream in streams:
             stream.calls += 1
         return salts.table[call - salts.first]
+
+
+def _drawn(
+    place: Int[Tensor, "*M"], salt: Int[Tensor, " W"], dropouts: list[KeyedDropout], words: list[int]
+) -> list[Bool[Tensor, "*M C"]]:
+    """Masks of so many words each, of which two columns come."""
+    if compiling() and place.dim() == 1:
+        parts = zip(dropouts, torch.split(salt, words), strict=True)
+        return [drawn(place, part, each.levels) for each, part in parts]
+    word = place.to(torch.int32)[..., None] ^ salt
+    _mix(word)
+    pairs = zip(dropouts, torch.split(word, words, -1), strict=True)
+    return [each._kept(part, 2 * part.shape[-1]) for each, part in pairs]
 
 
 @dataclass

@@ -26,6 +26,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from trainables.layers.packing import take
+from trainables.regions import halting as region
+from trainables.regions.compiling import compiling
 from trainables.types import sum_dtype
 
 Rule = Literal["undo", "prefix"]
@@ -109,6 +111,8 @@ def decide(
     `all_active`: no unit has halted yet. Then those that cross the threshold must leave before the step is
     kept, where they undo it; `keeps` is not told apart for them.
     """
+    if compiling():
+        return _decided(halting, p, threshold, undo=rule == "undo", all_active=all_active)
     p = p.to(halting.survival.dtype)
     survival = halting.survival * (1 - p)
     crossed = 1 - survival >= threshold
@@ -121,6 +125,10 @@ def decide(
 
 def keep(halting: HaltingState, decision: Decision, *, all_keep: bool = False) -> HaltingState:
     """The halting state after the step that `decision` is about; `all_keep`: every unit keeps it."""
+    if compiling():
+        step = compiled_step(decision, all_keep=all_keep)
+        survival, spent, kept, active = region.account_after(_account(halting), step, delay=halting.delay)
+        return replace(halting, survival=survival, spent=spent, kept=kept, active=active)
     keeps = decision.keeps
     cost = halting.kept + halting.delay
     if all_keep:
@@ -140,3 +148,20 @@ def keep(halting: HaltingState, decision: Decision, *, all_keep: bool = False) -
         kept=kept,
         active=halting.active & ~decision.crossed & (kept < halting.cap),
     )
+
+
+def compiled_step(decision: Decision, *, all_keep: bool) -> region.Step:
+    """A decision as regions read it."""
+    keeps = None if all_keep else decision.keeps
+    return region.Step(decision.weight, keeps, decision.crossed, decision.survival)
+
+
+def _account(halting: HaltingState) -> region.Account:
+    return region.Account(halting.survival, halting.spent, halting.kept, halting.cap, halting.active)
+
+
+def _decided(
+    halting: HaltingState, p: Float[Tensor, " U"], threshold: float, *, undo: bool, all_active: bool
+) -> Decision:
+    step = region.decided(_account(halting), p, threshold=threshold, undo=undo, all_active=all_active)
+    return Decision(step.weight, halting.active if step.keeps is None else step.keeps, *step[2:])

@@ -17,6 +17,8 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from trainables.layers.host import on_host, uploaded
+from trainables.regions.compiling import compiling
+from trainables.regions.rows import RowPlaces, means
 
 
 class _Take(torch.autograd.Function):
@@ -161,6 +163,16 @@ class Packing:
         columns = torch.arange(self.width, device=self.row.device)
         return columns < self.counts[:, None]
 
+    @cached_property
+    def rows(self) -> RowPlaces:
+        """Where tokens are in the padded form, for regions; made by the host, which knows the lengths."""
+        counts, device = self.host_counts, self.row.device
+        starts, columns = np.cumsum(counts) - counts, np.arange(self.width)
+        token = starts[:, None] + np.minimum(columns, np.maximum(counts - 1, 0)[:, None])
+        mask = columns < counts[:, None]
+        places = mask.ravel().nonzero()[0]
+        return RowPlaces(uploaded(token, device), uploaded(places, device), uploaded(mask, device))
+
     def pad(self, x: Shaped[Tensor, "M ..."]) -> Shaped[Tensor, "B T ..."]:
         """The padded form, zero where there is no token."""
         shape = (self.num_rows, self.width, *x.shape[1:])
@@ -182,6 +194,8 @@ class Packing:
 
     def mean(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "B D"]:
         """Mean over the tokens of each row; rows must not be empty."""
+        if compiling():
+            return means(x, self.rows, self.counts)
         total = self.pad(x).sum(1)
         counts = self.once(("counts", total.dtype), lambda: self.counts.to(total.dtype)[:, None])
         mean: Tensor = total / counts

@@ -16,6 +16,7 @@ from trainables.layers.dropout import scattered
 from trainables.layers.head_rows import Factor, spread
 from trainables.layers.packing import Packing, take
 from trainables.layers.positions import NoRotation, Rotation, rotations
+from trainables.regions.compiling import compiling
 
 ROW_STRIDE = 1 << 16
 
@@ -79,7 +80,8 @@ class Placed:
     @cached_property
     def padded_place(self) -> Int[Tensor, "B T"]:
         """Places in the padded form; those of padding are of no use."""
-        return self.place.index_select(0, self.packing.padded_index.flatten()).view(-1, self.packing.width)
+        index = self.packing.rows.token if compiling() else self.packing.padded_index
+        return self.place.index_select(0, index.flatten()).view(-1, self.packing.width)
 
     def select(self, tokens: Int[Tensor, " K"], rows: Int[Tensor, " R"], packing: Packing) -> "Placed":  # noqa: ARG002
         """Only `tokens`, which are all in `rows`, packed by `packing`."""

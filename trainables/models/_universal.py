@@ -17,6 +17,9 @@ from trainables.layers.tokens import Tokens
 from trainables.recurrence.active_units import EarlyExit
 from trainables.recurrence.depth import DepthRecurrence
 from trainables.recurrence.result import RecurrenceResult
+from trainables.regions.block import Affine
+from trainables.regions.compiling import compiling
+from trainables.regions.halting import probability
 from trainables.settings import CausalSettings, Settings, SharedDepth, Small
 from trainables.types import sum_dtype
 
@@ -108,6 +111,9 @@ class HaltingProbability(RecomputableLayer):
 
     def forward(self, *features: Float[Tensor, "U D"]) -> Float[Tensor, " U"]:
         """One probability a unit."""
+        if compiling():
+            inner, outer = (Affine(each.weight, each.bias) for each in (self.inner, self.outer))
+            return probability(features[0], features[1] if len(features) > 1 else None, inner, outer)
         seen = features[0] if len(features) == 1 else torch.cat(features, -1)
         logit: Tensor = self.outer(F.gelu(self.inner(seen))).squeeze(-1)
         return logit.to(sum_dtype(logit.dtype)).sigmoid()

@@ -35,7 +35,7 @@ the readout is that of all models here, with a ReLU where the second source has 
 """
 
 from math import ceil, log2
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -69,6 +69,11 @@ class CompositionHaltSettings(Settings):
     """A token exists for halting if its probability is above this."""
     penalty: bool = False
     """Ask to be trained to finish in time, by the auxiliary cost."""
+
+
+UNCOMPILED: Final = "its steps have not been written as regions yet"
+"""Neighbours are found among the positions that still exist, in tables of a size that the host chooses
+(`layers.neighbours`): they need a form whose sizes follow from tensors first."""
 
 
 class Config(ModelSettings):

@@ -30,7 +30,7 @@ One loop, that is `layers` layers, counts as one layer of depth.
 """
 
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -56,6 +56,9 @@ from trainables.settings import DEPTH, MOST_UNSHARED, SharedDepth, Small, Unshar
 from trainables.types import Encoded, Guide, TaskShape
 
 FEEDFORWARD_RATIO = 4
+
+COMPILED: Final = True
+"""Its blocks are regions (`trainables.regions.block`)."""
 
 
 class Config(BlockSettings):

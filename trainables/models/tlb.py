@@ -15,7 +15,7 @@ configuration has chunks of 100). What follows from slots that all begin at zero
 """
 
 from dataclasses import replace
-from typing import Literal
+from typing import Final, Literal
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -34,6 +34,9 @@ from trainables.recurrence.chunks import Chunked, ChunkedSettings, chunks_flops,
 from trainables.recurrence.result import RecurrenceResult
 from trainables.settings import UnsharedDepth
 from trainables.types import Encoded
+
+COMPILED: Final = True
+"""Its blocks are regions (`trainables.regions.block`)."""
 
 
 class Config(ChunkedSettings):

@@ -10,7 +10,7 @@ to read from pre-norm blocks. Only self-attention has positions.
 """
 
 from dataclasses import replace
-from typing import Literal
+from typing import Final, Literal
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -26,6 +26,9 @@ from trainables.recurrence.decoding_state import DecodingState, StepwiseDecoder
 from trainables.recurrence.result import RecurrenceResult
 from trainables.settings import AnswerSettings, UnsharedDepth
 from trainables.types import Encoded
+
+COMPILED: Final = True
+"""Its blocks are regions (`trainables.regions.block`)."""
 
 
 class Config(BlockSettings, PooledSettings, AnswerSettings):

@@ -40,7 +40,7 @@ what is written after it. Keys and values of the input are made once.
 """
 
 from dataclasses import replace
-from typing import Literal
+from typing import Final, Literal
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -66,6 +66,9 @@ from trainables.recurrence.decoding_state import DecodingState, StepwiseDecoder
 from trainables.recurrence.stepwise import extend_by_one_token
 from trainables.settings import AnswerSettings
 from trainables.types import Encoded
+
+COMPILED: Final = True
+"""Its blocks are regions (`trainables.regions.block`)."""
 
 
 class Config(UniversalSettings, PooledSettings, AnswerSettings):

@@ -10,9 +10,11 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from trainables.layers.halting import Decision, HaltingState, keep
+from trainables.layers.halting import Decision, HaltingState, compiled_step, keep
 from trainables.layers.tokens import KeysValues, Tokens
 from trainables.recurrence.active_units import PER_TOKEN, PER_UNIT, ActiveUnits, Selection, everywhere
+from trainables.regions import halting as region
+from trainables.regions.compiling import compiling
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,16 +107,26 @@ class DepthUnits(ActiveUnits):
     ) -> "DepthUnits":
         """After the step to `states`, by `features` of which units halt; those that do not keep it stay."""
         halts_by = None if features is states and all_keep else features
-        mixed = torch.addcmul(self.mixed, self.at_tokens(decision.weight), self.states)
-        if not all_keep:
-            keeps = self.at_tokens(decision.keeps)
-            mixed = torch.where(keeps, mixed, self.mixed)
-            states = torch.where(keeps, states, self.states)
+        if compiling():
+            states, mixed = self._stepped(states, decision, all_keep=all_keep)
+        else:
+            mixed = torch.addcmul(self.mixed, self.at_tokens(decision.weight), self.states)
+            if not all_keep:
+                keeps = self.at_tokens(decision.keeps)
+                mixed = torch.where(keeps, mixed, self.mixed)
+                states = torch.where(keeps, states, self.states)
         if self.halted_sum is not None:
             # Other tokens of the row may not have kept the step that `features` are of.
             halts_by = self.means_of(states)
         halting = keep(self.halting, decision, all_keep=all_keep)
         return replace(self, states=states, mixed=mixed, halts_by=halts_by, halting=halting)
+
+    def _stepped(self, states: Tensor, decision: Decision, *, all_keep: bool) -> tuple[Tensor, Tensor]:
+        """States and mixture after the step, by a region."""
+        where = None if self.per_token else region.RowOf(self.packing.row, self.packing.rows)
+        step = compiled_step(decision, all_keep=all_keep)
+        mixed = region.stepped(self.states, self.mixed, step, where)
+        return states if all_keep else region.chosen(states, self.states, decision.keeps, where), mixed
 
     def select(self, picked: Selection) -> "DepthUnits":
         """Only the units in `picked`; final states of the others go into `halted_sum`."""

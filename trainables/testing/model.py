@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainables.testing.causality import CausalContract
+from trainables.testing.compiling import CompileContract
 from trainables.testing.contract import made
 from trainables.testing.decoder import DecoderContract
 from trainables.testing.encoder import EncoderContract
@@ -13,7 +14,13 @@ from trainables.testing.resuming import ResumeContract
 
 
 class ModelContract(
-    EncoderContract, EarlyExitContract, CausalContract, DecoderContract, CostContract, ResumeContract
+    EncoderContract,
+    EarlyExitContract,
+    CausalContract,
+    DecoderContract,
+    CostContract,
+    ResumeContract,
+    CompileContract,
 ):
     """All that is promised of a model. What it has no part for is skipped, with the reason.
 

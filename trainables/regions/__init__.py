@@ -1,0 +1,1 @@
+"""Functions of tensors that PyTorch's compiler makes few kernels of, where a training asks for that."""

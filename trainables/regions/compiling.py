@@ -1,0 +1,144 @@
+"""Which functions are compiled, when, and for which sizes.
+
+A region is a function of tensors alone: no halting decision is taken in it, nothing waits for the host, and
+it knows no batch. So it is compiled once for all lengths and all sizes that compaction leaves. What its
+annotations call by one of the names in `VARYING` is a size that varies; others are those of the weights. Rows
+of one token each, which attention makes a case of its own, are compiled for once more.
+
+Graph breaks are errors here, and so are more graphs of one region than `MOST_GRAPHS`: nothing falls back to
+running eagerly without a word.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from functools import wraps
+from types import FunctionType, NoneType, UnionType
+from typing import Any, Final, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import torch
+from torch import Tensor, nn
+
+VARYING: Final = frozenset("MBTKLU")
+"""Packed tokens, rows, columns, keys, packed keys, units."""
+MOST_GRAPHS: Final = 16
+"""Of one region: for each way that a training calls it. Sizes make no new ones."""
+_FRAME: Final = "entire_frame_compile"
+_BACKWARD: Final = "entire_backward_compile"
+P = ParamSpec("P")
+R = TypeVar("R")
+_Marks = Mapping[Any, Any] | tuple[int, ...] | None
+
+
+class Compiler:
+    """Compiles regions by a backend of PyTorch's, for as long as one model is trained."""
+
+    def __init__(self, backend: str = "inductor") -> None:
+        self.backend = backend
+        self.graphs = 0
+        """How many have been compiled so far, those of backward passes not counted."""
+        self.seconds = 0.0
+        """Time that compiling took so far."""
+        self._made: dict[Callable[..., Any], Callable[..., Any]] = {}
+
+    def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """`function`, compiled when it is first called."""
+        if function not in self._made:
+            # PyTorch keeps graphs by code, and counts them: those of another training are not ours.
+            own = FunctionType(
+                function.__code__.replace(), function.__globals__, function.__name__, function.__defaults__
+            )
+            self._made[function] = torch.compile(own, fullgraph=True, backend=self._compile)
+        return self._made[function]
+
+    def _compile(self, graph: Any, inputs: Any) -> Any:
+        from torch._dynamo.backends.registry import lookup_backend
+
+        self.graphs += 1
+        return lookup_backend(self.backend)(graph, inputs)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Inside, regions are compiled; forward and backward pass belong in it."""
+        import torch._dynamo
+        from torch._dynamo.utils import cumulative_time_spent_ns as spent
+        from torch.fx.experimental import _config as shapes
+
+        before = spent[_FRAME] + spent[_BACKWARD]
+        token = _COMPILER.set(self)
+        with ExitStack() as settings:
+            settings.enter_context(
+                torch._dynamo.config.patch(
+                    recompile_limit=MOST_GRAPHS,
+                    fail_on_recompile_limit_hit=True,
+                    specialize_float=True,
+                    automatic_dynamic_shapes=False,
+                )
+            )
+            # A batch or a row of one is no case of its own, and sizes that are alike by chance are two sizes.
+            settings.enter_context(shapes.patch(backed_size_oblivious=True, use_duck_shape=False))  # type: ignore[attr-defined]
+            # What PyTorch's compiler does with PyTorch it is warned of.
+            settings.enter_context(warnings.catch_warnings())
+            warnings.filterwarnings("ignore", module=r"torch\.")
+            try:
+                yield
+            finally:
+                _COMPILER.reset(token)
+                self.seconds += 1e-9 * (spent[_FRAME] + spent[_BACKWARD] - before)
+
+
+_COMPILER: ContextVar[Compiler | None] = ContextVar("compiler", default=None)
+
+
+def compiling() -> bool:
+    """Whether regions are to be compiled."""
+    return _COMPILER.get() is not None
+
+
+def region(function: Callable[P, R]) -> Callable[P, R]:
+    """A function of tensors, of named tuples of them, and of constants, compiled where that is asked for."""
+    marks: list[_Marks] = []
+
+    @wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        if torch.compiler.is_compiling():
+            return function(*args, **kwargs)
+        compiler = _COMPILER.get()
+        if compiler is None:
+            return function(*args, **kwargs)
+        if not marks:
+            hints = get_type_hints(function)
+            marks.extend(_marks(hint) for name, hint in hints.items() if name != "return")
+        for value, mark in zip(args, marks, strict=False):
+            _mark(value, mark)
+        found: R = compiler.compiled(function)(*args, **kwargs)
+        return found
+
+    return run
+
+
+def _marks(hint: Any) -> _Marks:
+    """Of a tensor, which of its sizes vary; of a named tuple, the same of each of its fields."""
+    if get_origin(hint) in (Union, UnionType):
+        return next((_marks(part) for part in get_args(hint) if part is not NoneType), None)
+    if isinstance(hint, type) and issubclass(hint, tuple) and hasattr(hint, "_fields"):
+        hints = get_type_hints(hint)
+        return {place: _marks(hints[name]) for place, name in enumerate(hint._fields)}
+    if get_origin(hint) is tuple:
+        return {place: _marks(part) for place, part in enumerate(get_args(hint))}
+    shape = getattr(hint, "dim_str", None)
+    if shape is None:
+        return None
+    return tuple(place for place, name in enumerate(shape.split()) if name in VARYING)
+
+
+def _mark(value: Any, mark: _Marks) -> None:
+    if value is None or not mark:
+        return
+    if isinstance(mark, Mapping):
+        for place, inner in mark.items():
+            _mark(value[place], inner)
+    elif isinstance(value, Tensor) and not isinstance(value, nn.Parameter):
+        for axis in mark:
+            torch._dynamo.maybe_mark_dynamic(value, axis)
