@@ -222,6 +222,8 @@ class Recall(nn.Module):
 
     def offer(self, x: Float[Tensor, "M D"], packing: Packing) -> KeysValues:
         """Keys and values of rows of vectors `x`."""
+        if compiling():
+            return compiled.offer(self, x, packing)
         return self.attention.offer(self.source_norm(x), packing)
 
     def forward(self, x: Float[Tensor, "M D"], placed: Placed, seen: KeysValues) -> Float[Tensor, "M D"]:

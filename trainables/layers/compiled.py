@@ -21,7 +21,8 @@ from trainables.regions import block as region
 from trainables.regions.masks import ElementMask, WeightMask, drawn_weights
 
 if TYPE_CHECKING:
-    from trainables.layers.block import Attention, Block, CrossAttention
+    from trainables.layers.block import Attention, Block, CrossAttention, Recall
+    from trainables.layers.memory import Update
 
 
 def run(block: "Block", x: Tensor, tokens: Tokens, seen: KeysValues | None) -> Tensor:
@@ -95,10 +96,58 @@ def _weights(
     if recall is not None:
         groups += [[recall.attention.query.weight], [recall.attention.output.weight]]
         vectors += _both([recall.query_norm])
-    shapes = tuple((sum(each.shape[0] for each in group), group[0].shape[1]) for group in groups)
+    shapes = _shapes(groups)
     every = [each.flatten() for group in groups for each in group]
     made = tokens.once((block, alone), lambda: region.Joined(joined(*every), torch.cat(vectors)))
     return made, shapes
+
+
+def update(layer: "Update", slots: Tensor, placed: Placed, states: Tensor, packing: Packing) -> Tensor:
+    """`layer` on packed slots of memory, which take in the `states` of `packing`."""
+    layer.dropouts.draw(placed.place)
+    recall, feedforward = layer.recall, layer.feedforward
+    attention = recall.attention
+    kept = _kept_weights(attention, placed, packing)
+    dropped = region.Dropped(
+        kept,
+        _kept(attention.output_dropout, placed),
+        None,
+        None,
+        _kept(feedforward.inner_dropout, placed),
+        _kept(feedforward.outer_dropout, placed),
+        None,
+    )
+    groups = [
+        [attention.query.weight],
+        [attention.key.weight, attention.value.weight],
+        *([each.weight] for each in (attention.output, feedforward.inner, feedforward.outer)),
+    ]
+    vectors = _both([recall.query_norm, recall.source_norm, layer.feedforward_norm])
+    vectors += [feedforward.inner.bias, feedforward.outer.bias]
+    shapes, every = _shapes(groups), [each.flatten() for group in groups for each in group]
+    return region.updated(
+        slots,
+        states,
+        region.Joined(joined(*every), torch.cat(vectors)),
+        region.UpdatePlaces(placed.packing.rows, packing.rows),
+        dropped,
+        shapes=shapes,
+        heads=attention.heads,
+        fused=slots.is_cuda and kept is None,
+    )
+
+
+def offer(recall: "Recall", x: Tensor, packing: Packing) -> KeysValues:
+    """Keys and values of rows of vectors `x`, for cross-attention."""
+    attention = recall.attention
+    weight = joined(attention.key.weight, attention.value.weight)
+    made = region.keys_values(x, _affine(recall.source_norm), weight, None, heads=attention.heads)
+    return KeysValues(*made, packing)
+
+
+def _shapes(groups: list[list[Tensor]]) -> tuple[tuple[int, int], ...]:
+    """Of matrices that are joined by their rows."""
+    return tuple((sum(each.shape[0] for each in group), group[0].shape[1]) for group in groups)
 
 
 def _both(norms: list[LayerNorm]) -> list[Tensor]:

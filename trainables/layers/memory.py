@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
+from trainables.layers import compiled
 from trainables.layers.block import BlockSettings, FeedForward, Recall
 from trainables.layers.costs import linear_flops, offer_flops, recall_flops, recall_saved_bytes
 from trainables.layers.dropout import DropoutGroup
@@ -22,6 +23,7 @@ from trainables.layers.packing import Packing
 from trainables.layers.positions import sinusoids
 from trainables.layers.recomputing import RecomputableLayer
 from trainables.layers.tokens import KeysValues, Placed, packed_places
+from trainables.regions.compiling import compiling
 from trainables.settings import Settings, Small
 
 
@@ -52,6 +54,8 @@ class Update(RecomputableLayer):
         self, slots: Float[Tensor, "K D"], placed: Placed, states: Float[Tensor, "M D"], packing: Packing
     ) -> Float[Tensor, "K D"]:
         """Packed slots one layer on."""
+        if compiling():
+            return compiled.update(self, slots, placed, states, packing)
         self.dropouts.draw(placed.place)
         slots = slots + self.recall(slots, placed, self.recall.offer(states, packing))
         out: Tensor = slots + self.feedforward(self.feedforward_norm(slots), placed)

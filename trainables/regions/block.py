@@ -162,6 +162,45 @@ def keys_values(
     )
 
 
+class UpdatePlaces(NamedTuple):
+    """Places of slots, and of what they take in."""
+
+    slots: RowPlaces
+    taken: RowPlaces
+
+
+@region
+def updated(
+    slots: Float[Tensor, "M D"],
+    states: Float[Tensor, "L D"],
+    given: Joined,
+    places: UpdatePlaces,
+    dropped: Dropped,
+    *,
+    shapes: tuple[tuple[int, int], ...],
+    heads: int,
+    fused: bool,
+) -> Float[Tensor, "M D"]:
+    """Slots of memory after a layer by which they take in `states`.
+
+    Joined are query, keys and values, output, inner and outer; the norms of slots, of states and of the
+    feed-forward, and both biases.
+    """
+    parts = torch.split(given.matrices, [one * other for one, other in shapes])
+    query, both, output, inner, outer = (part.view(shape) for part, shape in zip(parts, shapes, strict=True))
+    width = slots.shape[1]
+    vectors = torch.split(given.vectors, [width] * 6 + [shapes[3][0], width])
+    kv = F.linear(_normed(states, Affine(*vectors[2:4])), both).view(states.shape[0], 2, heads, -1)
+    k, v = spread(kv, places.taken).unbind(0)
+    asked = F.linear(_normed(slots, Affine(*vectors[:2])), query).view(slots.shape[0], 1, heads, -1)
+    q = spread(asked, places.slots)[0]
+    found = _attended(q, k, v, places.taken.mask[:, None, None], dropped.weights, fused=fused)
+    slots = slots + _dropped(F.linear(gather(found, heads, places.slots), output), dropped.attended)
+    hidden = F.linear(_normed(slots, Affine(*vectors[4:6])), inner, vectors[6])
+    hidden = F.gelu(_dropped(hidden, dropped.inner))
+    return slots + _dropped(F.linear(hidden, outer, vectors[7]), dropped.outer)
+
+
 def _parted(given: Joined, shapes: tuple[tuple[int, int], ...], *, gated: bool) -> Weights:
     parts = torch.split(given.matrices, [one * other for one, other in shapes])
     matrices = [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]

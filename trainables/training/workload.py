@@ -37,7 +37,7 @@ MIN_IMPROVEMENT = 1e-4
 EPOCH_SECONDS = "train/seconds_per_epoch"
 """Measured where the training data are finite: what draws every batch anew has no epochs."""
 COMPILE_SECONDS = "train/compile_seconds"
-"""Measured where layers are compiled."""
+"""Measured where layers are compiled: so far in this process. What is measured of speed is without it."""
 metrics = (
     Metric(
         "lr",
@@ -68,13 +68,11 @@ metrics = (
     ),
     Metric(
         "compile_seconds",
-        "min",
         unit="s",
         low=0.0,
-        meaning="time that compiling took so far in this process, s",
-        note="tokens_per_s and seconds_per_epoch are without it.",
         split="train",
-        shown=("table",),
+        shown=(),
+        given="is what compiling took in a process, and tells nothing of a model",
     ),
 )
 """Of the steps between the last two measurements: where halting is to save time, the speed shows it."""
