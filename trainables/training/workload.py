@@ -108,8 +108,11 @@ class Training:
 
     def _compiler(self) -> Compiler | None:
         """What training steps are compiled by, if they are to be."""
+        config = self._config
+        if config.compile is False:
+            return None
         settings = model_config(self._job.settings["model"])
-        return Compiler() if compiled(settings, self._config, self._device.type) else None
+        return Compiler() if compiled(settings, config, self._device.type) else None
 
     @property
     def model(self) -> torch.nn.Module:

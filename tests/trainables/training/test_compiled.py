@@ -4,7 +4,13 @@ from typing import Any
 
 import pytest
 
+from tests.trainables.training.fakes import FakeSources
+from tests.trainables.training.steps import ROWS, SHAPES, check_same, learner, small, stepped
+from tests.trainables.training.test_workload import job, repeatable, run
 from trainables.assembly import model_config
+from trainables.data.synthetic import synthetic_batch
+from trainables.regions.compiling import Compiler
+from trainables.training import Training, workload
 from trainables.training.compiled import LONG_ENOUGH, compiled
 from trainables.training.config import train_config
 
@@ -35,3 +41,23 @@ def test_by_itself_where_it_pays(
 def test_what_cannot_be_compiled_says_why(name: str) -> None:
     with pytest.raises(ValueError, match=rf"train\.compile must be false .*, got {name}: its .*; drop train"):
         compiled(model_config({"name": name}), train_config({"steps": 1, "compile": True}), "cpu")
+
+
+def test_time_of_compiling_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workload, "Sources", FakeSources)
+    monkeypatch.setattr(workload, "Compiler", lambda: Compiler("eager"))
+    plain, told = (run(Training(job(model=GUT, compile=switch))) for switch in (False, True))
+    first, *others = [each.metrics.pop("train/compile_seconds") for each in told]
+    assert first > 0, "masks are drawn by a region"
+    assert others == [first] * len(others), "nothing is compiled later"
+    assert [*map(repeatable, told)] == [*map(repeatable, plain)]
+
+
+def test_layers_that_write_answers_are_what_they_are_in_parts_too() -> None:
+    shape = SHAPES["sequence"]
+    raw, batch = small("transformer", shape), synthetic_batch(shape, ROWS, 9, seed=1)
+    compiled = learner(raw, shape, accumulate=2)
+    compiled.compiler = Compiler("eager")
+    check_same(stepped(compiled, batch), stepped(learner(raw, shape, accumulate=2), batch))
+    assert compiled.compiler.graphs > 0
+    assert compiled.compiler.seconds > 0
