@@ -152,7 +152,8 @@ class SpecItem(pytest.Item):
         self.profile = profile
 
     def runtest(self) -> None:
-        """Plan and rehearse. Raises InputError with all faults."""
+        """Plan and rehearse. Raises InputError with all faults, AssertionError if what is written of the plan is
+        read as another."""
         from orchestrator.spec.load import read_spec
 
         source = read_spec(self._shown, profile=self.profile)
@@ -160,10 +161,13 @@ class SpecItem(pytest.Item):
         from orchestrator.drivers.rehearsal import rehearse
         from orchestrator.plan.planner import plan
         from orchestrator.plan.probe import Probe
+        from orchestrator.plan.serialise import from_json, to_json
 
         # One for all specs of the run: what was built for one need not be built for the next.
         probe = self.config.stash.setdefault(PROBE, Probe())
-        rehearse(source, plan(source, probe=probe))
+        planned = plan(source, probe=probe)
+        assert from_json(to_json(planned)) == planned
+        rehearse(source, planned)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """What the planner says, without our own call stack; anything else is a mistake of ours, with it."""

@@ -16,7 +16,7 @@ from orchestrator.spec.load import profile_names, read_spec
 from tests.orchestrator.plan.small import ARMS, CONFIRM, SEARCH, baseline, full, one_arm, spec
 from tests.support.planned import plan
 
-EXPERIMENTS = sorted((Path(__file__).parents[3] / "experiments").glob("*.yaml"))
+EXPERIMENTS = Path(__file__).parents[3] / "experiments"
 YAML = """
 name: tiny
 question: Does it plan?
@@ -171,18 +171,13 @@ def test_json_round_trip(everything: Any) -> None:
     assert to_json(from_json(text)) == text
 
 
-QUICK = {"digits", "gut-ablation-listops", "looped-parity", "lra-pathfinder"}
-"""Specs that between them use every section, of small models; the others take half a minute."""
+QUICK = ("digits", "gut-ablation-listops", "looped-parity", "lra-pathfinder")
+"""Specs that between them use every section, of small models; `pytest --haltsweep` tries the others."""
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(path, id=path.stem, marks=() if path.stem in QUICK else pytest.mark.slow)
-        for path in EXPERIMENTS
-    ],
-)
-def test_experiments_round_trip(path: Path) -> None:
+@pytest.mark.parametrize("name", QUICK)
+def test_experiments_round_trip(name: str) -> None:
+    path = EXPERIMENTS / f"{name}.yaml"
     small = "small" if "small" in profile_names(path) else None
     found = plan(read_spec(path, profile=small))
     assert from_json(to_json(found)) == found
