@@ -152,8 +152,8 @@ class SpecItem(pytest.Item):
         self.profile = profile
 
     def runtest(self) -> None:
-        """Plan and rehearse. Raises InputError with all faults, AssertionError if what is written of the plan is
-        read as another."""
+        """Plan and rehearse. Raises InputError with all faults, AssertionError if the plan is not read as it
+        is written."""
         from orchestrator.spec.load import read_spec
 
         source = read_spec(self._shown, profile=self.profile)
