@@ -62,10 +62,10 @@ class BuiltIn:
         except ValueError as error:
             faults.add(str(error), "baseline", "task")
             faults.raise_if_any()
-        checks.check_gpus(spec, faults)
         for arm in arms:
             checks.check_splits(spec, arm, faults)
             checks.check_precision(spec, arm, faults)
+            checks.check_ranks(spec, arm, faults)
             if spec.search is not None:
                 checks.check_stopper(stopper, spec.search, arm, faults)
         checks.check_published(spec, arms, self._probe, metrics, faults)

@@ -125,14 +125,15 @@ def check_precision(spec: Spec, arm: BuiltInArm, faults: Faults) -> None:
         )
 
 
-def check_gpus(spec: Spec, faults: Faults) -> None:
-    """A trial of the built-in trainable trains on one GPU; further ones would be reserved and idle."""
-    if spec.resources.gpus > 1:
+def check_ranks(spec: Spec, arm: BuiltInArm, faults: Faults) -> None:
+    """A trial of the built-in trainable has a rank for every GPU, and none is idle."""
+    path, gpus, ranks = "train.ranks", spec.resources.gpus, arm.system.train.ranks
+    if gpus and ranks != max(1, gpus):
         faults.add(
-            f"must be at most 1, got {spec.resources.gpus:g}: a trial trains on one GPU, and the others "
-            "would be reserved for nothing; ask for 1, or name a trainable of your own that uses several",
-            "resources",
-            "gpus",
+            f"{path} must be the GPUs of a trial, got ranks={ranks} and resources.gpus={gpus:g} in "
+            f"{arm.name}: leave train.ranks out and set resources.gpus",
+            *arm.request.keys(path),
+            about=("ranks", *arm.request.keys(path)),
         )
 
 

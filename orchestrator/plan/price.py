@@ -43,7 +43,8 @@ def price(arm: BuiltInArm, probe: Probe, trials: Mapping[str, int] | None, *, ca
         train_flops_max=step * structure.flops_max,
         peak_memory_bytes=_peak_memory(system, structure),
         checkpoint_bytes=_checkpoint(system, structure),
-        seconds_per_step=_seconds_per_step(system) if calibrate else None,
+        # Ranks work side by side, and are timed one after the other.
+        seconds_per_step=_seconds_per_step(system) / system.train.ranks if calibrate else None,
     )
 
 
@@ -76,7 +77,7 @@ def _checkpoint(system: System, structure: Structure) -> int:
 def _seconds_per_step(system: System) -> float:
     """Seconds of a training step on full-length inputs, on the device that trials would use."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    batch_size, parts = rows_per_step(system), system.train.accumulate
+    batch_size, parts = rows_per_step(system), system.train.parts
     fewer, larger = FEW * parts, MORE * parts
     try:
         with cpu_threads(system.train.threads):

@@ -85,7 +85,7 @@ def prove(
 
 def _require_training(system: System) -> None:
     """Raises ValueError where the way a step is taken does not fit the model."""
-    if system.train.accumulate > 1 or system.train.checkpoint_activations:
+    if system.train.parts > 1 or system.train.checkpoint_activations:
         ghost = build_model(system.model, system.shape, SEED, "meta")
         if (why := misfit(ghost, system.train)) is not None:
             raise ValueError(why)
@@ -133,7 +133,7 @@ def _notes(
         told += _idle_halves(arm, reference, probe, sweep)
         if found == ("measuring",):
             told.append("it learns what it is compared with learns, and is only measured otherwise")
-    parts, whole = arm.system.train.accumulate, batch_cost(arm.system.model)
+    parts, whole = arm.system.train.parts, batch_cost(arm.system.model)
     if parts > 1 and whole is not None and arm.system.train.auxiliary_weight:
         told.append(
             f"{whole} is that of each of {parts} parts of a batch, as on so many GPUs, not of the batch"

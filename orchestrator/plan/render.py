@@ -255,7 +255,8 @@ def _means(plan: Plan) -> str:
     """What each trial may use."""
     cpus, gpus = plan.resources.cpus, plan.resources.gpus
     cores = "1 CPU core" if cpus == 1 else f"{value_words(cpus)} CPU cores"
-    return f"\nA trial has {cores}" + (f" and {value_words(gpus)} of a GPU." if gpus else ".")
+    share = f"{value_words(gpus)} of a GPU" if gpus <= 1 else f"{value_words(gpus)} GPUs"
+    return f"\nA trial has {cores}" + (f" and {share}." if gpus else ".")
 
 
 def _totals(plan: Plan) -> str:

@@ -37,7 +37,8 @@ class Resources(Section):
     cpus: Positive = 1.0
     """CPU cores, and threads of PyTorch; several trials share one core if it is a part like 0.5."""
     gpus: Gpus = 0.0
-    """GPUs; several trials share one if it is a part like 0.25."""
+    """GPUs; several trials share one if it is a part like 0.25. Where it is two or more, each takes its share
+    of every batch (`train.ranks`), and all must be on one machine."""
     minutes: Positive | None = None
     """Limit of work; beyond it, or after longer silence, the trial has timed out. Without it: after 30
     minutes of silence, or 20 times its longest pause between two reports."""

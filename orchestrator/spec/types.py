@@ -286,8 +286,11 @@ class Spec(Section):
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """The baseline's settings as written, and one thread of PyTorch for every CPU core of a trial."""
+        """The baseline's settings as written, one thread of PyTorch for every CPU core of a trial, and one
+        rank for every GPU."""
         train: Mapping[str, Json] = self.baseline.train
+        if (gpus := int(self.resources.gpus)) > 1:
+            train = {**train, "ranks": gpus}
         if (threads := threads_of(self.resources.cpus)) > 1:
             train = {**train, "threads": threads}
         return {"task": self.baseline.task, "model": self.baseline.model, "train": train}

@@ -36,6 +36,10 @@ class LearningConfig(Settings):
     """Parts of each batch that are run one after the other, their gradients added up: memory is that of one,
     and all that is a mean over samples is as without, up to rounding. The balance of experts is that of each
     part, as on so many GPUs with a part each. A batch of fewer samples has as many parts as samples."""
+    ranks: Annotated[PositiveInt, Acts("running"), LATER] = 1
+    """Processes that share each batch, on one machine: as many as `resources.gpus`, where a trial has two or
+    more, each with a GPU of its own; without GPUs so many on the CPU. All is as with one that runs each batch
+    in `ranks * accumulate` parts; the first one alone measures, reports and saves."""
     checkpoint_activations: Annotated[bool, Acts("running"), LATER] = False
     """Layers are run again in the backward pass, in place of keeping all that is inside of them: a forward
     pass more, for memory that hardly grows with the number of layers. Results are as without, up to
@@ -175,10 +179,17 @@ class LearningConfig(Settings):
     @model_validator(mode="after")
     def _parts_have_samples(self) -> "LearningConfig":
         of = "batch_size" if self.batch_tokens is None else "batch_tokens"
-        if self.accumulate > (most := getattr(self, of)):
+        if self.parts > (most := getattr(self, of)):
+            ranks = "" if self.ranks == 1 else f", ranks={self.ranks}"
             raise ValueError(
-                f"accumulate must be at most {of}, got accumulate={self.accumulate} and {of}={most}: "
-                "take fewer parts, so that each has a sample"
+                f"accumulate{' * ranks' if ranks else ''} must be at most {of}, got "
+                f"accumulate={self.accumulate}{ranks} and {of}={most}: take fewer parts, so that each has a "
+                "sample"
+            )
+        if self.ranks > 1 and self.precision == "fp16":
+            raise ValueError(
+                "precision must be bf16 or fp32 where ranks share a batch, got 'fp16' and "
+                f"ranks={self.ranks}: choose bf16"
             )
         return self
 
@@ -188,7 +199,12 @@ class LearningConfig(Settings):
 
     def part_rows(self, length: int) -> int:
         """Of these, most that are run at once."""
-        return ceil(self.batch_rows(length) / self.accumulate)
+        return ceil(self.batch_rows(length) / self.parts)
+
+    @property
+    def parts(self) -> int:
+        """That each batch is run in."""
+        return self.accumulate * self.ranks
 
 
 class TrainConfig(DecodeConfig, LearningConfig):

@@ -35,7 +35,8 @@ def accumulate(config: Any, trial: TrialFacts) -> Any:
     """One part, unless a cost that is learned from is taken over each part."""
     if not (trial.batch_cost and config.auxiliary_weight):
         return 1
-    return config.accumulate if config.batch_size is None else min(config.accumulate, config.batch_size)
+    parts = config.accumulate * config.ranks
+    return parts if config.batch_size is None else min(parts, config.batch_size)
 
 
 def halve_after(config: Any, _: TrialFacts) -> Any:

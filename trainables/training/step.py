@@ -17,6 +17,7 @@ from trainables.regions.compiling import Compiler
 from trainables.threads import cpu_threads
 from trainables.training.config import TrainConfig
 from trainables.training.optimizers import make_optimizer
+from trainables.training.ranks import Ranks
 from trainables.training.schedule import beta1, learning_rate
 from trainables.training.selected_weights import copied, follow
 from trainables.types import NOT_ASKED, Batch, Output
@@ -69,6 +70,8 @@ class Learner:
             raise ValueError(why)
         if config.checkpoint_activations:
             recompute(model)
+        self.ranks: Ranks | None = None
+        """The other processes that share its batches, where there are any."""
         self.rate_scale = 1.0
         """Factor of the scheduled learning rate, lowered when validations stop improving."""
         self.average = None if config.ema is None else copied(weights(model))
@@ -94,7 +97,7 @@ def misfit(model: nn.Module, config: TrainConfig) -> str | None:
             "backward pass, got true: drop it, or derive layers from "
             "trainables.layers.recomputing.RecomputableLayer"
         )
-    return batch_statistics(model) if config.accumulate > 1 else None
+    return batch_statistics(model) if config.parts > 1 else None
 
 
 def objective(output: Output, config: TrainConfig) -> Float[Tensor, ""]:
@@ -121,7 +124,6 @@ def one_step(learner: Learner, batch: Batch, step: int) -> StepResult:
     clipped, stay on the parameters until the next step.
     """
     with cpu_threads(learner.config.threads), learner.compiling():
-        learner.optimizer.zero_grad(set_to_none=True)
         loss, ponder, hits, counts = _backward(learner, batch, step)
         norm = _update(learner, step)
         if learner.average is not None and learner.config.ema is not None:
@@ -130,22 +132,44 @@ def one_step(learner: Learner, batch: Batch, step: int) -> StepResult:
 
 
 def _backward(learner: Learner, batch: Batch, step: int) -> tuple[Tensor, ...]:
-    """Gradients of the objective, scaled in fp16, are added to those on the parameters.
+    """Gradients of the objective, scaled in fp16, are put on the parameters.
 
-    Mean loss, mean ponder cost, hits and predictions of the batch. It is run in `accumulate` parts, or as
-    many as it has rows if these are fewer; the means of each part count by its share of the rows.
+    Mean loss, mean ponder cost, hits and predictions of the batch. It is run in as many parts as are asked
+    for, or as it has rows if these are fewer; the means of each part count by its share of the rows.
     """
-    whole = len(batch.labels)
-    parts = min(learner.config.accumulate, whole)
+    learner.optimizer.zero_grad(set_to_none=True)
+    if learner.ranks is not None:
+        learner.ranks.begin(step)
+        return learner.ranks.gather(_share(learner, batch, step, 0)).unbind()
+    parts = min(learner.config.parts, len(batch.labels))
     if parts == 1:
         return _backward_of_part(learner, batch, step)
-    found = []
-    for number, part in enumerate(_parts(batch, parts)):
-        with running_on(part):
-            rows = batch.rows(part.first, part.first + part.rows)
-            seen = _backward_of_part(learner, rows, step, number, part.rows / whole)
-        found.append(seen)
-    return tuple(torch.stack(each).sum(0) for each in zip(*found, strict=True))
+    return tuple(_backward_of_parts(learner, batch, step, range(parts)).unbind())
+
+
+def share_of_step(learner: Learner, batch: Batch, step: int, rank: int) -> Float[Tensor, " 4"]:
+    """What rank number `rank` does of a step: gradients of its parts of the batch, and the sums above."""
+    with cpu_threads(learner.config.threads), learner.compiling():
+        learner.optimizer.zero_grad(set_to_none=True)
+        return _share(learner, batch, step, rank)
+
+
+def _share(learner: Learner, batch: Batch, step: int, rank: int) -> Float[Tensor, " 4"]:
+    each = learner.config.accumulate
+    return _backward_of_parts(learner, batch, step, range(rank * each, (rank + 1) * each))
+
+
+def _backward_of_parts(learner: Learner, batch: Batch, step: int, numbers: range) -> Float[Tensor, " 4"]:
+    """The sums of `_backward` over parts of these `numbers`, of which there may be none."""
+    whole = len(batch.labels)
+    found = torch.zeros(4, dtype=torch.float64, device=learner.device)
+    for number, part in enumerate(_parts(batch, min(learner.config.parts, whole))):
+        if number in numbers:
+            with running_on(part):
+                rows = batch.rows(part.first, part.first + part.rows)
+                seen = _backward_of_part(learner, rows, step, number, part.rows / whole)
+            found += torch.stack([each.double() for each in seen])
+    return found
 
 
 def _parts(batch: Batch, parts: int) -> Iterator[BatchPart]:

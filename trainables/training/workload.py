@@ -21,6 +21,7 @@ from trainables.training.compiled import compiled
 from trainables.training.config import TrainConfig, train_config
 from trainables.training.evaluate import evaluate
 from trainables.training.examples import seen_of
+from trainables.training.ranks import Ranks
 from trainables.training.schedule import learning_rate
 from trainables.training.selected_weights import ScoredWeights, best, copied, holding, mean
 from trainables.training.sources import VALID, Sources
@@ -101,6 +102,8 @@ class Training:
         )
         if job.phase == "posthoc":
             self._load_source()
+        elif self._config.ranks > 1:
+            learner.ranks = Ranks(job, learner.model, self._config.ranks)
 
     def _opened(self, job: Job, config: TrainConfig) -> Sources:
         """Where model and batches come from, on the device that trains."""
@@ -145,7 +148,9 @@ class Training:
         self._state.restore(folder)
 
     def close(self) -> None:
-        """Free the model and the data, device memory included."""
+        """Free the model and the data, device memory included, and end other ranks."""
+        if self._state.learner.ranks is not None:
+            self._state.learner.ranks.close()
         del self._state, self._sources
         if self._device.type == "cuda":
             torch.cuda.empty_cache()

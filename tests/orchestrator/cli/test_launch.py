@@ -70,7 +70,11 @@ def handed_on(monkeypatch):
             2,
             "a trial must fit on one node: it asks for cpus=9999 and gpus=0, and there is",
         ),
-        (("--gpus", "1000"), 2, "resources.gpus: must be at most 1, got 1000: a trial trains on one GPU"),
+        (
+            ("--gpus", "1000"),
+            2,
+            "accumulate * ranks must be at most batch_size, got accumulate=1, ranks=1000",
+        ),
         (
             ("baseline.train.precision=fp16",),
             2,

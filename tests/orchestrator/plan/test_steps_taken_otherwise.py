@@ -80,6 +80,26 @@ def test_layers_that_are_run_again_cost_a_forward_pass_and_save_memory() -> None
     assert "checkpoint_activations" not in whole.baseline.settings["train"]
 
 
+def test_a_trial_has_a_rank_for_every_gpu() -> None:
+    many = plan(spec(resources={"gpus": 2}, baseline=with_train(baseline(), batch_size=64)))
+    assert many.baseline.settings["train"]["ranks"] == 2
+    one, none = (plan(spec(resources={"gpus": gpus})) for gpus in (1, 0))
+    assert "ranks" not in one.baseline.settings["train"]
+    assert [each.trial_id for each in one.trials] == [each.trial_id for each in none.trials]
+    by_hand = plan(spec(baseline=with_train(baseline(), batch_size=64, ranks=2)))
+    assert by_hand.prices[0].peak_memory_bytes == many.prices[0].peak_memory_bytes
+    told = (
+        r"train\.ranks must be the GPUs of a trial, got ranks=2 and resources\.gpus=0\.5 in baseline: leave"
+    )
+    with pytest.raises(PlanError, match=told):
+        plan(spec(resources={"gpus": 0.5}, baseline=with_train(baseline(), ranks=2)))
+
+
+def test_ranks_alone_are_no_arm() -> None:
+    with pytest.raises(PlanError, match=r"arm changes nothing against baseline: with train\.ranks set"):
+        plan(one_arm({"train.ranks": 2}))
+
+
 def test_ids_are_what_they_were_where_batches_are_whole() -> None:
     """A plan holds the field only where it is set: one that knows nothing of it is the same plan."""
     plain, said, parts = (

@@ -42,6 +42,7 @@ def test_layers_that_are_run_again_teach_the_same(name: str, head: str) -> None:
     check_same(stepped(learner(raw, shape, **AGAIN), batch), stepped(learner(raw, shape), batch))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in MODELS if MODELS[name]().every_exiting()])
 def test_early_exit_is_as_without(name: str) -> None:
     shape = SHAPES["classify"]

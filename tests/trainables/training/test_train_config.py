@@ -74,6 +74,11 @@ def test_settings_survive_json() -> None:
             {"accumulate": 41, "batch_tokens": 40, "order": "bucketed"},
             "accumulate must be at most batch_tokens, got accumulate=41 and batch_tokens=40: take fewer",
         ),
+        (
+            {"accumulate": 4, "ranks": 3, "batch_size": 8},
+            r"accumulate \* ranks must be at most batch_size, got accumulate=4, ranks=3 and batch_size=8",
+        ),
+        ({"ranks": 2, "precision": "fp16"}, "precision must be bf16 or fp32 where ranks share a batch, got"),
         ({"onecycle_beta1": True}, "onecycle_beta1 needs schedule 'linear', got 'constant'"),
     ],
 )

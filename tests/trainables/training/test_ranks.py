@@ -1,0 +1,152 @@
+"""Processes that share the batches of a trial learn what one learns, and none outlives it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+
+from tests.trainables.training.fakes import Bag, some_batch
+from trainables.checkpoint import weights
+from trainables.protocol import Job
+from trainables.testing.resuming import TASK
+from trainables.training import ranks as sharing
+from trainables.training.config import train_config
+from trainables.training.ranks import RankFailed, join
+from trainables.training.step import Learner, one_step, share_of_step
+from trainables.training.workload import Training
+
+MODEL = {"name": "universal", "width": 8, "heads": 2, "max_layers": 4, "dropout": 0.2}
+TRAIN = {"steps": 4, "batch_size": 5, "lr": 0.01, "report_every": 2}
+BUSY = """
+import sys
+from pathlib import Path
+from tests.trainables.training.test_ranks import job_in
+from trainables.training.workload import Training
+training = Training(job_in(Path(sys.argv[1]), ranks=2, steps=10**6, report_every=1))
+training.advance()
+print("begun", flush=True)
+while True:
+    training.advance()
+"""
+GONE_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("data")
+
+
+def job_in(data_dir: Path, **train: Any) -> Job:
+    return Job({"task": TASK, "model": MODEL, "train": TRAIN | train}, 1, "search", (), data_dir)
+
+
+def others() -> list[psutil.Process]:
+    """Processes that this one started."""
+    return [each for each in psutil.Process().children() if "trainables.training.rank" in each.cmdline()]
+
+
+def gone(processes: list[psutil.Process]) -> bool:
+    """Whether they have all ended, within a time."""
+    return not psutil.wait_procs(processes, timeout=GONE_S)[1]
+
+
+def test_two_ranks_learn_what_one_learns_and_go_on_from_a_checkpoint(data_dir: Path, tmp_path: Path) -> None:
+    alone = Training(job_in(data_dir))
+    expected = [alone.advance().metrics for _ in "12"]
+    found, training = [], Training(job_in(data_dir, ranks=2, accumulate=2))
+    try:
+        found.append(training.advance().metrics)
+        assert len(others()) == 1
+        training.save(tmp_path)
+        training.close()
+        assert not others()
+        training = Training(job_in(data_dir, ranks=2, accumulate=2))
+        training.restore(tmp_path)
+        found.append(training.advance().metrics)
+        learned, wanted = weights(training.model), weights(alone.model)
+        for name, value in wanted.items():
+            torch.testing.assert_close(learned[name], value, rtol=1e-4, atol=1e-5)
+    finally:
+        training.close()
+    assert not others()
+    for one, other in zip(found, expected, strict=True):
+        for name in ("train/loss", "train/accuracy", "train/ponder", "train/grad_norm", "valid/loss"):
+            assert one[name] == pytest.approx(other[name], rel=1e-4), name
+
+
+def test_a_rank_that_dies_ends_the_trial_with_one_error(data_dir: Path) -> None:
+    training = Training(job_in(data_dir, ranks=2))
+    try:
+        training.advance()
+        (other,) = others()
+        other.kill()
+        with pytest.raises(
+            RankFailed, match="all 2 processes of a trial must live until its end, got rank 1"
+        ):
+            training.advance()
+    finally:
+        training.close()
+    assert gone([other])
+    assert not others()
+
+
+def test_a_rank_that_cannot_begin_ends_the_trial(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(RankFailed, match="got rank 1 that ended with code 1; start the trial again"):
+        Training(job_in(data_dir, ranks=2))
+    assert not torch.distributed.is_initialized()
+
+
+@pytest.mark.slow
+def test_no_rank_outlives_a_trial_that_is_killed(data_dir: Path) -> None:
+    command = [sys.executable, "-c", BUSY, str(data_dir)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as trial:
+        assert trial.stdout is not None
+        assert trial.stdout.readline() == "begun\n"
+        started = psutil.Process(trial.pid).children()
+        os.kill(trial.pid, signal.SIGKILL)
+    assert len(started) == 1
+    assert gone(started)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 7])
+def test_shares_add_up_to_the_step(rows: int) -> None:
+    """Also where some ranks have nothing to do."""
+    batch, config = some_batch(rows=rows), train_config({"steps": 9, "clip": None})
+    whole = Learner(Bag().double(), config, seed=0)
+    result = one_step(whole, batch, 0)
+    shared = train_config({"steps": 9, "clip": None, "ranks": 4})
+    ranks = [Learner(Bag().double(), shared, seed=0) for _ in range(4)]
+    numbers = sum(share_of_step(each, batch, 0, rank) for rank, each in enumerate(ranks))
+    expected = torch.stack([result.loss, result.ponder, result.hits, result.counts])
+    torch.testing.assert_close(numbers, expected.double())
+    for name, parameter in whole.model.named_parameters():
+        found = [dict(each.model.named_parameters())[name].grad for each in ranks]
+        torch.testing.assert_close(sum(each for each in found if each is not None), parameter.grad)
+
+
+def test_every_rank_needs_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(
+        ValueError, match="each of 2 ranks must have a GPU of its own, got 1 that this process"
+    ):
+        join(0, 2, tmp_path / "store", torch.device("cuda"))
+
+
+@pytest.mark.slow
+def test_a_rank_that_does_not_end_is_killed(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharing, "ENDING_S", 0.2)
+    training = Training(job_in(data_dir, ranks=2))
+    (other,) = others()
+    other.suspend()
+    began = time.monotonic()
+    training.close()
+    assert time.monotonic() - began < GONE_S
+    assert gone([other])

@@ -1,0 +1,214 @@
+"""Several processes that share the batches of one trial, on one machine.
+
+Rank 0 is the trial's own process: it alone updates weights, measures, reports and saves. The others are
+started by it and hold nothing of their own: for each step they get its number and the weights, work out the
+gradient of their share of the batch, and give it back to be added up. So whatever a trial is restored from,
+they need not be told. PyTorch's DistributedDataParallel is not used: its means count all processes alike,
+where shares of a batch may differ by a sample, and experts that no token of a share chose have no gradient.
+
+A rank ends when its standard input does: with the trial that started it, however that ended.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import IO, Any, Final
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from trainables.protocol import Job
+
+PATIENCE: Final = timedelta(minutes=10)
+"""Most time that one rank waits for another within a step."""
+ENDING_S: Final = 10.0
+"""A rank that has not ended by then is killed."""
+MOST_TOLD: Final = 2_000
+"""Characters of what a rank said at its end."""
+
+
+class RankFailed(RuntimeError):
+    """A process that shared the batches of the trial has died."""
+
+
+class Exchange:
+    """Weights from rank 0 to all, and sums of gradients and other numbers back to it."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._parameters = list(model.parameters())
+
+    def spread_weights(self) -> None:
+        """Give the weights of rank 0 to all."""
+        flat = torch.cat([each.detach().flatten() for each in self._parameters])
+        dist.broadcast(flat, src=0)
+        if dist.get_rank():
+            _put(flat, [each.detach() for each in self._parameters])
+
+    def gather(self, numbers: Tensor) -> Tensor:
+        """Add up gradients and `numbers`, on rank 0. A parameter that no rank has a gradient of has none."""
+        there = torch.tensor([each.grad is not None for each in self._parameters], device=numbers.device)
+        there = there.to(torch.int64)
+        dist.all_reduce(there)
+        reached = [each for each, ranks in zip(self._parameters, there.tolist(), strict=True) if ranks]
+        for each in reached:
+            each.grad = torch.zeros_like(each) if each.grad is None else each.grad
+        gradients = [each.grad for each in reached if each.grad is not None]
+        flat = torch.cat([each.flatten() for each in gradients])
+        dist.reduce(flat, dst=0)
+        dist.reduce(numbers, dst=0)
+        _put(flat, gradients)
+        return numbers
+
+
+def _put(flat: Tensor, where: Sequence[Tensor]) -> None:
+    """Numbers, one after the other, into tensors."""
+    for each, part in zip(where, torch.split(flat, [each.numel() for each in where]), strict=True):
+        each.copy_(part.view_as(each))
+
+
+class Ranks:
+    """The other ranks of a trial, seen from rank 0."""
+
+    def __init__(self, job: Job, model: nn.Module, count: int) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="haltsweep-ranks-", ignore_cleanup_errors=True)
+        self._others: list[subprocess.Popen[str]] = []
+        self._said: list[IO[str]] = []
+        self._count = count
+        try:
+            store = Path(self._folder.name) / "store"
+            for rank in range(1, count):
+                self._start(rank, job, store)
+            self._wait_until_ready()
+            join(0, count, store, next(model.parameters()).device)
+        except BaseException:
+            self.close()
+            raise
+        self._exchange = Exchange(model)
+
+    def _start(self, rank: int, job: Job, store: Path) -> None:
+        said = (Path(self._folder.name) / f"rank-{rank}.log").open("w+")
+        self._said.append(said)
+        command = [sys.executable, "-m", "trainables.training.rank"]
+        paths = os.pathsep.join(each for each in sys.path if each)
+        other = subprocess.Popen(  # noqa: S603  # nosec B603
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            text=True,
+            env={**os.environ, "PYTHONPATH": paths},
+        )
+        self._others.append(other)
+        self._tell(
+            other,
+            {
+                "rank": rank,
+                "count": self._count,
+                "store": str(store),
+                "settings": job.settings,
+                "seed": job.seed,
+                "data_dir": str(job.data_dir),
+            },
+        )
+
+    def _wait_until_ready(self) -> None:
+        """Raises RankFailed for one that ends instead."""
+        for other in self._others:
+            assert other.stdout is not None
+            if not other.stdout.readline():
+                raise self._failure(RuntimeError(f"process {other.pid} must be ready, and is not"))
+
+    def _tell(self, other: "subprocess.Popen[str]", message: Mapping[str, Any]) -> None:
+        assert other.stdin is not None
+        try:
+            other.stdin.write(json.dumps(message, default=dict) + "\n")
+            other.stdin.flush()
+        except OSError as error:
+            raise self._failure(error) from error
+
+    def begin(self, step: int) -> None:
+        """Have all ranks begin with their shares of the batch of `step`. Raises RankFailed."""
+        for other in self._others:
+            self._tell(other, {"step": step})
+        try:
+            self._exchange.spread_weights()
+        except RuntimeError as error:
+            raise self._failure(error) from error
+
+    def gather(self, numbers: Tensor) -> Tensor:
+        """As of `Exchange`. Raises RankFailed."""
+        try:
+            return self._exchange.gather(numbers)
+        except RuntimeError as error:
+            raise self._failure(error) from error
+
+    def _failure(self, error: Exception) -> Exception:
+        """What to raise for `error`, once it is known which rank died; itself if none did."""
+        for rank, (other, said) in enumerate(zip(self._others, self._said, strict=True), 1):
+            try:
+                code = other.wait(ENDING_S)
+            except subprocess.TimeoutExpired:
+                continue
+            said.seek(0)
+            told = said.read()[-MOST_TOLD:].strip()
+            why = f" and said: {told}" if told else ""
+            return RankFailed(
+                f"all {self._count} processes of a trial must live until its end, got rank {rank} that ended "
+                f"with code {code}{why}; start the trial again"
+            )
+        return error
+
+    def close(self) -> None:
+        """End all other ranks."""
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        for other in self._others:
+            if other.stdin is not None:
+                try:
+                    other.stdin.close()
+                except OSError:
+                    other.kill()
+        for other in self._others:
+            try:
+                other.wait(ENDING_S)
+            except subprocess.TimeoutExpired:
+                other.kill()
+                other.wait()
+            if other.stdout is not None:
+                other.stdout.close()
+        for said in self._said:
+            said.close()
+        self._others, self._said = [], []
+        self._folder.cleanup()
+
+
+def join(rank: int, count: int, store: Path, device: torch.device) -> None:
+    """Make this process number `rank` of those that meet at the file `store`.
+
+    Raises ValueError where there are fewer GPUs than ranks.
+    """
+    cuda = device.type == "cuda"
+    if cuda and torch.cuda.device_count() < count:
+        raise ValueError(
+            f"each of {count} ranks must have a GPU of its own, got {torch.cuda.device_count()} that this "
+            "process sees: ask for as many with resources.gpus"
+        )
+    before = os.environ.get("GLOO_SOCKET_IFNAME")
+    os.environ["GLOO_SOCKET_IFNAME"] = before or "lo"  # all are on this machine
+    try:
+        dist.init_process_group(
+            "nccl" if cuda else "gloo",
+            init_method=store.as_uri(),
+            rank=rank,
+            world_size=count,
+            timeout=PATIENCE,
+        )
+    finally:
+        if before is None:
+            del os.environ["GLOO_SOCKET_IFNAME"]
