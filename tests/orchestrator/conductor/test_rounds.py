@@ -135,13 +135,13 @@ def synthetic(**changes):
     return make_plan(arms, **given | changes)
 
 
-@pytest.mark.parametrize("trials", [0, 2])
-def test_a_session_that_died_after_any_transaction_decides_the_same(trials):
+@pytest.mark.parametrize(("trials", "each"), [(0, 2), (2, 3)])
+def test_a_session_that_died_after_any_transaction_decides_the_same(trials, each):
     plan = synthetic(trials_per_arm=trials)
     whole = MemoryLog()
     run_in_turn(record(plan, whole))
     assert OutcomeKind.SKIPPED in set(whole.outcomes().values())
-    for cut in [0, *whole.batches][:: 1 + trials]:
+    for cut in [0, *whole.batches][::each]:
         log = MemoryLog(whole.written[:cut])
         run_in_turn(record(plan, log))
         assert content(log.written) == content(whole.written), f"cut after {cut} events"
