@@ -38,13 +38,11 @@ def test_more_graphs_than_a_training_has_ways_are_an_error(monkeypatch: pytest.M
 def test_a_layer_in_generated_code_is_what_it_is() -> None:
     compiler = Compiler()
     model = built(having(SMALL | {"layers": 1}, dropout=0.2, attention_dropout=0.1))
-    graphs = 0
-    for step, lengths in enumerate(((5, 1, 9, 3), (4, 2), (1,), (3, 3))):
+    for step, lengths in enumerate(((5, 1, 9, 3), (4, 2))):
         whole, gradients = trained(model, batch(lengths), step)
         with compiler.running():
             output, others = trained(model, batch(lengths), step)
         torch.testing.assert_close(output.loss, whole.loss)
         torch.testing.assert_close(others, gradients)
-        graphs = graphs or compiler.graphs
-    assert compiler.graphs == graphs > 0
+    assert compiler.graphs > 0
     assert compiler.seconds > 0
