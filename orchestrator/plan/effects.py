@@ -21,7 +21,7 @@ from trainables.acting import TrialFacts, acting, task_acting
 from trainables.assembly import batch_cost
 from trainables.settings import shallower
 from trainables.task_catalog import settled, splits
-from trainables.training.likes import compares
+from trainables.training.likes import UNSEEN, compares
 from trainables.training.schedule import beta1, learning_rate
 
 ROUNDING = 1e-4
@@ -195,7 +195,8 @@ def _declared(
     obeyed = _as_it_trains(probe, before, after) if rehearsed else after
     old, new = declared(before, sweep), declared(obeyed, sweep)
     changed = {
-        where: {name for name in new[where] if old[where].get(name) != new[where][name]} for where in new
+        where: {name for name in new[where] if not _equal(old[where].get(name), new[where][name])}
+        for where in new
     }
     learned = changed["steps"] and changed["steps"] - probe.forward(probe.narrow(after)).objective_reads
     decides = bool(changed["measuring"]) and (
@@ -207,11 +208,20 @@ def _declared(
         decides = sweep.stopped or (decides and changed["measuring"] != changed["sampling"])
     trained = learned or changed["rates"] or changed["selecting"] or decides
     return [
-        *(["task"] if old["task"] != new["task"] else []),
+        *(["task"] if changed["task"] or old["task"].keys() != new["task"].keys() else []),
         *(["training"] if trained else []),
         *(["measuring"] if changed["measuring"] and not decides else []),
         *(["writing"] if changed["writing"] else []),
     ]
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Whether two values of a setting are the same, up to what a float32 loses in rounding."""
+    if isinstance(one, float) and isinstance(other, float):
+        return isclose(one, other, rel_tol=UNSEEN)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(_equal, one, other))
+    return bool(one == other)
 
 
 def _as_it_trains(probe: Probe, before: System, after: System) -> System:

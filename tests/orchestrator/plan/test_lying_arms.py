@@ -52,6 +52,15 @@ SAME_RATES: Mapping[str, Mapping[str, Any]] = {
     "cosine-all-held": {"train.schedule": "cosine", "train.hold_steps": 100},
     "cosine-warm-and-held": {"train.schedule": "cosine", "train.warmup_steps": 1, "train.hold_steps": 99},
 }
+NUDGED: Mapping[str, Mapping[str, Any]] = {
+    "rate-in-its-last-digits": {"train.lr": 5.00000000001e-4},
+    "betas-in-their-last-digits": {"train.betas": [0.9, 0.98000000000001]},
+    "eps-in-its-last-digits": {"train.eps": 1.00000000001e-8},
+    "decay-in-its-last-digits": {"train.weight_decay": 0.10000000000001},
+    "clip-in-its-last-digits": {"train.clip": 1.0000000001},
+    "threshold-in-its-last-digits": {"model.halt.threshold": 0.9990000000001},
+    "dropout-in-its-last-digits": {"model.dropout": 0.1000000000001},
+}
 RUN_OTHERWISE: Mapping[str, Mapping[str, Any]] = {
     "eval-batch": {"train.eval_batch_size": 16},
     "eval-tokens": {"train.eval_tokens": 1024},
@@ -132,6 +141,7 @@ GROUPS: Mapping[str, tuple[dict[str, Any], Mapping[str, Mapping[str, Any]], tupl
             **TWO_VALIDATIONS,
             **SAME_RATES,
             **RUN_OTHERWISE,
+            **NUDGED,
             **UNREAD_TESTS,
             "auxiliary": {"train.auxiliary_weight": 0.5},
             "valid-all": {"train.valid_examples": 1000},
