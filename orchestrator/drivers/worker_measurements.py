@@ -16,6 +16,8 @@ EXAMPLES_MOST = 1 << 20
 """Characters of what one trial may keep of single examples: it lies in the ledger for ever."""
 STEP_END = 2**63
 """Steps are stored as integers of 64 bits."""
+NUMBER_MOST = 1e70
+"""Reports sum fourth powers of differences, which must stay finite; whatever is larger has diverged."""
 
 
 class BadMeasurement(Exception):
@@ -86,8 +88,8 @@ def _name(name: Any) -> str:
 
 
 def _number(name: Any, value: Any, step: int) -> float:
-    """Of Python's, NumPy's and torch's numbers, all that 64-bit floats can be."""
-    if isinstance(value, float) and math.isfinite(value):
+    """Of Python's, NumPy's and torch's numbers, all whose fourth powers are 64-bit floats."""
+    if isinstance(value, float) and -NUMBER_MOST <= value <= NUMBER_MOST:
         return float(value)
     try:
         number = _float(value)
@@ -102,6 +104,9 @@ def _number(name: Any, value: Any, step: int) -> float:
         ) from error
     if not math.isfinite(number):
         told = f"metrics must stay finite, got {name}={number} at step {step}"
+        raise BadMeasurement(storable(told), OutcomeKind.DIVERGED)
+    if abs(number) > NUMBER_MOST:
+        told = f"metrics must stay within {NUMBER_MOST:g}, got {name}={number:g} at step {step}"
         raise BadMeasurement(storable(told), OutcomeKind.DIVERGED)
     return number
 

@@ -1,5 +1,6 @@
 """What a reader of a report must know: what its numbers are, and what may be claimed of them."""
 
+from math import inf, isfinite
 from statistics import stdev
 
 from orchestrator.report import looks
@@ -7,6 +8,7 @@ from orchestrator.report.searched import NO_CLAIM
 from orchestrator.report.types import Report
 from orchestrator.statistics.verdicts import SEEDS_LEAST, unseen
 from search_spaces.wording import amount
+from trainables.metrics import Metric
 
 INTERVALS = (
     "Intervals of means are two-sided 95% Student t intervals over seeds, each for itself, cut off where "
@@ -56,6 +58,10 @@ COLLAPSE = (
     "ten, {seeds} show no collapse in {tenth:.0%} of cases, in one of five in {fifth:.0%}. Look at the "
     "seeds one by one."
 )
+BEYOND = (
+    "{arms}: {metric} is {values}, but declared to be {range}. Either what measures it or its declaration "
+    "is wrong; claims of it are made as if nothing were."
+)
 
 
 def unfinished(report: Report) -> str:
@@ -86,7 +92,7 @@ def unread(report: Report) -> str:
 
 def notes(report: Report) -> list[str]:
     """What a reader of the numbers must know, one sentence or a few each, as plain text."""
-    found = [INTERVALS, *_claims(report), FAILURES]
+    found = [*_beyond(report), INTERVALS, *_claims(report), FAILURES]
     found += [each.note for each in report.quantities if each.note]
     if report.factorial:
         found.append(FACTORIAL.format(contrasts=amount(report.factorial[0].family, "contrast")))
@@ -102,6 +108,42 @@ def notes(report: Report) -> list[str]:
     if report.power:
         found.append(report.power)
     return [*found, *_spread(report)]
+
+
+def _beyond(report: Report) -> list[str]:
+    """Quantities that were measured where they are declared never to be."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for cell in report.cells:
+        known = report.quantity(cell.metric)
+        least, most = (
+            -inf if known.low is None else known.low,
+            inf if known.high is None else known.high,
+        )
+        # A mean of many numbers may lie a rounding beyond.
+        slack = 1e-6 * max(abs(end) for end in (least, most, 1.0) if isfinite(end))
+        outside = [value for _, value in cell.by_seed if not least - slack <= value <= most + slack]
+        if outside:
+            found.setdefault(cell.metric, {})[cell.arm] = outside
+    return [
+        BEYOND.format(
+            arms=", ".join(arms),
+            metric=metric,
+            values=_span([value for values in arms.values() for value in values]),
+            range=_range(report.quantity(metric)),
+        )
+        for metric, arms in found.items()
+    ]
+
+
+def _span(values: list[float]) -> str:
+    low, high = min(values), max(values)
+    return f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
+
+
+def _range(known: Metric) -> str:
+    if known.low is None:
+        return f"at most {known.high:g}"
+    return f"at least {known.low:g}" if known.high is None else f"from {known.low:g} to {known.high:g}"
 
 
 def _spread(report: Report) -> list[str]:

@@ -1,9 +1,9 @@
 """A workload that trains nothing: a quadratic surface, and every way a trial can go wrong.
 
-Settings, all under `train`: `steps`; `fault` (diverge, nan, raise, raise-at-once, oom, hang, kill, exit,
-segfault, kill-launcher or none) at step `fault_at`, or kill-each, once at every step; `kills`, how often
-`kill` happens; `sleep_s` a step; `hold`, whether steps wait while there is a file `hold` in the data folder;
-`tally`, whether steps are counted in its `steps.txt`, by `label`.
+Settings, all under `train`: `steps`; `fault` (diverge, nan, huge, raise, raise-at-once, oom, hang, kill,
+exit, segfault, kill-launcher or none) at step `fault_at`, or kill-each, once at every step; `kills`, how
+often `kill` happens; `sleep_s` a step; `hold`, whether steps wait while there is a file `hold` in the data
+folder; `tally`, whether steps are counted in its `steps.txt`, by `label`.
 `model.x` is what a search should find: the best is 0.3.
 """
 
@@ -27,6 +27,7 @@ BEST_X = 0.3
 LAUNCHER = 2
 """Above a worker are its raylet, Ray's driver and the launching process."""
 SECONDS_PER_STEP = 0.5
+ODD_VALUES = {"nan": float("nan"), "huge": -1e200}
 
 
 def score(x: float, shift: float, step: int, seed: int) -> float:
@@ -72,8 +73,8 @@ class Synthetic:
         metrics = {"valid/score": value, "valid/cost": model["x"], "train/chain": float(self._chain)}
         if self.finished:
             metrics |= {f"{split}/score": value for split in self._job.splits}
-        if self._train["fault"] == "nan" and self._step == self._train.get("fault_at", 2):
-            metrics["valid/score"] = float("nan")
+        if self._train["fault"] in ODD_VALUES and self._step == self._train.get("fault_at", 2):
+            metrics["valid/score"] = ODD_VALUES[self._train["fault"]]
         return Measurement(self._step, self._step * SECONDS_PER_STEP, metrics)
 
     def save(self, folder: Path) -> None:

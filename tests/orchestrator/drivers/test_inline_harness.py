@@ -196,6 +196,7 @@ def test_a_full_disk_costs_a_checkpoint_not_the_trial(tmp_path, monkeypatch, cap
     [
         ("diverge", OutcomeKind.DIVERGED, str(Diverged(2, float("nan")))),
         ("nan", OutcomeKind.DIVERGED, "metrics must stay finite, got valid/score=nan at step 2"),
+        ("huge", OutcomeKind.DIVERGED, "metrics must stay within 1e+70, got valid/score=-1e+200 at step 2"),
         ("oom", OutcomeKind.OUT_OF_MEMORY, "MemoryError: no room for the batch"),
         ("raise", OutcomeKind.CRASHED, "KeyError: 'a mistake of the workload'"),
         ("raise-at-once", OutcomeKind.CRASHED, "RuntimeError: not even built"),
