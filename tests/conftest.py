@@ -54,7 +54,11 @@ AGAIN = (
 CONTRACTS = ("tests/contracts/", "tests/trainables/decoding/test_answers.py")
 ONE_IN = 5
 """Of a promise `make test` tries the first case and a fifth of the others; of each promise another fifth."""
-
+DEAR = tuple(
+    f"tests/contracts/test_models.py::Test{name}::test_compiled_it_is_what_it_is"
+    for name in ("Gutlb", "Looped", "Tlb")
+)
+"""Of a promise that takes seconds of each model those that `make test` leaves out: others are like them."""
 
 ONE_OF_MANY = pytest.StashKey[bool]()
 """Set for these others: each takes a moment."""
@@ -68,6 +72,9 @@ def pytest_collection_modifyitems(
 
     Each of several processes begins with its share of these, and takes tests of a moment at the end.
     """
+    for item in items:
+        if item.nodeid.startswith(DEAR):
+            item.add_marker(pytest.mark.slow)
     for number, cases in enumerate(_contracts(items)):
         for place, case in enumerate(cases):
             if len(cases) > ONE_IN and place and (place + number) % ONE_IN:

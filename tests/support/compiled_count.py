@@ -5,12 +5,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from torch._inductor import ir
-from torch._inductor.compile_fx import compile_fx, compile_fx_inner
+from torch._inductor.compile_fx import compile_fx
 from torch._inductor.scheduler import NopKernelSchedulerNode, Scheduler
 from torch._inductor.utils import fresh_cache
 from torch.utils._python_dispatch import _disable_current_modes
 
 from trainables.regions.compiling import Compiler
+from trainables.regions.inductor import generated
 
 
 class CountingCompiler(Compiler):
@@ -41,7 +42,7 @@ class CountingCompiler(Compiler):
 
     def _inner(self, graph: Any, inputs: Any, **options: Any) -> Callable[..., Any]:
         with _kernels_of_graphs() as found, fresh_cache():
-            made = compile_fx_inner(graph, inputs, **options)
+            made = generated(graph, inputs, **options)
         count = sum(found)
 
         def run(*given: Any) -> Any:

@@ -21,14 +21,11 @@ from torch import Tensor, nn
 
 from trainables.layers.host import uploaded
 from trainables.regions.compiling import compiling
-from trainables.regions.masks import drawn
+from trainables.regions.masks import MASK_LEVELS, MIX_A, MIX_B, ODD_32, drawn
 from trainables.seeds import derive
 
-MASK_LEVELS = 1 << 16
 HALF_WORDS = 1 << 31
-_ODD_32 = -1_640_531_527
 _LOW = 0 if sys.byteorder == "little" else 1
-_MIX_A, _MIX_B = 0x7FEB352D, -2_073_254_261
 
 
 @dataclass
@@ -107,7 +104,7 @@ class KeyedNoise(Keyed):
 
     def forward(self, place: Int[Tensor, " M"], columns: int) -> Float[Tensor, "M C"]:
         """So many in 64 bits for each token, by its place in the full batch."""
-        numbers = np.arange(columns, dtype=np.int64) * _ODD_32
+        numbers = np.arange(columns, dtype=np.int64) * ODD_32
         words = place.to(torch.int32)[:, None] ^ uploaded(_salted(self.draw(), numbers), place.device)
         _mix(words)
         return (words.to(torch.float64) + (HALF_WORDS + 0.5)) / (2 * HALF_WORDS)
@@ -142,9 +139,7 @@ class KeyedDropout(Keyed):
         Every element of the last axis stands for two columns: a 32-bit hash holds two 16-bit draws. Places
         come scattered already.
         """
-        word = place.to(torch.int32) ^ uploaded(
-            _salted(key, element.astype(np.int64) * _ODD_32), place.device
-        )
+        word = place.to(torch.int32) ^ uploaded(_salted(key, element.astype(np.int64) * ODD_32), place.device)
         _mix(word)
         return self._kept(word, columns)
 
@@ -313,7 +308,7 @@ class _Salts:
     def of(cls, streams: list[_Stream], sizes: tuple[int, ...], device: torch.device, calls: int) -> "_Salts":
         """Those of the next `calls` calls."""
         words = [(size + 1) // 2 for size in sizes]
-        numbers = np.concatenate([np.arange(count, dtype=np.int64) for count in words]) * _ODD_32
+        numbers = np.concatenate([np.arange(count, dtype=np.int64) for count in words]) * ODD_32
         keys = [[stream.key(stream.calls + ahead) for stream in streams] for ahead in range(calls)]
         spread = np.repeat(np.asarray(keys, dtype=np.int64), words, 1)
         table = uploaded(_salted(spread, numbers), device)
@@ -341,7 +336,7 @@ def _salted(key: Any, number: Int[np.ndarray, "*C"]) -> Int[np.ndarray, "*K"]:
 
 def scattered(number: Int[Tensor, "*M"]) -> Int[Tensor, "*M"]:
     """A 32-bit word for each number below 2^32, spread over all bits; no two are alike."""
-    word = number.to(torch.int32) * _ODD_32
+    word = number.to(torch.int32) * ODD_32
     _mix(word)
     return word
 
@@ -351,9 +346,9 @@ def _mix(word: Tensor) -> None:
     halves = word.view(torch.int16)
     low, high = halves[..., _LOW::2], halves[..., 1 - _LOW :: 2]
     low ^= high  # word ^= word >> 16, as of words without a sign
-    word *= _MIX_A
+    word *= MIX_A
     word ^= (word >> 15).bitwise_and_(0x1FFFF)
-    word *= _MIX_B
+    word *= MIX_B
     low ^= high
 
 

@@ -1,12 +1,12 @@
 """Which functions are compiled, when, and for which sizes.
 
 A region is a function of tensors alone: no halting decision is taken in it, nothing waits for the host, and
-it knows no batch. So it is traced once for all lengths and all sizes that compaction leaves. What its
-annotations call by one of the names in `VARYING` is a size that varies; others are those of the weights. Rows
-of one token each, which attention makes a case of its own, are traced once more.
+it knows no batch. So it is compiled once for all lengths and all sizes that compaction leaves. What its
+annotations call by one of the names in `VARYING` is a size that varies; others are those of the weights.
 
-PyTorch's own backend, inductor, fixes the number of columns all the same: seen with PyTorch 2.13 on a CPU, it
-compiles layers anew for each new length of a batch. `aot_eager` does not.
+One row, one column or one token are cases of their own to PyTorch's backend, each of which has a graph. Those
+that a training has not met in its first `FIRST_STEPS` steps run as they are written, so that nothing is
+compiled after these.
 
 Graph breaks are errors here, and so are more graphs of one region than `MOST_GRAPHS`: nothing falls back to
 running eagerly without a word.
@@ -23,15 +23,23 @@ from typing import Any, Final, ParamSpec, TypeVar, Union, get_args, get_origin, 
 import torch
 from torch import Tensor, nn
 
+from trainables.regions.inductor import inductor
+
 VARYING: Final = frozenset("MBTKLU")
 """Packed tokens, rows, columns, keys, packed keys, units."""
-MOST_GRAPHS: Final = 250
-"""Of one region: for each way that a training calls it, and with inductor for each length."""
+MOST_GRAPHS: Final = 16
+"""Of one region: for each way that a training calls it, with many rows, columns and tokens or with one."""
+FIRST_STEPS: Final = 100
+"""Of a training: after these, one row, column or token that is a new case is not compiled for."""
 _FRAME: Final = "entire_frame_compile"
 _BACKWARD: Final = "entire_backward_compile"
 P = ParamSpec("P")
 R = TypeVar("R")
 _Marks = Mapping[Any, Any] | tuple[int, ...] | None
+_Seen = tuple[int, ...]
+"""Of a tensor: whether it has a gradient, and its sizes that vary, 2 for each that is larger."""
+_Case = tuple[Any, ...]
+"""Of a call: what is seen of its tensors, and its constants."""
 
 
 class Compiler:
@@ -44,6 +52,8 @@ class Compiler:
         self.seconds = 0.0
         """Time that compiling took so far."""
         self._made: dict[Callable[..., Any], Callable[..., Any]] = {}
+        self._met: dict[Callable[..., Any], set[_Case]] = {}
+        self._steps = 0
 
     def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """`function`, compiled when it is first called."""
@@ -55,21 +65,30 @@ class Compiler:
             self._made[function] = torch.compile(own, fullgraph=True, backend=self._compile)
         return self._made[function]
 
+    def takes(self, function: Callable[..., Any], case: _Case) -> bool:
+        """Whether a call of `function` that is a case of its own is compiled: any, if one alike has been."""
+        met = self._met.setdefault(function, set())
+        if self._steps <= FIRST_STEPS:
+            met.add(case)
+        return case in met
+
     def _compile(self, graph: Any, inputs: Any) -> Any:
         from torch._dynamo.backends.registry import lookup_backend
 
         self.graphs += 1
-        return lookup_backend(self.backend)(graph, inputs)
+        backend = inductor if self.backend == "inductor" else lookup_backend(self.backend)
+        return backend(graph, inputs)
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Inside, regions are compiled; forward and backward pass belong in it."""
+        """Inside, regions are compiled; forward and backward pass of one step belong in it."""
         import torch._dynamo
         from torch._dynamo.utils import cumulative_time_spent_ns as spent
         from torch.fx.experimental import _config as shapes
 
         before = spent[_FRAME] + spent[_BACKWARD]
         token = _COMPILER.set(self)
+        self._steps += 1
         with ExitStack() as settings:
             settings.enter_context(
                 torch._dynamo.config.patch(
@@ -113,8 +132,12 @@ def region(function: Callable[P, R]) -> Callable[P, R]:
         if not marks:
             hints = get_type_hints(function)
             marks.extend(_marks(hint) for name, hint in hints.items() if name != "return")
+        seen: list[_Seen] = []
         for value, mark in zip(args, marks, strict=False):
-            _mark(value, mark)
+            _mark(value, mark, seen)
+        alone = any(1 in sizes for _, *sizes in seen)
+        if alone and not compiler.takes(function, (*seen, *sorted(kwargs.items()))):
+            return function(*args, **kwargs)
         found: R = compiler.compiled(function)(*args, **kwargs)
         return found
 
@@ -136,12 +159,16 @@ def _marks(hint: Any) -> _Marks:
     return tuple(place for place, name in enumerate(shape.split()) if name in VARYING)
 
 
-def _mark(value: Any, mark: _Marks) -> None:
-    if value is None or not mark:
+def _mark(value: Any, mark: _Marks, seen: list[_Seen]) -> None:
+    """Say of tensors which of their sizes vary, and add what is seen of each to `seen`."""
+    if not mark:
         return
-    if isinstance(mark, Mapping):
+    if value is None:
+        seen.append((0,))
+    elif isinstance(mark, Mapping):
         for place, inner in mark.items():
-            _mark(value[place], inner)
+            _mark(value[place], inner, seen)
     elif isinstance(value, Tensor) and not isinstance(value, nn.Parameter):
         for axis in mark:
             torch._dynamo.maybe_mark_dynamic(value, axis)
+        seen.append((value.requires_grad, *(min(value.shape[axis], 2) for axis in mark)))

@@ -3,7 +3,7 @@
 Legend: M tokens, C columns, W = C / 2 words of 32 bits, each of two draws; B rows of T queries and K keys.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -11,9 +11,13 @@ from torch import Tensor
 
 from trainables.regions.compiling import region
 
-_MIX_A, _MIX_B = 0x7FEB352D, -2_073_254_261
-_ODD_32 = -1_640_531_527
-HALF = 1 << 15
+MASK_LEVELS: Final = 1 << 16
+"""Values of one draw: rates are multiples of its inverse."""
+MIX_A: Final = 0x7FEB352D
+MIX_B: Final = -2_073_254_261
+"""Odd factors of the hash of 32 bits, one of each round."""
+ODD_32: Final = -1_640_531_527
+"""What numbers are multiplied by before they are hashed: 2^32 over the golden ratio."""
 
 
 class ElementMask(NamedTuple):
@@ -37,7 +41,7 @@ class WeightMask(NamedTuple):
 @region
 def drawn(place: Int[Tensor, " M"], salt: Int[Tensor, " W"], levels: int) -> Bool[Tensor, "M C"]:
     """Which elements of each token are kept."""
-    return _draws(place.to(torch.int32)[:, None] ^ salt) >= levels - HALF
+    return _draws(place.to(torch.int32)[:, None] ^ salt) >= levels - MASK_LEVELS // 2
 
 
 @region
@@ -53,10 +57,10 @@ def drawn_weights(
     """Which attention weights of each query are kept, over the columns of `keys`."""
     device, columns = place.device, keys.shape[1]
     pair = torch.arange((columns + 1) // 2, device=device)
-    number = (torch.arange(heads, device=device)[:, None, None] * stride + pair) * _ODD_32
+    number = (torch.arange(heads, device=device)[:, None, None] * stride + pair) * ODD_32
     salt = ((number + key[0]) ^ key[1]).to(torch.int32)
     words = place.to(torch.int32)[:, None, :, None] ^ salt
-    return _draws(words)[..., :columns] >= levels - HALF
+    return _draws(words)[..., :columns] >= levels - MASK_LEVELS // 2
 
 
 def _draws(words: Int[Tensor, "*any W"]) -> Int[Tensor, "*any C"]:
@@ -68,7 +72,7 @@ def _draws(words: Int[Tensor, "*any W"]) -> Int[Tensor, "*any C"]:
 
 def _mixed(word: Int[Tensor, "*any"]) -> Int[Tensor, "*any"]:
     word = word ^ (torch.bitwise_right_shift(word, 16) & 0xFFFF)
-    word = word * _MIX_A
+    word = word * MIX_A
     word = word ^ (torch.bitwise_right_shift(word, 15) & 0x1FFFF)
-    word = word * _MIX_B
+    word = word * MIX_B
     return word ^ (torch.bitwise_right_shift(word, 16) & 0xFFFF)

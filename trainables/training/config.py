@@ -117,11 +117,10 @@ class LearningConfig(Settings):
     """Autocast type. `fp16` scales the loss and needs a CUDA device."""
     compile: Annotated[Literal["auto"] | bool, Acts("running"), LATER] = False
     """Run the layers of training steps through PyTorch's compiler: fewer kernels and the same results up to
-    rounding, after a minute or more of compiling in each process (`train/compile_seconds`). On a CPU each new
-    length of a batch is compiled for, a training that meets more than 250 fails, and a step takes 1.3 to 1.7
-    times as long as without (width 64). Measuring is not compiled. `auto`: where there is a CUDA device, the
-    model can be compiled and steps are many enough to pay. On CUDA attention is PyTorch's fused kernel, or
-    that of `math` where it drops weights."""
+    rounding, after a minute or more of compiling in the first steps of a process (`train/compile_seconds`).
+    Measuring is not compiled. `auto`: where there is a CUDA device, the model can be compiled and steps are
+    many enough to pay for it. On CUDA attention is PyTorch's fused kernel, or that of `math` where it drops
+    weights. On a CPU a step takes longer than without: 1.3 to 1.7 times as long at width 64."""
     threads: Annotated[int, Acts("running")] = Field(default=1, ge=1, le=1024)
     """CPU threads of PyTorch. Sums depend on it in the last bit; one makes every machine agree."""
 

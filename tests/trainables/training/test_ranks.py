@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import psutil
 import pytest
 import torch
 
+from tests.support.generated_code import CXX, build_quickly
 from tests.trainables.training.fakes import Bag, some_batch
 from trainables.checkpoint import weights
 from trainables.protocol import Job
@@ -43,8 +45,8 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("data")
 
 
-def job_in(data_dir: Path, **train: Any) -> Job:
-    return Job({"task": TASK, "model": MODEL, "train": TRAIN | train}, 1, "search", (), data_dir)
+def job_in(data_dir: Path, model: Mapping[str, Any] = MODEL, **train: Any) -> Job:
+    return Job({"task": TASK, "model": model, "train": TRAIN | train}, 1, "search", (), data_dir)
 
 
 def others() -> list[psutil.Process]:
@@ -78,6 +80,27 @@ def test_two_ranks_learn_what_one_learns_and_go_on_from_a_checkpoint(data_dir: P
     assert not others()
     for one, other in zip(found, expected, strict=True):
         for name in ("train/loss", "train/accuracy", "train/ponder", "train/grad_norm", "valid/loss"):
+            assert one[name] == pytest.approx(other[name], rel=1e-4), name
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(CXX is None, reason="there is no C++ compiler, which PyTorch's backend needs on a CPU")
+def test_two_compiled_ranks_learn_what_one_learns_without(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build_quickly(monkeypatch)
+    model = {"name": "transformer", "layers": 1, "width": 8, "heads": 2, "dropout": 0.0}
+    alone, found = Training(job_in(data_dir, model)), []
+    training = Training(job_in(data_dir, model, ranks=2, compile=True))
+    try:
+        found = [training.advance().metrics for _ in "12"]
+    finally:
+        training.close()
+    assert found[0]["train/compile_seconds"] > 0
+    for one in found:
+        other = alone.advance().metrics
+        for name in ("train/loss", "train/accuracy", "train/grad_norm", "valid/loss"):
             assert one[name] == pytest.approx(other[name], rel=1e-4), name
 
 
