@@ -55,8 +55,9 @@ def generate(split: SplitLaw, data_seed: int, name: tuple[str, ...], seen: set[H
     return first_unique((_nested(drawn, split.nesting) for drawn in draws), split.examples, seen)
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=16)
 def _length_law(law: Law, longest: int) -> LengthLaw:
+    """A megabyte or two each; all splits of a task have fewer, and some those of other tasks."""
     return LengthLaw(law, longest)
 
 
