@@ -1,5 +1,6 @@
 """Where a result comes from: code, versions, machine, command. Asks the system, imports nothing heavy."""
 
+import inspect
 import os
 import platform
 import shutil
@@ -8,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from email.parser import HeaderParser
 from hashlib import blake2b
 from importlib import metadata
 from pathlib import Path
@@ -31,6 +33,8 @@ DIFF = (
 """What Git is asked for changes, whatever its settings are."""
 NVIDIA = Path("/proc/driver/nvidia/gpus")
 CPUS = Path("/proc/cpuinfo")
+LISTS = ("RECORD", "installed-files.txt", "SOURCES.txt")
+"""In which a distribution may say what its files are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +108,17 @@ def provenance(
 
 def installed() -> tuple[str, ...]:
     """What this interpreter finds installed, as pip writes it."""
-    found = {f"{each.name}=={each.version}" for each in metadata.distributions() if each.name}
+    found = {f"{name}=={version}" for name, version in map(_identity, metadata.distributions()) if name}
     return tuple(sorted(found, key=str.casefold))
+
+
+def _identity(distribution: metadata.Distribution) -> tuple[str | None, str | None]:
+    """Name and version. The headers end with the first empty line; what follows is a whole README."""
+    headers = (distribution.read_text("METADATA") or "").partition("\n\n")[0]
+    told = HeaderParser().parsestr(headers)
+    if "Name" in told and "Version" in told:
+        return told["Name"], told["Version"]
+    return distribution.name, distribution.version  # of an egg, or a file
 
 
 def machine() -> dict[str, Any]:
@@ -161,9 +174,24 @@ def _versions_of(modules: Iterable[str]) -> dict[str, str]:
     packages = {module.partition(".")[0] for module in modules}
     if not packages:
         return {}
-    owners = metadata.packages_distributions()
-    names = sorted({name for package in packages for name in owners.get(package, ())})
-    return {name: metadata.version(name) for name in names}
+    names = {_identity(each)[0] for each in metadata.distributions() if _holds(each, packages)}
+    return {name: metadata.version(name) for name in sorted(filter(None, names))}
+
+
+def _holds(distribution: metadata.Distribution, packages: set[str]) -> bool:
+    """Whether one of these top-level packages is of it, as `importlib.metadata.packages_distributions` tells.
+
+    That looks for every file of every distribution on the disk: here only where a list names one of them.
+    """
+    declared = (distribution.read_text("top_level.txt") or "").split()
+    if declared:
+        return not packages.isdisjoint(declared)
+    lists = "".join(distribution.read_text(name) or "" for name in LISTS)
+    if not any(package in lists for package in packages):
+        return False
+    files = distribution.files or ()
+    tops = {file.parts[0] if len(file.parts) > 1 else inspect.getmodulename(file.name) for file in files}
+    return not packages.isdisjoint(tops)
 
 
 def _cpu() -> str:

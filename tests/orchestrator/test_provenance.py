@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator import provenance as module
-from orchestrator.provenance import provenance
+from orchestrator.provenance import PACKAGES, provenance
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -113,7 +113,7 @@ def test_changes_of_the_code_do_not_depend_on_who_asks_and_may_be_any_bytes(
 
 def test_everything_installed_is_listed() -> None:
     found = provenance().packages
-    assert f"numpy=={metadata.version('numpy')}" in found
+    assert {*found} == {f"{each.name}=={each.version}" for each in metadata.distributions() if each.name}
     assert list(found) == sorted(found, key=str.casefold)
 
 
@@ -138,6 +138,14 @@ def test_modules_from_outside_tell_the_version_of_their_distribution() -> None:
     assert found.versions["scikit-learn"] == metadata.version("scikit-learn")
     assert "no_such_module" not in found.versions
     assert found.code == "digest"
+
+
+def test_distributions_of_a_module_are_those_that_python_finds() -> None:
+    """Which looks for every file of all of them."""
+    owners = metadata.packages_distributions()
+    for package in ("sklearn", "yaml", "_pytest", "numpy", "orchestrator", "no_such_module"):
+        found = provenance(modules=[f"{package}.x"]).versions.keys() - provenance().versions.keys()
+        assert found == {*owners.get(package, ())} - {*PACKAGES}
 
 
 def test_it_is_json(tmp_path: Path) -> None:
