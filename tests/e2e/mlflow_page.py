@@ -177,7 +177,7 @@ def columns(page: "Page") -> list[str]:
 def take_arms(page: "Page", file: Path, arms: int) -> None:
     """The list of `arms` runs in the height it needs."""
     page.wait_for_timeout(500)  # until the page has settled
-    page.screenshot(path=file, clip={"x": 0, "y": 0, "width": WIDTH, "height": 330 + 32 * arms})
+    page.screenshot(path=file, clip={"x": 0, "y": 0, "width": WIDTH, "height": 370 + 32 * arms})
 
 
 def take_picture(page: "Page", file: Path, metric: str) -> None:
