@@ -91,7 +91,7 @@ class Memory(nn.Module):
         packing: Packing,
     ) -> Float[Tensor, "B S D"]:
         """After a chunk with final `states`; `rows` are those of the full batch."""
-        dense = slots_packing(slots)
+        dense = slots_packing(slots, packing)
         placed = Placed(dense, packed_places(dense, rows))
         packed = slots.flatten(0, 1)
         for update in self.updates:
@@ -105,14 +105,18 @@ class Memory(nn.Module):
         return normed
 
 
-def offered(recall: Recall, slots: Float[Tensor, "B S D"]) -> KeysValues:
-    """Keys and values of slots for the tokens of their row."""
-    return recall.offer(slots.flatten(0, 1), slots_packing(slots))
+def offered(recall: Recall, slots: Float[Tensor, "B S D"], packing: Packing) -> KeysValues:
+    """Keys and values of slots for the tokens of their row, packed by `packing`."""
+    return recall.offer(slots.flatten(0, 1), slots_packing(slots, packing))
 
 
-def slots_packing(slots: Float[Tensor, "B S D"]) -> Packing:
-    """Every row has as many slots."""
-    return Packing.of_counts(np.full(slots.shape[0], slots.shape[1]), slots.device)
+def slots_packing(slots: Float[Tensor, "B S D"], packing: Packing) -> Packing:
+    """Every row has as many slots; made once for all layers that run on the tokens of `packing`."""
+    rows, each, _ = slots.shape
+    made: Packing = packing.once(
+        ("slots", each), lambda: Packing.of_counts(np.full(rows, each), slots.device)
+    )
+    return made
 
 
 def update_flops(config: BlockSettings, settings: MemorySettings, tokens: int) -> float:

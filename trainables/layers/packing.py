@@ -134,25 +134,38 @@ class Packing:
         """Whether the padded form holds no padding; known from shapes alone."""
         return self.row.shape[0] == self.num_rows * self.width
 
+    @property
+    def by_host(self) -> bool:
+        """Whether the host knows the lengths already, and makes places of them without any kernel."""
+        return "host counts" in self.made
+
     @cached_property
     def starts(self) -> Int[Tensor, " B_1"]:
         """Where each row begins among the packed tokens, and the end of the last."""
+        if self.by_host:
+            return uploaded(np.concatenate(([0], np.cumsum(self.host_counts))), self.row.device)
         return torch.nn.functional.pad(self.counts.cumsum(0), (1, 0))
 
     @cached_property
     def column(self) -> Int[Tensor, " M"]:
         """Column of each token in the padded form."""
+        if self.by_host:
+            counts = self.host_counts
+            starts = np.repeat(np.cumsum(counts) - counts, counts)
+            return uploaded(np.arange(starts.shape[0]) - starts, self.row.device)
         order = torch.arange(self.row.shape[0], device=self.row.device)
         return order - self.starts.index_select(0, self.row)
 
     @cached_property
     def index(self) -> Int[Tensor, " M"]:
         """Place of each token in the flattened padded form."""
-        return self.row * self.width + self.column
+        return self.rows.place if self.by_host else self.row * self.width + self.column
 
     @cached_property
     def padded_index(self) -> Int[Tensor, "B T"]:
         """For each place of the padded form its token among the packed ones, in padding the row's last."""
+        if self.by_host:
+            return self.rows.token
         columns = torch.arange(self.width, device=self.row.device)
         last = (self.counts - 1).clamp(min=0)[:, None]
         return (self.starts[:-1, None] + torch.minimum(columns, last)).clamp(max=self.row.shape[0] - 1)
@@ -160,17 +173,20 @@ class Packing:
     @cached_property
     def mask(self) -> Bool[Tensor, "B T"]:
         """True where the padded form holds a token."""
+        if self.by_host:
+            return self.rows.mask
         columns = torch.arange(self.width, device=self.row.device)
         return columns < self.counts[:, None]
 
     @cached_property
     def rows(self) -> RowPlaces:
-        """Where tokens are in the padded form, for regions; made by the host, which knows the lengths."""
+        """Where tokens are in the padded form; made by the host, which knows the lengths."""
         counts, device = self.host_counts, self.row.device
         starts, columns = np.cumsum(counts) - counts, np.arange(self.width)
         token = starts[:, None] + np.minimum(columns, np.maximum(counts - 1, 0)[:, None])
         mask = columns < counts[:, None]
         places = mask.ravel().nonzero()[0]
+        token = np.minimum(token, self.row.shape[0] - 1)
         return RowPlaces(uploaded(token, device), uploaded(places, device), uploaded(mask, device))
 
     def pad(self, x: Shaped[Tensor, "M ..."]) -> Shaped[Tensor, "B T ..."]:

@@ -75,7 +75,7 @@ class Encoder(Chunked):
         # How many layers the chunks before took depends on the batch and on early exit.
         skip_dropout_calls(self.block, number * self.config.max_layers)
         assert self.block.recall is not None
-        here = replace(tokens, recalled=offered(self.block.recall, memory))
+        here = replace(tokens, recalled=offered(self.block.recall, memory, tokens.packing))
         return run_to_halt(self.config, self.block, self.halt, states, here)
 
 

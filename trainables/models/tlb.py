@@ -64,7 +64,7 @@ class Encoder(Chunked):
         for block in self.blocks:
             assert isinstance(block, Block)
             assert block.recall is not None
-            states = block(states, replace(tokens, recalled=offered(block.recall, memory)))
+            states = block(states, replace(tokens, recalled=offered(block.recall, memory, tokens.packing)))
         return RecurrenceResult.of_all(states, tokens.packing, self.config.layers)
 
 
