@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from sqlalchemy import Engine, event
+
 from orchestrator.abandoned import clear_folders
 from orchestrator.errors import InputError, StoreError
 from orchestrator.ledger.engine import MOUNTS, refuse_network_file_system, relax
@@ -24,6 +26,7 @@ from orchestrator.tracking.arms_view import view_tags
 from orchestrator.tracking.desired_runs import DesiredRun, Status
 from orchestrator.tracking.inputs import Input
 from orchestrator.tracking.points import PREFIX, Point, batches
+from trainables.atomic import flush
 
 MOST_METRICS = 800
 MOST_PARAMS = MOST_TAGS = 100
@@ -344,10 +347,12 @@ def _make_database(file: Path, artifacts: Path) -> None:
     with tempfile.TemporaryDirectory(prefix=f".{file.name}-{os.getpid()}-", dir=file.parent) as folder:
         fresh = Path(folder) / file.name
         make: Any = SqlAlchemyStore
-        make(f"sqlite:///{fresh}", artifacts.resolve().as_uri()).engine.dispose()
+        with _hurried(fresh):
+            make(f"sqlite:///{fresh}", artifacts.resolve().as_uri()).engine.dispose()
         with sqlite3.connect(fresh) as connection:
             connection.execute("PRAGMA journal_mode=WAL")
         connection.close()
+        flush(fresh)
         try:
             # Not renamed: another sweep may have been faster, and writes into its file already.
             file.hardlink_to(fresh)
@@ -355,6 +360,28 @@ def _make_database(file: Path, artifacts: Path) -> None:
             return
         except OSError:  # a file system without hard links
             fresh.rename(file)
+
+
+@contextmanager
+def _hurried(fresh: Path) -> Iterator[None]:
+    """SQLite does not wait for the disk while it makes this one file.
+
+    MLflow makes its tables in hundreds of transactions, each of which would. Who opens the file is MLflow's
+    own code: so all engines are listened to, and others are left alone.
+    """
+
+    def hurry(connection: Any, _: object) -> None:
+        if isinstance(connection, sqlite3.Connection):
+            files = [file for _, name, file in connection.execute("PRAGMA database_list") if name == "main"]
+            if files and files[0] and Path(files[0]).name == fresh.name and Path(files[0]).samefile(fresh):
+                connection.execute("PRAGMA journal_mode=MEMORY")
+                connection.execute("PRAGMA synchronous=OFF")
+
+    event.listen(Engine, "connect", hurry)
+    try:
+        yield
+    finally:
+        event.remove(Engine, "connect", hurry)
 
 
 def _stored(run: Any) -> Stored:

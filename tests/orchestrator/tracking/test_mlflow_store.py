@@ -7,10 +7,11 @@ import threading
 from pathlib import Path
 
 import pytest
+from sqlalchemy import create_engine
 
 from orchestrator.errors import InputError
 from orchestrator.tracking.desired_runs import DesiredRun
-from orchestrator.tracking.mlflow_runs import RunStore, TrackingOutage, check_uri, default_uri
+from orchestrator.tracking.mlflow_runs import RunStore, TrackingOutage, _hurried, check_uri, default_uri
 from orchestrator.tracking.points import Point, batches
 
 
@@ -73,6 +74,25 @@ def test_commits_of_what_can_be_rebuilt_do_not_wait_for_the_disk(uri: str, tmp_p
         levels = [each.exec_driver_sql("PRAGMA synchronous").scalar() for each in (one, other)]
     store.close()
     assert levels == [1, 1], "SQLite's NORMAL"
+
+
+def test_while_a_database_is_made_no_other_is_hurried(tmp_path: Path) -> None:
+    """Another thread may open a ledger at that moment, whose commits wait for the disk."""
+    fresh, other = tmp_path / "fresh" / "mlflow.db", tmp_path / "other" / "mlflow.db"
+    for file in (fresh, other):
+        file.parent.mkdir()
+    with _hurried(fresh):
+        levels = [level(file) for file in (fresh, other)]
+    assert (*levels, level(fresh)) == (0, 2, 2), "SQLite's OFF, FULL and FULL"
+
+
+def level(file: Path) -> int:
+    engine = create_engine(f"sqlite:///{file}")
+    with engine.connect() as connection:
+        found = connection.exec_driver_sql("PRAGMA synchronous").scalar()
+    engine.dispose()
+    assert isinstance(found, int)
+    return found
 
 
 def test_an_experiment_is_created_once_by_many(uri: str, tmp_path: Path) -> None:
