@@ -1,6 +1,6 @@
-"""Formulas read as text and compared world by world: shares the definitions with the task, no code."""
+"""Formulas read as text, by the worlds in which they hold: shares the definitions with the task, no code."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Set
 from functools import cache
 from itertools import product
 
@@ -12,6 +12,14 @@ VARIANTS = {
     "sequence, C held out": {"form": "sequence", "held_out": "C"},
 }
 LABELS = ["independent", "equal", "inside", "around", "opposite", "apart", "covering"]
+WORLDS = frozenset(range(64))
+TRUE = {
+    letter: frozenset(
+        number for number, values in enumerate(product((False, True), repeat=6)) if values[place]
+    )
+    for place, letter in enumerate("abcdef")
+}
+"""The worlds in which a letter is true."""
 
 
 def solve(text: str, form: str = "pair", held_out: str | None = "A") -> int | list[int]:
@@ -22,13 +30,12 @@ def solve(text: str, form: str = "pair", held_out: str | None = "A") -> int | li
 @cache
 def label(text: str) -> int:
     first, second = (holds_in(sentence) for sentence in text.split(" <sep> "))
-    worlds = set(range(64))
-    assert first not in (set(), worlds), f"must be contingent: {text}"
-    assert second not in (set(), worlds), f"must be contingent: {text}"
-    return LABELS.index(relation(first, second, worlds))
+    assert first not in (set(), WORLDS), f"must be contingent: {text}"
+    assert second not in (set(), WORLDS), f"must be contingent: {text}"
+    return LABELS.index(relation(first, second, WORLDS))
 
 
-def relation(first: set[int], second: set[int], worlds: set[int]) -> str:
+def relation(first: Set[int], second: Set[int], worlds: Set[int]) -> str:
     if first == second:
         return "equal"
     if first < second:
@@ -41,29 +48,27 @@ def relation(first: set[int], second: set[int], worlds: set[int]) -> str:
     return "covering" if together else "independent"
 
 
-def holds_in(sentence: str) -> set[int]:
+@cache
+def holds_in(sentence: str) -> frozenset[int]:
     """Numbers of the worlds, of 64, in which the sentence is true."""
-    found = set()
-    for number, values in enumerate(product((False, True), repeat=6)):
-        words = iter(sentence.split())
-        if value(next(words), words, dict(zip("abcdef", values, strict=True))):
-            found.add(number)
-        assert next(words, None) is None, f"nothing may follow the formula: {sentence}"
+    words = iter(sentence.split())
+    found = where(next(words), words)
+    assert next(words, None) is None, f"nothing may follow the formula: {sentence}"
     return found
 
 
-def value(word: str, words: Iterator[str], world: Mapping[str, bool]) -> bool:
-    """The value of the formula that starts with `word`."""
+def where(word: str, words: Iterator[str]) -> frozenset[int]:
+    """The worlds in which the formula is true that starts with `word`."""
     if word != "(":
-        return world[word]
+        return TRUE[word]
     word = next(words)
     if word == "not":
-        inside = value(next(words), words, world)
+        inside = where(next(words), words)
         assert next(words) == ")"
-        return not inside
-    left = value(word, words, world)
+        return WORLDS - inside
+    left = where(word, words)
     assert next(words) == "("
     connective = next(words)
-    right = value(next(words), words, world)
+    right = where(next(words), words)
     assert [next(words), next(words)] == [")", ")"]
-    return {"and": left and right, "or": left or right}[connective]
+    return {"and": left & right, "or": left | right}[connective]
