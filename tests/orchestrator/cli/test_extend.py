@@ -66,7 +66,7 @@ def test_arms_and_seeds_are_what_a_launch_with_all_of_them_gives(haltsweep, spec
 
 
 @pytest.mark.slow
-def test_trials_and_confirm_are_added_to_a_search(haltsweep, spec):
+def test_trials_and_confirm_are_added_to_a_search(haltsweep, untracked, spec):
     assert haltsweep("launch", spec, "confirm=null", *INLINE).code == 0
     confirm = "confirm={seeds: [101, 102], splits: [near-iid]}"
     told = haltsweep("extend", "tiny", confirm, "--trials", "3", *INLINE)
@@ -151,7 +151,7 @@ def events(name):
 
 
 @pytest.mark.slow
-def test_a_spec_of_its_own_and_a_dry_run(haltsweep, spec):
+def test_a_spec_of_its_own_and_a_dry_run(haltsweep, untracked, spec):
     assert haltsweep("launch", spec, "search=null", *INLINE).code == 0
     Path("more.yaml").write_text(TINY.replace("seeds: [101, 102]", "seeds: [101, 102, 7]"))
     before = tree(Path("runs/tiny"))
