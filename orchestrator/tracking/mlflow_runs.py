@@ -16,11 +16,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from sqlalchemy import Engine, event
-
 from orchestrator.abandoned import clear_folders
 from orchestrator.errors import InputError, StoreError
-from orchestrator.ledger.engine import MOUNTS, refuse_network_file_system, relax
+from orchestrator.ledger.engine import MOUNTS, hurried, refuse_network_file_system, relax
 from orchestrator.redact import needs_encoding, redact_url
 from orchestrator.tracking.arms_view import view_tags
 from orchestrator.tracking.desired_runs import DesiredRun, Status
@@ -347,7 +345,7 @@ def _make_database(file: Path, artifacts: Path) -> None:
     with tempfile.TemporaryDirectory(prefix=f".{file.name}-{os.getpid()}-", dir=file.parent) as folder:
         fresh = Path(folder) / file.name
         make: Any = SqlAlchemyStore
-        with _hurried(fresh):
+        with hurried(fresh):  # MLflow makes its tables in hundreds of transactions
             make(f"sqlite:///{fresh}", artifacts.resolve().as_uri()).engine.dispose()
         with sqlite3.connect(fresh) as connection:
             connection.execute("PRAGMA journal_mode=WAL")
@@ -360,28 +358,6 @@ def _make_database(file: Path, artifacts: Path) -> None:
             return
         except OSError:  # a file system without hard links
             fresh.rename(file)
-
-
-@contextmanager
-def _hurried(fresh: Path) -> Iterator[None]:
-    """SQLite does not wait for the disk while it makes this one file.
-
-    MLflow makes its tables in hundreds of transactions, each of which would. Who opens the file is MLflow's
-    own code: so all engines are listened to, and others are left alone.
-    """
-
-    def hurry(connection: Any, _: object) -> None:
-        if isinstance(connection, sqlite3.Connection):
-            files = [file for _, name, file in connection.execute("PRAGMA database_list") if name == "main"]
-            if files and files[0] and Path(files[0]).name == fresh.name and Path(files[0]).samefile(fresh):
-                connection.execute("PRAGMA journal_mode=MEMORY")
-                connection.execute("PRAGMA synchronous=OFF")
-
-    event.listen(Engine, "connect", hurry)
-    try:
-        yield
-    finally:
-        event.remove(Engine, "connect", hurry)
 
 
 def _stored(run: Any) -> Stored:

@@ -10,8 +10,9 @@ import pytest
 from sqlalchemy import create_engine
 
 from orchestrator.errors import InputError
+from orchestrator.ledger.engine import hurried
 from orchestrator.tracking.desired_runs import DesiredRun
-from orchestrator.tracking.mlflow_runs import RunStore, TrackingOutage, _hurried, check_uri, default_uri
+from orchestrator.tracking.mlflow_runs import RunStore, TrackingOutage, check_uri, default_uri
 from orchestrator.tracking.points import Point, batches
 
 
@@ -81,7 +82,7 @@ def test_while_a_database_is_made_no_other_is_hurried(tmp_path: Path) -> None:
     fresh, other = tmp_path / "fresh" / "mlflow.db", tmp_path / "other" / "mlflow.db"
     for file in (fresh, other):
         file.parent.mkdir()
-    with _hurried(fresh):
+    with hurried(fresh):
         levels = [level(file) for file in (fresh, other)]
     assert (*levels, level(fresh)) == (0, 2, 2), "SQLite's OFF, FULL and FULL"
 
