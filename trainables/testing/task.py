@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from trainables import catalog, task_catalog
-from trainables.acting import in_splits
+from trainables.acting import InSplits, in_splits
 from trainables.data.split import Split, content_hash
 from trainables.protocol import Job
 from trainables.settings import Settings
@@ -186,7 +186,7 @@ class TaskContract(Contract):
                 told = f"{field} changes tests alone: mark it with InSplits and their names"
                 check(first not in tests or any(name not in tests for name in touched), told)
             else:
-                strange = {*touched_splits(form, changed, lambda name, mark=mark: not mark.among([name]))}
+                strange = {*touched_splits(form, changed, _not_among(mark))}
                 told = f"{field} is marked by InSplits{mark.patterns}, and changes {sorted(strange)}"
                 check(not strange, told)
 
@@ -343,6 +343,10 @@ def greater(config: Settings) -> Iterator[tuple[str, Raw]]:
             with suppress(ValueError):
                 task_catalog.task_config(raw)
                 yield field, raw
+
+
+def _not_among(mark: InSplits) -> Callable[[str], bool]:
+    return lambda name: not mark.among([name])
 
 
 def touched_splits(before: Raw, after: Raw, among: Callable[[str], bool] = lambda _: True) -> Iterator[str]:
