@@ -34,7 +34,7 @@ def check_dimensions(
     common = common_space(search)
     for dimension in search.also:
         keys = dimension_keys(dimension.path, search)
-        if why := _one_value(dimension, search):
+        if why := one_value(dimension, search):
             faults.add(why, *keys)
         elif not _unknown_condition(dimension, arms, common, search, faults):
             _check_existence(dimension, arms, common, search, faults)
@@ -43,7 +43,7 @@ def check_dimensions(
             faults.add(why, *dimension_keys(dimension.path, search))
 
 
-def _one_value(dimension: Dimension, search: Search) -> str | None:
+def one_value(dimension: Dimension, search: Search) -> str | None:
     """Why a range that stands for itself has nothing to be searched."""
     values = dimension.domain.values if isinstance(dimension.domain, Choice) else ()
     overrides = any(dimension.path in space_catalog.load(name).paths for name in search.spaces)

@@ -6,6 +6,7 @@ from typing import Any
 
 from orchestrator.plan.arms import BuiltInArm, CheckedArm
 from orchestrator.plan.changes import differences
+from orchestrator.plan.dimensions import one_value
 from orchestrator.plan.effects import (
     FUNCTIONAL,
     LARGE,
@@ -183,6 +184,8 @@ def check_dimensions(
 ) -> None:
     """A dimension that changes nothing in an arm must be dropped: it only makes the search less thorough."""
     for dimension in space.dimensions:
+        if one_value(dimension, search):  # told already
+            continue
         found = systems(arm, dimension, space)
         try:
             if len(found) < 2 or _shows_at_once(arm, dimension, found, probe):
