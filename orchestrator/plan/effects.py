@@ -154,7 +154,7 @@ def _further(probe: Probe, before: System, after: System) -> list[str]:
     longest = max(before.shape.length_max, after.shape.length_max)
     tried = [(point, READ_LENGTH) for point in range(POINTS)]
     tried += [(0, length) for length in LONGER if length // 2 < longest]
-    if not all(_reads_alike(probe, before, after, point, length) for point, length in tried):
+    if not all(reads_alike(probe, before, after, point, length) for point, length in tried):
         return ["outputs"]
     if probe.operations(before) != probe.operations(after):
         return ["operations"]
@@ -166,11 +166,15 @@ def _further(probe: Probe, before: System, after: System) -> list[str]:
 def _read_otherwise(probe: Probe, before: System, after: System) -> bool:
     """Whether the first of what `_further` looks at shows a difference, as of most windows and chunks."""
     with suppress(ValueError):  # told where nothing else shows one
-        return not _reads_alike(probe, before, after, 0, READ_LENGTH)
+        return not reads_alike(probe, before, after, 0, READ_LENGTH)
     return False
 
 
-def _reads_alike(probe: Probe, before: System, after: System, point: int, length: int) -> bool:
+def reads_alike(probe: Probe, before: System, after: System, point: int, length: int) -> bool:
+    """Whether an evaluation of both measures the same, up to the order of sums, at weights `point`.
+
+    Raises ValueError for what cannot be run.
+    """
     old, new = probe.reading(before, point, length), probe.reading(after, point, length)
     return len(old) == len(new) and all(map(_close, old, new))
 

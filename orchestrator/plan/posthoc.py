@@ -3,17 +3,18 @@
 from collections.abc import Sequence
 
 from orchestrator.plan.arms import BuiltInArm
-from orchestrator.plan.effects import quick_first
+from orchestrator.plan.effects import quick_first, reads_alike
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.moved_weights import POINTS
-from orchestrator.plan.probe import Probe
+from orchestrator.plan.probe import READ_LENGTH, Probe
 from orchestrator.plan.settings import System, checked
 from orchestrator.plan.spaces import common_space
 from orchestrator.spec.types import Spec
 from search_spaces.dimensions import Value, same
 from search_spaces.paths import MISSING, leaves, lookup, with_value
 from search_spaces.wording import hint, shown
-from trainables.task_catalog import splits, training_only
+from trainables.acting import task_acting
+from trainables.task_catalog import settled, splits, training_only
 
 
 def check_posthoc(spec: Spec, arms: Sequence[BuiltInArm], probe: Probe, faults: Faults) -> None:
@@ -78,11 +79,37 @@ def _unreadable(spec: Spec, arm: BuiltInArm, path: str, value: Value, probe: Pro
             f"has other weights with {path} = {shown(value)}, "
             "so a trained checkpoint cannot be read with it: make it an arm"
         )
+    return _other_data(spec, arm.system, found, f"{path} = {shown(value)}")
+
+
+def _other_data(spec: Spec, before: System, after: System, setting: str) -> str | None:
+    """Why the splits of `after` cannot be read by what was trained on those of `before`."""
     wanted = spec.confirm.splits if spec.confirm is not None else ()
-    had, has = ({each.name for each in splits(system.task)} for system in (arm.system, found))
+    had, has = ({each.name for each in splits(system.task)} for system in (before, after))
     if lost := (had - has).intersection(wanted):
-        return f"has no split {', '.join(sorted(lost))} with {path} = {shown(value)}"
+        return f"has no split {', '.join(sorted(lost))} with {setting}"
+    if _learns_otherwise(before, after):
+        return (
+            f"learned from other data than {setting} gives, so that test samples may be among those it was "
+            "trained on: make it an arm"
+        )
     return None
+
+
+def _learns_otherwise(before: System, after: System) -> bool:
+    """Whether another setting of the task changes what is trained on or selected by."""
+    idle = training_only(before.task)  # told as what changes nothing that is read
+    learned, others = (
+        {
+            name: value
+            for name, value in task_acting(
+                settled(each.task), [info.name for info in splits(each.task) if info.role != "test"]
+            ).items()
+            if name not in idle
+        }
+        for each in (before, after)
+    )
+    return learned != others
 
 
 def _unread(
@@ -91,8 +118,7 @@ def _unread(
     """Why no value of `path` makes a difference to any arm."""
     root, _, field = path.partition(".")
     if root == "task":
-        unmeasured = all(field in training_only(arm.system.task) for arm in arms)
-        return "it changes nothing but what is trained on" if unmeasured else None
+        return _untested(spec, arms, path, values)
     if root == "train":
         writing = [arm for arm in arms if arm.system.shape.head == "sequence"]
         if not writing:
@@ -109,13 +135,29 @@ def _unread(
     return None if moves else "evaluation gives the same with every value, in every arm"
 
 
+def _untested(spec: Spec, arms: Sequence[BuiltInArm], path: str, values: Sequence[Value]) -> str | None:
+    """Why no value of a field of the task changes what is tested."""
+    if all(path.partition(".")[2] in training_only(arm.system.task) for arm in arms):
+        return "it changes nothing but what is trained on"
+    read = spec.confirm.splits if spec.confirm is not None else ()
+    changed = any(_tests_otherwise(arm, path, values, read) for arm in arms)
+    return None if changed else "no split of confirm.splits has it"
+
+
+def _tests_otherwise(arm: BuiltInArm, path: str, values: Sequence[Value], read: Sequence[str]) -> bool:
+    """Whether any value of a field of the task makes other samples of the splits `read`."""
+    others = [checked(with_value(arm.system.settings, path, value)) for value in values]
+    own = task_acting(settled(arm.system.task), read)
+    return any(isinstance(each, System) and task_acting(settled(each.task), read) != own for each in others)
+
+
 def _moves(arm: BuiltInArm, path: str, value: Value, probe: Probe) -> bool:
     """Whether evaluating `arm` with `value` gives anything else, at some weights."""
     after = checked(with_value(arm.system.settings, path, value))
     if not isinstance(after, System) or after == arm.system:
         return False
     return any(
-        probe.reading(one, point) != probe.reading(other, point)
+        not reads_alike(probe, one, other, point, READ_LENGTH)
         for one, other in quick_first(probe, arm.system, after)
         for point in range(POINTS)
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import floor, log10
 
 from orchestrator.plan.format import decimals
 from orchestrator.plan.types import AnswerPlan
@@ -212,14 +213,35 @@ Rows = tuple[str, tuple[str, ...], tuple[tuple[str, ...], ...]]
 """Title, headers and rows of a table."""
 WHOLE_FROM = 100
 """Quantities of at least this are shown without decimals."""
+HIDDEN = 0.0005
+"""Three decimals show less than this as 0."""
+NOISE = 1e-12
+"""What sums of numbers near 1 leave of 0."""
+PLACES_MOST = 6
+"""Decimals of an interval at most; else each number has its own."""
 
 
 def number_words(value: float | None, sign: str = "") -> str:
-    """Three decimals, which a quantity in the hundreds does not need."""
-    return "" if value is None else decimals(value, 3 if abs(value) < WHOLE_FROM else 0, sign)
+    """Three decimals, which a quantity in the hundreds does not need; two digits of what they would hide."""
+    if value is None:
+        return ""
+    if NOISE < abs(value) < HIDDEN:
+        return f"{value:{sign}.2g}"
+    return decimals(value, 3 if abs(value) < WHOLE_FROM else 0, sign)
 
 
 def interval_words(found: Estimate, sign: str = "") -> str:
-    """`0.900 [0.880, 0.920]`."""
-    low, high = (number_words(end, sign) for end in (found.low, found.high))
-    return number_words(found.mean, sign) + (f" [{low}, {high}]" if low else "")
+    """`0.900 [0.880, 0.920]`; an end that is not 0 is never shown as 0 where the other has its sign."""
+    if found.low is None or found.high is None:
+        return number_words(found.mean, sign)
+    telling = [abs(end) for end in (found.low, found.high) if found.low * found.high > 0]
+    if found.high - found.low < HIDDEN:
+        telling.append(abs(found.mean))
+    least = min((value for value in telling if value > NOISE), default=1.0)
+    ends = (found.mean, found.low, found.high)
+    places = 1 - floor(log10(least)) if least < HIDDEN else 3
+    if places > PLACES_MOST:
+        mean, low, high = (number_words(end, sign) for end in ends)
+    else:
+        mean, low, high = (decimals(end, places if abs(end) < WHOLE_FROM else 0, sign) for end in ends)
+    return f"{mean} [{low}, {high}]"

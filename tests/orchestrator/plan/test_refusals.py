@@ -7,7 +7,7 @@ import pytest
 from orchestrator.errors import InputError, PlanError
 from orchestrator.plan.planner import plan
 from search_spaces.paths import with_value
-from tests.orchestrator.plan.small import SEARCH, baseline, one_arm, spec
+from tests.orchestrator.plan.small import CONFIRM, SEARCH, baseline, one_arm, spec
 from trainables.models import universal
 
 
@@ -88,3 +88,30 @@ def test_a_vocabulary_that_is_not_there_is_a_fault_of_the_task() -> None:
         PlanError, match=r"baseline\.task: folder must name a folder that holds train\.en, .*dict"
     ):
         plan(asked)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("task.data_seed", 3, r"data_seed\[0\]: baseline learned from other data .* make it an arm"),
+        ("task.near_iid_examples", 500, r"near_iid_examples\[0\]: baseline learned from other data"),
+        ("task.train_length_max", 50, r"train_length_max\[0\]: baseline learned from other data"),
+        (
+            "task.test_examples",
+            5,
+            r"test_examples: changes nothing that is read: no split of confirm\.splits",
+        ),
+        ("model.attention", "math", r"model\.attention: changes nothing that is read"),
+    ],
+)
+def test_a_reading_of_what_was_never_kept_from_training_or_of_nothing_else_is_refused(
+    path: str, value: Any, message: str
+) -> None:
+    """Tests drawn anew may hold what was trained on; another kernel sums in another order."""
+    with pytest.raises(PlanError, match=message):
+        plan(spec(posthoc={path: [value]}))
+
+
+def test_more_samples_of_a_test_that_is_drawn_apart_may_be_read() -> None:
+    confirm = {**CONFIRM, "splits": ["length-200-300"]}
+    assert plan(spec(confirm=confirm, posthoc={"task.test_examples": [5]})).posthoc
