@@ -8,7 +8,7 @@ from orchestrator.plan.answer import answer_plan, better
 from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.report.extensions import exploratory
 from orchestrator.report.looks import decided, when
-from orchestrator.report.readings import Readings, Seeded, by_seed_alone
+from orchestrator.report.readings import NOT_MEASURED, Readings, Seeded, by_seed_alone
 from orchestrator.report.statistics import estimate, of_paired, sign_flip_p
 from orchestrator.report.types import ArmVerdict, Effect, interval_words
 from orchestrator.statistics.paired import Key, Paired, compare, resolution
@@ -32,13 +32,28 @@ class Lacking:
     """Seeds of an arm and its reference without which nothing is tested."""
 
     failed: int
+    unmeasured: int
+    """Finished without a primary outcome, and not failed in the other arm."""
     waiting: int
     """Still to run: a look before the end is no test."""
 
     @property
     def any(self) -> bool:
         """Whether some are lacking."""
-        return self.failed > 0 or self.waiting > 0
+        return self.spoiled > 0 or self.waiting > 0
+
+    @property
+    def spoiled(self) -> int:
+        """Seeds that will never have a value."""
+        return self.failed + self.unmeasured
+
+    @property
+    def words(self) -> str:
+        """What of the seeds that will never have a value."""
+        failed = [f"{amount(self.failed, 'seed')} failed"] * bool(self.failed)
+        lack = "lacks" if self.unmeasured == 1 else "lack"
+        lacking = [f"{amount(self.unmeasured, 'seed')} {lack} a primary outcome"] * bool(self.unmeasured)
+        return ", ".join([*failed, *lacking])
 
 
 def answer_of(plan: Plan, metrics: Sequence[Metric], measured: Sequence[str]) -> AnswerPlan | None:
@@ -107,13 +122,14 @@ def verdicts(
             yield _of_look(plan, looked[arm], metric, readings)
             continue
         reference = plan.arm(arm).reference
-        finished, failed = readings.ended(arm)
         lacking = _lacking((arm, reference), readings, to_run)
         margin = answer.margin if metric == answer.outcomes[0] else None
         found = primary.get((arm, metric))
         good = better(readings.known(metric), metric, plan.search)
-        said = verdict(found, margin=margin, better=good, failed=lacking.failed)
-        if lacking.waiting and not lacking.failed:
+        said = verdict(found, margin=margin, better=good, failed=lacking.spoiled)
+        if lacking.unmeasured:
+            said = replace(said, text=f"undecided: {lacking.words}", withheld=lacking.words)
+        elif lacking.waiting and not lacking.failed:
             said = replace(
                 said,
                 kind="undecided",
@@ -123,7 +139,6 @@ def verdicts(
         elif not lacking.failed and not readings.all_values(metric):
             said = replace(said, text="undecided: no trial measured it")
         span = readings.span_of_difference(metric)
-        of = finished + failed or len(plan.confirm.seeds if plan.confirm is not None else ())
         made = ArmVerdict(
             arm=arm,
             reference=reference,
@@ -133,9 +148,18 @@ def verdicts(
             more_seeds=said.more_seeds,
             difference=of_paired(found, span) if found else None,
             p=found.p if found and not lacking.any else None,
-            seeds=f"{finished} of {amount(of, 'seed')} finished",
+            seeds=_ended(plan, arm, metric, readings),
         )
         yield replace(made, line=_line(made))
+
+
+def _ended(plan: Plan, arm: str, metric: str, readings: Readings) -> str:
+    """Of how many of its seeds there is a value: `5 of 8 seeds finished`, `5 of 8 seeds measured it`."""
+    finished, failed = readings.ended(arm)
+    of = finished + failed or len(plan.confirm.seeds if plan.confirm is not None else ())
+    if NOT_MEASURED not in readings.failed_seeds(arm).values():
+        return f"{finished} of {amount(of, 'seed')} finished"
+    return f"{len(by_seed_alone(readings.by_seed(arm, metric)))} of {amount(of, 'seed')} measured it"
 
 
 def _at_looks(looked: Mapping[str, EarlyVerdict]) -> dict[Key, Paired]:
@@ -194,5 +218,9 @@ def open_seeds(plan: Plan, ended: frozenset[str]) -> dict[str, set[int]]:
 
 
 def _lacking(arms: tuple[str, ...], readings: Readings, to_run: Mapping[str, set[int]]) -> Lacking:
-    failed = {seed for arm in arms for seed in readings.failed_seeds(arm)}
-    return Lacking(len(failed), len(set[int]().union(*(to_run.get(arm, set()) for arm in arms))))
+    ways = [each for arm in arms for each in readings.failed_seeds(arm).items()]
+    failed = {seed for seed, how in ways if how != NOT_MEASURED}
+    unmeasured = {seed for seed, _ in ways} - failed
+    return Lacking(
+        len(failed), len(unmeasured), len(set[int]().union(*(to_run.get(arm, set()) for arm in arms)))
+    )

@@ -5,7 +5,7 @@ from statistics import stdev
 
 from orchestrator.report import looks
 from orchestrator.report.searched import NO_CLAIM
-from orchestrator.report.types import Report
+from orchestrator.report.types import Report, ended_word
 from orchestrator.statistics.verdicts import SEEDS_LEAST, unseen
 from search_spaces.wording import amount
 from trainables.metrics import Metric
@@ -48,6 +48,10 @@ FACTORIAL = (
 FAILURES = (
     "A confirm trial that failed (diverged, out of memory, timed out, crashed) has no value: means are of "
     "the seeds that finished, there is no p, and the verdict of the arm is undecided."
+)
+UNMEASURED = (
+    "A seed that finished without a primary outcome counts like one that failed: that it has no value may "
+    "depend on what the value would have been: {arms}."
 )
 SPREAD = (
     "Over {seeds} seeds {metric} of {arm} has a standard deviation of {spread:.2g}: with answer.spread: "
@@ -93,6 +97,8 @@ def unread(report: Report) -> str:
 def notes(report: Report) -> list[str]:
     """What a reader of the numbers must know, one sentence or a few each, as plain text."""
     found = [*_beyond(report), INTERVALS, *_claims(report), FAILURES]
+    lacking = [each.arm for each in report.tallies if ended_word(each.failures) == "measured"]
+    found += [UNMEASURED.format(arms=", ".join(lacking))] if lacking else []
     found += [each.note for each in report.quantities if each.note]
     if report.factorial:
         found.append(FACTORIAL.format(contrasts=amount(report.factorial[0].family, "contrast")))

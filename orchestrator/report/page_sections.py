@@ -88,9 +88,10 @@ def _reached(report: Report, arm: str) -> str:
         if (cell := report.cell(arm, metric))
     ]
     seeds = report.finished(arm)
-    finished = seeds.replace(" finished", " seeds") if "of" in seeds else counted(int(seeds), "seed")
+    whole, _, word = seeds.rpartition(" ")
+    finished = f"{whole} seeds {word}" if whole else f"{counted(int(seeds), 'seed')} finished"
     role = "what others are compared with"
-    return f"{arm}: {role} ({', '.join(values) or 'no value'}, {finished} finished)"
+    return f"{arm}: {role} ({', '.join(values) or 'no value'}, {finished})"
 
 
 def _searched_best(report: Report, arm: str) -> str:

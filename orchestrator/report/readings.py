@@ -1,4 +1,8 @@
-"""What confirm trials measured, by arm, metric and seed. What failed has no value, and is counted."""
+"""What confirm trials measured, by arm, metric and seed. What failed has no value, and is counted.
+
+A seed that finished without a primary outcome is counted as failed, as `conductor.rounds` does: that it has
+no value may depend on what the value would have been.
+"""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -11,6 +15,8 @@ from trainables.metrics import Metric, look_up
 
 Seeded = Mapping[tuple[int, int], tuple[float, str]]
 """(rank, seed) to value and record id."""
+NOT_MEASURED = "not measured"
+"""How a seed failed of which every trial finished, and some without a primary outcome."""
 
 
 @dataclass(frozen=True)
@@ -19,6 +25,8 @@ class Readings:
 
     records: Sequence[Record]
     declared: Sequence[Metric]
+    outcomes: Sequence[str] = ()
+    """Primary ones, which every seed must have."""
 
     @cached_property
     def _by_arm(self) -> dict[str, list[Record]]:
@@ -45,22 +53,40 @@ class Readings:
         return [value for arm in self._by_arm for value, _ in self.by_seed(arm, metric).values()]
 
     def ended(self, arm: str) -> tuple[int, int]:
-        """Seeds of the arm of which every trial finished, and seeds of which some failed."""
+        """How many seeds are among `finished_seeds`, and how many among `failed_seeds`."""
         return len(self.finished_seeds(arm)), len(self.failed_seeds(arm))
 
     def finished_seeds(self, arm: str) -> set[int]:
-        """Seeds of the arm of which every trial finished."""
+        """Seeds of the arm of which every trial finished, with every primary outcome."""
         seeds = {each.seed for each in self._by_arm.get(arm, ()) if each.outcome is OutcomeKind.FINISHED}
         return seeds.difference(self.failed_seeds(arm))
 
     def failed_seeds(self, arm: str) -> dict[int, str]:
-        """Seed to how a trial of it failed."""
-        found = {
-            record.seed: record.outcome.value
-            for record in self._by_arm.get(arm, ())
-            if record.outcome is not None and record.outcome.failed
-        }
-        return dict(sorted(found.items()))
+        """Seed to how a trial of it failed, `NOT_MEASURED` where one lacks a primary outcome."""
+        return self._failures.get(arm, {})
+
+    @cached_property
+    def _failures(self) -> dict[str, dict[int, str]]:
+        found: dict[str, dict[int, str]] = {}
+        for arm, records in self._by_arm.items():
+            wanted = self._outcomes_of(arm)
+            lacking = {
+                each.seed: NOT_MEASURED
+                for each in records
+                if each.outcome is OutcomeKind.FINISHED
+                and not all(each.last and name in each.last.metrics for name in wanted)
+            }
+            failed = {
+                each.seed: each.outcome.value for each in records if each.outcome and each.outcome.failed
+            }
+            found[arm] = dict(sorted((lacking | failed).items()))
+        return found
+
+    def _outcomes_of(self, arm: str) -> list[str]:
+        """Primary outcomes that every seed of the arm must have: those that some seed of it has, or if none
+        has any, those of other arms. One that no seed of it has is not one that came out badly."""
+        own = [name for name in self.outcomes if self.by_seed(arm, name)]
+        return own or [name for name in self.outcomes if self.all_values(name)]
 
     def span(self, metric: str) -> tuple[float, float]:
         """Between what values of the metric lie."""

@@ -12,7 +12,7 @@ from orchestrator.report import answers, equal_cost, extensions, published
 from orchestrator.report.arm_changes import arm_changes
 from orchestrator.report.factorial import factorial_effects
 from orchestrator.report.late_splits import awaited, with_late_splits
-from orchestrator.report.readings import Readings, by_seed_alone
+from orchestrator.report.readings import NOT_MEASURED, Readings, by_seed_alone
 from orchestrator.report.searched import search_bests
 from orchestrator.report.statistics import estimate
 from orchestrator.report.types import ArmTally, Cell, Effect, Report
@@ -46,7 +46,9 @@ def summarise(plan: Plan, records: Iterable[Record]) -> Report:
     measured = _metrics(plan, declared, confirmed)
     answer = answers.answer_of(plan, declared, measured)
     front = keeps_front(plan)
-    readings = Readings([each for each in confirmed if not (front and each.rank)], declared)
+    expected = awaited(plan, known)
+    owed = [name for name in (answer.outcomes if answer else ()) if name.rpartition("/")[0] not in expected]
+    readings = Readings([each for each in confirmed if not (front and each.rank)], declared, owed)
     primary = [name for name in (answer.outcomes if answer else ()) if readings.all_values(name)]
     metrics = tuple(dict.fromkeys((*primary, *measured)))
     arms = tuple(arm.name for arm in plan.arms)
@@ -60,7 +62,7 @@ def summarise(plan: Plan, records: Iterable[Record]) -> Report:
         question=plan.question,
         metrics=metrics,
         cells=tuple(cells),
-        posthoc=tuple(_posthoc(plan, metrics, reread, declared)),
+        posthoc=tuple(_posthoc(plan, metrics, reread, readings)),
         effects=tuple(answers.effects(plan, metrics, readings, answer, ended)) if answer else (),
         tallies=tallies,
         floors=_floors(declared, confirmed),
@@ -72,7 +74,7 @@ def summarise(plan: Plan, records: Iterable[Record]) -> Report:
         prior_work=tuple(published.prior_work(plan)),
         answer=answer,
         verdicts=tuple(answers.verdicts(plan, readings, answer, ended)) if answer else (),
-        points=tuple(_points(plan, metrics, confirmed, declared)) if front else (),
+        points=tuple(_points(plan, metrics, confirmed, readings)) if front else (),
         confirm_seeds=plan.confirm.seeds if plan.confirm else (),
         left=len({each.trial_id for each in plan.trials}.difference(ended)),
         searched=searched,
@@ -83,7 +85,7 @@ def summarise(plan: Plan, records: Iterable[Record]) -> Report:
         if answer
         else (),
         skipped=skipped(known),
-        unread=_unread(plan, confirmed, awaited(plan, known)),
+        unread=_unread(plan, confirmed, expected),
         extensions=tuple(extensions.told(plan)),
     )
 
@@ -169,7 +171,12 @@ def _cell(
     values = readings.by_seed(arm, metric)
     if not values:
         return None
-    by_seed, failures = by_seed_alone(values), readings.failed_seeds(arm)
+    by_seed = by_seed_alone(values)
+    failures = {
+        seed: how
+        for seed, how in readings.failed_seeds(arm).items()
+        if how != NOT_MEASURED or seed not in by_seed
+    }
     alone = list(by_seed.values())
     cell = Cell(
         arm=arm,
@@ -184,7 +191,7 @@ def _cell(
 
 
 def _posthoc(
-    plan: Plan, metrics: Sequence[str], reread: Sequence[Record], declared: Sequence[Metric]
+    plan: Plan, metrics: Sequence[str], reread: Sequence[Record], trained: Readings
 ) -> Iterator[Cell]:
     """Cells of every setting under which checkpoints were read again, in the order of the plan."""
     front = keeps_front(plan)
@@ -200,19 +207,19 @@ def _posthoc(
         ]
         words = setting if rank is None else f"{setting}, {_point(rank)}"
         for metric in metrics:
-            if cell := _cell(plan, arm.name, metric, Readings(own, declared), overrides=overrides):
+            if cell := _cell(plan, arm.name, metric, replace(trained, records=own), overrides=overrides):
                 yield replace(cell, setting=words)
 
 
 def _points(
-    plan: Plan, metrics: Sequence[str], confirmed: Sequence[Record], declared: Sequence[Metric]
+    plan: Plan, metrics: Sequence[str], confirmed: Sequence[Record], trained: Readings
 ) -> Iterator[Cell]:
     """Every confirmed point of every arm's front, each for itself."""
     assert plan.confirm is not None
     for arm, rank in product(plan.arms, range(plan.confirm.best)):
         own = [each for each in confirmed if each.arm == arm.name and each.rank == rank]
         for metric in metrics:
-            if cell := _cell(plan, arm.name, metric, Readings(own, declared)):
+            if cell := _cell(plan, arm.name, metric, replace(trained, records=own)):
                 chosen = ", ".join(f"{path}={value}" for path, value in own[0].assignment.items())
                 yield replace(cell, setting=f"{_point(rank)}: {chosen}")
 

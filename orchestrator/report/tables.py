@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.plan.answer import SELECTION_SPLIT
 from orchestrator.report import arm_changes, equal_cost_tables, factorial_tables
 from orchestrator.report.statistics import Estimate
-from orchestrator.report.types import Cell, Effect, Report, interval_words, number_words
+from orchestrator.report.types import Cell, Effect, Report, ended_word, interval_words, number_words
 from search_spaces.wording import amount, markdown_line, one_line, visible
 
 if TYPE_CHECKING:
@@ -132,8 +132,8 @@ def _seed_by_seed(report: Report, metric: str) -> list[Grid]:
     """Every seed's value: a mean hides a seed that collapsed."""
     failures = {each.arm: dict(each.failures) for each in report.tallies}
     found = {
-        arm: {seed: number_words(value) for seed, value in (cell.by_seed if cell else ())}
-        | failures.get(arm, {})
+        arm: failures.get(arm, {})
+        | {seed: number_words(value) for seed, value in (cell.by_seed if cell else ())}
         for arm in report.arms
         for cell in [report.cell(arm, metric)]
     }
@@ -351,7 +351,7 @@ def _mean(report: Report, arm: str, metric: str, *, with_n: bool = True) -> str:
 def _value(cell: Cell) -> str:
     """Mean and interval, of how many, and how many there should be."""
     n = cell.estimate.n
-    counted = f"{n} of {n + cell.failed} finished" if cell.failed else str(n)
+    counted = f"{n} of {n + cell.failed} {ended_word(cell.failures)}" if cell.failed else str(n)
     return f"{_interval(cell.estimate, with_n=False)} ({counted})"
 
 

@@ -1,6 +1,6 @@
 """What a report holds: numbers, each with its n and the records it was computed from."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import floor, log10
 
@@ -9,6 +9,7 @@ from orchestrator.plan.types import AnswerPlan
 from orchestrator.report.arm_changes import ArmChanges
 from orchestrator.report.equal_cost import EqualCost, SettingEffect
 from orchestrator.report.factorial import FactorialEffect
+from orchestrator.report.readings import NOT_MEASURED
 from orchestrator.report.statistics import Estimate
 from trainables.metrics import Metric, look_up
 
@@ -112,9 +113,9 @@ class ArmTally:
     assignment: Mapping[str, object]
     """Best assignment of the search, empty without one."""
     seeds: tuple[int, int] = (0, 0)
-    """Confirm seeds that finished, and that failed."""
+    """Confirm seeds that finished, and that failed or lack a primary outcome."""
     failures: tuple[tuple[int, str], ...] = ()
-    """Confirm seeds that failed, and how."""
+    """The latter, and how they failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +188,12 @@ class Report:
         return self.answer.outcomes if self.answer else ()
 
     def finished(self, arm: str) -> str:
-        """`8`, or where seeds failed `5 of 8 finished`; from the confirm trials that have ended."""
-        counts = next((each.seeds for each in self.tallies if each.arm == arm), (0, 0))
-        return str(counts[0]) if not counts[1] else f"{counts[0]} of {sum(counts)} finished"
+        """`8`, or where seeds failed `5 of 8 finished`, where some lack a primary outcome `5 of 8 measured`;
+        from the confirm trials that have ended."""
+        tally = next((each for each in self.tallies if each.arm == arm), None)
+        if tally is None or not tally.seeds[1]:
+            return str(tally.seeds[0] if tally else 0)
+        return f"{tally.seeds[0]} of {sum(tally.seeds)} {ended_word(tally.failures)}"
 
     def verdict(self, arm: str) -> ArmVerdict | None:
         """The arm's verdict in the first primary outcome."""
@@ -207,6 +211,11 @@ class Report:
     def effect(self, arm: str, metric: str) -> Effect | None:
         """The arm's difference to its reference in `metric`, if there are pairs."""
         return next((effect for effect in self.effects if (effect.arm, effect.metric) == (arm, metric)), None)
+
+
+def ended_word(failures: Sequence[tuple[int, str]]) -> str:
+    """What is said of the other seeds: `finished`, or `measured` where some finished without a value."""
+    return "measured" if any(how == NOT_MEASURED for _, how in failures) else "finished"
 
 
 Rows = tuple[str, tuple[str, ...], tuple[tuple[str, ...], ...]]

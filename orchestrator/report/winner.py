@@ -60,9 +60,9 @@ class Winner:
 def winner(plan: Plan, records: Iterable[Record], report: Report, arm: str | None = None) -> Winner:
     """The best system, of `arm` alone if it is named.
 
-    By the mean of the first primary outcome over confirm seeds, arms without failed seeds before others;
-    where no confirm trial has measured it, by the first objective of the search. Raises InputError for an
-    unknown arm, and where there is nothing to choose by.
+    By the mean of the first primary outcome over confirm seeds, arms without seeds that failed or lack a
+    primary outcome before others; where no confirm trial has measured it, by the first objective of the
+    search. Raises InputError for an unknown arm, and where there is nothing to choose by.
     """
     if arm is not None and arm not in report.arms:
         raise InputError(f"no arm named {arm!r}. {hint(arm, report.arms)}")

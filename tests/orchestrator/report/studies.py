@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -206,3 +206,15 @@ def _measured(step: int, value: float, depth: float, planned: PlannedTrial, last
             f"{split}/depth_p90": depth + at + 1,
         }
     return Measurement(step, step / 2, metrics)
+
+
+def without(made: Study, metrics: Sequence[str], among: Callable[[Record], bool]) -> Study:
+    """The study where confirm trials among those named finished without having measured some metrics."""
+
+    def lacking(each: Record) -> Record:
+        if each.phase != "confirm" or each.last is None or not among(each):
+            return each
+        kept = {name: value for name, value in each.last.metrics.items() if name not in metrics}
+        return replace(each, last=replace(each.last, metrics=kept))
+
+    return replace(made, records=tuple(map(lacking, made.records)))

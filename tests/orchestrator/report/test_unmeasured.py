@@ -1,0 +1,101 @@
+"""Seeds that finished without a primary outcome: nothing is claimed of the others alone."""
+
+import csv
+import io
+from dataclasses import replace
+from pathlib import Path
+
+from orchestrator.conductor.rounds import _question, _values
+from orchestrator.report.json_file import as_json
+from orchestrator.report.summary import arm_metrics, arm_tags
+from orchestrator.report.tables import as_csv, grids, headline
+from orchestrator.report.types import Report
+from orchestrator.report.winner import winner
+from orchestrator.report.write import write
+from tests.orchestrator.report.studies import SPLITS, Study, study, without
+
+OUTCOME, OTHER = f"{SPLITS[0]}/accuracy", f"{SPLITS[0]}/loss"
+LINE = "undecided: 3 seeds lack a primary outcome"
+
+
+def lacking(arm: str = "arm-1", seeds: tuple[int, ...] = (101, 102, 103), outcome: str = OUTCOME) -> Study:
+    made = study(2, seeds=8, trials=0, readings=())
+    return without(made, [outcome], lambda each: each.arm == arm and each.seed in seeds)
+
+
+def two_outcomes(made: Study) -> Study:
+    assert made.plan.answer is not None
+    answer = replace(made.plan.answer, outcomes=(OUTCOME, OTHER), family=2)
+    return replace(made, plan=replace(made.plan, answer=answer))
+
+
+def row(report: Report) -> dict[str, str]:
+    rows = csv.DictReader(io.StringIO(as_csv(report)))
+    return next(each for each in rows if (each["arm"], each["metric"]) == ("arm-1", OUTCOME))
+
+
+def test_a_verdict_is_withheld_everywhere(tmp_path: Path) -> None:
+    whole = study(2, seeds=8, trials=0, readings=()).report()
+    assert row(whole)["verdict"] == "worse", "all of its seeds decide it"
+    made = lacking()
+    found = made.report()
+    (said,) = found.verdicts
+    assert (said.kind, said.text, said.p, said.seeds) == ("undecided", LINE, None, "5 of 8 seeds measured it")
+    assert (row(found)["verdict"], row(found)["p"], row(found)["p_sign_flips"]) == (LINE, "", "")
+    assert (row(found)["n"], row(found)["failed"]) == ("5", "3")
+    tracked = arm_metrics(found)["arm-1"]
+    assert (tracked["answer/n"], tracked["answer/p"]) == (5, 1.0)
+    assert (tracked["seeds_finished"], tracked["seeds_failed"]) == (5, 3)
+    assert arm_tags(found)["arm-1"]["verdict"] == said.line
+    assert headline(found).rows[1][:2] == ("arm-1", "5 of 8 measured")
+    by_title = {grid.title: {each[0]: each for each in grid.rows} for grid in grids(found)}
+    assert by_title[f"{OUTCOME}, seed by seed"]["arm-1"][1:4] == ("not measured",) * 3
+    results = next(rows for title, rows in by_title.items() if title.startswith("accuracy (share"))
+    assert results["arm-1"][1].endswith("(5 of 8 measured)")
+    assert LINE in as_json(found, made.details())
+    write(found, tmp_path, made.details())
+    for name in ("report.md", "report.html"):
+        text = (tmp_path / name).read_text()
+        assert LINE in text
+        assert "finished without a primary outcome counts like one that failed" in text
+
+
+def test_of_the_reference_too() -> None:
+    (said,) = lacking("arm-0").report().verdicts
+    assert (said.text, said.p, said.seeds) == (LINE, None, "8 of 8 seeds finished")
+
+
+def test_an_arm_that_never_measured_it_has_no_seeds() -> None:
+    (said,) = lacking(seeds=tuple(range(101, 109))).report().verdicts
+    assert (said.kind, said.seeds) == ("undecided", "0 of 8 seeds measured it")
+
+
+def test_one_of_several_outcomes_withholds_all_as_looks_do() -> None:
+    """And what the seeds measured of the others stays."""
+    made = two_outcomes(lacking(outcome=OTHER))
+    found = made.report()
+    assert [each.text for each in found.verdicts] == [LINE, LINE]
+    assert [each.seeds for each in found.verdicts] == ["8 of 8 seeds measured it", "5 of 8 seeds measured it"]
+    cell = found.cell("arm-1", OUTCOME)
+    assert cell is not None
+    assert (cell.estimate.n, cell.failed) == (8, 0)
+    confirmed = {
+        (each.arm, each.seed): each.last.metrics
+        for each in made.records
+        if each.phase == "confirm" and each.last is not None
+    }
+    _, failed = _values(_question(made.plan, {"arm-1": "arm-0"}), confirmed)
+    tallies = {each.arm: {seed for seed, _ in each.failures} for each in found.tallies}
+    assert {arm: seeds for arm, seeds in tallies.items() if seeds} == failed
+
+
+def test_an_outcome_that_an_arm_cannot_measure_leaves_its_others_alone() -> None:
+    made = two_outcomes(lacking(seeds=tuple(range(101, 109)), outcome=OTHER))
+    first, second = made.report().verdicts
+    assert (first.kind, first.seeds) == ("worse", "8 of 8 seeds finished")
+    assert second.text == "undecided: no pairs of seeds"
+
+
+def test_the_best_arm_is_a_whole_one() -> None:
+    made = lacking("arm-0", (101,))
+    assert winner(made.plan, made.records, made.report()).arm == "arm-1"
