@@ -160,7 +160,8 @@ def _further(probe: Probe, before: System, after: System) -> list[str]:
         return ["operations"]
     # More layers than are run here: of them only the costs are known.
     deep = any(shallower(system.model, LAYERS) != system.model for system in (before, after))
-    return ["layers"] if deep and shallower(before.model, LAYERS) == shallower(after.model, LAYERS) else []
+    alike = shallower(before.model, LAYERS) == shallower(after.model, LAYERS)
+    return ["layers"] if deep and alike and "FLOPs" in _structural(probe, before, after) else []
 
 
 def _read_otherwise(probe: Probe, before: System, after: System) -> bool:

@@ -169,6 +169,11 @@ GROUPS: Mapping[str, tuple[dict[str, Any], Mapping[str, Mapping[str, Any]], tupl
         },
         ("near-iid",),
     ),
+    "loops that no answer takes": (
+        system({"name": "algorithms"}, {"name": "looped", "width": 16, "heads": 2}),
+        {"one-more": {"model.max_loops": 65}, "many-more": {"model.max_loops": 100}},
+        (),
+    ),
     "one layer": (
         system(model={**NO_HALT, "max_layers": 1}),
         {"exit": {"model.early_exit": "none"}, "ponder": {"train.ponder_weight": 0.7}},
