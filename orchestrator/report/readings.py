@@ -4,7 +4,7 @@ A seed that finished without a primary outcome is counted as failed, as `conduct
 no value may depend on what the value would have been.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -40,7 +40,24 @@ class Readings:
         return look_up(self.declared, metric)
 
     def by_seed(self, arm: str, metric: str) -> Seeded:
-        """What the arm's trials measured that finished."""
+        """What the arm's trials measured, of seeds of which every one finished and measured it.
+
+        Of other seeds the mean over ranks would be of other trials than that of the arm it is compared with.
+        """
+        found = self._measured(arm, metric)
+        failed = {seed for seed, how in self.failed_seeds(arm).items() if how != NOT_MEASURED}
+        whole = Counter(seed for _, seed in found)
+        return {
+            key: value
+            for key, value in found.items()
+            if key[1] not in failed and whole[key[1]] == len(self._ranks)
+        }
+
+    @cached_property
+    def _ranks(self) -> set[int]:
+        return {record.rank or 0 for record in self.records}
+
+    def _measured(self, arm: str, metric: str) -> Seeded:
         found = {
             (record.rank or 0, record.seed): (record.last.metrics[metric], record.trial_id)
             for record in self._by_arm.get(arm, ())
@@ -50,7 +67,7 @@ class Readings:
 
     def all_values(self, metric: str) -> list[float]:
         """Of all arms and seeds."""
-        return [value for arm in self._by_arm for value, _ in self.by_seed(arm, metric).values()]
+        return [value for arm in self._by_arm for value, _ in self._measured(arm, metric).values()]
 
     def ended(self, arm: str) -> tuple[int, int]:
         """How many seeds are among `finished_seeds`, and how many among `failed_seeds`."""
@@ -85,7 +102,7 @@ class Readings:
     def _outcomes_of(self, arm: str) -> list[str]:
         """Primary outcomes that every seed of the arm must have: those that some seed of it has, or if none
         has any, those of other arms. One that no seed of it has is not one that came out badly."""
-        own = [name for name in self.outcomes if self.by_seed(arm, name)]
+        own = [name for name in self.outcomes if self._measured(arm, name)]
         return own or [name for name in self.outcomes if self.all_values(name)]
 
     def span(self, metric: str) -> tuple[float, float]:
