@@ -7,12 +7,13 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from email.parser import HeaderParser
 from hashlib import blake2b
 from importlib import metadata
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from orchestrator.redact import redact_arguments, redact_code
@@ -31,6 +32,8 @@ DIFF = (
     "HEAD",
 )
 """What Git is asked for changes, whatever its settings are."""
+OURS = "haltsweep"
+"""Our own part of the code, among those of others."""
 NVIDIA = Path("/proc/driver/nvidia/gpus")
 CPUS = Path("/proc/cpuinfo")
 LISTS = ("RECORD", "installed-files.txt", "SOURCES.txt")
@@ -64,6 +67,8 @@ class Provenance:
     """Digest of what tracked files of that code differ in from its commit; empty where they do not."""
     code: str | None = None
     """Digest of all source files that trials run, ours and those from outside; None where none do."""
+    code_parts: Mapping[str, str] = field(default_factory=dict)
+    """Digests of its parts: `haltsweep`, the trainable, tasks and models from outside, each by its name."""
     code_diff: str = ""
     """In what tracked sources of haltsweep differ from that commit: the beginning, secrets masked."""
     packages: tuple[str, ...] = ()
@@ -76,7 +81,11 @@ class Provenance:
 
 
 def provenance(
-    directory: Path | None = None, *, code: str | None = None, modules: Iterable[str] = ()
+    directory: Path | None = None,
+    *,
+    code: str | None = None,
+    code_parts: Mapping[str, str] = MappingProxyType({}),
+    modules: Iterable[str] = (),
 ) -> Provenance:
     """Of this process, with the code in `directory` (default: the working directory).
 
@@ -101,6 +110,7 @@ def provenance(
         code_commit=code_commit,
         code_changes=code_changes,
         code=code,
+        code_parts=dict(code_parts),
         code_diff=code_diff,
         packages=installed(),
     )

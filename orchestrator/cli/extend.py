@@ -13,7 +13,7 @@ import typer
 
 from orchestrator.cli.arms_taken import arms_of
 from orchestrator.cli.console import complain, say
-from orchestrator.cli.launch import Address, Driver, DriverOption, resume
+from orchestrator.cli.launch import Address, ChangedCode, Driver, DriverOption, resume
 from orchestrator.cli.locations import runs_root
 from orchestrator.cli.options import Profile, Runs, SweepName
 from orchestrator.errors import InputError, StoreError
@@ -59,6 +59,7 @@ def extend(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be added; write nothing.")
     ] = False,
+    changed_code: ChangedCode = False,
     driver: DriverOption = Driver.RAY,
     address: Address = None,
     runs: Runs = None,
@@ -74,12 +75,12 @@ def extend(
         profile = None
     changes += [*_options(old, seeds, trials), *_split_options(old, splits)]
     spec, new = _planned(folder, path, changes, profile, runs)
-    made = _extended(folder, old, spec, new, write=not dry_run)
+    made = _extended(folder, old, spec, new, write=not dry_run, changed_code=changed_code)
     _tell(old, made)
     if dry_run:
         say("nothing was written")
         return
-    resume(str(folder.root), driver, address)
+    resume(str(folder.root), driver, address, changed_code=changed_code)
 
 
 def _split(asked: Sequence[str]) -> tuple[Path | None, list[str]]:
@@ -151,8 +152,11 @@ def _planned(
     return make()
 
 
-def _extended(folder: SweepFolder, old: "Plan", spec: "SpecFile", new: "Plan", *, write: bool) -> "Plan":
+def _extended(
+    folder: SweepFolder, old: "Plan", spec: "SpecFile", new: "Plan", *, write: bool, changed_code: bool
+) -> "Plan":
     """The plan with more in it, written unless that is not wanted. Raises InputError for what cannot be."""
+    from orchestrator.drivers.changed_code import require_same_code
     from orchestrator.drivers.extend_folder import commit
     from orchestrator.drivers.kept_checkpoints import require_checkpoints
     from orchestrator.drivers.launch_folder import read_setup
@@ -179,8 +183,11 @@ def _extended(folder: SweepFolder, old: "Plan", spec: "SpecFile", new: "Plan", *
             never = {each.trial_id for each in known if _unreadable(each)}
             made = extended(old, new, {each.trial_id for each in known}, more, never)
             require_checkpoints(folder, setup.checkpoints, made, known)
+            origin = origin_of(made, setup)
+            if not changed_code:
+                require_same_code(old, known, origin)
             if write:
-                commit(folder, made, to_yaml(spec.spec), origin_of(made, setup))
+                commit(folder, made, to_yaml(spec.spec), origin)
         finally:
             ledger.release(lease)
     return made

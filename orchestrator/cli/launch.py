@@ -57,6 +57,12 @@ Address = Annotated[
 ]
 
 
+ChangedCode = Annotated[
+    bool,
+    typer.Option("--changed-code", help="Go on though your training code was changed since trials ran."),
+]
+
+
 def launch(
     spec: SpecPath,
     overrides: Overrides = None,
@@ -65,6 +71,7 @@ def launch(
     go_on: Annotated[
         bool, typer.Option("--continue", help="If this very sweep was launched before, resume it.")
     ] = False,
+    changed_code: ChangedCode = False,
     cpus: Annotated[float | None, typer.Option(help="CPUs of each trial.")] = None,
     gpus: Annotated[
         float | None, typer.Option(help="GPUs of each trial; with 0.25 four trials share one.")
@@ -99,7 +106,7 @@ def launch(
     root = runs_root(runs)
     folder = SweepFolder(root / made.name)
     if go_on and folder.plan.is_file() and read_plan(folder).spec_digest == made.spec_digest:
-        resume(str(folder.root), driver, address, debug)
+        resume(str(folder.root), driver, address, debug, changed_code=changed_code)
         return
     setup = replace(
         _setup(made, data_root(data), tracking_uri(tracking, root)),
@@ -121,6 +128,7 @@ def resume(
     driver: DriverOption = Driver.RAY,
     address: Address = None,
     debug: Debug = False,
+    changed_code: ChangedCode = False,
     runs: Runs = None,
 ) -> None:
     """Continue a sweep that was interrupted or killed: nothing measured is lost, nothing runs twice."""
@@ -130,8 +138,8 @@ def resume(
     _check_driver(driver, address, debug=debug)
     folder, made = found(name, runs_root(runs))
     say(f"{made.name}: to be continued, in {folder.root}")
-    start = partial(resume_sweep, folder, driver=driver.value, address=address, debug=debug)
-    _run(made, folder, start, debug=debug)
+    start = partial(resume_sweep, folder, changed_code=changed_code)
+    _run(made, folder, partial(start, driver=driver.value, address=address, debug=debug), debug=debug)
 
 
 def _setup(plan: "Plan", data_dir: Path, tracking: str) -> "Setup":
@@ -253,6 +261,8 @@ def _show(report: "Report") -> list[str]:
     from orchestrator.report.tables import as_rich, headline
 
     out().print(as_rich(headline(report)))
+    if report.code_versions:
+        complain(report.code_versions)
     if report.unread:
         complain(unread(report))
     if report.power:

@@ -71,6 +71,8 @@ def report(
         out().print(as_rich(grid))
     if made.power:
         say(made.power)
+    if made.code_versions:
+        complain(made.code_versions)
     if made.left:
         say(unfinished(made))
     if made.unread:

@@ -103,15 +103,19 @@ def resume_sweep(
     num_cpus: int | None = None,
     watch: Listeners | None = None,
     debug: bool = False,
+    changed_code: bool = False,
 ) -> SweepResult:
-    """Run a launched sweep to its end, from wherever it is. Arguments and errors as of `run_sweep`."""
+    """Run a launched sweep to its end, from wherever it is. Arguments and errors as of `run_sweep`.
+
+    With `changed_code` training code from outside may differ from that of trials that have run.
+    """
     plan, setup = launched_plan(folder), read_setup(folder)
     complete(folder)
     _check(setup, folder, address)
     means = _Means(driver, address, num_cpus, watch or Listeners(), debug)
     if address is not None:
         _require(means, plan, folder, setup)
-    return _session(plan, folder, setup, origin_of(plan, setup), means)
+    return _session(plan, folder, setup, origin_of(plan, setup), means, changed_code=changed_code)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +158,10 @@ def _session(
     setup: Setup,
     origin: Mapping[str, Any],
     means: _Means,
+    *,
+    changed_code: bool = False,
 ) -> SweepResult:
-    opening = partial(open_sweep, plan, folder, setup, origin, watch=means.watch)
+    opening = partial(open_sweep, plan, folder, setup, origin, watch=means.watch, changed_code=changed_code)
     with interrupts() as heard, opening(heard=heard) as session:
         try:
             if setup.workload == DEFAULT_WORKLOAD and not session.recorder.finished:

@@ -20,6 +20,7 @@ from orchestrator.errors import InputError, StoreError
 from orchestrator.identity import SweepFolder
 from orchestrator.json_values import from_json_values, to_json_values
 from orchestrator.plan.types import Plan
+from orchestrator.provenance import OURS as HALTSWEEP
 from orchestrator.provenance import provenance
 from orchestrator.redact import redact
 from trainables import catalog
@@ -108,7 +109,8 @@ def origin_of(plan: Plan, setup: Setup) -> dict[str, Any]:
     models = [catalog.load("models", name).__name__ for name in needs.models]
     modules = (setup.workload.partition(":")[0], *tasks, *models)
     strangers = [module for module in modules if module.partition(".")[0] not in OURS]
-    return provenance(code=needs.code, modules=strangers).to_json()
+    parts = code_parts(setup.workload, _names(needs.tasks), needs.models)
+    return provenance(code=needs.code, code_parts=parts, modules=strangers).to_json()
 
 
 @contextmanager
@@ -171,9 +173,24 @@ def code_digest(workload: str, tasks: Iterable[str] = (), models: Iterable[str] 
 
     Raises InputError.
     """
+    theirs = (*_outside("tasks", tasks), *_outside("models", models))
+    return _digest((*_ours(), *_of_module(workload.partition(":")[0]), *theirs))
+
+
+def code_parts(workload: str, tasks: Iterable[str] = (), models: Iterable[str] = ()) -> dict[str, str]:
+    """Digests of those files by what they are of; of ours and of all that comes from outside.
+
+    So that a model that is added changes none of those before it. Raises InputError.
+    """
+    parts = {HALTSWEEP: [*_ours()], workload: [*_of_module(workload.partition(":")[0])]}
+    parts |= {f"task {name}": [*_outside("tasks", [name])] for name in tasks}
+    parts |= {f"model {name}": [*_outside("models", [name])] for name in models}
+    return {name: _digest(files) for name, files in parts.items() if files}
+
+
+def _digest(files: Iterable[Path]) -> str:
     state = hashlib.blake2b(digest_size=16)
-    ours = _sources(workload.partition(":")[0])
-    for file in (*ours, *_outside("tasks", tasks), *_outside("models", models)):
+    for file in files:
         state.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
     return state.hexdigest()
 
@@ -190,12 +207,16 @@ def _names(tasks: Iterable[Mapping[str, Any]]) -> list[str]:
     return sorted({task["name"] for task in tasks})
 
 
-def _sources(module: str) -> Iterator[Path]:
+def _ours() -> Iterator[Path]:
     for package in OURS:
         spec = importlib.util.find_spec(package)
         if spec is None or spec.origin is None:
             raise InputError(f"the package {package} must be installed, and it is not")
         yield from sorted(Path(spec.origin).parent.rglob("*.py"))
+
+
+def _of_module(module: str) -> Iterator[Path]:
+    """Of the package or module of a trainable from outside; nothing for one of ours."""
     spec = importlib.util.find_spec(module)
     top = module.partition(".")[0]
     if top in OURS or spec is None or spec.origin is None:

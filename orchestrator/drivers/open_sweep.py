@@ -6,6 +6,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from orchestrator.drivers.changed_code import require_same_code
 from orchestrator.drivers.checkpoint_index import InStore
 from orchestrator.drivers.folder_watch import FolderGone, FolderWatch
 from orchestrator.drivers.heartbeat import Heartbeat
@@ -18,10 +19,12 @@ from orchestrator.file_digests import MANIFEST
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.database import Replaced
 from orchestrator.ledger.events import EventKind
+from orchestrator.ledger.fold import records
 from orchestrator.ledger.lease import Holder, Lease
 from orchestrator.ledger.store import PATIENCE_S, Ledger
 from orchestrator.plan.serialise import read_plan
 from orchestrator.plan.types import Plan
+from orchestrator.provenance import OURS
 from orchestrator.tracking.background import Follower, start_follower
 from orchestrator.tracking.inputs import FILE as INPUTS
 from orchestrator.tracking.summary import ArmSummary
@@ -104,14 +107,20 @@ def open_sweep(
     *,
     heard: Interrupts,
     watch: Listeners,
+    changed_code: bool = False,
 ) -> Iterator[OpenSweep]:
-    """Ledger, lease, heartbeat and follower, all let go of at the end, whatever happens."""
+    """Ledger, lease, heartbeat and follower, all let go of at the end, whatever happens.
+
+    `changed_code`: trials may run other training code than those before them. Raises InputError otherwise.
+    """
     _refuse_lost_ledger(folder, setup)
     url = setup.ledger_url(folder)
     opening = Ledger.open(url, folder.name, create=True, patience_s=PATIENCE_S, on_outage=watch.on_outage)
     with FolderWatch(folder) as presence, opening as ledger:
         lease = ledger.claim(Holder.current())
         _refuse_another_plan(plan, folder, ledger, lease)
+        if not changed_code:
+            _refuse_other_code(plan, origin, ledger, lease)
         for file in (folder.spec, folder.plan, folder.root / INPUTS, folder.root / MANIFEST):
             clear_unfinished(file)  # of a session that was killed: only who holds the lease replaces them
         follower: Follower | None = None
@@ -205,6 +214,20 @@ def _refuse_another_plan(plan: Plan, folder: SweepFolder, ledger: Ledger, lease:
     if read_plan(folder).extended != plan.extended:
         ledger.release(lease)
         raise StoreError(f"{plan.name} was extended meanwhile; nothing was run: `haltsweep resume` it again")
+
+
+def _refuse_other_code(plan: Plan, origin: Mapping[str, Any], ledger: Ledger, lease: Lease) -> None:
+    """Code from outside may have been edited since; where nothing is left to run, that is no matter."""
+    if set(origin.get("code_parts", ())) <= {OURS}:
+        return
+    try:
+        known = records(ledger.newest(), plan)
+        ended = {each.trial_id for each in known if each.outcome is not None and each.outcome.final}
+        if not ended.issuperset(each.trial_id for each in plan.trials):
+            require_same_code(plan, known, origin)
+    except BaseException:
+        ledger.release(lease, patient=False)
+        raise
 
 
 def _refuse_lost_ledger(folder: SweepFolder, setup: Setup) -> None:

@@ -60,6 +60,8 @@ def document(report: Report, figures: Sequence[Panel]) -> str:
     parts = [_PREAMBLE, rf"\section*{{{escaped(report.sweep)}}}"]
     if report.question:
         parts.append(escaped(report.question))
+    if report.code_versions:
+        parts.append(rf"\textbf{{{escaped(report.code_versions)}}}")
     if report.verdicts:
         items = "\n".join(rf"\item {escaped(each.line)}" for each in report.verdicts)
         parts.append(f"\\begin{{itemize}}\n{items}\n\\end{{itemize}}")

@@ -14,6 +14,7 @@ NAMED: Mapping[str, str] = {
     "code_commit": "commit of the code of haltsweep",
     "code_changes": "digest of changes to it that are not committed",
     "code": "digest of the code that trials ran",
+    "code_parts": "digests of its parts",
     "python": "Python",
     "versions": "versions",
     "packages": "installed packages",

@@ -27,7 +27,8 @@ def _known(report: Report, details: Details | None) -> Mapping[str, Any]:
     """What the template names."""
     from markupsafe import Markup
 
-    said = [unfinished(report)] if report.left else []
+    said = [report.code_versions] if report.code_versions else []
+    said += [unfinished(report)] if report.left else []
     said += [unread(report)] if report.unread else []
     return {
         "title": report.sweep,

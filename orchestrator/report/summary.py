@@ -10,6 +10,7 @@ from orchestrator.plan.answer import SELECTION_SPLIT
 from orchestrator.plan.types import Plan
 from orchestrator.report import answers, equal_cost, extensions, published
 from orchestrator.report.arm_changes import arm_changes
+from orchestrator.report.code_versions import code_versions
 from orchestrator.report.factorial import factorial_effects
 from orchestrator.report.late_splits import awaited, with_late_splits
 from orchestrator.report.readings import NOT_MEASURED, Readings, by_seed_alone
@@ -86,6 +87,7 @@ def summarise(plan: Plan, records: Iterable[Record]) -> Report:
         else (),
         skipped=skipped(known),
         unread=_unread(plan, confirmed, expected),
+        code_versions=code_versions(known),
         extensions=tuple(extensions.told(plan)),
     )
 

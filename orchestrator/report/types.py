@@ -179,6 +179,8 @@ class Report:
     unread: tuple[str, ...] = ()
     """Test splits that were to be measured, and of which no confirm trial that finished measured anything."""
 
+    code_versions: str = ""
+    """That trials ran different code, in one sentence; empty where they did not."""
     extensions: tuple[str, ...] = ()
     """What was added after the launch, and what that does to claims, one sentence each."""
 

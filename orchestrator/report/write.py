@@ -88,6 +88,8 @@ def markdown(report: Report, figures: Sequence[Panel]) -> str:
     parts = [f"# {markdown_line(report.sweep)}"]
     if report.question:
         parts.append(markdown_text(report.question))
+    if report.code_versions:
+        parts.append(f"**{markdown_line(report.code_versions)}**")
     if report.left:
         parts.append(f"**{unfinished(report)}**")
     if report.unread:

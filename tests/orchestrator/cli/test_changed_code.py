@@ -1,0 +1,97 @@
+"""Trials of one sweep that would run different training code: refused, or told first."""
+
+import pytest
+
+from orchestrator import read
+from orchestrator.identity import SweepFolder
+from orchestrator.ledger.store import Ledger
+from tests.support.commands import tree
+from tests.support.own_code import forgotten
+
+pytestmark = pytest.mark.usefixtures("untracked")
+
+INLINE = ("--driver", "inline")
+IDLE = "arms.idle={why: does nothing, set: {idle: 1}}"
+SPEC = """
+name: changing
+question: Is it the code?
+trainable: changing:train
+baseline: {bonus: 0.0, idle: 0}
+arms: {plus: {why: bonus, set: {bonus: 0.1}}}
+confirm: {seeds: [1, 2, 3], splits: [test]}
+"""
+CODE = """
+def train(settings, trial):
+    score = 0.5 + settings["bonus"] + trial.seed / 100
+    trial.report(1, {"valid/score": score, "test/score": score})
+"""
+
+
+@pytest.fixture
+def code(tmp_path):
+    (tmp_path / "changing.yaml").write_text(SPEC)
+    (tmp_path / "changing.py").write_text(CODE)
+    return tmp_path / "changing.py"
+
+
+@pytest.fixture
+def anew(haltsweep, tmp_path):
+    """A command as in a new process, which imports the code again."""
+
+    def run(*arguments):
+        with forgotten(tmp_path):
+            return haltsweep(*arguments)
+
+    return run
+
+
+def kept(folder):
+    """All files of sweeps, and how many events there are: a refusal holds and gives back a lease."""
+    files = {name: digest for name, digest in tree(folder / "runs").items() if "ledger.db" not in name}
+    with Ledger.open(SweepFolder(folder / "runs/changing").ledger_url, "changing") as ledger:
+        return files, ledger.last_seq()
+
+
+def test_extend_refuses_changed_code_and_the_report_tells_of_it(code, anew, tmp_path):
+    assert anew("launch", "changing.yaml", *INLINE).code == 0
+    assert "versions of" not in (tmp_path / "runs/changing/report/report.md").read_text()
+    code.write_text(CODE.replace("0.5", "0.7"))
+    before = kept(tmp_path)
+    told = anew("extend", "changing", IDLE, *INLINE)
+    assert told.code == 2
+    assert "changing:train of changing was changed since trials ran: digest " in told.err
+    assert " (6 trials), now " in told.err
+    assert "--changed-code" in told.err
+    assert kept(tmp_path) == before
+    again = anew("resume", "changing", *INLINE)
+    assert again.code == 0, "nothing is left to run"
+    told = anew("extend", "changing", IDLE, "--changed-code", *INLINE)
+    assert told.code == 0, told
+    sentence = read.report("changing").code_versions
+    assert sentence.startswith("Trials ran 2 versions of the training code (changing:train) (digest ")
+    assert ": 6 trials; " in sentence
+    assert sentence.endswith(": 3 trials): differences between arms may be differences of code.")
+    assert sentence[:40] in told.err
+    page, text = ((tmp_path / f"runs/changing/report/report.{kind}").read_text() for kind in ("html", "md"))
+    assert text.index(f"**{sentence}**") < text.index("## Answer")
+    assert page.index(sentence) < page.index('id="answer"')
+    code.write_text(CODE)
+    assert anew("extend", "changing", "--seeds", "[4]", *INLINE).code == 0, "trials have run this"
+
+
+def test_resume_and_continue_refuse_changed_code(code, anew, monkeypatch):
+    def first_only(session, means, stop):
+        attempt = session.recorder.ask()
+        session.recorder.began(attempt.trial_id)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("orchestrator.drivers.launch._drive", first_only)
+        assert anew("launch", "changing.yaml", *INLINE).code == 130
+    code.write_text(CODE.replace("0.5", "0.7"))
+    for command in (("resume", "changing"), ("launch", "changing.yaml", "--continue")):
+        told = anew(*command, *INLINE)
+        assert told.code == 2, told
+        assert "must run the same training code" in told.err
+        assert "(1 trial), now " in told.err
+    assert anew("launch", "changing.yaml", "--continue", "--changed-code", *INLINE).code == 0
