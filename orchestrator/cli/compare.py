@@ -78,7 +78,7 @@ def _show(found: "Comparison") -> None:
     for name, arms in zip((found.first, found.second), found.alone, strict=True):
         if arms:
             say(f"only in {name}: {', '.join(arms)}")
-    for told in found.assignments:
+    for told in (*found.unmeasured, *found.assignments):
         say(told)
     for title, lines in (
         ("spec", [str(each) for each in found.spec]),

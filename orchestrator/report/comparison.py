@@ -59,7 +59,7 @@ class ArmDifference:
     difference: Estimate
     """Second minus first."""
     how: str
-    """`paired, 4 seeds` or `Welch, no seed in both`."""
+    """`paired, 4 seeds` or `Welch, no seed in both`, and how many failed in which sweep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,8 @@ class Comparison:
     arms: tuple[ArmDifference, ...]
     alone: tuple[tuple[str, ...], tuple[str, ...]]
     """Arms that only one of them has."""
+    unmeasured: tuple[str, ...]
+    """Arms of both without a difference, each with how many of its seeds finished and failed."""
     assignments: tuple[str, ...]
     """Where arms are the same and their searches chose otherwise."""
     spec: tuple[Difference, ...]
@@ -87,11 +89,14 @@ def compare(first: Side, second: Side) -> Comparison:
         tuple(arm.name for arm in each.plan.arms if arm.name not in names)
         for each, names in zip((first, second), known, strict=True)
     ]
+    arms = tuple(found for names, same in pairs for found in _in_metrics(first, second, names, same))
+    measured = {each.arms for each in arms}
     return Comparison(
         first=first.label,
         second=second.label,
-        arms=tuple(found for names, same in pairs for found in _in_metrics(first, second, names, same)),
+        arms=arms,
         alone=(alone[0], alone[1]),
+        unmeasured=tuple(_unmeasured(first, second, names) for names, _ in pairs if names not in measured),
         assignments=tuple(told for names, _ in pairs for told in _assignments(first, second, names)),
         spec=tuple(differences(first.spec, second.spec)),
         code=tuple(_unlike(_origin(first), _origin(second))),
@@ -141,6 +146,7 @@ def _in_metrics(first: Side, second: Side, names: tuple[str, str], same: Same) -
         cells = first.report.cell(names[0], metric), second.report.cell(names[1], metric)
         if cells[0] is not None and cells[1] is not None:
             found, how = _difference(cells[0], cells[1])
+            how += _failures((first.label, cells[0]), (second.label, cells[1]))
             yield ArmDifference(names, same, metric, cells[0].estimate, cells[1].estimate, found, how)
 
 
@@ -156,6 +162,22 @@ def _difference(first: Cell, second: Cell) -> tuple[Estimate, str]:
     mean, low, high = difference([*before.values()], [*after.values()])
     shared = "no seed" if not common else "one seed"
     return Estimate(min(len(before), len(after)), mean, low, high), f"Welch, {shared} in both"
+
+
+def _failures(*sides: tuple[str, Cell]) -> str:
+    """How many seeds failed in which sweep; empty where none did."""
+    told = ", ".join(f"{amount(cell.failed, 'seed')} in {label}" for label, cell in sides if cell.failed)
+    return f"; failed: {told}" if told else ""
+
+
+def _unmeasured(first: Side, second: Side, names: tuple[str, str]) -> str:
+    """Of an arm in both, why there is no difference."""
+    told = []
+    for side, name in zip((first, second), names, strict=True):
+        finished, failed = next((each.seeds for each in side.report.tallies if each.arm == name), (0, 0))
+        told.append(f"{side.label}: {amount(finished, 'seed')} finished, {failed} failed")
+    arm = names[0] if names[0] == names[1] else " = ".join(names)
+    return f"{arm}: no outcome in both sweeps to compare ({'; '.join(told)})"
 
 
 def _assignments(first: Side, second: Side, names: tuple[str, str]) -> Iterator[str]:

@@ -9,6 +9,7 @@ from orchestrator.report.comparison import Side, compare
 from orchestrator.report.statistics import estimate
 from orchestrator.report.summary import summarise
 from orchestrator.statistics.welch import difference
+from orchestrator.trials import OutcomeKind
 from tests.orchestrator.report.test_winner import SCORE, played
 from tests.support.plans import make_plan
 
@@ -60,6 +61,31 @@ def test_seeds_of_one_alone_are_left_out_of_pairs_and_said():
     assert found.how == "paired, 2 seeds, 1 in one alone left out"
     assert found.difference.mean == pytest.approx((0.0 + 0.2) / 2)
     assert found.first.n == 3
+
+
+def failing(made, *failed):
+    """The same sweep, of which confirm trials of these arms and numbers crashed."""
+    records = [
+        replace(each, outcome=OutcomeKind.CRASHED, last=None) if (each.arm, each.number) in failed else each
+        for each in made.records
+    ]
+    return replace(made, records=records, report=summarise(made.plan, records))
+
+
+def test_seeds_that_failed_are_told_and_so_are_arms_that_nothing_is_known_of():
+    values = {"arm-0": (0.1, 0.2, 0.3), "arm-1": (0.5, 0.6, 0.8)}
+    second = failing(side(values, label="two"), ("arm-0", 2), *(("arm-1", number) for number in range(3)))
+    found = compare(FIRST, second)
+    (only,) = found.arms
+    assert only.how == "paired, 2 seeds, 1 in one alone left out; failed: 1 seed in two"
+    (told,) = found.unmeasured
+    assert told == (
+        "arm-1: no outcome in both sweeps to compare (one: 3 seeds finished, 0 failed; "
+        "two: 0 seeds finished, 3 failed)"
+    )
+    both = failing(FIRST, ("arm-0", 0)), failing(second, ("arm-0", 0))
+    assert compare(*both).arms[0].how.endswith("; failed: 1 seed in one, 2 seeds in two")
+    assert compare(FIRST, FIRST).unmeasured == ()
 
 
 @pytest.mark.parametrize(
