@@ -133,14 +133,17 @@ def findings(path: Path, rerun: int, data_dir: Path) -> "Iterator[Finding]":
                 return
             yield Finding("files", "sound", f"{amount(len(names), 'file')} as written")
             plan, events = contents.read_plan(folder), Counter[str]()
+            sessions: list[Mapping[str, Any]] = []
             again = folder / "made-again"  # no name that a bundle can hold
-            made, known = report_files(plan, _counted(contents.read_events(folder), events), again)
+            passing = _counted(contents.read_events(folder), events, sessions)
+            made, known = report_files(plan, passing, again)
             told = f"{amount(events.total(), 'event')}, each chained to the one before"
             yield Finding("ledger", "sound", told)
         except Exception as error:  # plan and events may be anything that has the right digests
             told = str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
             yield Finding("bundle", "damaged", f"no report can be made of it: {told}", "ask for it again")
             return
+        yield from _agreeing(folder, plan, sessions, listing["files"])
         yield from _compared(folder, made, listing)
         if rerun:
             from orchestrator.drivers.rerun import rerun as run_again
@@ -148,11 +151,33 @@ def findings(path: Path, rerun: int, data_dir: Path) -> "Iterator[Finding]":
             yield from run_again(plan, known, rerun, data_dir)
 
 
-def _counted(events: "Iterable[Event]", found: Counter[str]) -> "Iterator[Event]":
-    """The same events, which are counted in `found` as they pass by."""
+def _counted(
+    events: "Iterable[Event]", found: Counter[str], sessions: "list[Mapping[str, Any]]"
+) -> "Iterator[Event]":
+    """The same events, counted in `found` as they pass by; what opened `sessions` is kept."""
+    from orchestrator.ledger.events import EventKind
+
     for each in events:
         found[each.kind] += 1
+        if each.kind is EventKind.OPENED:
+            sessions.append(each.payload)
         yield each
+
+
+def _agreeing(
+    folder: Path, plan: "Plan", sessions: "Sequence[Mapping[str, Any]]", digests: "Mapping[str, Any]"
+) -> "Iterator[Finding]":
+    """Spec, plan and data beside the ledger."""
+    from orchestrator.bundle.agreement import data_fault, disagreements
+    from orchestrator.findings import Finding
+
+    faults = [*disagreements(plan, sessions, digests)]
+    for fault in faults:
+        yield Finding("plan", "damaged", fault, "trust the ledger, and ask for the bundle again")
+    if not faults:
+        yield Finding("plan", "sound", "as the ledger says")
+    if fault := data_fault(folder):
+        yield Finding("data", "damaged", fault, "ask for the bundle again")
 
 
 def _compared(folder: Path, made: "Mapping[str, Path]", listing: "Mapping[str, Any]") -> "Iterator[Finding]":

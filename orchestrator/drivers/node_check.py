@@ -109,8 +109,12 @@ def origin_of(plan: Plan, setup: Setup) -> dict[str, Any]:
     models = [catalog.load("models", name).__name__ for name in needs.models]
     modules = (setup.workload.partition(":")[0], *tasks, *models)
     strangers = [module for module in modules if module.partition(".")[0] not in OURS]
-    parts = code_parts(setup.workload, _names(needs.tasks), needs.models)
-    return provenance(code=needs.code, code_parts=parts, modules=strangers).to_json()
+    return provenance(code=needs.code, code_parts=parts_of(needs), modules=strangers).to_json()
+
+
+def parts_of(needs: NodeRequirements) -> dict[str, str]:
+    """`code_parts` of what a sweep needs, as they are here. Raises InputError."""
+    return code_parts(needs.workload, _names(needs.tasks), needs.models)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from orchestrator.drivers.live_view import Listeners, Snapshot
 from orchestrator.drivers.recorder import Recorder
 from orchestrator.drivers.signals import Interrupts, as_interrupt
 from orchestrator.errors import StoreError
-from orchestrator.file_digests import MANIFEST
+from orchestrator.file_digests import MANIFEST, read_manifest
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.database import Replaced
 from orchestrator.ledger.events import EventKind
@@ -109,20 +109,13 @@ def open_sweep(
     watch: Listeners,
     changed_code: bool = False,
 ) -> Iterator[OpenSweep]:
-    """Ledger, lease, heartbeat and follower, all let go of at the end, whatever happens.
-
-    `changed_code`: trials may run other training code than those before them. Raises InputError otherwise.
-    """
+    """Ledger, lease, heartbeat and follower, all let go of at the end, whatever happens."""
     _refuse_lost_ledger(folder, setup)
     url = setup.ledger_url(folder)
     opening = Ledger.open(url, folder.name, create=True, patience_s=PATIENCE_S, on_outage=watch.on_outage)
     with FolderWatch(folder) as presence, opening as ledger:
         lease = ledger.claim(Holder.current())
-        _refuse_another_plan(plan, folder, ledger, lease)
-        if not changed_code:
-            _refuse_other_code(plan, origin, ledger, lease)
-        for file in (folder.spec, folder.plan, folder.root / INPUTS, folder.root / MANIFEST):
-            clear_unfinished(file)  # of a session that was killed: only who holds the lease replaces them
+        origin = _taken_over(plan, folder, origin, ledger, lease, changed_code=changed_code)
         follower: Follower | None = None
         summary: ArmSummary | None = None
         untracked = ""
@@ -209,6 +202,27 @@ def _write_parquet(plan: Plan, folder: SweepFolder, ledger: Ledger) -> str:
     return ""
 
 
+def _taken_over(
+    plan: Plan,
+    folder: SweepFolder,
+    origin: Mapping[str, Any],
+    ledger: Ledger,
+    lease: Lease,
+    *,
+    changed_code: bool,
+) -> Mapping[str, Any]:
+    """`origin` with digests of spec and plan, once the sweep is found to be as this session takes it.
+
+    Raises StoreError for another plan and, unless `changed_code`, InputError for other training code.
+    """
+    _refuse_another_plan(plan, folder, ledger, lease)
+    if not changed_code:
+        _refuse_other_code(plan, origin, ledger, lease)
+    for file in (folder.spec, folder.plan, folder.root / INPUTS, folder.root / MANIFEST):
+        clear_unfinished(file)  # of a session that was killed: only who holds the lease replaces them
+    return {**origin, "files": _asked_by(folder)}
+
+
 def _refuse_another_plan(plan: Plan, folder: SweepFolder, ledger: Ledger, lease: Lease) -> None:
     """Somebody may have extended the sweep after its plan was read and before it was claimed."""
     if read_plan(folder).extended != plan.extended:
@@ -228,6 +242,12 @@ def _refuse_other_code(plan: Plan, origin: Mapping[str, Any], ledger: Ledger, le
     except BaseException:
         ledger.release(lease, patient=False)
         raise
+
+
+def _asked_by(folder: SweepFolder) -> dict[str, str]:
+    """Digests of spec and plan that the session runs by, which whoever gets the ledger can compare."""
+    known = read_manifest(folder.root) or {}
+    return {file.name: known[file.name] for file in (folder.spec, folder.plan) if file.name in known}
 
 
 def _refuse_lost_ledger(folder: SweepFolder, setup: Setup) -> None:

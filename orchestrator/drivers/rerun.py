@@ -1,12 +1,14 @@
 """Runs confirm trials of a sweep again, each by itself, and says whether they measure the same."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from orchestrator.drivers.launch_folder import DEFAULT_WORKLOAD
-from orchestrator.drivers.worker import Harness
+from orchestrator.drivers.launch_folder import DEFAULT_WORKLOAD, Setup
+from orchestrator.drivers.node_check import needs_of, parts_of
+from orchestrator.drivers.worker import Harness, load_workload
 from orchestrator.findings import Finding
 from orchestrator.identity import digest
 from orchestrator.plan.answer import SELECTION_SPLIT
@@ -32,11 +34,23 @@ def rerun(plan: Plan, records: Sequence[Record], count: int, data_dir: Path) -> 
     plan names is imported and run, from wherever Python finds it. Raises InputError if it cannot be.
     """
     splits = plan.confirm.splits if plan.confirm is not None else ()
+    workload = plan.trainable or DEFAULT_WORKLOAD
+    load_workload(workload)  # its files are found then, too
+    parts = parts_of(needs_of(plan, Setup(data_dir, workload=workload)))
     for record in drawn(records, count):
         with TemporaryDirectory(prefix="haltsweep-rerun-") as folder:
             job = Job(record.settings, record.seed, "confirm", splits, data_dir)
-            outcome, last = _run(plan.trainable or DEFAULT_WORKLOAD, job, Path(folder))
-        yield _compared(record, outcome, last, (*splits, SELECTION_SPLIT))
+            outcome, last = _run(workload, job, Path(folder))
+        found = _compared(record, outcome, last, (*splits, SELECTION_SPLIT))
+        yield replace(found, detail=found.detail + _other_code(record, parts))
+
+
+def _other_code(record: Record, here: Mapping[str, str]) -> str:
+    """Which parts of the code are not those that the trial ran; empty where all known ones are."""
+    then = record.provenance.get("code_parts") or {}
+    other = [name for name in here if then.get(name, here[name]) != here[name]]
+    told = ", ".join(f"{name} (digest {then[name]} then, {here[name]} here)" for name in other)
+    return f"; by other code than then: {told}" if told else ""
 
 
 def _run(workload: str, job: Job, folder: Path) -> tuple[Outcome, Measurement | None]:

@@ -1,0 +1,71 @@
+"""Bundles whose parts contradict each other, each with digests that fit."""
+
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from orchestrator.bundle import archive, contents
+from tests.support.own_code import forgotten
+
+pytestmark = pytest.mark.usefixtures("untracked")
+
+SPEC = """
+name: agreeing
+question: Do its parts agree?
+trainable: agreeing:train
+baseline: {bonus: 0.0}
+arms: {plus: {why: bonus, set: {bonus: 0.1}}}
+confirm: {seeds: [1, 2, 3], splits: [test]}
+"""
+CODE = """
+def train(settings, trial):
+    score = 0.5 + settings["bonus"] + trial.seed / 100
+    trial.report(1, {"valid/score": score, "test/score": score})
+"""
+
+
+def again(files, changed):
+    """A bundle of other files with digests that fit, as whoever wants to can make it."""
+    files = {**files, **changed}
+    del files[contents.LIST]
+    more = {"haltsweep": "0.1.0", "code": contents.code_digest()}
+    archive.write(Path("other.zip"), {**files, contents.LIST: contents.listing("agreeing", files, more)})
+    return "other.zip"
+
+
+def test_spec_plan_and_data_must_say_what_the_ledger_says(haltsweep, tmp_path):
+    Path("agreeing.yaml").write_text(SPEC)
+    Path("agreeing.py").write_text(CODE)
+    with forgotten(tmp_path):
+        assert haltsweep("launch", "agreeing.yaml", "--driver", "inline").code == 0
+        assert haltsweep("bundle", "agreeing").code == 0
+        told = haltsweep("verify", "agreeing.bundle.zip", "--rerun", "1")
+        assert told.code == 0, told
+        assert "plan        sound   as the ledger says" in told.out
+        assert "by other code" not in told.out
+    with zipfile.ZipFile("agreeing.bundle.zip") as file:
+        files = {name: file.read(name) for name in file.namelist()}
+    plan = json.loads(files["plan.json"])
+    plan["answer"]["margin"] = 0.5
+    other_plan = json.dumps({**plan, "spec_digest": "0" * 16}).encode()
+    for name, content, what in (
+        (
+            "spec.yaml",
+            files["spec.yaml"].replace(b"0.1", b"0.9"),
+            "spec.yaml must be that by which trials ran",
+        ),
+        ("plan.json", json.dumps(plan).encode(), "plan.json must be that by which trials ran"),
+        ("plan.json", other_plan, "the spec of plan.json must be that of the ledger"),
+        ("data.json", b"\xff\xfe", "data.json must be JSON"),
+        ("data.json", b"[1]", "data.json must hold digests of data by name, got [1]"),
+    ):
+        assert content != files[name]
+        told = haltsweep("verify", again(files, {name: content}))
+        assert told.code == 1
+        assert what in told.out
+    Path("agreeing.py").write_text(CODE + "# the same results\n")
+    with forgotten(tmp_path):
+        told = haltsweep("verify", "agreeing.bundle.zip", "--rerun", "1")
+    assert "to the last digit; by other code than then: agreeing:train (digest " in told.out
