@@ -41,6 +41,7 @@ class EqualCost:
     reached: int
     """Seeds whose readings reach the cost of the reference with the same seed."""
     seeds: int
+    """With those that failed as trained, in the arm or its reference."""
     as_trained: Estimate
     """Difference, paired by seed."""
     equal: Estimate | None
@@ -96,6 +97,7 @@ def _of_arm(
 ) -> Iterator[EqualCost]:
     own, theirs = _points(arm, outcome, cost, trained), _points(reference, outcome, cost, trained)
     shared = [seed for seed in own if seed in theirs]
+    seeds = {*shared, *trained.failed_seeds(arm), *trained.failed_seeds(reference)}
     paths = dict.fromkeys(path for each in again if each.arm == arm for path in each.overrides)
     for path in (paths or {"": None}) if shared else ():
         curves = {seed: [own[seed]] for seed in shared}
@@ -104,7 +106,7 @@ def _of_arm(
                 curves[record.seed] += _point(record, outcome, cost)
         at_cost = {seed: interpolated(curves[seed], theirs[seed][0]) for seed in shared}
         known = {seed: value for seed, value in at_cost.items() if value is not None}
-        all_known = len(known) == len(shared)
+        all_known = len(known) == len(seeds)
         yield EqualCost(
             arm=arm,
             reference=reference,
@@ -114,7 +116,7 @@ def _of_arm(
             own_cost=fmean(own[seed][0] for seed in shared),
             cost_of_reference=fmean(theirs[seed][0] for seed in shared),
             reached=len(known),
-            seeds=len(shared),
+            seeds=len(seeds),
             as_trained=estimate([own[seed][1] - theirs[seed][1] for seed in shared]),
             equal=estimate([known[seed] - theirs[seed][1] for seed in shared]) if all_known else None,
         )

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from orchestrator.plan.format import amount
 from orchestrator.report.equal_cost import EqualCost
+from orchestrator.report.statistics import Estimate
 from orchestrator.report.types import Report, Rows, interval_words
 
 EQUAL = (
@@ -21,12 +22,13 @@ def tables(report: Report) -> Iterator[Rows]:
     if report.setting_effects:
         metrics = tuple(dict.fromkeys(each.metric for each in report.setting_effects))
         found = {(each.arm, each.setting, each.metric): each.estimate for each in report.setting_effects}
+        lost = {(cell.arm, cell.setting, cell.metric): cell.failed for cell in report.posthoc}
         rows = tuple(
             (
                 arm,
                 setting,
                 *(
-                    f"{interval_words(each, '+')} ({each.n})"
+                    _of_seeds(each, each.n + lost.get((arm, setting, metric), 0))
                     if (each := found.get((arm, setting, metric)))
                     else "-"
                     for metric in metrics
@@ -37,6 +39,12 @@ def tables(report: Report) -> Iterator[Rows]:
         yield SETTINGS, ("arm", "setting", *metrics), rows
 
 
+def _of_seeds(found: Estimate, seeds: int) -> str:
+    """With how many seeds it is of, and of how many where some have no value."""
+    counted = str(found.n) if found.n == seeds else f"{found.n} of {seeds} finished"
+    return f"{interval_words(found, '+')} ({counted})"
+
+
 def _row(each: EqualCost) -> tuple[str, ...]:
     return (
         each.arm,
@@ -45,7 +53,7 @@ def _row(each: EqualCost) -> tuple[str, ...]:
         amount(each.own_cost),
         amount(each.cost_of_reference),
         each.path or "-",
-        f"{interval_words(each.as_trained, '+')} ({each.as_trained.n})",
+        _of_seeds(each.as_trained, each.seeds),
         _at_equal_cost(each),
     )
 

@@ -16,7 +16,7 @@ from orchestrator.report.late_splits import awaited, with_late_splits
 from orchestrator.report.readings import NOT_MEASURED, Readings, by_seed_alone
 from orchestrator.report.searched import search_bests
 from orchestrator.report.statistics import estimate
-from orchestrator.report.types import ArmTally, Cell, Effect, Report
+from orchestrator.report.types import ArmTally, Cell, Effect, FailedReadings, Report
 from orchestrator.trials import OutcomeKind, Record, skipped
 from search_spaces.paths import lookup
 from trainables.metrics import Metric, look_up
@@ -58,12 +58,14 @@ def summarise(plan: Plan, records: Iterable[Record]) -> Report:
     chosen = {each.arm: each.assignment for each in searched}
     chosen |= {each.arm: each.assignment for each in tallies if each.assignment}
     cells = [cell for arm in arms for metric in metrics if (cell := _cell(plan, arm, metric, readings))]
+    posthoc = tuple(_posthoc(plan, metrics, reread, readings))
     return Report(
         sweep=plan.name,
         question=plan.question,
         metrics=metrics,
         cells=tuple(cells),
-        posthoc=tuple(_posthoc(plan, metrics, reread, readings)),
+        posthoc=posthoc,
+        failed_readings=tuple(_failed_readings(plan, reread, readings, posthoc)),
         effects=tuple(answers.effects(plan, metrics, readings, answer, ended)) if answer else (),
         tallies=tallies,
         floors=_floors(declared, confirmed),
@@ -196,6 +198,26 @@ def _posthoc(
     plan: Plan, metrics: Sequence[str], reread: Sequence[Record], trained: Readings
 ) -> Iterator[Cell]:
     """Cells of every setting under which checkpoints were read again, in the order of the plan."""
+    for arm, words, overrides, own in _settings(plan, reread):
+        for metric in metrics:
+            if cell := _cell(plan, arm, metric, replace(trained, records=own), overrides=overrides):
+                yield replace(cell, setting=words)
+
+
+def _failed_readings(
+    plan: Plan, reread: Sequence[Record], trained: Readings, shown: Sequence[Cell]
+) -> Iterator[FailedReadings]:
+    """Settings of arms that no cell is of, since each of their seeds failed."""
+    told = {(cell.arm, cell.setting) for cell in shown}
+    for arm, words, _, own in _settings(plan, reread):
+        if (arm, words) not in told and replace(trained, records=own).failed_seeds(arm):
+            yield FailedReadings(arm, words, len({each.seed for each in own}))
+
+
+def _settings(
+    plan: Plan, reread: Sequence[Record]
+) -> Iterator[tuple[str, str, Mapping[str, object], Sequence[Record]]]:
+    """Arm, setting in words, its overrides and records; of fronts point by point."""
     front = keeps_front(plan)
     ranks = range(plan.confirm.best) if front and plan.confirm else (None,)
     for arm, overrides, rank in product(plan.arms, plan.posthoc, ranks):
@@ -208,9 +230,7 @@ def _posthoc(
             and rank in (None, record.rank)
         ]
         words = setting if rank is None else f"{setting}, {_point(rank)}"
-        for metric in metrics:
-            if cell := _cell(plan, arm.name, metric, replace(trained, records=own), overrides=overrides):
-                yield replace(cell, setting=words)
+        yield arm.name, words, overrides, own
 
 
 def _points(

@@ -292,7 +292,9 @@ def _assigned(assignment: Mapping[str, object]) -> str:
 
 def _posthoc(report: Report) -> list[Grid]:
     """What settings changed after training do: the confirmed checkpoints, read again."""
-    settings = list(dict.fromkeys((cell.arm, cell.setting) for cell in report.posthoc))
+    failed = {(each.arm, each.setting): f"0 of {each.seeds} finished" for each in report.failed_readings}
+    settings = [*dict.fromkeys((cell.arm, cell.setting) for cell in report.posthoc), *failed]
+    settings.sort(key=lambda each: report.arms.index(each[0]))
     if not settings:
         return []
     metrics = [
@@ -304,7 +306,8 @@ def _posthoc(report: Report) -> list[Grid]:
     rows: list[tuple[str, ...]] = []
     for arm, setting in settings:
         own = [cells.get((arm, setting, metric)) for metric in metrics]
-        rows.append((arm, setting, *("-" if cell is None else _value(cell) for cell in own)))
+        none = failed.get((arm, setting), "-")
+        rows.append((arm, setting, *(none if cell is None else _value(cell) for cell in own)))
         rows += [(f"{arm}, {words}", setting, *values) for words, values in _published_rows(own)]
     title = "confirmed checkpoints read again: mean [95% interval] (n)"
     return [Grid(title, ("arm", "setting", *metrics), tuple(rows))]

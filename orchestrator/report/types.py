@@ -132,6 +132,15 @@ class SearchBest:
 
 
 @dataclass(frozen=True, slots=True)
+class FailedReadings:
+    """Checkpoints of an arm that were read again under one setting, and of which no seed has a value."""
+
+    arm: str
+    setting: str
+    seeds: int
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """All that the tables and figures show; a pure function of plan and records."""
 
@@ -176,6 +185,8 @@ class Report:
     """Main effects and interactions of components whose every combination is an arm; exploratory."""
     skipped: tuple[str, ...] = ()
     """Why trials never began that need not have, one sentence a reason."""
+    failed_readings: tuple[FailedReadings, ...] = ()
+    """What `posthoc` lacks because every seed failed."""
     unread: tuple[str, ...] = ()
     """Test splits that were to be measured, and of which no confirm trial that finished measured anything."""
 
