@@ -72,7 +72,6 @@ def test_a_size_of_one_that_comes_late_is_not_compiled_for(monkeypatch: pytest.M
 def test_generated_code_is_what_it_is_and_the_same_for_all_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
     # The C++ compiler optimises nothing: nobody measures what it makes.
     monkeypatch.setenv("TORCHINDUCTOR_DEBUG_COMPILE", "1")
-    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
     monkeypatch.setattr("trainables.regions.compiling.FIRST_STEPS", 1)
     compiler, graphs = Compiler(), 0
     model = small("looped")
