@@ -98,18 +98,16 @@ def _other_data(spec: Spec, before: System, after: System, setting: str) -> str 
 
 def _learns_otherwise(before: System, after: System) -> bool:
     """Whether another setting of the task changes what is trained on or selected by."""
-    idle = training_only(before.task)  # told as what changes nothing that is read
-    learned, others = (
-        {
-            name: value
-            for name, value in task_acting(
-                settled(each.task), [info.name for info in splits(each.task) if info.role != "test"]
-            ).items()
-            if name not in idle
-        }
-        for each in (before, after)
-    )
-    return learned != others
+    return _learned(before) != _learned(after)
+
+
+def _learned(system: System) -> dict[str, Value]:
+    """Fields of the task that decide what is trained on or selected by, without those that no test knows."""
+    read = [info.name for info in splits(system.task) if info.role != "test"]
+    idle = training_only(system.task)  # told as what changes nothing that is read
+    return {
+        name: value for name, value in task_acting(settled(system.task), read).items() if name not in idle
+    }
 
 
 def _unread(

@@ -5,6 +5,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+BONUS = """
+def train(settings, trial):
+    score = 0.5 + settings["bonus"] + trial.seed / 100
+    trial.report(1, {"valid/score": score, "test/score": score})
+"""
+"""Training code whose score is a half, a hundredth of the seed and `bonus`."""
+
 
 @contextmanager
 def forgotten(folder: Path) -> Iterator[None]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.bundle import archive, contents
-from tests.support.own_code import forgotten
+from tests.support.own_code import BONUS, forgotten
 
 pytestmark = pytest.mark.usefixtures("untracked")
 
@@ -18,11 +18,6 @@ trainable: agreeing:train
 baseline: {bonus: 0.0}
 arms: {plus: {why: bonus, set: {bonus: 0.1}}}
 confirm: {seeds: [1, 2, 3], splits: [test]}
-"""
-CODE = """
-def train(settings, trial):
-    score = 0.5 + settings["bonus"] + trial.seed / 100
-    trial.report(1, {"valid/score": score, "test/score": score})
 """
 
 
@@ -37,7 +32,7 @@ def again(files, changed):
 
 def test_spec_plan_and_data_must_say_what_the_ledger_says(haltsweep, tmp_path):
     Path("agreeing.yaml").write_text(SPEC)
-    Path("agreeing.py").write_text(CODE)
+    Path("agreeing.py").write_text(BONUS)
     with forgotten(tmp_path):
         assert haltsweep("launch", "agreeing.yaml", "--driver", "inline").code == 0
         assert haltsweep("bundle", "agreeing").code == 0
@@ -65,7 +60,7 @@ def test_spec_plan_and_data_must_say_what_the_ledger_says(haltsweep, tmp_path):
         told = haltsweep("verify", again(files, {name: content}))
         assert told.code == 1
         assert what in told.out
-    Path("agreeing.py").write_text(CODE + "# the same results\n")
+    Path("agreeing.py").write_text(BONUS + "# the same results\n")
     with forgotten(tmp_path):
         told = haltsweep("verify", "agreeing.bundle.zip", "--rerun", "1")
     assert "to the last digit; by other code than then: agreeing:train (digest " in told.out

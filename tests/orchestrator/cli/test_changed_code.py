@@ -6,7 +6,7 @@ from orchestrator import read
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.store import Ledger
 from tests.support.commands import tree
-from tests.support.own_code import forgotten
+from tests.support.own_code import BONUS, forgotten
 
 pytestmark = pytest.mark.usefixtures("untracked")
 
@@ -20,17 +20,12 @@ baseline: {bonus: 0.0, idle: 0}
 arms: {plus: {why: bonus, set: {bonus: 0.1}}}
 confirm: {seeds: [1, 2, 3], splits: [test]}
 """
-CODE = """
-def train(settings, trial):
-    score = 0.5 + settings["bonus"] + trial.seed / 100
-    trial.report(1, {"valid/score": score, "test/score": score})
-"""
 
 
 @pytest.fixture
 def code(tmp_path):
     (tmp_path / "changing.yaml").write_text(SPEC)
-    (tmp_path / "changing.py").write_text(CODE)
+    (tmp_path / "changing.py").write_text(BONUS)
     return tmp_path / "changing.py"
 
 
@@ -55,7 +50,7 @@ def kept(folder):
 def test_extend_refuses_changed_code_and_the_report_tells_of_it(code, anew, tmp_path):
     assert anew("launch", "changing.yaml", *INLINE).code == 0
     assert "versions of" not in (tmp_path / "runs/changing/report/report.md").read_text()
-    code.write_text(CODE.replace("0.5", "0.7"))
+    code.write_text(BONUS.replace("0.5", "0.7"))
     before = kept(tmp_path)
     told = anew("extend", "changing", IDLE, *INLINE)
     assert told.code == 2
@@ -75,7 +70,7 @@ def test_extend_refuses_changed_code_and_the_report_tells_of_it(code, anew, tmp_
     page, text = ((tmp_path / f"runs/changing/report/report.{kind}").read_text() for kind in ("html", "md"))
     assert text.index(f"**{sentence}**") < text.index("## Answer")
     assert page.index(sentence) < page.index('id="answer"')
-    code.write_text(CODE)
+    code.write_text(BONUS)
     assert anew("extend", "changing", "--seeds", "[4]", *INLINE).code == 0, "trials have run this"
 
 
@@ -88,7 +83,7 @@ def test_resume_and_continue_refuse_changed_code(code, anew, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr("orchestrator.drivers.launch._drive", first_only)
         assert anew("launch", "changing.yaml", *INLINE).code == 130
-    code.write_text(CODE.replace("0.5", "0.7"))
+    code.write_text(BONUS.replace("0.5", "0.7"))
     for command in (("resume", "changing"), ("launch", "changing.yaml", "--continue")):
         told = anew(*command, *INLINE)
         assert told.code == 2, told
