@@ -12,7 +12,8 @@ from importlib import util
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from trainables.extensions import BadName, Catalogue, Needs, source_files
+from trainables.extensions import BadName, Catalogue, Needs
+from trainables.source_files import source_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -113,7 +114,7 @@ def config_class(kind: Kind, name: str) -> "type[Settings]":
 def outside_sources(kind: Kind, name: str) -> "list[Path]":
     """Source files that come with `name` if it is not ours. Raises what `load` raises."""
     module = load(kind, name)
-    return [] if name in _files(kind) else source_files(module)
+    return [] if name in _files(kind) else source_files(module.__name__)
 
 
 @cache

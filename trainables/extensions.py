@@ -19,7 +19,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
-from importlib.machinery import all_suffixes
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NoReturn
@@ -277,19 +276,3 @@ def _definition(module: ModuleType, value: Any) -> str:
         return f"{file}:{inspect.getsourcelines(value)[1]}"
     except (OSError, TypeError):
         return f"{file}:1"
-
-
-def source_files(module: ModuleType) -> list[Path]:
-    """Sorted Python files of the top-level package or module that `module` belongs to.
-
-    A folder without `__init__.py` may hold anything: of one, the module's own file alone.
-    """
-    top = sys.modules.get(module.__name__.partition(".")[0], module)
-    folders = [Path(folder) for folder in getattr(top, "__path__", ())]
-    if getattr(top, "__file__", None) is None or not folders:
-        file = getattr(module, "__file__", None)
-        return [] if file is None else [Path(file)]
-    suffixes = tuple(all_suffixes())
-    return sorted(
-        file for folder in folders for file in folder.rglob("*") if file.is_file() and file.suffix in suffixes
-    )

@@ -91,6 +91,7 @@ def report_files(
     Of the events those alone are kept that curves are drawn of.
     """
     from orchestrator.bundle.contents import REPORT
+    from orchestrator.conductor.budget import budget_end
     from orchestrator.ledger.fold import OF_MEASUREMENTS, measurements, records
     from orchestrator.report.details import details
     from orchestrator.report.summary import summarise
@@ -98,15 +99,17 @@ def report_files(
 
     confirmed = {each.trial_id for each in plan.trials if each.phase == "confirm"}
     kept: list[Event] = []
+    last: Event | None = None
 
     def passing() -> "Iterator[Event]":
-        for each in events:
-            if each.kind in OF_MEASUREMENTS and each.trial_id in confirmed:
-                kept.append(each)
-            yield each
+        nonlocal last
+        for last in events:
+            if last.kind in OF_MEASUREMENTS and last.trial_id in confirmed:
+                kept.append(last)
+            yield last
 
     known = records(passing(), plan)
-    made = summarise(plan, known)
+    made = summarise(plan, known, budget_end(last, plan))
     folder = place / REPORT
     write(made, folder, details(plan, made, known, measurements(kept)))
     return {f"{REPORT}/{each.name}": each for each in folder.iterdir()}, known

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli.console import complain, out, say
-from orchestrator.cli.locations import command, data_root, runs_root, tracking_uri
+from orchestrator.cli.locations import command, data_root, more_budget, runs_root, tracking_uri
 from orchestrator.cli.options import (
     Checkpoints,
     Data,
@@ -257,14 +257,12 @@ def _report(folder: SweepFolder) -> "Report":
 
 def _show(report: "Report") -> list[str]:
     """Show its headline, and return what it says in words."""
-    from orchestrator.report.notes import in_words, unread
+    from orchestrator.report.notes import in_words, notices
     from orchestrator.report.tables import as_rich, headline
 
     out().print(as_rich(headline(report)))
-    if report.code_versions:
-        complain(report.code_versions)
-    if report.unread:
-        complain(unread(report))
+    for notice in notices(report):
+        complain(notice)
     if report.power:
         say(report.power)
     return in_words(report)
@@ -276,7 +274,9 @@ def _tell(folder: SweepFolder, finish: "SweepResult") -> None:
     say(f"trials: {ended or 'none ended'}" + (f", {finish.left} left" if finish.left else ""))
     if any(kind.failed for kind in finish.counts):
         complain(f"why trials failed: {command('status', folder)}")
-    if finish.left:
+    if finish.spent:
+        complain(more_budget(finish.spent, folder))
+    elif finish.left:
         complain(f"continue with: {command('resume', folder)}")
     if finish.untracked:
         complain(f"MLflow lacks something: {finish.untracked}\ncatch up with: {command('sync', folder)}")

@@ -56,6 +56,11 @@ def command(verb: str, folder: SweepFolder, more: str = "") -> str:
     return f"haltsweep {verb} {shlex.quote(folder.name)}{more and ' '}{more}{where}"
 
 
+def more_budget(spent: str, folder: SweepFolder) -> str:
+    """What to do about a sweep of whose budget is used up what `spent` says, so that nothing more begins."""
+    return f"{spent}; for more, raise that limit: `{command('extend', folder, 'budget.LIMIT=MORE')}`"
+
+
 def existing(folder: Path) -> Path:
     """The folder itself, else the nearest above it that is there. Raises InputError if none can be."""
     try:

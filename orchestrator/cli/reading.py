@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.cli.locations import command, find_sweep
+from orchestrator.conductor.budget import budget_end
 from orchestrator.drivers.launch_folder import read_setup
 from orchestrator.errors import InputError, StoreError
 from orchestrator.identity import SweepFolder
@@ -52,6 +53,11 @@ class Opened:
         stands where it was measured last.
         """
         return records(self.ledger.newest(brief=brief), self.plan, brief=brief)
+
+    def spent(self) -> str:
+        """What of the budget is used up, if that is why nobody runs the sweep; else empty."""
+        last = max(0, self.ledger.last_seq() - 1)
+        return budget_end(next(iter(self.ledger.events(after=last)), None), self.plan)
 
 
 def found(name: str, runs: Path) -> tuple[SweepFolder, Plan]:

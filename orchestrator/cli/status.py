@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.console import emit_json, out, say
-from orchestrator.cli.locations import command, runs_root
+from orchestrator.cli.locations import command, more_budget, runs_root
 from orchestrator.cli.options import Json, Runs, Storage, SweepName
 from orchestrator.cli.progress import line, may_end_early, progress_of, tables
 from orchestrator.cli.running import time_left
@@ -60,12 +60,14 @@ def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as
         tracking = tracking_of(sweep)
         progress = progress_of(sweep.plan, records, held=held)
         outlook = outlook_of(sweep.plan, records, held=held)
+        spent = "" if held else sweep.spent()
     state = _state(progress, held=held)
     if as_json:
         emit_json(
             {
                 "sweep": sweep.plan.name,
                 "state": state,
+                "spent": spent,
                 "arms": [asdict(each) | {"ended": each.ended} for each in progress],
                 "running": [asdict(each) | {"rate": each.rate} for each in outlook.running],
                 "tracking": asdict(tracking) if tracking else None,
@@ -79,7 +81,9 @@ def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as
         out().print(part)
     left = time_left(outlook, float(len(outlook.running)), shorter=may_end_early(sweep.plan))
     say(f"{sweep.plan.name}: {state}; {line(progress, left)}")
-    if state is SweepState.UNFINISHED:
+    if spent:
+        say(more_budget(spent, sweep.folder))
+    elif state is SweepState.UNFINISHED:
         say(f"continue with: {command('resume', sweep.folder)}")
     if tracking is not None:
         say(tracking.line(command("sync", sweep.folder), held=held))

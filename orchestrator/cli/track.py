@@ -53,7 +53,7 @@ def report(
 ) -> None:
     """Compute the report anew from the ledger, write it, and print it."""
     from orchestrator.cli.reading import opened
-    from orchestrator.report.notes import in_words, unfinished, unread
+    from orchestrator.report.notes import in_words, notices
     from orchestrator.report.tables import as_rich, grids
 
     if watch and as_json:
@@ -71,12 +71,8 @@ def report(
         out().print(as_rich(grid))
     if made.power:
         say(made.power)
-    if made.code_versions:
-        complain(made.code_versions)
-    if made.left:
-        say(unfinished(made))
-    if made.unread:
-        complain(unread(made))
+    for notice in notices(made):
+        complain(notice)
     say(f"written to {sweep.folder.report}")
     for line in in_words(made):
         say(line)
@@ -133,7 +129,7 @@ def write_report(
     from orchestrator.report.write import write
 
     records, measured = sweep.measured_records()
-    made = summarise(sweep.plan, records)
+    made = summarise(sweep.plan, records, sweep.spent())
     write(
         made, sweep.folder.report, details(sweep.plan, made, records, measured), figures=figures, latex=latex
     )

@@ -6,7 +6,7 @@ decides the same. Work that was lost with its process and done again is counted 
 
 from dataclasses import dataclass
 
-from orchestrator.ledger.events import Event, EventKind
+from orchestrator.ledger.events import BUDGET, Event, EventKind
 from orchestrator.plan.types import Limits, Plan
 from orchestrator.trials import PlannedTrial
 from search_spaces.wording import amount
@@ -24,11 +24,11 @@ class Used:
     flops: float = 0.0
 
     def over(self, device_hours: float | None, flops: float | None) -> str:
-        """Which limit is reached; empty if none is."""
+        """The limit that is reached; empty if none is."""
         if device_hours is not None and self.device_s >= device_hours * HOUR_S:
-            return f"{device_hours:g} device hours are used up"
+            return f"{device_hours:g} device hours"
         if flops is not None and self.flops >= flops:
-            return f"{flops:g} FLOPs of training are used up"
+            return f"{flops:g} FLOPs of training"
         return ""
 
 
@@ -88,7 +88,7 @@ class Spending:
     def used_up(self) -> str:
         """Why the sweep may start nothing more; empty while it may."""
         reached = self._sweep.over(self._limits.device_hours, self._limits.flops)
-        return f"the budget of the sweep is reached: {reached}" if reached else ""
+        return f"the budget of {reached} is used up" if reached else ""
 
     def search_over(self, arm: str, candidates: int, wanted: int) -> str:
         """Why no further trial of the search of `arm` is to begin; empty while one may.
@@ -99,7 +99,7 @@ class Spending:
         if limits is None:
             return ""
         if reached := self._searches[arm].over(limits.device_hours, limits.flops):
-            return reached
+            return f"{reached} are used up"
         if candidates < wanted or progress.best is None:
             return ""
         best = self._sign * progress.best
@@ -134,11 +134,20 @@ class HeldOpen:
         """Why nothing more may be started with a budget of `hours`; empty while it lasts, and for None."""
         if hours is None or self.seconds(now) < hours * HOUR_S:
             return ""
-        # A plan is fixed at launch: a resumed sweep has the same budget.
-        return (
-            f"the budget of {hours:g} hours of wall clock is used up; launch the spec under another name "
-            "with a larger one for more"
-        )
+        return f"the budget of {hours:g} hours of wall clock is used up"
+
+
+def budget_end(last: Event | None, plan: Plan) -> str:
+    """Why nobody runs the sweep whose newest event is `last`, if its budget ended it; else empty.
+
+    `haltsweep extend` may have raised the budget since.
+    """
+    if last is None or last.kind is not EventKind.CLOSED or last.payload["reason"] != BUDGET:
+        return ""
+    if plan.extended and plan.extended[-1].at > last.at:
+        return ""
+    # Sweeps from before the reason was written only say that it was the budget.
+    return str(last.payload.get("why", "the budget is used up"))
 
 
 def _flops(measurement: Measurement) -> float:

@@ -26,6 +26,7 @@ from orchestrator.redact import redact
 from trainables import catalog
 from trainables.extensions import BadName
 from trainables.outside import not_installed
+from trainables.source_files import source_files
 
 OURS = ("orchestrator", "search_spaces", "trainables")
 SAME = ("torch", "numpy")
@@ -219,17 +220,9 @@ def _ours() -> Iterator[Path]:
         yield from sorted(Path(spec.origin).parent.rglob("*.py"))
 
 
-def _of_module(module: str) -> Iterator[Path]:
-    """Of the package or module of a trainable from outside; nothing for one of ours."""
-    spec = importlib.util.find_spec(module)
-    top = module.partition(".")[0]
-    if top in OURS or spec is None or spec.origin is None:
-        return
-    whole = importlib.util.find_spec(top)
-    if whole is not None and whole.submodule_search_locations and whole.origin is not None:
-        yield from sorted(Path(whole.origin).parent.rglob("*.py"))
-    else:
-        yield Path(spec.origin)
+def _of_module(module: str) -> list[Path]:
+    """Of a trainable from outside; nothing for one of ours."""
+    return [] if module.partition(".")[0] in OURS else source_files(module)
 
 
 def _versions() -> dict[str, str]:

@@ -6,6 +6,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from orchestrator.conductor.budget import budget_end
 from orchestrator.drivers.changed_code import require_same_code
 from orchestrator.drivers.checkpoint_index import InStore
 from orchestrator.drivers.folder_watch import FolderGone, FolderWatch
@@ -48,6 +49,8 @@ class SweepResult:
     """Whether this session was ended from outside."""
     untracked: str
     """Why MLflow lacks something; empty if it has everything. `haltsweep sync` catches up."""
+    spent: str = ""
+    """What of the budget is used up, so that nothing more is started; empty where something may be."""
 
     @property
     def exit_code(self) -> int:
@@ -90,12 +93,13 @@ class OpenSweep:
 
     def note(self, ledger: Ledger, untracked: str) -> None:
         """Sum up, from what is written."""
-        ends = {}
+        ends, event = {}, None
         for event in ledger.events():
             if event.kind is EventKind.ENDED and OutcomeKind(event.payload["kind"]).final:
                 ends[event.trial_id] = OutcomeKind(event.payload["kind"])
         left = len(self.plan.trials) - len(ends)
-        self._finish = SweepResult(Counter(ends.values()), left, self.interrupted, untracked)
+        spent = budget_end(event, self.plan)
+        self._finish = SweepResult(Counter(ends.values()), left, self.interrupted, untracked, spent)
 
 
 @contextmanager

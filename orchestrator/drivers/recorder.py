@@ -70,7 +70,7 @@ class Recorder:
         self._attempts: dict[str, Attempts] = {}
         self._held = HeldOpen()
         self._draining = ""
-        self._why = "interrupted"
+        self._spent = ""
         self._closed = False
         self._together: list[Event] | None = None
         self._untidy: list[str] = []
@@ -232,15 +232,20 @@ class Recorder:
         """
         self.excuse()
         if not self._closed:
-            self._write([log.closed(self._clock(), reason or ("done" if self.finished else self._why))])
+            self._write([self._end_of_session(reason)])
             self._closed = True
         self._writer.settled(None)
         self._tidy_up()
 
+    def _end_of_session(self, reason: str | None) -> Event:
+        if reason is None and self._spent and not self.finished:
+            return log.closed(self._clock(), log.BUDGET, self._spent)
+        return log.closed(self._clock(), reason or ("done" if self.finished else "interrupted"))
+
     def _check_budget(self) -> None:
         reason = self._held.used_up(self._hours, self._clock()) or self._conductor.used_up()
         if reason and not self._draining:
-            self._why = "budget"
+            self._spent = reason
             self.drain(reason)
 
     def _end(self, trial_id: str, outcome: Outcome, *, lost: bool = False) -> Event:

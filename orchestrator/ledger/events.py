@@ -12,6 +12,8 @@ from trainables.protocol import Measurement
 
 PLANNED = frozenset(field.name for field in fields(PlannedTrial))
 """Fields of a planned trial, which stand beside those of the trial in an `asked` event."""
+BUDGET = "budget"
+"""Reason of a sweep that was closed because it may start nothing more."""
 
 
 class EventKind(StrEnum):
@@ -34,7 +36,7 @@ class EventKind(StrEnum):
     READ = "read"
     """The data that trials of this process read are there. Payload: digests of splits by task/split."""
     CLOSED = "closed"
-    """The process let go of the sweep. Payload: reason (done, interrupted, budget)."""
+    """The process let go of the sweep. Payload: reason (done, interrupted, budget); with a budget, why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +100,9 @@ def read(at: float, digests: Mapping[str, str]) -> Event:
     return Event(EventKind.READ, at, payload=dict(digests))
 
 
-def closed(at: float, reason: str) -> Event:
-    """The process let go of the sweep."""
-    return Event(EventKind.CLOSED, at, payload={"reason": reason})
+def closed(at: float, reason: str, why: str = "") -> Event:
+    """The process let go of the sweep; `why` says more of the reason."""
+    return Event(EventKind.CLOSED, at, payload={"reason": reason} | ({"why": why} if why else {}))
 
 
 def trial_to_json(trial: Trial) -> dict[str, Any]:

@@ -14,13 +14,14 @@ from dataclasses import asdict, dataclass, replace
 from math import isclose
 from typing import Any, Protocol
 
+from orchestrator.plan.drawn_data import acting_on_data
 from orchestrator.plan.moved_weights import POINTS
 from orchestrator.plan.probe import LAYERS, READ_LENGTH, BackwardPass, Probe
 from orchestrator.plan.settings import System
-from trainables.acting import TrialFacts, acting, task_acting
+from trainables.acting import TrialFacts, acting
 from trainables.assembly import batch_cost
 from trainables.settings import shallower
-from trainables.task_catalog import settled, splits
+from trainables.task_catalog import splits
 from trainables.training.likes import UNSEEN, compares
 from trainables.training.schedule import beta1, learning_rate
 
@@ -257,8 +258,7 @@ def declared(system: System, sweep: Sweep) -> dict[str, dict[str, Any]]:
         "beta2": train.betas[1],
     }
     read = [info.name for info in infos if info.role != "test"]
-    task = dict(task_acting(settled(system.task), [*read, *sweep.tests]))
-    found["task"] = {**task, "shape": asdict(system.shape)}
+    found["task"] = {**acting_on_data(system, [*read, *sweep.tests]), "shape": asdict(system.shape)}
     return found
 
 

@@ -22,14 +22,16 @@ _NOISE = 0.5
 def move(model: nn.Module, point: int) -> None:
     """Leave the initial weights at point 0; else move vectors at random, and what makes lone numbers far.
 
-    A lone bias goes up at point 1 and down at point 2; from point 3 the weights beside it are random, so that
-    the number, like a probability of halting, depends on the input.
+    A lone bias goes up at point 1 and down at point 2; from point 3 the weights beside it, and all that are
+    zero, are random, so that the number, like a probability of halting, depends on the input.
     """
     if point == 0:
         return
     for name, parameter in model.named_parameters():
         alone, vector = parameter.numel() == 1, parameter.ndim == 1
-        if not (alone or vector or (parameter.shape[0] == 1 and point >= RANDOM)):
+        # One output, or weights that make outputs the same for all inputs, such as two logits of halting.
+        gate = point >= RANDOM and not alone and not vector and (len(parameter) == 1 or not parameter.any())
+        if not (alone or vector or gate):
             continue
         stream = torch_stream(SEED, "move", point, name)
         # A new tensor: the values may be shared with other runs of the model.

@@ -59,7 +59,7 @@ def report(name: str, *, runs: Path | str | None = None, storage: str | None = N
     from orchestrator.report.summary import summarise
 
     with opened(name, _root(runs), storage) as sweep:
-        return summarise(sweep.plan, sweep.records())
+        return summarise(sweep.plan, sweep.records(), sweep.spent())
 
 
 def figures(name: str, *, runs: Path | str | None = None, storage: str | None = None) -> "dict[str, Image]":

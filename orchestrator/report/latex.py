@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from orchestrator.report.latex_letters import latex_letter
+from orchestrator.report.notes import notices
 from orchestrator.report.style import Panel
 from orchestrator.report.tables import Grid, grids
 from orchestrator.report.types import Report
@@ -60,8 +61,7 @@ def document(report: Report, figures: Sequence[Panel]) -> str:
     parts = [_PREAMBLE, rf"\section*{{{escaped(report.sweep)}}}"]
     if report.question:
         parts.append(escaped(report.question))
-    if report.code_versions:
-        parts.append(rf"\textbf{{{escaped(report.code_versions)}}}")
+    parts += [rf"\textbf{{{escaped(each)}}}" for each in notices(report)]
     if report.verdicts:
         items = "\n".join(rf"\item {escaped(each.line)}" for each in report.verdicts)
         parts.append(f"\\begin{{itemize}}\n{items}\n\\end{{itemize}}")

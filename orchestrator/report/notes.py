@@ -68,10 +68,17 @@ BEYOND = (
 )
 
 
-def unfinished(report: Report) -> str:
-    """What a reader of a sweep that is not over must know."""
+def notices(report: Report) -> list[str]:
+    """What a reader must know before any number, one sentence or a few each, as plain text."""
+    found = [report.code_versions] if report.code_versions else []
+    found += [_unfinished(report)] if report.left else []
+    return found + ([_unread(report)] if report.unread else [])
+
+
+def _unfinished(report: Report) -> str:
     have = "has" if report.left == 1 else "have"
-    return f"{amount(report.left, 'trial')} {have} not ended: every number is of those that have."
+    told = f"{amount(report.left, 'trial')} {have} not ended: every number is of those that have."
+    return f"{told} Nothing more begins: {report.spent}." if report.spent else told
 
 
 def in_words(report: Report) -> list[str]:
@@ -86,8 +93,7 @@ def in_words(report: Report) -> list[str]:
     return lines
 
 
-def unread(report: Report) -> str:
-    """Of which test splits there is no value."""
+def _unread(report: Report) -> str:
     return (
         f"No confirm trial measured anything on {', '.join(report.unread)}: the training code must report "
         f"<split>/<quantity> of every split that it is given, e.g. {report.unread[0]}/accuracy."

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.report.details import Details
-from orchestrator.report.notes import notes, unfinished, unread
+from orchestrator.report.notes import notes, notices
 from orchestrator.report.page_sections import arms_answered, cost_words, sections
 from orchestrator.report.searched import NO_CLAIM
 from orchestrator.report.types import Report
@@ -27,15 +27,12 @@ def _known(report: Report, details: Details | None) -> Mapping[str, Any]:
     """What the template names."""
     from markupsafe import Markup
 
-    said = [report.code_versions] if report.code_versions else []
-    said += [unfinished(report)] if report.left else []
-    said += [unread(report)] if report.unread else []
     return {
         "title": report.sweep,
         # Ours, and no text of others: a style sheet's quotes must stay quotes.
         "style": Markup((HERE / "page.css").read_text(encoding="utf-8")),  # noqa: S704  # nosec B704
         "question": report.question,
-        "notices": said,
+        "notices": notices(report),
         "verdicts": list(arms_answered(report, details)),
         "caveat": NO_CLAIM if report.searched else "",
         "cost": cost_words(report, details),

@@ -36,8 +36,11 @@ ANSWERS = {
 """Their names, by the endings of what every metric has."""
 
 
-def summarise(plan: Plan, records: Iterable[Record]) -> Report:
-    """Every arm's confirm results, their paired differences to its reference, and how all trials ended."""
+def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
+    """Every arm's confirm results, their paired differences to its reference, and how all trials ended.
+
+    `spent`: what of the budget is used up, if that ended the sweep.
+    """
     known = list(records)
     whole = with_late_splits(plan, known)
     confirmed = [record for record in whole if record.phase == "confirm" and record.outcome is not None]
@@ -80,6 +83,7 @@ def summarise(plan: Plan, records: Iterable[Record]) -> Report:
         points=tuple(_points(plan, metrics, confirmed, readings)) if front else (),
         confirm_seeds=plan.confirm.seeds if plan.confirm else (),
         left=len({each.trial_id for each in plan.trials}.difference(ended)),
+        spent=spent,
         searched=searched,
         changes=tuple(arm_changes(plan, chosen)),
         equal_costs=tuple(equal_cost.compared(plan, primary, readings, reread)),

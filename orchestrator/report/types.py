@@ -173,6 +173,8 @@ class Report:
     confirm_seeds: tuple[int, ...] = field(default=(), kw_only=True)
     left: int = 0
     """Trials of the plan that have not ended."""
+    spent: str = ""
+    """What of the budget is used up, so that they never begin; empty where they may."""
     searched: tuple[SearchBest, ...] = ()
     """Where nothing is confirmed: one an arm whose search has finished trials."""
     equal_costs: tuple[EqualCost, ...] = ()

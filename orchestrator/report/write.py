@@ -12,7 +12,7 @@ from orchestrator.report.details import Details
 from orchestrator.report.figures import metric_panels, outcome_panels
 from orchestrator.report.json_file import as_json
 from orchestrator.report.latex import document
-from orchestrator.report.notes import notes, unfinished, unread
+from orchestrator.report.notes import notes, notices
 from orchestrator.report.page import page
 from orchestrator.report.panels import all_panels
 from orchestrator.report.style import Kind, Panel, rendered
@@ -88,12 +88,7 @@ def markdown(report: Report, figures: Sequence[Panel]) -> str:
     parts = [f"# {markdown_line(report.sweep)}"]
     if report.question:
         parts.append(markdown_text(report.question))
-    if report.code_versions:
-        parts.append(f"**{markdown_line(report.code_versions)}**")
-    if report.left:
-        parts.append(f"**{unfinished(report)}**")
-    if report.unread:
-        parts.append(f"**{markdown_line(one_line(unread(report)))}**")
+    parts += [f"**{markdown_line(one_line(each))}**" for each in notices(report)]
     if report.verdicts:
         lines = [f"- {markdown_line(one_line(each.line))}" for each in report.verdicts]
         parts.append("## Answer\n\n" + "\n".join(lines))

@@ -74,7 +74,19 @@ def test_extend_refuses_changed_code_and_the_report_tells_of_it(code, anew, tmp_
     assert anew("extend", "changing", "--seeds", "[4]", *INLINE).code == 0, "trials have run this"
 
 
-def test_resume_and_continue_refuse_changed_code(code, anew, monkeypatch):
+@pytest.fixture(params=["the trainable", "what it imports beside it"])
+def half(request, code):
+    """A file that holds the half of a score."""
+    if request.param == "the trainable":
+        return code
+    code.write_text(BONUS.replace("0.5", "near.half.HALF").replace("def", "import near.half\n\n\ndef", 1))
+    (code.parent / "near").mkdir()
+    helper = code.parent / "near/half.py"
+    helper.write_text("HALF = 0.5\n")
+    return helper
+
+
+def test_resume_and_continue_refuse_changed_code(half, anew, monkeypatch):
     def first_only(session, means, stop):
         attempt = session.recorder.ask()
         session.recorder.began(attempt.trial_id)
@@ -83,7 +95,7 @@ def test_resume_and_continue_refuse_changed_code(code, anew, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr("orchestrator.drivers.launch._drive", first_only)
         assert anew("launch", "changing.yaml", *INLINE).code == 130
-    code.write_text(BONUS.replace("0.5", "0.7"))
+    half.write_text(half.read_text().replace("0.5", "0.7"))
     for command in (("resume", "changing"), ("launch", "changing.yaml", "--continue")):
         told = anew(*command, *INLINE)
         assert told.code == 2, told

@@ -54,6 +54,21 @@ def test_before_anything_has_run(haltsweep, sweep):
     assert told.out.endswith("continue with: haltsweep resume synthetic\n")
 
 
+def test_a_budget_that_is_used_up_is_told_and_what_to_do(haltsweep, sweep):
+    why = "the budget of 1 device hours is used up"
+    with holding(sweep, *trial(0, OutcomeKind.FINISHED), log.closed(9.0, log.BUDGET, why)):
+        assert why not in haltsweep("status", "synthetic").out
+    told = haltsweep("status", "synthetic").out
+    raised = "for more, raise that limit: `haltsweep extend synthetic budget.LIMIT=MORE`"
+    assert f"{why}; {raised}\n" in told
+    assert "continue with" not in told
+    assert json.loads(haltsweep("status", "synthetic", "--json").out)["spent"] == why
+    said = f"11 trials have not ended: every number is of those that have. Nothing more begins: {why}.\n"
+    assert said in haltsweep("report", "synthetic").err
+    page = (sweep.report / "report.html").read_text(encoding="utf-8")
+    assert said.strip() in page
+
+
 def test_while_it_runs_and_after_it_was_killed(haltsweep, sweep):
     with holding(sweep, *trial(0, OutcomeKind.FINISHED), *trial(1)):
         told = haltsweep("status", "synthetic")

@@ -1,5 +1,9 @@
-from orchestrator.conductor.budget import HeldOpen
-from orchestrator.ledger.events import Event, EventKind
+from dataclasses import replace
+
+from orchestrator.conductor.budget import HeldOpen, budget_end
+from orchestrator.ledger.events import BUDGET, Event, EventKind, closed
+from orchestrator.plan.types import Extension
+from tests.support.plans import make_plan
 
 
 def held(*events, now):
@@ -29,3 +33,16 @@ def test_a_killed_session_counts_until_its_last_event():
 
 def test_a_clock_that_was_set_back_takes_nothing_away():
     assert held((EventKind.OPENED, 10.0), now=5.0) == 0.0
+
+
+def test_a_budget_ends_a_sweep_until_it_is_extended():
+    why = "the budget of 1 device hours is used up"
+    last, plan = closed(9.0, BUDGET, why), make_plan(1)
+    assert budget_end(last, plan) == why
+    assert budget_end(closed(9.0, BUDGET), plan) == "the budget is used up", "of an older version"
+    assert not any(
+        budget_end(each, plan) for each in (None, closed(9.0, "done"), Event(EventKind.OPENED, 9.0))
+    )
+    before, since = (Extension(at, "extend", "digest", (), (), (), {}) for at in (8.0, 10.0))
+    assert budget_end(last, replace(plan, extended=(before,))) == why
+    assert not budget_end(last, replace(plan, extended=(before, since)))

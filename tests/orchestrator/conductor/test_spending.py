@@ -144,7 +144,7 @@ def test_the_sweeps_device_hours_end_everything_to_be_resumed():
         recorder.hear(attempt.trial_id, attempt.token, Measurement(1, 1900.0, {"valid/score": 0.1}))
         recorder.tell(attempt.trial_id, attempt.token, DONE)
     assert recorder.ask() is None
-    assert recorder.draining == "the budget of the sweep is reached: 1 device hours are used up"
+    assert recorder.draining == "the budget of 1 device hours is used up"
     recorder.close()
     assert log.of(EventKind.CLOSED)[0].payload["reason"] == "budget"
 

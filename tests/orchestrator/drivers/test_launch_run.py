@@ -144,7 +144,8 @@ def test_the_budget_ends_a_sweep_without_an_interrupt(folder, setup):
     plan = small(wall_clock_hours=0.0)
     finish = run_sweep(plan, folder, setup, SPEC, driver="inline")
     assert (finish.left, finish.interrupted, finish.exit_code) == (6, False, 1)
-    assert events(folder)[-1].payload == {"reason": "budget"}
+    assert finish.spent == "the budget of 0 hours of wall clock is used up"
+    assert events(folder)[-1].payload == {"reason": "budget", "why": finish.spent}
 
 
 def test_what_cannot_be_imported_is_refused_before_anything_is_made(folder, setup):

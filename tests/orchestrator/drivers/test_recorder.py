@@ -363,10 +363,7 @@ def test_the_budget_counts_time_held_open_over_sessions():
     clock.now += 599.0
     assert recorder.hear(again.trial_id, again.token, at(2)) == Continue()
     clock.now += 1.0
-    reason = (
-        "the budget of 1 hours of wall clock is used up; launch the spec under another name "
-        "with a larger one for more"
-    )
+    reason = "the budget of 1 hours of wall clock is used up"
     assert recorder.hear(again.trial_id, again.token, at(3)) == Stop(OutcomeKind.STOPPED, reason)
     assert recorder.ask() is None
     recorder.close()

@@ -98,6 +98,7 @@ WRITTEN_OUT: Mapping[str, tuple[Any, Mapping[str, Mapping[str, Any]], tuple[str,
         {"name": "algorithms"},
         {
             "curriculum": {"task.interval": 500},
+            "curriculum-after-the-end": {"task.interval": 5000},
             "length": {"task.length_max": 20},
             "tests": {"task.test_lengths": [40, 35, 30, 25]},
         },
@@ -391,6 +392,7 @@ HONEST: Mapping[str, Mapping[str, Any]] = {
 }
 HONEST_TASKS: Mapping[str, tuple[Any, Mapping[str, Any]]] = {
     "no curriculum": ({"name": "algorithms"}, {"task.interval": 0}),
+    "curriculum before the end": ({"name": "algorithms"}, {"task.interval": TRAIN["steps"] - 2}),
     "fewer contours": ({"name": "pathfinder"}, {"task.train_examples": 1000}),
     "other reviews to validate with": ({"name": "lra_text"}, {"task.data_seed": 3}),
     "another drawing": ({"name": "listops_lra"}, {"task.test_examples": 100}),
@@ -407,6 +409,14 @@ def test_arms_that_do_what_they_say_are_not_refused() -> None:
 def test_an_arm_of_other_data_is_not_refused(name: str) -> None:
     task, sets = HONEST_TASKS[name]
     assert "task" in plan(spec_of(system(task), {"other": sets})).proofs[1].evidence
+
+
+@pytest.mark.parametrize("model", [UNIVERSAL, {**SPARSE, "max_layers": 6}], ids=["one logit", "two logits"])
+@pytest.mark.parametrize("threshold", [0.995, 0.99, 0.98])
+def test_a_threshold_that_some_sum_falls_short_of_is_not_refused(model: Any, threshold: float) -> None:
+    """At first every layer of the sparse model halts with 1/2: 0.98 and 0.999 are reached by the same one."""
+    found = plan(spec_of(system(model=model), {"lower": {"model.halt.threshold": threshold}}))
+    assert "layers run" in found.proofs[1].evidence
 
 
 FLAGS: Mapping[str, tuple[Any, str, Any]] = {

@@ -1,0 +1,67 @@
+"""Which files code from outside consists of: what changes them changes what trials run."""
+
+import sys
+
+import pytest
+
+from trainables.source_files import source_files
+
+FILES = {
+    "alone.py": "import json, os.path\nfrom missing import nothing\n",
+    "single.py": "import helper\nfrom parts.near import number\nfrom whole import thing\nimport single\n",
+    "helper.py": "def f():\n    import deeper.still\n",
+    "deeper/still.py": "from . import beside\nfrom .. import helper\n",
+    "deeper/beside.py": "not Python at all",
+    "deeper/unread.py": "",
+    "parts/near.py": "",
+    "parts/unread.py": "",
+    "whole/__init__.py": "",
+    "whole/inner/thing.py": "import outer\n",
+    "whole/__pycache__/thing.cpython-311.pyc": "",
+    "whole/notes.txt": "",
+    "outer.py": "",
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    yield tmp_path
+    for name in {name.partition("/")[0].removesuffix(".py") for name in FILES}:
+        for each in [each for each in sys.modules if each.partition(".")[0] == name]:
+            del sys.modules[each]
+
+
+WHOLE = ["outer.py", "whole/__init__.py", "whole/inner/thing.py"]
+STILL = ["deeper/beside.py", "deeper/still.py", "helper.py"]
+
+
+@pytest.mark.parametrize(
+    ("module", "expected"),
+    [
+        ("alone", ["alone.py"]),
+        ("single", sorted([*STILL, *WHOLE, "parts/near.py", "single.py"])),
+        ("deeper.still", STILL),
+        ("parts.unread", ["parts/unread.py"]),
+        ("whole", WHOLE),
+        ("whole.inner.thing", WHOLE),
+        ("missing", []),
+        ("missing.at.all", []),
+        ("sys", []),
+    ],
+)
+def test_a_module_consists_of_its_package_and_of_what_it_imports_beside_it(folder, module, expected):
+    assert [str(each.relative_to(folder)) for each in source_files(module)] == expected
+
+
+def test_of_what_is_installed_no_import_is_followed(folder, monkeypatch):
+    assert source_files("pytest")
+    installed = folder / "site-packages"
+    installed.mkdir()
+    for name in ("bought.py", "beside.py"):
+        (installed / name).write_text("import beside\n")
+    monkeypatch.setattr(sys, "path", [str(installed), *sys.path])
+    assert source_files("bought") == [installed / "bought.py"]
