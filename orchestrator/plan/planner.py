@@ -138,7 +138,11 @@ def _proved(
     for number, arm in enumerate(resolved):
         on_progress(f"{amount(len(resolved) - number, 'arm')} of {len(resolved):,} to build and prove")
         proved = trainable.prove(arm, by_name.get(arm.reference), faults)
-        searched = Searched() if spec.search is None else _searched(arm, spec, spec.search, trainable, faults)
+        searched = Searched()
+        if spec.search is not None:
+            # Of code from outside nothing need be known; what is ours is proved unless it cannot be trained.
+            runs = proved is not None or trainable.path is not None
+            searched = _searched(arm, spec, spec.search, trainable, faults, runs=runs)
         proofs += [] if proved is None else [proved]
         arms.append(_arm(arm, searched, trainable.path, away_of(spec)))
     return proofs, arms
@@ -172,13 +176,21 @@ def _prices(
 
 
 def _searched(
-    arm: CheckedArm[Any], spec: Spec, search: Search, trainable: TrainableForPlan, faults: Faults
+    arm: CheckedArm[Any],
+    spec: Spec,
+    search: Search,
+    trainable: TrainableForPlan,
+    faults: Faults,
+    *,
+    runs: bool,
 ) -> Searched:
     trainable.check_objectives(search, arm, faults)
     found = arm_space(arm, search, faults)
-    check_draws(arm, found.space, trainable.trying, spec, faults)
+    if runs:  # with values of a search an arm that cannot be trained would only be told again
+        check_draws(arm, found.space, trainable.trying, spec, faults)
     check_grid(arm, found.space, spec, search, faults)
-    trainable.check_space(arm, found.space, search, faults)
+    if runs:
+        trainable.check_space(arm, found.space, search, faults)
     return found
 
 

@@ -30,6 +30,8 @@ def also(**ranges):
 def test_a_model_of_more_bytes_than_can_be_counted_is_refused():
     (told,) = refusals(spec(baseline=baseline(width=HUGE)))
     assert told.startswith("baseline: baseline cannot be trained: a training step must fit into 32.0 TiB")
+    told = refusals(full(baseline=baseline(width=HUGE)))
+    assert all("cannot be trained: a training step" in each for each in told), "not again for each dimension"
     (told,) = refusals(one_arm({"model.width": HUGE}))
     assert told.startswith(
         "arms.arm: arm cannot be trained: a training step must fit into 32.0 TiB of memory, got"
