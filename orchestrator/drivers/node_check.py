@@ -26,9 +26,8 @@ from orchestrator.redact import redact
 from trainables import catalog
 from trainables.extensions import BadName
 from trainables.outside import not_installed
-from trainables.source_files import source_files
+from trainables.source_files import OURS, source_files
 
-OURS = ("orchestrator", "search_spaces", "trainables")
 SAME = ("torch", "numpy")
 """Libraries whose versions change the last digits of results."""
 MARK = ".haltsweep-shared-"

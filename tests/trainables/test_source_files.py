@@ -4,10 +4,11 @@ import sys
 
 import pytest
 
-from trainables.source_files import source_files
+from trainables.source_files import OURS, source_files
 
 FILES = {
-    "alone.py": "import json, os.path\nfrom missing import nothing\n",
+    "alone.py": "import json, os.path, trainables.protocol\nfrom missing import nothing\n",
+    "trainables/__init__.py": "",
     "single.py": "import helper\nfrom parts.near import number\nfrom whole import thing\nimport single\n",
     "helper.py": "def f():\n    import deeper.still\n",
     "deeper/still.py": "from . import beside\nfrom .. import helper\n",
@@ -30,12 +31,12 @@ def folder(tmp_path, monkeypatch):
         (tmp_path / name).write_text(text)
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
     yield tmp_path
-    for name in {name.partition("/")[0].removesuffix(".py") for name in FILES}:
+    for name in {name.partition("/")[0].removesuffix(".py") for name in FILES} - {*OURS}:
         for each in [each for each in sys.modules if each.partition(".")[0] == name]:
             del sys.modules[each]
 
 
-WHOLE = ["outer.py", "whole/__init__.py", "whole/inner/thing.py"]
+WHOLE = ["whole/__init__.py", "whole/inner/thing.py"]
 STILL = ["deeper/beside.py", "deeper/still.py", "helper.py"]
 
 
