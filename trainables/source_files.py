@@ -43,7 +43,7 @@ def _of_package(folder: Path) -> list[Path]:
 
 
 def _with_imported(file: Path, root: Path) -> set[Path]:
-    """`file` and what it imports below `root`, directly or through modules: files, and folders of packages."""
+    """`file` and what it imports below `root`, directly or by modules: files, and folders of packages."""
     found, waiting = {file}, [file]
     while waiting:
         new = {*_beside(waiting.pop(), root)} - found

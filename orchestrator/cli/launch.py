@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli.console import complain, out, say
-from orchestrator.cli.locations import command, data_root, more_budget, runs_root, tracking_uri
+from orchestrator.cli.locations import command, data_root, more_budget, runs_root, tracked_by_launch
 from orchestrator.cli.options import (
     Checkpoints,
     Data,
+    LaunchTracking,
     Overrides,
     Profile,
     Runs,
     SpecPath,
     Storage,
     SweepName,
-    Tracking,
 )
 from orchestrator.cli.planning import planned
 from orchestrator.errors import InputError, SearchError, StoreError
@@ -82,7 +82,7 @@ def launch(
     runs: Runs = None,
     data: Data = None,
     storage: Storage = None,
-    tracking: Tracking = None,
+    tracking: LaunchTracking = None,
     checkpoints: Checkpoints = None,
 ) -> None:
     """Run a spec: search every arm, confirm on paired seeds, show the ablation table."""
@@ -109,7 +109,7 @@ def launch(
         resume(str(folder.root), driver, address, debug, changed_code=changed_code)
         return
     setup = replace(
-        _setup(made, data_root(data), tracking_uri(tracking, root)),
+        _setup(made, data_root(data), tracked_by_launch(tracking, root)),
         storage=storage,
         checkpoints=_checkpoints(checkpoints, made.name),
     )
@@ -142,7 +142,7 @@ def resume(
     _run(made, folder, partial(start, driver=driver.value, address=address, debug=debug), debug=debug)
 
 
-def _setup(plan: "Plan", data_dir: Path, tracking: str) -> "Setup":
+def _setup(plan: "Plan", data_dir: Path, tracking: str | None) -> "Setup":
     """Of what runs the trials of `plan`; its own modules are those of the current directory."""
     from orchestrator.drivers.launch_folder import DEFAULT_WORKLOAD, Setup
 
@@ -270,6 +270,8 @@ def _show(report: "Report") -> list[str]:
 
 def _tell(folder: SweepFolder, finish: "SweepResult") -> None:
     """What came of it, where it is, and what to do next."""
+    from orchestrator.drivers.launch_folder import read_setup
+
     ended = ", ".join(f"{count} {kind.value}" for kind, count in sorted(finish.counts.items()))
     say(f"trials: {ended or 'none ended'}" + (f", {finish.left} left" if finish.left else ""))
     if any(kind.failed for kind in finish.counts):
@@ -282,4 +284,7 @@ def _tell(folder: SweepFolder, finish: "SweepResult") -> None:
         complain(f"MLflow lacks something: {finish.untracked}\ncatch up with: {command('sync', folder)}")
     if (page := folder.report / "report.md").exists():
         say(f"report:  {page}")
-    say(f"compare: {command('ui', folder)}")
+    if read_setup(folder).tracking_uri is None:
+        say(f"not tracked: {command('sync', folder)} brings it into MLflow")
+    else:
+        say(f"compare: {command('ui', folder)}")

@@ -13,6 +13,8 @@ from search_spaces.wording import hint
 RUNS_VARIABLE = "HALTSWEEP_RUNS"
 DATA_VARIABLE = "HALTSWEEP_DATA"
 TRACKING_VARIABLE = "MLFLOW_TRACKING_URI"
+UNTRACKED = "none"
+"""In place of a tracking URI: no MLflow."""
 
 
 def runs_root(given: Path | None) -> Path:
@@ -26,8 +28,24 @@ def data_root(given: Path | None) -> Path:
 
 
 def tracking_uri(given: str | None, runs: Path) -> str:
-    """`--tracking`, else $MLFLOW_TRACKING_URI, else an SQLite file beside the sweeps."""
-    return absolute(given or os.environ.get(TRACKING_VARIABLE) or f"sqlite:///{runs / 'mlflow.db'}")
+    """`--tracking`, else $MLFLOW_TRACKING_URI, else an SQLite file beside the sweeps.
+
+    Raises InputError for `none`, which is for `launch` alone; from the environment it means nothing here.
+    """
+    if given == UNTRACKED:
+        raise InputError(
+            f"--tracking {UNTRACKED} goes with launch alone: here it must name an MLflow; leave it out"
+        )
+    steering = os.environ.get(TRACKING_VARIABLE)
+    named = given or (steering if steering != UNTRACKED else None)
+    return absolute(named or f"sqlite:///{runs / 'mlflow.db'}")
+
+
+def tracked_by_launch(given: str | None, runs: Path) -> str | None:
+    """The same for a launch; None where it is to track nothing."""
+    if (given or os.environ.get(TRACKING_VARIABLE)) == UNTRACKED:
+        return None
+    return tracking_uri(given, runs)
 
 
 def find_sweep(name: str, runs: Path) -> SweepFolder:

@@ -29,6 +29,14 @@ Tracking = Annotated[
     str | None,
     typer.Option(help="MLflow tracking URI; else $MLFLOW_TRACKING_URI, else RUNS/mlflow.db.", metavar="URI"),
 ]
+LaunchTracking = Annotated[
+    str | None,
+    typer.Option(
+        help="MLflow tracking URI, or none to write no MLflow until `haltsweep sync`; else "
+        "$MLFLOW_TRACKING_URI, else RUNS/mlflow.db.",
+        metavar="URI",
+    ),
+]
 Checkpoints = Annotated[
     str | None,
     typer.Option(

@@ -32,7 +32,7 @@ ONE_ARM_DIVERGES = "arms.too-fast={why: cannot learn, set: {train.ponder_weight:
 
 @pytest.fixture(scope="module")
 def shell(tmp_path_factory):
-    return Shell.at(tmp_path_factory.mktemp("commands"))
+    return Shell.at(tmp_path_factory.mktemp("commands"), tracked=True)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def launched(shell):
 
 @pytest.fixture
 def fresh(tmp_path):
-    return Shell.at(tmp_path)
+    return Shell.at(tmp_path, tracked=True)
 
 
 def sweep_of(shell, name="tiny"):

@@ -45,7 +45,7 @@ def assert_untouched(precious, made):
 @pytest.mark.slow
 @pytest.mark.parametrize("driver", ["ray", "inline"])
 def test_a_launch_among_foreign_names(tmp_path, temporary, driver):
-    shell = Shell.at(tmp_path)
+    shell = Shell.at(tmp_path, tracked=True)
     runs = shell.folder / "runs"
     places = [
         scatter(temporary, "haltsweep-ray-", "haltsweep-rehearsal-"),
@@ -66,7 +66,7 @@ def test_a_launch_among_foreign_names(tmp_path, temporary, driver):
 @pytest.mark.slow
 @pytest.mark.longest
 def test_data_projections_and_rehearsals_among_foreign_names(tmp_path, temporary):
-    shell = Shell.at(tmp_path)
+    shell = Shell.at(tmp_path, tracked=True)
     assert shell.run("launch", "tiny.yaml", "--profile", "short", "--driver", "inline").code == 0
     sweep = shell.folder / "runs" / "tiny"
     (arrow, *_) = sorted((shell.folder / "data").rglob("*.arrow"))

@@ -184,7 +184,7 @@ def finished(tmp_path_factory, request) -> Path:
     """A folder with a finished sweep in it, its data and its MLflow."""
     from tests.support.commands import Shell
 
-    shell = Shell.at(tmp_path_factory.mktemp("finished"))
+    shell = Shell.at(tmp_path_factory.mktemp("finished"), tracked=True)
     told = shell.run("launch", "tiny.yaml", "--driver", "inline", "search.stopper=null")
     assert told.code == 0, told
     return shell.folder

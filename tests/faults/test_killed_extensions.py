@@ -20,7 +20,7 @@ def read(shell):
 
 @pytest.mark.slow
 def test_an_extension_that_is_killed_goes_on_and_changes_nothing_that_was_there(tmp_path):
-    shell = Shell.at(tmp_path, SPEC)
+    shell = Shell.at(tmp_path, SPEC, tracked=True)
     told = shell.run("launch", "tiny.yaml")
     assert told.code == 0, told
     plan, before = read(shell)

@@ -94,7 +94,7 @@ def test_no_command_repeats_it(haltsweep, arguments: tuple[str, ...]) -> None:
 
 @pytest.mark.slow
 def test_a_tracking_server_that_is_away_all_the_time(tmp_path: Path) -> None:
-    shell = Shell.at(tmp_path)
+    shell = Shell.at(tmp_path, tracked=True)
     given = ("launch", "tiny.yaml", "--profile", "short", "--driver", "inline")
     said = shell.run(*given, MLFLOW_TRACKING_URI=f"http://ann:{MARKER}@{NOBODY}")
     assert "http://ann:***@127.0.0.1:1" in said.err
@@ -105,7 +105,7 @@ def test_a_tracking_server_that_is_away_all_the_time(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_sweep_whose_server_is_lost_half_way(tmp_path: Path) -> None:
     """Both stores with a password; MLflow dies, comes back, is caught up with; every command is run."""
-    shell = Shell.at(tmp_path)
+    shell = Shell.at(tmp_path, tracked=True)
     server = Server(shell.folder / "mlflow.db", shell.folder / "artifacts")
     server.start()
     with postgres() as database:

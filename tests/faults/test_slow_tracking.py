@@ -77,7 +77,7 @@ def test_what_a_slow_mlflow_still_lacks_is_told_until_it_has_everything(tmp_path
 
 @pytest.mark.slow
 def test_ctrl_c_leaves_a_slow_mlflow_for_sync_and_the_exit_code_as_it_was(tmp_path: Path) -> None:
-    shell = Shell.at(tmp_path)
+    shell = Shell.at(tmp_path, tracked=True)
     with slow_mlflow(tmp_path / "artifacts") as mlflow:
         arguments = ("launch", "tiny.yaml", "--profile", "short", "--driver", "inline")
         with shell.started(*arguments, "--tracking", mlflow.url) as process:

@@ -309,7 +309,7 @@ def test_a_read_only_folder_can_be_verified(place: Place) -> None:
 
 @pytest.mark.slow
 def test_a_read_only_sweep_can_be_looked_at_and_is_not_told_as_damaged(tmp_path: Path) -> None:
-    shell = Shell.at(tmp_path)
+    shell = Shell.at(tmp_path, tracked=True)
     assert shell.run("launch", "tiny.yaml", "--profile", "short", "--driver", "inline").code == 0
     runs = shell.folder / "runs"
     before = tree(runs)
@@ -335,7 +335,7 @@ def test_a_read_only_sweep_can_be_looked_at_and_is_not_told_as_damaged(tmp_path:
 
 @pytest.mark.slow
 def test_the_command_says_what_is_wrong_and_mends_a_plan(tmp_path: Path) -> None:
-    shell = Shell.at(tmp_path)
+    shell = Shell.at(tmp_path, tracked=True)
     assert shell.run("launch", "tiny.yaml", "--profile", "short", "--driver", "inline").code == 0
     root = shell.folder / "runs" / "tiny"
     whole = shell.run("verify", "tiny")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.cli import main
+from orchestrator.cli.locations import TRACKING_VARIABLE, UNTRACKED
 from tests.support.forks import forks
 
 STREAMS = ("out", "err")
@@ -69,11 +70,13 @@ class Shell:
 
     folder: Path
     home: Path
+    tracked: bool = False
+    """Whether launches write MLflow, which loads longer than a small sweep takes."""
 
     @classmethod
-    def at(cls, root: Path, spec: str = TINY) -> "Shell":
+    def at(cls, root: Path, spec: str = TINY, *, tracked: bool = False) -> "Shell":
         """A working folder with a name as people give them, with `spec` in tiny.yaml."""
-        shell = cls(root / """it's "work" in 100% ä""", root / "home")
+        shell = cls(root / """it's "work" in 100% ä""", root / "home", tracked)
         shell.folder.mkdir()
         shell.home.mkdir()
         (shell.folder / "tiny.yaml").write_text(spec, encoding="utf-8")
@@ -83,7 +86,8 @@ class Shell:
     def environment(self) -> dict[str, str]:
         """That of the tests, without what steers us."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(STEERED_BY)}
-        return {**kept, "HOME": str(self.home), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+        steered = {"HOME": str(self.home), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+        return kept | steered | ({} if self.tracked else {TRACKING_VARIABLE: UNTRACKED})
 
     def run(self, *arguments: str, **variables: str) -> Answer:
         """Run to the end, in a process that has imported already what all commands import."""

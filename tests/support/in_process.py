@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli import console
+from orchestrator.cli.locations import TRACKING_VARIABLE, UNTRACKED
 from orchestrator.cli.main import run
 from tests.support.commands import Answer
 
@@ -15,7 +16,7 @@ Run = Callable[..., Answer]
 @pytest.fixture
 def haltsweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Runs a command in an empty folder, where nothing steers it but its arguments."""
-    for name in ("HALTSWEEP_RUNS", "HALTSWEEP_DATA", "MLFLOW_TRACKING_URI", "FORCE_COLOR", "COLUMNS"):
+    for name in ("HALTSWEEP_RUNS", "HALTSWEEP_DATA", TRACKING_VARIABLE, "FORCE_COLOR", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("sys.argv", ["haltsweep"])
     monkeypatch.chdir(tmp_path)
@@ -36,6 +37,6 @@ def haltsweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
 
 
 @pytest.fixture
-def untracked(monkeypatch: pytest.MonkeyPatch) -> None:
+def untracked(haltsweep: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """A launch in this process writes no MLflow: what follows it loads longer than a small sweep takes."""
-    monkeypatch.setattr("orchestrator.cli.launch.tracking_uri", lambda given, runs: None)
+    monkeypatch.setenv(TRACKING_VARIABLE, UNTRACKED)

@@ -5,7 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli.locations import command, data_root, find_sweep, runs_root, tracking_uri
+from orchestrator.cli.locations import (
+    command,
+    data_root,
+    find_sweep,
+    runs_root,
+    tracked_by_launch,
+    tracking_uri,
+)
 from orchestrator.cli.reading import found, opened
 from orchestrator.errors import InputError, StoreError
 from orchestrator.identity import SweepFolder
@@ -47,6 +54,18 @@ def test_tracking_is_beside_the_sweeps(here, monkeypatch):
     assert tracking_uri(None, Path("my runs")) == "http://server"
     assert tracking_uri("sqlite:///mine.db", Path("my runs")) == f"sqlite:///{here}/mine.db"
     assert tracking_uri("http://given", Path("my runs")) == "http://given"
+
+
+def test_a_launch_may_track_nothing_and_nothing_else_may(here, monkeypatch):
+    assert tracked_by_launch("none", Path("runs")) is None
+    with pytest.raises(InputError, match="--tracking none goes with launch alone"):
+        tracking_uri("none", Path("runs"))
+    beside = tracking_uri(None, Path("runs"))
+    assert tracked_by_launch(None, Path("runs")) == beside
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "none")
+    assert tracked_by_launch(None, Path("runs")) is None
+    assert tracked_by_launch("http://given", Path("runs")) == "http://given"
+    assert tracking_uri(None, Path("runs")) == beside, "what was launched so can be brought there later"
 
 
 @pytest.mark.parametrize("root", [runs_root, data_root])
