@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.haltsweep-ready
 PARALLEL := --numprocesses auto --dist worksteal
-# Slow tests wait for processes, servers and Ray more than they compute.
+# Slow tests wait for processes, servers and Ray more than they compute; the others fill their waits.
 WAITING := --numprocesses $(shell $(PYTHON) -c 'import os; print(min(8, 2 * (os.cpu_count() or 1)))') --dist worksteal
 
 .PHONY: demo test test-all search check format bench clean
@@ -19,8 +19,7 @@ test: $(READY)  ## what every change must pass: all tests but the slow ones; sev
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow"
 
 test-all: $(READY)  ## the gate: all tests; then every spec is planned, proved and trained for one step
-	$(BIN)/python -m pytest $(PARALLEL) -m "not slow"
-	$(BIN)/python -m pytest $(WAITING) -m slow
+	$(BIN)/python -m pytest $(WAITING)
 	$(BIN)/python -m pytest $(PARALLEL) --haltsweep experiments
 
 search: $(READY)  ## properties on many random examples, for hours; to see them again: make search SEED=...
