@@ -104,6 +104,12 @@ def acting(config: Settings, trial: TrialFacts) -> dict[str, dict[str, Any]]:
     return found
 
 
+def running(config: type[Settings]) -> frozenset[str]:
+    """The fields of `config` that no result depends on."""
+    fields = config.model_fields.items()
+    return frozenset(name for name, field in fields if Acts("running") in field.metadata)
+
+
 def in_splits(config: type[Settings], field: str) -> InSplits | None:
     """The splits that the `field` of `config` changes; None where it does not say."""
     metadata = config.model_fields[field].metadata

@@ -10,7 +10,7 @@ from orchestrator.report.extensions import exploratory
 from orchestrator.report.looks import decided, when
 from orchestrator.report.readings import NOT_MEASURED, Readings, Seeded, by_seed_alone
 from orchestrator.report.statistics import estimate, of_paired, sign_flip_p
-from orchestrator.report.types import ArmVerdict, Effect, interval_words
+from orchestrator.report.types import ArmVerdict, Effect, interval_words, p_words
 from orchestrator.statistics.paired import Key, Paired, compare, resolution
 from orchestrator.statistics.sequential import EarlyVerdict
 from orchestrator.statistics.verdicts import verdict
@@ -148,6 +148,7 @@ def verdicts(
             more_seeds=said.more_seeds,
             difference=of_paired(found, span) if found else None,
             p=found.p if found and not lacking.any else None,
+            level=answer.level,
             seeds=_ended(plan, arm, metric, readings),
         )
         yield replace(made, line=_line(made))
@@ -178,6 +179,7 @@ def _of_look(plan: Plan, decision: EarlyVerdict, metric: str, readings: Readings
         more_seeds=None,
         difference=of_paired(found, readings.span_of_difference(metric)),
         p=found.p,
+        level=decision.level,
         seeds=when(plan, decision),
         looked=True,
     )
@@ -189,7 +191,7 @@ def _line(made: ArmVerdict) -> str:
     against = f"against {made.reference}"
     if made.difference is None:
         return f"{made.arm}: {made.text} ({made.metric} {against}, {made.seeds})"
-    p = "" if made.p is None else f", p={made.p:.2g}"
+    p = "" if made.p is None else f", p={p_words(made.p, made.level)}"
     difference = interval_words(made.difference, "+")
     return f"{made.arm}: {made.text} ({made.metric} {difference} {against}{p}, {made.seeds})"
 

@@ -97,7 +97,10 @@ def _of_arm(
 ) -> Iterator[EqualCost]:
     own, theirs = _points(arm, outcome, cost, trained), _points(reference, outcome, cost, trained)
     shared = [seed for seed in own if seed in theirs]
-    seeds = {*shared, *trained.failed_seeds(arm), *trained.failed_seeds(reference)}
+    known_of, known_to = (_of_best(each, outcome, trained) for each in (arm, reference))
+    # A seed that did not say its cost counts too: it may be the one that spent most.
+    paired = [seed for seed in known_of if seed in known_to]
+    seeds = {*paired, *trained.failed_seeds(arm), *trained.failed_seeds(reference)}
     paths = dict.fromkeys(path for each in again if each.arm == arm for path in each.overrides)
     for path in (paths or {"": None}) if shared else ():
         curves = {seed: [own[seed]] for seed in shared}
@@ -117,7 +120,7 @@ def _of_arm(
             cost_of_reference=fmean(theirs[seed][0] for seed in shared),
             reached=len(known),
             seeds=len(seeds),
-            as_trained=estimate([own[seed][1] - theirs[seed][1] for seed in shared]),
+            as_trained=estimate([known_of[seed] - known_to[seed] for seed in paired]),
             equal=estimate([known[seed] - theirs[seed][1] for seed in shared]) if all_known else None,
         )
 
@@ -148,12 +151,13 @@ def setting_effects(
 
 def _points(arm: str, outcome: str, cost: str, trained: Readings) -> dict[int, Point]:
     """By seed, the arm's best assignment as trained."""
-    costs, values = trained.by_seed(arm, cost), trained.by_seed(arm, outcome)
-    return {
-        seed: (costs[rank, seed][0], value)
-        for (rank, seed), (value, _) in values.items()
-        if rank == 0 and (rank, seed) in costs
-    }
+    costs, values = (_of_best(arm, metric, trained) for metric in (cost, outcome))
+    return {seed: (costs[seed], value) for seed, value in values.items() if seed in costs}
+
+
+def _of_best(arm: str, metric: str, trained: Readings) -> dict[int, float]:
+    """By seed, what the arm's best assignment measured."""
+    return {seed: value for (rank, seed), (value, _) in trained.by_seed(arm, metric).items() if rank == 0}
 
 
 def _point(record: Record, outcome: str, cost: str) -> list[Point]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from orchestrator.report.factorial import FactorialEffect
-from orchestrator.report.types import Report, Rows, interval_words, number_words
+from orchestrator.report.types import Report, Rows, interval_words, number_words, p_words
 from search_spaces.wording import amount
 
 LISTED = 2
@@ -55,7 +55,7 @@ def _told(each: FactorialEffect, report: Report) -> tuple[str, str, str]:
     return (
         f"{n} of {planned}",
         "no value: no seed has all arms" if each.estimate is None else interval_words(each.estimate, "+"),
-        "none, all seeds are alike" if each.alike else "-" if each.p is None else f"{each.p:.2g}",
+        "none, all seeds are alike" if each.alike else "-" if each.p is None else p_words(each.p, each.level),
     )
 
 

@@ -10,6 +10,7 @@ from orchestrator.statistics.verdicts import SEEDS_LEAST, unseen
 from search_spaces.wording import amount
 from trainables.metrics import Metric
 
+BySeed = tuple[tuple[int, float], ...]
 INTERVALS = (
     "Intervals of means are two-sided 95% Student t intervals over seeds, each for itself, cut off where "
     "the quantity cannot be, and left out where all seeds gave the same, which tells nothing of chance. "
@@ -62,6 +63,11 @@ COLLAPSE = (
     "ten, {seeds} show no collapse in {tenth:.0%} of cases, in one of five in {fifth:.0%}. Look at the "
     "seeds one by one."
 )
+COLLAPSE_EARLY = " Where an arm ended after {seeds}, as here, it is {tenth:.0%} and {fifth:.0%}."
+ALIKE = (
+    "{arms} measured the very same {metrics} in each of {seeds}, which differ: what tells these arms apart "
+    "changes at most what they cost."
+)
 BEYOND = (
     "{arms}: {metric} is {values}, but declared to be {range}. Either what measures it or its declaration "
     "is wrong; claims of it are made as if nothing were."
@@ -72,7 +78,26 @@ def notices(report: Report) -> list[str]:
     """What a reader must know before any number, one sentence or a few each, as plain text."""
     found = [report.code_versions] if report.code_versions else []
     found += [_unfinished(report)] if report.left else []
-    return found + ([_unread(report)] if report.unread else [])
+    return [*found, *_alike(report), *([_unread(report)] if report.unread else [])]
+
+
+def _alike(report: Report) -> list[str]:
+    """Arms that no primary outcome tells apart in any seed, where seeds are told apart."""
+    groups: dict[tuple[tuple[str, BySeed], ...], list[str]] = {}
+    for arm in report.arms:
+        cells = [cell for metric in report.outcomes if (cell := report.cell(arm, metric))]
+        values = tuple((cell.metric, cell.by_seed) for cell in cells)
+        if any(len(by_seed) >= SEEDS_LEAST and len({*dict(by_seed).values()}) > 1 for _, by_seed in values):
+            groups.setdefault(values, []).append(arm)
+    return [
+        ALIKE.format(
+            arms=f"{', '.join(arms[:-1])} and {arms[-1]}",
+            metrics=" and ".join(metric for metric, _ in values),
+            seeds=amount(len(values[0][1]), "seed"),
+        )
+        for values, arms in groups.items()
+        if len(arms) > 1
+    ]
 
 
 def _unfinished(report: Report) -> str:
@@ -179,8 +204,6 @@ def _claims(report: Report) -> list[str]:
         if answer.margin is not None
         else ""
     )
-    seeds = len(report.confirm_seeds)
-    known = {"seeds": amount(seeds, "seed"), "tenth": unseen(0.1, seeds), "fifth": unseen(0.2, seeds)}
     outcomes = ", ".join(answer.outcomes)
     family = amount(answer.family, "comparison")
     claims = CLAIMS.format(outcomes=outcomes, family=family, level=answer.level, sure=1 - answer.level)
@@ -190,5 +213,16 @@ def _claims(report: Report) -> list[str]:
         *([RAISED.format(arms=", ".join(dict.fromkeys(raised)))] if raised else []),
         VERDICTS.format(margin=margin),
         EXPLORATORY,
-        COLLAPSE.format(**known),
+        _collapse(report),
     ]
+
+
+def _collapse(report: Report) -> str:
+    """What no verdict rules out; looks are by fewer seeds than the study has."""
+
+    def known(seeds: int) -> dict[str, str | float]:
+        return {"seeds": amount(seeds, "seed"), "tenth": unseen(0.1, seeds), "fifth": unseen(0.2, seeds)}
+
+    looked = [each.difference.n for each in report.verdicts if each.looked and each.difference]
+    early = COLLAPSE_EARLY.format(**known(min(looked))) if looked else ""
+    return COLLAPSE.format(**known(len(report.confirm_seeds))) + early

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.plan.answer import SELECTION_SPLIT
 from orchestrator.report import arm_changes, equal_cost_tables, factorial_tables
 from orchestrator.report.statistics import Estimate
-from orchestrator.report.types import Cell, Effect, Report, ended_word, interval_words, number_words
+from orchestrator.report.types import Cell, Effect, Report, ended_word, interval_words, number_words, p_words
 from search_spaces.wording import amount, markdown_line, one_line, visible
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def answers(report: Report) -> list[Grid]:
                 f"{each.arm} - {each.reference}",
                 each.seeds.removesuffix(" finished"),
                 "-" if each.difference is None else _interval(each.difference, "+", with_n=False),
-                "-" if each.p is None else f"{each.p:.2g}",
+                "-" if each.p is None else p_words(each.p, each.level),
                 each.text,
             )
             for each in report.verdicts

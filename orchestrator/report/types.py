@@ -93,6 +93,8 @@ class ArmVerdict:
     """About how many more seeds would decide it, where some would."""
     difference: Estimate | None
     p: float | None
+    level: float
+    """Of the interval, and what p is compared with."""
     seeds: str
     """`5 of 8 seeds finished`."""
     line: str = ""
@@ -243,6 +245,15 @@ NOISE = 1e-12
 """What sums of numbers near 1 leave of 0."""
 PLACES_MOST = 6
 """Decimals of an interval at most; else each number has its own."""
+
+
+def p_words(p: float, level: float) -> str:
+    """Two digits, or as many as it takes to show on which side of `level` it is."""
+    for digits in range(2, 7):
+        text = f"{p:.{digits}g}"
+        if (float(text) <= level) == (p <= level):
+            return text
+    return f"just {'below' if p <= level else 'above'} {level:g}"
 
 
 def number_words(value: float | None, sign: str = "") -> str:

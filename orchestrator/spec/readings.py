@@ -1,11 +1,16 @@
 """Which reading a published value belongs to: one cell of the grid, as trained or as read again."""
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from orchestrator.spec.document import Document, Keys
 from search_spaces.dimensions import same
+from search_spaces.paths import leaves
 from search_spaces.wording import hint, shown
+
+OF_FILES = ("task.folder", "task.validate_on")
+"""Published data lie where somebody put them, and papers choose by the split that they choose by."""
 
 
 def misplaced(
@@ -33,13 +38,16 @@ def misplaced(
 def leave_out(found: Document, written: Document) -> None:
     """Take out published rows whose reading a profile or overrides have taken away.
 
-    They stand beside nothing in this sweep, which is no fault.
+    That is its cell of the grid, its later reading, or the settings that its arm is trained with. They stand
+    beside nothing in this sweep, which is no fault. Rows that were given with the changes stay.
     """
     rows = found.data.get("published") if isinstance(found.data, dict) else None
-    if not isinstance(rows, list):
+    before = written.data.get("published")
+    if not isinstance(rows, list) or not isinstance(before, list):
         return
     for place in reversed(range(len(rows))):
-        if isinstance(rows[place], dict) and _gone(rows[place], found.data, written.data):
+        row = rows[place]
+        if isinstance(row, dict) and row in before and _gone(row, found.data, written.data):
             del rows[place]
             _close_gap(found, place)
 
@@ -48,11 +56,34 @@ def _gone(row: Mapping[str, Any], now: Mapping[str, Any], before: Mapping[str, A
     had, has = (
         not any(misplaced(row, _mapping(data, "grid"), _mapping(data, "posthoc"))) for data in (before, now)
     )
-    return had and not has
+    if row.get("arm") is None:
+        return had and not has
+    return had and not (has and _trained(row["arm"], now) == _trained(row["arm"], before))
+
+
+def _trained(arm: Any, data: Mapping[str, Any]) -> dict[str, Any]:
+    """What `data` says that an arm is trained with, but for what no result depends on."""
+    arms, components = _mapping(data, "arms"), _mapping(data, "components")
+    # An arm that is not written is made of components.
+    named = [arms[arm]] if arm in arms else [] if arm == "baseline" else [*components.values()]
+    said = {path: value for each in named for path, value in leaves(_mapping(_as_mapping(each), "set"))}
+    settings = {"trainable": data.get("trainable"), **dict(leaves(_mapping(data, "baseline"))), **said}
+    return {path: value for path, value in settings.items() if path not in _without_effect()}
+
+
+@cache
+def _without_effect() -> frozenset[str]:
+    from trainables.acting import running  # loads the settings of training, which few specs need here
+    from trainables.training.config import TrainConfig
+
+    return frozenset({*OF_FILES, *(f"train.{name}" for name in running(TrainConfig))})
 
 
 def _mapping(data: Mapping[str, Any], section: str) -> Mapping[str, Any]:
-    found = data.get(section)
+    return _as_mapping(data.get(section))
+
+
+def _as_mapping(found: Any) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 

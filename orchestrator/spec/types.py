@@ -220,7 +220,8 @@ _ALWAYS = ("metric", "values", "source")
 
 
 class Published(Section):
-    """One row of a published table, shown beside the very reading of ours that it belongs to."""
+    """One row of a published table, shown beside the very reading of ours that it belongs to. It is left out
+    where overrides or a profile change what its arm is trained with."""
 
     arm: Name | None = None
     """The arm it is compared with, or `baseline`. Without it the row stands alone in the table of its

@@ -173,3 +173,15 @@ def test_interpolation():
     assert interpolated([(2.0, 0.7)], 2.0) == 0.7
     assert interpolated([(2.0, 0.7)], 2.1) is None
     assert interpolated([], 1.0) is None
+
+
+def test_a_seed_that_did_not_say_its_cost_is_not_passed_over():
+    def silent(each):
+        if (each.arm, each.seed, each.phase) != ("thinker", SEEDS[0], "confirm"):
+            return each
+        accuracy = {"iid/accuracy": each.last.metrics["iid/accuracy"]}
+        return replace(each, last=replace(each.last, metrics=accuracy))
+
+    found = equal(summarise(STUDY, [silent(each) for each in study()]))["thinker"]
+    assert (found.reached, found.seeds, found.equal) == (7, 8, None)
+    assert found.as_trained.n == 8

@@ -40,7 +40,9 @@ def test_some_arms_are_decided_and_found_again_from_what_has_run():
 
 def test_a_plan_without_looks_has_none():
     assert decided(plan(), Readings(whole(), METRICS)) == {}
-    assert "looked at after each round" not in markdown(summarise(plan(), whole()), [])
+    shown = markdown(summarise(plan(), whole()), [])
+    assert "looked at after each round" not in shown
+    assert "as here, it is" not in shown
 
 
 def test_the_verdict_the_interval_and_p_are_those_of_the_look():
@@ -53,6 +55,11 @@ def test_the_verdict_the_interval_and_p_are_those_of_the_look():
     effect = report.effect("good", "iid/accuracy")
     assert (effect.estimate, effect.p) == (verdict.difference, verdict.p)
     assert "Arms were looked at after each round of seeds." in markdown(report, [])
+    fewest = min(each.seeds for each in decided(LOOKING, Readings(as_run(), METRICS)).values())
+    unseen = (
+        f"Where an arm ended after {fewest} seeds, as here, it is {0.9**fewest:.0%} and {0.8**fewest:.0%}."
+    )
+    assert unseen in markdown(report, [])
     rows = {row[0]: row[-1] for row in headline(report).rows}
     assert rows["good"].endswith(f"(ended after {found.seeds} of 8 seeds, interval at level 0.0025)")
     assert rows["baseline"] == ""

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.report.notes import notes
+from orchestrator.report.notes import notes, notices
 from tests.orchestrator.report.studies import study
 
 
@@ -36,3 +36,31 @@ def test_values_that_cannot_be_are_told(values, words):
 @pytest.mark.parametrize("value", [0.0, 1.0, 1.0 + 1e-9])
 def test_values_that_can_be_are_not(value):
     assert told({"near-iid/accuracy": value}) == []
+
+
+def alike(arms: dict[str, str], value: float | None = None, seeds: int = 4) -> list[str]:
+    """What is told where each of `arms` measured what the other named did; all of them `value`, if given."""
+    made = study(3, seeds, 0, readings=())
+    measured = {(each.arm, each.seed): each.last for each in made.records}
+
+    def same(each):
+        last = measured[arms.get(each.arm, each.arm), each.seed]
+        given = {} if value is None else {"near-iid/accuracy": value}
+        return replace(each, last=replace(last, metrics={**last.metrics, **given}))
+
+    return notices(replace(made, records=tuple(map(same, made.records))).report())
+
+
+def test_arms_that_no_seed_tells_apart_are_told():
+    [told] = alike({"arm-2": "arm-0"})
+    assert told.startswith(
+        "arm-0 and arm-2 measured the very same near-iid/accuracy in each of 4 seeds, which"
+    )
+    [told] = alike({"arm-1": "arm-0", "arm-2": "arm-0"})
+    assert told.startswith("arm-0, arm-1 and arm-2 measured")
+
+
+def test_arms_that_differ_or_whose_seeds_do_not_are_not():
+    assert alike({}) == []
+    assert alike({"arm-1": "arm-0"}, value=1.0) == []
+    assert alike({"arm-1": "arm-0"}, seeds=2) == []

@@ -3,7 +3,7 @@
 import pytest
 
 from orchestrator.report.statistics import Estimate
-from orchestrator.report.types import interval_words, number_words
+from orchestrator.report.types import interval_words, number_words, p_words
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,20 @@ def test_an_interval_that_leaves_out_zero_never_shows_it(ends, words):
 )
 def test_a_small_number_is_not_shown_as_none(value, words):
     assert number_words(value) == words
+
+
+@pytest.mark.parametrize(
+    ("p", "level", "words"),
+    [
+        (0.0123, 0.05, "0.012"),
+        (0.0499, 0.05, "0.05"),
+        (0.0504, 0.05, "0.0504"),
+        (0.05, 0.05, "0.05"),
+        (0.00252, 0.0025, "0.00252"),
+        (0.0555, 0.0557, "0.0555"),
+        (0.0500000001, 0.05, "just above 0.05"),
+        (1.0, 0.05, "1"),
+    ],
+)
+def test_a_p_is_shown_on_its_side_of_the_level(p, level, words):
+    assert p_words(p, level) == words

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from orchestrator.errors import SpecError
 from orchestrator.spec import scalars
 from orchestrator.spec.document import read_text
-from orchestrator.spec.load import load_spec, profile_names, read_spec, to_yaml
+from orchestrator.spec.load import changed_document, load_spec, profile_names, read_spec, to_yaml
 from orchestrator.spec.types import Spec
 from search_spaces.dimensions import Dimension, Float
 from tests.support.examples import examples
@@ -59,6 +59,48 @@ def test_a_published_value_whose_reading_is_overridden_away_stands_beside_nothin
     assert load_spec(whole, profile="small").published_rows == ()
     with pytest.raises(SpecError, match=r"published\[0\]: must name its cell of the grid"):
         load_spec(whole, ["published=[{arm: baseline, metric: accuracy, values: {lra: 0.5}, source: a}]"])
+
+
+@pytest.mark.parametrize(
+    "changed", ["baseline.train.steps=5", "baseline.model.gate=false", "baseline.task.train_length_max=9"]
+)
+def test_a_published_value_of_another_training_stands_beside_nothing(whole: Path, changed: str) -> None:
+    assert load_spec(whole, [changed]).published_rows == ()
+    row = "{arm: baseline, cell: {model.width: 64}, metric: accuracy, values: {lra: 0.5}, source: a}"
+    (left,) = load_spec(whole, [changed, f"published=[{row}]"]).published_rows
+    assert left["value"] == 0.5, "what is given with the change is of it"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        *("confirm.seeds=[1, 2, 3]", "baseline.train.lr=5.0e-4", "baseline.train.eval_batch_size=16"),
+        *(
+            "baseline.task.folder=elsewhere",
+            "arms.minus-gate.set={model.gate: true}",
+            "search.trials_per_arm=3",
+        ),
+    ],
+)
+def test_what_changes_no_training_of_its_arm_leaves_a_published_value(whole: Path, changed: str) -> None:
+    found = changed_document(whole, [changed])
+    assert len(found.data["published"]) == 1, found.faults
+
+
+def test_a_published_value_of_an_arm_goes_by_what_the_arm_sets(whole: Path) -> None:
+    rows = [
+        "{arm: minus-gate, cell: {model.width: 64}, metric: accuracy, values: {lra: 0.5}, source: a}",
+        "{metric: accuracy, values: {lra: 0.4}, source: b, reference: {paper: a, table: b, system: them}}",
+    ]
+    text = whole.read_text().replace(
+        "published:\n", "".join(["published:\n", *(f"  - {row}\n" for row in rows)])
+    )
+    whole.write_text(text)
+    assert len(load_spec(whole).published_rows) == 3
+    left = load_spec(whole, ["arms.minus-gate.set={model.gate_width: 8}"]).published_rows
+    assert [row.get("arm") for row in left] == ["them", "baseline"]
+    left = load_spec(whole, ["baseline.train.steps=5"]).published_rows
+    assert [row.get("arm") for row in left] == ["them"], "prior work is of no arm"
 
 
 def test_rows_after_one_that_is_left_out_keep_their_lines(whole: Path) -> None:
