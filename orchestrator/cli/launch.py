@@ -282,7 +282,7 @@ def _tell(folder: SweepFolder, finish: "SweepResult") -> None:
         complain(f"continue with: {command('resume', folder)}")
     if finish.untracked:
         complain(f"MLflow lacks something: {finish.untracked}\ncatch up with: {command('sync', folder)}")
-    if (page := folder.report / "report.md").exists():
+    if (page := folder.report / "report.html").exists():
         say(f"report:  {page}")
     if read_setup(folder).tracking_uri is None:
         say(f"not tracked: {command('sync', folder)} brings it into MLflow")

@@ -43,8 +43,7 @@ def cost_curves(
     for record in again:
         groups[record.arm, canonical(dict(record.overrides))].append(record)
     for outcome in outcomes:
-        split = outcome.rpartition("/")[0]
-        for cost in (f"{split}/{each.name}" for each in trained.declared if each.is_cost and not each.split):
+        for cost in trained.costs_of(outcome):
             for arm in plan.arms:
                 own = _point("", arm.name, outcome, cost, trained)
                 if own is None:

@@ -82,8 +82,7 @@ def compared(
 ) -> Iterator[EqualCost]:
     """Every arm at its reference's cost, by outcome, declared cost and field that was read again."""
     for outcome in outcomes if plan.posthoc else ():
-        split = outcome.rpartition("/")[0]
-        for cost in (f"{split}/{each.name}" for each in trained.declared if each.is_cost and not each.split):
+        for cost in trained.costs_of(outcome):
             for arm in plan.arms:
                 if arm.reference:
                     found = _of_arm(

@@ -18,7 +18,7 @@ LETTERS = 8
 """Of a word."""
 SHADES = ((60, 1.0), (25, 0.62), (5, 0.38), (0, 0.2))
 """From how many percent on that are open, how much ink: told apart in grey too."""
-LAYER, NAMES, ABOVE = 0.1, 0.5, 0.12
+LAYER, NAMES, ABOVE = 0.1, 0.6, 0.12
 """Inches of a layer, of the words beneath a strip, and between strips."""
 LEAST = 2
 """Layers that a strip has room for."""

@@ -105,6 +105,12 @@ class Readings:
         own = [name for name in self.outcomes if self._measured(arm, name)]
         return own or [name for name in self.outcomes if self.all_values(name)]
 
+    def costs_of(self, outcome: str) -> tuple[str, ...]:
+        """Declared costs of the outcome's own split; an outcome that is a cost is none of itself."""
+        split = outcome.rpartition("/")[0]
+        names = (f"{split}/{each.name}" for each in self.declared if each.is_cost and not each.split)
+        return tuple(name for name in names if name != outcome)
+
     def span(self, metric: str) -> tuple[float, float]:
         """Between what values of the metric lie."""
         return self.known(metric).span

@@ -34,6 +34,8 @@ class Grid:
     title: str
     headers: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    stacked: bool = False
+    """Whether all of it must be seen on a phone: there the cells of a row stand below each other."""
 
 
 def grids(report: Report) -> list[Grid]:
@@ -123,7 +125,8 @@ def answers(report: Report) -> list[Grid]:
         ]
         if rows:
             title = f"{metric}, primary outcome: mean difference and interval{_family(report)}"
-            found.append(Grid(title, ("arm", "finished", "difference", "p", "verdict"), tuple(rows)))
+            headers = ("arm", "finished", "difference", "p", "verdict")
+            found.append(Grid(title, headers, tuple(rows), stacked=True))
         found += _seed_by_seed(report, metric)
     return found
 

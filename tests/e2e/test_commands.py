@@ -105,7 +105,7 @@ class TestLaunched:
         for arm in ("baseline", "minus-gate"):
             assert re.search(rf"│ {arm} +│ 2 +│ 0\.\d\d\d ", launched.out)
         assert "trials: 8 finished" in launched.out
-        assert f"report:  {RUNS}/tiny/report/report.md" in launched.out
+        assert f"report:  {RUNS}/tiny/report/report.html" in launched.out
         assert "compare: haltsweep ui tiny --runs 'my runs'" in launched.out
         assert launched.out.splitlines()[-1].startswith("undecided: minus-gate in ")
 

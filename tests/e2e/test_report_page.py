@@ -102,12 +102,20 @@ EXTREMES = {
     "failures": study(2, 2, 2, readings=(), fate=lambda *_: OutcomeKind.DIVERGED),
 }
 CUT = """() => {
-  const wide = [...document.querySelectorAll('body *')].filter(one => !one.closest('.wide, svg')
+  const wide = [...document.querySelectorAll('body *')].filter(one => !one.closest('.wide:not(.stacked), svg')
     && one.getBoundingClientRect().right > innerWidth + 1).map(one => one.outerHTML.slice(0, 80));
   const titles = [...document.querySelectorAll('caption span')].filter(one =>
     one.getBoundingClientRect().right > innerWidth).map(one => one.textContent);
   return [...wide, ...titles];
 }"""
+
+PARTED = """() => [
+  ...[...document.querySelectorAll('.wide, figure, .arm')].filter(one =>
+    getComputedStyle(one).breakInside != 'avoid'),
+  ...[...document.querySelectorAll('section h2, section h3, section > .aside, section > dl')].filter(one =>
+    one.nextElementSibling && getComputedStyle(one).breakAfter != 'avoid'),
+].map(one => one.outerHTML.slice(0, 80))"""
+"""What a page of paper may end in the middle of, and headings that it may end with."""
 
 
 @pytest.mark.parametrize("width", [390, 1280])
@@ -142,3 +150,4 @@ def test_it_is_printed(file: Path) -> None:
         assert page.pdf(format="A4").startswith(b"%PDF")
         page.emulate_media(media="print")
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert page.evaluate(PARTED) == []

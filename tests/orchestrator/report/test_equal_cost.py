@@ -7,6 +7,7 @@ import pytest
 
 from orchestrator.plan.planner import plan_file
 from orchestrator.plan.types import AnswerPlan, ConfirmPlan
+from orchestrator.report.details import details
 from orchestrator.report.equal_cost import interpolated
 from orchestrator.report.summary import summarise
 from orchestrator.report.write import markdown
@@ -63,6 +64,14 @@ def test_what_wins_by_thinking_longer_alone_is_no_better_at_equal_depth():
     assert better.equal.low > 0.08
     assert (thinker.cost, thinker.path, thinker.reached) == ("iid/depth", THRESHOLD, 8)
     assert (thinker.own_cost, thinker.cost_of_reference) == pytest.approx((8.0, 5.0), abs=0.01)
+
+
+def test_a_cost_that_is_an_outcome_is_not_compared_at_itself():
+    answered = replace(STUDY, answer=AnswerPlan(("iid/accuracy", "iid/depth"), 0.02, 0.05, 6))
+    report = summarise(answered, study())
+    assert {(each.outcome, each.cost) for each in report.equal_costs} == {("iid/accuracy", "iid/depth")}
+    drawn = details(answered, report, study(), {}).costs
+    assert {(each.outcome, each.cost) for each in drawn} == {("iid/accuracy", "iid/depth")}
 
 
 def test_readings_that_do_not_reach_the_cost_give_no_number():
