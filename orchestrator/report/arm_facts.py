@@ -4,8 +4,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from orchestrator.plan.format import value_words
 from orchestrator.plan.types import Plan
 from orchestrator.trials import OutcomeKind, Record
+from search_spaces.paths import leaves, overlap
 
 REASONS = 5
 """Different reasons of failures that are told of an arm."""
@@ -73,6 +75,14 @@ def arm_facts(plan: Plan, records: Sequence[Record]) -> Iterator[ArmFacts]:
             more_failures=failed.total() - sum(each.count for each in told),
             device_s=sum(each.last.seconds for each in own if each.last) * devices,
         )
+
+
+def first_settings(plan: Plan) -> Iterator[str]:
+    """Every setting of the first arm; a value that its search replaces is nobody's."""
+    arm = plan.arms[0]
+    for path, value in leaves(arm.settings):
+        searched = any(overlap(path, each) for each in arm.space.paths)
+        yield f"{path}: {'searched' if searched else value_words(value)}"
 
 
 def _range(low: float | None, high: float | None) -> tuple[float, float] | None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.plan.types import Plan
-from orchestrator.report.arm_facts import ArmFacts, arm_facts
+from orchestrator.report.arm_facts import ArmFacts, arm_facts, first_settings
 from orchestrator.report.compute import CostCurve, cost_curves
 from orchestrator.report.curves import ArmCurve, learning_curves
 from orchestrator.report.halting import DepthCurve, depth_curves
@@ -25,6 +25,8 @@ class Details:
     """A pure function of plan, records and measurements."""
 
     arms: tuple[ArmFacts, ...]
+    settings: tuple[str, ...]
+    """Every setting of the first arm, a line each; what others change is told of them."""
     searches: tuple[SearchCourse, ...]
     curves: tuple[ArmCurve, ...]
     costs: tuple[CostCurve, ...]
@@ -53,6 +55,7 @@ def details(
     readings = Readings(confirmed, declared_by(plan))
     return Details(
         arms=tuple(arm_facts(plan, records)),
+        settings=tuple(first_settings(plan)),
         searches=tuple(searches(plan, records)),
         curves=tuple(learning_curves(plan, records, measured)),
         costs=tuple(cost_curves(plan, report.outcomes, readings, again)),

@@ -146,7 +146,8 @@ def _arms(report: Report, details: Details | None) -> PageSection:
         Card(f"{place}. {each.arm}", tuple(_card(each, changed.get(each.arm))))
         for place, each in enumerate(details.arms, start=1)
     )
-    return PageSection("arms", "Arms", cards=cards)
+    folded = ((f"all settings of {report.arms[0]}", details.settings),) if details.settings else ()
+    return PageSection("arms", "Arms", cards=cards, parts=(Part(folded=folded),))
 
 
 def _card(facts: ArmFacts, changed: tuple[str, ...] | None) -> Iterator[tuple[str, str]]:

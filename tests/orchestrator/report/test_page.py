@@ -86,6 +86,28 @@ def test_texts_of_others_are_no_mark_up() -> None:
     assert r"<script>alert(1)</script>\x1b[2J" in read(html).text
 
 
+def test_all_that_the_first_arm_was_set_to_is_told() -> None:
+    made = study()
+    first, *others = made.plan.arms
+    settings = {
+        "model": {"layers": 3, "halt": {"rule": EVIL}, "tied": None},
+        "train": {"lr": 0.5, "steps": 7},
+    }
+    arms = (replace(first, settings=settings), *others)
+    details = replace(made, plan=replace(made.plan, arms=arms)).details()
+    assert details.settings == (
+        "model.layers: searched",
+        f"model.halt.rule: {EVIL}",
+        "model.tied: null",
+        "train.lr: searched",
+        "train.steps: 7",
+    )
+    seen = read(html := page(made.report(), details))
+    assert "script" not in seen.tags
+    assert "all settings of arm-0" in html
+    assert "train.steps: 7" in seen.text
+
+
 def test_a_page_needs_nothing_but_itself() -> None:
     html = page((made := study()).report(), made.details())
     seen = read(html)
