@@ -11,6 +11,7 @@ EQUAL = (
     "exploratory: arms at the cost of what they are compared with, each seed's own readings interpolated, "
     "never extrapolated"
 )
+OF_BEST = "; of several assignments the best of each arm alone"
 SETTINGS = "exploratory: other settings minus as trained, paired by seed: mean [95% interval] (n)"
 
 
@@ -18,7 +19,11 @@ def tables(report: Report) -> Iterator[Rows]:
     """Those of a report that has readings under other settings."""
     if report.equal_costs:
         headers = ("arm", "outcome", "cost", "its own", "equal", "by", "as trained", "at equal cost")
-        yield EQUAL, headers, tuple(map(_row, report.equal_costs))
+        yield (
+            EQUAL + (OF_BEST if report.assignments > 1 else ""),
+            headers,
+            tuple(map(_row, report.equal_costs)),
+        )
     if report.setting_effects:
         metrics = tuple(dict.fromkeys(each.metric for each in report.setting_effects))
         found = {(each.arm, each.setting, each.metric): each.estimate for each in report.setting_effects}

@@ -68,6 +68,10 @@ ALIKE = (
     "{arms} measured the very same {metrics} in each of {seeds}, which differ: what tells these arms apart "
     "changes at most what they cost."
 )
+FRONT = (
+    "Several points of the front of each arm were confirmed, and are kept apart: verdicts, differences and "
+    "means are of point 1, the best in the first objective, whatever it pays in the others."
+)
 BEYOND = (
     "{arms}: {metric} is {values}, but declared to be {range}. Either what measures it or its declaration "
     "is wrong; claims of it are made as if nothing were."
@@ -78,6 +82,7 @@ def notices(report: Report) -> list[str]:
     """What a reader must know before any number, one sentence or a few each, as plain text."""
     found = [report.code_versions] if report.code_versions else []
     found += [_unfinished(report)] if report.left else []
+    found += [FRONT] if report.points else []
     return [*found, *_alike(report), *([_unread(report)] if report.unread else [])]
 
 

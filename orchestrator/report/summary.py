@@ -41,8 +41,7 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
 
     `spent`: what of the budget is used up, if that ended the sweep.
     """
-    known = list(records)
-    whole = with_late_splits(plan, known)
+    whole = with_late_splits(plan, known := list(records))
     confirmed = [record for record in whole if record.phase == "confirm" and record.outcome is not None]
     reread = [record for record in whole if record.phase == "posthoc" and record.outcome is not None]
     ended = frozenset(each.trial_id for each in known if each.outcome is not None and each.outcome.final)
@@ -81,6 +80,7 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
         answer=answer,
         verdicts=tuple(answers.verdicts(plan, readings, answer, ended)) if answer else (),
         points=tuple(_points(plan, metrics, confirmed, readings)) if front else (),
+        assignments=plan.confirm.best if plan.confirm else 1,
         confirm_seeds=plan.confirm.seeds if plan.confirm else (),
         left=len({each.trial_id for each in plan.trials}.difference(ended)),
         spent=spent,

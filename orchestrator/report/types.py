@@ -172,6 +172,8 @@ class Report:
     points: tuple[Cell, ...] = field(default=(), kw_only=True)
     """Of a search with several objectives that confirms several points of a front: every point for itself,
     named in `setting`. Cells and effects are then of the first point of each arm."""
+    assignments: int = field(default=1, kw_only=True)
+    """Most that are confirmed of each arm."""
     confirm_seeds: tuple[int, ...] = field(default=(), kw_only=True)
     left: int = 0
     """Trials of the plan that have not ended."""

@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.plan.types import AnswerPlan, Arm, ConfirmPlan, Plan, SearchPlan
 from orchestrator.report.json_file import as_json
-from orchestrator.report.notes import in_words
+from orchestrator.report.notes import in_words, notices
 from orchestrator.report.summary import arm_metrics, arm_tags, summarise
 from orchestrator.report.tables import Grid, as_csv, grids, headline
 from orchestrator.report.types import Report
@@ -332,11 +332,13 @@ def test_points_of_a_front_are_kept_apart() -> None:
     assert list(points.values()) == pytest.approx([0.8, 0.4], abs=0.01)
     (grid,) = [each for each in grids(found) if each.title.startswith("confirmed points")]
     assert len(grid.rows) == 8
+    assert any("differences and means are of point 1" in each for each in notices(found))
     alone = replace(search, objectives=objectives[:1])
     averaged = summarise(plan(search=alone, confirm=confirm), [*records(), *shallow]).cell(
         "baseline", "iid/accuracy"
     )
     assert averaged is not None
+    assert not notices(summarise(plan(search=alone, confirm=confirm), [*records(), *shallow]))
     assert averaged.estimate.mean == pytest.approx(0.6, abs=0.01)
 
 

@@ -194,3 +194,9 @@ def test_a_seed_that_did_not_say_its_cost_is_not_passed_over():
     found = equal(summarise(STUDY, [silent(each) for each in study()]))["thinker"]
     assert (found.reached, found.seeds, found.equal) == (7, 8, None)
     assert found.as_trained.n == 8
+
+
+def test_of_several_assignments_it_is_said_which_is_compared():
+    assert "of several assignments the best of each arm alone" not in markdown(summarise(STUDY, study()), [])
+    several = replace(STUDY, confirm=replace(STUDY.confirm, best=2))
+    assert "; of several assignments the best of each arm alone" in markdown(summarise(several, study()), [])
