@@ -6,7 +6,7 @@ compared seed by seed where two seeds at least are in both, else as separate sam
 stands for itself: nobody planned these comparisons, and they are exploratory.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -19,6 +19,7 @@ from orchestrator.report.types import Cell, Report
 from orchestrator.spec.differences import Difference, differences
 from orchestrator.statistics.welch import difference
 from orchestrator.trials import OutcomeKind, Record
+from search_spaces.paths import MISSING, lookup
 from search_spaces.wording import amount
 
 Same = Literal["settings and ranges", "settings", "what was trained"]
@@ -181,13 +182,23 @@ def _unmeasured(first: Side, second: Side, names: tuple[str, str]) -> str:
 
 
 def _assignments(first: Side, second: Side, names: tuple[str, str]) -> Iterator[str]:
-    before, after = (_chosen(side, name) for side, name in zip((first, second), names, strict=True))
+    sides = tuple(zip((first, second), names, strict=True))
+    paths = dict.fromkeys(path for side, name in sides for path in _chosen(side, name))
+    before, after = (_trained_with(side, name, paths) for side, name in sides)
     if found := "; ".join(map(str, differences(before, after))):
         yield f"{names[0]}: the searches chose otherwise: {found}"
 
 
 def _chosen(side: Side, arm: str) -> Mapping[str, Any]:
     return next((each.assignment for each in side.report.tallies if each.arm == arm), {})
+
+
+def _trained_with(side: Side, arm: str, paths: Iterable[str]) -> dict[str, Any]:
+    """What a search chose, and what an arm that does not search it is set to."""
+    known = side.plan.arm(arm)
+    set_to = {path: lookup(known.settings, path) for path in paths if path not in known.space.paths}
+    found = set_to | dict(_chosen(side, arm))
+    return {path: value for path, value in found.items() if value is not MISSING}
 
 
 def _origin(side: Side) -> dict[str, str]:

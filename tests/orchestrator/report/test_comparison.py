@@ -144,11 +144,29 @@ def test_what_differs_in_spec_code_and_data_is_told_and_nothing_else():
     assert not [what for what, *_ in found.code if "command" in what or "data" in what], "told elsewhere"
 
 
+@pytest.mark.parametrize(
+    ("lr", "told"),
+    [(0.1, ()), (0.2, ("arm-0: the searches chose otherwise: train.lr: 0.1 -> 0.2",))],
+    ids=["the same", "another"],
+)
+def test_a_value_that_one_sweep_searches_and_the_other_is_set_to(lr, told):
+    first, second = (_set(FIRST, {"lr": each}) for each in (0.5, lr))
+    assert compare(_choosing(first, 0.1), replace(second, label="two")).assignments == told
+
+
+def _set(side, train):
+    """Its first arm with other settings and the same content for all who ask."""
+    first, *others = side.plan.arms
+    return replace(side, plan=replace(side.plan, arms=(replace(first, settings={"train": train}), *others)))
+
+
+def _choosing(side, lr):
+    before, *others = side.report.tallies
+    tallies = (replace(before, assignment={**before.assignment, "train.lr": lr}), *others)
+    return replace(side, report=replace(side.report, tallies=tallies))
+
+
 def test_searches_that_chose_otherwise_are_told():
-    before = FIRST.report.tallies[0]
-    chosen = {**before.assignment, "train.lr": 0.1}
-    tallies = (replace(before, assignment=chosen), *FIRST.report.tallies[1:])
-    second = replace(FIRST, report=replace(FIRST.report, tallies=tallies))
-    assert compare(FIRST, second).assignments == (
+    assert compare(FIRST, _choosing(FIRST, 0.1)).assignments == (
         "arm-0: the searches chose otherwise: train.lr: (nothing) -> 0.1",
     )
