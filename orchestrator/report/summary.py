@@ -320,13 +320,14 @@ def answer_key(name: str, place: int = 0) -> str:
 
 
 def _p(report: Report, effect: Effect | None) -> float | None:
-    """The p of a primary outcome, once no trial is left; 1 where there is none, for then nothing is claimed.
+    """The p of a primary outcome, once no trial is left.
 
-    A p that is told before could not be taken back in MLflow.
+    What was told before cannot be taken back in MLflow: where seeds that were added later have failed, and
+    there is no p any more, it is 1, for then nothing is claimed.
     """
     if effect is None or not effect.primary or report.left:
         return None
-    return 1.0 if effect.p is None else effect.p
+    return 1.0 if effect.p is None and report.extensions else effect.p
 
 
 def arm_tags(report: Report) -> dict[str, dict[str, str]]:
