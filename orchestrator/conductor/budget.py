@@ -142,7 +142,7 @@ def budget_end(last: Event | None, plan: Plan) -> str:
 
     `haltsweep extend` may have raised the budget since.
     """
-    if last is None or last.kind is not EventKind.CLOSED or last.payload["reason"] != BUDGET:
+    if last is None or last.kind is not EventKind.CLOSED or last.payload.get("reason") != BUDGET:
         return ""
     if plan.extended and plan.extended[-1].at > last.at:
         return ""
