@@ -65,8 +65,7 @@ class Judges(BasePruner):
         ("random", "{name: theirs.Judges}", "stopper theirs.Judges failed at search trial 2 of arm"),
     ],
 )
-def test_the_message_says_how_to_go_on(tmp_path, haltsweep, monkeypatch, sampler, stopper, told):
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
+def test_the_message_says_how_to_go_on(tmp_path, haltsweep, sampler, stopper, told):
     with forgotten(tmp_path):
         (tmp_path / "theirs.py").write_text(CODE)
         (tmp_path / "spec.yaml").write_text(SPEC % (sampler, stopper))
@@ -82,8 +81,7 @@ def test_the_message_says_how_to_go_on(tmp_path, haltsweep, monkeypatch, sampler
         assert "4 finished" in again.out
 
 
-def test_a_search_that_has_tried_all_ends(tmp_path, haltsweep, monkeypatch):
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
+def test_a_search_that_has_tried_all_ends(tmp_path, haltsweep):
     with forgotten(tmp_path):
         (tmp_path / "theirs.py").write_text(CODE)
         few = SPEC.replace("float: [0.0, 1.0]", "choice: [0.1, 0.2, 0.3]") % ("bruteforce", "null")

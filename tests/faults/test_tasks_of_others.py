@@ -60,8 +60,7 @@ IDS = ("rng.integers(1, 4, ", "rng.integers(1, 9, ")
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
+def folder(tmp_path):
     (tmp_path / "kit_of_task").mkdir()
     with forgotten(tmp_path):
         yield tmp_path

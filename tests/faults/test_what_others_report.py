@@ -35,8 +35,7 @@ CONFIRM = "confirm: {seeds: [1, 2], splits: [near, far]}\n"
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
+def folder(tmp_path):
     with forgotten(tmp_path):
         (tmp_path / "theirs.py").write_text(CODE)
         yield tmp_path

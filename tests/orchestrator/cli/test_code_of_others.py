@@ -83,8 +83,7 @@ def test_installed_code_is_told_with_its_place_too(folder, haltsweep, monkeypatc
 
 
 @pytest.mark.parametrize("raised", ["GeneratorExit", "SystemExit(0)", "Mine"])
-def test_a_trial_that_raises_what_is_no_exception_has_crashed(folder, haltsweep, monkeypatch, raised):
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
+def test_a_trial_that_raises_what_is_no_exception_has_crashed(folder, haltsweep, raised):
     code = f"class Mine(BaseException):\n    pass\n\ndef train(settings, trial):\n    raise {raised}\n"
     (folder / "theirs.py").write_text(code)
     (folder / "others.yaml").write_text(SPEC)
