@@ -8,7 +8,7 @@ same system under another name: weights that nothing reads, FLOPs that only a fo
 order are no effect.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from math import isclose
@@ -16,7 +16,9 @@ from typing import Any, Protocol
 
 from orchestrator.plan.drawn_data import acting_on_data
 from orchestrator.plan.moved_weights import POINTS
-from orchestrator.plan.probe import LAYERS, READ_LENGTH, BackwardPass, Probe
+from orchestrator.plan.probe import LAYERS, READ_LENGTH, Probe
+from orchestrator.plan.renamed import only_renamed
+from orchestrator.plan.same_passes import close, same_gradient
 from orchestrator.plan.settings import System
 from trainables.acting import TrialFacts, acting
 from trainables.assembly import batch_cost
@@ -25,8 +27,6 @@ from trainables.task_catalog import splits
 from trainables.training.likes import UNSEEN, compares
 from trainables.training.schedule import beta1, learning_rate
 
-ROUNDING = 1e-4
-"""Relative difference up to which losses and gradients may be the same sums in another order."""
 LARGE = 10_000_000
 """Parameters of a model that is not run again for dimensions and parts of an arm whose shapes show them, nor
 for weights that no gradient reaches."""
@@ -68,6 +68,8 @@ def effects(probe: Probe, before: System, after: System, sweep: Sweep) -> tuple[
     Raises ValueError for what cannot be run.
     """
     pairs = list(quick_first(probe, before, after))
+    if pairs and _only_renamed(probe, pairs):
+        return ("weights",)
     seen = _seen(probe, *pairs[0], 0) if pairs else []
     found = [
         *_structural(probe, before, after),
@@ -97,6 +99,12 @@ def quick_first(probe: Probe, before: System, after: System) -> Iterator[tuple[S
     yield before, after
 
 
+def _only_renamed(probe: Probe, pairs: Sequence[tuple[System, System]]) -> bool:
+    """Whether weights have other names in these and nothing else differs; in large models, in narrow ones."""
+    small = [pair for pair in pairs if not large(probe, pair[1])]
+    return all(only_renamed(probe, *pair) for pair in small or pairs[:1])
+
+
 def shows(found: Iterable[str]) -> bool:
     """Whether there is more than what proves nothing alone."""
     return any(word not in UNSHOWN for word in found)
@@ -114,7 +122,7 @@ def differ(probe: Probe, before: System, after: System, sweep: Sweep, *, narrow:
         return True
     for old, new in quick_first(probe, before, after):
         if _differ_run(probe, old, new):
-            return True
+            return not only_renamed(probe, old, new)
         if narrow and not _alike(old, new):
             break
     return False
@@ -178,7 +186,7 @@ def reads_alike(probe: Probe, before: System, after: System, point: int, length:
     Raises ValueError for what cannot be run.
     """
     old, new = probe.reading(before, point, length), probe.reading(after, point, length)
-    return len(old) == len(new) and all(map(_close, old, new))
+    return len(old) == len(new) and all(map(close, old, new))
 
 
 def _structural(probe: Probe, before: System, after: System) -> list[str]:
@@ -283,43 +291,30 @@ def _shown(probe: Probe, before: System, after: System, point: int) -> bool:
 
 
 def _forward_differs(probe: Probe, before: System, after: System, point: int) -> bool:
+    if _alike(before, after):
+        return False  # losses alone show nothing there, see `_seen`
     old, new = probe.forward(before, point), probe.forward(after, point)
-    if not _close(old.loss, new.loss) or old.layers != new.layers:
+    if not close(old.loss, new.loss) or old.layers != new.layers:
         return True
     # Costs show in the gradient, or else in themselves.
-    return not all(map(_close, old.costs, new.costs))
+    return not all(map(close, old.costs, new.costs))
 
 
 def _seen(probe: Probe, before: System, after: System, point: int) -> list[str]:
     old, new = probe.forward(before, point), probe.forward(after, point)
     gradient, other = probe.gradient(before, point), probe.gradient(after, point)
-    loss, turned = _close(old.loss, new.loss), _same_gradient(gradient, other)
+    loss, turned = close(old.loss, new.loss), same_gradient(gradient, other)
+    if _alike(before, after) and gradient == other:
+        # What the losses of one model differ by has no gradient, like the ponder cost of its only layer.
+        return []
     same = old.loss == new.loss and gradient == other
     return [
         *(["loss"] if not loss else []),
         *(["gradient"] if not turned else []),
-        *(["costs"] if loss and turned and not all(map(_close, old.costs, new.costs)) else []),
+        *(["costs"] if loss and turned and not all(map(close, old.costs, new.costs)) else []),
         *(["layers run"] if old.layers != new.layers else []),
         *(["rounding"] if loss and turned and not same else []),
     ]
-
-
-def _close(before: float, after: float) -> bool:
-    return isclose(before, after, rel_tol=ROUNDING)
-
-
-def _same_gradient(before: BackwardPass, after: BackwardPass) -> bool:
-    """Whether two gradients differ by no more than the order of sums explains."""
-    reached, also = ([each for each in one.parts if any(each[1:])] for one in (before, after))
-    if [name for name, *_ in reached] != [name for name, *_ in also]:
-        return False
-    limit = ROUNDING * max(before.norm, after.norm)
-    pairs = zip(reached, also, strict=True)
-    return all(
-        abs(old - new) <= limit
-        for (_, *one), (_, *other) in pairs
-        for old, new in zip(one, other, strict=True)
-    )
 
 
 def tree_difference(before: Built, after: Built) -> tuple[str, ...]:

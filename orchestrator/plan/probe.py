@@ -121,6 +121,10 @@ class BackwardPass:
     parts: tuple[tuple[str, float, float], ...]
     """Norm and sum of the gradient of every parameter."""
 
+    def in_order(self) -> "BackwardPass":
+        """The same, parameters in the order of their names."""
+        return BackwardPass(self.norm, tuple(sorted(self.parts)))
+
 
 class Probe:
     """Builds and runs systems. Each is measured once; the last ones that ran are kept as they are."""
@@ -260,6 +264,33 @@ class Probe:
                     break
             self._unreached[key] = tuple(left)
         return self._unreached[key]
+
+    def borrowed(
+        self, system: System, lender: System, names: Mapping[str, str], point: int
+    ) -> tuple[ForwardPass, BackwardPass, tuple[float, ...]]:
+        """What `system` gives, and what evaluating it measures, with the weights of `lender` at `point`.
+
+        `names` has the name of every parameter there by the one in `system`; so has the gradient. Both must
+        have equal settings of training. Raises ValueError for what cannot be run here.
+        """
+        weights = dict(self._run(lender, point).weights)
+
+        def lent() -> nn.Module:
+            model = self._model(system)
+            for name, parameter in model.named_parameters():
+                parameter.data = weights[names[name]].detach()
+            return model
+
+        watched = _Watched(system.train)
+        run = _ProbedModel.of(system, lent(), 0)
+        loss = objective(run.output, cast(TrainConfig, watched))
+        gradient = run.gradient(loss)
+        parts = sorted((names[name], norm, total) for name, norm, total in gradient.parts)
+        return (
+            ForwardPass(float(loss.detach()), run.layers, run.costs(system.train), frozenset(watched.read)),
+            BackwardPass(gradient.norm, tuple(parts)),
+            _ProbedModel.read(system, lent(), 0, READ_LENGTH),
+        )
 
     def _tried_gradients(self, system: System) -> Iterator[BackwardPass]:
         """At all weights; first where lone numbers are random, on long inputs too, which reaches the most.

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from math import isclose
 
 from orchestrator.identity import canonical
 from orchestrator.plan.arms import BuiltInArm
-from orchestrator.plan.effects import ROUNDING, Sweep, declared, differ
+from orchestrator.plan.effects import Sweep, declared, differ
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.probe import Probe
+from orchestrator.plan.same_passes import close
 from orchestrator.plan.settings import widths
 
 
@@ -64,7 +64,7 @@ def _begin_alike(one: _BegunArm, other: _BegunArm, probe: Probe) -> bool:
     first, second = (_loss(each, factor, probe) for each in (one, other))
     if first is None or second is None:
         first, second = (_loss(each, 1, probe) for each in (one, other))
-    return first is not None and second is not None and isclose(first, second, rel_tol=ROUNDING)
+    return first is not None and second is not None and close(first, second)
 
 
 def _loss(begun: _BegunArm, factor: int, probe: Probe) -> float | None:

@@ -135,6 +135,16 @@ WRITTEN_OUT: Mapping[str, tuple[Any, Mapping[str, Mapping[str, Any]], tuple[str,
 
 GROUPS: Mapping[str, tuple[dict[str, Any], Mapping[str, Mapping[str, Any]], tuple[str, ...]]] = {
     **{f"written out: {name}": (system(task), *rest) for name, (task, *rest) in WRITTEN_OUT.items()},
+    "one layer of a sparse transformer": (
+        system(model={**SPARSE, "max_layers": 1}),
+        {"cost": {"train.ponder_weight": 0.02}, "no-cost": {"train.ponder_weight": 0.0}},
+        ("near-iid",),
+    ),
+    "one loop": (
+        system({"name": "algorithms"}, {"name": "looped", "width": 16, "heads": 2, "layers": 1, "loops": 1}),
+        {"norm-under-another-name": {"model.final_norm": "end"}},
+        (),
+    ),
     "universal": (
         system(),
         {
