@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from orchestrator.spec.types import Spec
 
 LONGEST_NAME = 64
+OF_ONE_ARM = ("seeds", "splits", "halting_examples")
+"""What of `confirm` holds of one arm with one assignment: there is no other to stop before, or to average."""
 
 
 def best(
@@ -39,9 +41,11 @@ def best(
         found = winner(sweep.plan, records, report, arm)
         read_sound(sweep.folder.spec, "restore it from a backup")
         spec = load_spec(sweep.folder.spec)
-        comments = [*found.told(), *_state(found, report), *_checkpoints(found, sweep)]
+        content = _content(spec, found)
+        left_out = _left_out(spec.content(), content)
+        comments = [*found.told(), *_state(found, report), *_checkpoints(found, sweep), *left_out]
     lines = [f"# {printable(line)}" for line in comments]
-    sys.stdout.write(visible("\n".join(lines) + "\n" + dump(_content(spec, found))))
+    sys.stdout.write(visible("\n".join(lines) + "\n" + dump(content)))
 
 
 def _state(found: "Winner", report: "Report") -> Iterator[str]:
@@ -73,7 +77,7 @@ def _checkpoints(found: "Winner", sweep: "Opened") -> Iterator[str]:
 
 
 def _content(spec: "Spec", found: "Winner") -> dict[str, Any]:
-    """What is asked for: these settings alone, on the seeds of confirm, measured as they were."""
+    """What is asked for: these settings alone, on the seeds of confirm, measured and judged as they were."""
     from search_spaces.paths import MISSING, lookup
 
     asked = spec.content()
@@ -84,8 +88,8 @@ def _content(spec: "Spec", found: "Winner") -> dict[str, Any]:
         "question": f"What does {found.arm} of {spec.name} give{' with ' * bool(chosen)}{chosen}?",
         "trainable": asked.get("trainable"),
         "baseline": _settings(spec, found.settings),
-        "confirm": {"seeds": confirm["seeds"], "splits": confirm.get("splits", [])},
-        "answer": {"metric": found.metric} if found.by == "confirm" else None,
+        "confirm": {"splits": [], **{key: confirm[key] for key in OF_ONE_ARM if key in confirm}},
+        "answer": _answer(asked, found) if "confirm" in asked else None,
         "posthoc": {
             path: values
             for path, values in asked.get("posthoc", {}).items()
@@ -94,6 +98,33 @@ def _content(spec: "Spec", found: "Winner") -> dict[str, Any]:
         "resources": asked.get("resources"),
     }
     return {key: value for key, value in content.items() if value not in ({}, None)}
+
+
+def _answer(asked: Mapping[str, Any], found: "Winner") -> dict[str, Any]:
+    """The answer as asked for, of what the winner's confirm trials measured."""
+    answer = {key: value for key, value in asked.get("answer", {}).items() if value and key != "also"}
+    if found.by == "confirm":
+        answer["metric"] = found.metric
+    also = [name for name in asked.get("answer", {}).get("also", ()) if name in found.measured]
+    return answer | ({"also": also} if also else {})
+
+
+def _left_out(asked: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[str]:
+    """What of the sweep's spec a spec of one arm with one assignment has no use for."""
+    gone: list[str] = []
+    if asked.get("confirm", {}).get("best") == 1:
+        asked = {**asked, "confirm": {**asked["confirm"], "best": None}}
+    for section, value in asked.items():
+        kept = content.get(section)
+        if kept is None:
+            gone.append(section)
+        elif section in {"confirm", "answer", "posthoc"}:
+            gone += [f"{section}.{key}" for key, each in value.items() if each and key not in kept]
+            lost = [str(each) for each in value.get("also", ()) if each not in kept.get("also", ())]
+            gone += [f"{section}.also of {', '.join(lost)}"] if lost and "also" in kept else []
+    if gone:
+        told = "; ".join(gone)
+        yield f"Left out of the spec of the sweep, as this is one arm with what was chosen: {told}."
 
 
 def _settings(spec: "Spec", settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -69,11 +69,13 @@ def extend(
 
     path, changes = _split(asked or ())
     with opened(name, runs_root(runs)) as sweep:
-        folder, old = sweep.folder, sweep.plan
+        folder, old, known = sweep.folder, sweep.plan, sweep.newest_records()
     if arms is not None:
         path, changes = None, [*arms_of(path, arms, folder, profile), *changes]
         profile = None
     changes += [*_options(old, seeds, trials), *_split_options(old, splits)]
+    if path is None:
+        _refuse_unplanned(folder, old, changes, profile, _begun(old, known))
     spec, new = _planned(folder, path, changes, profile, runs)
     made = _extended(folder, old, spec, new, write=not dry_run, changed_code=changed_code)
     _tell(old, made)
@@ -131,6 +133,23 @@ def _split_options(plan: "Plan", splits: str | None) -> list[str]:
             f"and {plan.name} {why}"
         )
     return [render("confirm.splits", [*known, *dict.fromkeys(more)])]
+
+
+def _refuse_unplanned(
+    folder: SweepFolder, old: "Plan", changes: Sequence[str], profile: str | None, begun: "Begun"
+) -> None:
+    """Raise InputError for changes of the sweep's own spec that cannot be taken up, before what takes time.
+
+    Of another spec it is known once that is planned: only then it holds what other sweeps have found.
+    """
+    from orchestrator.file_digests import kept_file, read_kept
+    from orchestrator.plan.extending import changes_allowed
+    from orchestrator.spec.load import load_spec
+
+    read_kept(folder.spec, "restore it from a backup")
+    kept = kept_file(folder.spec)
+    before, after = load_spec(kept).content(), load_spec(kept, changes, profile).content()
+    changes_allowed(old.name, before, after, begun)
 
 
 def _planned(

@@ -93,7 +93,7 @@ def _arm_s(plan: Plan, arm: Arm, ran: Ran | None) -> float:
 
 
 def _found(plan: Plan, runs: Path | None) -> dict[str, Ran]:
-    """By arm: the newest sweep here that ran the same arm, else one in which a step takes as long."""
+    """By arm: the first of `_sweeps` that ran the same arm, else one in which a step takes as long."""
     exact: dict[str, Ran] = {}
     alike: dict[str, Ran] = {}
     for folder, earlier in islice(_sweeps(plan, runs), NEWEST):
@@ -114,12 +114,13 @@ def _found(plan: Plan, runs: Path | None) -> dict[str, Ran]:
 
 
 def _sweeps(plan: Plan, runs: Path | None) -> Iterator[tuple[SweepFolder, Plan]]:
-    """Newest first: those that ran on this kind of machine, with as much of it for a trial."""
+    """The sweep of the plan's own name, then the newest first: those that ran on this kind of machine, with
+    as much of it for a trial."""
     from orchestrator.plan.serialise import read_plan
 
     here, share = machine(), (plan.resources.cpus, plan.resources.gpus)
-    known = [folder for folder in folders(runs_root(runs)) if folder.name != plan.name]
-    for folder in sorted(known, key=lambda each: -_launched_at(each)):
+    known = folders(runs_root(runs))
+    for folder in sorted(known, key=lambda each: (each.name != plan.name, -_launched_at(each))):
         try:
             there = json.loads(read_ordinary(folder.provenance))
             if {name: there.get(name) for name in here} != here:

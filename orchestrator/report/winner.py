@@ -38,6 +38,13 @@ class Winner:
         """What every one of its trials was trained with, assignment and all."""
         return self.records[0].settings
 
+    @property
+    def measured(self) -> frozenset[str]:
+        """Metrics that every one of its trials measured."""
+        return frozenset.intersection(
+            *(frozenset(each.last.metrics) if each.last else frozenset() for each in self.records)
+        )
+
     def told(self) -> Iterator[str]:
         """What it was chosen by, a sentence each, for people."""
         most = {"max": "the highest", "min": "the lowest", None: ""}[self.goal]

@@ -5,7 +5,13 @@ from pathlib import Path
 import pytest
 
 from orchestrator import read
+from orchestrator.cli import best
+from orchestrator.report.winner import Winner
+from orchestrator.spec.load import load_spec
+from orchestrator.spec.scalars import dump
+from orchestrator.trials import OutcomeKind, Record
 from tests.support.commands import TINY
+from trainables.protocol import Measurement
 
 pytestmark = pytest.mark.usefixtures("untracked")
 
@@ -45,3 +51,60 @@ def test_by_search_alone_it_says_so_and_can_be_run(haltsweep):
     Path("best.yaml").write_text(told.out)
     found = haltsweep("check", "best.yaml")
     assert found.code == 0, found
+
+
+JUDGED = """\
+answer: {metric: near-iid/accuracy, margin: 0.05, also: [near-iid/loss], level: 0.1, spread: 0.02}
+posthoc: {model.halt.threshold: [0.5]}
+budget: {device_hours: 9}
+"""
+
+
+def test_what_holds_of_one_arm_stays_in_its_spec_and_what_does_not_is_said(tmp_path):
+    (tmp_path / "tiny.yaml").write_text(TINY + JUDGED)
+    spec = load_spec(tmp_path / "tiny.yaml")
+    kept = {"seeds": [101, 102], "splits": ["near-iid"]}
+    answer = {
+        "metric": "near-iid/accuracy",
+        "margin": 0.05,
+        "level": 0.1,
+        "spread": 0.02,
+        "also": ["near-iid/loss"],
+    }
+    settings = {"model": {"halt": {"threshold": 0.9}}, "train": {}}
+    whole = best._content(spec, chosen(settings, "near-iid/accuracy", "near-iid/loss"))
+    assert (whole["confirm"], whole["answer"]) == (kept, answer)
+    assert whole["posthoc"] == {"model.halt.threshold": [0.5]}
+    assert list(best._left_out(spec.content(), whole)) == [
+        "Left out of the spec of the sweep, as this is one arm with what was chosen: arms; search; budget."
+    ]
+    (tmp_path / "best.yaml").write_text(dump({**whole, "baseline": spec.content()["baseline"]}))
+    assert load_spec(tmp_path / "best.yaml").answer == spec.answer
+    # What the winner did not measure, or has no setting for, cannot be asked for.
+    content = best._content(spec, chosen({"model": {"halt": None}, "train": {}}, "near-iid/accuracy"))
+    del answer["also"]
+    assert content["answer"] == answer
+    assert "posthoc" not in content
+    (told,) = best._left_out(spec.content(), content)
+    assert told.endswith(": arms; search; answer.also; posthoc; budget.")
+
+
+def chosen(settings, *metrics):
+    """The baseline, confirmed on both seeds, where it measured `metrics`."""
+    records = [
+        Record(
+            *(f"t{seed}", "tiny", "baseline", "confirm", number, seed, 0),
+            assignment={"train.lr": 0.002},
+            overrides={},
+            settings=settings,
+            outcome=OutcomeKind.FINISHED,
+            reason="",
+            last=Measurement(4, 1.0, dict.fromkeys(metrics, 0.5)),
+            best=None,
+            started_at=0.0,
+            ended_at=1.0,
+            attempts=1,
+        )
+        for number, seed in enumerate((101, 102))
+    ]
+    return Winner("baseline", "confirm", metrics[0], "max", 0.5, tuple(records), 2, 2)

@@ -8,6 +8,7 @@ import pytest
 
 from orchestrator import read
 from orchestrator.cli.reading import opened
+from orchestrator.file_digests import write_manifest
 from orchestrator.ledger import events as log
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.lease import Holder
@@ -124,7 +125,7 @@ def test_splits_are_read_of_kept_checkpoints_as_the_trials_themselves_would_have
 
 def test_planning_is_tried_in_a_copy_first(haltsweep, tmp_path, monkeypatch):
     """Code of others that ends the interpreter is told as by `launch`, see test_guard.py."""
-    folder, tried = finished(tmp_path, make_plan(1)), []
+    folder, tried = with_spec(finished(tmp_path, make_plan(1))), []
 
     def ended(_, paths, overrides):
         tried.append(([each.resolve() for each in paths], overrides))
@@ -133,6 +134,23 @@ def test_planning_is_tried_in_a_copy_first(haltsweep, tmp_path, monkeypatch):
     monkeypatch.setattr("orchestrator.cli.guard.rehearse", ended)
     assert haltsweep("extend", "synthetic", "--seeds", "[7]").code == 2
     assert tried == [([folder.spec.resolve()], ["confirm.seeds=[101, 102, 7]"])]
+
+
+def test_what_cannot_be_added_is_refused_before_anything_is_planned(haltsweep, tmp_path, monkeypatch):
+    """Planning proves arms, says how far it is, and need not be begun for a refusal."""
+    with_spec(finished(tmp_path, make_plan(1)))
+    monkeypatch.setattr("orchestrator.cli.extend._planned", lambda *_: pytest.fail("nothing to plan"))
+    told = haltsweep("extend", "synthetic", "--trials", "9", "--splits", "length-20-40")
+    assert (told.code, told.out) == (2, "")
+    assert told.err.startswith("synthetic cannot be extended by this:\n  search.trials_per_arm: 2 -> 9\n")
+    assert "nothing is written" not in told.err
+
+
+def with_spec(folder):
+    """A made-up sweep with a spec: what it asks for is not what the plan holds."""
+    folder.spec.write_text(TINY)
+    write_manifest(folder.root, [folder.spec, folder.plan])
+    return folder
 
 
 def steady(numbers):
@@ -173,7 +191,7 @@ def test_a_spec_of_its_own_and_a_dry_run(haltsweep, untracked, spec):
 
 def test_a_sweep_that_runs_is_not_extended(haltsweep, tmp_path, monkeypatch):
     plan = make_plan(1)
-    folder = launched(tmp_path, plan)
+    folder = with_spec(launched(tmp_path, plan))
     monkeypatch.setattr("orchestrator.cli.extend._planned", lambda *_: (None, plan))
     with Ledger.open(folder.ledger_url, plan.name) as ledger:
         ledger.append([log.closed(1.0, "done")], ledger.claim(Holder.current()))

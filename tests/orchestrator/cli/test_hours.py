@@ -58,6 +58,16 @@ def test_the_same_arm_took_as_long_and_the_sweep_is_named(tmp_path):
     )
 
 
+def test_a_sweep_that_is_planned_again_takes_as_long_as_it_took_and_others_do_not_matter(tmp_path):
+    ran(tmp_path, named("mine", OLD))
+    ran(tmp_path, named("other", OLD), (OutcomeKind.FINISHED,) * 2)  # newer
+    told = hours_of(named("mine", OLD, trials_per_arm=10), tmp_path)
+    assert told.startswith("About 1h 00m on this machine")
+    assert "as long as 3 trials of such arms took in mine, on this kind" in told
+    edited = named("mine", make_arm("longer", steps=12), trials_per_arm=10)
+    assert hours_of(edited, tmp_path).startswith("About 3h 00m ")
+
+
 def test_an_arm_that_has_not_run_is_not_counted_and_named(tmp_path):
     ran(tmp_path, named("before", OLD))
     told = hours_of(named("after", OLD, OTHER, trials_per_arm=10), tmp_path)
