@@ -1,0 +1,122 @@
+"""What a figure of a report draws, as numbers: every panel is painted and its marks are read back."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from matplotlib.collections import PolyCollection
+from matplotlib.colors import to_hex
+from matplotlib.container import ErrorbarContainer
+from matplotlib.figure import Figure
+from matplotlib.patches import PathPatch, Rectangle
+
+from orchestrator.report.panels import all_panels
+from orchestrator.report.style import Panel
+from tests.orchestrator.report.studies import Study
+
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Whisker:
+    """A mark with an interval, across or upwards."""
+
+    at: Point
+    low: float
+    high: float
+
+
+class Drawing:
+    """The marks of a panel."""
+
+    def __init__(self, panel: Panel) -> None:
+        self.panel = panel
+        self._axes = Figure(figsize=(panel.width, panel.height)).add_subplot()
+        panel.paint(self._axes)
+
+    def points(self, marker: str, *, colour: str = "") -> list[Point]:
+        """Of all marks of a kind, in the order in which they were drawn."""
+        return [
+            (float(x), float(y))
+            for line in self._axes.lines
+            if line.get_marker() == marker and colour in ("", to_hex(line.get_color()))
+            for x, y in zip(line.get_xdata(), line.get_ydata(), strict=True)
+        ]
+
+    def lines(self, style: str, colour: str) -> list[list[Point]]:
+        """Lines of a style and a colour, those beside markers too."""
+        return [
+            [(float(x), float(y)) for x, y in zip(line.get_xdata(), line.get_ydata(), strict=True)]
+            for line in self._axes.lines
+            if line.get_linestyle() == style and to_hex(line.get_color()) == colour
+        ]
+
+    @cached_property
+    def whiskers(self) -> list[Whisker | Point]:
+        """Of every square with an interval what it shows; of one without, its place alone."""
+        found: list[Whisker | Point] = []
+        for each in self._axes.containers:
+            if isinstance(each, ErrorbarContainer):
+                mark, _, bars = each.lines
+                ends = [segment for bar in bars for segment in bar.get_segments()]
+                for place, at in enumerate(zip(mark.get_xdata(), mark.get_ydata(), strict=True)):
+                    found.append(_whisker(at, ends[place], each.has_xerr) if ends else at)
+        return found
+
+    def bands(self) -> list[dict[float, Point]]:
+        """Of every filled band its lower and upper edge, by where it is across."""
+        return [
+            _edges(path.vertices)
+            for each in self._axes.collections
+            if isinstance(each, PolyCollection)
+            for path in each.get_paths()
+        ]
+
+    def bars(self) -> list[float]:
+        """Widths of lying bars, from the top."""
+        return [each.get_width() for each in self._rectangles(0.3)]
+
+    def cells(self) -> dict[tuple[int, int], float]:
+        """Of a heat map how full each cell is, by column and row."""
+        boxes = self._rectangles(0.94)
+        return {(round(each.get_x()), round(each.get_y())): float(each.get_alpha() or 0) for each in boxes}
+
+    def ink(self, at: Point) -> float:
+        """How full the areas are that a point lies in."""
+        return sum(
+            float(each.get_alpha() or 0)
+            for each in self._axes.patches
+            if isinstance(each, PathPatch) and each.get_path().contains_point(at)
+        )
+
+    def texts(self) -> dict[str, Point]:
+        """What is written where; of a text that is there twice the last."""
+        return {each.get_text(): each.get_position() for each in self._axes.texts}
+
+    def rows(self) -> list[str]:
+        """What the rows are called."""
+        return [each.get_text() for each in self._axes.get_yticklabels()]
+
+    def _rectangles(self, height: float) -> list[Rectangle]:
+        return [
+            each
+            for each in self._axes.patches
+            if isinstance(each, Rectangle) and abs(each.get_height() - height) < 1e-9
+        ]
+
+
+def _whisker(at: Point, ends: Sequence[Point], across: bool) -> Whisker:
+    values = [end[0 if across else 1] for end in ends]
+    return Whisker((float(at[0]), float(at[1])), min(values), max(values))
+
+
+def _edges(vertices: Iterable[Point]) -> dict[float, Point]:
+    found: dict[float, list[float]] = {}
+    for x, y in vertices:
+        found.setdefault(float(x), []).append(float(y))
+    return {x: (min(values), max(values)) for x, values in found.items()}
+
+
+def drawings(made: Study) -> dict[str, Drawing]:
+    """All figures of a study, by name."""
+    return {each.name: Drawing(each) for each in all_panels(made.report(), made.details())}
