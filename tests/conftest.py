@@ -64,6 +64,15 @@ ONE_OF_MANY = pytest.StashKey[bool]()
 """Set for these others: each takes a moment."""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """For who changes what a page looks like."""
+    parser.addoption(
+        "--retake-pictures",
+        action="store_true",
+        help="tests of pages run studies of the box and put pictures of them into experiments/figures",
+    )
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
@@ -75,6 +84,8 @@ def pytest_collection_modifyitems(
     for item in items:
         if item.nodeid.startswith(DEAR):
             item.add_marker(pytest.mark.slow)
+        if config.getoption("--retake-pictures"):
+            item.add_marker(pytest.mark.timeout(0))  # studies take minutes
     for number, cases in enumerate(_contracts(items)):
         for place, case in enumerate(cases):
             if len(cases) > ONE_IN and place and (place + number) % ONE_IN:

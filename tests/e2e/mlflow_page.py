@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -174,13 +173,13 @@ def columns(page: "Page") -> list[str]:
     return [text.strip() for text in headers if text.strip()]
 
 
-def take_arms(page: "Page", file: Path, arms: int) -> None:
+def take_arms(page: "Page", arms: int) -> bytes:
     """The list of `arms` runs in the height it needs."""
     page.wait_for_timeout(500)  # until the page has settled
-    page.screenshot(path=file, clip={"x": 0, "y": 0, "width": WIDTH, "height": 370 + 32 * arms})
+    return page.screenshot(clip={"x": 0, "y": 0, "width": WIDTH, "height": 370 + 32 * arms})
 
 
-def take_picture(page: "Page", file: Path, metric: str) -> None:
+def take_comparison(page: "Page", metric: str) -> bytes:
     """The comparison in the height it needs, with `metric` as the first of the metrics on view."""
     position = list(_metrics(page)).index(metric)
     names, _ = _grids(page)
@@ -189,4 +188,4 @@ def take_picture(page: "Page", file: Path, metric: str) -> None:
     page.set_viewport_size({"width": WIDTH, "height": round(box["y"] + box["height"]) + 40})
     page.wait_for_timeout(500)  # until the page has settled into its new size
     _scroll(page, position * ROW)
-    page.screenshot(path=file)
+    return page.screenshot()

@@ -8,14 +8,14 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 
 import psutil
 import pytest
 from scipy import stats
 
 from tests.e2e import mlflow_page
-from tests.e2e.sweeps import ARMS, SEEDS, SPLITS, Sweep, finished_sweep
+from tests.e2e.pictures import Pictures
+from tests.e2e.sweeps import ARMS, Sweep
 
 pytestmark = [
     pytest.mark.slow,
@@ -66,23 +66,26 @@ def links(process: "subprocess.Popen[str]") -> dict[str, str]:
 
 def expected(sweep: Sweep) -> dict[str, dict[str, float]]:
     """Metrics of every arm from the records alone, by textbook formulas."""
+    assert sweep.plan.confirm is not None
     found: dict[str, dict[str, float]] = {}
-    for name in [f"{split}/{quantity}" for split in SPLITS for quantity in ("accuracy", "depth")]:
-        for arm in ARMS:
+    splits = sweep.plan.confirm.splits
+    for name in [f"{split}/{quantity}" for split in splits for quantity in ("accuracy", "depth")]:
+        for arm in sweep.plan.arms:
             values = [
                 record.last.metrics[name]
                 for record in sweep.records
-                if record.phase == "confirm" and record.arm == arm and record.last is not None
+                if record.phase == "confirm" and record.arm == arm.name and record.last is not None
             ]
-            assert len(values) == len(SEEDS)
-            mean = statistics.mean(values)
-            half = stats.t.ppf(0.975, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
+            assert len(values) == len(sweep.plan.confirm.seeds)
+            mean = statistics.fmean(values)
+            spread = statistics.stdev(values) if len(set(values)) > 1 else 0.0
+            half = stats.t.ppf(0.975, len(values) - 1) * spread / math.sqrt(len(values))
             numbers = {"": mean, ".n": float(len(values))}
             if half > 0:
                 highest = 1.0 if name.endswith("accuracy") else math.inf
                 numbers |= {".ci_low": max(mean - half, 0.0), ".ci_high": min(mean + half, highest)}
             for key, value in numbers.items():
-                found.setdefault(name + key, {})[arm] = value
+                found.setdefault(name + key, {})[arm.name] = value
     return found
 
 
@@ -93,16 +96,16 @@ def assert_shows(shown: Mapping[str, Mapping[str, str]], wanted: Mapping[str, Ma
             assert float(shown[metric][arm]) == pytest.approx(value, abs=0.0005 + 1e-9), (metric, arm)
 
 
-def test_the_arms_can_be_compared_as_a_user_would(tmp_path: Path) -> None:
-    sweep = finished_sweep(tmp_path / "runs")
-    with command("gates", "--runs", str(tmp_path / "runs"), "--no-browser") as process:
+def test_the_arms_can_be_compared_as_a_user_would(compared: Sweep, pictures: Pictures) -> None:
+    name, arms = compared.plan.name, [arm.name for arm in compared.plan.arms]
+    with command(name, "--runs", str(compared.folder.root.parent), "--no-browser") as process:
         printed = links(process)
         assert set(printed) >= {"all runs", "arms", "compared"}
         assert all(url.strip().startswith("http://127.0.0.1:") for url in printed.values())
         with mlflow_page.browser_page() as page:
-            mlflow_page.open_arms(page, printed["arms"], list(ARMS))
+            mlflow_page.open_arms(page, printed["arms"], arms)
             shown = mlflow_page.columns(page)
-            mlflow_page.take_arms(page, tmp_path / "arms.png", len(ARMS))
+            pictures.keep("mlflow-arms", mlflow_page.take_arms(page, len(arms)))
             mlflow_page.compare_all(page)
             selected = mlflow_page.read(page)
             page.goto("about:blank")
@@ -111,20 +114,23 @@ def test_the_arms_can_be_compared_as_a_user_would(tmp_path: Path) -> None:
             linked = mlflow_page.read(page)
             mlflow_page.show_differences_only(page)
             differing = mlflow_page.read(page).params
-            mlflow_page.take_picture(page, tmp_path / "comparison.png", "near-iid/accuracy")
-            tab = mlflow_page.open_from_list(page, printed["arms"].partition("/#")[0], "gates")
+            taken = mlflow_page.take_comparison(page, "near-iid/accuracy")
+            pictures.keep("mlflow-comparison", taken)
+            tab = mlflow_page.open_from_list(page, printed["arms"].partition("/#")[0], name)
             tab.get_by_role("link", name="minus-gate", exact=True).wait_for()
             from_list = mlflow_page.columns(tab)
 
     for column in ("Run Name", "answer/estimate", "answer/difference", "answer/p", "answer/n"):
         assert column in shown, shown
         assert column in from_list, from_list
-    assert (tmp_path / "arms.png").stat().st_size > 10_000
     assert min(linked.metrics) == "answer/difference", "primary outcomes sort before all others"
-    assert linked.metrics["answer/estimate"] == linked.metrics[f"{SPLITS[0]}/accuracy"]
-    assert linked.runs == tuple(ARMS), "the baseline first, then in the order of the plan"
-    assert set(selected.runs) == set(ARMS)
+    assert linked.metrics["answer/estimate"] == linked.metrics["near-iid/accuracy"]
+    assert linked.runs == tuple(arms), "the baseline first, then in the order of the plan"
+    assert set(selected.runs) == set(arms)
     for comparison in (selected, linked):
-        assert_shows(comparison.metrics, expected(sweep))
-    assert differing == {name: dict(zip(ARMS, values, strict=True)) for name, values in DIFFERING.items()}
-    assert (tmp_path / "comparison.png").stat().st_size > 10_000
+        assert_shows(comparison.metrics, expected(compared))
+    if not pictures.kept:
+        wanted = {each: dict(zip(ARMS, values, strict=True)) for each, values in DIFFERING.items()}
+        assert differing == wanted
+    for picture in ("arms", "comparison"):
+        assert (pictures.folder / f"mlflow-{picture}.png").stat().st_size > 10_000

@@ -1,14 +1,19 @@
 """The page of a report in a real browser: without JavaScript, on a phone, on light and dark, on paper."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from orchestrator.report.page import page as page_of
 from orchestrator.report.write import write
 from orchestrator.trials import OutcomeKind
 from tests.e2e import mlflow_page
+from tests.e2e.pictures import WIDTH as SHOWN_WIDTH
+from tests.e2e.pictures import Pictures, of_sections
+from tests.e2e.sweeps import Sweep
 from tests.orchestrator.report.studies import study
 from tests.orchestrator.report.test_halting_maps import example, keeping
 
@@ -17,6 +22,11 @@ pytestmark = [
     pytest.mark.skipif(bool(mlflow_page.missing()), reason=mlflow_page.missing() or "all there"),
 ]
 PHONE = 375
+PICTURED = (
+    *("answer", "outcome", "arms", "search", "compute", "curves", "metrics", "provenance", "reading"),
+    *("halting", "depth-by-length", "halting-maps"),
+)
+"""Sections and parts of sections of which there is a picture; of experts it is of another study."""
 LONG = "minus-" + "a-very-long-name-of-a-component-" * 3
 WORDS = [f"[OPERATOR-{place}" if place % 3 else str(place % 10) for place in range(50)]
 RUNNING = [[100, 70, 20, 3, -1, -1][: 2 + place % 5] + [-1] * (4 - place % 5) for place in range(50)]
@@ -68,6 +78,26 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A study with everything in it, and a long name."""
     made = keeping(study(["baseline", "minus-gate", LONG], 4, 12), lambda *_: KEPT)
     return write(made.report(), tmp_path_factory.mktemp("page"), made.details()).with_name("report.html")
+
+
+def test_pictures_are_taken_of_every_section(
+    file: Path, pictures: Pictures, request: pytest.FixtureRequest
+) -> None:
+    pages: dict[Path, tuple[str, ...]] = {file: (*PICTURED, "experts")}
+    if pictures.kept:
+        studies: list[Sweep] = [request.getfixturevalue(name) for name in ("compared", "sparse")]
+        shown, sparse = (each.folder.report / "report.html" for each in studies)
+        pages = {shown: PICTURED, sparse: ("experts",)}
+    for place, names in pages.items():
+        sections = re.findall(r'<section id="([^"]+)">', place.read_text(encoding="utf-8"))
+        assert set(sections) <= {*PICTURED}
+        with mlflow_page.browser_page(SHOWN_WIDTH, java_script_enabled=False) as page:
+            page.goto(place.as_uri())
+            of_sections(pictures, page, names)
+    for name in (*PICTURED, "experts"):
+        with Image.open(pictures.folder / f"report-{name}.png") as picture:
+            assert picture.width > 900
+            assert len(picture.getcolors() or ()) > 8, "more than an empty page"
 
 
 @pytest.mark.parametrize("width", [PHONE, mlflow_page.WIDTH])
@@ -125,6 +155,7 @@ def test_no_study_makes_a_page_that_scrolls_sideways_or_hides_a_title(tmp_path: 
             place = tmp_path / f"{name}.html"
             place.write_text(page_of(made.report(), made.details()), encoding="utf-8")
             page.goto(place.as_uri())
+            assert place.stat().st_size < 5_000_000, name
             assert page.evaluate("document.documentElement.scrollWidth") <= width, name
             assert page.evaluate(CUT) == [], name
 

@@ -1,6 +1,7 @@
 """Marks of every figure lie where the records say, arm by arm; `drawing` reads them off the picture."""
 
 import random
+import re
 import statistics
 from dataclasses import replace
 from itertools import pairwise
@@ -171,7 +172,7 @@ def test_bars_of_importance_follow_what_decided():
     widths = panel.bars()
     assert sum(widths) == pytest.approx(1)
     assert widths == sorted(widths, reverse=True)
-    assert widths[0] > 0.8
+    assert widths[0] > 0.95, "of trials in another order 0.8"
     assert min(y for text, (_, y) in panel.texts().items()) == panel.texts()["model.layers"][1]
 
 
@@ -208,6 +209,8 @@ def test_the_front_is_what_no_other_betters_and_its_volume_stands_at_its_trial()
 
     front = drawn["search-2-front-1"]
     assert set(front.points("D", colour=BLUE)) == of_front(scores)
+    told = re.findall(r"([\d.]+), ([\d.]+)", front.panel.label.partition("the front: ")[2])
+    assert sorted(told) == sorted((f"{value:.4g}", f"{depth:.4g}") for depth, value in of_front(scores))
     assert set(front.points("o", colour=MUTED)) == {(depth, value) for value, depth in scores}
     least, deepest = min(value for value, _ in scores), max(depth for _, depth in scores)
     (line,) = drawn["search-2-hypervolume"].lines("-", BLUE)
@@ -318,7 +321,11 @@ def test_use_of_experts_is_a_row_a_class_of_words_and_a_row_a_layer():
         "layers": [[1, [6, 2, 5]], [2, [0, 0, 1]]],
     }
     kept = [{"kind": "experts", "examples": 49, "mixtures": [mixture]}]
-    drawn = drawings(keeping(study(1, seeds=2, trials=0, readings=()), lambda *_: kept))
+    other = [{**kept[0], "mixtures": [{**mixture, "uses": [[1, 1, 2], [0, 5, 5]], "layers": []}]}]
+    drawn = drawings(keeping(study(2, seeds=2, trials=0, readings=()), some({0: kept, 1: other})))
+    of_other = {(0, 0): 0.5, (1, 0): 0.5, (2, 0): 1, (0, 1): 0, (1, 1): 1, (2, 1): 1}
+    assert drawn["experts-2"].cells() == pytest.approx(of_other)
+    assert drawn["experts-2"].panel.title.startswith("arm-1, ")
     classes, layers = drawn["experts-1"], drawn["experts-1-layers"]
     shares = {(0, 0): 0.75, (1, 0): 0.25, (2, 0): 0, (0, 1): 0, (1, 1): 0, (2, 1): 1}
     assert classes.cells() == pytest.approx(shares), "how full, of the fullest"

@@ -1,0 +1,279 @@
+"""What the page says in words, of the answer, of arms and of where numbers come from, is in the records."""
+
+import math
+import re
+import statistics
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+from markupsafe import escape
+
+from orchestrator.plan.types import ArmPrice, ArmProof
+from orchestrator.provenance import Provenance
+from orchestrator.report import page as page_module
+from orchestrator.report.notes import notes, notices
+from orchestrator.report.page import page
+from orchestrator.report.style import BLUE, GREEN, ORANGE, PURPLE
+from orchestrator.report.tables import costs
+from orchestrator.trials import OutcomeKind
+from tests.orchestrator.report.studies import study
+from tests.orchestrator.report.test_origin import KNOWN, made_with
+from tests.orchestrator.report.test_page import read
+
+OUTCOME = "near-iid/accuracy"
+
+
+def crashing(arm, seed):
+    """Two seeds of the last arm fail, each for its own reason."""
+    return {(2, 1): OutcomeKind.CRASHED, (2, 3): OutcomeKind.DIVERGED}.get((arm, seed), OutcomeKind.FINISHED)
+
+
+@pytest.fixture(scope="module")
+def made():
+    found = study(3, 5, 8, fate=crashing)
+    proofs = tuple(
+        ArmProof(
+            f"arm-{at}",
+            12_345 + at,
+            (),
+            (),
+            1.5e6 + at * 1e5,
+            4e6 + at * 1e6,
+            1.0,
+            1.0,
+            functional_change=True,
+        )
+        for at in range(3)
+    )
+    prices = tuple(ArmPrice(f"arm-{at}", {}, 2e9 + at * 1e9, 5e9 + at * 1e9) for at in range(3))
+    reasons = {OutcomeKind.CRASHED: "ran out of memory", OutcomeKind.DIVERGED: "loss is nan"}
+    records = tuple(replace(each, reason=reasons.get(each.outcome, "made up")) for each in found.records)
+    return replace(found, records=records, plan=replace(found.plan, proofs=proofs, prices=prices))
+
+
+@pytest.fixture(scope="module")
+def html(made):
+    return page(made.report(), made.details())
+
+
+def header(html):
+    """Text of what comes before the first section."""
+    return read(html.partition("<main>")[0]).text
+
+
+def cards(html):
+    """Title of each arm's card to its facts, by name."""
+    found = {}
+    for card in re.findall(r'<article class="arm">(.*?)</article>', html, re.DOTALL):
+        facts = re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", card, re.DOTALL)
+        found[re.search("<h3>(.*?)</h3>", card)[1]] = dict(facts)
+    return found
+
+
+def section(html, name):
+    return read(re.search(rf'<section id="{name}">.*?</section>', html, re.DOTALL)[0]).text
+
+
+def confirmed(made, arm):
+    return {
+        each.seed: each.last.metrics[OUTCOME]
+        for each in made.records
+        if (each.arm, each.phase, each.outcome) == (arm, "confirm", OutcomeKind.FINISHED)
+    }
+
+
+def test_above_the_fold_are_the_question_a_sentence_an_arm_and_the_cost(made, html):
+    seen = header(html)
+    assert made.plan.question in seen
+    lines = re.findall(r"<li class=\"[\w-]*\">(.*?)</li>", html.partition("<main>")[0])
+    assert [line.partition(":")[0] for line in lines] == ["arm-0", "arm-1", "arm-2"]
+    baseline, whole, failing = map(str, lines)
+    mean = statistics.fmean(confirmed(made, "arm-0").values())
+    assert f"({OUTCOME} {mean:.3f} [" in baseline
+    assert baseline.endswith("5 seeds finished)")
+    difference = statistics.fmean(
+        value - confirmed(made, "arm-0")[seed] for seed, value in confirmed(made, "arm-1").items()
+    )
+    found = re.search(rf"{OUTCOME} (\S+) \[(\S+), (\S+)\] against arm-0, p=\S+, 5 of 5 seeds finished", whole)
+    assert found
+    assert float(found[1]) == pytest.approx(difference, abs=0.0005)
+    assert float(found[2]) < difference < float(found[3])
+    assert "arm-2: undecided: 2 seeds failed" in failing
+    assert "3 of 5 seeds finished" in failing
+    ended = [each.outcome for each in made.records]
+    assert (
+        f"It cost {len(ended)} trials ({ended.count(OutcomeKind.CRASHED)} crashed, "
+        f"{ended.count(OutcomeKind.DIVERGED)} diverged, {ended.count(OutcomeKind.FINISHED)} finished, "
+        f"{ended.count(OutcomeKind.PRUNED)} pruned) and " in seen
+    )
+    hours = sum(each.last.seconds for each in made.records) * made.plan.resources.cpus / 3600
+    assert f"{hours:.3g} device hours of work within " in seen
+
+
+def test_what_must_not_be_missed_and_how_to_read_it_are_on_the_page(made):
+    found = replace(made, plan=replace(made.plan, trials=(*made.plan.trials, made.plan.trials[0])))
+    report = replace(found.report(), left=3, code_versions="Trials ran different code.")
+    told, seen = notices(report), read(html := page(report, found.details()))
+    assert len(told) >= 2
+    assert html.count('<p class="notice"><strong>') == len(told)
+    assert all(each in header(html) for each in told)
+    assert len(notes(report)) > 5
+    reading = section(html, "reading")
+    assert all(each in reading for each in notes(report))
+    assert seen.tags.count("main") == 1
+
+
+def test_every_arm_s_card_says_why_what_was_set_its_size_and_how_its_trials_ended(made, html):
+    found = cards(html)
+    assert list(found) == ["1. arm-0", "2. arm-1", "3. arm-2"]
+    for place, facts in enumerate(found.values()):
+        assert facts["parameters"] == f"{12_345 + place:,}"
+        forward, step = (1.5 + place / 10, 4 + place), (2 + place, 5 + place)
+        assert facts["FLOPs, forward"].startswith(f"{forward[0]:g} M to {forward[1]:g} M of one sequence")
+        assert facts["FLOPs, training"] == f"{step[0]} G to {step[1]} G a step"
+        own = [each for each in made.records if each.arm == f"arm-{place}"]
+        for phase in ("search", "confirm", "posthoc"):
+            outcomes = [each.outcome for each in own if each.phase == phase]
+            told = ", ".join(f"{outcomes.count(kind)} {kind.value}" for kind in sorted(set(outcomes)))
+            assert facts[phase] == f"{told} of {len(outcomes)} planned"
+        chosen = next(each.assignment for each in own if each.phase == "confirm")
+        told = f"train.lr = {chosen['train.lr']:g}; model.layers = 12; model.gate = true"
+        assert facts["chosen by its search"] == told
+        hours = sum(each.last.seconds for each in own) * made.plan.resources.cpus / 3600
+        assert facts["work"] == f"{hours:.3g} device hours"
+    first, second, third = found.values()
+    assert "why" not in first
+    assert (second["why"], third["why"]) == ("reason of arm-1", "reason of arm-2")
+    assert (second["compared with"], second["changes"]) == ("arm-0", "model.width 64 -&gt; 65")
+    assert third["changes"] == "model.width 64 -&gt; 66"
+    assert third["confirm crashed"] == "1 trial: ran out of memory"
+    assert third["confirm diverged"] == "1 trial: loss is nan"
+    assert third["search diverged"] == "1 trial: loss is nan"
+    assert "1 diverged" in first["search"]
+    assert "1 pruned" in first["search"]
+
+
+def test_a_best_value_at_the_edge_of_its_range_is_told_beside_its_search():
+    made = study(2, 0, 8, readings=())
+    own = [each for each in made.records if each.arm == "arm-1" and each.outcome is OutcomeKind.FINISHED]
+    best = max(own, key=lambda each: each.last.metrics["valid/accuracy"])
+
+    def at(layers):
+        inner = {**best.assignment, "train.lr": 0.003, "model.layers": layers}
+        records = [replace(each, assignment=inner) if each is best else each for each in made.records]
+        found = replace(made, records=tuple(records))
+        told = section(page(found.report(), found.details()), "search").split("sampler")
+        return [re.findall(r"the best model\.layers, .*?hold a better one", each) for each in told[1:]]
+
+    (told,) = at(12)[1]
+    assert told.startswith("the best model.layers, 12, lies at the high end of what was searched (2 to 12,")
+    assert at(7)[1] == []
+
+
+def test_arms_are_compared_at_equal_compute_on_the_page(made, html):
+    (table,) = [
+        each for each in costs(made.report()) if "at the cost of what they are compared" in each.title
+    ]
+    seen = section(html, "compute")
+    assert table.title in seen
+    assert [row[0] for row in table.rows] == ["arm-1", "arm-2"]
+    assert all(cell in seen for row in table.rows for cell in row)
+
+
+def test_all_metrics_say_what_is_primary_selection_and_exploratory(made, html):
+    seen = section(html, "metrics")
+    assert "Everything here is exploratory, but for what is marked as primary." in seen
+    heads = re.findall(r'<th scope="col">(.*?)</th>', html)
+    assert {"near-iid (primary)", "length-20-40", "valid (selection)"} <= set(heads)
+    for quantity in ("accuracy", "depth", "loss"):
+        assert re.search(rf"{quantity}( \(.*?\))?: mean \[95% interval\]", seen)
+    for metric in {name for each in made.records if each.phase == "confirm" for name in each.last.metrics}:
+        split, quantity = metric.split("/")
+        if split != "train" and not quantity.startswith("depth_"):
+            assert made.report().cell("arm-1", metric), metric
+
+
+SAID = {
+    "commit": "commit of the folder it was launched from",
+    "dirty": "whether tracked files there differed from it",
+    "code_commit": "commit of the code of haltsweep",
+    "code_changes": "digest of changes to it that are not committed",
+    "code": "digest of the code that trials ran",
+    "python": "Python",
+    "platform": "system",
+    "cpu": "processor",
+    "cpu_count": "cores",
+    "host": "machine",
+}
+
+
+def test_provenance_names_code_lock_data_hardware_and_seeds_each_as_what_it_is():
+    known = {name: f"its {name}" for name in SAID} | {"cpu_count": 64, "dirty": True}
+    assert set(known) <= set(Provenance.__dataclass_fields__)
+    made = made_with({**KNOWN, **known})
+    html = page(made.report(), made.details())
+    facts = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", html[html.index('id="provenance"') :]))
+    for name, words in SAID.items():
+        assert facts[words] == {"dirty": "yes"}.get(name, str(known[name])), words
+    assert facts["GPUs"] == "a GPU"
+    assert facts["digest of the spec"] == made.plan.spec_digest
+    assert (facts["data, listops/train"], facts["data, listops/near-iid"]) == ("11aa", "22bb")
+    assert facts["seeds of confirm trials"] == "101, 102"
+    searching = study(1, 0, 2, readings=())
+    searching = replace(
+        searching, plan=replace(searching.plan, search=replace(searching.plan.search, seed=77))
+    )
+    assert dict(searching.details().origin)["seed of the searches"] == "77"
+    folded = dict(re.findall(r"<summary>(.*?)</summary><pre>\s*(.*?)\s*</pre>", html, re.DOTALL))
+    (lock,) = [text for name, text in folded.items() if name.startswith("installed packages, digest ")]
+    assert lock.splitlines() == KNOWN["packages"]
+    diff = folded["changes to the code of haltsweep that are not committed"]
+    assert diff.splitlines() == [str(escape(line)) for line in KNOWN["code_diff"].split("\n")]
+
+
+def palettes():
+    """Colours of figures as files, and as the page has them on light, on dark and on paper."""
+    style = (Path(page_module.__file__).parent / "page.css").read_text()
+    found = [
+        re.findall(rf"--figure-{name}: (#\w{{6}})", style) for name in ("blue", "orange", "green", "purple")
+    ]
+    return [(BLUE, ORANGE, GREEN, PURPLE), *zip(*found, strict=True)]
+
+
+def test_colours_are_told_apart_by_the_colour_blind():
+    """Where red and green look alike no two of them do; better and worse are told apart by everybody."""
+    assert len(palettes()) == 4
+    for colours in palettes():
+        for kind, matrix in SIMULATED.items():
+            seen = [simulated(each, matrix) for each in colours]
+            for one, other in combinations(seen, 2) if kind != "tritanopia" else [(seen[1], seen[2])]:
+                assert math.dist(one, other) > 0.1, (kind, colours)
+
+
+def simulated(colour, matrix):
+    """Red, green and blue of linear light, as Machado et al. 2009 have them seen."""
+    values = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    light = [each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in values]
+    return [sum(a * b for a, b in zip(row, light, strict=True)) for row in matrix]
+
+
+SIMULATED = {
+    "protanopia": (
+        (0.152286, 1.052583, -0.204868),
+        (0.114503, 0.786281, 0.099216),
+        (-0.003882, -0.048116, 1.051998),
+    ),
+    "deuteranopia": (
+        (0.367322, 0.860646, -0.227968),
+        (0.280085, 0.672501, 0.047413),
+        (-0.011820, 0.042940, 0.968881),
+    ),
+    "tritanopia": (
+        (1.255528, -0.076749, -0.178779),
+        (-0.078411, 0.930809, 0.147602),
+        (0.004733, 0.691367, 0.303900),
+    ),
+}
+"""Matrices at full severity, Table 1 there."""
