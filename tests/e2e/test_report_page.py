@@ -1,6 +1,7 @@
 """The page of a report in a real browser: without JavaScript, on a phone, on light and dark, on paper."""
 
 import re
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tests.e2e import mlflow_page
 from tests.e2e.pictures import WIDTH as SHOWN_WIDTH
 from tests.e2e.pictures import Pictures, of_sections
 from tests.e2e.sweeps import Sweep
-from tests.orchestrator.report.studies import study
+from tests.orchestrator.report.studies import Study, study
 from tests.orchestrator.report.test_halting_maps import example, keeping
 
 pytestmark = [
@@ -74,9 +75,14 @@ OVERLAPS = """() => [...document.querySelectorAll('svg')].flatMap(svg => {
 
 
 @pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made() -> Study:
     """A study with everything in it, and a long name."""
-    made = keeping(study(["baseline", "minus-gate", LONG], 4, 12), lambda *_: KEPT)
+    return keeping(study(["baseline", "minus-gate", LONG], 4, 12), lambda *_: KEPT)
+
+
+@pytest.fixture(scope="module")
+def file(made: Study, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its page."""
     return write(made.report(), tmp_path_factory.mktemp("page"), made.details()).with_name("report.html")
 
 
@@ -98,6 +104,35 @@ def test_pictures_are_taken_of_every_section(
         with Image.open(pictures.folder / f"report-{name}.png") as picture:
             assert picture.width > 900
             assert len(picture.getcolors() or ()) > 8, "more than an empty page"
+
+
+@pytest.mark.parametrize("width", [PHONE, mlflow_page.WIDTH])
+def test_numbers_that_are_seen_are_those_of_the_records(made: Study, file: Path, width: int) -> None:
+    values = {
+        arm.name: {
+            each.seed: each.last.metrics["near-iid/accuracy"]
+            for each in made.records
+            if (each.arm, each.phase) == (arm.name, "confirm") and each.last is not None
+        }
+        for arm in made.plan.arms
+    }
+    baseline = values.pop("baseline")
+    with mlflow_page.browser_page(width, java_script_enabled=False) as page:
+        page.goto(file.as_uri())
+        forest = page.locator("#outcome-1 svg text").all_text_contents()
+        table = page.get_by_role("region", name=re.compile("primary outcome: mean difference"))
+        seeds = page.get_by_role("region", name="near-iid/accuracy, seed by seed")
+        said = page.locator(".verdicts li").all_inner_texts()
+        assert f"near-iid/accuracy {statistics.fmean(baseline.values()):.3f} [" in said[0]
+        for arm, own in values.items():
+            mean = statistics.fmean(own.values())
+            difference = statistics.fmean(value - baseline[seed] for seed, value in own.items())
+            assert any(text.startswith(f"{mean:.3f} [") for text in forest)
+            row = table.get_by_role("row").filter(has_text=f"{arm} - baseline")
+            assert f"{difference:+.3f} [" in row.inner_text()
+            assert any(line.startswith(f"{arm}:") and f"{difference:+.3f} [" in line for line in said)
+            cells = seeds.get_by_role("row").filter(has_text=arm).get_by_role("cell").all_inner_texts()
+            assert cells == [f"{value:.3f}" for value in own.values()]
 
 
 @pytest.mark.parametrize("width", [PHONE, mlflow_page.WIDTH])
