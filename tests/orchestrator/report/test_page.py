@@ -1,9 +1,13 @@
 """The page says what the report says, and nothing in it is anybody's mark-up."""
 
+import os
 import re
 import statistics
+import subprocess
+import sys
 from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import product
 
 import pytest
 
@@ -182,13 +186,26 @@ def test_before_the_first_trial_there_is_a_page() -> None:
     assert "Nothing has run yet." in shown(made).text
 
 
+WRITES = """
+import sys
+from pathlib import Path
+from orchestrator.report.write import write
+from tests.orchestrator.report.studies import study
+made = study(2, 2, 2, readings=())
+write(made.report(), Path(sys.argv[1]), made.details())
+"""
+
+
 def test_the_same_records_give_the_same_bytes(tmp_path) -> None:
+    """In another process too, where sets come in another order."""
     made = study(2, 2, 2, readings=())
     for name in ("one", "two"):
         write(made.report(), tmp_path / name, made.details())
+    elsewhere = os.environ | {"PYTHONHASHSEED": "3", "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", WRITES, str(tmp_path / "three")], env=elsewhere, check=True)
     files = sorted(path.name for path in (tmp_path / "one").iterdir())
-    for name in files:
-        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
+    for name, other in product(files, ("two", "three")):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / other / name).read_bytes(), name
 
 
 def test_the_search_of_every_arm_is_told_from_its_records() -> None:
