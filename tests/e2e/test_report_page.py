@@ -153,7 +153,8 @@ def test_it_is_read_without_javascript_and_without_a_network(file: Path, width: 
 
 @pytest.mark.parametrize("width", [PHONE, mlflow_page.WIDTH])
 def test_nothing_is_wider_than_the_screen_and_no_letters_lie_on_others(file: Path, width: int) -> None:
-    with mlflow_page.browser_page(width) as page:
+    # A phone shows a page that does not say how wide it is as on a desk, and small.
+    with mlflow_page.browser_page(width, is_mobile=width == PHONE) as page:
         page.goto(file.as_uri())
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert page.evaluate(OVERLAPS) == []
