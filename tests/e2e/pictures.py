@@ -40,7 +40,7 @@ SPARSE_MODEL = (
     f"attention: {EXPERTS}, feedforward: {{experts: 6, active: 2, width: 64}}}}"
 )
 SPARSE = (
-    *("name=experts", "arms=null", "search=null", "answer=null", f"baseline.model={SPARSE_MODEL}"),
+    *("name=experts", "arms={}", "search=null", "answer=null", f"baseline.model={SPARSE_MODEL}"),
     "confirm={seeds: [101], splits: [near-iid], halting_examples: 2}",
 )
 """The same task for a model that has experts."""
