@@ -10,7 +10,7 @@ import typer
 
 from orchestrator.cli.console import complain, emit_json, out, say
 from orchestrator.cli.options import Json, Overrides, Profile, Runs, SpecPath
-from orchestrator.cli.planning import planned
+from orchestrator.cli.planning import left_out, planned
 from orchestrator.errors import InputError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def plan(
     from orchestrator.cli.guard import guard
 
     guard([spec], overrides or ())
-    _, made = planned(spec, overrides or (), profile, calibrate=calibrate, runs=runs)
+    read, made = planned(spec, overrides or (), profile, calibrate=calibrate, runs=runs)
     if as_json:
         from orchestrator.plan.serialise import to_json
 
@@ -59,6 +59,8 @@ def plan(
     for part in render(made):
         out().print(part)
     if told := hours_of(made, runs):
+        out().print(told)
+    if told := left_out(read):
         out().print(told)
     _tell_what_is_missing(made)
 

@@ -22,7 +22,7 @@ from orchestrator.cli.options import (
     Storage,
     SweepName,
 )
-from orchestrator.cli.planning import planned
+from orchestrator.cli.planning import left_out, planned
 from orchestrator.errors import InputError, SearchError, StoreError
 from orchestrator.garbage import look_as_usual
 from orchestrator.identity import SweepFolder
@@ -119,6 +119,8 @@ def launch(
     say(
         f"{made.name}: {amount(len(made.arms), 'arm')}, {amount(len(made.trials), 'trial')}, in {folder.root}"
     )
+    if told := left_out(read):
+        say(told)
     start = partial(run_sweep, made, folder, setup, to_yaml(read.spec))
     _run(made, folder, partial(start, driver=driver.value, address=address, debug=debug), debug=debug)
 

@@ -19,6 +19,18 @@ FIRST_S = 10.0
 """A plan of a few arms is made sooner, on a busy machine too."""
 
 
+def left_out(source: "SpecFile") -> str:
+    """What overrides and a profile leave out of the comparison with papers, as a sentence; else ""."""
+    many = source.document.left_out
+    if not many:
+        return ""
+    values = "1 published row is" if many == 1 else f"{many} published rows are"
+    return (
+        f"{values} left out: overrides or the profile change what the arm is trained with, or take away the "
+        "reading that was published."
+    )
+
+
 def planned(
     path: Path,
     overrides: Sequence[str] = (),

@@ -95,7 +95,7 @@ def plan(
         trials=trials,
         proofs=tuple(proofs),
         prices=prices,
-        power=power(confirm, answer, spec.answer.spread if spec.answer else None, published)
+        power=power(confirm, answer, spec.answer.spread if spec.answer else None, published, arms[0].settings)
         if confirm and answer
         else None,
         published=published,

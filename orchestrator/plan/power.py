@@ -4,9 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orchestrator.plan.types import AnswerPlan, ConfirmPlan, Power
+from orchestrator.spec.checks import BASELINE
 from orchestrator.spec.kinds import FOUND, FROM
 from orchestrator.statistics.power import POWER, seeds_needed, smallest_effect
 from orchestrator.statistics.verdicts import SEEDS_LEAST
+from search_spaces.paths import lookup
 from search_spaces.wording import amount
 
 LARGE = 1.0
@@ -18,9 +20,10 @@ def power(
     answer: AnswerPlan,
     stated: float | Mapping[str, Any] | None = None,
     published: Sequence[Mapping[str, Any]] = (),
+    baseline: Mapping[str, Any] | None = None,
 ) -> Power:
     """What the seeds of `confirm` can show of `answer`, in units of its first outcome if a spread is
-    `stated` or `published` for the baseline."""
+    `stated` or `published`, best for the settings of the `baseline`."""
     seeds, family = len(confirm.seeds), answer.family
     if not family:
         given = amount(seeds, "seed")
@@ -30,7 +33,7 @@ def power(
         sentence = f"With {given} there can be no verdict: {SEEDS_LEAST} seeds are the fewest."
         return Power(seeds, family, sentence)
     effect = smallest_effect(seeds, family, answer.level)
-    spread, source = _known(stated) if stated is not None else _published(answer, published)
+    spread, source = _known(stated) if stated is not None else _published(answer, published, baseline or {})
     found = f"found {round(10 * POWER)} times in 10 at level {answer.level:g} over all of them"
     what = f"in {answer.outcomes[0]}" if answer.outcomes else "in the first quantity that is measured"
     if spread is None:
@@ -63,9 +66,11 @@ def _needed(effect: float, family: int, answer: AnswerPlan) -> str:
     return "more than 1,000 seeds would be needed" if needed is None else f"{needed} seeds would be needed"
 
 
-def _published(answer: AnswerPlan, rows: Sequence[Mapping[str, Any]]) -> tuple[float | None, str]:
+def _published(
+    answer: AnswerPlan, rows: Sequence[Mapping[str, Any]], baseline: Mapping[str, Any]
+) -> tuple[float | None, str]:
     """The spread of the baseline as published, or else the first published one, in the first primary
-    outcome."""
+    outcome, and whose it is."""
     split, _, quantity = (answer.outcomes or ("",))[0].rpartition("/")
     known = [
         row
@@ -75,5 +80,15 @@ def _published(answer: AnswerPlan, rows: Sequence[Mapping[str, Any]]) -> tuple[f
         and not row.get("alone")
         and not row.get("posthoc")
     ]
-    row = next((each for each in known if each["arm"] == "baseline"), known[0] if known else None)
-    return (None, "") if row is None else (float(row["std"]), f"published, {row['source']}")
+    if not known:
+        return None, ""
+    # A stable sort: the baseline's own cell of a grid, then other cells of it, then what is listed first.
+    row = min(known, key=lambda each: (each["arm"] != BASELINE, not _is_cell(each, baseline)))
+    cell = ",".join(f"{path}={value}" for path, value in row.get("cell", {}).items())
+    whose = f" of {row['arm']}{f'[{cell}]' if cell else ''}"
+    own = row["arm"] == BASELINE and _is_cell(row, baseline)
+    return float(row["std"]), f"published{'' if own else whose}, {row['source']}"
+
+
+def _is_cell(row: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
+    return all(lookup(settings, path) == value for path, value in row.get("cell", {}).items())

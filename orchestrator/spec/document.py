@@ -48,6 +48,8 @@ class Document:
     faults: list[Fault] = field(default_factory=list)
     added: set[Keys] = field(default_factory=set)
     """What overrides and profiles have set where the file has nothing."""
+    left_out: int = 0
+    """Published rows that overrides or a profile have taken away."""
 
     def fault(self, keys: Keys, message: str) -> Fault:
         """A fault at `keys`, or at the nearest value around it that was written."""

@@ -39,7 +39,8 @@ def leave_out(found: Document, written: Document) -> None:
     """Take out published rows whose reading a profile or overrides have taken away.
 
     That is its cell of the grid, its later reading, or the settings that its arm is trained with. They stand
-    beside nothing in this sweep, which is no fault. Rows that were given with the changes stay.
+    beside nothing in this sweep, which is no fault; `found.left_out` counts them. Rows that
+    were given with the changes stay.
     """
     rows = found.data.get("published") if isinstance(found.data, dict) else None
     before = written.data.get("published")
@@ -49,6 +50,7 @@ def leave_out(found: Document, written: Document) -> None:
         row = rows[place]
         if isinstance(row, dict) and row in before and _gone(row, found.data, written.data):
             del rows[place]
+            found.left_out += 1
             _close_gap(found, place)
 
 

@@ -91,6 +91,14 @@ def test_plan_for_people(haltsweep, spec):
     assert "With 2 seeds and 1 comparison there can be no verdict: 3 seeds are the fewest." in told.out
 
 
+def test_a_plan_says_how_many_published_rows_changes_leave_out(haltsweep, spec):
+    row = "{arm: minus-gate, metric: accuracy, values: {near-iid: 0.5}, source: a}"
+    name = spec(a=("baseline:\n", f"published:\n  - {row}\nbaseline:\n"))
+    assert "published row" not in haltsweep("plan", name).out
+    told = " ".join(haltsweep("plan", name, "--profile", "short").out.split())
+    assert "1 published row is left out: overrides or the profile change what the arm is trained with" in told
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

@@ -57,7 +57,18 @@ def test_a_published_spread_is_used_where_it_is_that_of_the_outcome() -> None:
     assert found.spread_source == "published, Table 1"
     assert power(confirm(8), ANSWER, published=rows[:4]).spread == 0.02
     assert power(confirm(8), ANSWER, published=rows[:3]).spread is None
+    assert power(confirm(8), ANSWER, published=rows[:4]).spread_source == "published of gut, a paper"
     assert power(confirm(8), ANSWER, stated=0.3, published=rows).spread == 0.3
+
+
+def test_of_a_grid_the_published_spread_is_that_of_the_baseline_s_own_cell() -> None:
+    row = {"arm": "baseline", "split": "near-iid", "metric": "accuracy", "value": 0.9, "source": "Table 2"}
+    rows = [{**row, "cell": {"model.width": width}, "std": width / 1000} for width in (64, 32)]
+    settings = {"model": {"width": 32}}
+    own = power(confirm(8), ANSWER, published=rows, baseline=settings)
+    assert (own.spread, own.spread_source) == (0.032, "published, Table 2")
+    other = power(confirm(8), ANSWER, published=rows[:1], baseline=settings)
+    assert (other.spread, other.spread_source) == (0.064, "published of baseline[model.width=64], Table 2")
 
 
 def test_too_few_seeds_and_no_arms_are_told() -> None:
