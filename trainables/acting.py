@@ -32,6 +32,9 @@ class TrialFacts:
     """Whether an early stopper goes by what is measured."""
     valid_examples: int | None = None
     """None where it is not known beforehand."""
+    length: int | None = None
+    """Tokens of every training input, where all have as many and each is answered by one label or by one at
+    each of its tokens."""
     answer_length_max: int | None = None
     batch_cost: bool = False
     """Whether the model has an auxiliary cost that is taken over a batch as a whole."""

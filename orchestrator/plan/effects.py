@@ -255,6 +255,7 @@ def declared(system: System, sweep: Sweep) -> dict[str, dict[str, Any]]:
         confirmed=sweep.confirmed,
         stopped=sweep.stopped,
         valid_examples=next((info.examples for info in infos if info.role == "valid"), None),
+        length=_one_length(system),
         answer_length_max=system.shape.answer_length_max,
         batch_cost=batch_cost(system.model) is not None,
     )
@@ -268,6 +269,14 @@ def declared(system: System, sweep: Sweep) -> dict[str, dict[str, Any]]:
     read = [info.name for info in infos if info.role != "test"]
     found["task"] = {**acting_on_data(system, [*read, *sweep.tests]), "shape": asdict(system.shape)}
     return found
+
+
+def _one_length(system: System) -> int | None:
+    """Tokens of every training input where all have as many; None where answers have tokens of their own."""
+    train = next((info for info in splits(system.task) if info.role == "train"), None)
+    if train is None or system.shape.head == "sequence" or train.length_min != train.length_max:
+        return None
+    return train.length_max
 
 
 def _compares(system: System, sweep: Sweep) -> bool:

@@ -29,7 +29,9 @@ class LearningConfig(Settings):
     """Optimiser steps in all."""
     batch_size: Annotated[PositiveInt, Acts("steps", likes.batch_size), Tried(4, 6)] = 32
     """Samples a step. Every batch is full: one may begin in one pass over the data and end in the next."""
-    batch_tokens: Annotated[PositiveInt | None, Tried(40, 80, order="bucketed")] = None
+    batch_tokens: Annotated[
+        PositiveInt | None, Acts("steps", likes.batch_tokens), Tried(40, 80, order="bucketed")
+    ] = None
     """Tokens a step in place of samples: as many samples of like length as fit with their padding, where the
     longer of input and answer counts, but at least one. Needs order `bucketed`."""
     accumulate: Annotated[PositiveInt, Acts("steps", likes.accumulate), LATER] = 1
@@ -44,7 +46,9 @@ class LearningConfig(Settings):
     """Layers are run again in the backward pass, in place of keeping all that is inside of them: a forward
     pass more, for memory that hardly grows with the number of layers. Results are as without, up to
     rounding."""
-    order: Annotated[Literal["random", "bucketed"], Tried("random", "bucketed")] = "random"
+    order: Annotated[
+        Literal["random", "bucketed"], Acts("steps", likes.order), Tried("random", "bucketed")
+    ] = "random"
     """`bucketed` puts samples of like length together (less padding) and shuffles the batches."""
 
     optimizer: Annotated[Literal["adamw", "ranger"], Tried("adamw", "ranger")] = "adamw"

@@ -26,9 +26,21 @@ def compares(config: Any) -> bool:
     return bool(config.select == "best") or config.patience is not None or config.halve_after is not None
 
 
-def batch_size(config: Any, _: TrialFacts) -> Any:
-    """Samples a step do not count where tokens do."""
-    return None if config.batch_tokens is not None else config.batch_size
+def batch_size(config: Any, trial: TrialFacts) -> Any:
+    """Samples a step do not count where tokens do, unless so many tokens are always as many samples."""
+    if config.batch_tokens is None:
+        return config.batch_size
+    return None if trial.length is None else max(1, config.batch_tokens // trial.length)
+
+
+def batch_tokens(config: Any, trial: TrialFacts) -> Any:
+    """Of inputs of one length as many tokens are as many samples, see `batch_size`."""
+    return config.batch_tokens if trial.length is None else None
+
+
+def order(config: Any, trial: TrialFacts) -> Any:
+    """Inputs of one length are of like length in every order."""
+    return config.order if trial.length is None else "random"
 
 
 def accumulate(config: Any, trial: TrialFacts) -> Any:

@@ -140,6 +140,20 @@ GROUPS: Mapping[str, tuple[dict[str, Any], Mapping[str, Mapping[str, Any]], tupl
         {"cost": {"train.ponder_weight": 0.02}, "no-cost": {"train.ponder_weight": 0.0}},
         ("near-iid",),
     ),
+    "inputs of one length": (
+        system({"name": "flipflop", "length": 64}, {**UNIVERSAL, "causal": True}, {**TRAIN, "batch_size": 4}),
+        {
+            "sorted": {"train.order": "bucketed"},
+            "sorted-by-tokens": {"train.order": "bucketed", "train.batch_tokens": 256},
+            "as-many-fit": {"train.order": "bucketed", "train.batch_tokens": 300},
+        },
+        (),
+    ),
+    "pixels": (
+        system({"name": "pathfinder"}),
+        {"sorted": {"train.order": "bucketed"}},
+        (),
+    ),
     "one loop": (
         system({"name": "algorithms"}, {"name": "looped", "width": 16, "heads": 2, "layers": 1, "loops": 1}),
         {"norm-under-another-name": {"model.final_norm": "end"}},
@@ -398,6 +412,7 @@ HONEST: Mapping[str, Mapping[str, Any]] = {
     "warm": {"train.schedule": "warmup", "train.warmup_steps": 10},
     "near-iid-tests": {"task.near_iid_examples": 100},
     "batch": {"train.batch_size": 8},
+    "sorted": {"train.order": "bucketed"},
     "eps": {"train.eps": 1.0e-6},
 }
 HONEST_TASKS: Mapping[str, tuple[Any, Mapping[str, Any]]] = {
