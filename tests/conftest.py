@@ -29,34 +29,44 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 SHAPED = (
     "tests/contracts/test_halting_properties.py",
-    "tests/contracts/test_models.py",
     "tests/gpu/",
-    "tests/oracles/",
+    "tests/oracles/test_naive_composition.py",
+    "tests/oracles/test_naive_decoders.py",
+    "tests/oracles/test_naive_looped.py",
+    "tests/oracles/test_naive_routers.py",
+    "tests/oracles/test_naive_sut.py",
     "tests/trainables/decoding/",
     "tests/trainables/heads/",
     "tests/trainables/layers/",
     "tests/trainables/models/",
     "tests/trainables/recurrence/",
 )
-"""Tests of models and of what these are made of: shapes and types of every call are checked.
+"""Tests of what models are made of: shapes and types of every call are checked.
 
 That doubles what a call takes. The models that other tests plan and train are arms that the contracts run.
 """
-AGAIN = (
-    "test_costs_of_a_decoder_are_what_is_counted",
-    "test_dropout_is_a_function_of_seed_and_step",
-    "test_flops_are_what_is_counted",
-    "test_memory_is_about_what_is_counted",
-    "test_stopped_at_every_report_it_ends_as_undisturbed",
+ONCE = (
+    "test_answers_have_their_shapes_and_bounds",
+    "test_early_exit_changes_no_result_and_no_gradient",
+    "test_every_parameter_gets_a_gradient",
+    "test_every_parameter_of_a_writer_gets_a_gradient",
+    "test_flops_grow_with_length_and_layers",
+    "test_no_gradient_reaches_a_later_token",
+    "test_no_layer_is_run_for_who_has_halted",
+    "test_outputs_have_their_shapes_and_bounds",
+    "test_sums_stay_in_32_bits_under_autocast",
 )
-"""Of these those that run an arm most often, as other promises of the same arm do once."""
+"""Of the promises of a model those for which shapes are checked: on every arm they call what the others call.
+
+Encoder and decoder, in training and not, causal and not, with and without early exit, and what they cost.
+"""
 
 CONTRACTS = ("tests/contracts/", "tests/trainables/decoding/test_answers.py")
 ONE_IN = 5
 """Of a promise `make test` tries the first case and a fifth of the others; of each promise another fifth."""
 DEAR = tuple(
     f"tests/contracts/test_models.py::Test{name}::test_compiled_it_is_what_it_is"
-    for name in ("Gutlb", "Looped", "Tlb")
+    for name in ("Gutlb", "Looped", "Tlb", "Universal")
 )
 """Of a promise that takes seconds of each model those that `make test` leaves out: others are like them."""
 
@@ -119,7 +129,8 @@ def pytest_collection() -> Generator[None, object, object]:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Fixtures included, of a module too: who needs one first belongs to the module."""
-    shaped = item.nodeid.startswith(SHAPED) and not item.name.startswith(AGAIN)
+    once = item.nodeid.startswith("tests/contracts/test_models.py") and item.name.startswith(ONCE)
+    shaped = once or item.nodeid.startswith(SHAPED)
     config.update("jaxtyping_disable", not shaped)
     return (yield)
 

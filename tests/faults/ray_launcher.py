@@ -1,6 +1,7 @@
 """A launching process with Ray, to be killed: `python -m tests.faults.ray_launcher ROOT [ADDRESS]`.
 
-With a third argument it is the cluster instead: it writes its address there and waits.
+It writes MLflow where there is a file ROOT/mlflow.db, which may be empty: MLflow loads as long as the sweep
+takes. With a third argument it is the cluster instead: it writes its address there and waits.
 """
 
 import sys
@@ -16,6 +17,7 @@ from tests.faults.chaos import Place, go
 from tests.support.plans import AT_EVERY_REPORT_S, make_arm, make_plan
 
 STEPS = 20
+MLFLOW = "mlflow.db"
 
 
 def sweep() -> Plan:
@@ -32,8 +34,9 @@ def sweep() -> Plan:
 
 
 def place(root: Path) -> Place:
-    """With MLflow beside it."""
-    return Place(root, sweep(), f"sqlite:///{root / 'mlflow.db'}")
+    """With MLflow beside it, where that is asked for."""
+    mlflow = root / MLFLOW
+    return Place(root, sweep(), f"sqlite:///{mlflow}" if mlflow.exists() else None)
 
 
 def be_a_cluster(file: Path) -> None:

@@ -14,7 +14,7 @@ from orchestrator.errors import StoreError
 from orchestrator.ledger.events import EventKind
 from orchestrator.trials import OutcomeKind
 from tests.faults.chaos import check_log
-from tests.faults.ray_launcher import STEPS, place
+from tests.faults.ray_launcher import MLFLOW, STEPS, place
 from tests.support.mlflow_db import runs
 from tests.support.processes import AGENTS, WAIT_S, WORKERS, end, family_of, named, wait_until
 
@@ -77,9 +77,7 @@ def steps_repeated(root):
 
 def check_mlflow(root):
     """One run a trial, every step once, none left open."""
-    seen = {
-        key: run for key, run in runs(root / "mlflow.db", "synthetic").items() if key.startswith("trial/")
-    }
+    seen = {key: run for key, run in runs(root / MLFLOW, "synthetic").items() if key.startswith("trial/")}
     assert sorted(key.split("/")[2] for key in seen) == sorted(
         each.trial_id for each in place(root).plan.trials
     )
@@ -91,6 +89,7 @@ def check_mlflow(root):
 
 
 def test_launcher_and_workers_are_killed_and_nothing_is_lost_or_doubled(tmp_path):
+    (tmp_path / MLFLOW).touch()
     stream = random.Random(0)
     for _ in range(2):
         before = measured(tmp_path)
@@ -121,6 +120,7 @@ def test_launcher_and_workers_are_killed_and_nothing_is_lost_or_doubled(tmp_path
 
 
 def test_the_first_interrupt_drains_and_resuming_repeats_nothing(tmp_path):
+    (tmp_path / MLFLOW).touch()
     with launcher(tmp_path) as process:
         wait_until(lambda: measured(tmp_path) >= 25, "trials are under way")
         process.send_signal(signal.SIGINT)

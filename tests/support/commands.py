@@ -18,6 +18,7 @@ from typing import Any
 from orchestrator.cli import main
 from orchestrator.cli.locations import TRACKING_VARIABLE, UNTRACKED
 from tests.support.forks import forks
+from tests.support.processes import looked
 
 STREAMS = ("out", "err")
 COMMAND = Path(sys.executable).with_name("haltsweep")
@@ -166,10 +167,9 @@ def interrupt(process: "subprocess.Popen[str]") -> None:
 def wait_for(condition: Callable[[], bool], process: "subprocess.Popen[str]") -> None:
     """Until `condition` holds; fails if `process` ends before or patience does."""
     until = time.monotonic() + PATIENCE_S
-    while not condition():
+    while not looked(condition, 0.05):
         assert process.poll() is None, f"ended too early: {process.communicate()}"
         assert time.monotonic() < until, "waited too long"
-        time.sleep(0.05)
 
 
 def tree(folder: Path) -> Mapping[str, str]:

@@ -11,6 +11,8 @@ AGENTS = ("ray::RuntimeEnv", "ray::Dashboard")
 WORKERS = "ray::TrialActor"
 """Ray's workers that run a trial."""
 WAIT_S = 180.0
+PAUSE = 9
+"""How many times as long as looking takes is waited before looking again."""
 
 
 def family_of(process: psutil.Process) -> list[psutil.Process]:
@@ -51,6 +53,17 @@ def end(processes: Sequence[psutil.Process]) -> None:
 def wait_until(holds: Callable[[], object], what: str) -> None:
     """Fails if it takes too long."""
     deadline = time.monotonic() + WAIT_S
-    while not holds():
+    while not looked(holds, 0.02):
         assert time.monotonic() < deadline, f"waited too long until {what}"
-        time.sleep(0.02)
+
+
+def looked(holds: Callable[[], object], least_s: float) -> bool:
+    """Whether it holds; if not, after a pause of at least `least_s`.
+
+    To look may take long, as where a ledger is read: what is waited for has the processor meanwhile.
+    """
+    began = time.thread_time()
+    if holds():
+        return True
+    time.sleep(max(least_s, PAUSE * (time.thread_time() - began)))
+    return False

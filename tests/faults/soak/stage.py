@@ -21,7 +21,6 @@ SILENT_S = 300.0
 """A sweep that does not go on for so long does not go on."""
 TRIES = 6
 """Sessions in a row that ended by themselves without a step."""
-POLL_S = 0.005
 MODULES = {"follower": "orchestrator.tracking.follower", "ray-driver": "orchestrator.drivers.ray_process"}
 NAMES = {"worker": WORKERS, "raylet": "raylet", "gcs": "gcs_server"}
 
@@ -58,6 +57,7 @@ class Stage:
     ) -> None:
         self._root, self._temporary = root, temporary
         self._scene = SCENES[told.scene]
+        self._poll_s = self._scene.sleep_s / 2
         self._servers = servers
         self._away: dict[str, threading.Thread] = {}
         self._launcher: Launcher | None = None
@@ -128,7 +128,7 @@ class Stage:
             if done or (kill.when == "steps" and self.steps.count() >= begun + kill.steps):
                 time.sleep(kill.delay_s)
                 return True
-            time.sleep(POLL_S)
+            time.sleep(self._poll_s)
         return False
 
     def strike(self, kill: Kill) -> int | None:
@@ -139,7 +139,7 @@ class Stage:
             if pid is not None:
                 self._attribute(kill.kind)
                 return pid
-            time.sleep(POLL_S)
+            time.sleep(self._poll_s)
         return None
 
     def _hit(self, kill: Kill) -> int | None:
@@ -185,7 +185,7 @@ class Stage:
     def to_the_end(self) -> None:
         """No more kills."""
         while self.goes_on():
-            time.sleep(10 * POLL_S)
+            time.sleep(10 * self._poll_s)
         for kind in list(self._away):
             self._back(kind)
         self._attribute("nothing")
