@@ -107,6 +107,7 @@ CONTRACTS = {name: contract(name) for name in TASKS}
 globals().update({f"Test{name.title().replace('_', '')}": each for name, each in CONTRACTS.items()})
 
 
+@pytest.mark.slow
 def test_bytes_are_those_recorded_in_another_process_too() -> None:
     """Where sets have another order, the last task is built first, and of each its last split."""
     code = (

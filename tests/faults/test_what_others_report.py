@@ -72,10 +72,13 @@ def test_test_splits_that_nobody_measured_are_named(folder, haltsweep):
     assert "its last report has nothing of the test splits far" in logged.out + logged.err
 
 
-def test_splits_that_are_measured_are_not_named(folder, haltsweep):
+def test_splits_that_are_measured_are_not_named_and_what_a_metric_means_breaks_no_page(folder, haltsweep):
     answer, page = launched(folder, haltsweep, SPEC + CONFIRM)
     assert answer.code == 0, answer
     assert "No confirm trial" not in answer.err + page
+    html = MarkdownIt("commonmark", {"html": True}).enable("table").render(page)
+    assert "<b>" not in html
+    assert "<strong>score (share  | of | &lt;b&gt;all&lt;/b&gt;): mean" in html
 
 
 @pytest.mark.parametrize("phases", [CONFIRM, SEARCH])
@@ -88,10 +91,3 @@ def test_a_value_outside_of_its_range_ends_its_trial(folder, haltsweep, phases):
     assert told in " ".join((status.out + status.err).split())
     assert "50.000" not in page
     assert "40.000" not in page
-
-
-def test_what_a_metric_means_breaks_no_page(folder, haltsweep):
-    _, page = launched(folder, haltsweep, SPEC + CONFIRM)
-    html = MarkdownIt("commonmark", {"html": True}).enable("table").render(page)
-    assert "<b>" not in html
-    assert "<strong>score (share  | of | &lt;b&gt;all&lt;/b&gt;): mean" in html

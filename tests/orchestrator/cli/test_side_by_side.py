@@ -63,7 +63,11 @@ def write(folder, **codes):
     return ["sound.yaml", *(f"{module}.yaml" for module in codes), "typo.yaml", "none.yaml", "profile.yaml"]
 
 
-@pytest.mark.parametrize("codes", [{"talking": TALKING}, {"dying": DYING + TRAIN}], ids=["talking", "dying"])
+@pytest.mark.parametrize(
+    "codes",
+    [{"talking": TALKING}, pytest.param({"dying": DYING + TRAIN}, marks=pytest.mark.slow)],
+    ids=["talking", "dying"],
+)
 def test_it_says_what_one_process_says(haltsweep, tmp_path, monkeypatch, codes):
     """In their order, what own code prints too; what died beside others is looked at once more."""
     files, answers = [*write(tmp_path, **codes), "sound.yaml"], []
@@ -82,6 +86,7 @@ def test_it_says_what_one_process_says(haltsweep, tmp_path, monkeypatch, codes):
     assert [line.partition(":")[0] for line in faults][:2] == ["typo.yaml", "none.yaml"]
 
 
+@pytest.mark.slow
 def test_code_that_ends_its_process_leaves_the_other_specs_told(haltsweep, tmp_path, monkeypatch):
     """A crash of the interpreter: nothing can be caught."""
     write(tmp_path, crashing=CRASHING, escaping=ESCAPING)
