@@ -62,8 +62,9 @@ Encoder and decoder, in training and not, causal and not, with and without early
 """
 
 CONTRACTS = ("tests/contracts/", "tests/trainables/decoding/test_answers.py")
-ONE_IN = 8
-"""Of a promise `make test` tries the first case and an eighth of the others, of each promise other ones."""
+ONE_IN, FEW = 8, 5
+"""Of a promise `make test` tries the first case and an eighth of the others, of each promise other
+ones; of up to five cases all."""
 DEAR = tuple(
     f"tests/contracts/test_models.py::Test{name}::test_compiled_it_is_what_it_is"
     for name in ("Gutlb", "Looped", "Tlb", "Universal")
@@ -98,7 +99,7 @@ def pytest_collection_modifyitems(
             item.add_marker(pytest.mark.timeout(0))  # studies take minutes
     for number, cases in enumerate(_contracts(items)):
         for place, case in enumerate(cases):
-            if len(cases) > ONE_IN and place and (place + number) % ONE_IN:
+            if len(cases) > FEW and place and (place + number) % ONE_IN:
                 case.stash[ONE_OF_MANY] = True
                 case.add_marker(pytest.mark.slow)
     items.sort(key=_place)
