@@ -88,7 +88,7 @@ def _content(spec: "Spec", found: "Winner") -> dict[str, Any]:
         "question": f"What does {found.arm} of {spec.name} give{' with ' * bool(chosen)}{chosen}?",
         "trainable": asked.get("trainable"),
         "baseline": _settings(spec, found.settings),
-        "confirm": {"splits": [], **{key: confirm[key] for key in OF_ONE_ARM if key in confirm}},
+        "confirm": {key: confirm[key] for key in OF_ONE_ARM if key in confirm},
         "answer": _answer(asked, found) if "confirm" in asked else None,
         "posthoc": {
             path: values
