@@ -30,7 +30,8 @@ COLOURS = 64
 BOX = Path("experiments/quickstart.yaml")
 STUDY = (
     *("baseline.train.steps=120", "baseline.model.width=32", "baseline.task.trees=4000"),
-    *("search.trials_per_arm=8", "confirm.halting_examples=4"),
+    *("baseline.train.report_every=40", "search.trials_per_arm=6", "search.stopper=null"),
+    "confirm.halting_examples=4",
     "posthoc={model.halt.threshold: [0.3, 0.6, 0.9]}",
 )
 """What is changed of it: it trains for less long, and has something to show in every section."""
