@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FIGURES = Path("experiments/figures")
 WIDTH, HEIGHT = 1000, 1500
 """Pixels of a picture of the report: the window's, and of a picture at most."""
-COLOURS = 64
+COLOURS = 128
 """Of a picture: files stay small."""
 BOX = Path("experiments/quickstart.yaml")
 STUDY = (
@@ -75,7 +75,9 @@ class Pictures:
         self.folder.mkdir(parents=True, exist_ok=True)
         taken = Image.open(io.BytesIO(png)).convert("RGB")
         cut = taken.crop((0, 0, taken.width, min(taken.height, HEIGHT)))
-        cut.quantize(COLOURS).save(self.folder / f"{name}.png", optimize=True)
+        # So that rare ones stay: by how many pixels have them, green and orange turn grey.
+        few = cut.quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE)
+        few.save(self.folder / f"{name}.png", optimize=True)
 
 
 def box_study(root: Path, name: str, changes: Iterable[str]) -> Sweep:
