@@ -112,8 +112,11 @@ def test_launcher_and_workers_are_killed_and_nothing_is_lost_or_doubled(tmp_path
     check_log(events, place(tmp_path).plan)
     ends = [each.payload for each in events if each.kind is EventKind.ENDED]
     assert all(each["kind"] in {"finished", "stopped"} for each in ends)
-    assert all("worker died, time" in each["reason"] for each in ends if each["kind"] == "stopped")
-    assert 1 <= sum(each["kind"] == "stopped" for each in ends) <= 4
+    # A trial counts the death of a launcher too where it had measured nothing since it was started.
+    deaths = Counter(each["reason"].partition(", time")[0] for each in ends if each["kind"] == "stopped")
+    assert deaths.keys() <= {"worker died", "launching process died"}
+    assert 1 <= deaths["worker died"] <= 4
+    assert deaths["launching process died"] <= 2 * 2, "two launchers, each with two trials at a time"
     # Two trials run at a time, and what a worker had not yet sent when it died is at most 50 ms and a step.
     assert sum(steps_repeated(tmp_path).values()) <= (2 * 2 + 4) * 3
     check_mlflow(tmp_path)
