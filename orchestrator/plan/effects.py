@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from orchestrator.plan.drawn_data import acting_on_data
 from orchestrator.plan.moved_weights import POINTS
 from orchestrator.plan.probe import LAYERS, READ_LENGTH, Probe
-from orchestrator.plan.renamed import only_renamed
+from orchestrator.plan.renamed import only_renamed, other_names
 from orchestrator.plan.same_passes import close, same_gradient
 from orchestrator.plan.settings import System
 from trainables.acting import TrialFacts, acting
@@ -68,7 +68,7 @@ def effects(probe: Probe, before: System, after: System, sweep: Sweep) -> tuple[
     Raises ValueError for what cannot be run.
     """
     pairs = list(quick_first(probe, before, after))
-    if pairs and _only_renamed(probe, pairs):
+    if pairs and other_names(probe, before, after) and _only_renamed(probe, pairs):
         return ("weights",)
     seen = _seen(probe, *pairs[0], 0) if pairs else []
     found = [
@@ -122,7 +122,7 @@ def differ(probe: Probe, before: System, after: System, sweep: Sweep, *, narrow:
         return True
     for old, new in quick_first(probe, before, after):
         if _differ_run(probe, old, new):
-            return not only_renamed(probe, old, new)
+            return not (other_names(probe, before, after) and only_renamed(probe, old, new))
         if narrow and not _alike(old, new):
             break
     return False

@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from orchestrator.plan.published_rows import name_of, of_cell
 from orchestrator.plan.types import AnswerPlan, ConfirmPlan, Power
 from orchestrator.spec.checks import BASELINE
 from orchestrator.spec.kinds import FOUND, FROM
 from orchestrator.statistics.power import POWER, seeds_needed, smallest_effect
 from orchestrator.statistics.verdicts import SEEDS_LEAST
-from search_spaces.paths import lookup
 from search_spaces.wording import amount
 
 LARGE = 1.0
@@ -83,12 +83,6 @@ def _published(
     if not known:
         return None, ""
     # A stable sort: the baseline's own cell of a grid, then other cells of it, then what is listed first.
-    row = min(known, key=lambda each: (each["arm"] != BASELINE, not _is_cell(each, baseline)))
-    cell = ",".join(f"{path}={value}" for path, value in row.get("cell", {}).items())
-    whose = f" of {row['arm']}{f'[{cell}]' if cell else ''}"
-    own = row["arm"] == BASELINE and _is_cell(row, baseline)
-    return float(row["std"]), f"published{'' if own else whose}, {row['source']}"
-
-
-def _is_cell(row: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
-    return all(lookup(settings, path) == value for path, value in row.get("cell", {}).items())
+    row = min(known, key=lambda each: (each["arm"] != BASELINE, not of_cell(each, baseline)))
+    own = row["arm"] == BASELINE and of_cell(row, baseline)
+    return float(row["std"]), f"published{'' if own else f' of {name_of(row)}'}, {row['source']}"

@@ -201,12 +201,7 @@ class Probe:
         """One seeded forward pass at weights number `point`. Raises ValueError if it cannot be run here."""
         key = (self._key(system), self._loss_key(system), point)
         if key not in self._forward_passes:
-            watched = _Watched(system.train)
-            loss = self._loss(system, point, watched)
-            run = self._run(system, point)
-            self._forward_passes[key] = ForwardPass(
-                float(loss.detach()), run.layers, run.costs(system.train), frozenset(watched.read)
-            )
+            _, self._forward_passes[key] = self._run(system, point).minimised(system.train)
         return self._forward_passes[key]
 
     def gradient(self, system: System, point: int = 0) -> BackwardPass:
@@ -281,13 +276,12 @@ class Probe:
                 parameter.data = weights[names[name]].detach()
             return model
 
-        watched = _Watched(system.train)
         run = _ProbedModel.of(system, lent(), 0)
-        loss = objective(run.output, cast(TrainConfig, watched))
+        loss, forward = run.minimised(system.train)
         gradient = run.gradient(loss)
         parts = sorted((names[name], norm, total) for name, norm, total in gradient.parts)
         return (
-            ForwardPass(float(loss.detach()), run.layers, run.costs(system.train), frozenset(watched.read)),
+            forward,
             BackwardPass(gradient.norm, tuple(parts)),
             _ProbedModel.read(system, lent(), 0, READ_LENGTH),
         )
@@ -442,6 +436,13 @@ class _ProbedModel:
         encoded = self.output.encoded
         auxiliary = 0.0 if encoded.auxiliary is None else float(encoded.auxiliary.detach().mean())
         return train.ponder_weight * float(encoded.ponder.detach().mean()), train.auxiliary_weight * auxiliary
+
+    def minimised(self, train: TrainConfig) -> tuple[Tensor, ForwardPass]:
+        """The loss, to be led back from, and what the pass gave."""
+        watched = _Watched(train)
+        loss = objective(self.output, cast(TrainConfig, watched))
+        read = frozenset(watched.read)
+        return loss, ForwardPass(float(loss.detach()), self.layers, self.costs(train), read)
 
     def gradient(self, loss: Tensor) -> BackwardPass:
         names, weights = zip(*self.weights.items(), strict=True)

@@ -5,9 +5,9 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
+from orchestrator.plan.published_rows import name_of, of_cell
 from orchestrator.plan.types import Arm, Plan
 from orchestrator.report.types import Cell, PriorWork
-from search_spaces.paths import lookup
 
 MEDIAN = "median"
 
@@ -31,21 +31,19 @@ def beside(plan: Plan, cell: Cell, overrides: Mapping[str, Any], values: Sequenc
 
 
 def _belongs(row: Mapping[str, Any], arm: Arm, overrides: Mapping[str, Any]) -> bool:
-    """Plans from before rows named their cell have rows that stand beside every cell of their arm."""
     if row.get("alone") or row["arm"] not in (arm.name, arm.name.partition("[")[0]):
         return False
     if dict(row.get("posthoc", {})) != dict(overrides):
         return False
-    return all(lookup(arm.settings, path) == value for path, value in row.get("cell", {}).items())
+    return of_cell(row, arm.settings)
 
 
 def prior_work(plan: Plan) -> Iterator[PriorWork]:
     """Rows of published tables that are of no arm."""
     for row in plan.published:
         if row.get("alone"):
-            cell = ",".join(f"{path}={value}" for path, value in row.get("cell", {}).items())
             yield PriorWork(
-                system=f"{row['arm']}[{cell}]" if cell else str(row["arm"]),
+                system=name_of(row),
                 metric=f"{row['split']}/{row['metric']}",
                 value=float(row["value"]),
                 std=row.get("std"),

@@ -430,6 +430,24 @@ def test_arms_that_do_what_they_say_are_not_refused() -> None:
     assert not any(each.notes for each in found.proofs)
 
 
+LOOPED = {"name": "looped", "width": 16, "heads": 2, "layers": 1, "loops": 2}
+
+
+@pytest.mark.parametrize(
+    ("task", "model", "sets"),
+    [
+        ({"name": "algorithms"}, LOOPED, {"model.final_norm": "end"}),
+        (LISTOPS, SPARSE, {"train.ponder_weight": 0.02}),
+    ],
+    ids=["a norm elsewhere, by another name", "the weight of a cost that is learned from"],
+)
+def test_what_differs_beside_names_and_constant_costs_is_not_refused(
+    task: Any, model: Any, sets: Any
+) -> None:
+    evidence = plan(spec_of(system(task, model), {"other": sets})).proofs[1].evidence
+    assert {"loss", "gradient"} <= set(evidence)
+
+
 @pytest.mark.parametrize("name", HONEST_TASKS)
 def test_an_arm_of_other_data_is_not_refused(name: str) -> None:
     task, sets = HONEST_TASKS[name]
