@@ -42,6 +42,9 @@ class Metric:
     """Empty for what only helps to read others."""
     floor_from: str = ""
     """The quantity of the same split that measures its floor."""
+    high_from: str = ""
+    """The quantity of the same split that measures its greatest value, where that is the arm's and not known
+    beforehand."""
     floor_name: str = "as declared"
     """What reaches the floor, e.g. `most common label`."""
     given: str = ""

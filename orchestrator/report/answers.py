@@ -87,9 +87,9 @@ def effects(
     looked, to_run = decided(plan, readings), open_seeds(plan, ended)
     primary = _primary(pairs, answer, readings) | _at_looks(looked)
     for (arm, metric), each in pairs.items():
-        span = readings.span_of_difference(metric)
         values = list(each.by_seed.values())
         claimed, reference = primary.get((arm, metric)), plan.arm(arm).reference
+        span = readings.span_of_difference(metric, arm, reference)
         whole = arm in looked or not _lacking((arm, reference), readings, to_run).any
         tested = claimed is not None and whole
         yield Effect(
@@ -138,7 +138,7 @@ def verdicts(
             )
         elif not lacking.failed and not readings.all_values(metric):
             said = replace(said, text="undecided: no trial measured it")
-        span = readings.span_of_difference(metric)
+        span = readings.span_of_difference(metric, arm, reference)
         made = ArmVerdict(
             arm=arm,
             reference=reference,
@@ -170,14 +170,15 @@ def _at_looks(looked: Mapping[str, EarlyVerdict]) -> dict[Key, Paired]:
 def _of_look(plan: Plan, decision: EarlyVerdict, metric: str, readings: Readings) -> ArmVerdict:
     """What was certain before the last seed stands, whatever later seeds of the reference show."""
     said, found = decision.verdicts[metric], decision.found[metric]
+    reference = plan.arm(decision.arm).reference
     made = ArmVerdict(
         arm=decision.arm,
-        reference=plan.arm(decision.arm).reference,
+        reference=reference,
         metric=metric,
         kind=said.kind,
         text=said.text,
         more_seeds=None,
-        difference=of_paired(found, readings.span_of_difference(metric)),
+        difference=of_paired(found, readings.span_of_difference(metric, decision.arm, reference)),
         p=found.p,
         level=decision.level,
         seeds=when(plan, decision),

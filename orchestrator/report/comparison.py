@@ -14,7 +14,8 @@ from orchestrator.identity import canonical
 from orchestrator.plan.answer import SELECTION_SPLIT
 from orchestrator.plan.types import Plan
 from orchestrator.report.origin import DATA, origin
-from orchestrator.report.statistics import Estimate, estimate
+from orchestrator.report.readings import Readings, difference_of
+from orchestrator.report.statistics import Estimate, estimate, within
 from orchestrator.report.types import Cell, Report
 from orchestrator.spec.differences import Difference, differences
 from orchestrator.statistics.welch import difference
@@ -147,8 +148,15 @@ def _in_metrics(first: Side, second: Side, names: tuple[str, str], same: Same) -
         cells = first.report.cell(names[0], metric), second.report.cell(names[1], metric)
         if cells[0] is not None and cells[1] is not None:
             found, how = _difference(cells[0], cells[1])
+            spans = (_span(side, name, metric) for side, name in zip((first, second), names, strict=True))
+            found = within(found, difference_of(*reversed([*spans])))
             how += _failures((first.label, cells[0]), (second.label, cells[1]))
             yield ArmDifference(names, same, metric, cells[0].estimate, cells[1].estimate, found, how)
+
+
+def _span(side: Side, arm: str, metric: str) -> tuple[float, float]:
+    confirmed = [each for each in side.records if each.phase == "confirm"]
+    return Readings(confirmed, side.report.quantities).span(metric, arm)
 
 
 def _difference(first: Cell, second: Cell) -> tuple[Estimate, str]:

@@ -15,7 +15,7 @@ from statistics import fmean
 
 from orchestrator.identity import canonical
 from orchestrator.plan.types import Plan
-from orchestrator.report.readings import Readings
+from orchestrator.report.readings import Readings, difference_of
 from orchestrator.report.statistics import Estimate, estimate
 from orchestrator.trials import OutcomeKind, Record
 
@@ -109,6 +109,7 @@ def _of_arm(
         at_cost = {seed: interpolated(curves[seed], theirs[seed][0]) for seed in shared}
         known = {seed: value for seed, value in at_cost.items() if value is not None}
         all_known = len(known) == len(seeds)
+        span = trained.span_of_difference(outcome, arm, reference)
         yield EqualCost(
             arm=arm,
             reference=reference,
@@ -119,8 +120,10 @@ def _of_arm(
             cost_of_reference=fmean(theirs[seed][0] for seed in shared),
             reached=len(known),
             seeds=len(seeds),
-            as_trained=estimate([known_of[seed] - known_to[seed] for seed in paired]),
-            equal=estimate([known[seed] - theirs[seed][1] for seed in shared]) if all_known else None,
+            as_trained=estimate([known_of[seed] - known_to[seed] for seed in paired], span=span),
+            equal=estimate([known[seed] - theirs[seed][1] for seed in shared], span=span)
+            if all_known
+            else None,
         )
 
 
@@ -143,9 +146,9 @@ def setting_effects(
                     if key in before:
                         pairs[key[1]].append(after[key][0] - before[key][0])
                 if pairs:
-                    yield SettingEffect(
-                        arm.name, setting, metric, estimate([fmean(each) for each in pairs.values()])
-                    )
+                    span = difference_of(found.span(metric, arm.name), trained.span(metric, arm.name))
+                    values = [fmean(each) for each in pairs.values()]
+                    yield SettingEffect(arm.name, setting, metric, estimate(values, span=span))
 
 
 def _points(arm: str, outcome: str, cost: str, trained: Readings) -> dict[int, Point]:

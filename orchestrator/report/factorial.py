@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.plan.types import AnswerPlan, Plan
-from orchestrator.report.readings import Readings, by_seed_alone
+from orchestrator.report.readings import Readings, by_seed_alone, difference_of
 from orchestrator.report.statistics import Estimate, of_paired
 from orchestrator.statistics.contrasts import Term, contrasts, terms
 from orchestrator.statistics.paired import compare, deviation, resolution
@@ -75,7 +75,7 @@ def factorial_effects(
             components=term,
             metric=metric,
             cell=cell,
-            estimate=of_paired(made, readings.span_of_difference(metric)) if made else None,
+            estimate=of_paired(made, _span(plan, cell, metric, readings)) if made else None,
             p=made.p if made and not alike and not lacking[cell] else None,
             by_seed=tuple(made.by_seed.items()) if made else (),
             family=len(wanted),
@@ -94,6 +94,12 @@ def _arms(plan: Plan, cell: str) -> dict[frozenset[str], str]:
 def _values(plan: Plan, cell: str, metric: str, readings: Readings) -> dict[frozenset[str], dict[int, float]]:
     arms = _arms(plan, cell)
     return {away: by_seed_alone(readings.by_seed(arm, metric)) for away, arm in arms.items()}
+
+
+def _span(plan: Plan, cell: str, metric: str, readings: Readings) -> tuple[float, float]:
+    """Between what the terms lie: each is the mean over some arms of the cell less that over the others."""
+    span = readings.span(metric, *_arms(plan, cell).values())
+    return difference_of(span, span)
 
 
 def _resolution(plan: Plan, metric: str, readings: Readings) -> float:

@@ -111,14 +111,26 @@ class Readings:
         names = (f"{split}/{each.name}" for each in self.declared if each.is_cost and not each.split)
         return tuple(name for name in names if name != outcome)
 
-    def span(self, metric: str) -> tuple[float, float]:
-        """Between what values of the metric lie."""
-        return self.known(metric).span
+    def span(self, metric: str, *arms: str) -> tuple[float, float]:
+        """Between what values of the metric lie in those arms: as declared, or as measured beside it."""
+        known = self.known(metric)
+        if not known.high_from:
+            return known.span
+        beside = f"{metric.rpartition('/')[0]}/{known.high_from}"
+        found = [(self._measured(arm, metric), self._measured(arm, beside)) for arm in arms]
+        # Where a trial did not measure its bound, as those of earlier versions, none is known.
+        if not all(own and own.keys() == bounds.keys() for own, bounds in found):
+            return known.span
+        return known.span[0], max(high for _, bounds in found for high, _ in bounds.values())
 
-    def span_of_difference(self, metric: str) -> tuple[float, float]:
-        """Between what differences of two values lie."""
-        low, high = self.span(metric)
-        return low - high, high - low
+    def span_of_difference(self, metric: str, arm: str, reference: str) -> tuple[float, float]:
+        """Between what differences of a value of `arm` and one of `reference` lie."""
+        return difference_of(self.span(metric, arm), self.span(metric, reference))
+
+
+def difference_of(first: tuple[float, float], second: tuple[float, float]) -> tuple[float, float]:
+    """Between what values less another lie, of what each lies between."""
+    return first[0] - second[1], first[1] - second[0]
 
 
 def by_seed_alone(values: Seeded) -> dict[int, float]:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orchestrator.statistics.paired import Paired
 
@@ -36,16 +36,20 @@ def estimate(
         return Estimate(n, mean, None, None)
     spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
     half = float(-special.stdtrit(n - 1, (1 - level) / 2)) * spread / math.sqrt(n)
-    low, high = max(mean - half, span[0]), min(mean + half, span[1])
-    return Estimate(n, mean, min(low, mean), max(high, mean))
+    return within(Estimate(n, mean, mean - half, mean + half), span)
 
 
 def of_paired(found: Paired, span: tuple[float, float]) -> Estimate:
     """The interval of the family, cut off where no difference can be: outside `span`."""
+    return within(Estimate(found.n, found.mean, found.low, found.high), span)
+
+
+def within(found: Estimate, span: tuple[float, float]) -> Estimate:
+    """The estimate with the part of its interval that lies in `span`."""
     if found.low is None or found.high is None:
-        return Estimate(found.n, found.mean, None, None)
+        return found
     low, high = max(found.low, span[0]), min(found.high, span[1])
-    return Estimate(found.n, found.mean, min(low, found.mean), max(high, found.mean))
+    return replace(found, low=min(low, found.mean), high=max(high, found.mean))
 
 
 def sign_flip_p(differences: Sequence[float]) -> float:

@@ -189,7 +189,7 @@ def _cell(
     cell = Cell(
         arm=arm,
         metric=metric,
-        estimate=estimate(alone, span=readings.span(metric)),
+        estimate=estimate(alone, span=readings.span(metric, arm)),
         failed=len(failures),
         record_ids=tuple(trial_id for _, trial_id in values.values()),
         by_seed=tuple(by_seed.items()),

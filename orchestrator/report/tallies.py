@@ -84,6 +84,8 @@ def _shares(uses: Sequence[Sequence[int]]) -> Shares:
     return tuple(tuple(each / max(1, sum(row)) for each in row) for row in uses)
 
 
+BOUND = 8
+"""Where in a bin the mean bound of its examples' depths stands."""
 Kept = Mapping[str, Sequence[tuple[Record, Mapping[str, Any]]]]
 """By arm, seeds ascending."""
 
@@ -111,7 +113,9 @@ def binned_depths(
 def _merged(fewest: int, rows: Sequence[Sequence[Any]]) -> DepthBin:
     """One bin, seed by seed in `rows`: the same examples under every seed."""
     mean, tenth, ninetieth = ([float(row[place]) for row in rows] for place in (3, 4, 5))
-    found = estimate(mean, span=(0.0, math.inf))
+    # Trials of earlier versions did not write the bound of the depth.
+    bounds = [float(row[BOUND]) for row in rows if len(row) > BOUND]
+    found = estimate(mean, span=(0.0, max(bounds) if len(bounds) == len(rows) else math.inf))
     return DepthBin(
         fewest=fewest,
         most=max(int(row[1]) for row in rows),

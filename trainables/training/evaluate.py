@@ -33,6 +33,7 @@ costs = (
         unit="layers",
         low=0.0,
         meaning="layers run",
+        high_from="depth_bound",
         is_cost=True,
         shown=("table", "beside", "posthoc", "figure"),
         moves_with="depth",
@@ -56,6 +57,13 @@ costs = (
     Metric("loss", "min", unit="nats", low=0.0, meaning="nats, without the ponder cost", shown=("table",)),
     *(Metric(f"depth_p{p}", unit="layers", low=0.0, shown=(), moves_with="depth") for p in PERCENTILES),
     Metric(
+        "depth_bound",
+        unit="layers",
+        low=0.0,
+        shown=(),
+        given="the settings of the model decide: search for the depth that it bounds",
+    ),
+    Metric(
         "floor",
         "max",
         low=0.0,
@@ -76,11 +84,11 @@ def evaluate(
 ) -> dict[str, float]:
     """Metrics of a split, by name without the prefix of the split.
 
-    `loss`, `ponder` and `depth` are means over samples, `accuracy` is over predictions, `saved` is the share
-    of layer-steps not run of those that no halting would cost, `floor` is the accuracy of always answering
-    the split's commonest label, or whatever a head has in its place; the further values of a head
-    (`Output.shares`) are averaged over samples. With `forward_flops` there is `flops`, the mean of a forward
-    pass. How the split is cut into batches only matters for rounding.
+    `loss`, `ponder`, `depth` and `depth_bound`, the depth where nothing halts, are means over samples,
+    `accuracy` is over predictions, `saved` is the share of layer-steps not run of those bounds, `floor` is
+    the accuracy of always answering the split's commonest label, or whatever a head has in its place; the
+    further values of a head (`Output.shares`) are averaged over samples. With `forward_flops` there is
+    `flops`, the mean of a forward pass. How the split is cut into batches only matters for rounding.
     """
     names: tuple[str, ...] = ()
     rows: list[Tensor] = []
@@ -129,6 +137,7 @@ def _metrics(rows: np.ndarray) -> dict[str, float]:
         "ponder": float(ponder.mean()),
         "depth": float(depth.mean()),
         **{f"depth_p{p}": float(np.percentile(depth, p)) for p in PERCENTILES},
+        "depth_bound": float(bound.mean()),
         "saved": float(1 - computed.sum() / bound.sum()),
     }
 

@@ -5,7 +5,8 @@ experts need a task that says of which class its tokens are (`task_catalog.token
 JSON values:
 
     kind "lengths"    `split`, and bins of its examples by tokens, each about as many: fewest and most tokens,
-                      examples, mean, 10th and 90th percentile of the depth, right answers, answers asked for
+                      examples, mean, 10th and 90th percentile of the depth, right answers, answers asked
+                      for, mean depth where nothing halts
     kind "operators"  the same by number of operators, in bins that are the same for all splits
     kind "experts"    mixtures, of all splits together: by `name`, `classes` and for each of them `uses`, how
                       often each expert was chosen, over all layers that a token kept; and `layers`: for each
@@ -78,14 +79,15 @@ class _Depths:
     classes: tuple[str, ...]
     """By token id; empty where the task knows none."""
     separator: int | None
-    rows: list[tuple[int, int, float, float, float]] = field(default_factory=list)
-    """Of every example tokens, operators, depth, right answers, answers asked for."""
+    rows: list[tuple[int, int, float, float, float, float]] = field(default_factory=list)
+    """Of every example tokens, operators, depth, its bound, right answers, answers asked for."""
 
     def add(self, rows: Sequence[list[int]], output: Output) -> None:
         """One more batch, whose tokens are `rows`."""
         lengths = map(len, rows)
         operators = [max(map(self._operators, sentences(row, self.separator))) for row in rows]
-        values = (each.double().tolist() for each in (output.encoded.depth, output.hits, output.counts))
+        columns = (output.encoded.depth, output.encoded.bound, output.hits, output.counts)
+        values = (each.double().tolist() for each in columns)
         self.rows += zip(lengths, operators, *values, strict=True)
 
     def _operators(self, tokens: list[int]) -> int:
@@ -93,7 +95,7 @@ class _Depths:
 
     def kept(self, split: str) -> Iterator[dict[str, Any]]:
         """By tokens and, where there are such, by operators."""
-        table = np.array(self.rows, dtype=np.float64).reshape(-1, 5)
+        table = np.array(self.rows, dtype=np.float64).reshape(-1, 6)
         lengths, operators, values = table[:, 0], table[:, 1], table[:, 2:]
         yield {"kind": "lengths", "split": split, "bins": [*_bins(lengths, values, _quantiles(lengths))]}
         if OPERATOR in self.classes:
@@ -110,15 +112,16 @@ def _quantiles(values: np.ndarray) -> list[int]:
 
 
 def _bins(by: np.ndarray, values: np.ndarray, ends: Sequence[int]) -> Iterator[list[float]]:
-    """As far as there are examples. `values`: depth, right answers, answers asked for."""
+    """As far as there are examples. `values`: depth, its bound, right answers, answers asked for."""
     for low, end in pairwise(ends):
         inside = (by >= low) & (by < end)
         if inside.any():
             depth = values[inside, 0]
             shown = [depth.mean(), *np.percentile(depth, (10, 90))]
-            counts = [int(each) for each in values[inside, 1:].sum(0)]
+            bound = round(float(values[inside, 1].mean()), 4)
+            counts = [int(each) for each in values[inside, 2:].sum(0)]
             most = int(by[inside].max())
-            yield [low, most, len(depth), *(round(float(each), 4) for each in shown), *counts]
+            yield [low, most, len(depth), *(round(float(each), 4) for each in shown), *counts, bound]
 
 
 @dataclass

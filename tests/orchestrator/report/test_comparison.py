@@ -63,6 +63,18 @@ def test_seeds_of_one_alone_are_left_out_of_pairs_and_said():
     assert found.first.n == 3
 
 
+@pytest.mark.parametrize("seeds", [SEEDS[:2], (8, 9)], ids=["paired", "Welch"])
+def test_differences_end_where_quantities_do(seeds):
+    """Two seeds that differ a lot: Student's t alone would reach beyond scores of 0 and 1."""
+
+    def bounded(plan):
+        return replace(plan, metrics=(replace(SCORE, low=0.0, high=1.0),))
+
+    first = side({"arm-0": (0.0, 1.0)}, seeds=SEEDS[:2], changed=bounded)
+    (found,) = compare(first, side({"arm-0": (1.0, 0.1)}, seeds=seeds, changed=bounded)).arms
+    assert (found.difference.low, found.difference.high) == (-1.0, 1.0)
+
+
 def failing(made, *failed):
     """The same sweep, of which confirm trials of these arms and numbers crashed."""
     records = [

@@ -166,6 +166,32 @@ def test_settings_are_compared_with_as_trained_seed_by_seed():
     assert "other settings minus as trained, paired by seed" in markdown(report, [])
 
 
+def test_differences_end_where_quantities_do():
+    """Two seeds that differ a lot: Student's t alone would reach beyond accuracies of 0 and 1."""
+    accuracies = {None: (0.9, 0.1), 0.5: (0.2, 0.8)}
+    records = [
+        replace(
+            made := reading(name, seed, threshold),
+            last=replace(
+                made.last,
+                metrics={
+                    "iid/accuracy": abs((name == "thinker") - accuracies[threshold][SEEDS.index(seed)]),
+                    "iid/depth": 5.0 if name == "baseline" or threshold else 8.0,
+                },
+            ),
+        )
+        for name in ("baseline", "thinker")
+        for seed in SEEDS[:2]
+        for threshold in accuracies
+    ]
+    found = summarise(STUDY, records)
+    for each in (equal(found)["thinker"].as_trained, equal(found)["thinker"].equal):
+        assert (each.low, each.high) == (-1.0, 1.0)
+    for each in found.setting_effects:
+        if each.metric == "iid/accuracy":
+            assert (each.estimate.low, each.estimate.high) == (-1.0, 1.0)
+
+
 def test_without_readings_again_there_is_no_table():
     report = summarise(plan(), [record(each.name, seed) for each in plan().arms for seed in SEEDS])
     assert report.equal_costs == report.setting_effects == ()

@@ -130,6 +130,30 @@ def test_intervals_end_where_quantities_do() -> None:
     assert (same.estimate.mean, same.estimate.low, same.p) == (0.0, None, None)
 
 
+@pytest.mark.parametrize("told", [True, False])
+def test_depth_ends_where_nothing_would_halt(told: bool) -> None:
+    """The bound is each arm's own; where one trial does not tell it, as in earlier versions, none is."""
+    depths = {"baseline": (6.0, (5.9, 0.5)), "other": (8.0, (7.9, 7.8))}
+
+    def halted(arm: str, seed: int) -> Record:
+        made, (bound, found) = record(arm, seed, 0.5), depths[arm]
+        assert made.last is not None
+        metrics = {**made.last.metrics, "iid/depth": found[seed - 1]}
+        if told or seed > 1:
+            metrics["iid/depth_bound"] = bound
+        return replace(made, last=replace(made.last, metrics=metrics))
+
+    found = report([halted(arm, seed) for arm in depths for seed in (1, 2)])
+    cell, effect = found.cell("other", "iid/depth"), found.effect("other", "iid/depth")
+    assert cell is not None
+    assert effect is not None
+    t = 12.706204736  # t table: 97.5%, 1 degree of freedom
+    assert cell.estimate.low == pytest.approx(7.85 - t * 0.05)
+    assert cell.estimate.high == pytest.approx(8.0 if told else 7.85 + t * 0.05)
+    ends = (effect.estimate.low, effect.estimate.high)
+    assert ends == pytest.approx((-6.0, 8.0) if told else (4.65 - t * 2.65, 4.65 + t * 2.65))
+
+
 def test_assignments_of_one_seed_are_no_sample_of_their_own() -> None:
     """Two of the best are confirmed on three seeds: that makes three pairs, not six."""
     second = [

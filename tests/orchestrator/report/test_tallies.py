@@ -46,6 +46,21 @@ def test_depth_inside_a_split_is_the_mean_over_seeds_with_its_interval(kind: str
     assert not seen.labels("Depth of arm-1 by number")
 
 
+def test_depth_inside_a_split_ends_where_nothing_would_halt() -> None:
+    rows = [[1, 1, 40, 5.9, 5.0, 6.0, 20, 40], [13, 16, 9, 5.9, 5.0, 6.0, 3, 9]]
+    bounds = ([6.0], [])
+
+    def kept(_: int, seed: int) -> list[dict[str, Any]]:
+        bins = [[*row[:3], row[3] - 0.1 * seed, *row[4:], *bounds[at]] for at, row in enumerate(rows)]
+        return [{"kind": "lengths", "split": "near-iid", "bins": bins}]
+
+    (depth,) = keeping(study(1, seeds=2, trials=0), kept).details().lengths
+    bounded, old = depth.bins
+    half = float(stats.t.ppf(0.975, 1)) * 0.05
+    assert (bounded.mean, bounded.low, bounded.high) == pytest.approx((5.85, 5.85 - half, 6.0))
+    assert old.high == pytest.approx(5.85 + half), "trials of earlier versions wrote no bound"
+
+
 def test_a_seed_with_other_bins_stands_beside_the_others() -> None:
     """Bins are merged where they begin alike: what nobody else has is its own seed's alone."""
     odd = {"kind": "lengths", "split": "near-iid", "bins": [[2, 9, 40, 6.0, 2.0, 7.0, 20, 40]]}

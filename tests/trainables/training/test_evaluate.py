@@ -40,6 +40,7 @@ def test_quantities_are_sums_over_samples_not_over_batches() -> None:
             "depth_p10": np.percentile(lengths, 10),
             "depth_p50": np.percentile(lengths, 50),
             "depth_p90": np.percentile(lengths, 90),
+            "depth_bound": 10,
             "saved": 1 - sum(length + 1 for length in lengths) / (10 * len(lengths)),
             "floor": max(map(labels.count, set(labels))) / len(labels),
         },

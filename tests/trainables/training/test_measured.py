@@ -66,6 +66,7 @@ def test_the_most_wanted_come_first_and_each_once():
 def test_declarations_agree_with_each_other(each: Metric):
     names = {other.name for other in metrics_of()}
     assert not each.floor_from or each.floor_from in names
+    assert not each.high_from or (each.high_from in names and each.high is None)
     low, high = each.span
     assert low < high
     assert bool(each.meaning) == bool(each.shown), "what is shown is explained"

@@ -41,7 +41,7 @@ def test_depth_is_told_by_number_of_operators() -> None:
     assert bins[0][3] == pytest.approx(np.mean(depths[:2]), abs=1e-3)
     assert bins[0][4:6] == pytest.approx(np.percentile(depths[:2], (10, 90)).tolist(), abs=1e-3)
     assert bins[1][3:6] == pytest.approx([depths[2]] * 3, abs=1e-3)
-    assert [each[6:] for each in bins] == [
+    assert [each[6:8] for each in bins] == [
         [sum(each["hits"] for each in alone[:2]), 2],
         [alone[2]["hits"], 1],
     ]
@@ -60,13 +60,14 @@ def test_depth_is_told_by_length_inside_each_split() -> None:
     with torch.inference_mode():
         trained.model.eval()
         alone = {each: trained.model(trees(digits(each))) for each in set(lengths)}
-    for low, high, _, mean, tenth, ninetieth, hits, asked in bins:
+    for low, high, _, mean, tenth, ninetieth, hits, asked, bound in bins:
         inside = [each for each in lengths if low <= each <= high]
         depths = [float(alone[each].encoded.depth) for each in inside]
         assert [mean, tenth, ninetieth] == pytest.approx(
             [np.mean(depths), *np.percentile(depths, (10, 90))], abs=1e-3
         )
         assert [hits, asked] == [sum(int(alone[each].hits) for each in inside), len(inside)]
+        assert bound == np.mean([float(alone[each].encoded.bound) for each in inside])
     assert found[1]["bins"][0][:3] == [50, 50, 1]
 
 

@@ -68,6 +68,7 @@ def test_every_measurement_carries_every_quantity() -> None:
         "depth_p10",
         "depth_p50",
         "depth_p90",
+        "depth_bound",
         "saved",
         "ponder",
         "floor",
