@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 from orchestrator.cli.earlier import found_by, spread_of
 from orchestrator.cli.waiting import Waiting
-from orchestrator.spec.document import read_file
-from orchestrator.spec.load import read_spec
 
 if TYPE_CHECKING:
     from orchestrator.plan.probe import Probe
@@ -45,6 +43,10 @@ def planned(
 
     Raises `SpecError` or `PlanError` with all faults at once.
     """
+    # Here, since the commands that read no spec are to start at once.
+    from orchestrator.spec.document import read_file
+    from orchestrator.spec.load import read_spec
+
     if not isinstance(read_file(path).data, dict):
         read_spec(path)  # raises what is wrong, before PyTorch is loaded for nothing
     from orchestrator.plan.planner import plan_file

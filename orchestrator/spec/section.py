@@ -18,6 +18,7 @@ class Section(BaseModel):
         extra="forbid",
         strict=True,
         use_attribute_docstrings=True,
+        defer_build=True,
         validate_default=True,
     )
 
