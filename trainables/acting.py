@@ -35,6 +35,8 @@ class TrialFacts:
     length: int | None = None
     """Tokens of every training input, where all have as many and each is answered by one label or by one at
     each of its tokens."""
+    length_min: int = 1
+    """Tokens of the shortest training input that there may be."""
     answer_length_max: int | None = None
     batch_cost: bool = False
     """Whether the model has an auxiliary cost that is taken over a batch as a whole."""

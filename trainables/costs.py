@@ -7,8 +7,10 @@ early. A model with a decoder adds `decoder_flops(config, length, memory_length,
 `decoder_saved_bytes(config, rows, length, memory_length)` for answers of `length` tokens, and where its
 encoder returns more states than there are tokens `memory_length(config, length)`. One that keeps more than a
 state a layer and position, where layers are run again in the backward pass, says how many in
-`states_between(config)`. What a file does not state is counted (`trainables.counting`); at another number of
-layers than were run when counting, FLOPs are taken to grow evenly with the layers.
+`states_between(config)`. One whose layers are also bounded by how long a sequence is says so in
+`most_layers(config, length)`; depths are still told as shares of those in `depth_range`. What a file does not
+state is counted (`trainables.counting`); at another number of layers than were run when counting, FLOPs are
+taken to grow evenly with the layers.
 """
 
 import math
@@ -78,6 +80,12 @@ def depth_range(config: Settings, length: int) -> tuple[int, int]:
     found = _counted(config, "Encoder", length)
     most = max(1, math.ceil(found.bound))
     return (1 if found.halts else most), most
+
+
+def most_layers(config: Settings, length: int) -> int:
+    """Most layers that a sequence of `length` tokens can run, its own length among what bounds them."""
+    stated: Callable[[Settings, int], int] | None = _stated(config, "most_layers")
+    return depth_range(config, length)[1] if stated is None else stated(config, length)
 
 
 def flops(config: Settings, shape: TaskShape, length: int, layers: int) -> float:

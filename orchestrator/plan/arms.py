@@ -146,7 +146,8 @@ def resolve_by(
         elif not base_faults:
             if request.is_baseline:
                 bases[_cell_key(request)] = result.settings
-            found[request.name] = _compared(request, result, home, next(iter(found), ""), faults)
+            first = next(iter(found.values()), None)
+            found[request.name] = _compared(request, result, home, first, faults)
     return list(found.values())
 
 
@@ -155,7 +156,7 @@ def _cell_key(request: ArmRequest) -> str:
 
 
 def _compared(
-    request: ArmRequest, system: S, home: Mapping[str, Any], first: str, faults: Faults
+    request: ArmRequest, system: S, home: Mapping[str, Any], first: CheckedArm[S] | None, faults: Faults
 ) -> CheckedArm[S]:
     changes = differences(home, system.settings)
     declared = request.cell if request.is_baseline else request.changes
@@ -167,7 +168,10 @@ def _compared(
             *request.keys(path),
         )
     if request.is_baseline:
-        return CheckedArm(request, system, changes if first else (), first)
+        if first is None:
+            return CheckedArm(request, system, (), "")
+        # Not against what is written, whose values no cell need have.
+        return CheckedArm(request, system, differences(first.system.settings, system.settings), first.name)
     _refuse_what_is_there(request, home, system, faults)
     reference = ArmRequest("baseline", "", {}, (), request.cell).name
     return CheckedArm(request, system, changes, reference)

@@ -16,6 +16,7 @@ from orchestrator.plan.posthoc import check_posthoc
 from orchestrator.plan.price import price
 from orchestrator.plan.probe import Probe
 from orchestrator.plan.settings import Variants, checked
+from orchestrator.plan.spaces import common_space
 from orchestrator.plan.twins import check_twins
 from orchestrator.plan.types import ArmPrice, ArmProof
 from orchestrator.spec.types import Search, Spec
@@ -45,6 +46,7 @@ class BuiltIn:
             confirmed=spec.confirm is not None,
             stopped=spec.search is not None and spec.search.stopper is not None,
             tests=() if spec.confirm is None else spec.confirm.splits,
+            searched=Space() if spec.search is None else common_space(spec.search),
         )
         return resolve(spec, faults, progress)
 

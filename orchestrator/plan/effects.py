@@ -10,21 +10,24 @@ order are no effect.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from math import isclose
 from typing import Any, Protocol
 
 from orchestrator.plan.drawn_data import acting_on_data
-from orchestrator.plan.moved_weights import POINTS
-from orchestrator.plan.probe import LAYERS, READ_LENGTH, Probe
+from orchestrator.plan.moved_weights import POINTS, RANDOM
+from orchestrator.plan.probe import LAYERS, LENGTH, READ_LENGTH, Probe
 from orchestrator.plan.renamed import only_renamed, other_names
 from orchestrator.plan.same_passes import close, same_gradient
 from orchestrator.plan.settings import System
+from search_spaces.dimensions import Space
+from search_spaces.paths import leaves
 from trainables.acting import TrialFacts, acting
 from trainables.assembly import batch_cost
+from trainables.costs import depth_range, most_layers
 from trainables.settings import shallower
 from trainables.task_catalog import splits
-from trainables.training.likes import UNSEEN, compares
+from trainables.training.likes import UNSEEN, adapts, compares
 from trainables.training.schedule import beta1, learning_rate
 
 LARGE = 10_000_000
@@ -34,6 +37,10 @@ STEPS_TRIED = 2000
 """Of a longer training the learning rate is looked at on so many steps, and at its ends and turns."""
 LONGER = (256, 1024)
 """Tokens of inputs that are read where shorter ones show no difference: windows and chunks may be long."""
+MANY = 512
+"""Short examples whose halting is looked at where two show no difference: thresholds may lie close."""
+FEW = 1_000_000
+"""Most parameters of a model that is run on so many."""
 UNSHOWN = ("weights", "FLOPs", "rounding")
 """Evidence that alone proves nothing: of a weight that nothing reads, a formula, sums in another order."""
 FUNCTIONAL = frozenset({"loss", "gradient", "costs", "layers run", "outputs"})
@@ -48,6 +55,14 @@ class Sweep:
     """Whether an early stopper ends trials."""
     tests: tuple[str, ...] = ()
     """Test splits that are read."""
+    searched: Space = field(default_factory=Space)
+    """What the search of an arm varies that drops nothing."""
+
+    def longest(self, *systems: System) -> int:
+        """Tokens of the longest input that trials of `systems` read."""
+        read = [info for system in systems for info in splits(system.task)]
+        ends = [info.length_max for info in read if info.role != "test" or info.name in self.tests]
+        return max([*ends, *(system.shape.length_max for system in systems)])
 
 
 class Built(Protocol):
@@ -82,7 +97,7 @@ def effects(probe: Probe, before: System, after: System, sweep: Sweep) -> tuple[
                 return tuple(found)
             found += [word for word in _seen(probe, old, new, point) if word not in found]
         if not shows(found) and not _alike(old, new):
-            found += _further(probe, old, new)
+            found += further(probe, old, new, sweep.longest(before, after))
     return tuple(found)
 
 
@@ -121,7 +136,7 @@ def differ(probe: Probe, before: System, after: System, sweep: Sweep, *, narrow:
     if large(probe, after) and not _alike(before, after) and _structural(probe, before, after):
         return True
     for old, new in quick_first(probe, before, after):
-        if _differ_run(probe, old, new):
+        if _differ_run(probe, old, new, sweep.longest(before, after)):
             return not (other_names(probe, before, after) and only_renamed(probe, old, new))
         if narrow and not _alike(old, new):
             break
@@ -137,7 +152,7 @@ def differ_at_once(probe: Probe, before: System, after: System) -> bool:
     return pair is not None and _forward_differs(probe, *pair, 0)
 
 
-def _differ_run(probe: Probe, before: System, after: System) -> bool:
+def _differ_run(probe: Probe, before: System, after: System, longest: int) -> bool:
     if _shown(probe, before, after, 0) or (
         not _alike(before, after) and _read_otherwise(probe, before, after)
     ):
@@ -145,7 +160,7 @@ def _differ_run(probe: Probe, before: System, after: System) -> bool:
     # Point by point, for models are kept no longer than that.
     if any(_shown(probe, before, after, point) for point in range(1, POINTS)):
         return True
-    return not _alike(before, after) and bool(_further(probe, before, after))
+    return not _alike(before, after) and bool(further(probe, before, after, longest))
 
 
 def large(probe: Probe, system: System) -> bool:
@@ -158,34 +173,74 @@ def _alike(before: System, after: System) -> bool:
     return before.model == after.model and before.shape == after.shape
 
 
-def _further(probe: Probe, before: System, after: System) -> list[str]:
-    """What shows on inputs longer than those of a proof, or in operations that are counted."""
-    longest = max(before.shape.length_max, after.shape.length_max)
-    tried = [(point, READ_LENGTH) for point in range(POINTS)]
-    tried += [(0, length) for length in LONGER if length // 2 < longest]
-    if not all(reads_alike(probe, before, after, point, length) for point, length in tried):
-        return ["outputs"]
-    if probe.operations(before) != probe.operations(after):
-        return ["operations"]
-    # More layers than are run here: of them only the costs are known.
-    deep = any(shallower(system.model, LAYERS) != system.model for system in (before, after))
-    alike = shallower(before.model, LAYERS) == shallower(after.model, LAYERS)
-    return ["layers"] if deep and alike and "FLOPs" in _structural(probe, before, after) else []
-
-
-def _read_otherwise(probe: Probe, before: System, after: System) -> bool:
-    """Whether the first of what `_further` looks at shows a difference, as of most windows and chunks."""
-    with suppress(ValueError):  # told where nothing else shows one
-        return not reads_alike(probe, before, after, 0, READ_LENGTH)
-    return False
-
-
-def reads_alike(probe: Probe, before: System, after: System, point: int, length: int) -> bool:
-    """Whether an evaluation of both measures the same, up to the order of sums, at weights `point`.
+def further(probe: Probe, before: System, after: System, longest: int) -> list[str]:
+    """What shows on inputs of up to `longest` tokens, those of tests too, or in operations that are counted.
 
     Raises ValueError for what cannot be run.
     """
-    old, new = probe.reading(before, point, length), probe.reading(after, point, length)
+    tried = [(point, READ_LENGTH) for point in range(POINTS)]
+    tried += [(0, length) for length in _lengths(before, after, longest)]
+    if not all(_reads_alike(probe, (before, after), point, length, longest) for point, length in tried):
+        return ["outputs"]
+    if not _halt_alike(probe, before, after):
+        return ["layers run"]
+    if probe.operations(before) != probe.operations(after):
+        return ["operations"]
+    # More layers than are run here: of them only is known how many there can be.
+    deep = any(shallower(system.model, LAYERS) != system.model for system in (before, after))
+    alike = shallower(before.model, LAYERS) == shallower(after.model, LAYERS)
+    ranges = {_layers(system, longest) for system in (before, after)}
+    return ["layers"] if deep and alike and len(ranges) > 1 else []
+
+
+def _layers(system: System, length: int) -> tuple[int, int]:
+    """Least and greatest number of layers that an input of `length` tokens can take."""
+    least, most = depth_range(system.model, length)
+    # An answer is written by a decoder that does not know how long it will be.
+    most = most if system.shape.head == "sequence" else most_layers(system.model, length)
+    return min(least, most), most
+
+
+def _lengths(before: System, after: System, longest: int) -> list[int]:
+    """Tokens of inputs long enough for windows and chunks of which both have others."""
+    one, other = (dict(leaves(system.settings["model"])) for system in (before, after))
+    changed = [each[path] for each in (one, other) for path in each if one.get(path) != other.get(path)]
+    sizes = [each for each in changed if type(each) is int]
+    reach = min(longest, 2 * max(sizes, default=0))
+    trained = max(before.shape.length_max, after.shape.length_max)
+    found = [length for length in LONGER if length // 2 < trained]
+    return [*found, reach] if reach > max([READ_LENGTH, *found]) else found
+
+
+def _halt_alike(probe: Probe, before: System, after: System) -> bool:
+    """Whether many examples halt where they did, if anything halts and models are small."""
+    known = [probe.structure(system) for system in (before, after)]
+    if any(each.parameters > FEW for each in known) or all(
+        each.depth_min == each.depth_max for each in known
+    ):
+        return True
+    layers = slice(2 * MANY, 4 * MANY)  # depth and layers run, after loss and hits
+    for point in range(RANDOM, POINTS):
+        old, new = (probe.reading(each, point, LENGTH, examples=MANY) for each in (before, after))
+        if old[layers] != new[layers]:
+            return False
+    return True
+
+
+def _read_otherwise(probe: Probe, before: System, after: System) -> bool:
+    """Whether the first of what `further` looks at shows a difference, as of most windows and chunks."""
+    with suppress(ValueError):  # told where nothing else shows one
+        longest = max(before.shape.length_max, after.shape.length_max)
+        return not _reads_alike(probe, (before, after), 0, READ_LENGTH, longest)
+    return False
+
+
+def _reads_alike(probe: Probe, pair: tuple[System, System], point: int, length: int, longest: int) -> bool:
+    """Whether an evaluation of both measures the same, up to the order of sums, at weights `point`.
+
+    Inputs have `length` tokens, but no more than `longest`. Raises ValueError for what cannot be run.
+    """
+    old, new = (probe.reading(each, point, length, longest=longest) for each in pair)
     return len(old) == len(new) and all(map(close, old, new))
 
 
@@ -207,7 +262,8 @@ def _declared(
     if before.train == after.train and before.task == after.task:
         return []
     obeyed = _as_it_trains(probe, before, after) if rehearsed else after
-    old, new = declared(before, sweep), declared(obeyed, sweep)
+    steps = sorted({*_tried(before), *_tried(obeyed)})
+    old, new = declared(before, sweep, steps), declared(obeyed, sweep, steps)
     changed = {
         where: {name for name in new[where] if not _equal(old[where].get(name), new[where][name])}
         for where in new
@@ -246,8 +302,11 @@ def _as_it_trains(probe: Probe, before: System, after: System) -> System:
     return replace(after, train=new.model_copy(update=idle)) if idle else after
 
 
-def declared(system: System, sweep: Sweep) -> dict[str, dict[str, Any]]:
-    """Settings of task and training as far as they act, as values that do the same, by where they show."""
+def declared(system: System, sweep: Sweep, steps: Sequence[int] = ()) -> dict[str, dict[str, Any]]:
+    """Settings of task and training as far as they act, as values that do the same, by where they show.
+
+    Rates are those at `steps`, if not given some that are the same for every schedule of as many steps.
+    """
     train = system.train
     infos = splits(system.task)
     facts = TrialFacts(
@@ -256,15 +315,17 @@ def declared(system: System, sweep: Sweep) -> dict[str, dict[str, Any]]:
         stopped=sweep.stopped,
         valid_examples=next((info.examples for info in infos if info.role == "valid"), None),
         length=_one_length(system),
+        length_min=next((info.length_min for info in infos if info.role == "train"), 1),
         answer_length_max=system.shape.answer_length_max,
         batch_cost=batch_cost(system.model) is not None,
     )
     found = acting(train, facts)
-    steps = _tried(system)
+    asked = [step for step in steps or _spread(train.steps) if step < train.steps]
     found["rates"] = {
-        "learning rate": [learning_rate(train, step) for step in steps],
-        "beta1": [beta1(train, step) for step in steps],
-        "beta2": train.betas[1],
+        "learning rate": [learning_rate(train, step) for step in asked],
+        # After one step each moment is the gradient's own, whatever share of it is kept.
+        "beta1": [beta1(train, step) for step in asked] if train.steps > 1 else None,
+        "beta2": train.betas[1] if train.steps > 1 and adapts(train) else None,
     }
     read = [info.name for info in infos if info.role != "test"]
     found["task"] = {**acting_on_data(system, [*read, *sweep.tests]), "shape": asdict(system.shape)}
@@ -287,11 +348,15 @@ def _compares(system: System, sweep: Sweep) -> bool:
 
 
 def _tried(system: System) -> list[int]:
+    """The steps at which the rates of one system are looked at, those near its turns among them."""
     train = system.train
     turns = (0, train.warmup_steps, train.warmup_steps + train.hold_steps, train.steps)
     near = {turn + shift for turn in turns for shift in (-2, -1, 0, 1)}
-    stride = max(1, train.steps // STEPS_TRIED)
-    return sorted({*range(0, train.steps, stride), *(each for each in near if 0 <= each < train.steps)})
+    return [*_spread(train.steps), *(each for each in near if 0 <= each < train.steps)]
+
+
+def _spread(steps: int) -> range:
+    return range(0, steps, max(1, steps // STEPS_TRIED))
 
 
 def _shown(probe: Probe, before: System, after: System, point: int) -> bool:

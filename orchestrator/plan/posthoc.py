@@ -1,16 +1,17 @@
 """Readings of confirmed checkpoints under other settings: each must be possible and show something."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from orchestrator.plan.arms import BuiltInArm
-from orchestrator.plan.effects import quick_first, reads_alike
+from orchestrator.plan.effects import Sweep, declared, further, quick_first
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.moved_weights import POINTS
-from orchestrator.plan.probe import READ_LENGTH, Probe
+from orchestrator.plan.probe import Probe
 from orchestrator.plan.settings import System, checked
-from orchestrator.plan.spaces import common_space
+from orchestrator.plan.spaces import assigned, common_space
+from orchestrator.plan.where_searched import draws
 from orchestrator.spec.types import Spec
-from search_spaces.dimensions import Value, same
+from search_spaces.algebra import without
+from search_spaces.dimensions import Space, Value, same
 from search_spaces.paths import MISSING, leaves, lookup, with_value
 from search_spaces.wording import hint, shown
 from trainables.acting import task_acting
@@ -26,8 +27,12 @@ def check_posthoc(spec: Spec, arms: Sequence[BuiltInArm], probe: Probe, faults: 
             continue
         having = [arm for arm in arms if lookup(arm.system.settings, path) is not MISSING]
         refused = [_check_value(spec, having, (path, place), probe, faults) for place in range(len(values))]
-        if not any(refused) and (why := _unread(spec, having, path, values, probe)):
+        if any(refused):
+            continue
+        if why := _unread(spec, having, path, values, probe):
             faults.add(f"changes nothing that is read: {why}; leave it out", "posthoc", path)
+        else:
+            _check_each(spec, having, path, probe, faults)
 
 
 def _check_value(
@@ -53,8 +58,7 @@ def _check_value(
 
 
 def _has_already(spec: Spec, arm: BuiltInArm, path: str, value: Value) -> bool:
-    searched = spec.search is not None and path in common_space(spec.search).paths
-    if searched and path not in arm.request.drop:
+    if _searched(spec, arm, path):
         return False
     found = lookup(arm.system.settings, path)
     return not isinstance(found, list | dict) and same(found, value)
@@ -115,47 +119,85 @@ def _unread(
 ) -> str | None:
     """Why no value of `path` makes a difference to any arm."""
     root, _, field = path.partition(".")
-    if root == "task":
-        return _untested(spec, arms, path, values)
-    if root == "train":
-        writing = [arm for arm in arms if arm.system.shape.head == "sequence"]
-        if not writing:
-            return "no arm writes answers token by token"
-        drawn = spec.search is not None and "train.beam_size" in common_space(spec.search).paths
-        greedy = not drawn and all(arm.system.train.beam_size == 1 for arm in writing)
-        if field == "length_penalty" and greedy:
-            return "beam_size is 1, so answers are decoded greedily and nothing is compared"
-        return None
-    try:
-        moves = any(_moves(arm, path, value, probe) for arm in arms for value in values)
-    except ValueError:
-        return None  # what cannot be run is refused by the proof
-    return None if moves else "evaluation gives the same with every value, in every arm"
-
-
-def _untested(spec: Spec, arms: Sequence[BuiltInArm], path: str, values: Sequence[Value]) -> str | None:
-    """Why no value of a field of the task changes what is tested."""
-    if all(path.partition(".")[2] in training_only(arm.system.task) for arm in arms):
+    if root == "task" and all(field in training_only(arm.system.task) for arm in arms):
         return "it changes nothing but what is trained on"
-    read = spec.confirm.splits if spec.confirm is not None else ()
-    changed = any(_tests_otherwise(arm, path, values, read) for arm in arms)
-    return None if changed else "no split of confirm.splits has it"
+    if root == "train" and all(arm.system.shape.head != "sequence" for arm in arms):
+        return "no arm writes answers token by token"
+    if any(_searched(spec, arm, path) for arm in arms):
+        return None
+    alike = all(_alike(spec, arm, path, (None, value), probe) for arm in arms for value in values)
+    return _idle_words(arms, root, field) if alike else None
 
 
-def _tests_otherwise(arm: BuiltInArm, path: str, values: Sequence[Value], read: Sequence[str]) -> bool:
-    """Whether any value of a field of the task makes other samples of the splits `read`."""
-    others = [checked(with_value(arm.system.settings, path, value)) for value in values]
-    own = task_acting(settled(arm.system.task), read)
-    return any(isinstance(each, System) and task_acting(settled(each.task), read) != own for each in others)
+def _idle_words(arms: Sequence[BuiltInArm], root: str, field: str) -> str:
+    """Why a field that is read makes no difference."""
+    if root == "task":
+        return "no split of confirm.splits has it"
+    if field == "length_penalty" and all(arm.system.train.beam_size == 1 for arm in arms):
+        return "beam_size is 1, so answers are decoded greedily and nothing is compared"
+    what = "evaluation gives the same" if root == "model" else "answers are written alike"
+    return f"{what} with every value, in every arm"
 
 
-def _moves(arm: BuiltInArm, path: str, value: Value, probe: Probe) -> bool:
-    """Whether evaluating `arm` with `value` gives anything else, at some weights."""
-    after = checked(with_value(arm.system.settings, path, value))
-    if not isinstance(after, System) or after == arm.system:
-        return False
-    return any(
-        not reads_alike(probe, one, other, point, READ_LENGTH)
-        for one, other in quick_first(probe, arm.system, after)
-        for point in range(POINTS)
+def _check_each(spec: Spec, arms: Sequence[BuiltInArm], path: str, probe: Probe, faults: Faults) -> None:
+    """Note the values with which every arm is read as it is trained, or as with a value before."""
+    values = spec.posthoc[path]
+    for place, value in enumerate(values):
+        known = [*([] if any(_searched(spec, arm, path) for arm in arms) else [None]), *values[:place]]
+        for other in known:
+            if all(_alike(spec, arm, path, (other, value), probe) for arm in arms):
+                before = "what is trained" if other is None else shown(other)
+                faults.add(
+                    f"must be read otherwise than {before}, got {shown(value)}, with which every arm gives "
+                    "the same; leave it out",
+                    *("posthoc", path, place),
+                )
+                break
+
+
+def _searched(spec: Spec, arm: BuiltInArm, path: str) -> bool:
+    """Whether trials of `arm` have at `path` what their search draws."""
+    return (
+        spec.search is not None and path not in arm.request.drop and path in common_space(spec.search).paths
     )
+
+
+def _alike(spec: Spec, arm: BuiltInArm, path: str, values: tuple[Value | None, Value], probe: Probe) -> bool:
+    """Whether a checkpoint of `arm` gives the same with both values, None for that which it was trained with.
+
+    It must with whatever else its search draws.
+    """
+    space = Space() if spec.search is None else without(common_space(spec.search), arm.request.drop)
+    for draw in ({}, *draws(space, [path])):
+        settings = assigned(arm.system.settings, draw)
+        if settings is None:
+            continue
+        pair = [checked(settings if value is None else with_value(settings, path, value)) for value in values]
+        one, other = pair
+        if not isinstance(one, System) or not isinstance(other, System):
+            continue
+        if not _read_alike(spec, path.partition(".")[0], one, other, probe):
+            return False
+    return True
+
+
+def _read_alike(spec: Spec, root: str, one: System, other: System, probe: Probe) -> bool:
+    """Whether all that is read of the splits to confirm on is the same; both differ in the part `root`."""
+    sweep = Sweep(tests=spec.confirm.splits if spec.confirm is not None else ())
+    if root == "task":
+        return bool(_tested(one, sweep) == _tested(other, sweep))
+    if root == "train":
+        written = [declared(each, sweep)["writing"] for each in (one, other)]
+        return one.shape.head != "sequence" or written[0] == written[1]
+    try:
+        longest = sweep.longest(one, other)
+        return one == other or not any(
+            further(probe, *pair, longest) for pair in quick_first(probe, one, other)
+        )
+    except ValueError:
+        return False  # what cannot be run is refused by the proof
+
+
+def _tested(system: System, sweep: Sweep) -> Mapping[str, Value]:
+    """The fields of the task that change what is tested."""
+    return task_acting(settled(system.task), sweep.tests)

@@ -8,7 +8,7 @@ there are further points to look at, see `moved_weights`.
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any, cast
 
 import psutil
@@ -21,12 +21,12 @@ from orchestrator.plan.format import bytes_amount
 from orchestrator.plan.limits import too_large
 from orchestrator.plan.metrics import reported
 from orchestrator.plan.moved_weights import POINTS, RANDOM, SEED, move, without_zeros
+from orchestrator.plan.probe_batches import EXAMPLES, made_batch
 from orchestrator.plan.reused_model import ReusedModel
 from orchestrator.plan.settings import System, common_factor, divided, widths
 from trainables.assembly import as_fault, build_model, drawn_by_constructors
 from trainables.costs import depth_range, flops
 from trainables.counting import Flops, only_counted_kernels
-from trainables.data.synthetic import synthetic_batch
 from trainables.layers.dropout import set_dropout_context
 from trainables.layers.plain import has_plain
 from trainables.settings import shallower
@@ -37,7 +37,6 @@ from trainables.training.rehearsal import Rehearsals
 from trainables.training.step import objective
 from trainables.types import Batch, Output, TaskShape
 
-EXAMPLES = 2
 LENGTH = 8
 """Tokens of the longer example: short, so that a wide and deep model still takes a fraction of a second."""
 LAYERS = 64
@@ -56,8 +55,6 @@ KEPT_GHOSTS = 16
 """Models without memory that showed a structure and are kept to be given some: a few megabytes each."""
 KEPT_PARAMETERS = 10_000_000
 """Of the largest that is kept."""
-KEPT_BATCHES = 64
-"""Synthetic batches that are kept."""
 COPIES = 3
 """Weights, their gradients, and what is computed on the way."""
 
@@ -138,7 +135,7 @@ class Probe:
         self._forward_passes: dict[tuple[str, str, int], ForwardPass] = {}
         self._gradients: dict[tuple[str, str, int], BackwardPass] = {}
         self._runs: dict[tuple[str, int], _ProbedModel] = {}
-        self._readings: dict[tuple[str, int, int], tuple[float, ...]] = {}
+        self._readings: dict[tuple[str, int, int, int], tuple[float, ...]] = {}
         self._operations: dict[str, tuple[int, ...]] = {}
         self._unreached: dict[str, tuple[str, ...]] = {}
         self._narrow: dict[tuple[int, int], tuple[System, System]] = {}
@@ -225,15 +222,25 @@ class Probe:
         """The quantities that only halting moves, of the two examples at weights `point`."""
         return halting(self._run(system, point).output.encoded)
 
-    def reading(self, system: System, point: int, length: int = READ_LENGTH) -> tuple[float, ...]:
+    def reading(
+        self,
+        system: System,
+        point: int,
+        length: int = READ_LENGTH,
+        *,
+        examples: int = EXAMPLES,
+        longest: int | None = None,
+    ) -> tuple[float, ...]:
         """What one evaluation measures at weights `point`, of inputs of at most `length` tokens.
 
-        Raises ValueError if it cannot be run here.
+        None has more than `longest`, or than what is trained on. Raises ValueError if it cannot be run here.
         """
-        key = (self._key(system), point, length)
+        inputs = examples, min(length, longest or system.shape.length_max)
+        key = (self._key(system), point, *inputs)
         if key not in self._readings:
             _require_memory(self.structure(system))
-            self._readings[key] = _ProbedModel.read(system, self._model(system), point, length)
+            batch = made_batch(system.shape, inputs[1], examples)
+            self._readings[key] = _ProbedModel.read(system, self._model(system), point, batch)
         return self._readings[key]
 
     def operations(self, system: System) -> tuple[int, ...]:
@@ -283,7 +290,7 @@ class Probe:
         return (
             forward,
             BackwardPass(gradient.norm, tuple(parts)),
-            _ProbedModel.read(system, lent(), 0, READ_LENGTH),
+            _ProbedModel.read(system, lent(), 0, _batch(system, READ_LENGTH)),
         )
 
     def _tried_gradients(self, system: System) -> Iterator[BackwardPass]:
@@ -416,13 +423,13 @@ class _ProbedModel:
         return cls(dict(model.named_parameters()), output)
 
     @classmethod
-    def read(cls, system: System, model: nn.Module, point: int, length: int) -> tuple[float, ...]:
+    def read(cls, system: System, model: nn.Module, point: int, batch: Batch) -> tuple[float, ...]:
         """What evaluating the model gives, example by example."""
         with cpu_threads(1), torch.inference_mode():
             model.eval()
             move(model, point)
             with as_fault(system.model, "run on a batch"):
-                output = model(_batch(system, length))
+                output = model(batch)
         encoded = output.encoded
         quantities = (output.loss, output.hits, encoded.depth, encoded.computed, encoded.ponder)
         return tuple(value for each in quantities for value in each.tolist())
@@ -471,16 +478,7 @@ def _counted(system: System, model: nn.Module, point: int) -> int:
 
 
 def _batch(system: System, length: int = LENGTH) -> Batch:
-    made = _made_batch(system.shape, min(length, system.shape.length_max))
-    steps = None if made.steps is None else made.steps.clone()
-    return Batch(made.tokens.clone(), made.mask.clone(), made.labels.clone(), steps)
-
-
-@lru_cache(KEPT_BATCHES)
-@torch.inference_mode(mode=False)
-def _made_batch(shape: TaskShape, length: int) -> Batch:
-    """One for all systems of a task; whoever runs has a copy."""
-    return synthetic_batch(shape, EXAMPLES, length, SEED)
+    return made_batch(system.shape, min(length, system.shape.length_max))
 
 
 class _Watched:

@@ -1,6 +1,6 @@
 """Proof of ablation: every arm is built and run; one that changes nothing is refused."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
@@ -24,8 +24,9 @@ from orchestrator.plan.moved_weights import POINTS, SEED
 from orchestrator.plan.notes import notes
 from orchestrator.plan.probe import LAYERS, SEVERAL_CHUNKS, Probe
 from orchestrator.plan.settings import System, checked
-from orchestrator.plan.spaces import condition_values, dimension_keys, ends
+from orchestrator.plan.spaces import assigned, condition_values, dimension_keys, ends
 from orchestrator.plan.types import ArmProof
+from orchestrator.plan.where_searched import draws, effects_where_searched
 from orchestrator.spec.types import Search
 from search_spaces.dimensions import Dimension, Space, contains
 from search_spaces.paths import MISSING, leaves, lookup, with_value
@@ -53,7 +54,7 @@ def prove(
         before = probe.structure(reference.system) if reference else structure
         run = probe.narrow(arm.system)
         loss, gradient = probe.forward(run).loss, probe.gradient(run).norm
-        found = effects(probe, reference.system, arm.system, sweep) if reference else ()
+        found = _found(arm, reference, probe, sweep)
         noted: tuple[str, ...] = ()
         if _notes_wanted(arm, probe) and (shows(found) or not reference):
             noted = _notes(arm, reference, found, probe, sweep)
@@ -82,6 +83,17 @@ def prove(
         notes=noted,
         run_with=_run_with(arm.system, run),
     )
+
+
+def _found(arm: BuiltInArm, reference: BuiltInArm | None, probe: Probe, sweep: Sweep) -> tuple[str, ...]:
+    """In what `arm` differs from `reference`; where in nothing, with what its search draws."""
+    if reference is None:
+        return ()
+    found = effects(probe, reference.system, arm.system, sweep)
+    if shows(found):
+        return found
+    drop = arm.request.drop
+    return effects_where_searched(probe, reference.system, arm.system, sweep, drop) or found
 
 
 def _require_training(system: System) -> None:
@@ -190,7 +202,9 @@ def check_dimensions(
         try:
             if len(found) < 2 or _shows_at_once(arm, dimension, found, probe):
                 continue
-            if any(differ(probe, found[0], other, sweep) for other in reversed(found[1:])):
+            if _any_differ(probe, found, sweep):
+                continue
+            if any(_any_differ(probe, each, sweep) for each in _beside_others(arm, dimension, space)):
                 continue
         except ValueError:
             continue
@@ -222,9 +236,24 @@ def _shows_at_once(arm: BuiltInArm, dimension: Dimension, found: Sequence[System
     return differ_at_once(probe, arm.system, other)
 
 
+def _any_differ(probe: Probe, found: Sequence[System], sweep: Sweep) -> bool:
+    return len(found) > 1 and any(differ(probe, found[0], each, sweep) for each in reversed(found[1:]))
+
+
+def _beside_others(arm: BuiltInArm, dimension: Dimension, space: Space) -> Iterator[list[System]]:
+    """As `systems`, beside an end of each other dimension in place of the arm's own value."""
+    for draw in draws(space, [dimension.path]):
+        settings = assigned(arm.system.settings, draw)
+        if dimension.path not in draw and settings is not None:
+            yield _at_ends(settings, dimension, space)
+
+
 def systems(arm: BuiltInArm, dimension: Dimension, space: Space) -> list[System]:
     """The arm at every end of `dimension`, those that cannot be built left out."""
-    settings = arm.system.settings
+    return _at_ends(arm.system.settings, dimension, space)
+
+
+def _at_ends(settings: Mapping[str, Any], dimension: Dimension, space: Space) -> list[System]:
     found = []
     for path, value in condition_values(dimension, space).items():
         settings = with_value(settings, path, value)

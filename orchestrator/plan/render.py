@@ -22,7 +22,8 @@ from orchestrator.plan.format import (
     value_words,
 )
 from orchestrator.plan.planned_trials import CONFIRM, POSTHOC, SEARCH
-from orchestrator.plan.probe import EXAMPLES, LAYERS, LENGTH, NARROW
+from orchestrator.plan.probe import LAYERS, LENGTH, NARROW
+from orchestrator.plan.probe_batches import EXAMPLES
 from orchestrator.plan.rounds import rounds_sentence
 from orchestrator.plan.types import SILENT_PAUSES, SILENT_S, Arm, ArmPrice, ArmProof, Plan
 from search_spaces.dimensions import Assignment, same

@@ -11,6 +11,7 @@ from orchestrator.plan.faults import Faults
 from orchestrator.plan.probe import Probe
 from orchestrator.plan.same_passes import close
 from orchestrator.plan.settings import widths
+from orchestrator.plan.where_searched import effects_where_searched
 
 
 def check_twins(arms: Sequence[BuiltInArm], probe: Probe, sweep: Sweep, faults: Faults) -> None:
@@ -27,13 +28,12 @@ def check_twins(arms: Sequence[BuiltInArm], probe: Probe, sweep: Sweep, faults: 
     for group in groups.values():
         for place, one in enumerate(group):
             for other in group[:place]:
-                own = one.arm.reference == other.arm.name or one.arm.request.is_baseline
+                own = one.arm.reference == other.arm.name  # told by the proof
                 same = other.arm.system.settings == one.arm.system.settings
                 if not own and not same and _behave_alike(one, other, probe, sweep):
                     faults.add(
                         f"behaves as {other.arm.name} does, though its settings differ: drop one of them",
-                        "arms",
-                        one.arm.request.label,
+                        *(("grid",) if one.arm.request.is_baseline else ("arms", one.arm.request.label)),
                         about=("twin", one.arm.request.label),
                     )
                     break
@@ -53,7 +53,10 @@ def _behave_alike(one: _BegunArm, other: _BegunArm, probe: Probe, sweep: Sweep) 
     """Whether nothing tells them apart; False where what would cannot be run here, for want of memory."""
     try:
         alike = _begin_alike(one, other, probe)
-        return alike and not differ(probe, other.arm.system, one.arm.system, sweep)
+        if not alike or differ(probe, other.arm.system, one.arm.system, sweep):
+            return False
+        left_out = {*one.arm.request.drop, *other.arm.request.drop}
+        return not effects_where_searched(probe, other.arm.system, one.arm.system, sweep, left_out)
     except ValueError:
         return False
 

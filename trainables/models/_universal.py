@@ -178,6 +178,11 @@ def recurrent_depth_range(config: UniversalSettings) -> tuple[int, int]:
     return min(least, config.max_layers), config.max_layers
 
 
+def most_recurrent_layers(config: UniversalSettings, tokens: int) -> int:
+    """Most layers run on `tokens` at once, START and END among them: of causal ones nobody knows how many."""
+    return config.max_layers if config.causal else min(config.max_layers, tokens + 1)
+
+
 def states_between_layers(config: UniversalSettings) -> float:
     """Of each layer its input; of tokens that halt one by one also mixture, keys, values and next states."""
     return 6.0 if config.halts_per_token else 1.0

@@ -36,6 +36,7 @@ from trainables.models._universal import (
     halting_flops,
     halting_function,
     halting_saved_bytes,
+    most_recurrent_layers,
     recurrent_depth_range,
     run_to_halt,
     states_between_layers,
@@ -85,6 +86,11 @@ states_between = states_between_layers
 def depth_range(config: Config, length: int) -> tuple[int, int]:  # noqa: ARG001 the same for all lengths
     """Least and greatest mean number of layers run on the chunks of a sequence, undone steps included."""
     return recurrent_depth_range(config)
+
+
+def most_layers(config: Config, length: int) -> int:
+    """Most layers run on a chunk of a sequence of `length` tokens."""
+    return most_recurrent_layers(config, max(config.chunk_lengths(length)))
 
 
 def forward_flops(config: Config, length: int, layers: int) -> float:

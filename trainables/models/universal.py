@@ -58,6 +58,7 @@ from trainables.models._universal import (
     halting_flops,
     halting_function,
     halting_saved_bytes,
+    most_recurrent_layers,
     recurrent_depth_range,
     run_to_halt,
     states_between_layers,
@@ -148,6 +149,11 @@ states_between = states_between_layers
 def depth_range(config: Config, length: int) -> tuple[int, int]:  # noqa: ARG001 the same for all lengths
     """Least and greatest number of layers run on a sequence, a step that is undone included."""
     return recurrent_depth_range(config)
+
+
+def most_layers(config: Config, length: int) -> int:
+    """Most layers run on a sequence of `length` tokens."""
+    return most_recurrent_layers(config, positions(config, length))
 
 
 def forward_flops(config: Config, length: int, layers: int) -> float:

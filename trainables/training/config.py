@@ -73,7 +73,7 @@ class LearningConfig(Settings):
         tuple[Beta, Beta], Field(strict=False), Acts("rates"), Tried((0.9, 0.98), (0.5, 0.9))
     ] = (0.9, 0.98)
     """Decay rates of the two moments."""
-    eps: Annotated[Positive, Tried(1e-8, 1e-2)] = 1e-8
+    eps: Annotated[Positive, Acts("steps", likes.eps), Tried(1e-8, 1e-2)] = 1e-8
     """Added to the root of the second moment."""
     weight_decay: Annotated[NonNegative, Acts("steps", likes.weight_decay), Tried(0.0, 0.5)] = 0.1
     """Decoupled weight decay, on every parameter, biases and norms included."""

@@ -11,6 +11,8 @@ from trainables.acting import TrialFacts, fewer
 
 UNSEEN = 2.0**-25
 """A share of a float32 that is lost in rounding."""
+RADAM_KNOWN = 5.0
+"""Length of the moving average of the second moment from which on RAdam divides by it."""
 CLIP_NEVER = 1e6
 """A gradient as long as this is that of a training that has diverged: a larger limit clips nothing."""
 
@@ -26,6 +28,15 @@ def compares(config: Any) -> bool:
     return bool(config.select == "best") or config.patience is not None or config.halve_after is not None
 
 
+def adapts(config: Any) -> bool:
+    """Whether the second moment ever divides a step: RAdam waits until enough of it is known, or for ever."""
+    if config.optimizer != "ranger":
+        return True
+    beta2, steps = config.betas[1], config.steps
+    kept = beta2**steps
+    return bool(2 / (1 - beta2) - 1 - 2 * steps * kept / (1 - kept) > RADAM_KNOWN)
+
+
 def batch_size(config: Any, trial: TrialFacts) -> Any:
     """Samples a step do not count where tokens do, unless so many tokens are always as many samples."""
     if config.batch_tokens is None:
@@ -34,8 +45,10 @@ def batch_size(config: Any, trial: TrialFacts) -> Any:
 
 
 def batch_tokens(config: Any, trial: TrialFacts) -> Any:
-    """Of inputs of one length as many tokens are as many samples, see `batch_size`."""
-    return config.batch_tokens if trial.length is None else None
+    """Of inputs of one length as many tokens are as many samples, see `batch_size`; at least one sample."""
+    if config.batch_tokens is None or trial.length is not None:
+        return None
+    return 1 if config.batch_tokens < 2 * trial.length_min else config.batch_tokens
 
 
 def order(config: Any, trial: TrialFacts) -> Any:
@@ -67,6 +80,11 @@ def patience(config: Any, _: TrialFacts) -> Any:
 def clip(config: Any, _: TrialFacts) -> Any:
     """A limit that no gradient reaches is none."""
     return None if config.clip is None or config.clip >= CLIP_NEVER else config.clip
+
+
+def eps(config: Any, _: TrialFacts) -> Any:
+    """Where nothing is divided nothing is added to what divides."""
+    return config.eps if adapts(config) else None
 
 
 def weight_decay(config: Any, _: TrialFacts) -> Any:

@@ -61,7 +61,7 @@ def test_chunks_longer_than_short_inputs_show_before_other_weights_are_tried() -
 
 def test_what_cannot_be_read_at_length_may_still_show_elsewhere() -> None:
     class Unreadable(_Counting):
-        def reading(self, system: System, point: int, length: int = 64) -> tuple[float, ...]:
+        def reading(self, system: System, point: int, *_: int, **__: int | None) -> tuple[float, ...]:
             raise ValueError(f"must be read, got {point=}")
 
     before, after = (_system(UNIVERSAL, "model.halt", {"threshold": value}) for value in (0.01, 0.02))
