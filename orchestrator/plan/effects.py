@@ -37,8 +37,8 @@ STEPS_TRIED = 2000
 """Of a longer training the learning rate is looked at on so many steps, and at its ends and turns."""
 LONGER = (256, 1024)
 """Tokens of inputs that are read where shorter ones show no difference: windows and chunks may be long."""
-MANY = 512
-"""Short examples whose halting is looked at where two show no difference: thresholds may lie close."""
+SOME, MANY = 32, 512
+"""Short examples whose halting is looked at where two show no difference; many, for thresholds may lie close."""
 FEW = 1_000_000
 """Most parameters of a model that is run on so many."""
 UNSHOWN = ("weights", "FLOPs", "rounding")
@@ -203,13 +203,17 @@ def _layers(system: System, length: int) -> tuple[int, int]:
 
 def _lengths(before: System, after: System, longest: int) -> list[int]:
     """Tokens of inputs long enough for windows and chunks of which both have others."""
-    one, other = (dict(leaves(system.settings["model"])) for system in (before, after))
-    changed = [each[path] for each in (one, other) for path in each if one.get(path) != other.get(path)]
-    sizes = [each for each in changed if type(each) is int]
+    sizes = [each for each in _changed(before, after) if type(each) is int]
     reach = min(longest, 2 * max(sizes, default=0))
     trained = max(before.shape.length_max, after.shape.length_max)
     found = [length for length in LONGER if length // 2 < trained]
     return [*found, reach] if reach > max([READ_LENGTH, *found]) else found
+
+
+def _changed(before: System, after: System) -> list[Any]:
+    """Values of both in the fields of the model where they differ."""
+    one, other = (dict(leaves(system.settings["model"])) for system in (before, after))
+    return [each[path] for each in (one, other) for path in each if one.get(path) != other.get(path)]
 
 
 def _halt_alike(probe: Probe, before: System, after: System) -> bool:
@@ -219,11 +223,13 @@ def _halt_alike(probe: Probe, before: System, after: System) -> bool:
         each.depth_min == each.depth_max for each in known
     ):
         return True
-    layers = slice(2 * MANY, 4 * MANY)  # depth and layers run, after loss and hits
-    for point in range(RANDOM, POINTS):
-        old, new = (probe.reading(each, point, LENGTH, examples=MANY) for each in (before, after))
-        if old[layers] != new[layers]:
-            return False
+    thresholds = any(type(value) is float for value in _changed(before, after))
+    for examples in (SOME, MANY) if thresholds else (SOME,):
+        layers = slice(2 * examples, 4 * examples)  # depth and layers run, after loss and hits
+        for point in range(RANDOM, POINTS):
+            old, new = (probe.reading(each, point, LENGTH, examples=examples) for each in (before, after))
+            if old[layers] != new[layers]:
+                return False
     return True
 
 
