@@ -129,7 +129,7 @@ def row(study: Path, claim: Claim) -> tuple[str, ...]:
     elif claim.minus:
         what += f" minus `{_effect(found, claim).reference}`"
     reading = f", {claim.setting}" if claim.setting else ""
-    primary = claim.minus == "reference" and claim.metric in found.outcomes
+    primary = claim.minus == "reference" and claim.metric in found.outcomes and not found.extensions
     return (
         f"{claim.claim} ({claim.source})",
         claim.published,
