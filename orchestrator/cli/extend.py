@@ -73,7 +73,7 @@ def extend(
     if arms is not None:
         path, changes = None, [*arms_of(path, arms, folder, profile), *changes]
         profile = None
-    changes += [*_options(old, seeds, trials), *_split_options(old, splits)]
+    changes += [*_options(old, known, seeds, trials), *_split_options(old, splits)]
     if path is None:
         _refuse_unplanned(folder, old, changes, profile, _begun(old, known))
     spec, new = _planned(folder, path, changes, profile, runs)
@@ -92,7 +92,7 @@ def _split(asked: Sequence[str]) -> tuple[Path | None, list[str]]:
     return None, list(asked)
 
 
-def _options(plan: "Plan", seeds: str | None, trials: int | None) -> list[str]:
+def _options(plan: "Plan", records: "Sequence[Record]", seeds: str | None, trials: int | None) -> list[str]:
     """What `--seeds` and `--trials` ask for, as overrides."""
     found = [] if trials is None else [f"search.trials_per_arm={trials}"]
     if seeds is None:
@@ -107,6 +107,7 @@ def _options(plan: "Plan", seeds: str | None, trials: int | None) -> list[str]:
         raise InputError(f"--seeds: {error}") from None
     known = plan.confirm.seeds if plan.confirm is not None else ()
     if isinstance(more, int) and not isinstance(more, bool) and 1 <= more <= MOST_SEEDS:
+        _refuse_seeds_twice(plan, records, more)
         drawn = (derive_seed("confirm", number) for number in range(len(known) + more + len(known)))
         more = [seed for seed in drawn if seed not in known][:more]
     if not isinstance(more, list):
@@ -114,6 +115,24 @@ def _options(plan: "Plan", seeds: str | None, trials: int | None) -> list[str]:
             f"--seeds must be how many, or a list of further ones such as '[105, 106]', got {seeds}"
         )
     return [*found, f"confirm.seeds={[*known, *more]}"]
+
+
+def _refuse_seeds_twice(plan: "Plan", records: "Sequence[Record]", more: int) -> None:
+    """Raise InputError if added seeds have not run yet: who repeats a command means the same ones."""
+    if not plan.extended:
+        return
+    launched = set(plan.extended[0].seeds)
+    ended = {each.trial_id for each in records if each.outcome is not None and each.outcome.final}
+    left = sum(
+        each.phase == "confirm" and each.seed not in launched and each.trial_id not in ended
+        for each in plan.trials
+    )
+    if left:
+        raise InputError(
+            f"--seeds {more} draws further seeds, and must wait for those that were added before: "
+            f"{amount(left, 'confirm trial')} of them have not ended. `haltsweep resume {plan.name}` goes on "
+            "with them; for others beside them give a list, e.g. --seeds '[105, 106]'"
+        )
 
 
 def _split_options(plan: "Plan", splits: str | None) -> list[str]:

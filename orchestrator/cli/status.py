@@ -89,21 +89,32 @@ def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as
         say(tracking.line(command("sync", sweep.folder), held=held))
     for reason in skipped(records):
         say(f"ended early: {reason}")
-    for told in _verdicts(sweep.folder) if state is SweepState.FINISHED else ():
-        say(told)
+    if state is SweepState.FINISHED:
+        for told in _verdicts(sweep.folder, sum(each.ended for each in progress)):
+            say(told)
     _print_failures([record for record in records if record.outcome and record.outcome.failed])
     if trials:
         _print_trials(records)
     _exit_if_failed(state)
 
 
-def _verdicts(folder: SweepFolder) -> list[str]:
-    """What the report says of every arm; nothing without a report, or one from before there were verdicts."""
+def _verdicts(folder: SweepFolder, ended: int) -> list[str]:
+    """What the report says of every arm, if it is of all trials, of which so many have `ended`.
+
+    Nothing without a report, or one from before there were verdicts.
+    """
     try:
         written = json.loads((folder.report / "report.json").read_bytes())
-        return [visible(str(each["line"])) for each in written.get("verdicts", ())]
+        told = [visible(str(each["line"])) for each in written.get("verdicts", ())]
+        outcomes = [counts for arm in written["tallies"] for counts in arm["outcomes"].values()]
+        counted = sum(sum(counts.values()) - counts.get("open", 0) for counts in outcomes)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return []
+    if told and (written.get("left") or counted != ended):
+        return [
+            f"the report was written before the last trials ended: {command('report', folder)} does it again"
+        ]
+    return told
 
 
 def _state(progress: Sequence[Progress], *, held: bool) -> SweepState:

@@ -38,7 +38,7 @@ STEPS_TRIED = 2000
 LONGER = (256, 1024)
 """Tokens of inputs that are read where shorter ones show no difference: windows and chunks may be long."""
 SOME, MANY = 32, 512
-"""Short examples whose halting is looked at where two show no difference; many, for thresholds may lie close."""
+"""Short examples whose halting is looked at where two show no difference; thresholds may lie close."""
 FEW = 1_000_000
 """Most parameters of a model that is run on so many."""
 UNSHOWN = ("weights", "FLOPs", "rounding")

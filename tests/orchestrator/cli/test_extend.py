@@ -2,17 +2,20 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from orchestrator import read
 from orchestrator.cli.reading import opened
+from orchestrator.errors import InputError
 from orchestrator.file_digests import write_manifest
 from orchestrator.ledger import events as log
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
+from orchestrator.plan.types import Extension
 from orchestrator.tracking.parquet import read_records
 from tests.support.commands import TINY, tree
 from tests.support.finished import finished
@@ -146,6 +149,30 @@ def test_what_cannot_be_added_is_refused_before_anything_is_planned(haltsweep, t
     assert "nothing is written" not in told.err
 
 
+def test_a_count_of_seeds_is_not_drawn_again_while_those_before_have_not_run(
+    haltsweep, tmp_path, monkeypatch
+):
+    """Who was killed while extending repeats the command, and means the same seeds."""
+    before = Extension(1.0, "haltsweep extend synthetic --seeds 1", "0", (), ("one", "two"), (1, 2), {})
+    plan = replace(make_plan(2, seeds=(1, 2, 3)), extended=(before,))
+    with_spec(launched(tmp_path, plan))
+    told = haltsweep("extend", "synthetic", "--seeds", "1")
+    assert (told.code, told.out) == (2, "")
+    assert (
+        "2 confirm trials of them have not ended. `haltsweep resume synthetic` goes on with them" in told.err
+    )
+
+    def planned(*_):
+        raise InputError("this far")
+
+    monkeypatch.setattr("orchestrator.cli.extend._planned", planned)
+    monkeypatch.setattr("orchestrator.cli.extend._refuse_unplanned", lambda *_: None)
+    assert haltsweep("extend", "synthetic", "--seeds", "[7]").err == "this far\n"
+    with_spec(finished(tmp_path / "elsewhere", plan))
+    told = haltsweep("extend", "synthetic", "--seeds", "1", "--runs", str(tmp_path / "elsewhere" / "runs"))
+    assert told.err == "this far\n", "they have ended"
+
+
 def with_spec(folder):
     """A made-up sweep with a spec: what it asks for is not what the plan holds."""
     folder.spec.write_text(TINY)
@@ -221,4 +248,4 @@ def test_further_seeds_are_those_of_the_list_that_is_the_same_for_ever():
 
     drawn = [derive_seed("confirm", number) for number in range(4)]
     plan = make_plan(1, seeds=tuple(drawn[:2]))
-    assert _options(plan, "2", 5) == ["search.trials_per_arm=5", f"confirm.seeds={json.dumps(drawn)}"]
+    assert _options(plan, (), "2", 5) == ["search.trials_per_arm=5", f"confirm.seeds={json.dumps(drawn)}"]

@@ -4,6 +4,7 @@ import json
 import re
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -14,9 +15,10 @@ from orchestrator.ledger import events as log
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.trials import Outcome, OutcomeKind
-from tests.support.histories import measurement, trial_of
+from tests.support.finished import tested as with_test_metrics
+from tests.support.histories import DEAD, history, measurement, trial_of
 from tests.support.launched import launched
-from tests.support.plans import make_plan
+from tests.support.plans import make_arm, make_plan
 
 PLAN = make_plan(2, trials_per_arm=6, seeds=())
 
@@ -178,3 +180,27 @@ def test_trials_that_need_not_run_are_told_once_a_reason_and_are_no_failures(hal
     assert "12/12 done, 0 running, 0 pruned, 0 failed, 8 skipped\n" in told.out
     assert "ended early: the target is reached (8 trials skipped)\n" in told.out
     assert json.loads(haltsweep("status", "synthetic", "--json").out)["arms"][1]["skipped"] > 0
+
+
+def test_verdicts_are_told_of_a_report_on_all_trials_alone(haltsweep, tmp_path):
+    """`report --watch` writes one while a sweep runs, and `extend` adds trials to one that is written."""
+    arms = [make_arm("arm-0"), replace(make_arm("arm-1"), reference="arm-0")]
+    plan = make_plan(arms, seeds=(1, 2, 3))
+    folder, events = launched(tmp_path, plan), list(with_test_metrics(plan, history(plan, 0)))
+    for part in (events[: len(events) // 2], events[len(events) // 2 :]):
+        with Ledger.open(folder.ledger_url, plan.name) as ledger:
+            lease = ledger.claim(DEAD)
+            ledger.append(part, lease)
+            ledger.release(lease)
+        if part[0] is events[0]:
+            assert haltsweep("report", "synthetic").code == 0
+    told = haltsweep("status", "synthetic").out
+    assert (
+        "the report was written before the last trials ended: haltsweep report synthetic does it again"
+        in told
+    )
+    assert "undecided" not in told
+    assert haltsweep("report", "synthetic").code == 0
+    told = haltsweep("status", "synthetic").out
+    assert "the report was written before" not in told
+    assert re.search(r"^arm-1: .*, 3 of 3 seeds finished", told, re.MULTILINE)
