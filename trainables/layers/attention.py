@@ -28,6 +28,7 @@ from torch.nn import functional as F
 from trainables.layers.dropout import KeyedDropout
 from trainables.layers.explicit import Barred, KeptWeights, explicit
 from trainables.layers.head_rows import gather, spread, spread_parts
+from trainables.layers.host import uploaded
 from trainables.layers.packing import Packing
 from trainables.layers.tokens import KeysValues, Tokens
 
@@ -156,8 +157,16 @@ def _barred(
         return None
     return keys.once(  # type: ignore[no-any-return]
         ("barred", heads, dtype),
-        lambda: barring(keys.mask[:, None, None], dtype).expand(-1, heads, -1, -1).contiguous(),
+        lambda: _padding_barred(keys, dtype).expand(-1, heads, -1, -1).contiguous(),
     )
+
+
+def _padding_barred(keys: Packing, dtype: torch.dtype) -> Float[Tensor, "B 1 1 K"]:
+    """What bars padding; the host makes it where it knows the lengths."""
+    if not keys.by_host:
+        return barring(keys.mask[:, None, None], dtype)
+    table = np.where(keys.host_rows[2], np.float32(0), np.float32("-inf"))
+    return uploaded(table, keys.row.device)[:, None, None].to(dtype)
 
 
 def choose(

@@ -25,6 +25,8 @@ from trainables.regions.masks import MASK_LEVELS, MIX_A, MIX_B, ODD_32, drawn
 from trainables.seeds import derive
 
 HALF_WORDS = 1 << 31
+MIXED = 1 << 20
+"""Most elements of a product of numbers and bytes on a CPU; of more, memory for both counts."""
 _LOW = 0 if sys.byteorder == "little" else 1
 
 
@@ -189,10 +191,12 @@ def scaled(x: Float[Tensor, "*K"], keep: Bool[Tensor, "*K"], scale: float) -> Fl
     """x * keep * scale, without a gradient."""
     if x.is_cuda:
         return torch.ops.aten.native_dropout_backward(x, keep, scale)  # type: ignore[no-any-return]
-    # On a CPU bytes become floats in a tenth of the time that booleans take, and mixed products take longer.
-    if scale == 1:
-        return keep.view(torch.uint8).to(x.dtype).mul_(x)
-    return torch.addcmul(_zero(x.dtype), x, keep.view(torch.uint8).to(x.dtype), value=scale)
+    # On a CPU bytes become floats in a tenth of the time that booleans take.
+    kept = keep.view(torch.uint8)
+    if x.numel() > MIXED:
+        kept = kept.to(x.dtype)
+        return kept.mul_(x) if scale == 1 else torch.addcmul(_zero(x.dtype), x, kept, value=scale)
+    return x * kept if scale == 1 else torch.addcmul(_zero(x.dtype), x, kept, value=scale)
 
 
 @cache

@@ -9,10 +9,12 @@ Legend: M packed tokens, P parts (queries, keys, values), H heads of width E, B 
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Complex, Float, Int
 from torch import Tensor
 
+from trainables.layers.host import uploaded
 from trainables.layers.packing import Packing
 
 Factor = Complex[Tensor, "R B 1 T half"]
@@ -39,13 +41,22 @@ class HeadRows:
     @classmethod
     def _made(cls, packing: Packing, heads: int, parts: int) -> "HeadRows":
         rows, width, device = packing.num_rows, packing.width, packing.row.device
-        head = torch.arange(heads, device=device)
-        part = torch.arange(parts, device=device)
-        number = part[:, None] * heads + head
-        out = packing.padded_index[:, None] * (parts * heads) + number[:, None, :, None]
-        begin = (part[:, None] * (rows * heads) + head) * width
-        back = (packing.index + packing.row * ((heads - 1) * width))[:, None, None] + begin
-        return cls(out.flatten(), back.flatten(), (parts, rows, heads, width))
+        head, part = np.arange(heads), np.arange(parts)[:, None]
+        tables = [part * heads + head, (part * (rows * heads) + head) * width]
+        if packing.by_host:
+            token, place, _ = packing.host_rows
+            row = np.repeat(np.arange(rows), packing.host_counts)
+            tables += [token * (parts * heads), place + row * ((heads - 1) * width)]
+        ends = np.cumsum([each.size for each in tables[:-1]]).tolist()
+        # What the host makes grows with tokens, what the device makes of it with their heads too.
+        made = uploaded(np.concatenate([each.ravel() for each in tables]), device).tensor_split(ends)
+        if packing.by_host:
+            out, back = made[2].view(rows, width), made[3]
+        else:
+            out = packing.padded_index * (parts * heads)
+            back = packing.index + packing.row * ((heads - 1) * width)
+        out = out[:, None] + made[0].view(parts, 1, heads, 1)
+        return cls(out.flatten(), (back[:, None] + made[1]).flatten(), (parts, rows, heads, width))
 
 
 class _SpreadHeads(torch.autograd.Function):
@@ -95,7 +106,7 @@ class _GatherHeads(torch.autograd.Function):
 def spread(x: Float[Tensor, "M H E"], packing: Packing) -> Float[Tensor, "B H T E"]:
     """Rows of heads in the padded layout, contiguous."""
     made: Tensor = _SpreadHeads.apply(x, HeadRows.of(packing, x.shape[1]), None)  # type: ignore[no-untyped-call]
-    return made[0]
+    return made.squeeze(0)
 
 
 def spread_parts(

@@ -145,4 +145,12 @@ def _pairs(packing: Packing, active: int) -> Packing:
     """The packing of tokens once each stands for `active` queries."""
     if active == 1:
         return packing
-    return Packing(packing.row.repeat_interleave(active), packing.counts * active, packing.width * active)
+    if not packing.by_host:
+        row = packing.row.repeat_interleave(active)
+        return Packing(row, packing.counts * active, packing.width * active)
+
+    def made() -> Packing:
+        return Packing.of_counts(packing.host_counts * active, packing.row.device, packing.width * active)
+
+    pairs: Packing = packing.once(("pairs", active), made)
+    return pairs

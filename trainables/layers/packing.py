@@ -179,15 +179,20 @@ class Packing:
         return columns < self.counts[:, None]
 
     @cached_property
-    def rows(self) -> RowPlaces:
-        """Where tokens are in the padded form; made by the host, which knows the lengths."""
-        counts, device = self.host_counts, self.row.device
+    def host_rows(self) -> tuple[Int[np.ndarray, "B T"], Int[np.ndarray, " M"], Bool[np.ndarray, "B T"]]:
+        """Where tokens are in the padded form, for the host, which waits for the lengths if it does not know
+        them."""
+        counts = self.host_counts
         starts, columns = np.cumsum(counts) - counts, np.arange(self.width)
         token = starts[:, None] + np.minimum(columns, np.maximum(counts - 1, 0)[:, None])
         mask = columns < counts[:, None]
-        places = mask.ravel().nonzero()[0]
-        token = np.minimum(token, self.row.shape[0] - 1)
-        return RowPlaces(uploaded(token, device), uploaded(places, device), uploaded(mask, device))
+        return np.minimum(token, self.row.shape[0] - 1), mask.ravel().nonzero()[0], mask
+
+    @cached_property
+    def rows(self) -> RowPlaces:
+        """The same on the device."""
+        token, place, mask = (uploaded(each, self.row.device) for each in self.host_rows)
+        return RowPlaces(token, place, mask)
 
     def pad(self, x: Shaped[Tensor, "M ..."]) -> Shaped[Tensor, "B T ..."]:
         """The padded form, zero where there is no token."""

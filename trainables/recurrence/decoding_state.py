@@ -6,6 +6,7 @@ the input. All hypotheses have the same length, so nothing is padded.
 
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
@@ -100,9 +101,7 @@ def _longer(so_far: Tensor | None, new: Tensor) -> Tensor:
 
 
 def _even(rows: int, length: int, like: Tensor) -> Packing:
-    counts = torch.full((rows,), length, device=like.device)
-    row = torch.arange(rows * length, device=like.device) // length
-    return Packing(row, counts, length)
+    return Packing.of_counts(np.full(rows, length), like.device)
 
 
 class StepwiseDecoder(nn.Module):
