@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from trainables.layers.dropout import KeyedDropout
-from trainables.layers.explicit import Barred, KeptWeights, explicit
+from trainables.layers.explicit import Barred, KeptWeights, explicit, explicit_packed
 from trainables.layers.head_rows import gather, spread, spread_parts
 from trainables.layers.host import uploaded
 from trainables.layers.packing import Packing
@@ -113,6 +113,9 @@ def attend_packed(
     if kernel == "flash":
         return _flash(q, seen.keys, seen.values, (queries, keys), drop, causal=reach is not None)
     barred = _barred(queries, keys, reach, q)
+    if kernel == "math" and bias is None and seen.both is not None:
+        kept = None if drop is None else drop.kept(q.shape[1], keys.width)
+        return explicit_packed(q[:, None], queries, seen.padded_both, barred=barred, kept=kept)
     return gather(_padded(kernel, (spread(q, queries), *seen.padded), barred, drop, bias), queries)
 
 
@@ -131,6 +134,9 @@ def attend_among(
         packings = (tokens.packing, tokens.packing)
         return _flash(q, k, v, packings, drop, causal=tokens.reach is not None)
     barred = _barred(tokens.packing, tokens.packing, tokens.reach, qkv[:, 0])
+    if kernel == "math":
+        kept = None if drop is None else drop.kept(qkv.shape[2], tokens.packing.width)
+        return explicit_packed(qkv, tokens.packing, factors=tokens.factors, barred=barred, kept=kept)
     q, k, v = spread_parts(qkv, tokens.packing, tokens.factors).unbind(0)
     return gather(_padded(kernel, (q, k, v), barred, drop), tokens.packing)
 

@@ -89,8 +89,7 @@ class CrossAttention(_Heads):
     def offer(self, z: Float[Tensor, "M D"], packing: Packing) -> KeysValues:
         """Keys and values of rows of normed vectors `z`."""
         both = F.linear(z, joined(self.key.weight, self.value.weight))
-        keys, values = both.view(z.shape[0], 2, self.heads, -1).unbind(1)
-        return KeysValues(keys, values, packing)
+        return KeysValues.beside(both.view(z.shape[0], 2, self.heads, -1), packing)
 
     def forward(self, z: Float[Tensor, "M D"], placed: Placed, seen: KeysValues) -> Float[Tensor, "M D"]:
         """The attention output for each normed vector in `z` over all of its row of `seen`."""

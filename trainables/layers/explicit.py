@@ -14,6 +14,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from trainables.layers.dropout import scaled
+from trainables.layers.head_rows import Factor, HeadRows, moved, put_back, turn
+from trainables.layers.packing import Packing
 from trainables.types import sum_dtype
 
 Barred = Float[Tensor, "B #H #T K"]
@@ -46,8 +48,7 @@ class _Explicit(torch.autograd.Function):
         keep_scale: float,
     ) -> Tensor:
         scale = q.shape[-1] ** -0.5
-        scores = _scores(q, k, scale, bias, barred)
-        weights = scores.softmax(-1, dtype=sum_dtype(scores.dtype))
+        weights = _weights(q, k, scale, bias, barred)
         ctx.save_for_backward(q, k, v, weights, keep)
         ctx.scale, ctx.keep_scale, ctx.biased = scale, keep_scale, bias is not None
         return _product(_left(weights, keep).to(v.dtype), v, keep_scale)
@@ -55,14 +56,84 @@ class _Explicit(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, weights, keep = ctx.saved_tensors
-        (grad,) = grads
-        grad_v = _product(_left(weights, keep).to(v.dtype).transpose(1, 2), grad, ctx.keep_scale)
-        found = _product(grad, v.transpose(1, 2), ctx.keep_scale).to(weights.dtype)
-        found = _left(found, keep)
-        scores = torch._softmax_backward_data(found, weights, -1, weights.dtype).to(q.dtype)
+        scores, grad_v = _gradients(grads[0], v, weights, keep, ctx.keep_scale)
+        scores = scores.to(q.dtype)
         grad_q = _product(scores, k, ctx.scale)
         grad_k = _product(scores.transpose(1, 2), q, ctx.scale)
         return grad_q, grad_k, grad_v, scores if ctx.biased else None, None, None, None
+
+
+def _weights(q: Tensor, k: Tensor, scale: float, bias: Tensor | None, barred: Tensor | None) -> Tensor:
+    scores = _scores(q, k, scale, bias, barred)
+    return scores.softmax(-1, dtype=sum_dtype(scores.dtype))
+
+
+def _gradients(  # noqa: PLR0917 in the order of the pass
+    grad: Tensor, v: Tensor, weights: Tensor, keep: Tensor | None, scale: float, out: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Of the logits and of the values."""
+    grad_v = _product(_left(weights, keep).to(v.dtype).transpose(1, 2), grad, scale, out)
+    found = _left(_product(grad, v.transpose(1, 2), scale).to(weights.dtype), keep)
+    return torch._softmax_backward_data(found, weights, -1, weights.dtype), grad_v
+
+
+class _Packed(torch.autograd.Function):
+    """Of packed rows of heads, moved to the layout of batched products and back in the same function.
+
+    `x` holds the queries alone, where keys and values are given in that layout, or all three.
+    """
+
+    @staticmethod
+    def forward(  # noqa: PLR0917 autograd takes no keywords
+        ctx: Any,
+        x: Tensor,
+        given: Tensor | None,
+        places: tuple[HeadRows, HeadRows],
+        factors: tuple[Factor, Factor] | None,
+        barred: Tensor | None,
+        keep: Tensor | None,
+        keep_scale: float,
+    ) -> Tensor:
+        parts = moved(x, places[0], None if factors is None else factors[0])
+        q, k, v = _three(parts, given)
+        scale = q.shape[-1] ** -0.5
+        weights = _weights(q, k, scale, None, barred)
+        ctx.save_for_backward(parts, given, weights, keep)
+        ctx.scale, ctx.keep_scale, ctx.places, ctx.factors, ctx.shape = (
+            scale,
+            keep_scale,
+            places,
+            factors,
+            x.shape,
+        )
+        found = _product(_left(weights, keep).to(v.dtype), v, keep_scale)
+        return (
+            found.reshape(-1, found.shape[-1]).index_select(0, places[1].back).view(x.shape[0], *x.shape[2:])
+        )
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        parts, given, weights, keep = ctx.saved_tensors
+        q, k, v = _three(parts, given)
+        wide = put_back(grads[0], ctx.places[1]).view(q.shape)
+        made = torch.empty_like(parts)
+        others = made if given is None else torch.empty_like(given)
+        grad_q, grad_k, grad_v = _three(made, None if given is None else others)
+        scores, _ = _gradients(wide, v, weights, keep, ctx.keep_scale, grad_v)
+        scores = scores.to(q.dtype)
+        _product(scores, k, ctx.scale, grad_q)
+        _product(scores.transpose(1, 2), q, ctx.scale, grad_k)
+        if ctx.factors is not None:
+            turn(made, ctx.factors[1])
+        found = made.view(-1, made.shape[-1]).index_select(0, ctx.places[0].back).view(ctx.shape)
+        return found, None if given is None else others, None, None, None, None, None
+
+
+def _three(parts: Tensor, given: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values of all rows and heads."""
+    others = () if given is None else given.flatten(1, 2).unbind(0)
+    q, k, v = (*parts.flatten(1, 2).unbind(0), *others)
+    return q, k, v
 
 
 def _scores(q: Tensor, k: Tensor, scale: float, bias: Tensor | None, barred: Tensor | None) -> Tensor:
@@ -78,14 +149,18 @@ def _scores(q: Tensor, k: Tensor, scale: float, bias: Tensor | None, barred: Ten
 
 
 def _product(
-    one: Float[Tensor, "N T K"], other: Float[Tensor, "N K E"], scale: float = 1.0
+    one: Float[Tensor, "N T K"],
+    other: Float[Tensor, "N K E"],
+    scale: float = 1.0,
+    out: Float[Tensor, "N T E"] | None = None,
 ) -> Float[Tensor, "N T E"]:
-    """scale * one @ other."""
+    """scale * one @ other, written into `out` if that is given."""
     if not one.is_cuda and other.shape[2] < NARROW < one.shape[1]:
-        return _product(other.transpose(1, 2), one.transpose(1, 2), scale).transpose(1, 2)
+        found = _product(other.transpose(1, 2), one.transpose(1, 2), scale).transpose(1, 2)
+        return found if out is None else out.copy_(found)
     if scale == 1:
-        return torch.bmm(one, other)
-    return torch.baddbmm(one.new_empty((1, 1, 1)), one, other, beta=0, alpha=scale)
+        return torch.bmm(one, other, out=out)
+    return torch.baddbmm(one.new_empty((1, 1, 1)), one, other, beta=0, alpha=scale, out=out)
 
 
 def _left(weights: Tensor, keep: Tensor | None) -> Tensor:
@@ -109,3 +184,24 @@ def explicit(
     scale = 1.0 if kept is None else kept.scale
     out: Tensor = _Explicit.apply(*flat, bias, barred, keep, scale)  # type: ignore[no-untyped-call]
     return out.view(q.shape)
+
+
+def explicit_packed(
+    x: Float[Tensor, "M P H E"],
+    packing: Packing,
+    given: Float[Tensor, "2 B H K E"] | None = None,
+    *,
+    factors: tuple[Factor, Factor] | None = None,
+    barred: Barred | None = None,
+    kept: KeptWeights | None = None,
+) -> Float[Tensor, "M H E"]:
+    """The same of packed tokens: of queries alone to `given` keys and values, or of all three.
+
+    `factors` are what parts of `x` are multiplied by, and its conjugate (`layers.head_rows`).
+    """
+    _, parts, heads, _ = x.shape
+    places = HeadRows.of(packing, heads, parts), HeadRows.of(packing, heads)
+    keep = None if kept is None else kept.keep.flatten(0, 1)
+    scale = 1.0 if kept is None else kept.scale
+    found: Tensor = _Packed.apply(x, given, places, factors, barred, keep, scale)  # type: ignore[no-untyped-call]
+    return found

@@ -65,18 +65,23 @@ class _SpreadHeads(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, rows: HeadRows, factors: tuple[Tensor, Tensor] | None) -> Tensor:
         ctx.rows, ctx.factors, ctx.shape = rows, factors, x.shape
-        made = x.reshape(-1, x.shape[-1]).index_select(0, rows.out).view(*rows.shape, -1)
-        return made if factors is None else _turn(made, factors[0])
+        return moved(x, rows, None if factors is None else factors[0])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         (grad,) = grads
         if ctx.factors is not None:
-            grad = _turn(grad.clone(memory_format=torch.contiguous_format), ctx.factors[1])
+            grad = turn(grad.clone(memory_format=torch.contiguous_format), ctx.factors[1])
         return grad.reshape(-1, grad.shape[-1]).index_select(0, ctx.rows.back).view(ctx.shape), None, None
 
 
-def _turn(x: Float[Tensor, "P B H T E"], factor: Factor) -> Tensor:
+def moved(x: Float[Tensor, "M P H E"], rows: HeadRows, factor: Factor | None) -> Float[Tensor, "P B H T E"]:
+    """The padded layout of packed rows, times `factor`, without a gradient."""
+    made = x.reshape(-1, x.shape[-1]).index_select(0, rows.out).view(*rows.shape, -1)
+    return made if factor is None else turn(made, factor)
+
+
+def turn(x: Float[Tensor, "P B H T E"], factor: Factor) -> Tensor:
     """The first R parts of `x` times `factor`, in place."""
     part = x[: factor.shape[0]]
     exact = part.to(factor.real.dtype)
@@ -97,10 +102,13 @@ class _GatherHeads(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        (grad,) = grads
-        wide = grad.new_zeros(ctx.shape)
-        wide.view(-1, grad.shape[-1]).index_copy_(0, ctx.rows.back, grad)
-        return wide, None
+        return put_back(grads[0], ctx.rows).view(ctx.shape), None
+
+
+def put_back(x: Float[Tensor, "*M E"], rows: HeadRows) -> Float[Tensor, "P_B_H_T E"]:
+    """Packed rows where they are in the padded layout, zero in padding, without a gradient."""
+    wide = x.new_zeros((rows.out.shape[0], x.shape[-1]))
+    return wide.index_copy_(0, rows.back, x.reshape(-1, x.shape[-1]))
 
 
 def spread(x: Float[Tensor, "M H E"], packing: Packing) -> Float[Tensor, "B H T E"]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from trainables.layers.batch_parts import rows_in_batch
 from trainables.layers.dropout import scattered
-from trainables.layers.head_rows import Factor, spread
+from trainables.layers.head_rows import Factor, spread, spread_parts
 from trainables.layers.packing import Packing, take
 from trainables.layers.positions import NoRotation, Rotation, rotations
 from trainables.regions.compiling import compiling
@@ -28,11 +28,26 @@ class KeysValues:
     keys: Float[Tensor, "L H E"]
     values: Float[Tensor, "L H E"]
     packing: Packing
+    both: Float[Tensor, "L 2 H E"] | None = None
+    """The same beside each other, where they were made so."""
+
+    @classmethod
+    def beside(cls, both: Float[Tensor, "L 2 H E"], packing: Packing) -> "KeysValues":
+        """Of one tensor."""
+        return cls(*both.unbind(1), packing, both)
 
     @cached_property
     def padded(self) -> tuple[Float[Tensor, "B H K E"], Float[Tensor, "B H K E"]]:
         """Both as batched products read them, made once for all that attend to them."""
+        if self.both is not None:
+            return self.padded_both.unbind(0)
         return spread(self.keys, self.packing), spread(self.values, self.packing)
+
+    @cached_property
+    def padded_both(self) -> Float[Tensor, "2 B H K E"]:
+        """The same in one tensor, of what was made so."""
+        assert self.both is not None
+        return spread_parts(self.both, self.packing)
 
     def alone(self) -> "KeysValues":
         """The same, with nothing made of it yet."""
@@ -45,13 +60,19 @@ class KeysValues:
             return self
         if packing.dense:
             # Known from shapes alone: nothing waits for the device.
-            shape = (packing.num_rows, packing.width, *self.keys.shape[1:])
-            keys, values = (take(x.reshape(shape), rows).flatten(0, 1) for x in (self.keys, self.values))
-            counts = np.full(rows.shape[0], packing.width)
-            return KeysValues(keys, values, Packing.of_counts(counts, rows.device))
+            kept = Packing.of_counts(np.full(rows.shape[0], packing.width), rows.device)
+
+            def of_rows(x: Tensor) -> Tensor:
+                return take(x.reshape(packing.num_rows, packing.width, *x.shape[1:]), rows).flatten(0, 1)
+
+            if self.both is not None:
+                return KeysValues.beside(of_rows(self.both), kept)
+            return KeysValues(of_rows(self.keys), of_rows(self.values), kept)
         stays = torch.zeros_like(packing.counts, dtype=torch.bool)
         stays[rows] = True
         tokens, _, packed = packing.select(stays.index_select(0, packing.row))
+        if self.both is not None:
+            return KeysValues.beside(take(self.both, tokens), packed)
         return KeysValues(take(self.keys, tokens), take(self.values, tokens), packed)
 
 
