@@ -25,7 +25,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from trainables.layers.dropout import KeyedDropout
+from trainables.layers.dropout import KeyedDropout, MaskDraws
 from trainables.layers.explicit import Barred, KeptWeights, explicit, explicit_packed
 from trainables.layers.head_rows import gather, spread, spread_parts
 from trainables.layers.host import uploaded
@@ -50,6 +50,16 @@ class WeightDropout:
     key: int
     place: Int[Tensor, "B T"]
     """Place of each query in the full batch."""
+    drawn: Bool[Tensor, "B H T K"] | None = None
+    """The keyed mask, where it was drawn before."""
+
+    @classmethod
+    def ask(
+        cls, draws: MaskDraws, dropout: KeyedDropout, place: Int[Tensor, "B T"], heads: int, keys: int
+    ) -> None:
+        """Have the mask of the next call drawn."""
+        rows, width = place.shape
+        dropout.ask(draws, place, (rows, 1, width, 1), _elements(heads, keys))
 
     @property
     def rate(self) -> float:
@@ -58,12 +68,20 @@ class WeightDropout:
 
     def keep(self, heads: int, keys: int) -> Bool[Tensor, "B H T K"]:
         """The keyed mask."""
-        pair, head = np.arange((keys + 1) // 2), np.arange(heads)[:, None, None]
-        return self.dropout.mask(self.key, self.place[:, None, :, None], head * HEAD_STRIDE + pair, keys)
+        if self.drawn is not None:
+            return self.drawn
+        return self.dropout.mask(self.key, self.place[:, None, :, None], _elements(heads, keys), keys)
 
     def kept(self, heads: int, keys: int) -> KeptWeights:
         """The mask with the scale of what it keeps."""
         return KeptWeights(self.keep(heads, keys), 1 / self.dropout.keep_share())
+
+
+def _elements(heads: int, keys: int) -> Int[np.ndarray, "H 1 W"]:
+    """Numbers of the weights of one query, of two keys each."""
+    pair, head = np.arange((keys + 1) // 2), np.arange(heads)[:, None, None]
+    found: np.ndarray = head * HEAD_STRIDE + pair
+    return found
 
 
 def attend(

@@ -5,6 +5,7 @@ Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dyn
 before the GELU, and the gate's last dropout on its logit, so that a dropped gate is half open.
 """
 
+from collections.abc import Iterable
 from typing import Annotated, ClassVar
 
 import torch
@@ -15,7 +16,7 @@ from torch.nn import functional as F
 
 from trainables.layers import compiled
 from trainables.layers.attention import Backend, WeightDropout, attend_among, attend_packed
-from trainables.layers.dropout import DropoutGroup, KeyedDropout, drop_side_by_side
+from trainables.layers.dropout import DropoutGroup, KeyedDropout, MaskDraws, drop_side_by_side
 from trainables.layers.linear import LayerNorm, Linear, XavierLinear, joined
 from trainables.layers.packing import Packing
 from trainables.layers.recomputing import RecomputableLayer
@@ -64,23 +65,37 @@ class _Heads(nn.Module):
 
     def _gather(
         self, queries: Tensor, tokens: Placed, seen: KeysValues, reach: Int[Tensor, " M"] | None
-    ) -> Float[Tensor, "M D"]:
-        gathered = attend_packed(
-            queries, seen, tokens.packing, reach=reach, drop=self._drop(tokens), backend=self.backend
+    ) -> Float[Tensor, "M H E"]:
+        return attend_packed(
+            queries,
+            seen,
+            tokens.packing,
+            reach=reach,
+            drop=self._drop(tokens, seen.packing),
+            backend=self.backend,
         )
-        return self._answer(gathered, tokens)
 
-    def _answer(self, gathered: Float[Tensor, "M H E"], tokens: Placed) -> Float[Tensor, "M D"]:
-        out: Tensor = self.output_dropout(self.output(gathered.flatten(1)), tokens.place)
+    def _answer(
+        self, gathered: Float[Tensor, "M H E"], tokens: Placed, onto: Float[Tensor, "M D"] | None
+    ) -> Float[Tensor, "M D"]:
+        out: Tensor = self.output_dropout(self.output(gathered.flatten(1)), tokens.place, onto)
         return out
 
     def _split(self, x: Tensor) -> Tensor:
         return x.reshape(x.shape[0], self.heads, -1)
 
-    def _drop(self, tokens: Placed) -> WeightDropout | None:
-        if not self.weight_dropout.active:
+    def ask(self, draws: MaskDraws, tokens: Placed, keys: Packing) -> None:
+        """Have the mask of weights drawn, where it is a keyed one."""
+        if self.weight_dropout.active and (self.backend == "math" or not tokens.place.is_cuda):
+            WeightDropout.ask(draws, self.weight_dropout, tokens.padded_place, self.heads, keys.width)
+
+    def _drop(self, tokens: Placed, keys: Packing) -> WeightDropout | None:
+        dropout = self.weight_dropout
+        if not dropout.active:
             return None
-        return WeightDropout(self.weight_dropout, self.weight_dropout.draw(), tokens.padded_place)
+        place = tokens.padded_place
+        keep = dropout.asked(place, keys.width)
+        return WeightDropout(dropout, 0 if keep is not None else dropout.draw(), place, keep)
 
 
 class CrossAttention(_Heads):
@@ -91,9 +106,16 @@ class CrossAttention(_Heads):
         both = F.linear(z, joined(self.key.weight, self.value.weight))
         return KeysValues.beside(both.view(z.shape[0], 2, self.heads, -1), packing)
 
-    def forward(self, z: Float[Tensor, "M D"], placed: Placed, seen: KeysValues) -> Float[Tensor, "M D"]:
-        """The attention output for each normed vector in `z` over all of its row of `seen`."""
-        return self._gather(self._split(self.query(z)), placed, seen, reach=None)
+    def forward(
+        self,
+        z: Float[Tensor, "M D"],
+        placed: Placed,
+        seen: KeysValues,
+        onto: Float[Tensor, "M D"] | None = None,
+    ) -> Float[Tensor, "M D"]:
+        """The attention output for each normed vector in `z` over all of its row of `seen`, added `onto` what
+        is given."""
+        return self._answer(self._gather(self._split(self.query(z)), placed, seen, reach=None), placed, onto)
 
 
 class Attention(_Heads):
@@ -108,18 +130,25 @@ class Attention(_Heads):
         return tokens.key_rotation(keys).to(values.dtype), values
 
     def forward(
-        self, z: Float[Tensor, "M D"], tokens: Tokens, seen: KeysValues | None = None
+        self,
+        z: Float[Tensor, "M D"],
+        tokens: Tokens,
+        seen: KeysValues | None = None,
+        onto: Float[Tensor, "M D"] | None = None,
     ) -> Float[Tensor, "M D"]:
-        """What each of `tokens`, with normed states `z`, gathers from those it may see, all if not given."""
+        """What each of `tokens`, with normed states `z`, gathers from those it may see, all if not given;
+        added `onto` what is given."""
         if seen is None:
             weight = tokens.once(
                 (self, "qkv"), lambda: joined(self.query.weight, self.key.weight, self.value.weight)
             )
             qkv = F.linear(z, weight).view(z.shape[0], 3, self.heads, -1)
-            gathered = attend_among(qkv, tokens, drop=self._drop(tokens), backend=self.backend)
-            return self._answer(gathered, tokens)
+            gathered = attend_among(
+                qkv, tokens, drop=self._drop(tokens, tokens.packing), backend=self.backend
+            )
+            return self._answer(gathered, tokens, onto)
         queries = tokens.query_rotation(self._split(self.query(z))).to(seen.values.dtype)
-        return self._gather(queries, tokens, seen, tokens.reach)
+        return self._answer(self._gather(queries, tokens, seen, tokens.reach), tokens, onto)
 
 
 class FeedForward(nn.Module):
@@ -134,20 +163,25 @@ class FeedForward(nn.Module):
         self.inner_dropout = KeyedDropout(dropout, inner)
         self.outer_dropout = KeyedDropout(dropout, width)
 
-    def forward(self, z: Float[Tensor, "M D"], placed: Placed) -> Float[Tensor, "M D"]:
-        """The feed-forward of each vector."""
-        return self.outwards(F.gelu(self.inner_dropout(self.inner(z), placed.place)), placed)
+    def forward(
+        self, z: Float[Tensor, "M D"], placed: Placed, onto: Float[Tensor, "M D"] | None = None
+    ) -> Float[Tensor, "M D"]:
+        """The feed-forward of each vector, added `onto` what is given."""
+        return self.outwards(F.gelu(self.inner_dropout(self.inner(z), placed.place)), placed, onto)
 
-    def outwards(self, inner: Float[Tensor, "M I"], placed: Placed) -> Float[Tensor, "M D"]:
+    def outwards(
+        self, inner: Float[Tensor, "M I"], placed: Placed, onto: Float[Tensor, "M D"] | None = None
+    ) -> Float[Tensor, "M D"]:
         """From the hidden layer on."""
-        out: Tensor = self.outer_dropout(self.outer(inner), placed.place)
+        out: Tensor = self.outer_dropout(self.outer(inner), placed.place, onto)
         return out
 
 
 def together(
-    one: FeedForward, other: FeedForward, z: Float[Tensor, "M D"], placed: Placed
+    one: FeedForward, other: FeedForward, z: Float[Tensor, "M D"], placed: Placed, onto: Float[Tensor, "M D"]
 ) -> tuple[Float[Tensor, "M D"], Float[Tensor, "M D"]]:
-    """Two feed-forwards of the same vectors, their hidden layers one product."""
+    """Two feed-forwards of the same vectors, their hidden layers one product; the first is added `onto`
+    something."""
     weight, bias = placed.once(
         (one, other),
         lambda: (
@@ -158,7 +192,7 @@ def together(
     inner = F.linear(z, weight, bias)
     inner = F.gelu(drop_side_by_side((one.inner_dropout, other.inner_dropout), inner, placed.place))
     first, second = torch.split(inner, [one.inner.out_features, other.inner.out_features], 1)
-    return one.outwards(first, placed), other.outwards(second, placed)
+    return one.outwards(first, placed, onto), other.outwards(second, placed)
 
 
 class Block(RecomputableLayer):
@@ -190,24 +224,46 @@ class Block(RecomputableLayer):
             return compiled.keys_values(self, x, tokens)
         return self.attention.keys_values(self.attention_norm(x), tokens)
 
+    def ask(self, draws: MaskDraws, tokens: Tokens, keys: Packing) -> None:
+        """Have the masks of the next pass drawn, in which `tokens` attend to those of `keys`."""
+        self.dropouts.ask(draws, tokens.place)
+        self.attention.ask(draws, tokens, keys)
+        if self.recall is not None:
+            assert tokens.recalled is not None
+            self.recall.attention.ask(draws, tokens.recalling, tokens.recalled.packing)
+
     def forward(
         self, x: Float[Tensor, "M D"], tokens: Tokens, seen: KeysValues | None = None
     ) -> Float[Tensor, "M D"]:
         """States of `tokens` one layer on; without `seen` they attend to each other."""
         if compiling():
             return compiled.run(self, x, tokens, seen)
-        self.dropouts.draw(tokens.place)
+        if not self.dropouts.drawn_at(tokens.place):
+            draws = MaskDraws()
+            self.ask(draws, tokens, tokens.packing if seen is None else seen.packing)
+            draws.run()
         z = self.attention_norm(x)
-        attended = x + self.attention(z, tokens, seen)
+        attended: Tensor = self.attention(z, tokens, seen, x)
         if self.recall is not None:
             assert tokens.recalled is not None
-            attended = attended + self.recall(attended, tokens.recalling, tokens.recalled)
+            attended = self.recall(attended, tokens.recalling, tokens.recalled)
         z = self.feedforward_norm(attended)
         if self.gate is None:
-            proposed: Tensor = attended + self.feedforward(z, tokens)
+            proposed: Tensor = self.feedforward(z, tokens, attended)
             return proposed
-        fed, opening = together(self.feedforward, self.gate, z, tokens)
-        return torch.addcmul(x, opening.sigmoid(), attended + fed - x)
+        proposed, opening = together(self.feedforward, self.gate, z, tokens, attended)
+        return torch.addcmul(x, opening.sigmoid(), proposed - x)
+
+
+def draw_ahead(blocks: Iterable[nn.Module], tokens: Tokens) -> None:
+    """Draw the masks of a pass of `tokens` through all `blocks`, each of which attends to these tokens."""
+    draws = MaskDraws()
+    for block in blocks:
+        assert isinstance(block, Block)
+        if block.recomputes or compiling():
+            return
+        block.ask(draws, tokens, tokens.packing)
+    draws.run()
 
 
 class Recall(nn.Module):
@@ -226,6 +282,6 @@ class Recall(nn.Module):
         return self.attention.offer(self.source_norm(x), packing)
 
     def forward(self, x: Float[Tensor, "M D"], placed: Placed, seen: KeysValues) -> Float[Tensor, "M D"]:
-        """The attention output for each vector in `x` over all of its row of `seen`."""
-        out: Tensor = self.attention(self.query_norm(x), placed, seen)
+        """Each vector in `x` plus the attention output for it over all of its row of `seen`."""
+        out: Tensor = self.attention(self.query_norm(x), placed, seen, x)
         return out

@@ -8,7 +8,7 @@ masks. Masks are the same on every device.
 """
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from operator import is_
@@ -27,6 +27,8 @@ from trainables.seeds import derive
 HALF_WORDS = 1 << 31
 MIXED = 1 << 20
 """Most elements of a product of numbers and bytes on a CPU; of more, memory for both counts."""
+MOST_WORDS = 1 << 22
+"""Most that are hashed at once for several masks: 16 MiB, and as much again while they are."""
 _LOW = 0 if sys.byteorder == "little" else 1
 
 
@@ -42,6 +44,8 @@ class _Stream:
     """Of a dropout, the mask of the next use, if it has been drawn already."""
     beside: Tensor | None = None
     """The same with the mask beside it, where one tensor holds both."""
+    place: Tensor | None = None
+    """What that mask was drawn at."""
 
     def key(self, call: int) -> int:
         """Of call number `call`."""
@@ -143,33 +147,68 @@ class KeyedDropout(Keyed):
         """
         word = place.to(torch.int32) ^ uploaded(_salted(key, element.astype(np.int64) * ODD_32), place.device)
         _mix(word)
-        return self._kept(word, columns)
+        return self.kept(word)[..., :columns]
 
-    def _kept(self, words: Tensor, columns: int) -> Tensor:
-        draws = words.view(torch.int16)[..., :columns]
+    def kept(self, words: Int[Tensor, "*W"]) -> Bool[Tensor, "*C"]:
+        """What the draws in hashed `words`, two in each, leave."""
+        draws = words.view(torch.int16)
         # On a CPU, comparing into bytes takes a fifth of the time of comparing into booleans.
         keep = torch.empty(draws.shape, dtype=torch.uint8, device=draws.device)
         return torch.ge(draws, self.levels - MASK_LEVELS // 2, out=keep).view(torch.bool)
 
-    def drop(self, x: Float[Tensor, "*K"], keep: Bool[Tensor, "*K"]) -> Float[Tensor, "*K"]:
-        """`x` where `keep` has it, scaled, and zero elsewhere."""
-        dropped: Tensor = _Drop.apply(x, keep, 1 / self.keep_share())  # type: ignore[no-untyped-call]
+    def drop(
+        self, x: Float[Tensor, "*K"], keep: Bool[Tensor, "*K"], onto: Float[Tensor, "*K"] | None = None
+    ) -> Float[Tensor, "*K"]:
+        """`x` where `keep` has it, scaled, and zero elsewhere; added `onto` something if that is given."""
+        scale = 1 / self.keep_share()
+        if onto is None:
+            dropped: Tensor = _Drop.apply(x, keep, scale)  # type: ignore[no-untyped-call]
+        else:
+            dropped = _DropOnto.apply(onto, x, keep, scale)  # type: ignore[no-untyped-call]
         return dropped
 
-    def forward(self, x: Float[Tensor, "*M C"], place: Int[Tensor, "*M"]) -> Float[Tensor, "*M C"]:
-        """`x` with elements dropped and the rest scaled; `place` is each token's place in the full batch."""
+    def forward(
+        self, x: Float[Tensor, "*M C"], place: Int[Tensor, "*M"], onto: Float[Tensor, "*M C"] | None = None
+    ) -> Float[Tensor, "*M C"]:
+        """`x` with elements dropped and the rest scaled, added `onto` something if that is given.
+
+        `place` is each token's place in the full batch.
+        """
         if not self.active:
-            return x
-        return self.drop(x, self.taken(place, x.shape[-1]))
+            return x if onto is None else onto + x
+        return self.drop(x, self.taken(place, x.shape[-1]), onto)
 
     def taken(self, place: Int[Tensor, "*M"], columns: int) -> Bool[Tensor, "*M C"]:
         """The mask of this call, which no other gets."""
-        if self._stream is None or self._stream.keep is None:
+        if not self.drawn_at(place):
             DropoutGroup([self]).draw(place, columns)
-        assert self._stream is not None
-        assert self._stream.keep is not None
-        keep, self._stream.keep = self._stream.keep, None
+        return self._take()
+
+    def drawn_at(self, place: Tensor) -> bool:
+        """Whether the mask of the next use, at this very `place`, has been drawn already."""
+        return self._stream is not None and self._stream.keep is not None and self._stream.place is place
+
+    def put(self, keep: Tensor, place: Tensor, beside: Tensor | None = None) -> None:
+        """The mask of the next use, at `place`."""
+        stream = _begun(self)
+        stream.keep, stream.place, stream.beside = keep, place, beside
+
+    def _take(self) -> Tensor:
+        stream = _begun(self)
+        keep, stream.keep, stream.place = stream.keep, None, None
+        assert keep is not None
         return keep
+
+    def ask(
+        self, draws: "MaskDraws", place: Int[Tensor, "*M"], shape: tuple[int, ...], element: np.ndarray
+    ) -> None:
+        """Have the mask of the next call drawn for `element`s of `place`, which is seen in `shape`."""
+        salt = uploaded(_salted(self.draw(), element.astype(np.int64) * ODD_32), place.device)
+        draws.add(place.view(shape), salt, [(self, salt.shape[-1])], lambda masks: self.put(masks[0], place))
+
+    def asked(self, place: Tensor, columns: int) -> Bool[Tensor, "*K"] | None:
+        """The mask that was asked for, if it has been drawn at this very `place`."""
+        return self._take()[..., :columns] if self.drawn_at(place) else None
 
 
 class _Drop(torch.autograd.Function):
@@ -185,6 +224,21 @@ class _Drop(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         (keep,) = ctx.saved_tensors
         return scaled(grads[0], keep, ctx.scale), None, None
+
+
+class _DropOnto(torch.autograd.Function):
+    """other + x * keep * scale."""
+
+    @staticmethod
+    def forward(ctx: Any, other: Tensor, x: Tensor, keep: Tensor, scale: float) -> Tensor:
+        ctx.save_for_backward(keep)
+        ctx.scale = scale
+        return torch.addcmul(other, x, keep.view(torch.uint8), value=scale)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        (keep,) = ctx.saved_tensors
+        return grads[0], scaled(grads[0], keep, ctx.scale), None, None
 
 
 def scaled(x: Float[Tensor, "*K"], keep: Bool[Tensor, "*K"], scale: float) -> Float[Tensor, "*K"]:
@@ -244,24 +298,39 @@ class DropoutGroup:
 
         `columns` for dropouts that do not know their own.
         """
+        draws = MaskDraws()
+        self.ask(draws, place, columns)
+        draws.run()
+
+    def drawn_at(self, place: Int[Tensor, "*M"]) -> bool:
+        """Whether that has been done."""
+        return all(each.drawn_at(place) for each in self._dropouts if each.active)
+
+    def ask(self, draws: "MaskDraws", place: Int[Tensor, "*M"], columns: int | None = None) -> None:
+        """Have it done by `draws`."""
         active = [each for each in self._dropouts if each.active]
         if not active:
             return
         sizes = tuple(each.columns or columns or 0 for each in active)
         salt = self._salt(active, sizes, place.device)
         words = [(size + 1) // 2 for size in sizes]
-        whole = None
-        if len({each.rate for each in active}) == 1:
-            whole = _drawn(place, salt, active[:1], [sum(words)])[0]
-            masks = list(torch.split(whole, [2 * count for count in words], -1))
-        else:
-            masks = _drawn(place, salt, active, words)
-        for each, size, mask in zip(active, sizes, masks, strict=True):
-            assert each._stream is not None
-            each._stream.keep = mask[..., :size]
-            each._stream.beside = None
-        if whole is not None and self._beside[:1] == tuple(active[:1]) and sizes[0] % 2 == 0:
-            _begun(active[0]).beside = whole[..., : sizes[0] + sizes[1]]
+        alike = len({each.rate for each in active}) == 1
+
+        def give(masks: list[Tensor]) -> None:
+            whole = masks[0] if alike else None
+            if whole is not None:
+                masks = list(torch.split(whole, [2 * count for count in words], -1))
+            for each, size, mask in zip(active, sizes, masks, strict=True):
+                each.put(mask[..., :size], place)
+            if whole is not None and self._beside[:1] == tuple(active[:1]) and sizes[0] % 2 == 0:
+                _begun(active[0]).beside = whole[..., : sizes[0] + sizes[1]]
+
+        parts = [(active[0], sum(words))] if alike else list(zip(active, words, strict=True))
+        if compiling() and place.dim() == 1:
+            split = zip(parts, torch.split(salt, [count for _, count in parts]), strict=True)
+            give([drawn(place, part, each.levels) for (each, _), part in split])
+            return
+        draws.add(place[..., None], salt, parts, give)
 
     def _salt(
         self, active: list[KeyedDropout], sizes: tuple[int, ...], device: torch.device
@@ -283,17 +352,79 @@ class DropoutGroup:
         return salts.table[call - salts.first]
 
 
-def _drawn(
-    place: Int[Tensor, "*M"], salt: Int[Tensor, " W"], dropouts: list[KeyedDropout], words: list[int]
-) -> list[Bool[Tensor, "*M C"]]:
-    """Masks of so many words each, of which two columns come."""
-    if compiling() and place.dim() == 1:
-        parts = zip(dropouts, torch.split(salt, words), strict=True)
-        return [drawn(place, part, each.levels) for each, part in parts]
-    word = place.to(torch.int32)[..., None] ^ salt
-    _mix(word)
-    pairs = zip(dropouts, torch.split(word, words, -1), strict=True)
-    return [each._kept(part, 2 * part.shape[-1]) for each, part in pairs]
+@dataclass(frozen=True)
+class _Job:
+    """Masks of one table of words."""
+
+    place: Int[Tensor, "*M"]
+    salt: Int[Tensor, "*C"]
+    parts: list[tuple[KeyedDropout, int]]
+    """Whose masks, and of how many columns of words."""
+    give: Callable[[list[Tensor]], None]
+
+    @property
+    def shape(self) -> torch.Size:
+        """Of the words."""
+        return torch.broadcast_shapes(self.place.shape, self.salt.shape)
+
+
+class MaskDraws:
+    """Masks that are drawn by one hash, whatever their shapes."""
+
+    def __init__(self) -> None:
+        self._jobs: list[_Job] = []
+
+    def add(
+        self,
+        place: Int[Tensor, "*M"],
+        salt: Int[Tensor, "*C"],
+        parts: list[tuple[KeyedDropout, int]],
+        give: Callable[[list[Tensor]], None],
+    ) -> None:
+        """Draw masks over `place` and `salt` broadcast, whose last axis is that of the words of all `parts`,
+        and `give` them to who uses them."""
+        self._jobs.append(_Job(place, salt, parts, give))
+
+    def run(self) -> None:
+        """Draw what was added, in portions of at most `MOST_WORDS` where there is more than one job."""
+        jobs, self._jobs = self._jobs, []
+        portion, total = [], 0
+        for job in jobs:
+            count = job.shape.numel()
+            if portion and total + count > MOST_WORDS:
+                _draw_all(portion)
+                portion, total = [], 0
+            portion.append(job)
+            total += count
+        if portion:
+            _draw_all(portion)
+
+
+def _draw_all(jobs: list[_Job]) -> None:
+    if len(jobs) == 1:
+        word = jobs[0].place.to(torch.int32) ^ jobs[0].salt
+        _mix(word)
+        _give(jobs[0], word)
+        return
+    sizes = [job.shape.numel() for job in jobs]
+    whole = torch.empty(sum(sizes), dtype=torch.int32, device=jobs[0].place.device)
+    words = [part.view(job.shape) for job, part in zip(jobs, whole.split(sizes), strict=True)]
+    for job, word in zip(jobs, words, strict=True):
+        torch.bitwise_xor(job.place.to(torch.int32), job.salt, out=word)
+    _mix(whole)
+    dropouts = [dropout for job in jobs for dropout, _ in job.parts]
+    if len({each.levels for each in dropouts}) > 1:
+        for job, word in zip(jobs, words, strict=True):
+            _give(job, word)
+        return
+    for job, keep in zip(jobs, dropouts[0].kept(whole).split([2 * size for size in sizes]), strict=True):
+        mask = keep.view(*job.shape[:-1], -1)
+        job.give(list(mask.split([2 * count for _, count in job.parts], -1)))
+
+
+def _give(job: _Job, words: Int[Tensor, "*K"]) -> None:
+    pieces = words.split([count for _, count in job.parts], -1)
+    job.give([each.kept(piece) for (each, _), piece in zip(job.parts, pieces, strict=True)])
 
 
 @dataclass

@@ -57,8 +57,8 @@ class Update(RecomputableLayer):
         if compiling():
             return compiled.update(self, slots, placed, states, packing)
         self.dropouts.draw(placed.place)
-        slots = slots + self.recall(slots, placed, self.recall.offer(states, packing))
-        out: Tensor = slots + self.feedforward(self.feedforward_norm(slots), placed)
+        slots = self.recall(slots, placed, self.recall.offer(states, packing))
+        out: Tensor = self.feedforward(self.feedforward_norm(slots), placed, slots)
         return out
 
 

@@ -101,8 +101,17 @@ class Placed:
     @cached_property
     def padded_place(self) -> Int[Tensor, "B T"]:
         """Places in the padded form; those of padding are of no use."""
-        index = self.packing.rows.token if compiling() else self.packing.padded_index
-        return self.place.index_select(0, index.flatten()).view(-1, self.packing.width)
+        packing = self.packing
+        index = packing.rows.token if compiling() else packing.padded_index
+        if compiling():
+            return self.place.index_select(0, index.flatten()).view(-1, packing.width)
+
+        def made() -> tuple[Tensor, Tensor]:
+            return self.place, self.place.index_select(0, index.flatten()).view(-1, packing.width)
+
+        # The place stays with what was made of it, so that no other gets its number.
+        found: Tensor = packing.once(("padded place", id(self.place)), made)[1]
+        return found
 
     def select(self, tokens: Int[Tensor, " K"], rows: Int[Tensor, " R"], packing: Packing) -> "Placed":  # noqa: ARG002
         """Only `tokens`, which are all in `rows`, packed by `packing`."""

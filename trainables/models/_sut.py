@@ -141,23 +141,23 @@ class SparseLayer(RecomputableLayer):
         if seen is None:
             seen = KeysValues(*self.attention.offer(z), tokens.packing)
         z, first = self.attention(z, tokens, seen)
-        x = self._after(x, self.attention_dropout(z, tokens.place), self.attention_norm)
+        x = self._after(self.attention_dropout(z, tokens.place, x), self.attention_norm)
         routings = [first]
         if self.recall is not None:
             assert self.recall_norm is not None
             assert tokens.recalled is not None
             z, routing = self.recall(self._before(x, self.recall_norm), tokens.recalling, tokens.recalled)
-            x = self._after(x, self.recall_dropout(z, tokens.place), self.recall_norm)
+            x = self._after(self.recall_dropout(z, tokens.place, x), self.recall_norm)
             routings.append(routing)
         z, last = self.feedforward(self._before(x, self.feedforward_norm), tokens)
-        x = self._after(x, self.feedforward_dropout(z, tokens.place), self.feedforward_norm)
+        x = self._after(self.feedforward_dropout(z, tokens.place, x), self.feedforward_norm)
         return x, _side_outputs([*routings, last])
 
     def _before(self, x: Tensor, norm: nn.Module) -> Tensor:
         return norm(x) if self.norm_first else x
 
-    def _after(self, x: Tensor, made: Tensor, norm: nn.Module) -> Tensor:
-        return x + made if self.norm_first else norm(x + made)
+    def _after(self, x: Tensor, norm: nn.Module) -> Tensor:
+        return x if self.norm_first else norm(x)
 
 
 def _side_outputs(routings: list[Routing]) -> SideOutputs:

@@ -135,11 +135,10 @@ class RouterLayer(RecomputableLayer):
     ) -> Float[Tensor, "M D"]:
         """States one step on."""
         self.dropouts.draw(place)
-        gathered = self.attention_dropout(self.attention(h, packing, place), place)
-        x = self.attention_norm(h + gathered)
+        x = self.attention_norm(self.attention_dropout(self.attention(h, packing, place), place, h))
         proposed = self.feedforward(x, place)
         if self.gate is None:
-            return self._bounded(x + self.feedforward_dropout(proposed, place))
+            return self._bounded(self.feedforward_dropout(proposed, place, x))
         opening = self._with_some_closed(self.gate(x, place).sigmoid(), place)
         return torch.addcmul(h, opening, self._bounded(proposed) - h)
 
