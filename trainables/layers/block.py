@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from trainables.layers import compiled
 from trainables.layers.attention import Backend, WeightDropout, attend_among, attend_packed
 from trainables.layers.dropout import DropoutGroup, KeyedDropout, drop_side_by_side
-from trainables.layers.linear import LayerNorm, Linear, XavierLinear, joined
+from trainables.layers.linear import LayerNorm, Linear, XavierLinear, addcmul, joined, linear
 from trainables.layers.packing import Packing
 from trainables.layers.recomputing import RecomputableLayer
 from trainables.layers.tokens import KeysValues, Placed, Tokens
@@ -88,7 +88,7 @@ class CrossAttention(_Heads):
 
     def offer(self, z: Float[Tensor, "M D"], packing: Packing) -> KeysValues:
         """Keys and values of rows of normed vectors `z`."""
-        both = F.linear(z, joined(self.key.weight, self.value.weight))
+        both = linear(z, joined(self.key.weight, self.value.weight))
         keys, values = both.view(z.shape[0], 2, self.heads, -1).unbind(1)
         return KeysValues(keys, values, packing)
 
@@ -105,7 +105,7 @@ class Attention(_Heads):
     ) -> tuple[Float[Tensor, "M H E"], Float[Tensor, "M H E"]]:
         """Rotated keys, and values, of `tokens` with normed states `z`."""
         weight = tokens.once((self, "kv"), lambda: joined(self.key.weight, self.value.weight))
-        keys, values = F.linear(z, weight).view(z.shape[0], 2, self.heads, -1).unbind(1)
+        keys, values = linear(z, weight).view(z.shape[0], 2, self.heads, -1).unbind(1)
         return tokens.key_rotation(keys).to(values.dtype), values
 
     def forward(
@@ -116,7 +116,7 @@ class Attention(_Heads):
             weight = tokens.once(
                 (self, "qkv"), lambda: joined(self.query.weight, self.key.weight, self.value.weight)
             )
-            qkv = F.linear(z, weight).view(z.shape[0], 3, self.heads, -1)
+            qkv = linear(z, weight).view(z.shape[0], 3, self.heads, -1)
             gathered = attend_among(qkv, tokens, drop=self._drop(tokens), backend=self.backend)
             return self._answer(gathered, tokens)
         queries = tokens.query_rotation(self._split(self.query(z))).to(seen.values.dtype)
@@ -156,7 +156,7 @@ def together(
             joined(one.inner.bias, other.inner.bias),
         ),
     )
-    inner = F.linear(z, weight, bias)
+    inner = linear(z, weight, bias)
     inner = F.gelu(drop_side_by_side((one.inner_dropout, other.inner_dropout), inner, placed.place))
     first, second = torch.split(inner, [one.inner.out_features, other.inner.out_features], 1)
     return one.outwards(first, placed), other.outwards(second, placed)
@@ -208,7 +208,7 @@ class Block(RecomputableLayer):
             proposed: Tensor = attended + self.feedforward(z, tokens)
             return proposed
         fed, opening = together(self.feedforward, self.gate, z, tokens)
-        return torch.addcmul(x, opening.sigmoid(), attended + fed - x)
+        return addcmul(x, opening.sigmoid(), attended + fed - x)
 
 
 class Recall(nn.Module):

@@ -20,6 +20,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from trainables.layers.host import uploaded
+from trainables.layers.stacked import for_all, stacked
 from trainables.regions.compiling import compiling
 from trainables.regions.masks import MASK_LEVELS, MIX_A, MIX_B, ODD_32, drawn
 from trainables.seeds import derive
@@ -32,7 +33,8 @@ _LOW = 0 if sys.byteorder == "little" else 1
 class _Stream:
     """Where a module has its random numbers from."""
 
-    seed: int
+    seed: int | tuple[int, ...]
+    """Of each member, where it is that of several models (`layers.stacked`)."""
     name: tuple[str | int, ...]
     calls: int = 0
     """Keys drawn so far."""
@@ -41,11 +43,15 @@ class _Stream:
     beside: Tensor | None = None
     """The same with the mask beside it, where one tensor holds both."""
 
-    def key(self, call: int) -> int:
+    def key(self, call: int) -> "Key":
         """Of call number `call`."""
+        if isinstance(self.seed, tuple):
+            return np.array([derive(each, *self.name, call) for each in self.seed], dtype=np.int64)
         return derive(self.seed, *self.name, call)
 
 
+Key = int | Int[np.ndarray, " W"]
+"""What the masks of one call depend on, for each member of a stack."""
 Drawn = tuple[_Stream | None, int, Tensor | None, Tensor | None]
 """A stream, if one was begun, and all that calls change of it."""
 
@@ -61,7 +67,7 @@ class Keyed(nn.Module):
         super().__init__()
         self._stream: _Stream | None = None
 
-    def begin(self, seed: int, *name: str | int) -> None:
+    def begin(self, seed: int | tuple[int, ...], *name: str | int) -> None:
         """Start the stream `name` of `seed`; the next call is number 0."""
         self._stream = _Stream(seed, name)
 
@@ -83,7 +89,7 @@ class Keyed(nn.Module):
         if self._stream is not None:
             self._stream.calls, self._stream.keep, self._stream.beside = calls, keep, beside
 
-    def draw(self) -> int:
+    def draw(self) -> Key:
         """Key of the next call. Raises ValueError if no stream was begun."""
         stream = _begun(self)
         stream.calls += 1
@@ -104,10 +110,17 @@ class KeyedNoise(Keyed):
 
     def forward(self, place: Int[Tensor, " M"], columns: int) -> Float[Tensor, "M C"]:
         """So many in 64 bits for each token, by its place in the full batch."""
-        numbers = np.arange(columns, dtype=np.int64) * ODD_32
-        words = place.to(torch.int32)[:, None] ^ uploaded(_salted(self.draw(), numbers), place.device)
-        _mix(words)
-        return (words.to(torch.float64) + (HALF_WORDS + 0.5)) / (2 * HALF_WORDS)
+        numbers, key = np.arange(columns, dtype=np.int64) * ODD_32, self.draw()
+        if isinstance(key, np.ndarray):
+            key = key[:, None, None]
+        salt = uploaded(_salted(key, numbers), place.device)
+
+        def even(place: Tensor) -> Tensor:
+            words = place.to(torch.int32)[..., None] ^ salt
+            _mix(words)
+            return (words.to(torch.float64) + (HALF_WORDS + 0.5)) / (2 * HALF_WORDS)
+
+        return for_all(even, place) if stacked() else even(place)
 
 
 class KeyedDropout(Keyed):
@@ -132,7 +145,7 @@ class KeyedDropout(Keyed):
         return 1 - self.levels / MASK_LEVELS
 
     def mask(
-        self, key: int, place: Int[Tensor, "*M"], element: Int[np.ndarray, "*C"], columns: int
+        self, key: Key, place: Int[Tensor, "*M"], element: Int[np.ndarray, "*C"], columns: int
     ) -> Bool[Tensor, "*K"]:
         """Which elements are kept, over `place` and `element` broadcast, the last axis cut to `columns`.
 
@@ -151,6 +164,8 @@ class KeyedDropout(Keyed):
 
     def drop(self, x: Float[Tensor, "*K"], keep: Bool[Tensor, "*K"]) -> Float[Tensor, "*K"]:
         """`x` where `keep` has it, scaled, and zero elsewhere."""
+        if stacked():
+            return for_all(self.drop, x, keep)
         dropped: Tensor = _Drop.apply(x, keep, 1 / self.keep_share())  # type: ignore[no-untyped-call]
         return dropped
 
@@ -261,7 +276,7 @@ class DropoutGroup:
 
     def _salt(
         self, active: list[KeyedDropout], sizes: tuple[int, ...], device: torch.device
-    ) -> Int[Tensor, " C"]:
+    ) -> Int[Tensor, "*W C"]:
         """Salts of this call for all columns; as many as the last pass had are made at once."""
         streams = [_begun(each) for each in active]
         call = streams[0].calls
@@ -280,13 +295,26 @@ class DropoutGroup:
 
 
 def _drawn(
-    place: Int[Tensor, "*M"], salt: Int[Tensor, " W"], dropouts: list[KeyedDropout], words: list[int]
+    place: Int[Tensor, "*M"], salt: Int[Tensor, "*any C"], dropouts: list[KeyedDropout], words: list[int]
 ) -> list[Bool[Tensor, "*M C"]]:
     """Masks of so many words each, of which two columns come."""
+    if stacked():
+
+        def of_all(place: Tensor) -> tuple[Tensor, ...]:
+            salts = salt.view(salt.shape[0], *(1,) * (place.dim() - 1), -1)
+            return tuple(_masks(place.to(torch.int32)[..., None] ^ salts, dropouts, words))
+
+        return list(for_all(of_all, place))
     if compiling() and place.dim() == 1:
         parts = zip(dropouts, torch.split(salt, words), strict=True)
         return [drawn(place, part, each.levels) for each, part in parts]
-    word = place.to(torch.int32)[..., None] ^ salt
+    return _masks(place.to(torch.int32)[..., None] ^ salt, dropouts, words)
+
+
+def _masks(
+    word: Int[Tensor, "*M W"], dropouts: list[KeyedDropout], words: list[int]
+) -> list[Bool[Tensor, "*M C"]]:
+    """What so many salted words of each leave, hashed in place."""
     _mix(word)
     pairs = zip(dropouts, torch.split(word, words, -1), strict=True)
     return [each._kept(part, 2 * part.shape[-1]) for each, part in pairs]
@@ -300,7 +328,7 @@ class _Salts:
     sizes: tuple[int, ...]
     first: int
     """Call of the first row."""
-    table: Int[Tensor, "K C"]
+    table: Int[Tensor, "K *W C"]
     last: int = 0
     """The last call that was made."""
 
@@ -310,7 +338,9 @@ class _Salts:
         words = [(size + 1) // 2 for size in sizes]
         numbers = np.concatenate([np.arange(count, dtype=np.int64) for count in words]) * ODD_32
         keys = [[stream.key(stream.calls + ahead) for stream in streams] for ahead in range(calls)]
+        # The members of a stack come before the columns.
         spread = np.repeat(np.asarray(keys, dtype=np.int64), words, 1)
+        spread = np.ascontiguousarray(np.moveaxis(spread, 1, -1))
         table = uploaded(_salted(spread, numbers), device)
         return cls(streams, sizes, streams[0].calls, table)
 
@@ -352,12 +382,12 @@ def _mix(word: Tensor) -> None:
     low ^= high
 
 
-def set_dropout_context(model: nn.Module, seed: int, step: int, part: int = 0) -> None:
+def set_dropout_context(model: nn.Module, seed: int | tuple[int, ...], step: int, part: int = 0) -> None:
     """Give all that is random in `model` its stream for one forward pass.
 
     To be called before each forward pass in training: `step` counts optimiser steps, `part` the forward
     passes within one (gradient accumulation), which matters for what draws without places alone. The same
-    (seed, step, part) gives the same masks.
+    (seed, step, part) gives the same masks. A pass of several models has a seed for each.
     """
     for name, module in model.named_modules():
         if isinstance(module, Keyed):

@@ -1,9 +1,15 @@
 """Linear maps and norms that know their own initial distribution, drawn from a stream per parameter."""
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional as F
+
+from trainables.layers.stacked import for_all, stacked
 
 Stream = Callable[[str], torch.Generator]
 """The random stream of a parameter, by its name within the module."""
@@ -19,8 +25,68 @@ class Initialised(nn.Module):
         raise NotImplementedError
 
 
+def linear(x: Float[Tensor, "*any I"], weight: Tensor, bias: Tensor | None = None) -> Float[Tensor, "*any O"]:
+    """`x` times the transposed `weight`, plus `bias`."""
+    return for_all(_linear_of_all, x, weight, bias) if stacked() else F.linear(x, weight, bias)
+
+
+def _linear_of_all(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """One batched product for all members."""
+    found: Tensor = _Products.apply(x.reshape(x.shape[0], -1, x.shape[-1]), weight, bias)  # type: ignore[no-untyped-call]
+    return found.view(*x.shape[:-1], -1)
+
+
+class _Products(torch.autograd.Function):
+    """The maps of all members; the gradient of a weight has the layout of the weight, as that of one has."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.has_bias = bias is not None
+        columns = weight.transpose(1, 2)
+        return torch.bmm(x, columns) if bias is None else torch.baddbmm(bias[:, None], x, columns)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, Tensor | None]:
+        (grad,), (x, weight) = grads, ctx.saved_tensors
+        back = torch.bmm(grad, weight) if ctx.needs_input_grad[0] else None
+        return back, torch.bmm(grad.transpose(1, 2), x), grad.sum(1) if ctx.has_bias else None
+
+
+class _Norms(torch.autograd.Function):
+    """The norms of all members over the last axis: one kernel, and one for their weights and biases."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+        normed, mean, rstd = torch.native_layer_norm(x, x.shape[-1:], None, None, eps)
+        ctx.save_for_backward(x, normed, mean, rstd, weight)
+        return torch.addcmul(bias[:, None], normed, weight[:, None])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        (grad,), (x, normed, mean, rstd, weight) = grads, ctx.saved_tensors
+        sizes, inner = x.shape[-1:], grad * weight[:, None]
+        wanted = [True, False, False]
+        back = torch.ops.aten.native_layer_norm_backward(inner, x, sizes, mean, rstd, None, None, wanted)[0]
+        return back, (grad * normed).sum(1), grad.sum(1), None
+
+
+def _norm_of_all(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+    found: Tensor = _Norms.apply(x.reshape(x.shape[0], -1, x.shape[-1]), weight, bias, eps)  # type: ignore[no-untyped-call]
+    return found.view(x.shape)
+
+
+def addcmul(x: Tensor, one: Tensor, other: Tensor) -> Tensor:
+    """x + one * other."""
+    return for_all(torch.addcmul, x, one, other) if stacked() else torch.addcmul(x, one, other)
+
+
 class _Linear(nn.Linear, Initialised):
     """A linear map without values on the device `meta`."""
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 PyTorch's name
+        """The map of the last axis."""
+        return linear(input, self.weight, self.bias)
 
     def reset_parameters(self) -> None:
         """As PyTorch; nothing on `meta`, where it would take most of the time of building a model."""
@@ -88,6 +154,12 @@ class LayerNorm(nn.LayerNorm, Initialised):
     def initialise(self, stream: Stream) -> None:  # noqa: ARG002 nothing random here
         """Draws nothing."""
         self.reset_parameters()
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 PyTorch's name
+        """The norm over the last axis."""
+        if not stacked():
+            return super().forward(input)
+        return for_all(partial(_norm_of_all, eps=self.eps), input, self.weight, self.bias)
 
 
 def joined(*weights: Tensor) -> Tensor:
