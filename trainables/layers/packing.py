@@ -255,21 +255,19 @@ class PaddedRows(Packing):
     """Rows that keep their padding, as tokens that nobody attends to and no mean counts.
 
     For passes of several models (`layers.stacked`), whose shapes must not depend on lengths: `counts` are of
-    each, everything else is the same for all. A row may have no token at all.
+    each, everything else is the same for all.
     """
 
+    full: bool = False  # type: ignore[assignment]
+    """Whether there is no padding in any row."""
+
     @classmethod
-    def of(cls, counts: Int[Tensor, " B"], width: int) -> "PaddedRows":
-        """Rows of `width` columns, of which the first `counts` are tokens."""
+    def of(cls, counts: Int[Tensor, " B"], width: int, *, full: bool = False) -> "PaddedRows":
+        """Rows of `width` columns, of which the first `counts` are tokens; `full`: all of them."""
         row = torch.arange(counts.shape[0], device=counts.device).repeat_interleave(
             width, output_size=counts.shape[0] * width
         )
-        return cls(row, counts, width)
-
-    @property
-    def full(self) -> bool:
-        """Never known."""
-        return False
+        return cls(row, counts, width, full=full)
 
     @property
     def ends(self) -> tuple[Int[Tensor, " B"], Int[Tensor, " B"]]:
@@ -319,13 +317,19 @@ class PaddedRows(Packing):
         total = torch.where(self.real[:, None], x, 0).view(self.num_rows, self.width, -1).sum(1)
         return total / self.once(("counts", x.dtype), lambda: self.counts.to(x.dtype)[:, None])
 
+    def with_counts(self, counts: Int[Tensor, " B"]) -> "PaddedRows":
+        """Rows of the same shape, with so many tokens."""
+        found = PaddedRows(self.row, counts, self.width)
+        found.made["of all"] = self.made.setdefault("of all", {})
+        vars(found)["column"], vars(found)["index"] = self.column, self.index
+        return found
+
     def rows_of_all(self, members: int) -> "PaddedRows":
         """The rows of all members of a stack, one after the other; which of them are tokens is left out."""
-        found: PaddedRows = self.once(
-            "of all",
-            lambda: PaddedRows.of(self.row.new_zeros(members * self.num_rows), self.width),
-        )
-        return found
+        of_all: dict[int, PaddedRows] = self.once("of all", dict)
+        if members not in of_all:
+            of_all[members] = PaddedRows.of(self.row.new_zeros(members * self.num_rows), self.width)
+        return of_all[members]
 
 
 def packed(x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"]) -> tuple[Float[Tensor, "M D"], Packing]:

@@ -11,7 +11,7 @@ Legend: W members.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import torch
@@ -31,6 +31,14 @@ class Stack:
     """The number of the member, as seen by each."""
     most_steps: int | None = None
     """The greatest of `Batch.steps` in any member's batch, where the task gives them."""
+    made: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+    """What `once` has made."""
+
+    def once(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What `make` makes, once for the whole pass."""
+        if key not in self.made:
+            self.made[key] = make()
+        return self.made[key]
 
 
 _STACK: ContextVar[Stack | None] = ContextVar("stack", default=None)
