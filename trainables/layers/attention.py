@@ -241,6 +241,8 @@ def _padded(
 
 def barring(mask: Bool[Tensor, "B 1 #T K"], dtype: torch.dtype) -> Float[Tensor, "B 1 #T K"]:
     """What to add to logits: nothing in `mask`, minus infinity elsewhere."""
+    if stacked():
+        return for_all(lambda mask: barring(mask, dtype), mask)
     return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, float("-inf"))
 
 

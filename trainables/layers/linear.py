@@ -125,7 +125,13 @@ def _norm_of_all(norm: nn.LayerNorm, present: Stack, x: Tensor, weight: Tensor, 
 
 def addcmul(x: Tensor, one: Tensor, other: Tensor) -> Tensor:
     """x + one * other."""
-    return for_all(torch.addcmul, x, one, other) if stacked() else torch.addcmul(x, one, other)
+    return for_all(_addcmul_of_all, x, one, other) if stacked() else torch.addcmul(x, one, other)
+
+
+def _addcmul_of_all(*given: Tensor) -> Tensor:
+    axes = max(each.dim() for each in given)
+    x, one, other = (each[(slice(None), *(None,) * (axes - each.dim()))] for each in given)
+    return torch.addcmul(x, one, other)
 
 
 class _Linear(nn.Linear, Initialised):

@@ -37,8 +37,9 @@ from trainables.layers.boundaries import NUM_BOUNDARIES, Boundaries
 from trainables.layers.costs import FLOAT_BYTES, linear_flops
 from trainables.layers.dropout import DropoutGroup, KeyedDropout
 from trainables.layers.geometric import GeometricAttention, RelativeAttention, RoutingAttention
-from trainables.layers.linear import LayerNorm, XavierLinear
+from trainables.layers.linear import LayerNorm, XavierLinear, addcmul
 from trainables.layers.packing import Packing
+from trainables.layers.stacked import for_all, stacked
 from trainables.layers.recomputing import RecomputableLayer
 from trainables.layers.tokens import packed_places
 from trainables.recurrence.result import RecurrenceResult
@@ -141,7 +142,7 @@ class RouterLayer(RecomputableLayer):
         if self.gate is None:
             return self._bounded(x + self.feedforward_dropout(proposed, place))
         opening = self._with_some_closed(self.gate(x, place).sigmoid(), place)
-        return torch.addcmul(h, opening, self._bounded(proposed) - h)
+        return addcmul(h, opening, self._bounded(proposed) - h)
 
     def _bounded(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "M D"]:
         return x.tanh() if self.feedforward_norm is None else self.feedforward_norm(x)
@@ -150,7 +151,13 @@ class RouterLayer(RecomputableLayer):
         """The gate of a position is dropped as a whole, and the others are not scaled up for it."""
         if not self.gate_dropout.active:
             return gate
-        keep = self.gate_dropout.mask(self.gate_dropout.draw(), place[:, None], np.zeros(1, np.int64), 1)
+        dropout, key = self.gate_dropout, self.gate_dropout.draw()
+        key = key if isinstance(key, int) else key[:, None, None]
+
+        def kept(place: Tensor) -> Tensor:
+            return dropout.mask(key, place[..., None], np.zeros(1, np.int64), 1)
+
+        keep = for_all(kept, place) if stacked() else kept(place)
         return gate * keep.to(gate.dtype)
 
 
