@@ -59,6 +59,8 @@ from trainables.types import Encoded, Guide, TaskShape
 FEEDFORWARD_RATIO = 4
 NO_STEPS = "loops: task needs samples that come with the steps they take, got none; set loops to a number"
 
+STACKED: Final = True
+"""Several models of it can take their steps as one (`trainables.layers.stacked`)."""
 COMPILED: Final = True
 """Its blocks are regions (`trainables.regions.block`)."""
 

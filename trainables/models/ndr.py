@@ -50,6 +50,8 @@ GATE_BIAS = -3.0
 RELU_GAIN = 2**0.5
 TANH_GAIN = 5 / 3
 
+STACKED: Final = True
+"""Several models of it can take their steps as one (`trainables.layers.stacked`)."""
 UNCOMPILED: Final = "its layer has not been written as a region yet"
 """Geometric attention tries keys in an order kept for each width, by a gradient written by hand upon it
 (`layers.geometric`): both need a form without tables first."""

@@ -8,7 +8,8 @@ the rows of one matrix. Parameters and moments of each are views into it while i
 Legend: W learners, P numbers in all weights of one.
 """
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Any
@@ -24,9 +25,10 @@ from trainables.layers.dropout import set_dropout_context
 from trainables.layers.stacked import Stack, stacking
 from trainables.threads import cpu_threads
 from trainables.training.optimizers import optimizer_of
-from trainables.training.step import Learner, StepResult, objective, set_rates
+from trainables.training.step import Learner, StepResult, objective, one_step, set_rates
 from trainables.types import NOT_ASKED, Batch
 
+LOG = logging.getLogger(__name__)
 COUNT = "step"
 """PyTorch's name for how many steps an optimiser has taken."""
 _SMALL = 1e-6
@@ -224,6 +226,57 @@ class LearnerStack:
                 move([group.average], [group.flat.detach()], 0)
 
 
+@dataclass(frozen=True, slots=True)
+class NextStep:
+    """What a learner hands in where several take their steps together."""
+
+    learner: Learner
+    batch: Batch
+
+
+@dataclass
+class StepsTogether:
+    """Steps of learners that are in one process: stacked as far as that can be, and apart otherwise."""
+
+    stack: LearnerStack | None = None
+    apart: bool = False
+    """A stacked step failed: none is tried again."""
+
+    def __call__(self, given: Sequence[NextStep], step: int) -> list[StepResult | Exception]:
+        """Step number `step` of each, or what it raised."""
+        learners = tuple(each.learner for each in given)
+        if len(given) > 1 and not self.apart and _alike([each.batch for each in given]):
+            try:
+                if self.stack is None or self.stack.learners != learners:
+                    self.release(*learners)
+                    self.stack = LearnerStack(learners)
+                return [*self.stack.step([each.batch for each in given], step)]
+            except Exception as error:
+                # It is not known whose doing it is: apart, each has what is its own.
+                LOG.warning("%d trials go on apart: %r", len(given), error)
+                self.apart = True
+        self.release(*learners)
+        return [_alone(each, step) for each in given]
+
+    def settle(self, learner: Learner) -> None:
+        """As `LearnerStack.settle`, if it is in a stack."""
+        if self.stack is not None and learner in self.stack.learners:
+            self.stack.settle(learner)
+
+    def release(self, *learners: Learner) -> None:
+        """Give up the stack if any of `learners` is in it."""
+        if self.stack is not None and any(each in self.stack.learners for each in learners):
+            self.stack.dissolve()
+            self.stack = None
+
+
+def _alone(given: NextStep, step: int) -> StepResult | Exception:
+    try:
+        return one_step(given.learner, given.batch, step)
+    except Exception as error:
+        return error
+
+
 def stacked_batch(batches: Sequence[Batch]) -> Batch:
     """Batches of as many rows, padded to the same width, in one with a further axis of them."""
     steps = [each.steps for each in batches if each.steps is not None]
@@ -243,6 +296,6 @@ def _padded(parts: Sequence[Tensor], value: float) -> Tensor:
     return torch.stack([*wide])
 
 
-def alike(batches: Sequence[Batch]) -> bool:
+def _alike(batches: Sequence[Batch]) -> bool:
     """Whether these can be one stacked batch."""
     return len({len(each.labels) for each in batches}) == 1
