@@ -24,7 +24,7 @@ from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.writer import Writer
 from orchestrator.plan.types import Plan
-from orchestrator.trials import Outcome, OutcomeKind
+from orchestrator.trials import Outcome, OutcomeKind, Trial
 from trainables.protocol import Measurement
 
 PROMPT_S = 2.0
@@ -119,6 +119,15 @@ class Recorder:
         if trial is None:
             self._write(new)
             return None
+        return self._started(trial, new)
+
+    def ask_beside(self, trial_id: str) -> Attempt | None:
+        """Another seed of a confirm trial that was asked for, to be trained with it; None if there is none."""
+        self._check_budget()
+        trial = self._conductor.ask_beside(trial_id)
+        return None if trial is None else self._started(trial, [])
+
+    def _started(self, trial: Trial, new: list[Event]) -> Attempt:
         now = self._clock()
         attempts = self._attempts.get(trial.trial_id)
         if attempts is None:

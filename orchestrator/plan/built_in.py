@@ -39,9 +39,11 @@ class BuiltIn:
         """What `probe` has looked at already is not built again."""
         self._probe = probe or Probe()
         self._sweep = Sweep()
+        self._together = 1
 
     def resolve(self, spec: Spec, faults: Faults, progress: Progress) -> list[BuiltInArm]:
         """As of `Planned`."""
+        self._together = spec.resources.pack or 1
         self._sweep = Sweep(
             confirmed=spec.confirm is not None,
             stopped=spec.search is not None and spec.search.stopper is not None,
@@ -68,6 +70,7 @@ class BuiltIn:
             checks.check_splits(spec, arm, faults)
             checks.check_precision(spec, arm, faults)
             checks.check_ranks(spec, arm, faults)
+            checks.check_packed(spec, arm, faults)
             if spec.search is not None:
                 checks.check_stopper(stopper, spec.search, arm, faults)
         checks.check_published(spec, arms, self._probe, metrics, faults)
@@ -109,4 +112,4 @@ class BuiltIn:
 
     def price(self, arm: BuiltInArm, trials: Mapping[str, int] | None, *, calibrate: bool) -> ArmPrice:
         """As of `Planned`."""
-        return price(arm, self._probe, trials, calibrate=calibrate)
+        return price(arm, self._probe, trials, calibrate=calibrate, together=self._together)

@@ -117,6 +117,7 @@ def _check(
     """Note what is wrong with the spec and its arms, apart from what is searched."""
     trainable.check(spec, arms, stopper, faults)
     checks.check_seeds(spec, _search_plan(spec), faults)
+    checks.check_pack(spec, faults)
     metrics = trainable.metrics(arms)
     check_budget(spec, trainable.path, metrics, faults)
     check_stop(spec, _confirm_plan(spec), _search_plan(spec), metrics, faults)

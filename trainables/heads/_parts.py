@@ -9,6 +9,7 @@ other paper, On the Design Space Between Transformers and Recursive Neural Nets,
 from dataclasses import dataclass
 from functools import cached_property
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -17,6 +18,7 @@ from trainables.layers.batch_parts import predictions_in_batch
 from trainables.layers.dropout import KeyedDropout
 from trainables.layers.linear import Linear, Vector
 from trainables.layers.packing import put
+from trainables.layers.stacked import stacked
 from trainables.layers.tokens import batch_places
 from trainables.metrics import Metric
 from trainables.recurrence.watching import answered
@@ -45,9 +47,11 @@ class Readout(nn.Module):
         self.inner_dropout = KeyedDropout(dropout)
         self.outer_dropout = KeyedDropout(dropout)
 
-    def forward(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "N C"]:
-        """Logits."""
-        place = predictions_in_batch(x.shape[0], x.device)
+    def forward(
+        self, x: Float[Tensor, "N D"], number: Int[Tensor, " N"] | None = None
+    ) -> Float[Tensor, "N C"]:
+        """Logits; `number` is that of each prediction among all of the batch, if not its place here."""
+        place = predictions_in_batch(x.shape[0], x.device) if number is None else number
         hidden = F.relu(self.inner(self.inner_dropout(x, place)))
         logits: Tensor = self.outer(self.outer_dropout(hidden, place))
         return logits
@@ -119,8 +123,15 @@ class Asked:
 
     @cached_property
     def places(self) -> Int[Tensor, " K"]:
-        """Their indices in the flattened rows."""
+        """Their indices in the flattened rows; in a pass of several models those of all positions."""
+        if stacked():
+            return torch.arange(self.mask.numel(), device=self.mask.device)
         return self.mask.flatten().nonzero().squeeze(1)
+
+    @cached_property
+    def numbers(self) -> Int[Tensor, " K"] | None:
+        """Which prediction of the batch each is, where some of `places` are none; those have any number."""
+        return self.mask.flatten().cumsum(0) - 1 if stacked() else None
 
     @cached_property
     def counts(self) -> Int[Tensor, " N"]:
@@ -129,6 +140,8 @@ class Asked:
 
     def rows(self, values: Float[Tensor, " K"]) -> Float[Tensor, "N S"]:
         """A value of each prediction at its position, zero elsewhere."""
+        if stacked():
+            return torch.where(self.mask, values.view(self.mask.shape), 0)
         return put(values, self.places, self.mask.numel()).view(self.mask.shape)
 
     def mean(self, values: Float[Tensor, " K"]) -> Float[Tensor, " N"]:
@@ -139,6 +152,7 @@ class Asked:
         self, logits: Float[Tensor, "K C"], labels: Int[Tensor, "N S"], encoded: Encoded
     ) -> tuple[Output, Float[Tensor, "N S"]]:
         """Means over each row, and whether it is right as a whole; beside them, which predictions are."""
+        labels = labels.clamp(min=0) if stacked() else labels
         labels = labels.flatten().index_select(0, self.places)
         predicted = predict(logits.to(sum_dtype(logits.dtype)), labels)
         hits = self.rows((predicted.chosen == labels).to(predicted.loss.dtype))

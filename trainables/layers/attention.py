@@ -15,7 +15,7 @@ import importlib
 import importlib.util
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
@@ -25,11 +25,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from trainables.layers.dropout import KeyedDropout, MaskDraws
+from trainables.layers.dropout import Key, KeyedDropout, MaskDraws
 from trainables.layers.explicit import Barred, KeptWeights, explicit, explicit_packed
-from trainables.layers.head_rows import gather, spread, spread_parts
+from trainables.layers.head_rows import gather, spread, spread_each
 from trainables.layers.host import uploaded
 from trainables.layers.packing import Packing
+from trainables.layers.stacked import for_all, stacked
 from trainables.layers.tokens import KeysValues, Tokens
 
 Backend = Literal["auto", "sdpa", "flash", "math"]
@@ -47,9 +48,9 @@ class WeightDropout:
     """Which attention weights one call drops."""
 
     dropout: KeyedDropout
-    key: int
-    place: Int[Tensor, "B T"]
-    """Place of each query in the full batch."""
+    key: Key
+    place: Int[Tensor, "*W B T"]
+    """Place of each query in the full batch, where there are keys of several members in that of each."""
     drawn: Bool[Tensor, "B H T K"] | None = None
     """The keyed mask, where it was drawn before."""
 
@@ -70,7 +71,10 @@ class WeightDropout:
         """The keyed mask."""
         if self.drawn is not None:
             return self.drawn
-        return self.dropout.mask(self.key, self.place[:, None, :, None], _elements(heads, keys), keys)
+        element, place = _elements(heads, keys), self.place[..., None, :, None]
+        if isinstance(self.key, np.ndarray):
+            return self.dropout.mask(self.key.reshape(-1, 1, 1, 1, 1), place, element, keys).flatten(0, 1)
+        return self.dropout.mask(self.key, place, element, keys)
 
     def kept(self, heads: int, keys: int) -> KeptWeights:
         """The mask with the scale of what it keeps."""
@@ -131,7 +135,7 @@ def attend_packed(
     if kernel == "flash":
         return _flash(q, seen.keys, seen.values, (queries, keys), drop, causal=reach is not None)
     barred = _barred(queries, keys, reach, q)
-    if kernel == "math" and bias is None and seen.both is not None:
+    if kernel == "math" and bias is None and seen.both is not None and not stacked():
         kept = None if drop is None else drop.kept(q.shape[1], keys.width)
         return explicit_packed(q[:, None], queries, seen.padded_both, barred=barred, kept=kept)
     return gather(_padded(kernel, (spread(q, queries), *seen.padded), barred, drop, bias), queries)
@@ -152,10 +156,10 @@ def attend_among(
         packings = (tokens.packing, tokens.packing)
         return _flash(q, k, v, packings, drop, causal=tokens.reach is not None)
     barred = _barred(tokens.packing, tokens.packing, tokens.reach, qkv[:, 0])
-    if kernel == "math":
+    if kernel == "math" and not stacked():
         kept = None if drop is None else drop.kept(qkv.shape[2], tokens.packing.width)
         return explicit_packed(qkv, tokens.packing, factors=tokens.factors, barred=barred, kept=kept)
-    q, k, v = spread_parts(qkv, tokens.packing, tokens.factors).unbind(0)
+    q, k, v = spread_each(qkv, tokens.packing, tokens.factors)
     return gather(_padded(kernel, (q, k, v), barred, drop), tokens.packing)
 
 
@@ -170,15 +174,23 @@ def _barred(
         def made() -> tuple[Tensor, Tensor]:
             columns = torch.arange(keys.width, device=q.device)
             upto = reach.index_select(0, queries.padded_index.flatten()).view(-1, queries.width, 1)
-            return reach, barring((columns < upto)[:, None], dtype)
+            barred = barring((columns < upto)[:, None], dtype)
+            return reach, for_all(Tensor.contiguous, barred) if stacked() else barred
 
         same, barred = queries.once(("reach", keys.width, dtype), made)
         if same is not reach:
             del queries.made["reach", keys.width, dtype]
             return _barred(queries, keys, reach, q)
         return barred  # type: ignore[no-any-return]
-    if keys.dense:
+    if keys.full:
         return None
+    if stacked():
+        return keys.once(  # type: ignore[no-any-return]
+            ("barred", heads, dtype),
+            lambda: for_all(
+                lambda mask: barring(mask[:, :, None, None].expand(-1, -1, heads, 1, -1), dtype), keys.mask
+            ),
+        )
     return keys.once(  # type: ignore[no-any-return]
         ("barred", heads, dtype),
         lambda: _padding_barred(keys, dtype).expand(-1, heads, -1, -1).contiguous(),
@@ -200,8 +212,8 @@ def choose(
 
     `biased`: a bias is added to logits. `whole`: every token is a query, as flash-attn requires.
     """
-    if backend == "math":
-        return "math"
+    if backend == "math" or (stacked() and dropping):
+        return "math"  # fused kernels draw the masks of one key
     if backend in ("auto", "flash"):
         fault = BIASED if biased else flash_fault(q.device, q.dtype) if whole else GAPS
         fault = fault or _kernel().fault(q.shape[-1], _capability(q.device), dropping=dropping)
@@ -238,6 +250,17 @@ def _padded(
 ) -> Float[Tensor, "B H T E"]:
     """By one of the kernels that know rows and padding."""
     q, k, v = qkv
+    if stacked():
+
+        def of_all(  # noqa: PLR0917 as tensors come
+            q: Tensor, k: Tensor, v: Tensor, barred: Barred | None, place: Tensor | None, bias: Tensor | None
+        ) -> Tensor:
+            members, rows = q.shape[0], (q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1))
+            masked, leant = (None if each is None else each.flatten(0, 1) for each in (barred, bias))
+            dropped = None if drop is None or place is None else replace(drop, place=place)
+            return _padded(kernel, rows, masked, dropped, leant).unflatten(0, (members, -1))
+
+        return for_all(of_all, *qkv, barred, None if drop is None else drop.place, bias)
     if kernel == "math":
         kept = None if drop is None else drop.kept(q.shape[1], k.shape[2])
         return explicit(q, k, v, barred=barred, bias=bias, kept=kept)
@@ -251,6 +274,8 @@ def _padded(
 
 def barring(mask: Bool[Tensor, "B 1 #T K"], dtype: torch.dtype) -> Float[Tensor, "B 1 #T K"]:
     """What to add to logits: nothing in `mask`, minus infinity elsewhere."""
+    if stacked():
+        return for_all(lambda mask: barring(mask, dtype), mask)
     return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, float("-inf"))
 
 

@@ -17,9 +17,10 @@ from torch.nn import functional as F
 from trainables.layers import compiled
 from trainables.layers.attention import Backend, WeightDropout, attend_among, attend_packed
 from trainables.layers.dropout import DropoutGroup, KeyedDropout, MaskDraws, drop_side_by_side
-from trainables.layers.linear import LayerNorm, Linear, XavierLinear, joined
+from trainables.layers.linear import LayerNorm, Linear, XavierLinear, addcmul, joined, linear
 from trainables.layers.packing import Packing
 from trainables.layers.recomputing import RecomputableLayer
+from trainables.layers.stacked import stacked
 from trainables.layers.tokens import KeysValues, Placed, Tokens
 from trainables.regions.compiling import compiling
 from trainables.settings import HeadSettings, Small
@@ -86,7 +87,8 @@ class _Heads(nn.Module):
 
     def ask(self, draws: MaskDraws, tokens: Placed, keys: Packing) -> None:
         """Have the mask of weights drawn, where it is a keyed one."""
-        if self.weight_dropout.active and (self.backend == "math" or not tokens.place.is_cuda):
+        early = self.weight_dropout.active and not stacked()
+        if early and (self.backend == "math" or not tokens.place.is_cuda):
             WeightDropout.ask(draws, self.weight_dropout, tokens.padded_place, self.heads, keys.width)
 
     def _drop(self, tokens: Placed, keys: Packing) -> WeightDropout | None:
@@ -103,7 +105,7 @@ class CrossAttention(_Heads):
 
     def offer(self, z: Float[Tensor, "M D"], packing: Packing) -> KeysValues:
         """Keys and values of rows of normed vectors `z`."""
-        both = F.linear(z, joined(self.key.weight, self.value.weight))
+        both = linear(z, joined(self.key.weight, self.value.weight))
         return KeysValues.beside(both.view(z.shape[0], 2, self.heads, -1), packing)
 
     def forward(
@@ -126,7 +128,7 @@ class Attention(_Heads):
     ) -> tuple[Float[Tensor, "M H E"], Float[Tensor, "M H E"]]:
         """Rotated keys, and values, of `tokens` with normed states `z`."""
         weight = tokens.once((self, "kv"), lambda: joined(self.key.weight, self.value.weight))
-        keys, values = F.linear(z, weight).view(z.shape[0], 2, self.heads, -1).unbind(1)
+        keys, values = linear(z, weight).view(z.shape[0], 2, self.heads, -1).unbind(1)
         return tokens.key_rotation(keys).to(values.dtype), values
 
     def forward(
@@ -142,7 +144,7 @@ class Attention(_Heads):
             weight = tokens.once(
                 (self, "qkv"), lambda: joined(self.query.weight, self.key.weight, self.value.weight)
             )
-            qkv = F.linear(z, weight).view(z.shape[0], 3, self.heads, -1)
+            qkv = linear(z, weight).view(z.shape[0], 3, self.heads, -1)
             gathered = attend_among(
                 qkv, tokens, drop=self._drop(tokens, tokens.packing), backend=self.backend
             )
@@ -189,7 +191,7 @@ def together(
             joined(one.inner.bias, other.inner.bias),
         ),
     )
-    inner = F.linear(z, weight, bias)
+    inner = linear(z, weight, bias)
     inner = F.gelu(drop_side_by_side((one.inner_dropout, other.inner_dropout), inner, placed.place))
     first, second = torch.split(inner, [one.inner.out_features, other.inner.out_features], 1)
     return one.outwards(first, placed, onto), other.outwards(second, placed)
@@ -252,7 +254,7 @@ class Block(RecomputableLayer):
             proposed: Tensor = self.feedforward(z, tokens, attended)
             return proposed
         proposed, opening = together(self.feedforward, self.gate, z, tokens, attended)
-        return torch.addcmul(x, opening.sigmoid(), proposed - x)
+        return addcmul(x, opening.sigmoid(), proposed - x)
 
 
 def draw_ahead(blocks: Iterable[nn.Module], tokens: Tokens) -> None:

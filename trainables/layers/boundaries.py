@@ -12,7 +12,7 @@ from pydantic import model_validator
 from torch import Tensor, nn
 
 from trainables.layers.linear import Vector
-from trainables.layers.packing import Packing, lengths_of, packed
+from trainables.layers.packing import Packing, packed, packing_of
 from trainables.settings import CausalSettings
 
 Pooling = Literal["mean", "end", "start"]
@@ -33,7 +33,7 @@ class Boundaries(nn.Module):
         self, x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"]
     ) -> tuple[Float[Tensor, "M D"], Packing]:
         """The packed tokens of right-padded `x`, between START and END; longer padding changes nothing."""
-        packing = Packing.of_counts(lengths_of(mask) + NUM_BOUNDARIES, mask.device)
+        packing = packing_of(mask, NUM_BOUNDARIES)
         longest = packing.width - NUM_BOUNDARIES
         columns = torch.arange(packing.width, device=x.device)
         wide = nn.functional.pad(x[:, :longest], (0, 0, 1, 1))
@@ -79,8 +79,8 @@ def pool(x: Float[Tensor, "M D"], packing: Packing, how: Pooling) -> Float[Tenso
     """One vector a row: the mean over START, tokens and END, or the state at END or START."""
     if how == "mean":
         return packing.mean(x)
-    first, behind = packing.starts[:-1], packing.starts[1:]
-    return x.index_select(0, first if how == "start" else behind - 1)
+    first, last = packing.ends
+    return x.index_select(0, first if how == "start" else last)
 
 
 class PooledSettings(CausalSettings):

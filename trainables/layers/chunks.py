@@ -7,22 +7,23 @@ tasks they count positions from the start of the sequence and not of the chunk: 
 and tokens attend to no other chunk, so that the choice does not matter.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Float, Int
 from pydantic import Field
 from torch import Tensor
 
 from trainables.layers.host import uploaded
-from trainables.layers.packing import Packing
-from trainables.layers.positions import rotations
+from trainables.layers.packing import PaddedRows, Packing
+from trainables.layers.positions import Rotation, rotations
 from trainables.layers.tokens import Tokens, packed_places
 from trainables.settings import Settings, Small
 
-Number = TypeVar("Number", int, np.ndarray)
+Number = TypeVar("Number", int, np.ndarray, Tensor)
 
 
 class ChunkSettings(Settings):
@@ -112,3 +113,84 @@ class Cut:
     def chunk(self, number: int) -> Chunk:
         """Chunk `number`, counted from 0, of all rows that have one of that number."""
         return Chunk(*self.packing.select(self.number == number))
+
+
+@dataclass(frozen=True)
+class PaddedChunk:
+    """The chunks of one number of all rows: those that have none are given some token."""
+
+    tokens: Int[Tensor, " M"]
+    """Which tokens of the full batch; padding has any."""
+    exists: Bool[Tensor, " B"]
+    """Rows that have a chunk of that number."""
+    packing: PaddedRows
+
+
+@dataclass(frozen=True)
+class PaddedCut:
+    """`Cut` where shapes must not depend on lengths (`layers.stacked`): every row has as many chunks, as long
+    as any could be."""
+
+    packing: Packing
+    length: Int[Tensor, " B"]
+    """Tokens of each chunk of a row, but for the last."""
+    counts: Int[Tensor, " B"]
+    """Chunks of each row."""
+    most: int
+    rows: PaddedRows
+    """Of one chunk, were all full."""
+    rotations: tuple[Rotation, Rotation]
+    place: Int[Tensor, " M"]
+    causal: bool
+
+    @classmethod
+    def of(
+        cls,
+        packing: Packing,
+        settings: ChunkSettings,
+        head_width: int,
+        dtype: torch.dtype,
+        *,
+        causal: bool,
+    ) -> "PaddedCut":
+        """As `settings` say."""
+        totals = np.arange(1, packing.width + 1)
+        lengths = settings.length(totals, causal=causal)
+        length = settings.length(packing.counts, causal=causal)
+        longest = int(np.minimum(lengths, totals).max())
+        rows = PaddedRows.of(torch.full((packing.num_rows,), longest, device=packing.row.device), longest)
+        return cls(
+            packing,
+            length,
+            -(-packing.counts // length),
+            int((-(-totals // lengths)).max()),
+            rows,
+            rotations(rows.column, longest, head_width, dtype),
+            packed_places(packing),
+            causal,
+        )
+
+    def chunk(self, number: int) -> PaddedChunk:
+        """Chunk `number`, counted from 0, of all rows."""
+        first = self.length * number
+        column = first.index_select(0, self.rows.row) + self.rows.column
+        counts = torch.minimum(self.packing.counts - first, self.length).clamp(min=1)
+        begin = self.rows.row * self.packing.width
+        return PaddedChunk(
+            begin + column.clamp(max=self.packing.width - 1),
+            first < self.packing.counts,
+            self.rows.with_counts(counts),
+        )
+
+    def tokens(self, chunk: PaddedChunk) -> Tokens:
+        """Those of a chunk, positions counted from 0."""
+        place = self.place.index_select(0, chunk.tokens)
+        return Tokens(chunk.packing, place, *self.rotations, self.rows.column + 1 if self.causal else None)
+
+    def whole(self, chunks: Sequence[Float[Tensor, "K D"]]) -> Float[Tensor, "M D"]:
+        """The tokens of the full batch, given those of all chunks."""
+        column, row = self.packing.column, self.packing.row
+        length = self.packing.spread(self.length)
+        number = torch.div(column, length, rounding_mode="floor").clamp(max=self.most - 1)
+        place = (number * self.packing.num_rows + row) * self.rows.width
+        return torch.cat([*chunks]).index_select(0, place + (column % length).clamp(max=self.rows.width - 1))

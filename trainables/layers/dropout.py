@@ -20,6 +20,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from trainables.layers.host import uploaded
+from trainables.layers.stacked import for_all, stacked
 from trainables.regions.compiling import compiling
 from trainables.regions.masks import MASK_LEVELS, MIX_A, MIX_B, ODD_32, drawn
 from trainables.seeds import derive
@@ -36,7 +37,8 @@ _LOW = 0 if sys.byteorder == "little" else 1
 class _Stream:
     """Where a module has its random numbers from."""
 
-    seed: int
+    seed: int | tuple[int, ...]
+    """Of each member, where it is that of several models (`layers.stacked`)."""
     name: tuple[str | int, ...]
     calls: int = 0
     """Keys drawn so far."""
@@ -47,11 +49,15 @@ class _Stream:
     place: Tensor | None = None
     """What that mask was drawn at."""
 
-    def key(self, call: int) -> int:
+    def key(self, call: int) -> "Key":
         """Of call number `call`."""
+        if isinstance(self.seed, tuple):
+            return np.array([derive(each, *self.name, call) for each in self.seed], dtype=np.int64)
         return derive(self.seed, *self.name, call)
 
 
+Key = int | Int[np.ndarray, " W"]
+"""What the masks of one call depend on, for each member of a stack."""
 Drawn = tuple[_Stream | None, int, Tensor | None, Tensor | None]
 """A stream, if one was begun, and all that calls change of it."""
 
@@ -67,7 +73,7 @@ class Keyed(nn.Module):
         super().__init__()
         self._stream: _Stream | None = None
 
-    def begin(self, seed: int, *name: str | int) -> None:
+    def begin(self, seed: int | tuple[int, ...], *name: str | int) -> None:
         """Start the stream `name` of `seed`; the next call is number 0."""
         self._stream = _Stream(seed, name)
 
@@ -89,7 +95,7 @@ class Keyed(nn.Module):
         if self._stream is not None:
             self._stream.calls, self._stream.keep, self._stream.beside = calls, keep, beside
 
-    def draw(self) -> int:
+    def draw(self) -> Key:
         """Key of the next call. Raises ValueError if no stream was begun."""
         stream = _begun(self)
         stream.calls += 1
@@ -110,10 +116,17 @@ class KeyedNoise(Keyed):
 
     def forward(self, place: Int[Tensor, " M"], columns: int) -> Float[Tensor, "M C"]:
         """So many in 64 bits for each token, by its place in the full batch."""
-        numbers = np.arange(columns, dtype=np.int64) * ODD_32
-        words = place.to(torch.int32)[:, None] ^ uploaded(_salted(self.draw(), numbers), place.device)
-        _mix(words)
-        return (words.to(torch.float64) + (HALF_WORDS + 0.5)) / (2 * HALF_WORDS)
+        numbers, key = np.arange(columns, dtype=np.int64) * ODD_32, self.draw()
+        if isinstance(key, np.ndarray):
+            key = key[:, None, None]
+        salt = uploaded(_salted(key, numbers), place.device)
+
+        def even(place: Tensor) -> Tensor:
+            words = place.to(torch.int32)[..., None] ^ salt
+            _mix(words)
+            return (words.to(torch.float64) + (HALF_WORDS + 0.5)) / (2 * HALF_WORDS)
+
+        return for_all(even, place) if stacked() else even(place)
 
 
 class KeyedDropout(Keyed):
@@ -138,7 +151,7 @@ class KeyedDropout(Keyed):
         return 1 - self.levels / MASK_LEVELS
 
     def mask(
-        self, key: int, place: Int[Tensor, "*M"], element: Int[np.ndarray, "*C"], columns: int
+        self, key: Key, place: Int[Tensor, "*M"], element: Int[np.ndarray, "*C"], columns: int
     ) -> Bool[Tensor, "*K"]:
         """Which elements are kept, over `place` and `element` broadcast, the last axis cut to `columns`.
 
@@ -160,6 +173,8 @@ class KeyedDropout(Keyed):
         self, x: Float[Tensor, "*K"], keep: Bool[Tensor, "*K"], onto: Float[Tensor, "*K"] | None = None
     ) -> Float[Tensor, "*K"]:
         """`x` where `keep` has it, scaled, and zero elsewhere; added `onto` something if that is given."""
+        if stacked():
+            return for_all(self.drop, x, keep, onto)
         scale = 1 / self.keep_share()
         if onto is None:
             dropped: Tensor = _Drop.apply(x, keep, scale)  # type: ignore[no-untyped-call]
@@ -334,7 +349,7 @@ class DropoutGroup:
 
     def _salt(
         self, active: list[KeyedDropout], sizes: tuple[int, ...], device: torch.device
-    ) -> Int[Tensor, " C"]:
+    ) -> Int[Tensor, "*W C"]:
         """Salts of this call for all columns; as many as the last pass had are made at once."""
         streams = [_begun(each) for each in active]
         call = streams[0].calls
@@ -388,6 +403,10 @@ class MaskDraws:
     def run(self) -> None:
         """Draw what was added, in portions of at most `MOST_WORDS` where there is more than one job."""
         jobs, self._jobs = self._jobs, []
+        if stacked():
+            for job in jobs:
+                _draw_for_members(job)
+            return
         portion, total = [], 0
         for job in jobs:
             count = job.shape.numel()
@@ -423,8 +442,23 @@ def _draw_all(jobs: list[_Job]) -> None:
 
 
 def _give(job: _Job, words: Int[Tensor, "*K"]) -> None:
+    job.give(_kept_parts(job, words))
+
+
+def _kept_parts(job: _Job, words: Int[Tensor, "*K"]) -> list[Bool[Tensor, "*C"]]:
     pieces = words.split([count for _, count in job.parts], -1)
-    job.give([each.kept(piece) for (each, _), piece in zip(job.parts, pieces, strict=True)])
+    return [each.kept(piece) for (each, _), piece in zip(job.parts, pieces, strict=True)]
+
+
+def _draw_for_members(job: _Job) -> None:
+    """Of a stack, each of whose members has salts of its own: the first axis of them."""
+
+    def of_all(place: Tensor) -> tuple[Tensor, ...]:
+        word = place.to(torch.int32) ^ job.salt.view(job.salt.shape[0], *(1,) * (place.dim() - 2), -1)
+        _mix(word)
+        return tuple(_kept_parts(job, word))
+
+    job.give(list(for_all(of_all, job.place)))
 
 
 @dataclass
@@ -435,7 +469,7 @@ class _Salts:
     sizes: tuple[int, ...]
     first: int
     """Call of the first row."""
-    table: Int[Tensor, "K C"]
+    table: Int[Tensor, "K *W C"]
     last: int = 0
     """The last call that was made."""
 
@@ -445,7 +479,9 @@ class _Salts:
         words = [(size + 1) // 2 for size in sizes]
         numbers = np.concatenate([np.arange(count, dtype=np.int64) for count in words]) * ODD_32
         keys = [[stream.key(stream.calls + ahead) for stream in streams] for ahead in range(calls)]
+        # The members of a stack come before the columns.
         spread = np.repeat(np.asarray(keys, dtype=np.int64), words, 1)
+        spread = np.ascontiguousarray(np.moveaxis(spread, 1, -1))
         table = uploaded(_salted(spread, numbers), device)
         return cls(streams, sizes, streams[0].calls, table)
 
@@ -487,12 +523,12 @@ def _mix(word: Tensor) -> None:
     low ^= high
 
 
-def set_dropout_context(model: nn.Module, seed: int, step: int, part: int = 0) -> None:
+def set_dropout_context(model: nn.Module, seed: int | tuple[int, ...], step: int, part: int = 0) -> None:
     """Give all that is random in `model` its stream for one forward pass.
 
     To be called before each forward pass in training: `step` counts optimiser steps, `part` the forward
     passes within one (gradient accumulation), which matters for what draws without places alone. The same
-    (seed, step, part) gives the same masks.
+    (seed, step, part) gives the same masks. A pass of several models has a seed for each.
     """
     for name, module in model.named_modules():
         if isinstance(module, Keyed):

@@ -25,8 +25,9 @@ from torch.nn import functional as F
 
 from trainables.layers.attention import barring
 from trainables.layers.dropout import KeyedDropout
-from trainables.layers.linear import Constant, Linear, XavierLinear
+from trainables.layers.linear import Constant, Linear, XavierLinear, addcmul
 from trainables.layers.packing import Packing
+from trainables.layers.stacked import for_all, stacked
 from trainables.types import sum_dtype
 
 SINUSOID_BASE = 10_000.0
@@ -81,7 +82,15 @@ def log_nearest_match(
     width = logits.shape[-1]
     itself = torch.eye(width, dtype=torch.bool, device=logits.device)
     barred = barring((~itself & keys[:, None])[:, None], logits.dtype)
-    found: Tensor = _FirstMatch.apply(logits + barred, *_key_order(width, logits.device))  # type: ignore[no-untyped-call]
+    logits = logits + barred
+    if stacked():
+        return for_all(lambda logits: _first_match(logits.flatten(0, 1)).view(logits.shape), logits)
+    return _first_match(logits)
+
+
+def _first_match(logits: Float[Tensor, "B H T T"]) -> Float[Tensor, "B H T T"]:
+    order = _key_order(logits.shape[-1], logits.device)
+    found: Tensor = _FirstMatch.apply(logits, *order)  # type: ignore[no-untyped-call]
     return found
 
 
@@ -166,7 +175,7 @@ class GeometricAttention(RoutingAttention):
             before, after = self._sides(x, packing, content.dtype)
             # Sums and products: on a CPU, choosing by a mask that is spread over heads is ten times as slow.
             later = torch.ones(content.shape[-2:], dtype=content.dtype, device=x.device).triu(1)
-            logits = torch.addcmul(content + (before + self.bias()), after - before, later)
+            logits = addcmul(content + (before + self.bias()), after - before, later)
         log_weights = log_nearest_match(logits, packing.mask)
         return log_weights.softmax(-1) if self.normalise else log_weights.exp()
 

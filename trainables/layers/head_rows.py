@@ -6,6 +6,7 @@ has to be filled: keys there are barred, queries there are left out again, and n
 Legend: M packed tokens, P parts (queries, keys, values), H heads of width E, B rows of T columns.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,8 @@ from jaxtyping import Complex, Float, Int
 from torch import Tensor
 
 from trainables.layers.host import uploaded
-from trainables.layers.packing import Packing
+from trainables.layers.packing import PaddedRows, Packing
+from trainables.layers.stacked import for_all, stacked
 
 Factor = Complex[Tensor, "R B 1 T half"]
 """What the first R parts are multiplied by, pairs of their numbers read as complex ones."""
@@ -113,6 +115,8 @@ def put_back(x: Float[Tensor, "*M E"], rows: HeadRows) -> Float[Tensor, "P_B_H_T
 
 def spread(x: Float[Tensor, "M H E"], packing: Packing) -> Float[Tensor, "B H T E"]:
     """Rows of heads in the padded layout, contiguous."""
+    if stacked():
+        return for_all(lambda x: _by_member(spread, x, packing), x)
     made: Tensor = _SpreadHeads.apply(x, HeadRows.of(packing, x.shape[1]), None)  # type: ignore[no-untyped-call]
     return made.squeeze(0)
 
@@ -128,8 +132,41 @@ def spread_parts(
     return made
 
 
+def spread_each(
+    x: Float[Tensor, "M P H E"], packing: Packing, factors: tuple[Factor, Factor] | None = None
+) -> tuple[Float[Tensor, "B H T E"], ...]:
+    """The same, part by part."""
+    if stacked():
+        return for_all(lambda x: _parts_by_member(x, packing, factors), x)
+    return spread_parts(x, packing, factors).unbind(0)
+
+
 def gather(x: Float[Tensor, "B H T E"], packing: Packing) -> Float[Tensor, "M H E"]:
     """The rows of tokens among those of the padded layout."""
+    if stacked():
+        return for_all(lambda x: _by_member(gather, x, packing), x)
     rows = HeadRows.of(packing, x.shape[1])
     made: Tensor = _GatherHeads.apply(x, rows)  # type: ignore[no-untyped-call]
     return made.view(-1, *x.shape[1:2], x.shape[-1])
+
+
+def _by_member(
+    move: Callable[[Tensor, Packing], Tensor], x: Float[Tensor, "W ..."], packing: Packing
+) -> Float[Tensor, "W ..."]:
+    """`move` what all members of a stack have, as that of one with as many times the rows."""
+    assert isinstance(packing, PaddedRows), "members of a stack have padded rows"
+    return move(x.flatten(0, 1), packing.rows_of_all(x.shape[0])).unflatten(0, (x.shape[0], -1))
+
+
+def _parts_by_member(
+    x: Float[Tensor, "W M P H E"], packing: Packing, factors: tuple[Factor, Factor] | None
+) -> tuple[Float[Tensor, "W B H T E"], ...]:
+    assert isinstance(packing, PaddedRows), "members of a stack have padded rows"
+    members = x.shape[0]
+    if factors is not None:
+        one, other = factors
+        factors = packing.once(
+            "factors of all", lambda: (one.repeat(1, members, 1, 1, 1), other.repeat(1, members, 1, 1, 1))
+        )
+    parts = spread_parts(x.flatten(0, 1), packing.rows_of_all(members), factors).unbind(0)
+    return tuple(part.unflatten(0, (members, -1)) for part in parts)

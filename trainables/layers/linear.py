@@ -1,9 +1,16 @@
 """Linear maps and norms that know their own initial distribution, drawn from a stream per parameter."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional as F
+
+from trainables.layers.stacked import Stack, for_all, stack, stacked
 
 Stream = Callable[[str], torch.Generator]
 """The random stream of a parameter, by its name within the module."""
@@ -19,8 +26,120 @@ class Initialised(nn.Module):
         raise NotImplementedError
 
 
+def linear(x: Float[Tensor, "*any I"], weight: Tensor, bias: Tensor | None = None) -> Float[Tensor, "*any O"]:
+    """`x` times the transposed `weight`, plus `bias`."""
+    return for_all(_linear_of_all, x, weight, bias) if stacked() else F.linear(x, weight, bias)
+
+
+def _linear_of_all(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """One batched product for all members."""
+    found: Tensor = _Products.apply(x.reshape(x.shape[0], -1, x.shape[-1]), weight, bias)  # type: ignore[no-untyped-call]
+    return found.view(*x.shape[:-1], -1)
+
+
+class _Products(torch.autograd.Function):
+    """The maps of all members; the gradient of a weight has the layout of the weight, as that of one has."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.has_bias = bias is not None
+        columns = weight.transpose(1, 2)
+        return torch.bmm(x, columns) if bias is None else torch.baddbmm(bias[:, None], x, columns)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, Tensor | None]:
+        (grad,), (x, weight) = grads, ctx.saved_tensors
+        back = torch.bmm(grad, weight) if ctx.needs_input_grad[0] else None
+        return back, torch.bmm(grad.transpose(1, 2), x), grad.sum(1) if ctx.has_bias else None
+
+
+@dataclass
+class _Sums:
+    """Of one norm, what the gradients of its weights and biases are sums of: added up over all its uses, and
+    over tokens once."""
+
+    products: dict[int, Tensor] = field(default_factory=dict)
+    """Gradients times normed vectors, by the number of these."""
+    gradients: dict[int, Tensor] = field(default_factory=dict)
+
+    def add(self, grad: Float[Tensor, "W M D"], normed: Float[Tensor, "W M D"]) -> None:
+        """One use."""
+        count = grad.shape[1]
+        if count not in self.products:
+            self.products[count], self.gradients[count] = grad * normed, grad
+            return
+        self.products[count].addcmul_(grad, normed)
+        self.gradients[count] = self.gradients[count] + grad
+
+    def totals(self) -> tuple[Float[Tensor, "W D"], Float[Tensor, "W D"]]:
+        """Of weights and of biases."""
+        one, other = ([each.sum(1) for each in kept.values()] for kept in (self.products, self.gradients))
+        return sum(one[1:], one[0]), sum(other[1:], other[0])
+
+
+class _SummedLate(torch.autograd.Function):
+    """Weights and biases of a norm, whose gradients wait for all its uses."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, bias: Tensor, sums: _Sums) -> tuple[Tensor, Tensor]:
+        ctx.set_materialize_grads(False)
+        ctx.sums = sums
+        return weight.view_as(weight), bias.view_as(bias)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor, Tensor, None]:  # noqa: ARG004 they are in the sums
+        return *ctx.sums.totals(), None
+
+
+class _Norms(torch.autograd.Function):
+    """The norms of all members over the last axis: one kernel, and one for their weights and biases."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, sums: _Sums, eps: float) -> Tensor:  # noqa: PLR0917 autograd takes no keywords
+        normed, mean, rstd = torch.native_layer_norm(x, x.shape[-1:], None, None, eps)
+        ctx.save_for_backward(x, normed, mean, rstd, weight)
+        ctx.sums = sums
+        return torch.addcmul(bias[:, None], normed, weight[:, None])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (grad,), (x, normed, mean, rstd, weight) = grads, ctx.saved_tensors
+        ctx.sums.add(grad, normed)
+        sizes, inner = x.shape[-1:], grad * weight[:, None]
+        wanted = [True, False, False]
+        back = torch.ops.aten.native_layer_norm_backward(inner, x, sizes, mean, rstd, None, None, wanted)[0]
+        return back, None, None, None, None
+
+
+def _norm_of_all(norm: nn.LayerNorm, present: Stack, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def begun() -> tuple[Tensor, Tensor, _Sums]:
+        sums = _Sums()
+        return *_SummedLate.apply(weight, bias, sums), sums  # type: ignore[no-untyped-call]
+
+    found: Tensor = _Norms.apply(  # type: ignore[no-untyped-call]
+        x.reshape(x.shape[0], -1, x.shape[-1]), *present.once(norm, begun), norm.eps
+    )
+    return found.view(x.shape)
+
+
+def addcmul(x: Tensor, one: Tensor, other: Tensor) -> Tensor:
+    """x + one * other."""
+    return for_all(_addcmul_of_all, x, one, other) if stacked() else torch.addcmul(x, one, other)
+
+
+def _addcmul_of_all(*given: Tensor) -> Tensor:
+    axes = max(each.dim() for each in given)
+    x, one, other = (each[(slice(None), *(None,) * (axes - each.dim()))] for each in given)
+    return torch.addcmul(x, one, other)
+
+
 class _Linear(nn.Linear, Initialised):
     """A linear map without values on the device `meta`."""
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 PyTorch's name
+        """The map of the last axis."""
+        return linear(input, self.weight, self.bias)
 
     def reset_parameters(self) -> None:
         """As PyTorch; nothing on `meta`, where it would take most of the time of building a model."""
@@ -88,6 +207,12 @@ class LayerNorm(nn.LayerNorm, Initialised):
     def initialise(self, stream: Stream) -> None:  # noqa: ARG002 nothing random here
         """Draws nothing."""
         self.reset_parameters()
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 PyTorch's name
+        """The norm over the last axis."""
+        if (present := stack()) is None:
+            return super().forward(input)
+        return for_all(partial(_norm_of_all, self, present), input, self.weight, self.bias)
 
 
 def joined(*weights: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ an update has the model's width inside, where the text has the same feed-forward
 from typing import Annotated, Literal
 
 import numpy as np
+import torch
 from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor, nn
@@ -19,9 +20,10 @@ from trainables.layers.block import BlockSettings, FeedForward, Recall
 from trainables.layers.costs import linear_flops, offer_flops, recall_flops, recall_saved_bytes
 from trainables.layers.dropout import DropoutGroup
 from trainables.layers.linear import LayerNorm, Linear, Vector
-from trainables.layers.packing import Packing
+from trainables.layers.packing import PaddedRows, Packing
 from trainables.layers.positions import sinusoids
 from trainables.layers.recomputing import RecomputableLayer
+from trainables.layers.stacked import stacked
 from trainables.layers.tokens import KeysValues, Placed, packed_places
 from trainables.regions.compiling import compiling
 from trainables.settings import Settings, Small
@@ -113,9 +115,13 @@ def offered(recall: Recall, slots: Float[Tensor, "B S D"], packing: Packing) -> 
 def slots_packing(slots: Float[Tensor, "B S D"], packing: Packing) -> Packing:
     """Every row has as many slots; made once for all layers that run on the tokens of `packing`."""
     rows, each, _ = slots.shape
-    made: Packing = packing.once(
-        ("slots", each), lambda: Packing.of_counts(np.full(rows, each), slots.device)
-    )
+
+    def alike() -> Packing:
+        if stacked():
+            return PaddedRows.of(torch.full((rows,), each, device=slots.device), each, full=True)
+        return Packing.of_counts(np.full(rows, each), slots.device)
+
+    made: Packing = packing.once(("slots", each), alike)
     return made
 
 

@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from trainables.layers.host import on_host, uploaded
+from trainables.layers.stacked import stacked
 from trainables.regions.compiling import compiling
 from trainables.regions.rows import RowPlaces, means
 
@@ -65,7 +66,7 @@ class _Put(torch.autograd.Function):
 
 def take(x: Shaped[Tensor, "K ..."], index: Int[Tensor, " M"]) -> Shaped[Tensor, "M ..."]:
     """Rows of `x` at `index`, in which nothing repeats."""
-    if not x.requires_grad:
+    if stacked() or not x.requires_grad:
         return x.index_select(0, index)
     taken: Tensor = _Take.apply(x, index)  # type: ignore[no-untyped-call]
     return taken
@@ -133,6 +134,16 @@ class Packing:
     def dense(self) -> bool:
         """Whether the padded form holds no padding; known from shapes alone."""
         return self.row.shape[0] == self.num_rows * self.width
+
+    @property
+    def full(self) -> bool:
+        """Whether every place of the padded form holds a real token; known from shapes alone."""
+        return self.dense
+
+    @property
+    def ends(self) -> tuple[Int[Tensor, " B"], Int[Tensor, " B"]]:
+        """Where the first and the last token of each row are among the packed ones."""
+        return self.starts[:-1], self.starts[1:] - 1
 
     @property
     def by_host(self) -> bool:
@@ -244,10 +255,99 @@ class Packing:
         return both[: tokens.shape[0]], both[tokens.shape[0] :], packing
 
 
+@dataclass(frozen=True)
+class PaddedRows(Packing):
+    """Rows that keep their padding, as tokens that nobody attends to and no mean counts.
+
+    For passes of several models (`layers.stacked`), whose shapes must not depend on lengths: `counts` are of
+    each, everything else is the same for all.
+    """
+
+    full: bool = False  # type: ignore[assignment]
+    """Whether there is no padding in any row."""
+
+    @classmethod
+    def of(cls, counts: Int[Tensor, " B"], width: int, *, full: bool = False) -> "PaddedRows":
+        """Rows of `width` columns, of which the first `counts` are tokens; `full`: all of them."""
+        row = torch.arange(counts.shape[0], device=counts.device).repeat_interleave(
+            width, output_size=counts.shape[0] * width
+        )
+        return cls(row, counts, width, full=full)
+
+    @property
+    def ends(self) -> tuple[Int[Tensor, " B"], Int[Tensor, " B"]]:
+        """Where the first and the last token of each row are."""
+        first = self.starts[:-1]
+        return first, first + self.counts - 1
+
+    @cached_property
+    def starts(self) -> Int[Tensor, " B_1"]:
+        """Where each row begins, and the end of the last."""
+        return torch.arange(self.num_rows + 1, device=self.row.device) * self.width
+
+    @cached_property
+    def column(self) -> Int[Tensor, " M"]:
+        """Column of each token."""
+        return torch.arange(self.width, device=self.row.device).repeat(self.num_rows)
+
+    @cached_property
+    def index(self) -> Int[Tensor, " M"]:
+        """Its own number."""
+        return torch.arange(self.row.shape[0], device=self.row.device)
+
+    @cached_property
+    def padded_index(self) -> Int[Tensor, "B T"]:
+        """The same by rows."""
+        return self.index.view(self.num_rows, self.width)
+
+    @cached_property
+    def real(self) -> Bool[Tensor, " M"]:
+        """Which are no padding."""
+        return self.mask.flatten()
+
+    def pad(self, x: Shaped[Tensor, "M ..."]) -> Shaped[Tensor, "B T ..."]:
+        """The same by rows; what stands at padding is of no use."""
+        return x.reshape(self.num_rows, self.width, *x.shape[1:])
+
+    def unpad(self, x: Shaped[Tensor, "B T ..."]) -> Shaped[Tensor, "M ..."]:
+        """The same without rows."""
+        return x.flatten(0, 1)
+
+    def spread(self, x: Shaped[Tensor, "B ..."]) -> Shaped[Tensor, "M ..."]:
+        """A row's value at each of its tokens."""
+        return x[:, None].expand(-1, self.width, *x.shape[1:]).flatten(0, 1)
+
+    def mean(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "B D"]:
+        """Mean over the real tokens of each row."""
+        total = torch.where(self.real[:, None], x, 0).view(self.num_rows, self.width, -1).sum(1)
+        return total / self.once(("counts", x.dtype), lambda: self.counts.to(x.dtype)[:, None])
+
+    def with_counts(self, counts: Int[Tensor, " B"]) -> "PaddedRows":
+        """Rows of the same shape, with so many tokens."""
+        found = PaddedRows(self.row, counts, self.width)
+        found.made["of all"] = self.made.setdefault("of all", {})
+        vars(found)["column"], vars(found)["index"] = self.column, self.index
+        return found
+
+    def rows_of_all(self, members: int) -> "PaddedRows":
+        """The rows of all members of a stack, one after the other; which of them are tokens is left out."""
+        of_all: dict[int, PaddedRows] = self.once("of all", dict)
+        if members not in of_all:
+            of_all[members] = PaddedRows.of(self.row.new_zeros(members * self.num_rows), self.width)
+        return of_all[members]
+
+
 def packed(x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"]) -> tuple[Float[Tensor, "M D"], Packing]:
     """The real vectors of right-padded rows; longer padding changes nothing."""
-    packing = Packing.of_counts(lengths_of(mask), mask.device)
+    packing = packing_of(mask)
     return packing.unpad(x[:, : packing.width]), packing
+
+
+def packing_of(mask: Bool[Tensor, "N S"], more: int = 0) -> Packing:
+    """Of right-padded rows, each with `more` tokens than are in `mask`."""
+    if stacked():
+        return PaddedRows.of(mask.sum(1) + more, mask.shape[1] + more)
+    return Packing.of_counts(lengths_of(mask) + more, mask.device)
 
 
 def lengths_of(mask: Bool[Tensor, "N S"]) -> Int[np.ndarray, " N"]:

@@ -16,6 +16,7 @@ from trainables.layers.dropout import scattered
 from trainables.layers.head_rows import Factor, spread, spread_parts
 from trainables.layers.packing import Packing, take
 from trainables.layers.positions import NoRotation, Rotation, rotations
+from trainables.layers.stacked import stacked
 from trainables.regions.compiling import compiling
 
 ROW_STRIDE = 1 << 16
@@ -39,7 +40,7 @@ class KeysValues:
     @cached_property
     def padded(self) -> tuple[Float[Tensor, "B H K E"], Float[Tensor, "B H K E"]]:
         """Both as batched products read them, made once for all that attend to them."""
-        if self.both is not None:
+        if self.both is not None and not stacked():
             return self.padded_both.unbind(0)
         return spread(self.keys, self.packing), spread(self.values, self.packing)
 

@@ -71,6 +71,7 @@ class CompositionHaltSettings(Settings):
     """Ask to be trained to finish in time, by the auxiliary cost."""
 
 
+UNSTACKED: Final = "which of its nodes are still composed depends on the batch"
 UNCOMPILED: Final = "its steps have not been written as regions yet"
 """Neighbours are found among the positions that still exist, in tables of a size that the host chooses
 (`layers.neighbours`): they need a form whose sizes follow from tensors first."""

@@ -37,8 +37,9 @@ from trainables.layers.boundaries import NUM_BOUNDARIES, Boundaries
 from trainables.layers.costs import FLOAT_BYTES, linear_flops
 from trainables.layers.dropout import DropoutGroup, KeyedDropout
 from trainables.layers.geometric import GeometricAttention, RelativeAttention, RoutingAttention
-from trainables.layers.linear import LayerNorm, XavierLinear
+from trainables.layers.linear import LayerNorm, XavierLinear, addcmul
 from trainables.layers.packing import Packing
+from trainables.layers.stacked import for_all, stacked
 from trainables.layers.recomputing import RecomputableLayer
 from trainables.layers.tokens import packed_places
 from trainables.recurrence.result import RecurrenceResult
@@ -49,6 +50,8 @@ GATE_BIAS = -3.0
 RELU_GAIN = 2**0.5
 TANH_GAIN = 5 / 3
 
+STACKED: Final = True
+"""Several models of it can take their steps as one (`trainables.layers.stacked`)."""
 UNCOMPILED: Final = "its layer has not been written as a region yet"
 """Geometric attention tries keys in an order kept for each width, by a gradient written by hand upon it
 (`layers.geometric`): both need a form without tables first."""
@@ -140,7 +143,7 @@ class RouterLayer(RecomputableLayer):
         if self.gate is None:
             return self._bounded(self.feedforward_dropout(proposed, place, x))
         opening = self._with_some_closed(self.gate(x, place).sigmoid(), place)
-        return torch.addcmul(h, opening, self._bounded(proposed) - h)
+        return addcmul(h, opening, self._bounded(proposed) - h)
 
     def _bounded(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "M D"]:
         return x.tanh() if self.feedforward_norm is None else self.feedforward_norm(x)
@@ -149,7 +152,13 @@ class RouterLayer(RecomputableLayer):
         """The gate of a position is dropped as a whole, and the others are not scaled up for it."""
         if not self.gate_dropout.active:
             return gate
-        keep = self.gate_dropout.mask(self.gate_dropout.draw(), place[:, None], np.zeros(1, np.int64), 1)
+        dropout, key = self.gate_dropout, self.gate_dropout.draw()
+        key = key if isinstance(key, int) else key[:, None, None]
+
+        def kept(place: Tensor) -> Tensor:
+            return dropout.mask(key, place[..., None], np.zeros(1, np.int64), 1)
+
+        keep = for_all(kept, place) if stacked() else kept(place)
         return gate * keep.to(gate.dtype)
 
 

@@ -35,6 +35,8 @@ from trainables.recurrence.result import RecurrenceResult
 from trainables.settings import UnsharedDepth
 from trainables.types import Encoded
 
+STACKED: Final = True
+"""Several models of it can take their steps as one (`trainables.layers.stacked`)."""
 COMPILED: Final = True
 """Its blocks are regions (`trainables.regions.block`)."""
 

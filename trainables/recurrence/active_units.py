@@ -19,11 +19,19 @@ from torch import Tensor
 
 from trainables.layers.host import on_host
 from trainables.layers.packing import Packing, put, take
+from trainables.layers.stacked import stacked
 from trainables.layers.tokens import Placed
 
 EarlyExit = Literal["compact", "batch", "none"]
 """How halting saves computation, results being equal: halted units leave the batch (compact), the loop ends
 when all units have halted (batch), or every step is run on all of them (none)."""
+
+
+def exit_of_pass(asked: EarlyExit) -> EarlyExit:
+    """How the present forward pass saves it: one of several models (`layers.stacked`) runs every step."""
+    return "none" if stacked() else asked
+
+
 _AXIS: Final = "axis"
 PER_TOKEN: Final = {_AXIS: "tokens"}
 """Metadata of a field with an entry for each token in the batch."""

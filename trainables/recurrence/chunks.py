@@ -15,9 +15,10 @@ from torch import Tensor, nn
 
 from trainables.layers.block import BlockSettings
 from trainables.layers.boundaries import NUM_BOUNDARIES, boundaries, check_pooling, pool
-from trainables.layers.chunks import ChunkSettings, Cut
+from trainables.layers.chunks import ChunkSettings, Cut, PaddedCut
 from trainables.layers.memory import Memory, MemorySettings, update_flops, update_saved_bytes
 from trainables.layers.packing import Packing, put, take
+from trainables.layers.stacked import stacked
 from trainables.layers.tokens import Tokens
 from trainables.recurrence.result import RecurrenceResult
 from trainables.recurrence.watching import in_parts
@@ -81,7 +82,8 @@ class Chunked(nn.Module):
     def encode(self, x: Float[Tensor, "N S D"], mask: Tensor, layers: Layers, bound: int) -> Encoded:
         """Encode right-padded `x`; `bound` is the most layers a chunk can take."""
         states, packing = self.boundaries(x, mask)
-        result, slots = self._carry(states, packing, layers)
+        carry = self._carry_masked if stacked() else self._carry
+        result, slots = carry(states, packing, layers)
         return Encoded(
             states=self.boundaries.padded(result.states, packing, x),
             pooled=self._read(result.states, packing, slots),
@@ -127,6 +129,33 @@ class Chunked(nn.Module):
         means = torch.stack(totals).sum(0) / cut.counts.to(states.dtype)[:, None]
         depth, ponder, computed = means.unbind(1)
         return RecurrenceResult(final, depth.detach(), ponder, computed.detach()), slots
+
+    def _carry_masked(
+        self, states: Float[Tensor, "M D"], packing: Packing, layers: Layers
+    ) -> tuple[RecurrenceResult, Float[Tensor, "B S D"]]:
+        """The same where several models run at once: rows without a chunk of some number run all the same."""
+        config = self.chunked
+        cut = PaddedCut.of(
+            packing, config.chunk, config.size_of_head, states.dtype, causal=config.causal
+        )
+        slots = self.memory.begin(packing.num_rows)
+        finals: list[Tensor] = []
+        totals: list[Float[Tensor, "B 3"]] = []
+        for number in range(cut.most):
+            chunk = cut.chunk(number)
+            here = cut.tokens(chunk)
+            memory = self.memory.marked(slots)
+            result = layers(take(states, chunk.tokens), here, memory, number)
+            finals.append(result.states)
+            costs = torch.stack((result.depth, result.ponder, result.computed), 1)
+            totals.append(torch.where(chunk.exists[:, None], costs, 0))
+            every = torch.arange(packing.num_rows, device=slots.device)
+            memory = self.memory.update(memory, every, result.states, chunk.packing)
+            slots = torch.where(chunk.exists[:, None, None], memory.to(slots.dtype), slots)
+        means = torch.stack(totals).sum(0) / cut.counts.to(states.dtype)[:, None]
+        depth, ponder, computed = means.unbind(1)
+        whole = cut.whole(finals)
+        return RecurrenceResult(whole, depth.detach(), ponder, computed.detach()), slots
 
 
 def chunks_flops(config: ChunkedSettings, length: int, layers: Callable[[int], float]) -> float:

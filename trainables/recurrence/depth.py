@@ -79,7 +79,8 @@ class DepthRecurrence:
         cap, caps = torch.full_like(tokens.packing.counts, self.max_layers), {self.max_layers}
         if self.length_bounds and tokens.reach is None:
             cap = torch.minimum(cap, tokens.packing.counts + 1)
-            caps = set(np.minimum(self.max_layers, tokens.packing.host_counts + 1).tolist())
+            if self.early_exit != "none":
+                caps = set(np.minimum(self.max_layers, tokens.packing.host_counts + 1).tolist())
         units = DepthUnits.begin(
             states, tokens, cap, per_token=self.per_token, running=self.running, delay=self.delay
         )

@@ -11,6 +11,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from trainables.layers.halting import Decision, HaltingState, compiled_step, keep
+from trainables.layers.linear import addcmul
 from trainables.layers.tokens import KeysValues, Tokens
 from trainables.recurrence.active_units import PER_TOKEN, PER_UNIT, ActiveUnits, Selection, everywhere
 from trainables.regions import halting as region
@@ -91,7 +92,7 @@ class DepthUnits(ActiveUnits):
 
     def mixture(self) -> Float[Tensor, "M D"]:
         """s: the states weighted by the probability that each is the last."""
-        return torch.addcmul(self.mixed, self.at_tokens(self.halting.survival), self.states)
+        return addcmul(self.mixed, self.at_tokens(self.halting.survival), self.states)
 
     def counted(self) -> "DepthUnits":
         """One more step was run on every unit."""
@@ -110,7 +111,7 @@ class DepthUnits(ActiveUnits):
         if compiling():
             states, mixed = self._stepped(states, decision, all_keep=all_keep)
         else:
-            mixed = torch.addcmul(self.mixed, self.at_tokens(decision.weight), self.states)
+            mixed = addcmul(self.mixed, self.at_tokens(decision.weight), self.states)
             if not all_keep:
                 keeps = self.at_tokens(decision.keeps)
                 mixed = torch.where(keeps, mixed, self.mixed)

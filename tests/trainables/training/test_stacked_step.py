@@ -1,0 +1,96 @@
+"""Steps of several learners at once give each what it gives it alone, on every model and head that can."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from tests.support.box import MODELS
+from tests.trainables.training.steps import SHAPES, cases, small
+from trainables.assembly import build_model, misfit, model_config, unstacked
+from trainables.checkpoint import weights
+from trainables.data.synthetic import synthetic_batch
+from trainables.testing.arms import EXIT, having, variations
+from trainables.testing.cases import enliven
+from trainables.training.config import train_config
+from trainables.training.stacked_step import LearnerStack, NextStep, StepsTogether
+from trainables.training.step import Learner, StepResult, one_step
+from trainables.types import Batch, TaskShape
+
+MEMBERS = 3
+STEPS = 3
+RATES = {"lr": 0.02, "schedule": "warmup", "warmup_steps": 2, "label_smoothing": 0.1, "clip": 0.5, "eps": 1e-3}
+Raw = dict[str, Any]
+
+
+def stackable() -> list[tuple[str, str]]:
+    return [
+        (name, head)
+        for name, head in cases()
+        if unstacked(model_config(small(name, SHAPES[head]))) is None
+    ]
+
+
+def arms() -> list[tuple[str, Raw]]:
+    """Every choice that every model leaves, on the head that classifies sequences or positions."""
+    found = []
+    for name in dict.fromkeys(name for name, _ in stackable()):
+        for head in ("classify", "positions"):
+            shape = SHAPES[head]
+            raw = small(name, shape)
+            if misfit(model_config(raw), shape) is None:
+                made = variations(model_config(raw), shape)
+                found += [(f"{name}-{head}-{arm}", each | {"head": head}) for arm, each in made.items()]
+    return found
+
+
+def learner(raw: Raw, shape: TaskShape, seed: int, **train: Any) -> Learner:
+    model = build_model(raw, shape, seed=seed).double()
+    enliven(model, 8.0, 0.5)
+    return Learner(model, train_config({"steps": 9} | RATES | train), seed=seed)
+
+
+def batches(shape: TaskShape, step: int, rows: int = 5) -> list[Batch]:
+    """Of different widths."""
+    return [
+        synthetic_batch(shape, rows, 6 + 2 * number, seed=10 * step + number) for number in range(MEMBERS)
+    ]
+
+
+def check_alike(one: Sequence[StepResult], other: Sequence[StepResult]) -> None:
+    for a, b in zip(one, other, strict=True):
+        torch.testing.assert_close(a.row(), b.row(), rtol=1e-8, atol=1e-11)
+
+
+def check_weights(one: Learner, other: Learner) -> None:
+    ours, theirs = weights(one.model), weights(other.model)
+    assert ours.keys() == theirs.keys()
+    for name, weight in ours.items():
+        torch.testing.assert_close(weight, theirs[name], rtol=1e-6, atol=1e-9, msg=name)
+
+
+def check_stack(raw: Raw, shape: TaskShape, **train: Any) -> None:
+    # Where all of a batch halts at once, layers that are not run have no gradient, which is not a zero one.
+    masked = having(raw, **{EXIT: "none"}) if EXIT in raw else raw
+    apart, together = (
+        [learner(each, shape, seed, **train) for seed in range(MEMBERS)] for each in (masked, raw)
+    )
+    stack = LearnerStack(together)
+    for step in range(STEPS):
+        given = batches(shape, step)
+        alone = [one_step(each, batch, step) for each, batch in zip(apart, given, strict=True)]
+        check_alike(stack.step(given, step), alone)
+    for one, other in zip(apart, together, strict=True):
+        check_weights(one, other)
+
+
+@pytest.mark.parametrize(("name", "head"), stackable())
+def test_a_step_together_is_the_step_of_each(name: str, head: str) -> None:
+    check_stack(small(name, SHAPES[head]), SHAPES[head])
+
+
+@pytest.mark.parametrize("arm", [each for _, each in arms()], ids=[name for name, _ in arms()])
+def test_so_it_is_for_every_choice_of_a_model(arm: Raw) -> None:
+    head, raw = arm["head"], {key: value for key, value in arm.items() if key != "head"}
+    check_stack(raw, SHAPES[head])
