@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Complex, Float, Int
 from torch import Tensor
 
-from trainables.layers.packing import PaddedRows, Packing
+from trainables.layers.packing import Packing, PaddedRows
 from trainables.layers.stacked import for_all, stacked
 
 Factor = Complex[Tensor, "R B 1 T half"]
