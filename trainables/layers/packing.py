@@ -258,7 +258,7 @@ class PaddedRows(Packing):
     each, everything else is the same for all.
     """
 
-    full: bool = False  # type: ignore[assignment]
+    full: bool = False
     """Whether there is no padding in any row."""
 
     @classmethod
