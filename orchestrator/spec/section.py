@@ -53,7 +53,7 @@ class Resources(Section):
     pack: Annotated[int, Field(ge=2, le=MOST_PACKED)] | None = None
     """So many confirm seeds of one arm are trained by one process, their steps taken as one: fewer kernels
     for each, where they bound a GPU; on a CPU it takes longer. Each is a trial of its own. Results are as
-    without, up to rounding, and halting saves no layers. Only with the driver inline."""
+    without, up to rounding, with every layer run (`early_exit: none`)."""
 
     @model_serializer(mode="wrap")
     def _as_written(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:

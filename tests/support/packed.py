@@ -1,5 +1,7 @@
 """Trials that can take their steps together, and go wrong as `model.faults` says: seed to fault."""
 
+import os
+import signal
 from typing import Any
 
 import torch
@@ -9,7 +11,11 @@ from orchestrator.plan.types import AnswerPlan, Arm, Plan
 from orchestrator.spec.section import Resources
 from search_spaces.dimensions import Space
 from tests.support.plans import make_plan
+from tests.trainables.training.fakes import FakeSources
+from trainables.protocol import Job
 from trainables.training import Training
+from trainables.training.config import TrainConfig
+from trainables.training.sources import Sources
 from trainables.training.step import StepResult
 from trainables.types import Batch
 
@@ -19,7 +25,10 @@ PACK = 3
 
 
 class Shaky(Training):
-    """A training of the box that diverges, or fails before its step."""
+    """A training of the box that diverges, fails before its step or, once, kills its process."""
+
+    def _opened(self, job: Job, config: TrainConfig) -> Sources:
+        return FakeSources(job, config, torch.device("cpu"))  # type: ignore[return-value]
 
     def _one_step(self, batch: Batch, step: int) -> StepResult:
         fault = self._job.settings["model"].get("faults", {}).get(str(self._job.seed))
@@ -28,9 +37,19 @@ class Shaky(Training):
         if step == FAULTY_STEP and fault == "diverge":
             with torch.no_grad():
                 next(self.model.parameters()).fill_(torch.nan)
+        if step == FAULTY_STEP and fault == "kill" and self._first_time_here():
+            os.kill(os.getpid(), signal.SIGKILL)
         if step == FAULTY_STEP and fault == "print":
             print(f"seed {self._job.seed} was here")
         return super()._one_step(batch, step)
+
+    def _first_time_here(self) -> bool:
+        mark = self._job.data_dir / f"killed-{self._job.seed}"
+        try:
+            mark.touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
 
 
 def plan(

@@ -49,10 +49,7 @@ class _Group:
     def views(self, whole: Float[Tensor, "W P"]) -> dict[str, Tensor]:
         """Of each parameter the stack of all learners."""
         parts = zip(self.names, pairwise(self.ends), strict=True)
-        return {
-            name: whole[:, first:end].unflatten(1, self.shapes[name] or (1,)).view(-1, *self.shapes[name])
-            for name, (first, end) in parts
-        }
+        return {name: whole[:, first:end].view(-1, *self.shapes[name]) for name, (first, end) in parts}
 
 
 class LearnerStack:
@@ -214,7 +211,7 @@ class LearnerStack:
         """Scale gradients that are longer than `most` down to it; the norms they had."""
         gradients = [group.flat.grad for group in self._groups if group.flat.grad is not None]
         norms = [torch.linalg.vector_norm(each, dim=1) for each in gradients]
-        norm = norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms), dim=0)
+        norm: Tensor = norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms), dim=0)
         if most is not None:
             share = (most / (norm + _SMALL)).clamp_(max=1.0)[:, None]
             for each in gradients:

@@ -15,16 +15,10 @@ from orchestrator.plan.types import Plan
 from orchestrator.trials import OutcomeKind
 from tests.support import packed
 from tests.support.logs import MemoryLog, record
-from tests.trainables.training.fakes import FakeSources
-from trainables.training import NONDETERMINISTIC, stacked_step, workload
+from trainables.training import NONDETERMINISTIC, stacked_step
 
 Curves = dict[int, dict[int, dict[str, float]]]
 """Seed to step to what was measured."""
-
-
-@pytest.fixture(autouse=True)
-def _fake_sources(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workload, "Sources", FakeSources)
 
 
 @pytest.fixture
