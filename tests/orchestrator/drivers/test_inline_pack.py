@@ -11,7 +11,7 @@ from orchestrator.drivers.inline import INTERRUPTED, run_inline
 from orchestrator.drivers.recorder import Recorder
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import EventKind
-from orchestrator.plan.types import Plan
+from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.trials import OutcomeKind
 from tests.support import packed
 from tests.support.logs import MemoryLog, record
@@ -146,6 +146,16 @@ def test_killed_anywhere_they_end_as_undisturbed(tmp_path, apart, after):
         session(tmp_path / "together", log, plan, on_change=changed)
     assert session(tmp_path / "together", log, plan).finished
     check_alike(curves(log, plan), apart(plan), (1, 2, 3))
+
+
+def test_seeds_run_together_in_the_rounds_between_looks(tmp_path, sizes):
+    answer = AnswerPlan(("valid/loss",), 1e-9, 0.05, 1)
+    plan, log, expected = packed.plan(tuple(range(1, 10)), arms=2, answer=answer), MemoryLog(), MemoryLog()
+    assert session(tmp_path / "together", log, plan).finished
+    assert 3 in sizes
+    session(tmp_path / "one by one", expected, plan, pack=1)
+    assert log.outcomes() == expected.outcomes()
+    assert set(log.outcomes().values()) <= {OutcomeKind.FINISHED, OutcomeKind.SKIPPED}
 
 
 def test_what_each_prints_is_its_own(tmp_path):
