@@ -119,7 +119,7 @@ class Meeting:
         return mine is next(each for each in self._waiting if each.step == least)
 
     def _run(self, step: int, run: Together) -> None:
-        """One step of all that are as far. Only members that wait are seen, so that nothing changes meanwhile."""
+        """One step of all that are as far; as they all wait, nothing of theirs changes meanwhile."""
         group = [each for each in self._waiting if each.step == step]
         begin = perf_counter()
         try:

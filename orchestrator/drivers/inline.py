@@ -61,7 +61,7 @@ def run_inline(
     store, output = store_at(checkpoints), PythonOutput()
     harness = Harness(workload, checkpoint_seconds, store=store, output=output, on_error=examine)
     run = _InlineRun(recorder, harness, stop, on_change or (lambda: None), silence, check or (lambda: None))
-    threads = partial(_torch_threads, threads_of(cpus))
+    threads = partial(torch_threads, threads_of(cpus))
     packed = partial(PackedTrials, workload, checkpoint_seconds, store=checkpoints, threads=threads)
     with threads():
         while not stop.is_set() and (attempt := recorder.ask()) is not None:
@@ -85,7 +85,7 @@ def others_beside(recorder: Recorder, attempt: Attempt, most: int) -> Iterator[A
 
 
 @contextmanager
-def _torch_threads(count: int) -> Iterator[None]:
+def torch_threads(count: int) -> Iterator[None]:
     """As workers of Ray have; afterwards this process has as many as before."""
     if "torch" not in sys.modules:  # a trainable that needs none must not pay for it
         yield

@@ -174,9 +174,10 @@ class ThreadOutput(PythonOutput):
         super().begin(file)
         self._thread = threading.current_thread()
 
-    def listening(self) -> contextlib.AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
         """As of TrialOutput."""
-        return contextlib.nullcontext()
+        yield
 
     def hear(self, text: str) -> None:
         """Keep what the trial prints."""

@@ -122,9 +122,13 @@ class Recorder:
         return self._started(trial, new)
 
     def ask_beside(self, trial_id: str) -> Attempt | None:
-        """Another seed of a confirm trial that was asked for, to be trained with it; None if there is none."""
+        """Another seed of a confirm trial that was asked for, to be trained with it; None if there is none.
+
+        A trial whose process died goes on alone until it makes progress: it may be the one that kills it.
+        """
         self._check_budget()
-        trial = self._conductor.ask_beside(trial_id)
+        alone = {each for each, attempts in self._attempts.items() if attempts.losses}
+        trial = None if trial_id in alone else self._conductor.ask_beside(trial_id, alone)
         return None if trial is None else self._started(trial, [])
 
     def _started(self, trial: Trial, new: list[Event]) -> Attempt:

@@ -261,8 +261,8 @@ def _means(plan: Plan) -> str:
     if (many := plan.resources.pack) is None:
         return f"\nA trial has {has}."
     return (
-        f"\nA process has {has}. Up to {many} confirm seeds of an arm are trained in one, their steps as one: "
-        "memory is that of all of them."
+        f"\nA process has {has}. Up to {many} confirm seeds of an arm are trained in one, their steps as "
+        "one: memory is that of all of them."
     )
 
 

@@ -11,6 +11,7 @@ from orchestrator.spec.kinds import Gpus, Metric, Natural, Positive, says
 
 MOST_PACKED: Final = 64
 """Seeds that one process trains at once."""
+Packed = Annotated[int, Field(ge=2, le=MOST_PACKED), says(f"an integer from 2 to {MOST_PACKED}")]
 
 
 class Section(BaseModel):
@@ -50,10 +51,12 @@ class Resources(Section):
     """Least time between two checkpoints."""
     retries: Natural = 3
     """How often in a row, without progress between, a trial whose process died is started again."""
-    pack: Annotated[int, Field(ge=2, le=MOST_PACKED)] | None = None
+    pack: Annotated[int, Field(ge=2, le=MOST_PACKED), says(f"an integer from 2 to {MOST_PACKED}")] | None = (
+        None
+    )
     """So many confirm seeds of one arm are trained by one process, their steps taken as one: fewer kernels
     for each, where they bound a GPU; on a CPU it takes longer. Each is a trial of its own. Results are as
-    without, up to rounding, and halting saves no layers. Only with the driver inline."""
+    without, up to rounding, with every layer run (`early_exit: none`)."""
 
     @model_serializer(mode="wrap")
     def _as_written(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -258,7 +258,8 @@ def _padded(
             members, rows = q.shape[0], (q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1))
             masked, leant = (None if each is None else each.flatten(0, 1) for each in (barred, bias))
             dropped = None if drop is None or place is None else replace(drop, place=place)
-            return _padded(kernel, rows, masked, dropped, leant).unflatten(0, (members, -1))
+            found = _padded(kernel, rows, masked, dropped, leant)
+            return found.view(members, -1, *found.shape[1:])
 
         return for_all(of_all, *qkv, barred, None if drop is None else drop.place, bias)
     if kernel == "math":

@@ -18,7 +18,7 @@ from pydantic import Field
 from torch import Tensor
 
 from trainables.layers.host import uploaded
-from trainables.layers.packing import PaddedRows, Packing
+from trainables.layers.packing import Packing, PaddedRows
 from trainables.layers.positions import Rotation, rotations
 from trainables.layers.tokens import Tokens, packed_places
 from trainables.settings import Settings, Small

@@ -16,7 +16,7 @@ from jaxtyping import Complex, Float, Int
 from torch import Tensor
 
 from trainables.layers.host import uploaded
-from trainables.layers.packing import PaddedRows, Packing
+from trainables.layers.packing import Packing, PaddedRows
 from trainables.layers.stacked import for_all, stacked
 
 Factor = Complex[Tensor, "R B 1 T half"]
@@ -155,7 +155,8 @@ def _by_member(
 ) -> Float[Tensor, "W ..."]:
     """`move` what all members of a stack have, as that of one with as many times the rows."""
     assert isinstance(packing, PaddedRows), "members of a stack have padded rows"
-    return move(x.flatten(0, 1), packing.rows_of_all(x.shape[0])).unflatten(0, (x.shape[0], -1))
+    moved = move(x.flatten(0, 1), packing.rows_of_all(x.shape[0]))
+    return moved.view(x.shape[0], -1, *moved.shape[1:])
 
 
 def _parts_by_member(
@@ -169,4 +170,4 @@ def _parts_by_member(
             "factors of all", lambda: (one.repeat(1, members, 1, 1, 1), other.repeat(1, members, 1, 1, 1))
         )
     parts = spread_parts(x.flatten(0, 1), packing.rows_of_all(members), factors).unbind(0)
-    return tuple(part.unflatten(0, (members, -1)) for part in parts)
+    return tuple(part.view(members, -1, *part.shape[1:]) for part in parts)

@@ -20,7 +20,7 @@ from trainables.layers.block import BlockSettings, FeedForward, Recall
 from trainables.layers.costs import linear_flops, offer_flops, recall_flops, recall_saved_bytes
 from trainables.layers.dropout import DropoutGroup
 from trainables.layers.linear import LayerNorm, Linear, Vector
-from trainables.layers.packing import PaddedRows, Packing
+from trainables.layers.packing import Packing, PaddedRows
 from trainables.layers.positions import sinusoids
 from trainables.layers.recomputing import RecomputableLayer
 from trainables.layers.stacked import stacked

@@ -263,7 +263,7 @@ class PaddedRows(Packing):
     each, everything else is the same for all.
     """
 
-    full: bool = False  # type: ignore[assignment]
+    full: bool = False
     """Whether there is no padding in any row."""
 
     @classmethod
@@ -320,7 +320,9 @@ class PaddedRows(Packing):
     def mean(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "B D"]:
         """Mean over the real tokens of each row."""
         total = torch.where(self.real[:, None], x, 0).view(self.num_rows, self.width, -1).sum(1)
-        return total / self.once(("counts", x.dtype), lambda: self.counts.to(x.dtype)[:, None])
+        counts = self.once(("counts", x.dtype), lambda: self.counts.to(x.dtype)[:, None])
+        mean: Tensor = total / counts
+        return mean
 
     def with_counts(self, counts: Int[Tensor, " B"]) -> "PaddedRows":
         """Rows of the same shape, with so many tokens."""

@@ -69,8 +69,9 @@ class GlobalStream(Keyed):
 
     def _begin(self, model: nn.Module, _: Any) -> None:
         if model.training and self._stream is not None:
-            device = next(model.parameters()).device
-            self._open.enter_context(global_stream(self.draw(), device))
+            key, device = self.draw(), next(model.parameters()).device
+            assert isinstance(key, int), "modules that draw from the global generator are of one model"
+            self._open.enter_context(global_stream(key, device))
 
     def _end(self, *_: Any) -> None:
         self._open.close()

@@ -68,7 +68,8 @@ class _ForAll(torch.autograd.Function):
     """Leaves `vmap` for as long as a function runs."""
 
     @staticmethod
-    def forward(run: Callable[..., Any], member: Tensor, *tensors: Tensor | None) -> Any:
+    def forward(*_: Any) -> Any:
+        """Never called: the member is batched, so that it is always for `vmap`."""
         raise AssertionError("what runs for all members must see all of them")
 
     @staticmethod
@@ -79,7 +80,9 @@ class _ForAll(torch.autograd.Function):
     def vmap(
         info: Any, in_dims: Sequence[int | None], run: Callable[..., Any], *tensors: Tensor | None
     ) -> tuple[Any, Any]:
-        leading = [_leading(each, axis, info.batch_size) for each, axis in zip(tensors, in_dims[1:], strict=True)]
+        leading = [
+            _leading(each, axis, info.batch_size) for each, axis in zip(tensors, in_dims[1:], strict=True)
+        ]
         token = _STACK.set(None)
         try:
             found = run(*leading[1:])
@@ -101,4 +104,3 @@ def for_all(run: Callable[..., Found], *tensors: Shaped[Tensor, "..."] | None) -
     assert present is not None, "only a pass of several models has members"
     found: Found = _ForAll.apply(run, present.member, *tensors)  # type: ignore[no-untyped-call]
     return found
-

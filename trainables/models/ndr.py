@@ -27,7 +27,6 @@ gated layer without the gate too, where a layer is X, then LN(X + Drop(W2 Drop(R
 from typing import Annotated, Final, Literal
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float, Int
 from pydantic import Field, model_validator
 from torch import Tensor, nn
@@ -39,8 +38,8 @@ from trainables.layers.dropout import DropoutGroup, KeyedDropout
 from trainables.layers.geometric import GeometricAttention, RelativeAttention, RoutingAttention
 from trainables.layers.linear import LayerNorm, XavierLinear, addcmul
 from trainables.layers.packing import Packing
-from trainables.layers.stacked import for_all, stacked
 from trainables.layers.recomputing import RecomputableLayer
+from trainables.layers.stacked import for_all, stacked
 from trainables.layers.tokens import packed_places
 from trainables.recurrence.result import RecurrenceResult
 from trainables.settings import HeadSettings, SharedDepth, Small

@@ -135,9 +135,7 @@ class Chunked(nn.Module):
     ) -> tuple[RecurrenceResult, Float[Tensor, "B S D"]]:
         """The same where several models run at once: rows without a chunk of some number run all the same."""
         config = self.chunked
-        cut = PaddedCut.of(
-            packing, config.chunk, config.size_of_head, states.dtype, causal=config.causal
-        )
+        cut = PaddedCut.of(packing, config.chunk, config.size_of_head, states.dtype, causal=config.causal)
         slots = self.memory.begin(packing.num_rows)
         finals: list[Tensor] = []
         totals: list[Float[Tensor, "B 3"]] = []

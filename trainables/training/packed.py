@@ -23,7 +23,5 @@ def apart(config: TrainConfig) -> str | None:
     for field, given, needed, why in wanted:
         if given != needed:
             must = "be left out" if needed is None else f"be {needed}"
-            return (
-                f"train.{field} must {must} where seeds are trained as one, got {given}: {why}; {REMEDY}"
-            )
+            return f"train.{field} must {must} where seeds are trained as one, got {given}: {why}; {REMEDY}"
     return None

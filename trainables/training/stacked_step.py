@@ -12,7 +12,6 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -50,10 +49,7 @@ class _Group:
     def views(self, whole: Float[Tensor, "W P"]) -> dict[str, Tensor]:
         """Of each parameter the stack of all learners."""
         parts = zip(self.names, pairwise(self.ends), strict=True)
-        return {
-            name: whole[:, first:end].unflatten(1, self.shapes[name] or (1,)).view(-1, *self.shapes[name])
-            for name, (first, end) in parts
-        }
+        return {name: whole[:, first:end].view(-1, *self.shapes[name]) for name, (first, end) in parts}
 
 
 class LearnerStack:
@@ -75,18 +71,19 @@ class LearnerStack:
 
     def step(self, batches: Sequence[Batch], step: int) -> list[StepResult]:
         """Optimiser step number `step` of each learner on its own batch, all of as many rows."""
-        config, device = self.learners[0].config, self.learners[0].device
-        batch = stacked_batch(batches)
+        config, batch = self.learners[0].config, stacked_batch(batches)
         with cpu_threads(config.threads):
             parts = self._parts()
             found = self._forward(parts, batch, step)
             gradients = torch.autograd.grad(found[0].sum(), list(parts.values()), allow_unused=True)
             self._give(dict(zip(parts, gradients, strict=True)))
-            norms = self._clip(config.clip, device)
+            norms = self._clip(config.clip)
             self._update(step)
         loss, ponder, hits, counts = (each.unbind() for each in found[1:])
         tokens = batch.mask.flatten(1).sum(1).unbind()
-        return [StepResult(*each) for each in zip(loss, ponder, norms.unbind(), hits, counts, tokens, strict=True)]
+        return [
+            StepResult(*each) for each in zip(loss, ponder, norms.unbind(), hits, counts, tokens, strict=True)
+        ]
 
     def settle(self, learner: Learner) -> None:
         """Let the optimiser of `learner` hold its state, as after a step alone."""
@@ -118,7 +115,9 @@ class LearnerStack:
 
     def _group(self, names: Sequence[str]) -> _Group:
         """Stack what the learners have of these parameters, and let them have views of it."""
-        flat = nn.Parameter(self._stacked([[own[name].detach() for name in names] for own in self._parameters]))
+        flat = nn.Parameter(
+            self._stacked([[own[name].detach() for name in names] for own in self._parameters])
+        )
         averages = [each.average for each in self.learners if each.average is not None]
         average = self._stacked([[own[name] for name in names] for own in averages]) if averages else None
         config = self.learners[0].config
@@ -165,7 +164,7 @@ class LearnerStack:
         most = None if batch.steps is None else int(batch.steps.max())
         set_dropout_context(self._template, tuple(each.seed for each in self.learners), step)
 
-        def run(
+        def run(  # noqa: PLR0917 vmap takes no keywords
             weights: dict[str, Tensor],
             member: Int[Tensor, ""],
             tokens: Tensor,
@@ -194,7 +193,11 @@ class LearnerStack:
                 self._part(group, used)
         for group in self._groups:
             own = [gradients[name] for name in group.names]
-            group.flat.grad = torch.cat([each.flatten(1) for each in own if each is not None], 1) if own[0] is not None else None
+            group.flat.grad = (
+                torch.cat([each.flatten(1) for each in own if each is not None], 1)
+                if own[0] is not None
+                else None
+            )
 
     def _part(self, group: _Group, used: Sequence[str]) -> None:
         """Make two groups of one: parameters that have a gradient in this step, and the others."""
@@ -204,11 +207,11 @@ class LearnerStack:
         place = self._groups.index(group)
         self._groups[place : place + 1] = [self._group(used), self._group(others)]
 
-    def _clip(self, most: float | None, device: torch.device) -> Float[Tensor, " W"]:
+    def _clip(self, most: float | None) -> Float[Tensor, " W"]:
         """Scale gradients that are longer than `most` down to it; the norms they had."""
         gradients = [group.flat.grad for group in self._groups if group.flat.grad is not None]
         norms = [torch.linalg.vector_norm(each, dim=1) for each in gradients]
-        norm = norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms), dim=0)
+        norm: Tensor = norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms), dim=0)
         if most is not None:
             share = (most / (norm + _SMALL)).clamp_(max=1.0)[:, None]
             for each in gradients:
@@ -292,7 +295,10 @@ def _padded(parts: Sequence[Tensor], value: float) -> Tensor:
     if parts[0].dim() == 1:
         return torch.stack([*parts])
     width = max(each.shape[1] for each in parts)
-    wide = (each if each.shape[1] == width else F.pad(each, (0, width - each.shape[1]), value=value) for each in parts)
+    wide = (
+        each if each.shape[1] == width else F.pad(each, (0, width - each.shape[1]), value=value)
+        for each in parts
+    )
     return torch.stack([*wide])
 
 

@@ -34,7 +34,8 @@ class Worker:
 
     def report(self) -> list[Reply]:
         """What one call of `train` brings."""
-        return list(self._actor.train()[self._replies])
+        ((_, replies),) = self._actor.train()[self._replies]
+        return list(replies)
 
 
 @pytest.mark.parametrize("lost", range(5))

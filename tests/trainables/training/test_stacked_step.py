@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 
-from tests.support.box import MODELS
 from tests.trainables.training.steps import SHAPES, cases, small
 from trainables.assembly import build_model, misfit, model_config, unstacked
 from trainables.checkpoint import weights
@@ -14,21 +13,26 @@ from trainables.data.synthetic import synthetic_batch
 from trainables.testing.arms import EXIT, having, variations
 from trainables.testing.cases import enliven
 from trainables.training.config import train_config
-from trainables.training.stacked_step import LearnerStack, NextStep, StepsTogether
+from trainables.training.stacked_step import LearnerStack
 from trainables.training.step import Learner, StepResult, one_step
 from trainables.types import Batch, TaskShape
 
 MEMBERS = 3
 STEPS = 3
-RATES = {"lr": 0.02, "schedule": "warmup", "warmup_steps": 2, "label_smoothing": 0.1, "clip": 0.5, "eps": 1e-3}
+RATES = {
+    "lr": 0.02,
+    "schedule": "warmup",
+    "warmup_steps": 2,
+    "label_smoothing": 0.1,
+    "clip": 0.5,
+    "eps": 1e-3,
+}
 Raw = dict[str, Any]
 
 
 def stackable() -> list[tuple[str, str]]:
     return [
-        (name, head)
-        for name, head in cases()
-        if unstacked(model_config(small(name, SHAPES[head]))) is None
+        (name, head) for name, head in cases() if unstacked(model_config(small(name, SHAPES[head]))) is None
     ]
 
 
