@@ -224,13 +224,13 @@ class Block(RecomputableLayer):
             return compiled.keys_values(self, x, tokens)
         return self.attention.keys_values(self.attention_norm(x), tokens)
 
-    def ask(self, draws: MaskDraws, tokens: Tokens, keys: Packing) -> None:
-        """Have the masks of the next pass drawn, in which `tokens` attend to those of `keys`."""
+    def ask(self, draws: MaskDraws, tokens: Tokens, keys: Packing, recalled: Packing | None = None) -> None:
+        """Have the masks of the next pass drawn, in which `tokens` attend to those of `keys` and recall."""
         self.dropouts.ask(draws, tokens.place)
         self.attention.ask(draws, tokens, keys)
         if self.recall is not None:
-            assert tokens.recalled is not None
-            self.recall.attention.ask(draws, tokens.recalling, tokens.recalled.packing)
+            assert recalled is not None
+            self.recall.attention.ask(draws, tokens.recalling, recalled)
 
     def forward(
         self, x: Float[Tensor, "M D"], tokens: Tokens, seen: KeysValues | None = None
@@ -239,8 +239,9 @@ class Block(RecomputableLayer):
         if compiling():
             return compiled.run(self, x, tokens, seen)
         if not self.dropouts.drawn_at(tokens.place):
+            recalled = None if tokens.recalled is None else tokens.recalled.packing
             draws = MaskDraws()
-            self.ask(draws, tokens, tokens.packing if seen is None else seen.packing)
+            self.ask(draws, tokens, tokens.packing if seen is None else seen.packing, recalled)
             draws.run()
         z = self.attention_norm(x)
         attended: Tensor = self.attention(z, tokens, seen, x)

@@ -75,7 +75,7 @@ class _SpreadHeads(torch.autograd.Function):
         return grad.reshape(-1, grad.shape[-1]).index_select(0, ctx.rows.back).view(ctx.shape), None, None
 
 
-def moved(x: Float[Tensor, "M P H E"], rows: HeadRows, factor: Factor | None) -> Float[Tensor, "P B H T E"]:
+def moved(x: Float[Tensor, "*M E"], rows: HeadRows, factor: Factor | None) -> Float[Tensor, "P B H T E"]:
     """The padded layout of packed rows, times `factor`, without a gradient."""
     made = x.reshape(-1, x.shape[-1]).index_select(0, rows.out).view(*rows.shape, -1)
     return made if factor is None else turn(made, factor)
