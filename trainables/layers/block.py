@@ -101,9 +101,13 @@ class _Heads(nn.Module):
 class CrossAttention(_Heads):
     """Attention to unordered rows of vectors: without rotary positions, never causal."""
 
-    def offer(self, z: Float[Tensor, "M D"], packing: Packing) -> KeysValues:
-        """Keys and values of rows of normed vectors `z`."""
-        both = F.linear(z, joined(self.key.weight, self.value.weight))
+    def offer(self, z: Float[Tensor, "M D"], packing: Packing, placed: Placed | None = None) -> KeysValues:
+        """Keys and values of rows of normed vectors `z`, for `placed` or others of their pass."""
+
+        def made() -> Tensor:
+            return joined(self.key.weight, self.value.weight)
+
+        both = F.linear(z, made() if placed is None else placed.once((self, "kv"), made))
         return KeysValues.beside(both.view(z.shape[0], 2, self.heads, -1), packing)
 
     def forward(
@@ -276,11 +280,11 @@ class Recall(nn.Module):
         self.source_norm = LayerNorm(config.width)
         self.attention = CrossAttention(config)
 
-    def offer(self, x: Float[Tensor, "M D"], packing: Packing) -> KeysValues:
-        """Keys and values of rows of vectors `x`."""
+    def offer(self, x: Float[Tensor, "M D"], packing: Packing, placed: Placed | None = None) -> KeysValues:
+        """Keys and values of rows of vectors `x`, for `placed` or others of their pass."""
         if compiling():
             return compiled.offer(self, x, packing)
-        return self.attention.offer(self.source_norm(x), packing)
+        return self.attention.offer(self.source_norm(x), packing, placed)
 
     def forward(self, x: Float[Tensor, "M D"], placed: Placed, seen: KeysValues) -> Float[Tensor, "M D"]:
         """Each vector in `x` plus the attention output for it over all of its row of `seen`."""

@@ -60,7 +60,7 @@ class Update(RecomputableLayer):
             draws = MaskDraws()
             self.ask(draws, placed, packing)
             draws.run()
-        slots = self.recall(slots, placed, self.recall.offer(states, packing))
+        slots = self.recall(slots, placed, self.recall.offer(states, packing, placed))
         out: Tensor = self.feedforward(self.feedforward_norm(slots), placed, slots)
         return out
 
@@ -91,10 +91,14 @@ class Memory(nn.Module):
             return slots
         return slots + sinusoids(self.settings.slots, slots)
 
-    def placed(self, rows: Int[Tensor, " B"], tokens: Placed) -> Placed:
-        """The slots of `rows` of the full batch, for the `tokens` of a chunk of theirs."""
-        dense = slots_packing(rows.shape[0], self.settings.slots, tokens.packing)
-        return Placed(dense, packed_places(dense, rows), made=tokens.made)
+    def places(self, packing: Packing) -> Int[Tensor, "B S"]:
+        """Places of the slots of a full batch, packed by `packing`."""
+        slots = self.settings.slots
+        return packed_places(slots_packing(packing.num_rows, slots, packing)).view(-1, slots)
+
+    def placed(self, places: Int[Tensor, "B S"], tokens: Placed) -> Placed:
+        """The slots of rows with such places, for the `tokens` of a chunk of theirs."""
+        return Placed(slots_packing(*places.shape, tokens.packing), places.flatten(), made=tokens.made)
 
     def ask(self, draws: MaskDraws, placed: Placed, packing: Packing) -> None:
         """Have the masks of the next update drawn."""
@@ -125,7 +129,9 @@ class Memory(nn.Module):
 def offered(block: Block, slots: Float[Tensor, "B S D"], tokens: Placed) -> KeysValues:
     """Keys and values of slots for the `tokens` of their row, as `block` recalls them."""
     assert block.recall is not None
-    return block.use(block.recall.offer, slots.flatten(0, 1), slots_packing(*slots.shape[:2], tokens.packing))
+    return block.use(
+        block.recall.offer, slots.flatten(0, 1), slots_packing(*slots.shape[:2], tokens.packing), tokens
+    )
 
 
 def slots_packing(rows: int, each: int, packing: Packing) -> Packing:

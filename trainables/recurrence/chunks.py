@@ -82,10 +82,10 @@ class ChunkPart:
     slots: Placed
 
     @classmethod
-    def of(cls, chunk: Chunk, tokens: Tokens, memory: Memory) -> "ChunkPart":
-        """Of all `tokens` of a batch."""
+    def of(cls, chunk: Chunk, tokens: Tokens, memory: Memory, places: Int[Tensor, "B S"]) -> "ChunkPart":
+        """Of all `tokens` of a batch, with the `places` of all slots."""
         here = tokens.select(chunk.tokens, chunk.rows, chunk.packing)
-        return cls(chunk, here, memory.placed(chunk.rows, here))
+        return cls(chunk, here, memory.placed(places.index_select(0, chunk.rows), here))
 
 
 class Chunked(nn.Module):
@@ -144,7 +144,8 @@ class Chunked(nn.Module):
         slots = self.memory.begin(rows_in_all)
         finals: list[tuple[Int[Tensor, " M"], Tensor]] = []
         totals: list[Float[Tensor, " B"]] = []
-        chunks = [ChunkPart.of(cut.chunk(number), tokens, self.memory) for number in range(cut.most)]
+        places = self.memory.places(packing)
+        chunks = [ChunkPart.of(cut.chunk(number), tokens, self.memory, places) for number in range(cut.most)]
         self._draw_ahead(chunks)
         with in_parts(packing) as next_part, reusing(*self.memory.updates):
             for number, part in enumerate(chunks):
