@@ -60,7 +60,8 @@ class _Counting(TorchDispatchMode):
         if _waits(name, args, kwargs or {}):
             self.counts.waits += 1
             self.counts.waits_by_name[name] += 1
-        if made and not _is_view(func, given, made) and name not in UNFILLED:
+        # Multi-tensor operators that change what they are given make nothing.
+        if (made or func._schema.is_mutable) and not _is_view(func, given, made) and name not in UNFILLED:
             self.counts.kernels += 1
             self.counts.by_name[name] += 1
             self.counts.copies += name in COPIES

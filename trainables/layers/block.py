@@ -103,9 +103,13 @@ class _Heads(nn.Module):
 class CrossAttention(_Heads):
     """Attention to unordered rows of vectors: without rotary positions, never causal."""
 
-    def offer(self, z: Float[Tensor, "M D"], packing: Packing) -> KeysValues:
-        """Keys and values of rows of normed vectors `z`."""
-        both = linear(z, joined(self.key.weight, self.value.weight))
+    def offer(self, z: Float[Tensor, "M D"], packing: Packing, placed: Placed | None = None) -> KeysValues:
+        """Keys and values of rows of normed vectors `z`, for `placed` or others of their pass."""
+
+        def made() -> Tensor:
+            return joined(self.key.weight, self.value.weight)
+
+        both = linear(z, made() if placed is None else placed.once((self, "kv"), made))
         return KeysValues.beside(both.view(z.shape[0], 2, self.heads, -1), packing)
 
     def forward(
@@ -226,13 +230,13 @@ class Block(RecomputableLayer):
             return compiled.keys_values(self, x, tokens)
         return self.attention.keys_values(self.attention_norm(x), tokens)
 
-    def ask(self, draws: MaskDraws, tokens: Tokens, keys: Packing) -> None:
-        """Have the masks of the next pass drawn, in which `tokens` attend to those of `keys`."""
+    def ask(self, draws: MaskDraws, tokens: Tokens, keys: Packing, recalled: Packing | None = None) -> None:
+        """Have the masks of the next pass drawn, in which `tokens` attend to those of `keys` and recall."""
         self.dropouts.ask(draws, tokens.place)
         self.attention.ask(draws, tokens, keys)
         if self.recall is not None:
-            assert tokens.recalled is not None
-            self.recall.attention.ask(draws, tokens.recalling, tokens.recalled.packing)
+            assert recalled is not None
+            self.recall.attention.ask(draws, tokens.recalling, recalled)
 
     def forward(
         self, x: Float[Tensor, "M D"], tokens: Tokens, seen: KeysValues | None = None
@@ -241,8 +245,9 @@ class Block(RecomputableLayer):
         if compiling():
             return compiled.run(self, x, tokens, seen)
         if not self.dropouts.drawn_at(tokens.place):
+            recalled = None if tokens.recalled is None else tokens.recalled.packing
             draws = MaskDraws()
-            self.ask(draws, tokens, tokens.packing if seen is None else seen.packing)
+            self.ask(draws, tokens, tokens.packing if seen is None else seen.packing, recalled)
             draws.run()
         z = self.attention_norm(x)
         attended: Tensor = self.attention(z, tokens, seen, x)
@@ -277,11 +282,11 @@ class Recall(nn.Module):
         self.source_norm = LayerNorm(config.width)
         self.attention = CrossAttention(config)
 
-    def offer(self, x: Float[Tensor, "M D"], packing: Packing) -> KeysValues:
-        """Keys and values of rows of vectors `x`."""
+    def offer(self, x: Float[Tensor, "M D"], packing: Packing, placed: Placed | None = None) -> KeysValues:
+        """Keys and values of rows of vectors `x`, for `placed` or others of their pass."""
         if compiling():
             return compiled.offer(self, x, packing)
-        return self.attention.offer(self.source_norm(x), packing)
+        return self.attention.offer(self.source_norm(x), packing, placed)
 
     def forward(self, x: Float[Tensor, "M D"], placed: Placed, seen: KeysValues) -> Float[Tensor, "M D"]:
         """Each vector in `x` plus the attention output for it over all of its row of `seen`."""

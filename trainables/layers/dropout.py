@@ -8,8 +8,9 @@ masks. Masks are the same on every device.
 """
 
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from operator import is_
 from typing import Any, ClassVar
@@ -26,11 +27,22 @@ from trainables.regions.masks import MASK_LEVELS, MIX_A, MIX_B, ODD_32, drawn
 from trainables.seeds import derive
 
 HALF_WORDS = 1 << 31
-MIXED = 1 << 20
+MIXED = 1 << 21
 """Most elements of a product of numbers and bytes on a CPU; of more, memory for both counts."""
 MOST_WORDS = 1 << 22
 """Most that are hashed at once for several masks: 16 MiB, and as much again while they are."""
 _LOW = 0 if sys.byteorder == "little" else 1
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """A mask that waits for its use."""
+
+    keep: Tensor
+    place: Tensor
+    """What it was drawn at."""
+    beside: Tensor | None = None
+    """The same with the mask beside it, where one tensor holds both."""
 
 
 @dataclass
@@ -42,12 +54,8 @@ class _Stream:
     name: tuple[str | int, ...]
     calls: int = 0
     """Keys drawn so far."""
-    keep: Tensor | None = None
-    """Of a dropout, the mask of the next use, if it has been drawn already."""
-    beside: Tensor | None = None
-    """The same with the mask beside it, where one tensor holds both."""
-    place: Tensor | None = None
-    """What that mask was drawn at."""
+    ready: "deque[_Ready]" = field(default_factory=deque)
+    """Of a dropout, the masks of the next uses that have been drawn already; their keys count as drawn."""
 
     def key(self, call: int) -> "Key":
         """Of call number `call`."""
@@ -58,7 +66,7 @@ class _Stream:
 
 Key = int | Int[np.ndarray, " W"]
 """What the masks of one call depend on, for each member of a stack."""
-Drawn = tuple[_Stream | None, int, Tensor | None, Tensor | None]
+Drawn = tuple[_Stream | None, int, tuple[_Ready, ...]]
 """A stream, if one was begun, and all that calls change of it."""
 
 
@@ -81,19 +89,20 @@ class Keyed(nn.Module):
         """Make the next call number `call`."""
         if self._stream is not None:
             self._stream.calls = call
+            self._stream.ready.clear()
 
     @property
     def drawn(self) -> "Drawn":
         """How far the stream is, to be set again for calls to draw once more what they drew."""
         stream = self._stream
-        return (None, 0, None, None) if stream is None else (stream, stream.calls, stream.keep, stream.beside)
+        return (None, 0, ()) if stream is None else (stream, stream.calls, tuple(stream.ready))
 
     @drawn.setter
     def drawn(self, state: "Drawn") -> None:
         # The same stream, not its like: salts of several calls are made at once and belong to it.
-        self._stream, calls, keep, beside = state
+        self._stream, calls, ready = state
         if self._stream is not None:
-            self._stream.calls, self._stream.keep, self._stream.beside = calls, keep, beside
+            self._stream.calls, self._stream.ready = calls, deque(ready)
 
     def draw(self) -> Key:
         """Key of the next call. Raises ValueError if no stream was begun."""
@@ -197,22 +206,25 @@ class KeyedDropout(Keyed):
         """The mask of this call, which no other gets."""
         if not self.drawn_at(place):
             DropoutGroup([self]).draw(place, columns)
-        return self._take()
+        return self.take().keep
 
     def drawn_at(self, place: Tensor) -> bool:
-        """Whether the mask of the next use, at this very `place`, has been drawn already."""
-        return self._stream is not None and self._stream.keep is not None and self._stream.place is place
+        """Whether the mask of the next use has been drawn already, at this very `place`."""
+        return self._stream is not None and bool(self._stream.ready) and self._stream.ready[0].place is place
+
+    def forget(self) -> None:
+        """Let masks that wait be drawn anew: the next use is at another place than was thought."""
+        if self._stream is not None:
+            self._stream.calls -= len(self._stream.ready)
+            self._stream.ready.clear()
 
     def put(self, keep: Tensor, place: Tensor, beside: Tensor | None = None) -> None:
-        """The mask of the next use, at `place`."""
-        stream = _begun(self)
-        stream.keep, stream.place, stream.beside = keep, place, beside
+        """The mask of the next use that has none yet, at `place`."""
+        _begun(self).ready.append(_Ready(keep, place, beside))
 
-    def _take(self) -> Tensor:
-        stream = _begun(self)
-        keep, stream.keep, stream.place = stream.keep, None, None
-        assert keep is not None
-        return keep
+    def take(self) -> _Ready:
+        """The mask of the next use."""
+        return _begun(self).ready.popleft()
 
     def ask(
         self, draws: "MaskDraws", place: Int[Tensor, "*M"], shape: tuple[int, ...], element: np.ndarray
@@ -223,7 +235,7 @@ class KeyedDropout(Keyed):
 
     def asked(self, place: Tensor, columns: int) -> Bool[Tensor, "*K"] | None:
         """The mask that was asked for, if it has been drawn at this very `place`."""
-        return self._take()[..., :columns] if self.drawn_at(place) else None
+        return self.take().keep[..., :columns] if self.drawn_at(place) else None
 
 
 class _Drop(torch.autograd.Function):
@@ -288,9 +300,11 @@ def taken_side_by_side(
     dropouts: tuple[KeyedDropout, KeyedDropout], place: Int[Tensor, " M"]
 ) -> Bool[Tensor, "M C"]:
     """The masks of this call of both, beside each other."""
-    masks = [each.taken(place, each.columns or 0) for each in dropouts]
-    beside = _begun(dropouts[0]).beside
-    return torch.cat(masks, -1) if beside is None else beside
+    for each in dropouts:
+        if not each.drawn_at(place):
+            DropoutGroup([each]).draw(place)
+    first, second = (each.take() for each in dropouts)
+    return torch.cat((first.keep, second.keep), -1) if first.beside is None else first.beside
 
 
 class DropoutGroup:
@@ -313,6 +327,8 @@ class DropoutGroup:
 
         `columns` for dropouts that do not know their own.
         """
+        for each in self._dropouts:
+            each.forget()
         draws = MaskDraws()
         self.ask(draws, place, columns)
         draws.run()
@@ -335,10 +351,10 @@ class DropoutGroup:
             whole = masks[0] if alike else None
             if whole is not None:
                 masks = list(torch.split(whole, [2 * count for count in words], -1))
+            pair = whole is not None and self._beside[:1] == tuple(active[:1]) and sizes[0] % 2 == 0
+            beside = whole[..., : sizes[0] + sizes[1]] if whole is not None and pair else None
             for each, size, mask in zip(active, sizes, masks, strict=True):
-                each.put(mask[..., :size], place)
-            if whole is not None and self._beside[:1] == tuple(active[:1]) and sizes[0] % 2 == 0:
-                _begun(active[0]).beside = whole[..., : sizes[0] + sizes[1]]
+                each.put(mask[..., :size], place, beside if each is active[0] else None)
 
         parts = [(active[0], sum(words))] if alike else list(zip(active, words, strict=True))
         if compiling() and place.dim() == 1:
@@ -538,7 +554,7 @@ def set_dropout_context(model: nn.Module, seed: int | tuple[int, ...], step: int
 def drawn_in(part: nn.Module) -> list[tuple[Keyed, Drawn]]:
     """Every keyed module of `part`, and how far its stream is, without masks that were drawn before."""
     modules = (module for module in part.modules() if isinstance(module, Keyed))
-    return [(module, (*module.drawn[:2], None, None)) for module in modules]
+    return [(module, (*module.drawn[:2], ())) for module in modules]
 
 
 def skip_dropout_calls(model: nn.Module, call: int) -> None:

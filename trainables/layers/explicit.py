@@ -99,34 +99,35 @@ class _Packed(torch.autograd.Function):
         scale = q.shape[-1] ** -0.5
         weights = _weights(q, k, scale, None, barred)
         ctx.save_for_backward(parts, given, weights, keep)
-        ctx.scale, ctx.keep_scale, ctx.places, ctx.factors, ctx.shape = (
-            scale,
-            keep_scale,
-            places,
-            factors,
-            x.shape,
-        )
+        ctx.scale, ctx.keep_scale, ctx.shape = scale, keep_scale, x.shape
+        ctx.places, ctx.factors = places, factors
         found = _product(_left(weights, keep).to(v.dtype), v, keep_scale)
-        return (
-            found.reshape(-1, found.shape[-1]).index_select(0, places[1].back).view(x.shape[0], *x.shape[2:])
-        )
+        rows = found.reshape(-1, found.shape[-1]).index_select(0, places[1].back)
+        return rows.view(x.shape[0], *x.shape[2:])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         parts, given, weights, keep = ctx.saved_tensors
         q, k, v = _three(parts, given)
         wide = put_back(grads[0], ctx.places[1]).view(q.shape)
-        made = torch.empty_like(parts)
-        others = made if given is None else torch.empty_like(given)
-        grad_q, grad_k, grad_v = _three(made, None if given is None else others)
-        scores, _ = _gradients(wide, v, weights, keep, ctx.keep_scale, grad_v)
+        if not wide.is_cuda and wide.shape[-1] < NARROW:
+            into: tuple[Tensor | None, ...] = (None, None, None)
+        else:
+            made = torch.empty_like(parts)
+            others = None if given is None else torch.empty_like(given)
+            into = _three(made, others)
+        scores, grad_v = _gradients(wide, v, weights, keep, ctx.keep_scale, into[2])
         scores = scores.to(q.dtype)
-        _product(scores, k, ctx.scale, grad_q)
-        _product(scores.transpose(1, 2), q, ctx.scale, grad_k)
+        grad_q = _product(scores, k, ctx.scale, into[0])
+        grad_k = _product(scores.transpose(1, 2), q, ctx.scale, into[1])
+        if into[0] is None:
+            found = (grad_q, grad_k, grad_v) if given is None else (grad_q,)
+            made = torch.stack(found).view(parts.shape)
+            others = None if given is None else torch.stack((grad_k, grad_v)).view(given.shape)
         if ctx.factors is not None:
             turn(made, ctx.factors[1])
-        found = made.view(-1, made.shape[-1]).index_select(0, ctx.places[0].back).view(ctx.shape)
-        return found, None if given is None else others, None, None, None, None, None
+        packed = made.view(-1, made.shape[-1]).index_select(0, ctx.places[0].back).view(ctx.shape)
+        return packed, others, None, None, None, None, None
 
 
 def _three(parts: Tensor, given: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -156,8 +157,8 @@ def _product(
 ) -> Float[Tensor, "N T E"]:
     """scale * one @ other, written into `out` if that is given."""
     if not one.is_cuda and other.shape[2] < NARROW < one.shape[1]:
-        found = _product(other.transpose(1, 2), one.transpose(1, 2), scale).transpose(1, 2)
-        return found if out is None else out.copy_(found)
+        assert out is None, "the result is laid out as its columns are"
+        return _product(other.transpose(1, 2), one.transpose(1, 2), scale).transpose(1, 2)
     if scale == 1:
         return torch.bmm(one, other, out=out)
     return torch.baddbmm(one.new_empty((1, 1, 1)), one, other, beta=0, alpha=scale, out=out)

@@ -23,6 +23,10 @@ Factor = Complex[Tensor, "R B 1 T half"]
 """What the first R parts are multiplied by, pairs of their numbers read as complex ones."""
 
 
+MOST_BY_HOST = 1 << 17
+"""Rows of heads whose places the host makes: of more the device does, for uploading them takes longer."""
+
+
 @dataclass(frozen=True)
 class HeadRows:
     """Where rows of heads are in both layouts."""
@@ -44,21 +48,17 @@ class HeadRows:
     def _made(cls, packing: Packing, heads: int, parts: int) -> "HeadRows":
         rows, width, device = packing.num_rows, packing.width, packing.row.device
         head, part = np.arange(heads), np.arange(parts)[:, None]
-        tables = [part * heads + head, (part * (rows * heads) + head) * width]
-        if packing.by_host:
+        number, begin = part * heads + head, (part * (rows * heads) + head).ravel() * width
+        shape = (parts, rows, heads, width)
+        if packing.by_host and rows * width * parts * heads <= MOST_BY_HOST:
             token, place, _ = packing.host_rows
-            row = np.repeat(np.arange(rows), packing.host_counts)
-            tables += [token * (parts * heads), place + row * ((heads - 1) * width)]
-        ends = np.cumsum([each.size for each in tables[:-1]]).tolist()
-        # What the host makes grows with tokens, what the device makes of it with their heads too.
-        made = uploaded(np.concatenate([each.ravel() for each in tables]), device).tensor_split(ends)
-        if packing.by_host:
-            out, back = made[2].view(rows, width), made[3]
-        else:
-            out = packing.padded_index * (parts * heads)
-            back = packing.index + packing.row * ((heads - 1) * width)
-        out = out[:, None] + made[0].view(parts, 1, heads, 1)
-        return cls(out.flatten(), (back[:, None] + made[1]).flatten(), (parts, rows, heads, width))
+            to = token[:, None] * (parts * heads) + number[:, None, :, None]
+            base = place + np.repeat(np.arange(rows), packing.host_counts) * ((heads - 1) * width)
+            both = uploaded(np.concatenate((to.ravel(), (base[:, None] + begin).ravel())), device)
+            return cls(both[: to.size], both[to.size :], shape)
+        out = packing.padded_index[:, None] * (parts * heads) + uploaded(number, device)[:, None, :, None]
+        back = packing.index + packing.row * ((heads - 1) * width)
+        return cls(out.flatten(), (back[:, None] + uploaded(begin, device)).flatten(), shape)
 
 
 class _SpreadHeads(torch.autograd.Function):
@@ -77,7 +77,7 @@ class _SpreadHeads(torch.autograd.Function):
         return grad.reshape(-1, grad.shape[-1]).index_select(0, ctx.rows.back).view(ctx.shape), None, None
 
 
-def moved(x: Float[Tensor, "M P H E"], rows: HeadRows, factor: Factor | None) -> Float[Tensor, "P B H T E"]:
+def moved(x: Float[Tensor, "*M E"], rows: HeadRows, factor: Factor | None) -> Float[Tensor, "P B H T E"]:
     """The padded layout of packed rows, times `factor`, without a gradient."""
     made = x.reshape(-1, x.shape[-1]).index_select(0, rows.out).view(*rows.shape, -1)
     return made if factor is None else turn(made, factor)

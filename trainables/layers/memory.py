@@ -16,9 +16,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from trainables.layers import compiled
-from trainables.layers.block import BlockSettings, FeedForward, Recall
+from trainables.layers.block import Block, BlockSettings, FeedForward, Recall
 from trainables.layers.costs import linear_flops, offer_flops, recall_flops, recall_saved_bytes
-from trainables.layers.dropout import DropoutGroup
+from trainables.layers.dropout import DropoutGroup, MaskDraws
 from trainables.layers.linear import LayerNorm, Linear, Vector
 from trainables.layers.packing import Packing, PaddedRows
 from trainables.layers.positions import sinusoids
@@ -58,10 +58,18 @@ class Update(RecomputableLayer):
         """Packed slots one layer on."""
         if compiling():
             return compiled.update(self, slots, placed, states, packing)
-        self.dropouts.draw(placed.place)
-        slots = self.recall(slots, placed, self.recall.offer(states, packing))
+        if not self.dropouts.drawn_at(placed.place):
+            draws = MaskDraws()
+            self.ask(draws, placed, packing)
+            draws.run()
+        slots = self.recall(slots, placed, self.recall.offer(states, packing, placed))
         out: Tensor = self.feedforward(self.feedforward_norm(slots), placed, slots)
         return out
+
+    def ask(self, draws: MaskDraws, placed: Placed, packing: Packing) -> None:
+        """Have the masks of the next pass drawn, in which slots take in those of `packing`."""
+        self.dropouts.ask(draws, placed.place)
+        self.recall.attention.ask(draws, placed, packing)
 
 
 class Memory(nn.Module):
@@ -85,16 +93,29 @@ class Memory(nn.Module):
             return slots
         return slots + sinusoids(self.settings.slots, slots)
 
+    def places(self, packing: Packing) -> Int[Tensor, "B S"]:
+        """Places of the slots of a full batch, packed by `packing`."""
+        slots = self.settings.slots
+        return packed_places(slots_packing(packing.num_rows, slots, packing)).view(-1, slots)
+
+    def placed(self, places: Int[Tensor, "B S"], tokens: Placed) -> Placed:
+        """The slots of rows with such places, for the `tokens` of a chunk of theirs."""
+        return Placed(slots_packing(*places.shape, tokens.packing), places.flatten(), made=tokens.made)
+
+    def ask(self, draws: MaskDraws, placed: Placed, packing: Packing) -> None:
+        """Have the masks of the next update drawn."""
+        for update in self.updates:
+            assert isinstance(update, Update)
+            update.ask(draws, placed, packing)
+
     def update(
         self,
         slots: Float[Tensor, "B S D"],
-        rows: Int[Tensor, " B"],
+        placed: Placed,
         states: Float[Tensor, "M D"],
         packing: Packing,
     ) -> Float[Tensor, "B S D"]:
-        """After a chunk with final `states`; `rows` are those of the full batch."""
-        dense = slots_packing(slots, packing)
-        placed = Placed(dense, packed_places(dense, rows))
+        """After a chunk with final `states`; `placed` are the slots."""
         packed = slots.flatten(0, 1)
         for update in self.updates:
             packed = update(packed, placed, states, packing)
@@ -107,19 +128,21 @@ class Memory(nn.Module):
         return normed
 
 
-def offered(recall: Recall, slots: Float[Tensor, "B S D"], packing: Packing) -> KeysValues:
-    """Keys and values of slots for the tokens of their row, packed by `packing`."""
-    return recall.offer(slots.flatten(0, 1), slots_packing(slots, packing))
+def offered(block: Block, slots: Float[Tensor, "B S D"], tokens: Placed) -> KeysValues:
+    """Keys and values of slots for the `tokens` of their row, as `block` recalls them."""
+    assert block.recall is not None
+    return block.use(
+        block.recall.offer, slots.flatten(0, 1), slots_packing(*slots.shape[:2], tokens.packing), tokens
+    )
 
 
-def slots_packing(slots: Float[Tensor, "B S D"], packing: Packing) -> Packing:
+def slots_packing(rows: int, each: int, packing: Packing) -> Packing:
     """Every row has as many slots; made once for all layers that run on the tokens of `packing`."""
-    rows, each, _ = slots.shape
 
     def alike() -> Packing:
         if stacked():
-            return PaddedRows.of(torch.full((rows,), each, device=slots.device), each, full=True)
-        return Packing.of_counts(np.full(rows, each), slots.device)
+            return PaddedRows.of(torch.full((rows,), each, device=packing.row.device), each, full=True)
+        return Packing.of_counts(np.full(rows, each), packing.row.device)
 
     made: Packing = packing.once(("slots", each), alike)
     return made

@@ -7,7 +7,8 @@ queries and by zeta_i^(-p/512) in keys, zeta_i = (2i + 0.4 E) / (1.4 E). A key t
 therefore amplified; the published runs have this asymmetry too.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 
 import torch
 from jaxtyping import Complex, Float, Int
@@ -25,16 +26,21 @@ FAIRSEQ_FIRST_POSITION = 2
 class Rotation:
     """What queries or keys are rotated and scaled by, token for token."""
 
-    factor: Complex[Tensor, "M half"]
-    """Of each pair of dimensions, read as a complex number; in 32 bits a part or more."""
+    table: Complex[Tensor, "4 T half"]
+    """Of every position the factors of queries, of keys, and the conjugates of both."""
+    part: int
+    """Which of them these are."""
+    where: Int[Tensor, " M"]
+    """Position of each token."""
 
-    def select(self, tokens: Int[Tensor, " K"]) -> "Rotation":
-        """The rotation of some of the tokens."""
-        return Rotation(self.factor.index_select(0, tokens))
+    @cached_property
+    def factor(self) -> Complex[Tensor, "M half"]:
+        """Of each pair of dimensions, read as a complex number; in 32 bits a part or more."""
+        return self.table[self.part].index_select(0, self.where)
 
     def __call__(self, x: Float[Tensor, "M H E"]) -> Float[Tensor, "M H E"]:
         """Rotated and scaled `x`, in the precision of the factors."""
-        pairs = x.to(self.factor.real.dtype).reshape(*x.shape[:-1], -1, 2)
+        pairs = x.to(self.table.real.dtype).reshape(*x.shape[:-1], -1, 2)
         rotated = torch.view_as_complex(pairs) * self.factor[:, None]
         return torch.view_as_real(rotated).flatten(-2)
 
@@ -44,13 +50,9 @@ class NoRotation(Rotation):
     """Leaves queries and keys as they are: attention without positions (NoPE)."""
 
     @classmethod
-    def of(cls, tokens: int, dtype: torch.dtype) -> "NoRotation":
-        """The identity for so many `tokens`."""
-        return cls(torch.empty(tokens, 0, dtype=dtype.to_complex()))
-
-    def select(self, tokens: Int[Tensor, " K"]) -> "NoRotation":  # noqa: ARG002 the same for all
-        """Itself."""
-        return self
+    def of(cls, position: Int[Tensor, " M"], dtype: torch.dtype) -> "NoRotation":
+        """The identity for tokens at these positions."""
+        return cls(torch.empty(4, 0, 0, dtype=dtype.to_complex()), 0, position)
 
     def __call__(self, x: Float[Tensor, "M H E"]) -> Float[Tensor, "M H E"]:
         """`x`."""
@@ -60,18 +62,36 @@ class NoRotation(Rotation):
 def rotations(
     position: Int[Tensor, " M"], width: int, head_width: int, dtype: torch.dtype
 ) -> tuple[Rotation, Rotation]:
-    """Rotations of queries and of keys at `position`, in a batch of `width` columns.
+    """Rotations of queries and of keys at `position`, at most `width`, in a batch of `width` columns.
 
     Exponents are centred on the middle column, which cancels in every product of a query and a key and keeps
     both within the range of half precision.
     """
-    half = torch.arange(head_width // 2, device=position.device, dtype=torch.float64)
-    where = position.to(torch.float64)[:, None]
+    table = _factors(width, head_width, sum_dtype(dtype).to_complex(), position.device)
+    return Rotation(table, 0, position), Rotation(table, 1, position)
+
+
+def selected(rotations: tuple[Rotation, Rotation], tokens: Int[Tensor, " K"]) -> tuple[Rotation, Rotation]:
+    """Those of some of the tokens."""
+    query, key = rotations
+    where = query.where.index_select(0, tokens)
+    return replace(query, where=where), replace(key, where=where)
+
+
+@lru_cache(maxsize=8)
+@torch.inference_mode(mode=False)
+@torch.no_grad()
+def _factors(
+    width: int, head_width: int, exact: torch.dtype, device: torch.device
+) -> Complex[Tensor, "4 T half"]:
+    """Of positions 0 to `width`; kept for the next batches."""
+    half = torch.arange(head_width // 2, device=device, dtype=torch.float64)
+    where = torch.arange(width + 1, device=device, dtype=torch.float64)[:, None]
     angle = where * ROTATION_BASE ** (-2 * half / head_width)
     zeta = (2 * half + SCALE_OFFSET * head_width) / ((1 + SCALE_OFFSET) * head_width)
     scale = zeta ** ((where - (width + 1) // 2) / SCALE_BASE)
-    exact = sum_dtype(dtype).to_complex()
-    return Rotation(torch.polar(scale, angle).to(exact)), Rotation(torch.polar(1 / scale, angle).to(exact))
+    both = [torch.polar(each, angle).to(exact) for each in (scale, 1 / scale)]
+    return torch.stack((*both, *(each.conj() for each in both)))
 
 
 def sinusoids(count: int, like: Float[Tensor, "*any D"]) -> Float[Tensor, "count D"]:

@@ -14,7 +14,10 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from trainables.layers.dropout import Drawn, Keyed, drawn_in
+from trainables.layers.reused import Reused
+from trainables.layers.stacked import stacked
 from trainables.layers.tokens import KeysValues, Placed
+from trainables.regions.compiling import compiling
 
 Found = TypeVar("Found")
 
@@ -29,9 +32,42 @@ class Recomputable(nn.Module):
 class RecomputableLayer(Recomputable):
     """One that is run again as a whole. Inputs are tensors, and what is told of tokens."""
 
+    reused: Reused | None = None
+    """Its weights, where a pass uses them again and again."""
+
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         """`forward`."""
-        return again_if_asked(self, super().__call__, *inputs, **named)
+        return self.use(super().__call__, *inputs, **named)
+
+    def use(self, run: Callable[..., Found], *inputs: Any, **named: Any) -> Found:
+        """`run(*inputs)`, a pass through this layer or a part of it."""
+        if self.reused is None:
+            return again_if_asked(self, run, *inputs, **named)
+        made = next((each.made for each in inputs if isinstance(each, Placed)), {})
+        with self.reused.used(made):
+            return run(*inputs, **named)
+
+
+@contextmanager
+def reusing(*layers: nn.Module | None) -> Iterator[None]:
+    """Inside, a pass uses the weights of each of the `layers` again and again: gradients are added together.
+
+    Not where layers are run again in the backward pass, nor compiled or run for several models, which have
+    their own ways.
+    """
+    begun = [
+        layer
+        for layer in (layers if torch.is_grad_enabled() and not (compiling() or stacked()) else ())
+        if isinstance(layer, RecomputableLayer) and layer.reused is None and not layer.recomputes
+        if any(weight.requires_grad for weight in layer.parameters())
+    ]
+    for layer in begun:
+        layer.reused = Reused(layer)
+    try:
+        yield
+    finally:
+        for layer in begun:
+            layer.reused = None
 
 
 def again_if_asked(part: Recomputable, run: Callable[..., Found], *inputs: Any, **named: Any) -> Found:

@@ -15,7 +15,7 @@ from trainables.layers.batch_parts import rows_in_batch
 from trainables.layers.dropout import scattered
 from trainables.layers.head_rows import Factor, spread, spread_parts
 from trainables.layers.packing import Packing, take
-from trainables.layers.positions import NoRotation, Rotation, rotations
+from trainables.layers.positions import NoRotation, Rotation, rotations, selected
 from trainables.layers.stacked import stacked
 from trainables.regions.compiling import compiling
 
@@ -141,10 +141,10 @@ class Tokens(Placed):
         """Of queries and of keys, what they are multiplied by, and its conjugate; None if they are not."""
         if isinstance(self.query_rotation, NoRotation):
             return None
-        both = torch.stack((self.query_rotation.factor, self.key_rotation.factor))
         index = self.packing.padded_index
-        wide = both.index_select(1, index.flatten()).view(2, index.shape[0], 1, index.shape[1], -1)
-        return wide, wide.conj().resolve_conj()
+        where = self.query_rotation.where.index_select(0, index.flatten())
+        wide = self.query_rotation.table.index_select(1, where).view(4, index.shape[0], 1, index.shape[1], -1)
+        return wide[:2], wide[2:]
 
     def alone(self) -> "Tokens":
         """The same, with nothing that depends on weights made for it, or for `recalled`, yet."""
@@ -171,18 +171,19 @@ class Tokens(Placed):
     @classmethod
     def unrotated(cls, packing: Packing, dtype: torch.dtype, *, causal: bool = False) -> "Tokens":
         """All tokens of a full batch, of a model without rotary positions."""
-        rotation = NoRotation.of(packing.column.shape[0], dtype)
+        rotation = NoRotation.of(packing.column, dtype)
         reach = packing.column + 1 if causal else None
         return cls(packing, packed_places(packing), rotation, rotation, reach, position=packing.column)
 
     def select(self, tokens: Int[Tensor, " K"], rows: Int[Tensor, " R"], packing: Packing) -> "Tokens":
         """Only `tokens`, which are all in `rows`, packed by `packing`."""
+        query, key = selected((self.query_rotation, self.key_rotation), tokens)
         return replace(
             self,
             packing=packing,
             place=self.place.index_select(0, tokens),
-            query_rotation=self.query_rotation.select(tokens),
-            key_rotation=self.key_rotation.select(tokens),
+            query_rotation=query,
+            key_rotation=key,
             reach=None if self.reach is None else self.reach.index_select(0, tokens),
             recalled=None if self.recalled is None else self.recalled.select_rows(rows),
             position=None if self.position is None else self.position.index_select(0, tokens),

@@ -12,7 +12,7 @@ from trainables.layers.block import Block, BlockSettings
 from trainables.layers.costs import linear_flops
 from trainables.layers.halting import Rule
 from trainables.layers.linear import Linear
-from trainables.layers.recomputing import RecomputableLayer
+from trainables.layers.recomputing import RecomputableLayer, reusing
 from trainables.layers.tokens import Tokens
 from trainables.recurrence.active_units import EarlyExit, exit_of_pass
 from trainables.recurrence.depth import DepthRecurrence
@@ -134,11 +134,12 @@ def run_to_halt(
 ) -> RecurrenceResult:
     """Repeat `block` on all tokens until every unit has halted."""
     recurrence = depth_recurrence(config, block, halt)
-    if recurrence is None:
-        for _ in range(config.max_layers):
-            states = block(states, tokens)
-        return RecurrenceResult.of_all(states, tokens.packing, config.max_layers)
-    result = recurrence.run(states, tokens)
+    with reusing(block, halt):
+        if recurrence is None:
+            for _ in range(config.max_layers):
+                states = block(states, tokens)
+            return RecurrenceResult.of_all(states, tokens.packing, config.max_layers)
+        result = recurrence.run(states, tokens)
     kept, computed = (count.to(result.ponder.dtype) for count in (result.kept, result.computed))
     if not config.halts_per_token:
         return RecurrenceResult(result.states, kept, result.ponder, computed)

@@ -30,6 +30,7 @@ from trainables.layers.costs import (
 )
 from trainables.layers.dropout import skip_dropout_calls
 from trainables.layers.memory import offered
+from trainables.layers.recomputing import reusing
 from trainables.layers.tokens import Tokens
 from trainables.models._universal import (
     UniversalSettings,
@@ -72,13 +73,13 @@ class Encoder(Chunked):
 
     def forward(self, x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"]) -> Encoded:
         """Encode right-padded `x`."""
-        return self.encode(x, mask, self._layers, self.config.max_layers)
+        with reusing(self.block, self.halt):
+            return self.encode(x, mask, self._layers, self.config.max_layers)
 
     def _layers(self, states: Tensor, tokens: Tokens, memory: Tensor, number: int) -> RecurrenceResult:
         # How many layers the chunks before took depends on the batch and on early exit.
         skip_dropout_calls(self.block, number * self.config.max_layers)
-        assert self.block.recall is not None
-        here = replace(tokens, recalled=offered(self.block.recall, memory, tokens.packing))
+        here = replace(tokens, recalled=offered(self.block, memory, tokens))
         return run_to_halt(self.config, self.block, self.halt, states, here)
 
 

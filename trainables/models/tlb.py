@@ -28,9 +28,11 @@ from trainables.layers.costs import (
     recall_flops,
     recall_saved_bytes,
 )
+from trainables.layers.dropout import MaskDraws
 from trainables.layers.memory import offered
+from trainables.layers.recomputing import reusing
 from trainables.layers.tokens import Tokens
-from trainables.recurrence.chunks import Chunked, ChunkedSettings, chunks_flops, chunks_saved_bytes
+from trainables.recurrence.chunks import Chunked, ChunkedSettings, ChunkPart, chunks_flops, chunks_saved_bytes
 from trainables.recurrence.result import RecurrenceResult
 from trainables.settings import UnsharedDepth
 from trainables.types import Encoded
@@ -60,13 +62,19 @@ class Encoder(Chunked):
 
     def forward(self, x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"]) -> Encoded:
         """Encode right-padded `x`."""
-        return self.encode(x, mask, self._layers, self.config.layers)
+        with reusing(*self.blocks):
+            return self.encode(x, mask, self._layers, self.config.layers)
+
+    def _ask(self, draws: MaskDraws, part: ChunkPart) -> None:
+        packing = part.chunk.packing
+        for block in self.blocks:
+            assert isinstance(block, Block)
+            block.ask(draws, part.tokens, packing, part.slots.packing)
 
     def _layers(self, states: Tensor, tokens: Tokens, memory: Tensor, number: int) -> RecurrenceResult:  # noqa: ARG002 all chunks alike
         for block in self.blocks:
             assert isinstance(block, Block)
-            assert block.recall is not None
-            states = block(states, replace(tokens, recalled=offered(block.recall, memory, tokens.packing)))
+            states = block(states, replace(tokens, recalled=offered(block, memory, tokens)))
         return RecurrenceResult.of_all(states, tokens.packing, self.config.layers)
 
 

@@ -5,7 +5,8 @@ text and published runs differ we follow the runs: no START and END, although th
 (`boundaries`), and a readout from the final memory, although the text reads END with halting (`readout`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import torch
@@ -15,13 +16,16 @@ from torch import Tensor, nn
 
 from trainables.layers.block import BlockSettings
 from trainables.layers.boundaries import NUM_BOUNDARIES, boundaries, check_pooling, pool
-from trainables.layers.chunks import ChunkSettings, Cut, PaddedCut
+from trainables.layers.chunks import Chunk, ChunkSettings, Cut, PaddedCut
+from trainables.layers.dropout import MaskDraws
 from trainables.layers.memory import Memory, MemorySettings, update_flops, update_saved_bytes
 from trainables.layers.packing import Packing, put, take
+from trainables.layers.recomputing import Recomputable, reusing
 from trainables.layers.stacked import stacked
-from trainables.layers.tokens import Tokens
+from trainables.layers.tokens import Placed, Tokens
 from trainables.recurrence.result import RecurrenceResult
 from trainables.recurrence.watching import in_parts
+from trainables.regions.compiling import compiling
 from trainables.settings import CausalSettings, Small
 from trainables.types import Encoded
 
@@ -70,6 +74,21 @@ class ChunkedSettings(BlockSettings, CausalSettings):
         return self.chunk.lengths(total, causal=self.causal)
 
 
+@dataclass(frozen=True)
+class ChunkPart:
+    """A chunk, its tokens, and the slots of its rows."""
+
+    chunk: Chunk
+    tokens: Tokens
+    slots: Placed
+
+    @classmethod
+    def of(cls, chunk: Chunk, tokens: Tokens, memory: Memory, places: Int[Tensor, "B S"]) -> "ChunkPart":
+        """Of all `tokens` of a batch, with the `places` of all slots."""
+        here = tokens.select(chunk.tokens, chunk.rows, chunk.packing)
+        return cls(chunk, here, memory.placed(places.index_select(0, chunk.rows), here))
+
+
 class Chunked(nn.Module):
     """The loop of a batch over its chunks; the layers that run on a chunk are an argument."""
 
@@ -93,6 +112,21 @@ class Chunked(nn.Module):
             bound=torch.full_like(result.depth, bound),
         )
 
+    def _draw_ahead(self, parts: Sequence[ChunkPart]) -> None:
+        """Draw masks of all chunks at once, where it is known which layers run on them."""
+        if compiling() or any(
+            layer.recomputes for layer in self.modules() if isinstance(layer, Recomputable)
+        ):
+            return
+        draws = MaskDraws()
+        for part in parts:
+            self._ask(draws, part)
+            self.memory.ask(draws, part.slots, part.chunk.packing)
+        draws.run()
+
+    def _ask(self, draws: MaskDraws, part: ChunkPart) -> None:
+        """Have the masks of the layers on one chunk drawn; here of none, for they may halt."""
+
     def _read(self, states: Tensor, packing: Packing, slots: Tensor) -> Float[Tensor, "B D"]:
         match self.chunked.readout:
             case "slots":
@@ -112,17 +146,19 @@ class Chunked(nn.Module):
         slots = self.memory.begin(rows_in_all)
         finals: list[tuple[Int[Tensor, " M"], Tensor]] = []
         totals: list[Float[Tensor, " B"]] = []
-        with in_parts(packing) as next_part:
-            for number in range(cut.most):
-                chunk = cut.chunk(number)
+        places = self.memory.places(packing)
+        chunks = [ChunkPart.of(cut.chunk(number), tokens, self.memory, places) for number in range(cut.most)]
+        self._draw_ahead(chunks)
+        with in_parts(packing) as next_part, reusing(*self.memory.updates):
+            for number, part in enumerate(chunks):
+                chunk = part.chunk
                 next_part(chunk.tokens)
                 memory = self.memory.marked(take(slots, chunk.rows))
-                here = tokens.select(chunk.tokens, chunk.rows, chunk.packing)
-                result = layers(take(states, chunk.tokens), here, memory, number)
+                result = layers(take(states, chunk.tokens), part.tokens, memory, number)
                 finals.append((chunk.tokens, result.states))
                 costs = torch.stack((result.depth, result.ponder, result.computed), 1)
                 totals.append(put(costs, chunk.rows, rows_in_all))
-                memory = self.memory.update(memory, chunk.rows, result.states, chunk.packing)
+                memory = self.memory.update(memory, part.slots, result.states, chunk.packing)
                 slots = slots.index_copy(0, chunk.rows, memory.to(slots.dtype))
         source = torch.cat([where for where, _ in finals])
         final = put(torch.cat([part for _, part in finals]), source, source.shape[0])
@@ -136,7 +172,7 @@ class Chunked(nn.Module):
         """The same where several models run at once: rows without a chunk of some number run all the same."""
         config = self.chunked
         cut = PaddedCut.of(packing, config.chunk, config.size_of_head, states.dtype, causal=config.causal)
-        slots = self.memory.begin(packing.num_rows)
+        slots, places = self.memory.begin(packing.num_rows), self.memory.places(packing)
         finals: list[Tensor] = []
         totals: list[Float[Tensor, "B 3"]] = []
         for number in range(cut.most):
@@ -147,8 +183,9 @@ class Chunked(nn.Module):
             finals.append(result.states)
             costs = torch.stack((result.depth, result.ponder, result.computed), 1)
             totals.append(torch.where(chunk.exists[:, None], costs, 0))
-            every = torch.arange(packing.num_rows, device=slots.device)
-            memory = self.memory.update(memory, every, result.states, chunk.packing)
+            memory = self.memory.update(
+                memory, self.memory.placed(places, here), result.states, chunk.packing
+            )
             slots = torch.where(chunk.exists[:, None, None], memory.to(slots.dtype), slots)
         means = torch.stack(totals).sum(0) / cut.counts.to(states.dtype)[:, None]
         depth, ponder, computed = means.unbind(1)

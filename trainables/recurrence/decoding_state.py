@@ -73,7 +73,7 @@ class DecodingState:
     def unrotated(self, x: Float[Tensor, "R D"]) -> Tokens:
         """The next token of each row, of a model without rotary positions."""
         rows = torch.arange(x.shape[0], device=x.device)
-        rotation = NoRotation.of(x.shape[0], x.dtype)
+        rotation = NoRotation.of(rows, x.dtype)
         return Tokens(
             _even(x.shape[0], 1, x),
             rows,

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from trainables.layers.halting import Decision, Rule, decide
 from trainables.layers.host import on_host
 from trainables.layers.packing import take
-from trainables.layers.recomputing import Recomputable, again_if_asked
+from trainables.layers.recomputing import RecomputableLayer
 from trainables.layers.tokens import KeysValues, Tokens
 from trainables.recurrence.active_units import EarlyExit, HaltedResults, Selection
 from trainables.recurrence.depth_units import (
@@ -200,8 +200,8 @@ class _ForwardPass:
     def _keys_values(self, units: DepthUnits) -> tuple[Tensor, Tensor]:
         source = units.mixture() if self.recurrence.sees_mixture else units.states
         layer = self.recurrence.layer
-        if isinstance(layer, Recomputable):
-            return again_if_asked(layer, layer.keys_values, source, units.tokens)
+        if isinstance(layer, RecomputableLayer):
+            return layer.use(layer.keys_values, source, units.tokens)
         return layer.keys_values(source, units.tokens)
 
     def _leave(self, stay: Bool[Tensor, " U"], *, stale: bool) -> Selection | None:

@@ -1,0 +1,124 @@
+"""Weights that one pass uses again and again: gradients of each use are added by one kernel for all of them.
+
+Without it PyTorch adds the gradient of every weight by a kernel of its own for every use but one. Here each
+use sees aliases of the weights, whose gradients arrive together; the order of the sums is the same.
+"""
+
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class _Totals:
+    """Sums of gradients over the uses so far."""
+
+    def __init__(self) -> None:
+        self._sums: dict[int, Tensor] = {}
+        self._own: set[int] = set()
+        """Whose sums no other has: what autograd hands over may be."""
+
+    def add(self, grads: tuple[Tensor | None, ...]) -> None:
+        """Those of one more use."""
+        found = {place: grad for place, grad in enumerate(grads) if grad is not None}
+        again = found.keys() & self._sums.keys()
+        if own := sorted(again & self._own):
+            torch._foreach_add_([self._sums[each] for each in own], [found[each] for each in own])
+        if others := sorted(again - self._own):
+            made = torch._foreach_add([self._sums[each] for each in others], [found[each] for each in others])
+            self._sums.update(zip(others, made, strict=True))
+            self._own.update(others)
+        self._sums.update((place, found[place]) for place in found.keys() - again)
+
+    def taken(self, count: int) -> tuple[Tensor | None, ...]:
+        """All of them; the next backward pass begins anew."""
+        sums = tuple(self._sums.get(place) for place in range(count))
+        self._sums.clear()
+        self._own.clear()
+        return sums
+
+
+class _Collect(torch.autograd.Function):
+    """The weights themselves; their gradients are the totals of all uses."""
+
+    @staticmethod
+    def forward(ctx: Any, totals: _Totals, *weights: Tensor) -> tuple[Tensor, ...]:
+        ctx.totals = totals
+        ctx.set_materialize_grads(False)
+        return tuple(each.view_as(each) for each in weights)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        return (None, *ctx.totals.taken(len(grads)))
+
+
+class _Use(torch.autograd.Function):
+    """Aliases of the weights for one use, whose gradients go to the totals."""
+
+    @staticmethod
+    def forward(ctx: Any, totals: _Totals, *weights: Tensor) -> tuple[Tensor, ...]:
+        ctx.totals = totals
+        ctx.set_materialize_grads(False)
+        return tuple(each.view_as(each) for each in weights)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[None, ...]:
+        ctx.totals.add(grads)
+        return (None,) * (1 + len(grads))
+
+
+class _Sources:
+    """Some tensors that are used again and again."""
+
+    def __init__(self, tensors: list[Tensor]) -> None:
+        self._totals = _Totals()
+        self._tensors: tuple[Tensor, ...] = _Collect.apply(self._totals, *tensors)  # type: ignore[no-untyped-call]
+
+    def aliases(self) -> tuple[Tensor, ...]:
+        """For one use."""
+        made: tuple[Tensor, ...] = _Use.apply(self._totals, *self._tensors)  # type: ignore[no-untyped-call]
+        return made
+
+
+class Reused:
+    """All weights of one part of a model, and what was made of them, for the time of a pass."""
+
+    def __init__(self, part: nn.Module) -> None:
+        self._modules = set(part.modules())
+        self._places = [
+            (module, name)
+            for module in part.modules()
+            for name, weight in module._parameters.items()
+            if weight is not None and weight.requires_grad
+        ]
+        self._weights = [module._parameters[name] for module, name in self._places]
+        self._sources = _Sources([each for each in self._weights if each is not None])
+        self._made: dict[Any, _Sources] = {}
+
+    @contextmanager
+    def used(self, made: MutableMapping[Any, Any]) -> Iterator[None]:
+        """Inside, modules have aliases in the place of their weights, and so has `made` of what it holds of
+        them from the second use on."""
+        before = {key: each for key, each in made.items() if self._holds(key, each)}
+        for key, value in before.items():
+            several = isinstance(value, tuple)
+            if key not in self._made:
+                self._made[key] = _Sources(list(value) if several else [value])
+            aliases = self._made[key].aliases()
+            made[key] = aliases if several else aliases[0]
+        for (module, name), alias in zip(self._places, self._sources.aliases(), strict=True):
+            module._parameters[name] = alias  # type: ignore[assignment]
+        try:
+            yield
+        finally:
+            made.update(before)
+            for (module, name), weight in zip(self._places, self._weights, strict=True):
+                module._parameters[name] = weight
+
+    def _holds(self, key: Any, value: Any) -> bool:
+        if not (isinstance(key, tuple) and key[0] in self._modules):
+            return False
+        tensors = value if isinstance(value, tuple) else (value,)
+        return all(isinstance(each, Tensor) and each.requires_grad for each in tensors)
