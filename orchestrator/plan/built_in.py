@@ -99,6 +99,7 @@ class BuiltIn:
     def check_space(self, arm: BuiltInArm, space: Space, search: Search, faults: Faults) -> None:
         """As of `Planned`."""
         proof.check_dimensions(arm, space, search, self._probe, faults, sweep=self._sweep)
+        proof.check_dropped(arm, space, search, self._probe, faults, sweep=self._sweep)
 
     def check_movement(self, spec: Spec, spaces: Sequence[tuple[BuiltInArm, Space]], faults: Faults) -> None:
         """As of `Planned`."""
