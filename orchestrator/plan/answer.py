@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from orchestrator.errors import HaltsweepError, SpecError
 from orchestrator.plan.types import AnswerPlan, ConfirmPlan, SearchPlan
@@ -91,7 +91,8 @@ def check_answer(spec: "Spec", metrics: Sequence[Metric], reported: Iterable[str
         elif (given := look_up(metrics, name).given) != "":
             faults.add(f"must differ between arms, got {name}, which {given}", "answer", *keys)
     low, high = look_up(metrics, asked.metric or "").span
-    for key, given in ("margin", asked.margin), ("spread", asked.spread):
+    limits: dict[str, Any] = {"margin": asked.margin, "spread": asked.spread}
+    for key, given in limits.items():
         if isinstance(given, int | float) and given >= high - low:
             wanted = f"smaller than {high - low:g}, the whole range of {asked.metric}"
             faults.add(f"must be {wanted}, got {shown(given)}", "answer", key)
