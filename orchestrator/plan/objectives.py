@@ -14,6 +14,8 @@ from search_spaces.dimensions import Space
 from search_spaces.wording import hint
 from trainables.metrics import Metric, look_up
 
+COMPARED = 2
+"""Arms without which there is no difference."""
 NAMED = 3
 """Arms named of many."""
 _POINTS = 3
@@ -91,9 +93,12 @@ def check_answer_moves(
     metrics: Sequence[Metric],
     faults: Faults,
 ) -> None:
-    """What only halting moves is no outcome where it stands still in every arm: settings say what it is."""
+    """What only halting moves is no outcome where it stands still in every arm: settings say what it is.
+
+    Of the baseline alone nothing is decided, and whatever is asked may be told.
+    """
     for keys, name in primary_outcomes(answer):
-        if not (quantity := look_up(metrics, name).moves_with):
+        if not (quantity := look_up(metrics, name).moves_with) or len(arms) < COMPARED:
             continue
         still = [
             f"{why} in {arm.name}"

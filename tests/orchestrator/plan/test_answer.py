@@ -72,6 +72,7 @@ def test_an_outcome_that_settings_decide_in_every_arm_is_refused(answer: Any, to
     with pytest.raises(PlanError, match=told):
         plan(small.spec(baseline=NO_HALT, arms=SHALLOW, answer=answer))
     assert plan(small.spec(baseline=NO_HALT, arms=SHALLOW | HALTING, answer=answer)).answer
+    assert plan(small.spec(baseline=NO_HALT, answer=answer)).answer, "as `haltsweep best` writes it"
 
 
 def test_a_spread_beyond_the_range_is_refused() -> None:
