@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from math import inf
 from typing import Any, Final, Literal, cast
 
 import optuna
@@ -181,6 +182,8 @@ class StopperPatience:
     """Before so many trials have ended, or been measured, none is stopped."""
     keeps_all: bool
     """Whether it would keep every trial."""
+    bounds: tuple[float, float] | None = None
+    """It stops trials that measure less or more, and no others; None where it goes by other trials."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +253,13 @@ def patience(stopper: Chosen) -> StopperPatience:
         steps=number("n_warmup_steps") or number("min_resource") * rungs,
         trials=max(number("n_startup_trials"), number("n_min_trials"), number("bootstrap_count")),
         keeps_all=stopper.keywords.get("percentile") == 100,
+        bounds=_bounds(stopper) if stopper.class_name == "ThresholdPruner" else None,
     )
+
+
+def _bounds(stopper: Chosen) -> tuple[float, float]:
+    lower, upper = (stopper.keywords.get(each) for each in ("lower", "upper"))
+    return (-inf if lower is None else float(lower), inf if upper is None else float(upper))
 
 
 def suggest(trial: optuna.Trial, name: str, domain: Domain) -> Value:

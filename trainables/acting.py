@@ -74,14 +74,27 @@ def tried(config: type[Settings], field: str) -> Tried | None:
     return next((mark for mark in metadata if isinstance(mark, Tried)), None)
 
 
+class InSteps:
+    """Marks a field of a task that changes only how many steps its samples say they take (`Batch.steps`)."""
+
+
 class InSplits:
     """Marks a field of a task that changes only the splits whose names match one of these patterns.
 
-    Without a pattern it changes no data: what it does, the task's shape shows.
+    Without a pattern it changes no data: what it does, the task's shape shows. A field that lists splits has
+    `each`, which gives the name of the split that a value of the list makes.
     """
 
-    def __init__(self, *patterns: str) -> None:
+    def __init__(self, *patterns: str, each: Callable[[Any], str] | None = None) -> None:
         self.patterns = patterns
+        self.each = each
+
+    def read(self, value: Any, splits: Iterable[str]) -> Any:
+        """Of a list, what makes one of `splits`; else the value itself."""
+        if self.each is None or not isinstance(value, list | tuple):
+            return value
+        wanted = set(splits)
+        return [one for one in value if self.each(one) in wanted]
 
     def among(self, splits: Iterable[str]) -> bool:
         """Whether it changes one of `splits`."""
@@ -121,12 +134,20 @@ def in_splits(config: type[Settings], field: str) -> InSplits | None:
     return next((mark for mark in metadata if isinstance(mark, InSplits)), None)
 
 
-def task_acting(config: Settings, read: Iterable[str]) -> Mapping[str, Any]:
-    """The fields of a task that change one of the splits `read`."""
-    wanted = tuple(read)
-    marks = {name: in_splits(type(config), name) for name in type(config).model_fields}
-    dumped = config.model_dump(mode="json")
-    return {name: dumped[name] for name, mark in marks.items() if mark is None or mark.among(wanted)}
+def task_acting(config: Settings, read: Iterable[str], *, counts_steps: bool = True) -> Mapping[str, Any]:
+    """The fields of a task that change one of the splits `read`, of lists of splits those of them.
+
+    `counts_steps` says whether anything reads how many steps samples take.
+    """
+    wanted, dumped = tuple(read), config.model_dump(mode="json")
+    found: dict[str, Any] = {}
+    for name, field in type(config).model_fields.items():
+        mark = in_splits(type(config), name)
+        if any(isinstance(each, InSteps) for each in field.metadata) and not counts_steps:
+            continue
+        if mark is None or mark.among(wanted):
+            found[name] = dumped[name] if mark is None else mark.read(dumped[name], wanted)
+    return found
 
 
 def fewer(limit: int | None, there_are: int | None) -> int | None:

@@ -227,6 +227,17 @@ def batch_cost(config: Settings) -> str | None:
     return own(config)
 
 
+def reads_steps(config: Settings) -> bool:
+    """Whether the encoder reads how many steps each sample takes: that of a guided one may.
+
+    A model says so in `reads_steps(config)` in its own file.
+    """
+    file = _file(config)
+    guided = bool(getattr(file.Encoder, "guided", False))
+    own: Callable[[Settings], bool] = getattr(file, "reads_steps", lambda _: guided)
+    return own(config)
+
+
 def batch_statistics(model: nn.Module) -> str | None:
     """Why a batch cannot be run through `model` in parts, as `must ..., got ...`; None where it can."""
     for name, module in model.named_modules():

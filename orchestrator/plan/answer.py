@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from orchestrator.errors import HaltsweepError, SpecError
 from orchestrator.plan.types import AnswerPlan, ConfirmPlan, SearchPlan
@@ -85,15 +85,17 @@ def check_answer(spec: "Spec", metrics: Sequence[Metric], reported: Iterable[str
     if asked is None:
         return
     known = sorted({name for each in reported for name in _on_splits(each, spec)})
-    for keys, name in _named(asked):
+    for keys, name in primary_outcomes(asked):
         if known and name not in known:
             faults.add(f"no metric named {name!r}. {hint(name, known)}", "answer", *keys)
         elif (given := look_up(metrics, name).given) != "":
             faults.add(f"must differ between arms, got {name}, which {given}", "answer", *keys)
     low, high = look_up(metrics, asked.metric or "").span
-    if asked.margin is not None and asked.margin >= high - low:
-        wanted = f"smaller than {high - low:g}, the whole range of {asked.metric}"
-        faults.add(f"must be {wanted}, got {shown(asked.margin)}", "answer", "margin")
+    limits: dict[str, Any] = {"margin": asked.margin, "spread": asked.spread}
+    for key, given in limits.items():
+        if isinstance(given, int | float) and given >= high - low:
+            wanted = f"smaller than {high - low:g}, the whole range of {asked.metric}"
+            faults.add(f"must be {wanted}, got {shown(given)}", "answer", key)
 
 
 def check_stop(
@@ -122,6 +124,7 @@ def _on_splits(reported: str, spec: "Spec") -> list[str]:
     return [f"{each}/{quantity}" for each in splits] if split == SELECTION_SPLIT else [reported]
 
 
-def _named(asked: "Answer") -> list[tuple[tuple[str | int, ...], str]]:
+def primary_outcomes(asked: "Answer") -> list[tuple[tuple[str | int, ...], str]]:
+    """The outcomes that `asked` names, each after the keys under which it stands."""
     primary: list[tuple[tuple[str | int, ...], str]] = [(("metric",), asked.metric)] if asked.metric else []
     return [*primary, *((("also", place), name) for place, name in enumerate(asked.also))]

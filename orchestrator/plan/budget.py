@@ -1,10 +1,10 @@
 """What a spec's budget limits, and whether those limits can be kept."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.format import amount
-from orchestrator.plan.types import ArmLimits, Limits, Plan
+from orchestrator.plan.types import Arm, ArmLimits, ArmPrice, Limits, Plan
 from orchestrator.spec.types import Spec
 from search_spaces.wording import amount as count
 from search_spaces.wording import shown
@@ -49,6 +49,35 @@ def check_budget(spec: Spec, trainable: str | None, metrics: Iterable[Metric], f
             "each_arm",
             "target",
         )
+    elif target == (low if spec.search.objectives[0].goal == "max" else high):
+        faults.add(
+            f"must be better than the worst value of {metric}, got {shown(target)}: the first trial reaches "
+            "it, whatever it finds",
+            "budget",
+            "each_arm",
+            "target",
+        )
+
+
+def check_afforded(
+    limits: Limits | None, arms: Sequence[Arm], prices: Sequence[ArmPrice], faults: Faults
+) -> None:
+    """What is known to be used must leave room for a trial of the arm that needs least."""
+    asked = limits or Limits()
+    costs = [
+        price.train_flops_max * arm.settings["train"]["steps"]
+        for arm, price in zip(arms, prices, strict=True)
+        if price.train_flops_max is not None and "train.steps" not in arm.space.paths
+    ]
+    each = None if asked.each_arm is None else asked.each_arm.flops
+    for keys, given in (("flops",), asked.flops), (("each_arm", "flops"), each):
+        if given is not None and costs and given < min(costs):
+            faults.add(
+                f"must be at least the FLOPs of one trial, {amount(min(costs))} in the arm that needs least, "
+                f"got {shown(given)}: it would be used up by the first one",
+                "budget",
+                *keys,
+            )
 
 
 def budget_lines(plan: Plan) -> Iterator[str]:

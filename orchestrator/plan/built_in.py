@@ -11,7 +11,7 @@ from orchestrator.plan.draws import Trying
 from orchestrator.plan.effects import Sweep
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.limits import too_large
-from orchestrator.plan.objectives import check_movement, check_objectives
+from orchestrator.plan.objectives import check_answer_moves, check_movement, check_objectives
 from orchestrator.plan.posthoc import check_posthoc
 from orchestrator.plan.price import price
 from orchestrator.plan.probe import Probe
@@ -72,7 +72,7 @@ class BuiltIn:
             checks.check_ranks(spec, arm, faults)
             checks.check_packed(spec, arm, faults)
             if spec.search is not None:
-                checks.check_stopper(stopper, spec.search, arm, faults)
+                checks.check_stopper(stopper, spec.search, arm, metrics, faults)
         checks.check_published(spec, arms, self._probe, metrics, faults)
         check_posthoc(spec, arms, self._probe, faults)
         check_answer(spec, metrics, self._reported(arms[0]), faults)
@@ -102,13 +102,15 @@ class BuiltIn:
     def check_space(self, arm: BuiltInArm, space: Space, search: Search, faults: Faults) -> None:
         """As of `Planned`."""
         proof.check_dimensions(arm, space, search, self._probe, faults, sweep=self._sweep)
+        proof.check_dropped(arm, space, search, self._probe, faults, sweep=self._sweep)
 
-    def check_movement(
-        self, search: Search, spaces: Sequence[tuple[BuiltInArm, Space]], faults: Faults
-    ) -> None:
+    def check_movement(self, spec: Spec, spaces: Sequence[tuple[BuiltInArm, Space]], faults: Faults) -> None:
         """As of `Planned`."""
         metrics = self.metrics([arm for arm, _ in spaces])
-        check_movement(search, spaces, self._probe, metrics, faults)
+        if spec.search is not None:
+            check_movement(spec.search, spaces, self._probe, metrics, faults)
+        if spec.answer is not None:
+            check_answer_moves(spec.answer, spaces, self._probe, metrics, faults)
 
     def price(self, arm: BuiltInArm, trials: Mapping[str, int] | None, *, calibrate: bool) -> ArmPrice:
         """As of `Planned`."""

@@ -1,7 +1,7 @@
 """What a plan refuses beyond settings and spaces: samplers, stoppers, splits, seeds, posthoc settings."""
 
 from collections.abc import Callable, Iterable, Sequence
-from math import ceil, prod
+from math import ceil, isfinite, prod
 from typing import TYPE_CHECKING
 
 from orchestrator.identity import canonical
@@ -76,15 +76,19 @@ def check_samplers(search: Search, faults: Faults) -> "Chosen | None":
     return None if stopper is None else noting("stopper", lambda: check_stopper(stopper))
 
 
-def check_stopper(stopper: "Chosen | None", search: Search, arm: BuiltInArm, faults: Faults) -> None:
-    """A stopper that waits for longer than the training, or the search, lasts stops nothing."""
+def check_stopper(
+    stopper: "Chosen | None", search: Search, arm: BuiltInArm, metrics: Sequence[Metric], faults: Faults
+) -> None:
+    """A stopper that waits for longer than the training, or the search, lasts stops nothing, nor does one
+    whose bounds no value is beyond."""
     if stopper is None:
         return
     from orchestrator.samplers import patience
 
     steps, between = arm.system.train.steps, arm.system.train.report_every
     waits = patience(stopper)
-    grace = waits.steps
+    grace, metric = waits.steps, search.objectives[0].metric
+    low, high = look_up(metrics, metric).span
     if grace >= steps:
         why = f"it waits for step {grace} and train.steps is {steps}"
     elif between * max(1, ceil(grace / between)) >= steps:
@@ -99,6 +103,10 @@ def check_stopper(stopper: "Chosen | None", search: Search, arm: BuiltInArm, fau
         )
     elif waits.keeps_all:
         why = "it keeps the best 100 percent; give a percentile below"
+    elif waits.bounds and waits.bounds[0] <= low and waits.bounds[1] >= high:
+        ends = zip(("below", "above"), waits.bounds, strict=True)
+        beyond = " or ".join(f"{side} {end:g}" for side, end in ends if isfinite(end))
+        why = f"no {metric} is {beyond}; narrow its bounds"
     else:
         return
     faults.add(

@@ -32,6 +32,8 @@ def _unknown(constraint: Constraint, arms: Searched) -> str | None:
         wrong = [each for each in values if not _is_number(each) and each is not None]
         if wrong:
             return f"{constraint}: must compare numbers, and {path} can be {shown(wrong[0])}"
+        if all(each is None for each in values):
+            return f"{constraint}: must compare numbers, and {path} is null in every arm: it decides nothing"
     if not any(path in space.paths for path in sides for _, space in arms):
         return f"{constraint}: must have a field that the search varies, got none: it decides nothing"
     return None
@@ -40,6 +42,8 @@ def _unknown(constraint: Constraint, arms: Searched) -> str | None:
 def _idle(constraint: Constraint, arms: Searched) -> str | None:
     """Why a constraint can never hold in an arm, or holds in all of them whatever is drawn."""
     always = []
+    if constraint.left == constraint.right:  # what can never hold is told of what is drawn
+        return f"{constraint}: holds whatever is drawn, in every arm: leave it out, or name another field"
     for arm, space in arms:
         left = _range(constraint.left, arm, space)
         right = _range(constraint.right, arm, space)

@@ -1,6 +1,7 @@
-"""What a streamed task trains on: settings that draw the same in a whole training are one setting."""
+"""The data of a trial: settings that draw the same, in a whole training or in stored splits, are one."""
 
 import json
+from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
@@ -9,12 +10,26 @@ from orchestrator.identity import canonical
 from orchestrator.plan.moved_weights import SEED
 from orchestrator.plan.settings import System
 from trainables.acting import task_acting
-from trainables.task_catalog import settled, splits, stream, task_config, training_only
+from trainables.assembly import reads_steps
+from trainables.settings import Settings
+from trainables.task_catalog import (
+    require_files,
+    settled,
+    source_digest,
+    splits,
+    stream,
+    task_config,
+    task_module,
+    task_name,
+    training_only,
+)
 
 STEPS = 200
 """Of a longer training so many are looked at, evenly spread, and its last ones."""
 EXAMPLES = 2
 KEPT = 64
+MOST_MADE = 20_000
+"""Examples of a corpus that is made for a comparison, in some seconds."""
 
 
 def acting_on_data(system: System, read: list[str]) -> dict[str, Any]:
@@ -22,21 +37,67 @@ def acting_on_data(system: System, read: list[str]) -> dict[str, Any]:
 
     Fields that change nothing but what is drawn for training stand in it as a digest of that.
     """
-    found = dict(task_acting(settled(system.task), read))
+    counts = reads_steps(system.model)
+    found = dict(task_acting(settled(system.task), read, counts_steps=counts))
     fields = training_only(system.task) & found.keys()
     if not fields or not any(info.streamed for info in splits(system.task)):
         return found
-    drawn = _digest(canonical(system.settings["task"]), system.train.steps)
+    drawn = _digest(canonical(system.settings["task"]), system.train.steps, counts)
     return {name: value for name, value in found.items() if name not in fields} | {"drawn": drawn}
 
 
+def same_data(before: System, after: System, read: Sequence[str]) -> bool:
+    """Whether two tasks that are generated hold the same examples in all splits `read`.
+
+    False where that is not looked at: of streams, of files, and of what takes long to make.
+    """
+    tasks = [before.task, after.task]
+    if tasks[0].__class__ is not tasks[1].__class__ or not all(map(_quickly_made, tasks)):
+        return False
+    names = [[info.name for info in splits(task) if info.name in read] for task in tasks]
+    if names[0] != names[1] or len(names[0]) < len(read):
+        return False
+    one, other = (canonical(system.settings["task"]) for system in (before, after))
+    try:
+        return all(_built(one, name) == _built(other, name) for name in names[0])
+    except ValueError:
+        return False  # told by who builds them in earnest
+
+
+def _quickly_made(task: Settings) -> bool:
+    if any(info.streamed for info in splits(task)):
+        return False
+    try:
+        if source_digest(task_module(task_name(task)), task) is not None:
+            return False
+        require_files(task)
+    except ValueError:
+        return False
+    values = settled(task).model_dump().items()
+    counts = [value for name, value in values if type(value) is int and name != "data_seed"]
+    return max(counts, default=0) <= MOST_MADE
+
+
 @lru_cache(KEPT)
-def _digest(task: str, steps: int) -> str:
-    """Of what the first to the last of `steps` batches may hold, for the task given as JSON."""
+def _built(task: str, split: str) -> str:
+    """Digest of the examples of `split` of the task given as JSON. Raises ValueError."""
+    config, found = task_config(json.loads(task)), blake2b(digest_size=16)
+    table = task_module(task_name(config)).build(config, split)
+    for column in table.column_names:
+        found.update(f"{column} {table[column].to_pylist()!r}".encode())
+    return found.hexdigest()
+
+
+@lru_cache(KEPT)
+def _digest(task: str, steps: int, counts_steps: bool) -> str:
+    """Of what the first to the last of `steps` batches may hold, for the task given as JSON.
+
+    The steps that samples take are in it where `counts_steps`.
+    """
     config, found = task_config(json.loads(task)), blake2b(digest_size=16)
     last = range(max(0, steps - 2), steps)
     for step in sorted({*range(0, steps, max(1, steps // STEPS)), *last}):
         batch = stream(config, EXAMPLES, SEED, step)
-        for tensor in (batch.tokens, batch.mask, batch.labels, batch.steps):
+        for tensor in (batch.tokens, batch.mask, batch.labels, batch.steps if counts_steps else None):
             found.update(b"" if tensor is None else repr(tensor.tolist()).encode())
     return found.hexdigest()

@@ -40,6 +40,8 @@ VALUES_MAX = 64
 """The same where all dimensions are tried together."""
 BETWEEN = 9
 """Values tried of a longer one, its ends among them."""
+FINELY = 1001
+"""The same where constraints leave one of those few."""
 DRAWS_MAX = 2000
 """Draws tried of an arm: all if there are no more, else those of every two dimensions, and some by chance."""
 COMPLETIONS = 16
@@ -92,6 +94,7 @@ def check_draws(arm: CheckedArm[Any], space: Space, trying: Trying, spec: Spec, 
         broken = ", ".join(map(str, space.constraints))
         faults.add(f"{arm.name} can draw nothing that satisfies {broken}: change the ranges", "search")
         return
+    _check_left(arm, drawing, draws, search, faults)
     many = sum(map(drawing.admits, draws))
     if many < best and all(_is_whole(each.domain) for each in space.dimensions) and len(draws) < DRAWS_MAX:
         faults.add(
@@ -99,6 +102,35 @@ def check_draws(arm: CheckedArm[Any], space: Space, trying: Trying, spec: Spec, 
             "confirm",
             "best",
             about=("best", many),
+        )
+
+
+def _check_left(
+    arm: CheckedArm[Any], drawing: "_Drawing", draws: Sequence[Assignment], search: Search, faults: Faults
+) -> None:
+    """Constraints of the spec must leave every dimension more than one value, where all draws are known."""
+    if not search.constraints or len(draws) >= DRAWS_MAX:
+        return
+    admitted = [draw for draw in draws if drawing.admits(draw)]
+    for dimension in drawing.space.dimensions:
+        path = dimension.path
+        asked = [each for each in search.constraints if path in (each.left, each.right)]
+        tried = {draw[path] for draw in draws if path in draw}
+        left = [draw for draw in admitted if path in draw]
+        if not asked or len(tried) < 2 or len({draw[path] for draw in left}) != 1:
+            continue
+        if isinstance(dimension.domain, Float):  # of which few values were tried
+            finely = _between(dimension.domain.low, dimension.domain.high, FINELY, log=dimension.domain.log)
+            if any(drawing.admits({**left[0], path: value}) for value in finely if value != left[0][path]):
+                continue
+        rules = ", ".join(map(str, asked))
+        faults.add(
+            f"{rules} leaves {path} one value in {arm.name}, {shown(left[0][path])}: set it in place of "
+            "searching it, or change the range",
+            "search",
+            "constraints",
+            search.constraints.index(asked[0]),
+            about=("left", path),
         )
 
 
@@ -125,8 +157,8 @@ def candidates(domain: Domain, most: int = VALUES_MAX) -> tuple[Value, ...]:
             return (first, *inner, final)
 
 
-def _between(low: float, high: float, *, log: bool) -> list[float]:
-    shares = [place / (BETWEEN - 1) for place in range(BETWEEN)]
+def _between(low: float, high: float, many: int = BETWEEN, *, log: bool) -> list[float]:
+    shares = [place / (many - 1) for place in range(many)]
     return [float(low * (high / low) ** share if log else low + share * (high - low)) for share in shares]
 
 

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from math import isclose
 from typing import Any, Protocol
 
-from orchestrator.plan.drawn_data import acting_on_data
+from orchestrator.plan.drawn_data import acting_on_data, same_data
 from orchestrator.plan.moved_weights import POINTS, RANDOM
 from orchestrator.plan.probe import LAYERS, LENGTH, READ_LENGTH, Probe
 from orchestrator.plan.renamed import only_renamed, other_names
@@ -82,6 +82,7 @@ def effects(probe: Probe, before: System, after: System, sweep: Sweep) -> tuple[
 
     Raises ValueError for what cannot be run.
     """
+    before, after = _of_like_steps(before, after)
     pairs = list(quick_first(probe, before, after))
     if pairs and other_names(probe, before, after) and _only_renamed(probe, pairs):
         return ("weights",)
@@ -91,6 +92,12 @@ def effects(probe: Probe, before: System, after: System, sweep: Sweep) -> tuple[
         *_declared(probe, before, after, sweep, rehearsed=not shows(seen)),
         *seen,
     ]
+    if (
+        shows(found)
+        and not shows(word for word in found if word != "task")
+        and not _other_data(before, after, sweep)
+    ):
+        found.remove("task")
     for old, new in pairs:
         for point in range(POINTS):
             if shows(found):
@@ -99,6 +106,16 @@ def effects(probe: Probe, before: System, after: System, sweep: Sweep) -> tuple[
         if not shows(found) and not _alike(old, new):
             found += further(probe, old, new, sweep.longest(before, after))
     return tuple(found)
+
+
+def _of_like_steps(before: System, after: System) -> tuple[System, System]:
+    """Both with the lesser bound of steps: examples that are made up keep to it, real ones say their own."""
+    bounds = [system.shape.steps_max for system in (before, after)]
+    if None in bounds or bounds[0] == bounds[1]:
+        return before, after
+    least = min(bound for bound in bounds if bound is not None)
+    one, other = (replace(each, shape=replace(each.shape, steps_max=least)) for each in (before, after))
+    return one, other
 
 
 def quick_first(probe: Probe, before: System, after: System) -> Iterator[tuple[System, System]]:
@@ -291,6 +308,13 @@ def _declared(
     ]
 
 
+def _other_data(before: System, after: System, sweep: Sweep) -> bool:
+    """Whether a trial reads other examples, as far as they are quickly made."""
+    read = [info.name for info in splits(before.task) if info.role != "test"]
+    alike = asdict(before.shape) == asdict(after.shape)
+    return not (alike and same_data(before, after, [*read, *sweep.tests]))
+
+
 def _equal(one: Any, other: Any) -> bool:
     """Whether two values of a setting are the same, up to what a float32 loses in rounding."""
     if isinstance(one, float) and isinstance(other, float):
@@ -334,7 +358,9 @@ def declared(system: System, sweep: Sweep, steps: Sequence[int] = ()) -> dict[st
         "beta2": train.betas[1] if train.steps > 1 and adapts(train) else None,
     }
     read = [info.name for info in infos if info.role != "test"]
-    found["task"] = {**acting_on_data(system, [*read, *sweep.tests]), "shape": asdict(system.shape)}
+    # How many steps samples take is in the data; their bound is for who builds a model.
+    shape = {name: value for name, value in asdict(system.shape).items() if name != "steps_max"}
+    found["task"] = {**acting_on_data(system, [*read, *sweep.tests]), "shape": shape}
     return found
 
 

@@ -2,17 +2,22 @@
 
 from collections.abc import Iterable, Sequence
 
+from orchestrator.plan.answer import primary_outcomes
 from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.probe import Probe
 from orchestrator.plan.proof import systems
 from orchestrator.plan.settings import System
 from orchestrator.spec.section import Objective
-from orchestrator.spec.types import Search
+from orchestrator.spec.types import Answer, Search
 from search_spaces.dimensions import Space
 from search_spaces.wording import hint
 from trainables.metrics import Metric, look_up
 
+COMPARED = 2
+"""Arms without which there is no difference."""
+NAMED = 3
+"""Arms named of many."""
 _POINTS = 3
 """Weights at which they are looked at: the initial ones, all halting pushed up, all pushed down."""
 
@@ -78,6 +83,36 @@ def check_movement(
                 place,
                 "metric",
                 about=("objective", place),
+            )
+
+
+def check_answer_moves(
+    answer: Answer,
+    arms: Sequence[tuple[BuiltInArm, Space]],
+    probe: Probe,
+    metrics: Sequence[Metric],
+    faults: Faults,
+) -> None:
+    """What only halting moves is no outcome where it stands still in every arm: settings say what it is.
+
+    Of the baseline alone nothing is decided, and whatever is asked may be told.
+    """
+    for keys, name in primary_outcomes(answer):
+        if not (quantity := look_up(metrics, name).moves_with) or len(arms) < COMPARED:
+            continue
+        still = [
+            f"{why} in {arm.name}"
+            if (why := _stands_still(quantity, arm, space, probe, alone=True))
+            else None
+            for arm, space in arms
+        ]
+        if all(still):
+            told = ", ".join(filter(None, still[:NAMED])) + (", ..." if len(still) > NAMED else "")
+            faults.add(
+                f"must differ between seeds, got {name}, which {told}: no seed is needed to know it; choose "
+                "another, or let something halt",
+                "answer",
+                *keys,
             )
 
 

@@ -111,7 +111,7 @@ class Own:
     def check_space(self, arm: Arm, space: Space, search: Search, faults: Faults) -> None:
         """Nothing is known of what a dimension changes."""
 
-    def check_movement(self, search: Search, spaces: Sequence[tuple[Arm, Space]], faults: Faults) -> None:
+    def check_movement(self, spec: Spec, spaces: Sequence[tuple[Arm, Space]], faults: Faults) -> None:
         """Nothing is known of what can move."""
 
     def price(self, arm: Arm, trials: Mapping[str, int] | None, *, calibrate: bool) -> ArmPrice:

@@ -10,7 +10,7 @@ from orchestrator.json_values import to_json_values
 from orchestrator.plan import checks, proof
 from orchestrator.plan.answer import SpreadOf, answer_plan, check_stop, with_spread
 from orchestrator.plan.arms import CheckedArm
-from orchestrator.plan.budget import check_budget, limits_of
+from orchestrator.plan.budget import check_afforded, check_budget, limits_of
 from orchestrator.plan.built_in import BuiltIn
 from orchestrator.plan.constraints import check_constraints
 from orchestrator.plan.dimensions import check_dimensions
@@ -73,12 +73,14 @@ def plan(
     _check(spec, trainable, resolved, stopper, faults)
     proofs, arms = _proved(spec, trainable, resolved, on_progress, faults)
     if not faults:
-        arms = _together(arms, resolved, spec.search, trainable, faults)
+        arms = _together(arms, resolved, spec, trainable, faults)
     faults.raise_if_any()
     search, confirm, posthoc = _search_plan(spec), _confirm_plan(spec), _overrides(spec)
     limits = limits_of(spec)
     trials = tuple(planned_trials(arms, search, confirm, posthoc, limits))
     prices = _prices(trainable, resolved, trials, on_progress, calibrate=calibrate)
+    check_afforded(limits, arms, prices, faults)
+    faults.raise_if_any()
     metrics, published = trainable.metrics(resolved), spec.published_rows
     compared = sum(bool(arm.reference) for arm in arms)
     answer = answer_plan(spec.answer, confirm, search, metrics, compared) if confirm else None
@@ -198,18 +200,18 @@ def _searched(
 def _together(
     arms: list[Arm],
     resolved: Sequence[CheckedArm[Any]],
-    search: Search | None,
+    spec: Spec,
     trainable: TrainableForPlan,
     faults: Faults,
 ) -> list[Arm]:
     """The arms with what they try first; what is wrong with all of them together goes to `faults`."""
     trainable.check_twins(resolved, faults)
-    if search is None:
-        return arms
     spaces = [(arm, planned.space) for arm, planned in zip(resolved, arms, strict=True)]
-    trainable.check_movement(search, spaces, faults)
-    check_constraints(search, spaces, faults)
-    return with_first(resolved, arms, trainable.trying, search, faults)
+    trainable.check_movement(spec, spaces, faults)
+    if spec.search is None:
+        return arms
+    check_constraints(spec.search, spaces, faults)
+    return with_first(resolved, arms, trainable.trying, spec.search, faults)
 
 
 @exits_raised()

@@ -1,6 +1,7 @@
 """Proof of ablation: every arm is built and run; one that changes nothing is refused."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from math import isfinite
 from typing import Any
 
@@ -24,12 +25,21 @@ from orchestrator.plan.moved_weights import POINTS, SEED
 from orchestrator.plan.notes import notes
 from orchestrator.plan.probe import LAYERS, SEVERAL_CHUNKS, Probe
 from orchestrator.plan.settings import System, checked
-from orchestrator.plan.spaces import assigned, condition_values, dimension_keys, ends
+from orchestrator.plan.spaces import (
+    assigned,
+    common_space,
+    condition_values,
+    dimension_keys,
+    ends,
+    may_exist,
+)
 from orchestrator.plan.types import ArmProof
 from orchestrator.plan.where_searched import draws, effects_where_searched
 from orchestrator.spec.types import Search
-from search_spaces.dimensions import Dimension, Space, contains
-from search_spaces.paths import MISSING, leaves, lookup, with_value
+from search_spaces.algebra import without
+from search_spaces.dimensions import Dimension, Fixed, Space, contains
+from search_spaces.paths import MISSING, leaves, lookup, overlap, with_value
+from search_spaces.wording import shown
 from trainables import catalog
 from trainables.assembly import batch_cost, build_model
 from trainables.settings import shallower
@@ -220,6 +230,35 @@ def check_dimensions(
                 "arms",
                 arm.request.label,
             )
+
+
+def check_dropped(
+    arm: BuiltInArm, space: Space, search: Search, probe: Probe, faults: Faults, *, sweep: Sweep
+) -> None:
+    """An arm that is searched must be searched in all that acts in it and that it does not set.
+
+    One that drops everything is not searched, which its plan says.
+    """
+    common = common_space(search)
+    if all(isinstance(each.domain, Fixed) for each in space.dimensions):
+        return
+    for place, path in enumerate(arm.request.drop):
+        if path not in common.paths or any(overlap(path, each) for each in arm.request.changes):
+            continue
+        dimension, beside = common[path], without(common, [each for each in arm.request.drop if each != path])
+        own = lookup(arm.system.settings, path)
+        if own is MISSING or not may_exist(dimension, beside, arm):
+            continue
+        found = systems(arm, dimension, beside)
+        with suppress(ValueError):  # what cannot be run there may be dropped
+            if len(found) == len(ends(dimension.domain)) and _any_differ(probe, found, sweep):
+                faults.add(
+                    f"must be what {arm.name} lacks or sets, or what changes nothing in it, got {path}, "
+                    f"which acts there and would stay {shown(own)} while others are tuned: leave it out, or "
+                    "drop all that is searched, for an arm that is not tuned",
+                    *("arms", arm.request.label, "drop", place),
+                    about=("dropped", arm.request.label, path),
+                )
 
 
 def _shows_at_once(arm: BuiltInArm, dimension: Dimension, found: Sequence[System], probe: Probe) -> bool:

@@ -52,9 +52,9 @@ class TrainableForPlan(Protocol):
         """Note dimensions that change nothing in the arm."""
 
     def check_movement(
-        self, search: Search, spaces: Sequence[tuple[CheckedArm[Any], Space]], faults: Faults
+        self, spec: Spec, spaces: Sequence[tuple[CheckedArm[Any], Space]], faults: Faults
     ) -> None:
-        """Note objectives that cannot move, whatever is drawn."""
+        """Note objectives and primary outcomes that cannot move, whatever is drawn."""
 
     def price(self, arm: CheckedArm[Any], trials: Mapping[str, int] | None, *, calibrate: bool) -> ArmPrice:
         """What the arm costs with so many trials a phase."""

@@ -33,6 +33,8 @@ def check(found: Document) -> list[Fault]:
 
 FEWEST_WITH_LOOKS: Final = 4
 """Seeds: the first look is after three."""
+LEAST_HOURS: Final = 1 / 3600
+"""What no trial fits in limits nothing: none would run."""
 READING = ("train.beam_size", "train.length_penalty", "train.decode_length_max")
 """Fields of training that only tell how a trained model is read."""
 
@@ -180,6 +182,11 @@ def _confirm(written: _Written) -> Problems:
                 f"must be a test split, got {split!r}, which every trial reads anyway",
             )
     kept = written.count("confirm", "halting_examples")
+    if kept and not written.own and not written.at("confirm", "splits"):
+        yield (
+            ("confirm", "halting_examples"),
+            f"needs confirm.splits, of whose first one the examples are, got {kept} and no split",
+        )
     if written.own and kept:
         yield (
             ("confirm", "halting_examples"),
@@ -242,6 +249,13 @@ def _budget(written: _Written) -> Problems:
         yield keys, "needs a search, whose trials it limits; budget.device_hours limits a sweep without one"
     if isinstance(written.at(*keys), dict) and not any(value is not None for value in each.values()):
         yield keys, "must limit something: device_hours, flops, target or no_improvement"
+    for where in (("budget", "wall_clock_hours"), ("budget", "device_hours"), (*keys, "device_hours")):
+        hours = written.at(*where)
+        if isinstance(hours, int | float) and not isinstance(hours, bool) and 0 < hours < LEAST_HOURS:
+            yield (
+                where,
+                f"must be at least a second, {LEAST_HOURS:.2g} hours, which no trial fits in, got {hours:g}",
+            )
     for name in ("target", "no_improvement"):
         if each.get(name) is not None and len(objectives) > 1:
             yield (

@@ -36,10 +36,16 @@ class SplitLaw:
     """Fewest and most nested operators, if not any."""
 
 
+def length_test(bounds: Sequence[int]) -> str:
+    """The split of lengths strictly between two bounds."""
+    low, high = bounds
+    return f"length-{low}-{high}"
+
+
 def length_tests(ranges: Iterable[tuple[int, int]], examples: int) -> dict[str, SplitLaw]:
     """Splits `length-<low>-<high>`, bounds excluded, of the law of ListOps-O."""
     return {
-        f"length-{low}-{high}": SplitLaw(Law(20, 5), (low + 1, high - 1), examples) for low, high in ranges
+        length_test((low, high)): SplitLaw(Law(20, 5), (low + 1, high - 1), examples) for low, high in ranges
     }
 
 

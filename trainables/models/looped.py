@@ -320,6 +320,11 @@ def mean_over_equals(values: Float[Tensor, " N"], keys: Int[Tensor, " N"]) -> Fl
     return (sums / sizes).index_select(0, group)
 
 
+def reads_steps(config: Config) -> bool:
+    """Only T(n) loops are as many as samples take."""
+    return config.loops == "task"
+
+
 def misfit(config: Config, shape: TaskShape) -> str | None:
     """Why these settings cannot do a task of this shape, as `must ..., got ...`; None where they can."""
     if config.loops == "task" and shape.steps_max is None:

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
-from trainables.acting import InSplits
+from trainables.acting import InSplits, InSteps
 from trainables.data.progress import counted
 from trainables.data.split import Split
 from trainables.generators.problems import ALPHABET, PROBLEMS, AlgorithmicProblem, Dice, Name, Words
@@ -43,6 +43,10 @@ def _as_tuple(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
+def _test_name(length: int) -> str:
+    return f"length-{length}"
+
+
 class Config(Settings):
     """The defaults are those published for parity; what is not given follows the problem."""
 
@@ -58,10 +62,11 @@ class Config(Settings):
     interval: int | None = Field(default=None, ge=0)
     """Training steps after which n may be one greater, from 1; 0 for no curriculum. If not given 500 for
     parity, binary sum and multiplication, 1000 for copy and unique set, 1600 for addition."""
-    carry_step: bool = False
+    carry_step: Annotated[bool, InSteps()] = False
     """Addition: T = n + 1, as its n-RASP-L program needs, instead of n, as in the published runs."""
     test_lengths: Annotated[
-        Annotated[tuple[PositiveInt, ...] | None, BeforeValidator(_as_tuple)], InSplits("length-*")
+        Annotated[tuple[PositiveInt, ...] | None, BeforeValidator(_as_tuple)],
+        InSplits("length-*", each=_test_name),
     ] = None
     """Values of n, each a test split `length-<n>`; if not given some longer than in training."""
     valid_examples: int = Field(default=1_000, ge=1)
@@ -126,7 +131,7 @@ def splits(config: Config) -> tuple[SplitInfo, ...]:
     """train (never stored), valid, and for each of `test_lengths` e.g. length-30."""
     short = _input_lengths(config, 1, _length_max(config))
     tests = (
-        SplitInfo(f"length-{n}", "test", *_input_lengths(config, n, n), config.test_examples)
+        SplitInfo(_test_name(n), "test", *_input_lengths(config, n, n), config.test_examples)
         for n in _test_lengths(config)
     )
     return (
@@ -176,7 +181,7 @@ def stream(config: Config, batch_size: int, seed: int, step: int) -> Batch:
 
 def build(config: Config, split: str) -> pa.Table:
     """Columns `tokens`, `targets` and `steps`. Raises `ValueError` for a split that is not stored."""
-    tests = {f"length-{n}": n for n in _test_lengths(config)}
+    tests = {_test_name(n): n for n in _test_lengths(config)}
     if split not in ("valid", *tests):
         raise ValueError(
             f"algorithms has no split {split!r}. Known: train (streamed), valid, {', '.join(tests)}"

@@ -25,6 +25,7 @@ from trainables.generators.listops_splits import (
     decode,  # noqa: F401 every task has one
     first_unique,
     generate,
+    length_test,
     length_tests,
     listops_shape,
     table_of,
@@ -80,7 +81,7 @@ class Config(Settings):
     """Levels of a corpus tree, the digits included: at most `depth_max - 1` nested operators."""
     arguments_max: int = Field(default=5, ge=2, le=15)
     """An operator of the corpus takes 2 to `arguments_max` arguments."""
-    length_ranges: Annotated[LengthRanges, InSplits("length-*")] = tuple(
+    length_ranges: Annotated[LengthRanges, InSplits("length-*", each=length_test)] = tuple(
         (low, low + 100) for low in range(200, 1000, 100)
     )
     """Test splits `length-<low>-<high>`, bounds excluded, of the published law (20 levels, 5 arguments)."""
@@ -129,8 +130,10 @@ def _corpus_law(config: Config) -> Law:
 
 
 def settled(config: Config) -> Config:
-    """With tests in order."""
-    return config.model_copy(update={"length_ranges": tuple(sorted(config.length_ranges))})
+    """With tests in order, and with no longer examples than the law of the corpus has."""
+    longest = min(config.train_length_max, _corpus_law(config).longest())
+    ranges = tuple(sorted(config.length_ranges))
+    return config.model_copy(update={"length_ranges": ranges, "train_length_max": longest})
 
 
 def shape(config: Config) -> TaskShape:

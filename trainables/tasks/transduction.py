@@ -41,6 +41,10 @@ def _as_tuple(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
+def _test_name(length: int) -> str:
+    return f"length-{length}"
+
+
 class Config(Settings):
     """Answers are functions of strings of independent symbols."""
 
@@ -54,7 +58,8 @@ class Config(Settings):
     length_max: PositiveInt = 12
     """Length of the longest strings in training; all lengths between the two are as frequent."""
     test_lengths: Annotated[
-        Annotated[tuple[PositiveInt, ...], BeforeValidator(_as_tuple)], InSplits("length-*")
+        Annotated[tuple[PositiveInt, ...], BeforeValidator(_as_tuple)],
+        InSplits("length-*", each=_test_name),
     ] = (16, 24)
     """Lengths beyond, each a test split `length-<n>`."""
     train_examples: PositiveInt = 20_000
@@ -123,7 +128,7 @@ def label_names(config: Config) -> tuple[str, ...]:
 def splits(config: Config) -> tuple[SplitInfo, ...]:
     """train, valid, near-iid with lengths as in training, and for each of `test_lengths` e.g. length-16."""
     lengths = config.length_min, config.length_max
-    longer = (SplitInfo(f"length-{n}", "test", n, n, config.test_examples) for n in config.test_lengths)
+    longer = (SplitInfo(_test_name(n), "test", n, n, config.test_examples) for n in config.test_lengths)
     return (
         SplitInfo("train", "train", *lengths, config.train_examples),
         SplitInfo("valid", "valid", *lengths, config.valid_examples),

@@ -59,12 +59,15 @@ def test_the_best_points_of_a_finished_sweep_come_first(folder, haltsweep):
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ("search=null", "must name a sweep that searched, got own, which has no search"),
-        ("budget.wall_clock_hours=1e-9", "must name a sweep whose search has ended, got own, where "),
+        (("search=null",), "must name a sweep that searched, got own, which has no search"),
+        (
+            ("budget.wall_clock_hours=0.0003", "search.trials_per_arm=999"),
+            "must name a sweep whose search has ended, got own, where ",
+        ),
     ],
 )
 def test_a_sweep_whose_search_has_not_ended_is_refused(folder, haltsweep, change, told):
-    haltsweep("launch", "own.yaml", change, "--driver", "inline")
+    haltsweep("launch", "own.yaml", *change, "--driver", "inline")
     found = haltsweep("plan", "own.yaml", *AFTER)
     assert found.code == 2
     assert told in " ".join(found.err.split())

@@ -2,16 +2,19 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from orchestrator.errors import InputError, SpecError
+from orchestrator.errors import InputError, PlanError, SpecError
 from orchestrator.plan.answer import answer_plan, default_outcome, with_spread
 from orchestrator.plan.power import power
 from orchestrator.plan.types import AnswerPlan, ConfirmPlan, SearchPlan
 from orchestrator.spec.load import read_spec, to_yaml
 from orchestrator.spec.section import Objective
 from orchestrator.spec.types import Answer
+from tests.orchestrator.plan import small
+from tests.support.planned import plan
 from trainables.metrics import Metric, declared
 from trainables.training.measured import metrics_of
 
@@ -48,6 +51,35 @@ def test_own_trainables_are_judged_by_what_is_searched_for_or_declared_first() -
     assert default_outcome(CONFIRM, SEARCH, marked) == "first/b"
     speed = (Metric("tokens_per_s", shown=("headline",), split="train"),)
     assert default_outcome(CONFIRM, SEARCH, speed) == "train/tokens_per_s"
+
+
+NO_HALT = {**small.BASELINE, "model": {**small.BASELINE["model"], "halt": None}}
+SHALLOW = {"shallow": {"why": "half the depth", "set": {"model.max_layers": 3}}}
+HALTING = {"halting": {"why": "halts", "set": {"model.halt": {"unit": "token"}}}}
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (
+            {"metric": "near-iid/depth"},
+            r"answer\.metric: must differ between seeds, got near-iid/depth, which is always 6 in baseline",
+        ),
+        ({"also": ["near-iid/ponder"]}, r"answer\.also\[0\]: must differ between seeds, got near-iid/ponder"),
+    ],
+)
+def test_an_outcome_that_settings_decide_in_every_arm_is_refused(answer: Any, told: str) -> None:
+    with pytest.raises(PlanError, match=told):
+        plan(small.spec(baseline=NO_HALT, arms=SHALLOW, answer=answer))
+    assert plan(small.spec(baseline=NO_HALT, arms=SHALLOW | HALTING, answer=answer)).answer
+    assert plan(small.spec(baseline=NO_HALT, answer=answer)).answer, "as `haltsweep best` writes it"
+
+
+def test_a_spread_beyond_the_range_is_refused() -> None:
+    with pytest.raises(
+        PlanError, match=r"answer\.spread: must be smaller than 1, the whole range of near-iid"
+    ):
+        plan(small.spec(answer={"metric": "near-iid/accuracy", "spread": 5.0}))
 
 
 def test_without_splits_nothing_that_a_search_chose_by_is_primary() -> None:

@@ -53,6 +53,19 @@ def test_people_are_told_what_ends_what():
     )
 
 
+@pytest.mark.parametrize(
+    ("budget", "told"),
+    [
+        ({"flops": 1.0}, r"budget\.flops: must be at least the FLOPs of one trial, .* got 1\.0"),
+        ({"each_arm": {"flops": 1e6}}, r"budget\.each_arm\.flops: must be at least the FLOPs of one trial"),
+        ({"each_arm": {"target": 0.0}}, "must be better than the worst value of valid/accuracy, got 0"),
+    ],
+)
+def test_what_the_first_trial_uses_up_or_reaches_is_refused(budget, told):
+    with pytest.raises(PlanError, match=told):
+        plan(spec(search=SEARCH, budget=budget))
+
+
 def test_a_target_beyond_the_range_is_refused():
     with pytest.raises(PlanError, match=r"budget\.each_arm\.target: must be a value that valid/accuracy can"):
         plan(spec(search=SEARCH, budget={"each_arm": {"target": 95.0}}))

@@ -25,10 +25,19 @@ def test_two_objectives_are_planned() -> None:
     assert [each.metric for each in found.search.objectives] == ["valid/accuracy", "valid/depth"]
 
 
+@pytest.mark.parametrize(
+    ("bounds", "told"), [({"upper": 1.0}, "above 1;"), ({"lower": -1, "upper": 2}, "below -1 or above 2;")]
+)
+def test_a_stopper_whose_bounds_no_value_is_beyond(bounds: Any, told: str) -> None:
+    stopper = {"name": "threshold", **bounds}
+    with pytest.raises(PlanError, match=f"can never stop a trial of baseline: no valid/accuracy is {told}"):
+        plan(spec(search={**SEARCH, "stopper": stopper}))
+
+
 @pytest.mark.parametrize("name", ["median", "percentile", "threshold", "hyperband", "asha"])
 def test_a_stopper_that_comes_too_late(name: str) -> None:
     soon = {"n_startup_trials": 1}
-    needed = {"percentile": {"percentile": 25.0, **soon}, "threshold": {"upper": 1.0}, "median": soon}
+    needed = {"percentile": {"percentile": 25.0, **soon}, "threshold": {"upper": 0.9}, "median": soon}
     stopper = {"name": name, "grace_steps": 100, **needed.get(name, {})}
     with pytest.raises(PlanError, match=r"can never stop a trial of baseline: it waits for step 100"):
         plan(spec(search={**SEARCH, "stopper": stopper}))

@@ -11,7 +11,11 @@ from search_spaces.dimensions import Constraint
 from tests.orchestrator.plan.small import SEARCH, full
 from tests.support.planned import plan
 
-ALSO = {"model.feedforward_width": {"int": [4, 12]}, "model.max_layers": {"int": [2, 8]}}
+ALSO = {
+    "model.feedforward_width": {"int": [4, 12]},
+    "model.max_layers": {"int": [2, 8]},
+    "train.lr": {"float": [1e-4, 2e-3], "log": True},
+}
 MORE = {**SEARCH, "spaces": [], "also": ALSO, "stopper": None}
 
 
@@ -39,6 +43,11 @@ def test_a_constraint_is_planned_and_read_back(tmp_path: Any) -> None:
         ("model.max_leyers > 3", "model.max_leyers is a field of no arm. Did you mean 'model.max_layers'"),
         ("model.width <= model.heads", "can draw nothing that satisfies model.width <= model.heads"),
         ("model.heads <= model.width", "must have a field that the search varies, got none"),
+        ("model.max_layers > 7", "leaves model.max_layers one value in baseline, 8: set it in place of"),
+        ("model.max_layers == 3", "leaves model.max_layers one value in baseline, 3: set it in place of"),
+        ("train.lr > 0.00199999999", "leaves train.lr one value in baseline, 0.002: set it in place of"),
+        ("model.max_layers <= model.max_layers", "holds whatever is drawn, in every arm: leave it out"),
+        ("model.max_layers <= train.patience", "and train.patience is null in every arm: it decides nothing"),
         (
             "model.max_layers != model.halt.unit",
             "must compare numbers, and model.halt.unit can be the text 'sequence'",
@@ -49,6 +58,11 @@ def test_a_constraint_that_decides_nothing_is_told(constraint: str, message: str
     with pytest.raises(PlanError) as caught:
         planned(constraint)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("constraint", ["model.max_layers > 6", "train.lr < 0.00012", "train.lr > 0.0019"])
+def test_a_constraint_that_leaves_little_is_none_of_those(constraint: str) -> None:
+    assert planned(constraint).baseline.space.constraints
 
 
 @pytest.mark.parametrize(

@@ -89,3 +89,37 @@ def test_digest_knows_settings_and_space() -> None:
     other = searched({"train.lr": {"float": [1e-3, 2e-2]}})
     third = searched({"train.lr": {"float": [1e-3, 1e-2]}}, baseline=baseline(width=32))
     assert len({each.baseline.digest for each in (one, other, third)}) == 3
+
+
+LR = {"train.lr": {"float": [1e-4, 1e-3]}}
+DEPTH = {"model.max_layers": {"int": [2, 4]}}
+
+
+def dropping(*dropped: str, sets: dict[str, Any], also: dict[str, Any]) -> Any:
+    return searched(also, arms={"arm": {"why": "as it says", "set": sets, "drop": list(dropped)}})
+
+
+def test_an_arm_that_drops_what_acts_in_it_is_less_tuned_and_refused() -> None:
+    told = (
+        r"arms\.arm\.drop\[0\]: must be what arm lacks or sets, or what changes nothing in it, got train\.lr"
+    )
+    with pytest.raises(PlanError, match=told):
+        dropping("train.lr", sets={"model.gate": False}, also=LR | DEPTH)
+
+
+@pytest.mark.parametrize(
+    ("dropped", "sets", "also"),
+    [
+        (("train.lr", "model.max_layers"), {"model.gate": False}, LR | DEPTH),
+        (("train.lr",), {"train.lr": 2e-4}, LR | DEPTH),
+        (("train.ponder_weight",), {"model.halt": None}, {"train.ponder_weight": {"float": [0.0, 1.0]}} | LR),
+        (
+            ("model.max_layers",),
+            {"train.schedule": "cosine"},
+            LR | {"model.max_layers": {"int": [2, 4], "when": {"train.schedule": ["constant"]}}},
+        ),
+    ],
+    ids=["all, so that it is not searched", "what it sets", "what does nothing there", "what is not there"],
+)
+def test_what_an_arm_may_drop(dropped: Any, sets: Any, also: Any) -> None:
+    assert not set(dropped) & set(dropping(*dropped, sets=sets, also=also).arm("arm").space.paths)
