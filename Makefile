@@ -7,6 +7,9 @@ PARALLEL := --numprocesses auto --dist worksteal
 # Slow tests wait for processes, servers and Ray more than they compute; the others fill their waits.
 WAITING := --numprocesses $(shell $(PYTHON) -c 'import os; print(min(8, 2 * (os.cpu_count() or 1)))') --dist worksteal
 
+# Processes that tests start shall not compile the package again, each for itself.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-all search check format bench clean
 
 # Drawn once; make prints the commands that it runs, and the seed with them.
