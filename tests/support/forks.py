@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from multiprocessing.forkserver import ensure_running
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import psutil
 
@@ -32,6 +34,8 @@ PRELOADED = [
 
 forks = multiprocessing.get_context("forkserver")
 forks.set_forkserver_preload(PRELOADED)
+AT_HOME = dict(os.environ)
+"""What it starts with, whichever test is the first to need it: what it loads may write caches."""
 
 
 class Forked:
@@ -63,6 +67,8 @@ class Forked:
             self.stdout, self.stderr = ours
         environment = dict(os.environ if variables is None else variables)
         begin = _Begin(folder or Path.cwd(), environment, output, session, theirs, said)
+        with patch.dict(os.environ, AT_HOME, clear=True):
+            ensure_running()
         self._process = forks.Process(target=begin.run, args=(work, arguments))
         self._process.start()
         for each in (*theirs, said):

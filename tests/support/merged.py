@@ -18,7 +18,14 @@ MOST: Final = 4
 ALONE: Final = ("causal",)
 """Fields that arms are tried with and without anyway."""
 APART: Final = frozenset(
-    {("cell", "tanh_gelu"), ("geometric", "direction"), ("halt.origin", "halt.rule"), ("halt.unit", "kv")}
+    {
+        ("cell", "tanh_gelu"),
+        ("geometric", "direction"),
+        ("geometric", "normalise_rows"),
+        ("halt.origin", "halt.rule"),
+        ("halt.unit", "kv"),
+        ("structure", "retriever"),
+    }
 )
 """Fields of which another value of the first leaves the second without effect."""
 
