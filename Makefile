@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.haltsweep-ready
 PARALLEL := --numprocesses auto --dist worksteal
 # Slow tests wait for processes, servers and Ray more than they compute; the others fill their waits.
-WAITING := --numprocesses $(shell $(PYTHON) -c 'import os; print(min(8, 2 * (os.cpu_count() or 1)))') --dist worksteal
+WAITING := --numprocesses $(shell $(PYTHON) -c 'import os; print(min(8, 1 + (os.cpu_count() or 1)))') --dist worksteal
 
 # Processes that tests start shall not compile the package again, each for itself.
 unexport PYTHONDONTWRITEBYTECODE

@@ -17,17 +17,17 @@ MOST: Final = 4
 """Changes in an arm: what fails is soon found among so few."""
 ALONE: Final = ("causal",)
 """Fields that arms are tried with and without anyway."""
-APART: Final = frozenset(
-    {
-        ("cell", "tanh_gelu"),
-        ("geometric", "direction"),
-        ("geometric", "normalise_rows"),
-        ("halt.origin", "halt.rule"),
-        ("halt.unit", "kv"),
-        ("structure", "retriever"),
-    }
+LATENT: Final = ("retriever", "window", "modulated", "transition_features", "halt")
+APART: Final = (
+    ("activation", "tanh_gelu"),
+    ("cell", "tanh_gelu"),
+    ("geometric", "direction"),
+    ("geometric", "normalise_rows"),
+    ("halt.origin", "halt.rule"),
+    ("halt.unit", "kv"),
+    *(("structure", each) for each in LATENT),
 )
-"""Fields of which another value of the first leaves the second without effect."""
+"""Fields of which another value of the first leaves the second, or what it holds, without effect."""
 
 
 def merged(config: Settings, shape: TaskShape) -> dict[str, Raw]:
@@ -70,6 +70,9 @@ def changed_by(raw: Raw, group: list[Change]) -> Raw:
 def _apart(group: list[Change]) -> bool:
     """Whether none decides what another means, as `halt` of `halt.unit`, and `gate` of `gate_width`."""
     names = [".".join(path) for path, _ in group]
-    pairs = list(permutations(names, 2))
-    related = any(one.startswith(other) or (one, other) in APART for one, other in pairs)
-    return not related and not any(name in ALONE for name in names)
+    return not any(
+        first in ALONE
+        or second.startswith(first)
+        or any(first == one and second.startswith(other) for one, other in APART)
+        for first, second in permutations(names, 2)
+    )
