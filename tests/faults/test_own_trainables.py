@@ -64,7 +64,7 @@ def test_killed_and_resumed_it_finds_what_it_finds_undisturbed(tmp_path, haltswe
 def test_on_ray_from_another_folder_too(tmp_path, haltsweep):
     shell = shell_at(tmp_path / "ray", "torch")
     paused = "baseline.pause=0.5"
-    with shell.started("launch", "own.yaml", paused) as process:
+    with shell.started("launch", "own.yaml", paused, "--cpus", "2") as process:  # by one worker
         wait_for(lambda: seen(shell, EventKind.CHECKPOINTED) >= 2, process)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
