@@ -93,18 +93,27 @@ class Shell:
 
     def run_fresh(self, *arguments: str, **variables: str) -> Answer:
         """As `run`, in a process that has imported nothing yet, as from a terminal."""
-        done = subprocess.run(
+        with self.started_fresh(*arguments, **variables) as process:
+            return answer(process)
+
+    @contextmanager
+    def started_fresh(self, *arguments: str, **variables: str) -> Iterator["subprocess.Popen[str]"]:
+        """As `started`, in a process that has imported nothing yet."""
+        with subprocess.Popen(
             [COMMAND, *arguments],
             cwd=self.folder,
             env={**self.environment, **variables},
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
             process_group=0,
-            timeout=PATIENCE_S,
-            check=False,
-        )
-        return Answer(done.returncode, done.stdout, done.stderr)
+        ) as process:
+            try:
+                yield process
+            finally:
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
 
     @contextmanager
     def started(self, *arguments: str, **variables: str) -> Iterator[Forked]:
@@ -133,7 +142,7 @@ def every_command(group: Any, before: str = "") -> dict[str, Any]:
     return found
 
 
-def answer(process: Forked) -> Answer:
+def answer(process: "Forked | subprocess.Popen[str]") -> Answer:
     """What a command says until its end."""
     out, err = process.communicate(timeout=PATIENCE_S)
     return Answer(process.returncode, out, err)
@@ -144,7 +153,7 @@ def interrupt(process: Forked) -> None:
     os.killpg(process.pid, signal.SIGINT)
 
 
-def wait_for(condition: Callable[[], bool], process: Forked) -> None:
+def wait_for(condition: Callable[[], bool], process: "Forked | subprocess.Popen[str]") -> None:
     """Until `condition` holds; fails if `process` ends before or patience does."""
     until = time.monotonic() + PATIENCE_S
     while not looked(condition, 0.05):
