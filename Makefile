@@ -4,10 +4,14 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.haltsweep-ready
 PARALLEL := --numprocesses auto --dist worksteal
-# Slow tests wait for processes, servers and Ray more than they compute; the others fill their waits.
-WAITING := --numprocesses $(shell $(PYTHON) -c 'import os; print(min(8, 2 * (os.cpu_count() or 1)))') --dist worksteal
+# Slow tests wait for processes, servers and Ray, and one more fills their waits; each takes half a minute of
+# processor time to collect all tests and to import what they need.
+WAITING := --numprocesses $(shell $(PYTHON) -c 'import os; print(min(8, 1 + (os.cpu_count() or 1)))') --dist worksteal
 
-.PHONY: demo test test-all search check format bench clean
+# Processes that tests start shall not compile the package again, each for itself.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: demo test test-all search check types style format bench clean
 
 # Drawn once; make prints the commands that it runs, and the seed with them.
 SEED := $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
@@ -25,10 +29,14 @@ test-all: $(READY)  ## the gate: all tests; then every spec is planned, proved a
 search: $(READY)  ## properties on many random examples, for hours; to see them again: make search SEED=...
 	$(BIN)/python -m pytest $(PARALLEL) -m hypothesis --hypothesis-profile=thorough --hypothesis-seed=$(SEED) --timeout=0
 
-check: $(READY)  ## what a reviewer need not look for
+check: types style  ## what a reviewer need not look for; side by side with --jobs 2
+
+types: $(READY)
+	$(BIN)/mypy
+
+style: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive orchestrator search_spaces trainables
 

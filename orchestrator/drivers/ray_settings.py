@@ -14,6 +14,8 @@ from orchestrator.redact import redact_arguments
 
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
+    # One process a CPU that Ray starts beforehand: a trial runs in its own, and these would load for nothing.
+    "RAY_prestart_worker_first_driver": "0",
     # Ray prints the deaths of workers on our standard output; the ledger has them.
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
     # Everything that Tune would store or print: the ledger is the truth, and has its own view.

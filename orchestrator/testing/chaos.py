@@ -2,13 +2,16 @@
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import Event, EventKind
@@ -61,11 +64,22 @@ def chaos(
     there, SpecError or PlanError for a faulty spec.
     """
     __tracebackhide__ = True
-    plan = spec.plan
     calm = ChaosSession(str(spec.path), spec.overrides, spec.profile, str(folder / "calm"), str(data))
-    _run(calm, timeout_s)
-    expected = _events(plan, calm)
     kills = (kill_at,) if isinstance(kill_at, int) else tuple(kill_at)
+    with _Sessions(timeout_s) as sessions:
+        return _survived(spec.plan, sessions, calm, kills, ignore)
+
+
+def _survived(
+    plan: Plan,
+    sessions: "_Sessions",
+    calm: ChaosSession,
+    kills: Collection[int],
+    ignore: Collection[str],
+) -> Survived:
+    __tracebackhide__ = True
+    sessions.run(calm)
+    expected = _events(plan, calm)
     for kill in kills:
         if not 1 <= kill <= len(expected):
             raise ValueError(
@@ -76,9 +90,9 @@ def chaos(
         told = ", ".join(sorted({kind.value for kind in ended.values()})) or "no trial ended"
         raise AssertionError(f"trials of {plan.name!r} must measure something, got none that did: {told}")
     for kill in kills:
-        killed = replace(calm, runs=str(folder / f"killed-{kill}"))
-        _run(replace(killed, kill_at=kill), timeout_s)
-        _run(killed, timeout_s)
+        killed = replace(calm, runs=str(Path(calm.runs).with_name(f"killed-{kill}")))
+        sessions.run(replace(killed, kill_at=kill))
+        sessions.run(killed)
         _check_same(plan, _log(_events(plan, killed), ignore), _log(expected, ignore), kill)
     return Survived(len(expected), len(ended), ended)
 
@@ -139,31 +153,54 @@ def _fewer_steps(spec: SpecUnderTest) -> dict[str, Any]:
     return {f"baseline.train.{name}": value for name, value in fewer.items() if f"train.{name}" not in taken}
 
 
-def _run(session: ChaosSession, timeout_s: float) -> None:
-    """In a process of its own, which ends or kills itself. Raises AssertionError for any other end."""
-    try:
-        done = subprocess.run(  # noqa: S603 - our own interpreter and module  # nosec B603
-            [sys.executable, "-m", "orchestrator.testing.session", json.dumps(asdict(session))],
+class _Sessions:
+    """Processes that run sessions, one at a time; all are gone when it is left."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+
+    def __enter__(self) -> Self:
+        self._said = tempfile.TemporaryFile()
+        self._process = subprocess.Popen(  # nosec B603 - our own interpreter and module
+            [sys.executable, "-m", "orchestrator.testing.session"],
             env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            capture_output=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
             text=True,
-            check=False,
-            timeout=timeout_s,
+            start_new_session=True,
         )
-    except subprocess.TimeoutExpired as error:
-        raise AssertionError(
-            f"the sweep must end within {timeout_s:g} s, and was killed: let it train less, or give "
-            f"chaos(..., timeout_s=...); it said:\n{_text(error.stderr)}"
-        ) from None
-    expected = 0 if session.kill_at is None else -signal.SIGKILL
-    if done.returncode != expected:
-        raise AssertionError(
-            f"the sweep must run to its end, got exit code {done.returncode}:\n{done.stderr}"
-        )
+        return self
 
+    def __exit__(self, *_: object) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        with self._said, suppress(BrokenPipeError):  # of a session that nobody took
+            self._process.__exit__(None, None, None)
 
-def _text(said: bytes | str | None) -> str:
-    return said.decode(errors="replace") if isinstance(said, bytes) else said or ""
+    def run(self, session: ChaosSession) -> None:
+        """To its end, or until it kills itself. Raises AssertionError for any other end."""
+        before = os.fstat(self._said.fileno()).st_size
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with suppress(BrokenPipeError):  # it is dead, which is found next
+            print(json.dumps(asdict(session)), file=self._process.stdin, flush=True)
+        if not select.select([self._process.stdout], [], [], self._timeout_s)[0]:
+            raise AssertionError(
+                f"the sweep must end within {self._timeout_s:g} s, and was killed: let it train less, or "
+                f"give chaos(..., timeout_s=...); it said:\n{self._heard(before)}"
+            )
+        reply = self._process.stdout.readline()
+        code = int(reply) if reply else self._process.wait()
+        if not reply or code != (0 if session.kill_at is None else -signal.SIGKILL):
+            raise AssertionError(
+                f"the sweep must run to its end, got exit code {code}:\n{self._heard(before)}"
+            )
+
+    def _heard(self, since: int) -> str:
+        """Its standard error, of which the position belongs to who writes it."""
+        size = os.fstat(self._said.fileno()).st_size
+        return os.pread(self._said.fileno(), size - since, since).decode(errors="replace")
 
 
 def _events(plan: Plan, session: ChaosSession) -> list[Event]:

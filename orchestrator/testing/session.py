@@ -1,10 +1,13 @@
-"""A sweep run in a process of its own, which may kill itself at an event of the ledger.
+"""Sweeps run in processes of their own, which may kill themselves at an event of the ledger.
 
-    python -m orchestrator.testing.session '{"path": ..., "overrides": [...], "runs": ..., "kill_at": 3}'
+    python -m orchestrator.testing.session <<< '{"path": ..., "overrides": [...], "runs": ..., "kill_at": 3}'
 
-Events are counted, not timed: the process dies when as many as asked for are written, and no more.
+Each line is run by a fork, as loading what a sweep needs takes longer than a small one; how it ended, an exit
+code or minus a signal, is a line of the output. Events are counted, not timed: the process dies when as many
+as asked for are written, and no more.
 """
 
+import importlib
 import json
 import os
 import signal
@@ -21,6 +24,9 @@ from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.planner import plan_file
 from orchestrator.spec.load import to_yaml
+
+PRELOADED = ("orchestrator.conductor.arm_search", "trainables.training")
+"""What every session loads; it computes nothing then, and starts no thread that a fork would lack."""
 
 
 @dataclass(frozen=True)
@@ -64,5 +70,22 @@ def _die_after(events: int) -> None:
     Ledger.append = counted  # type: ignore[method-assign,assignment]
 
 
+def main() -> None:
+    """One session after the other, until nothing more is asked for."""
+    for name in PRELOADED:
+        importlib.import_module(name)
+
+    replies = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whatever training code prints
+    while line := sys.stdin.readline():
+        child = os.fork()
+        if child == 0:
+            replies.close()
+            run(from_json_values(ChaosSession, json.loads(line)))
+            return
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), file=replies, flush=True)
+
+
 if __name__ == "__main__":
-    run(from_json_values(ChaosSession, json.loads(sys.argv[1])))
+    main()

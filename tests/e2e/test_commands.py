@@ -46,6 +46,12 @@ def fresh(tmp_path):
     return Shell.at(tmp_path, tracked=True)
 
 
+@pytest.fixture
+def quick(tmp_path):
+    """Where nobody looks at MLflow."""
+    return Shell.at(tmp_path)
+
+
 def sweep_of(shell, name="tiny"):
     return SweepFolder(shell.folder / RUNS / name)
 
@@ -219,17 +225,17 @@ class TestBeforeASweep:
         told = shell.run("check", "tiny.yaml")
         assert (told.code, told.out, told.err) == (0, "tiny.yaml: ok (and with short)\n", "")
 
-    def test_dry_run_is_the_plan_and_writes_nothing(self, fresh):
+    def test_dry_run_is_the_plan_and_writes_nothing(self, quick):
         options = ("tiny.yaml", "baseline.train.steps=6", "--profile", "short")
-        before = tree(fresh.folder), tree(fresh.home)
-        plan = fresh.run("plan", *options)
-        dry_run = fresh.run("launch", *options, "--dry-run", *PLACES)
+        before = tree(quick.folder), tree(quick.home)
+        plan = quick.run("plan", *options)
+        dry_run = quick.run("launch", *options, "--dry-run", *PLACES)
         assert plan.code == dry_run.code == 0
         assert plan.out == dry_run.out
         assert_plain(plan)
         assert "minus-gate" in plan.out
         assert "train.steps 6" in plan.out
-        assert (tree(fresh.folder), tree(fresh.home)) == before
+        assert (tree(quick.folder), tree(quick.home)) == before
 
     def test_plan_for_scripts_is_the_same_every_time(self, haltsweep, tmp_path):
         (tmp_path / "tiny.yaml").write_text(TINY)
@@ -269,19 +275,19 @@ class TestBeforeASweep:
 
 @pytest.mark.slow
 class TestFailures:
-    def test_a_trial_that_diverges_costs_the_exit_code_and_is_explained(self, fresh):
+    def test_a_trial_that_diverges_costs_the_exit_code_and_is_explained(self, quick):
         """Beside it: resources from the command line, and a ledger that is found where it was put."""
-        storage = ("--storage", f"sqlite:///{fresh.folder / 'team.db'}")
+        storage = ("--storage", f"sqlite:///{quick.folder / 'team.db'}")
         options = ("--profile", "short", ONE_ARM_DIVERGES, "--cpus", "0.5", "--gpus", "0", *storage)
-        done = fresh.run("launch", "tiny.yaml", *options, *INLINE, *PLACES)
+        done = quick.run("launch", "tiny.yaml", *options, *INLINE, *PLACES)
         assert done.code == 1, done.err
         assert_plain(done)
         assert "trials: 2 diverged, 4 finished" in done.out
         assert re.search(r"│ too-fast +│ 0 of 2 finished │", done.out)
-        plan = from_json(sweep_of(fresh).plan.read_text())
+        plan = from_json(sweep_of(quick).plan.read_text())
         assert (plan.resources.cpus, plan.resources.gpus) == (0.5, 0.0)
-        assert not sweep_of(fresh).ledger.exists()
-        told = fresh.run("status", "tiny", "--runs", RUNS)
+        assert not sweep_of(quick).ledger.exists()
+        told = quick.run("status", "tiny", "--runs", RUNS)
         assert "tiny: finished; 6/6 done, 0 running, 0 pruned, 2 failed" in told.out
         assert re.search(r"failed: too-fast confirm 0 \(\w+\): diverged: \S.* finite", told.out)
 
@@ -332,11 +338,11 @@ class TestInterrupted:
         assert_finished(folder)
         assert Counter(mlflow_runs(fresh).values()) == {"FINISHED": 1 + 2 + 4}
 
-    def test_twice_stops_at_once(self, fresh):
+    def test_twice_stops_at_once(self, quick):
         """The trial reports after a million steps: no clean stop could come of it."""
-        folder = sweep_of(fresh)
+        folder = sweep_of(quick)
         endless = ("launch", "tiny.yaml", "--profile", "short", *ENDLESS, *INLINE, *PLACES)
-        with fresh.started(*endless) as process:
+        with quick.started(*endless) as process:
             wait_for(lambda: any(kind is EventKind.STARTED for kind, *_ in work(folder)), process)
             interrupt(process)
             assert process.stderr is not None
@@ -345,20 +351,20 @@ class TestInterrupted:
             stopped = answer(process)
         assert stopped.code == 130
         assert_plain(stopped)
-        told = json.loads(fresh.run("status", "tiny", "--runs", RUNS, "--json").out)
+        told = json.loads(quick.run("status", "tiny", "--runs", RUNS, "--json").out)
         assert told["state"] == "unfinished"
 
 
 @pytest.mark.slow
-def test_a_terminal_gets_a_live_view(fresh):
+def test_a_terminal_gets_a_live_view(quick):
     """Colours and a table that is drawn again and again, then the same ending as in a log."""
     controller, terminal = pty.openpty()
     ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
     command = [COMMAND, "launch", "tiny.yaml", "--profile", "short", *INLINE, *PLACES]
     process = subprocess.Popen(
         command,
-        cwd=fresh.folder,
-        env={**fresh.environment, "TERM": "xterm-256color"},
+        cwd=quick.folder,
+        env={**quick.environment, "TERM": "xterm-256color"},
         stdin=terminal,
         stdout=terminal,
         stderr=terminal,
@@ -382,14 +388,14 @@ def test_a_terminal_gets_a_live_view(fresh):
 
 
 @pytest.mark.slow
-def test_ray_runs_the_same_sweep(fresh, launched, shell):
+def test_ray_runs_the_same_sweep(quick, launched, shell):
     """The other driver: the same trials, assignments and, on the CPU, the same figures."""
-    done = fresh.run("launch", "tiny.yaml", "--cpus", "1", *PLACES)
+    done = quick.run("launch", "tiny.yaml", "--cpus", "1", *PLACES)
     assert done.code == 0, done.err
     assert_plain(done)
     assert "trials: 8 finished" in done.out
-    assert_finished(sweep_of(fresh))
-    assert figures(fresh) == figures(shell)
+    assert_finished(sweep_of(quick))
+    assert figures(quick) == figures(shell)
 
 
 def figures(shell):

@@ -6,6 +6,7 @@ import pytest
 
 from orchestrator.testing.chaos import small
 from orchestrator.testing.spec_under_test import SpecUnderTest
+from tests.support.forked_pytest import run_pytest
 from tests.support.own_code import forgotten
 
 pytest_plugins = ["pytester"]
@@ -79,13 +80,13 @@ def write_spec(repository: pytest.Pytester, function: str, *, changed: tuple[str
 
 
 def run(repository: pytest.Pytester, body: str, *arguments: str, **bodies: str) -> pytest.RunResult:
-    """A test with this body, and more by name, in a process of its own: PyTorch cannot be imported twice."""
+    """A test with this body, and more by name, in a process of its own."""
     code = ""
     for name, each in {"it": body, **bodies}.items():
         lines = "\n".join(f"    {line}" for line in each.splitlines())
         code += f"def test_{name}(sweep_spec, chaos):\n{lines}\n"
     (repository.path / "test_walks.py").write_text(code)
-    return repository.runpytest_subprocess("-p", "no:cacheprovider", "-W", "error", *arguments)
+    return run_pytest(repository, "-p", "no:cacheprovider", "-W", "error", *arguments)
 
 
 def test_a_spec_has_plan_arms_trials_and_price(repository: pytest.Pytester) -> None:

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.forked_pytest import run_pytest
+
 pytest_plugins = ["pytester"]
 
 GOOD = """\
@@ -41,8 +43,8 @@ def write(repository: pytest.Pytester, name: str, text: str) -> Path:
 
 
 def run(repository: pytest.Pytester, *arguments: str) -> pytest.RunResult:
-    """As a user would, in a process of its own: PyTorch cannot be imported twice in one."""
-    return repository.runpytest_subprocess("-p", "no:cacheprovider", *arguments)
+    """As a user would, in a process of its own."""
+    return run_pytest(repository, "-p", "no:cacheprovider", *arguments)
 
 
 def test_a_spec_and_its_profiles_are_planned_and_trained(repository: pytest.Pytester) -> None:
@@ -103,4 +105,5 @@ def test_other_runs_are_left_alone(repository: pytest.Pytester) -> None:
             assert "orchestrator.pytest_plugin" in sys.modules
         """
     )
-    run(repository, "-W", "error").assert_outcomes(passed=1)
+    fresh = repository.runpytest_subprocess("-p", "no:cacheprovider", "-W", "error")
+    fresh.assert_outcomes(passed=1)

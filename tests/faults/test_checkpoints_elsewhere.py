@@ -18,6 +18,7 @@ pytestmark = pytest.mark.slow
 SPEC = (
     TINY.replace("steps: 4", "steps: 30")
     .replace("resources: {cpus: 1}", "resources: {cpus: 1, checkpoint_seconds: 0.01}")
+    .replace("trials_per_arm: 2", "trials_per_arm: 1")
     .replace("profiles:", "posthoc: {model.halt.threshold: [0.5]}\n\nprofiles:")
 )
 
@@ -59,7 +60,8 @@ def workers(process):
 def test_killed_workers_and_launchers_go_on_from_s3(shell, s3):
     from orchestrator.drivers.launch_folder import launched_plan
 
-    with shell.started("launch", "tiny.yaml", "--checkpoints", s3.uri) as process:
+    # Of two processors each, so that one worker runs them all.
+    with shell.started("launch", "tiny.yaml", "--cpus", "2", "--checkpoints", s3.uri) as process:
         wait_for(lambda: checkpointed(shell) and workers(process), process)
         for worker in workers(process):
             worker.send_signal(signal.SIGKILL)

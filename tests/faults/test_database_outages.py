@@ -3,8 +3,6 @@
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +19,7 @@ from orchestrator.ledger.outage import Outage
 from orchestrator.ledger.store import Ledger
 from tests.faults.chaos import Place, check_log
 from tests.faults.outage_launcher import DRIVERS, HERE, sweep
+from tests.support.forks import Forked, module
 from tests.support.histories import history
 from tests.support.logs import content
 from tests.support.plans import make_plan
@@ -46,15 +45,10 @@ def place(tmp_path: Path, server: Postgres) -> Place:
     return Place(tmp_path, sweep(), storage=server.url())
 
 
-def started(place: Place, driver: str, patience_s: float = 180.0) -> subprocess.Popen[str]:
+def started(place: Place, driver: str, patience_s: float = 180.0) -> Forked:
     """A launching process whose first trial runs."""
-    command = [sys.executable, "-m", "tests.faults.outage_launcher", str(place.root), driver]
-    process = subprocess.Popen(
-        [*command, place.storage or HERE, "--wait", str(patience_s)],
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    told = (place.root, driver, place.storage or HERE, "--wait", patience_s)
+    process = module("tests.faults.outage_launcher", *told, session=True)
     until(lambda: (place.data / "steps.txt").exists() or process.poll() is not None)
     return process
 
@@ -66,7 +60,7 @@ def until(true: Callable[[], bool], limit_s: float = 120.0) -> None:
         time.sleep(0.05)
 
 
-def ended(process: subprocess.Popen[str]) -> str:
+def ended(process: Forked) -> str:
     """What it told on its standard error."""
     try:
         return process.communicate(timeout=240)[1]
@@ -96,7 +90,7 @@ def check(place: Place, straight: Place) -> None:
         assert ledger.verify() == []
 
 
-def carried_through(process: "subprocess.Popen[str]", place: Place, straight: Place) -> str:
+def carried_through(process: "Forked", place: Place, straight: Place) -> str:
     """What was told by a launch that came to its end with all that an undisturbed one measures."""
     told = ended(process)
     assert process.returncode == 0, told

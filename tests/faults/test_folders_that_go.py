@@ -2,8 +2,6 @@
 
 import re
 import shutil
-import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +16,7 @@ from orchestrator.ledger.database import Replaced
 from orchestrator.ledger.store import Ledger
 from tests.faults.chaos import Place, check_log
 from tests.faults.outage_launcher import HERE, sweep
+from tests.support.forks import module
 from tests.support.histories import DEAD
 
 CHANGES = ["delete", "move", "replace", "unlink ledger", "replace ledger"]
@@ -56,8 +55,8 @@ def change(root: Path, how: str) -> None:
 @pytest.mark.parametrize(("how", "driver"), WITH_DRIVERS)
 def test_it_is_noticed_and_told(tmp_path, how, driver):
     place = Place(tmp_path, sweep())
-    command = [sys.executable, "-m", "tests.faults.outage_launcher", str(tmp_path), driver, HERE]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    launcher = ("tests.faults.outage_launcher", tmp_path, driver, HERE)
+    process = module(*launcher)
     while not (place.data / "steps.txt").exists():
         assert process.poll() is None
         time.sleep(0.05)
@@ -71,7 +70,9 @@ def test_it_is_noticed_and_told(tmp_path, how, driver):
     if (how, driver) == ("move", "inline"):
         shutil.rmtree(place.folder.root, ignore_errors=True)
         place.folder.root.with_name("elsewhere").rename(place.folder.root)
-        subprocess.run(command, check=True, timeout=240)
+        again = module(*launcher)
+        assert again.communicate(timeout=240)[1] == ""
+        assert again.returncode == 0
         check_log(place.events(), place.plan)
 
 

@@ -1,8 +1,6 @@
 """A disk that is full, at every place where a sweep writes: one error with its remedy, and resume goes on."""
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +15,7 @@ from orchestrator.tracking.parquet import ParquetFiles
 from tests.faults.chaos import Place, check_log, go
 from tests.faults.outage_launcher import HERE, sweep
 from tests.support.disks import clear, fill, small_disk
+from tests.support.forks import module
 from tests.support.logs import content
 from tests.support.plans import AT_EVERY_REPORT_S, make_arm, make_plan
 
@@ -42,11 +41,14 @@ def straight(tmp_path_factory):
 
 def session(place, *, fill_at=0, tracking=None):
     """Exit code and standard error of a launch or resume that fills its disk before event `fill_at`."""
-    command = [sys.executable, "-m", "tests.faults.outage_launcher", str(place.root), "inline", HERE]
-    command += ["--quick", "--fill-at", str(fill_at)]
-    command += ["--tracking", tracking] if tracking else []
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    return done.returncode, done.stderr
+    told = [place.root, "inline", HERE, "--quick", "--fill-at", fill_at]
+    told += ["--tracking", tracking] if tracking else []
+    process = module("tests.faults.outage_launcher", *told)
+    try:
+        _, said = process.communicate(timeout=300)
+        return process.returncode, said
+    finally:
+        process.end()
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 from contextlib import suppress
 
 import pytest
@@ -14,6 +12,7 @@ from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.store import Ledger
 from tests.support.commands import Shell, wait_for
+from tests.support.forked_pytest import pytest_in
 from tests.support.own_code import FORMS
 
 pytestmark = pytest.mark.slow
@@ -65,7 +64,7 @@ def test_killed_and_resumed_it_finds_what_it_finds_undisturbed(tmp_path, haltswe
 def test_on_ray_from_another_folder_too(tmp_path, haltsweep):
     shell = shell_at(tmp_path / "ray", "torch")
     paused = "baseline.pause=0.5"
-    with shell.started("launch", "own.yaml", paused) as process:
+    with shell.started("launch", "own.yaml", paused, "--cpus", "2") as process:  # by one worker
         wait_for(lambda: seen(shell, EventKind.CHECKPOINTED) >= 2, process)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -81,14 +80,10 @@ def test_on_ray_from_another_folder_too(tmp_path, haltsweep):
 
 def test_specs_are_tests(tmp_path):
     shell = shell_at(tmp_path / "specs", "torch")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--haltsweep", "."]
-    told = subprocess.run(
-        command, cwd=shell.folder, env=shell.environment, capture_output=True, text=True, check=False
-    )
-    assert told.returncode == 0, told.stdout
+    asked = ("-q", "-p", "no:cacheprovider", "--haltsweep", ".")
+    code, told, _ = pytest_in(shell.folder, asked, shell.environment)
+    assert code == 0, told
     (shell.folder / "digits.py").write_text(FORMS["torch"][1].replace("trial.report(", "trial.reprot("))
-    told = subprocess.run(
-        command, cwd=shell.folder, env=shell.environment, capture_output=True, text=True, check=False
-    )
-    assert told.returncode == 1
-    assert "the first report of baseline must come, got crashed: AttributeError" in told.stdout
+    code, told, _ = pytest_in(shell.folder, asked, shell.environment)
+    assert code == 1
+    assert "the first report of baseline must come, got crashed: AttributeError" in told

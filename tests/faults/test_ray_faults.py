@@ -3,7 +3,6 @@
 import random
 import secrets
 import signal
-import sys
 from collections import Counter
 from contextlib import contextmanager, suppress
 
@@ -15,6 +14,7 @@ from orchestrator.ledger.events import EventKind
 from orchestrator.trials import OutcomeKind
 from tests.faults.chaos import check_log
 from tests.faults.ray_launcher import MLFLOW, STEPS, place
+from tests.support.forks import module
 from tests.support.mlflow_db import runs
 from tests.support.processes import AGENTS, WAIT_S, WORKERS, end, family_of, named, wait_until
 
@@ -24,9 +24,7 @@ pytestmark = pytest.mark.slow
 @contextmanager
 def launcher(root, *arguments):
     """A session that is surely over afterwards, with everything it started."""
-    command = [sys.executable, "-m", "tests.faults.ray_launcher", str(root), *map(str, arguments)]
-    with (root / "output.txt").open("ab") as output:
-        process = psutil.Popen(command, stdout=output, stderr=output, start_new_session=True)
+    process = module("tests.faults.ray_launcher", root, *arguments, output=root / "output.txt", session=True)
     try:
         yield process
     finally:

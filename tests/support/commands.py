@@ -1,13 +1,10 @@
 """The `haltsweep` command as people run it: a process of its own, what it says, what it leaves behind."""
 
-import atexit
 import hashlib
 import os
-import shlex
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,10 +14,9 @@ from typing import Any
 
 from orchestrator.cli import main
 from orchestrator.cli.locations import TRACKING_VARIABLE, UNTRACKED
-from tests.support.forks import forks
+from tests.support.forks import Forked
 from tests.support.processes import looked
 
-STREAMS = ("out", "err")
 COMMAND = Path(sys.executable).with_name("haltsweep")
 PATIENCE_S = 500.0
 """For machines that do much else; nothing that works takes so long."""
@@ -92,24 +88,17 @@ class Shell:
 
     def run(self, *arguments: str, **variables: str) -> Answer:
         """Run to the end, in a process that has imported already what all commands import."""
-        environment = {**self.environment, **variables}
-        with tempfile.TemporaryDirectory() as said:
-            process = forks.Process(target=_command, args=(arguments, self.folder, environment, Path(said)))
-            process.start()
-            process.join(PATIENCE_S)
-            if process.exitcode is None:
-                os.killpg(process.pid, signal.SIGKILL)
-            assert process.exitcode is not None, f"haltsweep {shlex.join(arguments)} took too long"
-            return Answer(process.exitcode, *((Path(said) / name).read_text() for name in STREAMS))
-
-    def run_fresh(self, *arguments: str, **variables: str) -> Answer:
-        """As `run`, in a process that has imported nothing yet, as from a terminal."""
         with self.started(*arguments, **variables) as process:
             return answer(process)
 
+    def run_fresh(self, *arguments: str, **variables: str) -> Answer:
+        """As `run`, in a process that has imported nothing yet, as from a terminal."""
+        with self.started_fresh(*arguments, **variables) as process:
+            return answer(process)
+
     @contextmanager
-    def started(self, *arguments: str, **variables: str) -> Iterator["subprocess.Popen[str]"]:
-        """A running command, in a process group of its own, as a terminal would; gone at the end."""
+    def started_fresh(self, *arguments: str, **variables: str) -> Iterator["subprocess.Popen[str]"]:
+        """As `started`, in a process that has imported nothing yet."""
         with subprocess.Popen(
             [COMMAND, *arguments],
             cwd=self.folder,
@@ -126,22 +115,22 @@ class Shell:
                 if process.poll() is None:
                     os.killpg(process.pid, signal.SIGKILL)
 
+    @contextmanager
+    def started(self, *arguments: str, **variables: str) -> Iterator[Forked]:
+        """A running command, in a process group of its own, as a terminal would; gone at the end."""
+        environment = {**self.environment, **variables}
+        process = Forked(_command, arguments, folder=self.folder, variables=environment)
+        try:
+            yield process
+        finally:
+            process.end()
 
-def _command(arguments: Sequence[str], folder: Path, environment: Mapping[str, str], said: Path) -> None:
+
+def _command(arguments: Sequence[str]) -> None:
     """In a process of its own: as a shell would start it."""
-    os.setpgid(0, 0)
-    os.chdir(folder)
-    os.environ.clear()
-    os.environ.update(environment)
-    sys.path[:0] = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
-    for number, name in enumerate(STREAMS, start=1):
-        with (said / name).open("wb") as file:
-            os.dup2(file.fileno(), number)
+    sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     sys.argv = [str(COMMAND), *arguments]
-    try:
-        main.run()
-    finally:  # which what multiprocessing starts leaves out
-        atexit._run_exitfuncs()
+    main.run()
 
 
 def every_command(group: Any, before: str = "") -> dict[str, Any]:
@@ -153,18 +142,18 @@ def every_command(group: Any, before: str = "") -> dict[str, Any]:
     return found
 
 
-def answer(process: "subprocess.Popen[str]") -> Answer:
+def answer(process: "Forked | subprocess.Popen[str]") -> Answer:
     """What a command says until its end."""
     out, err = process.communicate(timeout=PATIENCE_S)
     return Answer(process.returncode, out, err)
 
 
-def interrupt(process: "subprocess.Popen[str]") -> None:
+def interrupt(process: Forked) -> None:
     """Ctrl-C: the terminal tells the whole group."""
     os.killpg(process.pid, signal.SIGINT)
 
 
-def wait_for(condition: Callable[[], bool], process: "subprocess.Popen[str]") -> None:
+def wait_for(condition: Callable[[], bool], process: "Forked | subprocess.Popen[str]") -> None:
     """Until `condition` holds; fails if `process` ends before or patience does."""
     until = time.monotonic() + PATIENCE_S
     while not looked(condition, 0.05):

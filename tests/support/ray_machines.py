@@ -15,7 +15,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-RAY = str(Path(sys.executable).with_name("ray"))
+from orchestrator.drivers.ray_settings import SETTINGS
+
+RAY = [sys.executable, "-P", str(Path(__file__).with_name("ray_node.py"))]
 PATIENCE_S = 300.0
 COVERED = 'for folder in "${@:2}"; do mount -t tmpfs none "$folder" || exit 99; done; exec $1'
 """Run by a shell in a namespace of its own: cover the folders, then be the command."""
@@ -49,7 +51,7 @@ class Machines:
 
     def join(self, *, cpus: int = 1, without: Sequence[Path] = (), head: bool = False) -> psutil.Popen:
         """A node that sees none of the files in the folders `without`, but empty folders in their place."""
-        command = [RAY, "start", "--block", "--disable-usage-stats", f"--num-cpus={cpus}"]
+        command = [*RAY, "start", "--block", "--disable-usage-stats", f"--num-cpus={cpus}"]
         command += ["--object-store-memory=80000000", "--num-gpus=0"]
         if head:
             command += ["--head", f"--port={self.port}", "--include-dashboard=false"]
@@ -64,7 +66,7 @@ class Machines:
                 command,
                 stdout=output,
                 stderr=output,
-                env={**self.environment, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self.token},
+                env={**SETTINGS, **self.environment, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self.token},
                 cwd="/",
                 start_new_session=True,
             )

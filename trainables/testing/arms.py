@@ -15,6 +15,8 @@ BASE: Final = "small"
 EXIT: Final = "early_exit"
 """The field whose values give the same results; it makes no arms."""
 Raw = dict[str, Any]
+Path = tuple[str, ...]
+"""Names of fields, from the outermost in."""
 
 
 def base(name: str, settings: Mapping[str, Any]) -> Settings:
@@ -33,10 +35,33 @@ def variations(config: Settings, shape: TaskShape) -> dict[str, Raw]:
     """
     raw = config.model_dump(mode="json")
     found = {BASE: raw}
-    for path, value in _changes(config):
-        if fits(arm := _with(raw, path, value), shape):
-            found[f"{'.'.join(path)}={value}"] = arm
+    for path, value in changes(config):
+        if fits(arm := changed(raw, path, value), shape):
+            found[named(path, value)] = arm
     return found
+
+
+def named(path: Path, value: Any) -> str:
+    """Label of a change, e.g. `halt.unit=token`."""
+    return f"{'.'.join(path)}={value}"
+
+
+def changes(config: Settings) -> Iterator[tuple[Path, Any]]:
+    """Paths and values of all that can be otherwise, whether or not that fits the rest."""
+    for name, field in type(config).model_fields.items():
+        now, marked = getattr(config, name), mark(type(config), name)
+        others = _choices(field.annotation) if marked is None else [marked.value, *marked.others]
+        for value in dict.fromkeys(others):
+            if value != now and name != EXIT:
+                yield (name,), value
+        if isinstance(now, Settings):
+            yield from (((name, *path), value) for path, value in changes(now))
+
+
+def changed(raw: Raw, path: Path, value: Any) -> Raw:
+    """A copy with `value` at `path`."""
+    first, *rest = path
+    return raw | {first: changed(raw[first], tuple(rest), value) if rest else value}
 
 
 def fits(raw: Mapping[str, Any], shape: TaskShape) -> bool:
@@ -72,18 +97,6 @@ def _small(config: type[Settings]) -> Raw:
     return found
 
 
-def _changes(config: Settings) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Paths and values of all that can be otherwise."""
-    for name, field in type(config).model_fields.items():
-        now, marked = getattr(config, name), mark(type(config), name)
-        others = _choices(field.annotation) if marked is None else [marked.value, *marked.others]
-        for value in dict.fromkeys(others):
-            if value != now and name != EXIT:
-                yield (name,), value
-        if isinstance(now, Settings):
-            yield from (((name, *path), value) for path, value in _changes(now))
-
-
 def _choices(kind: Any) -> list[Any]:
     """What a field of this type can be, where that can be listed; of a union what its parts can be."""
     if kind is bool:
@@ -95,8 +108,3 @@ def _choices(kind: Any) -> list[Any]:
     if get_origin(kind) in (Union, UnionType):
         return [value for part in get_args(kind) for value in _choices(part)]
     return []
-
-
-def _with(raw: Raw, path: tuple[str, ...], value: Any) -> Raw:
-    first, *rest = path
-    return raw | {first: _with(raw[first], tuple(rest), value) if rest else value}

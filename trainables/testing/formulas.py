@@ -11,7 +11,8 @@ from trainables.testing.arms import EXIT, Raw, having
 from trainables.testing.cases import SHAPE, ModelCases
 from trainables.testing.contract import check
 
-LENGTH, ANSWER, LONGER = 9, 5, 20
+LENGTH, ANSWER = 19, 13
+"""Odd, that chunks are of different lengths; FLOPs and memory are counted in one run of the model."""
 FACTOR: Final = 1.6
 """By which an estimate of memory may be wrong, of a model that is all small parts: most at a single input."""
 
@@ -51,9 +52,8 @@ class CostContract(ModelCases):
     def test_memory_is_about_what_is_counted(self, keeping: Raw) -> None:
         """Of an encoder on one input, within a factor."""
         config = _config(keeping)
-        _check_memory(
-            self._function("saved_bytes")(config, 1, LONGER), counted(config, "Encoder", LONGER).saved_bytes
-        )
+        kept = counted(config, "Encoder", LENGTH).saved_bytes
+        _check_memory(self._function("saved_bytes")(config, 1, LENGTH), kept)
 
     def test_costs_of_a_decoder_are_what_is_counted(self, deciding: Raw) -> None:
         """FLOPs to the last one, memory within a factor."""
@@ -61,8 +61,7 @@ class CostContract(ModelCases):
         found = counted(config, "Decoder", ANSWER, LENGTH)
         stated = self._function("decoder_flops")(config, ANSWER, LENGTH, round(found.computed))
         check(stated == found.flops, f"decoder_flops must be {found.flops:,.0f}, got {stated:,.0f}")
-        kept = counted(config, "Decoder", LONGER, LONGER).saved_bytes
-        _check_memory(self._function("decoder_saved_bytes")(config, 1, LONGER, LONGER), kept)
+        _check_memory(self._function("decoder_saved_bytes")(config, 1, ANSWER, LENGTH), found.saved_bytes)
 
     def test_flops_grow_with_length_and_layers(self, arm: Raw) -> None:
         """Stated or counted."""

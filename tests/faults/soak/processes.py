@@ -1,7 +1,6 @@
 """Launchers as processes of their own, and the processes that belong to them."""
 
 import os
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,12 +20,12 @@ TAIL = 600
 
 
 class Launcher:
-    """A session of the sweep below `root`; with Ray in an interpreter of its own, else a quick fork."""
+    """A session of the sweep below `root`: a quick fork, as Ray's driver has an interpreter of its own."""
 
-    def __init__(self, root: Path, temporary: Path, *, ray: bool) -> None:
+    def __init__(self, root: Path, temporary: Path) -> None:
         self.started_at = time.monotonic()
         self._output = root / OUTPUT
-        self._pid, self._code = self._spawn(root, temporary) if ray else self._fork(root, temporary)
+        self._pid, self._code = self._fork(root, temporary)
         self._process = psutil.Process(self._pid) if self._code() is None else None
 
     @property
@@ -58,19 +57,6 @@ class Launcher:
         with suppress(ProcessLookupError):
             os.kill(self._pid, 9)
         wait_until(lambda: not self.running, "a killed launcher is gone")
-
-    @staticmethod
-    def _spawn(root: Path, temporary: Path) -> tuple[int, Callable[[], int | None]]:
-        command = [sys.executable, "-m", "tests.faults.soak.sweep", str(root)]
-        with (root / OUTPUT).open("ab") as output:
-            process = psutil.Popen(
-                command,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-                env=os.environ | environment(root, temporary),
-            )
-        return process.pid, process.poll
 
     @staticmethod
     def _fork(root: Path, temporary: Path) -> tuple[int, Callable[[], int | None]]:

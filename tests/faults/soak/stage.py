@@ -97,7 +97,7 @@ class Stage:
                 self._back(kind)
         self._ours = False
         self._moved_at = time.monotonic()
-        self._launcher = Launcher(self._root, self._temporary, ray=self._scene.ray)
+        self._launcher = Launcher(self._root, self._temporary)
         return True
 
     def _watch(self) -> None:

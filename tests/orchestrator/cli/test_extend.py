@@ -54,7 +54,7 @@ def test_arms_and_seeds_are_what_a_launch_with_all_of_them_gives(haltsweep, spec
     assert after[: len(before)] == before
     known = {each.trial_id for each in before if each.trial_id}
     assert not [each for each in after[len(before) :] if each.trial_id in known], "nothing ran again"
-    whole = ("confirm.seeds=[101, 102, 103, 104]", WIDE, "--runs", "whole")
+    whole = ("confirm.seeds=[101, 102, 103, 104]", WIDE, "--runs", "whole", "--tracking", "none")
     assert haltsweep("launch", spec, *whole, *INLINE).code == 0
     assert measured("tiny") == measured("tiny", "whole")
     found, wanted = (read.report("tiny", runs=runs) for runs in ("runs", "whole"))
@@ -113,6 +113,7 @@ def test_splits_are_read_of_kept_checkpoints_as_the_trials_themselves_would_have
     known = {each.trial_id for each in before if each.trial_id}
     assert not [each for each in after[len(before) :] if each.trial_id in known], "nothing ran again"
     both = ("confirm.splits=[near-iid, length-20-40]", "confirm.seeds=[101, 102, 103]", "--runs", "whole")
+    both += ("--tracking", "none")
     assert haltsweep("launch", spec, *LATE, *both, *INLINE).code == 0
     found, wanted = (read.report("tiny", runs=runs) for runs in ("runs", "whole"))
     assert "length-20-40/accuracy" in found.metrics

@@ -61,7 +61,7 @@ def test_who_stops_a_launch_while_it_plans_in_a_copy_stops_the_copy_too(tmp_path
     def copies():
         return [int(each.name.removeprefix("pid-")) for each in shell.folder.glob("pid-*")]
 
-    with shell.started("launch", "own.yaml", "--driver", "inline") as process:
+    with shell.started_fresh("launch", "own.yaml", "--driver", "inline") as process:
         wait_for(copies, process)
         process.terminate()
         process.wait()

@@ -2,8 +2,6 @@
 
 import random
 import signal
-import subprocess
-import sys
 
 import pytest
 
@@ -11,6 +9,7 @@ from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.store import Ledger
 from orchestrator.trials import OutcomeKind
+from tests.support.forks import module
 from tests.support.inline_sweep import plan
 from tests.support.logs import content
 
@@ -18,8 +17,9 @@ MOMENTS = random.Random(20).choices(range(1, 9), k=12)
 
 
 def session(root, *changes):
-    command = [sys.executable, "-m", "tests.support.inline_sweep", str(root), *map(str, changes)]
-    code = subprocess.run(command, check=False, capture_output=True).returncode
+    process = module("tests.support.inline_sweep", root, *changes)
+    process.communicate()
+    code = process.returncode
     assert code in {0, -signal.SIGKILL}
     return code == 0
 

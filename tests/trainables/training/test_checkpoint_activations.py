@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.support.box import MODELS
+from tests.support.box import MODELS, one
 from tests.support.tensor_memory import TensorMemory
 from tests.trainables.training.fakes import Bag
 from tests.trainables.training.steps import DROPPED, ROWS, SHAPES, cases, check_same, learner, small, stepped
@@ -18,6 +18,7 @@ from trainables.testing.exits import modes_of
 from trainables.training.config import train_config
 from trainables.training.step import Learner, objective, one_step
 
+UNIT = "halt.unit=token"
 AGAIN = {"checkpoint_activations": True}
 TOKENS, ROOM = 18, 2
 """Of each row, and START and END beside them."""
@@ -47,9 +48,9 @@ def test_layers_that_are_run_again_teach_the_same(name: str, head: str) -> None:
 def test_early_exit_is_as_without(name: str) -> None:
     shape = SHAPES["classify"]
     batch = synthetic_batch(shape, ROWS, 9, seed=1)
-    for label in ("small", "halt.unit=token"):
-        raw = MODELS[name]().every_arm().get(label)
-        for mode in modes_of(model_config(raw)) if raw else ():
+    plain = one(name, "")
+    for raw in (plain, one(name, UNIT)) if "unit" in (plain.get("halt") or {}) else (plain,):
+        for mode in modes_of(model_config(raw)):
             exiting = having(raw, **DROPPED, early_exit=mode)
             check_same(
                 stepped(learner(exiting, shape, **AGAIN), batch), stepped(learner(exiting, shape), batch)
@@ -95,7 +96,7 @@ def kept_bytes(raw: dict[str, Any], *, again: bool) -> int:
 def test_a_layer_more_keeps_its_states_alone(which: str) -> None:
     name, _, label = which.partition(", ")
     field, more, most = FLAT[which]
-    raw = having(MODELS[name]().every_arm()[label or "small"], **WIDE, **more)
+    raw = having(one(name, label), **WIDE, **more)
     state = 4 * (TOKENS + ROOM) * WIDE["width"] * torch.float64.itemsize
 
     def growth(*, again: bool) -> float:
@@ -110,7 +111,7 @@ def test_memory_is_planned_for_one_layer_and_the_states_between(which: str) -> N
     name, _, label = which.partition(", ")
     field, more, _ = FLAT[which]
     shape = SHAPES["classify"]
-    config = model_config(having(MODELS[name]().every_arm()[label or "small"], **WIDE, **more, **{field: 12}))
+    config = model_config(having(one(name, label), **WIDE, **more, **{field: 12}))
     rows = (64, TOKENS, 0)
     whole = costs.peak_memory_bytes(config, shape, *rows)
     planned = costs.peak_memory_bytes(config, shape, *rows, recomputes=True)
