@@ -32,6 +32,7 @@ from trainables.types import Batch
 
 DEPTHS = ("max_layers", "layers", "test_layers", "loops")
 """Fields that bound the layers; what a model has of them is set."""
+EXIT = "early_exit"
 STACKED = ("looped", "tlb")
 """Models whose `layers` are a stack that is repeated."""
 SIZES = {"width": 64, "heads": 4, "batch": 32, "length": 100, "bound": 10}

@@ -105,7 +105,7 @@ def test_own_code_takes_its_own_steps() -> None:
 
 @pytest.mark.parametrize("pack", [1, 0, 65, 2.0, True])
 def test_it_is_a_number_of_seeds(pack: Any) -> None:
-    with pytest.raises(ValidationError, match="must be (an integer from 2 to|at most) 64"):
+    with pytest.raises(ValidationError, match=r"must be (an integer from 2 to|at most) 64"):
         spec(resources={"pack": pack})
 
 
