@@ -85,13 +85,15 @@ _piped: dict[tuple[str, int, int], bytes] = {}
 def _bytes(path: Path) -> bytes:
     """All bytes of a regular file or a pipe. Raises `_NotReadable` for all else."""
     try:
+        status = path.stat()
+        # To open a pipe with a name that nobody writes to any more would be to wait for ever.
+        if (key := (str(path), status.st_dev, status.st_ino)) in _piped:
+            return _piped[key]
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode) and not stat.S_ISFIFO(status.st_mode):
                 raise _NotReadable(f"must be a file or a pipe, got {_kind(status.st_mode)}")
             key = (str(path), status.st_dev, status.st_ino)
-            if key in _piped:
-                return _piped[key]
             # One byte more than allowed tells a file that is too large; an endless pipe ends here as well.
             found = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path

@@ -3,6 +3,7 @@
 import math
 import os
 import subprocess
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +185,16 @@ def test_a_file_too_large_for_a_spec_is_refused_unread(tmp_path):
     assert faults(file) == [
         f"{file}: must have at most 1,000,000 bytes, got 1,000,000,000,000: no spec is so long"
     ]
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_with_a_name_is_read_once_and_not_waited_for_again(tmp_path):
+    os.mkfifo(pipe := tmp_path / "spec.yaml")
+    writer = threading.Thread(target=pipe.write_text, args=("name: piped",))
+    writer.start()
+    assert read_file(pipe).data == {"name": "piped"}
+    writer.join()
+    assert read_file(pipe).data == {"name": "piped"}
 
 
 def test_a_pipe_is_read_once_and_remembered(tmp_path):
