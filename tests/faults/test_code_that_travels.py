@@ -55,16 +55,18 @@ def package(folder):
     return "travelling_kit.training:train"
 
 
-@pytest.mark.parametrize("written", [module, package])
-def test_it_is_sent_to_every_node(tmp_path, written):
+def test_it_is_sent_to_every_node(tmp_path):
     shell = Shell.at(tmp_path)
-    (shell.folder / "own.yaml").write_text(SPEC.format(trainable=written(shell.folder)))
     with s3_server(tmp_path / "s3.log") as s3, machines(shell.environment, head_cpus=0) as cluster:
         keep_token(shell, cluster.token)
         node = cluster.join(without=[shell.folder])
         wait_for(lambda: "Ray runtime started" in (cluster.temporary / "node-1.txt").read_text(), node)
-        said = shell.run("launch", "own.yaml", "--address", cluster.address, "--checkpoints", s3.uri)
-    assert said.code == 0, said.err
-    trials = json.loads(shell.run("status", "travelling", "--json").out)["trials"]
-    assert [each["outcome"] for each in trials] == ["finished"] * 8
-    assert {each["metrics"]["valid/sees_folder"] for each in trials} == {0.0}
+        for written in (module, package):
+            (shell.folder / "own.yaml").write_text(SPEC.format(trainable=written(shell.folder)))
+            name = written.__name__
+            places = ("--address", cluster.address, "--checkpoints", s3.uri)
+            said = shell.run("launch", "own.yaml", f"name={name}", *places)
+            assert said.code == 0, said.err
+            trials = json.loads(shell.run("status", name, "--json").out)["trials"]
+            assert [each["outcome"] for each in trials] == ["finished"] * 8
+            assert {each["metrics"]["valid/sees_folder"] for each in trials} == {0.0}

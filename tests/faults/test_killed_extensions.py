@@ -21,7 +21,7 @@ def read(shell):
 @pytest.mark.slow
 def test_an_extension_that_is_killed_goes_on_and_changes_nothing_that_was_there(tmp_path):
     shell = Shell.at(tmp_path, SPEC, tracked=True)
-    told = shell.run("launch", "tiny.yaml")
+    told = shell.run("launch", "tiny.yaml", "--driver", "inline")
     assert told.code == 0, told
     plan, before = read(shell)
     known = {each.trial_id for each in plan.trials}
@@ -36,7 +36,7 @@ def test_an_extension_that_is_killed_goes_on_and_changes_nothing_that_was_there(
     extended, half = read(shell)
     assert known < {each.trial_id for each in extended.trials}
     assert sum(each.kind is EventKind.ENDED for each in half[len(before) :]) < 10, "it was killed half-way"
-    told = shell.run("resume", "tiny")
+    told = shell.run("resume", "tiny", "--driver", "inline")
     assert told.code == 0, told
 
     whole, after = read(shell)

@@ -7,14 +7,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.support.box import every
+from tests.support.box import MODELS
 from trainables import catalog
 from trainables.assembly import build_model, model_config
 from trainables.data.synthetic import synthetic_batch
 from trainables.decoding.answers import answers
 from trainables.decoding.hypotheses import Cached, Recomputing, hypotheses_of
-from trainables.testing.arms import having
+from trainables.testing.arms import base, having, variations
 from trainables.testing.cases import SEED, enliven
+from trainables.testing.cases import SHAPE as CLASSIFYING
 from trainables.testing.decoder import LENGTH, full
 from trainables.testing.decoder import WRITTEN as SHAPE
 from trainables.training.config import TrainConfig, train_config
@@ -31,11 +32,18 @@ def build(raw: dict[str, Any]) -> Any:
 
 
 def different() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Arms whose decoder computes what no arm before does: others concern training, or the encoder."""
+    """Arms of one change whose decoder computes what none before does: others concern training or encoder.
+
+    Not merged ones: what is decoded must differ from input to input, which more changes may undo.
+    """
     seen = set()
-    for label, raw in every("writing").items():
-        if "/" in label:
-            continue
+    writers = [name for name in MODELS if MODELS[name]().every_writing()]
+    arms = {
+        f"{name}, {label}": raw
+        for name in writers
+        for label, raw in variations(base(name, {}), CLASSIFYING).items()
+    }
+    for label, raw in arms.items():
         decoder = build(raw).eval().decoder
         with torch.no_grad():
             states = decoder(*full(WIDTH)).states
