@@ -87,14 +87,17 @@ class Reused:
 
     def __init__(self, part: nn.Module) -> None:
         self._modules = set(part.modules())
-        self._places = [
-            (module, name)
-            for module in part.modules()
-            for name, weight in module._parameters.items()
-            if weight is not None and weight.requires_grad
-        ]
-        self._weights = [module._parameters[name] for module, name in self._places]
-        self._sources = _Sources([each for each in self._weights if each is not None])
+        self._places: list[tuple[nn.Module, str]] = []
+        self._weights: list[nn.Parameter] = []
+        sources: list[Tensor] = []
+        for module in part.modules():
+            for name, weight in module._parameters.items():
+                if weight is None or not weight.requires_grad or (cast := _cast(module, weight)) is None:
+                    continue
+                self._places.append((module, name))
+                self._weights.append(weight)
+                sources.append(cast)
+        self._sources = _Sources(sources)
         self._made: dict[Any, _Sources] = {}
 
     @contextmanager
@@ -122,3 +125,16 @@ class Reused:
             return False
         tensors = value if isinstance(value, tuple) else (value,)
         return all(isinstance(each, Tensor) and each.requires_grad for each in tensors)
+
+
+def _cast(module: nn.Module, weight: Tensor) -> Tensor | None:
+    """A weight in the precision of products; None if that is not known.
+
+    Autocast keeps what it casts for the parameters of a model, and not for aliases of them. Those of linear
+    maps go into products alone, joined with others or not.
+    """
+    if not torch.is_autocast_enabled(weight.device.type):
+        return weight
+    if isinstance(module, nn.Linear):
+        return weight.to(torch.get_autocast_dtype(weight.device.type))
+    return weight if isinstance(module, nn.LayerNorm) else None

@@ -1,12 +1,14 @@
 """The explicit product of attention and its own backward pass are those of the formula, written down."""
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from trainables.layers import head_rows
 from trainables.layers.attention import barring
-from trainables.layers.explicit import NARROW, KeptWeights, explicit
-from trainables.layers.head_rows import gather, spread, spread_parts
+from trainables.layers.explicit import NARROW, KeptWeights, explicit, explicit_packed
+from trainables.layers.head_rows import HeadRows, gather, spread, spread_parts
 from trainables.layers.packing import Packing
 
 ROWS, HEADS, QUERIES, KEYS = 2, 3, NARROW + 3, NARROW + 1
@@ -91,3 +93,47 @@ def test_parts_are_turned_by_their_factors_and_gradients_by_conjugates() -> None
         )
     )
     torch.testing.assert_close(one, other)
+
+
+def factors(width: int) -> tuple[Tensor, Tensor]:
+    angle = torch.arange(2 * 3 * 4 * width // 2, dtype=torch.float64).view(2, 3, 1, 4, -1)
+    factor = torch.polar(angle / 90 + 1, angle)
+    return factor, factor.conj().resolve_conj()
+
+
+@pytest.mark.parametrize("width", [4, NARROW])
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("dropping", [False, True])
+def test_packed_rows_attend_as_padded_ones(width: int, given: bool, dropping: bool) -> None:
+    x = tensor(6, 1 if given else 3, HEADS, width)
+    others = tensor(2, 3, HEADS, KEYS, width, seed=1) if given else None
+    columns = KEYS if given else PACKING.width
+    barred = None if given else barring(PACKING.mask[:, None, None], torch.float64)
+    turns = None if given else factors(width)
+    keep = tensor(3, HEADS, PACKING.width, columns, seed=2) > -0.6
+    kept = KeptWeights(keep, 1 / SHARE) if dropping else None
+    parts = spread_parts(x, PACKING, turns)
+    q, k, v = parts.unbind(0) if others is None else (parts[0], *others.unbind(0))
+    expected = gather(explicit(q, k, v, barred=barred, kept=kept), PACKING)
+    found = explicit_packed(x, PACKING, others, factors=turns, barred=barred, kept=kept)
+    torch.testing.assert_close(found, expected)
+    inputs = [x] if others is None else [x, others]
+    for one, other in zip(
+        torch.autograd.grad(found.square().sum(), inputs),
+        torch.autograd.grad(expected.square().sum(), inputs),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_places_of_heads_are_those_that_the_device_makes(parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def made() -> HeadRows:
+        return HeadRows.of(Packing.of_counts(np.array([3, 1, 2]), torch.device("cpu"), 4), HEADS, parts)
+
+    by_host = made()
+    monkeypatch.setattr(head_rows, "MOST_BY_HOST", 0)
+    for one in (made(), HeadRows.of(PACKING, HEADS, parts)):
+        assert torch.equal(one.out, by_host.out)
+        assert torch.equal(one.back, by_host.back)
+        assert one.shape == by_host.shape
