@@ -6,7 +6,7 @@ An arm is confirmed when all of its search trials have ended, and re-read when i
 """
 
 import heapq
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Mapping
 from math import isinf
 
 from orchestrator.conductor.budget import Spending
@@ -81,17 +81,17 @@ class Conductor:
                 return self._run(state)
         return None
 
-    def ask_beside(self, trial_id: str, alone: Container[str] = ()) -> Trial | None:
+    def ask_beside(self, trial_id: str, alone: Callable[[str], bool] = lambda _: False) -> Trial | None:
         """Another seed of a confirm trial that runs, of its arm and assignment, if one could be asked for.
 
-        None of those that are to run `alone`.
+        None that is to run `alone`.
         """
         planned = self._states[trial_id].planned
         if self._refused or planned.phase != "confirm":
             return None
         arm_state = self._arms[planned.arm]
         for state in arm_state.phase("confirm"):
-            if state.planned.trial_id in alone or not _differ_by_seed(planned, state.planned):
+            if not _differ_by_seed(planned, state.planned) or alone(state.planned.trial_id):
                 continue
             if state.status is TrialStatus.AGAIN and state.planned.trial_id in self._again:
                 del self._again[state.planned.trial_id]

@@ -127,8 +127,11 @@ class Recorder:
         A trial whose process died goes on alone until it makes progress: it may be the one that kills it.
         """
         self._check_budget()
-        alone = {each for each, attempts in self._attempts.items() if attempts.losses}
-        trial = None if trial_id in alone else self._conductor.ask_beside(trial_id, alone)
+
+        def alone(each: str) -> bool:
+            return each in self._attempts and self._attempts[each].losses > 0
+
+        trial = None if alone(trial_id) else self._conductor.ask_beside(trial_id, alone)
         return None if trial is None else self._started(trial, [])
 
     def _started(self, trial: Trial, new: list[Event]) -> Attempt:

@@ -25,8 +25,10 @@ def plan() -> Plan:
     return make_plan(arms, trials_per_arm=2, sampler=sampler, seeds=(7,), posthoc=({"model.shift": 0.5},))
 
 
-def main(root: Path, die_after: int | None) -> None:
-    """One session."""
+def main(
+    root: Path, die_after: int | None, asked: Plan | None = None, workload: str = PATH, pack: int = 1
+) -> None:
+    """One session, of `plan` if no other is asked for."""
     folder, changes = SweepFolder(root), 0
     root.mkdir(parents=True, exist_ok=True)
 
@@ -38,8 +40,15 @@ def main(root: Path, die_after: int | None) -> None:
 
     with Ledger.open(folder.ledger_url, "synthetic", create=True) as ledger:
         lease = ledger.claim(Holder.current())
-        recorder = Recorder(plan(), ledger, lease, folder)
-        run_inline(recorder, PATH, data_dir=root / "data", checkpoint_seconds=0.0, on_change=changed)
+        recorder = Recorder(asked or plan(), ledger, lease, folder)
+        run_inline(
+            recorder,
+            workload,
+            data_dir=root / "data",
+            checkpoint_seconds=0.0,
+            on_change=changed,
+            pack=pack,
+        )
         recorder.close()
         ledger.release(lease)
 

@@ -1,7 +1,12 @@
-"""Trials that can take their steps together, and go wrong as `model.faults` says: seed to fault."""
+"""Trials that can take their steps together, and go wrong as `model.faults` says: seed to fault.
+
+In a process of its own, which the second seed kills once: `python -m tests.support.packed FOLDER`.
+"""
 
 import os
 import signal
+import sys
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,6 +15,7 @@ from orchestrator.identity import digest
 from orchestrator.plan.types import AnswerPlan, Arm, Plan
 from orchestrator.spec.section import Resources
 from search_spaces.dimensions import Space
+from tests.support import inline_sweep
 from tests.support.plans import make_plan
 from tests.trainables.training.fakes import FakeSources
 from trainables.protocol import Job
@@ -72,3 +78,13 @@ def plan(
         made.append(Arm(name, "to be compared", settings, (), Space(()), (), digest(name, settings)))
     resources = Resources(checkpoint_seconds=1e-9, pack=PACK)
     return make_plan(made, trials_per_arm=0, seeds=seeds, resources=resources, answer=answer)
+
+
+def deadly() -> Plan:
+    """What the process runs."""
+    return plan((1, 2, 3, 4), faults={"2": "kill"})
+
+
+if __name__ == "__main__":
+    (Path(sys.argv[1]) / "data").mkdir(parents=True, exist_ok=True)
+    inline_sweep.main(Path(sys.argv[1]), None, deadly(), PATH, PACK)

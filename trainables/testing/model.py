@@ -11,6 +11,7 @@ from trainables.testing.encoder import EncoderContract
 from trainables.testing.exits import EarlyExitContract
 from trainables.testing.formulas import CostContract
 from trainables.testing.resuming import ResumeContract
+from trainables.testing.stacking import StackContract
 
 
 class ModelContract(
@@ -21,6 +22,7 @@ class ModelContract(
     CostContract,
     ResumeContract,
     CompileContract,
+    StackContract,
 ):
     """All that is promised of a model. What it has no part for is skipped, with the reason.
 

@@ -1,5 +1,8 @@
 """Seeds of an arm that share a process: each is what it is alone, whatever becomes of the others."""
 
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -8,9 +11,12 @@ from pathlib import Path
 import pytest
 
 from orchestrator.drivers.inline import INTERRUPTED, run_inline
+from orchestrator.drivers.launch import run_sweep
+from orchestrator.drivers.launch_folder import Setup
 from orchestrator.drivers.recorder import Recorder
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import EventKind
+from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.trials import OutcomeKind
 from tests.support import packed
@@ -146,6 +152,26 @@ def test_killed_anywhere_they_end_as_undisturbed(tmp_path, apart, after):
         session(tmp_path / "together", log, plan, on_change=changed)
     assert session(tmp_path / "together", log, plan).finished
     check_alike(curves(log, plan), apart(plan), (1, 2, 3))
+
+
+def test_a_seed_that_kills_the_process_costs_the_others_nothing(tmp_path, apart):
+    """They go on alone, until each has made progress."""
+    command = [sys.executable, "-m", "tests.support.packed", str(tmp_path / "together")]
+    assert subprocess.run(command, check=False, capture_output=True).returncode == -signal.SIGKILL
+    assert subprocess.run(command, check=False, capture_output=True).returncode == 0
+    plan, log = packed.deadly(), MemoryLog()
+    with Ledger.open(SweepFolder(tmp_path / "together").ledger_url, "synthetic") as ledger:
+        log.written.extend(ledger.events())
+    assert set(outcomes(log, plan).values()) == {OutcomeKind.FINISHED}
+    (tmp_path / "apart" / "data").mkdir(parents=True)
+    (tmp_path / "apart" / "data" / "killed-2").touch()
+    check_alike(curves(log, plan), apart(plan), (1, 2, 3, 4))
+
+
+def test_a_launch_reads_from_the_plan_how_many(tmp_path, sizes):
+    folder, setup = SweepFolder(tmp_path / "runs" / "synthetic"), Setup(tmp_path / "data", packed.PATH)
+    assert run_sweep(packed.plan(), folder, setup, "name: synthetic\n", driver="inline").exit_code == 0
+    assert sizes == [3] * 9
 
 
 def test_seeds_run_together_in_the_rounds_between_looks(tmp_path, sizes):
