@@ -295,7 +295,7 @@ class DropoutGroup:
 
 
 def _drawn(
-    place: Int[Tensor, "*M"], salt: Int[Tensor, "*any C"], dropouts: list[KeyedDropout], words: list[int]
+    place: Int[Tensor, "*M"], salt: Int[Tensor, "*any salts"], dropouts: list[KeyedDropout], words: list[int]
 ) -> list[Bool[Tensor, "*M C"]]:
     """Masks of so many words each, of which two columns come."""
     if stacked():
