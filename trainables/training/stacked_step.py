@@ -9,7 +9,7 @@ Legend: W learners, P numbers in all weights of one.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
@@ -248,7 +248,7 @@ class StepsTogether:
     def __call__(self, given: Sequence[NextStep], step: int) -> list[StepResult | Exception]:
         """Step number `step` of each, or what it raised."""
         learners = tuple(each.learner for each in given)
-        if len(given) > 1 and not self.apart and _alike([each.batch for each in given]):
+        if len(given) > 1 and not self.apart and len(set(map(_kind, given))) == 1:
             try:
                 if self.stack is None or self.stack.learners != learners:
                     self.release(*learners)
@@ -271,6 +271,13 @@ class StepsTogether:
         if self.stack is not None and any(each in self.stack.learners for each in learners):
             self.stack.dissolve()
             self.stack = None
+
+
+def _kind(given: NextStep) -> tuple[int, Hashable]:
+    """What steps that are stacked must have in common: rows, and which parameters have a gradient. One that
+    has none is left as it is, and one of zero is not."""
+    own = getattr(given.learner.model, "gradients_of", None)
+    return len(given.batch.labels), own(given.batch) if callable(own) else None
 
 
 def _alone(given: NextStep, step: int) -> StepResult | Exception:
@@ -300,8 +307,3 @@ def _padded(parts: Sequence[Tensor], value: float) -> Tensor:
         for each in parts
     )
     return torch.stack([*wide])
-
-
-def _alike(batches: Sequence[Batch]) -> bool:
-    """Whether these can be one stacked batch."""
-    return len({len(each.labels) for each in batches}) == 1
