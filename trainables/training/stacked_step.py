@@ -55,7 +55,8 @@ class _Group:
 class LearnerStack:
     """Learners of one kind that take their steps together. Their settings differ in nothing but the seed.
 
-    As long as it is there, they take no step alone: `dissolve` gives each what is its own.
+    As long as it is there, they take no step alone: `dissolve` gives each what is its own. Raises ValueError
+    for learners that have not come equally far.
     """
 
     def __init__(self, learners: Sequence[Learner]) -> None:
@@ -109,9 +110,14 @@ class LearnerStack:
                 learner.average.update({name: each.clone() for name, each in learner.average.items()})
 
     def _steps_of(self, name: str) -> int:
-        """Optimiser steps that a parameter has taken: as many in all learners."""
-        learner, parameter = self.learners[0], self._parameters[0][name]
-        return int(learner.optimizer.state.get(parameter, {}).get(COUNT, 0))
+        """Optimiser steps that a parameter has taken. Raises ValueError if not as many in all learners."""
+        found = {
+            int(learner.optimizer.state.get(own[name], {}).get(COUNT, 0))
+            for learner, own in zip(self.learners, self._parameters, strict=True)
+        }
+        if len(found) > 1:
+            raise ValueError(f"{name} must have been stepped as often in all learners, got {sorted(found)}")
+        return found.pop()
 
     def _group(self, names: Sequence[str]) -> _Group:
         """Stack what the learners have of these parameters, and let them have views of it."""

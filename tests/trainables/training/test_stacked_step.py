@@ -185,8 +185,21 @@ def test_batches_without_a_second_chunk_are_run_apart_where_memory_is_not_read(h
     for one, other in zip(apart, together, strict=True):
         check_weights(one, other)
     longer = [synthetic_batch(shape, 4, 3 * size, seed=seed) for seed in range(2)]
-    steps([NextStep(each, batch) for each, batch in zip(together, longer, strict=True)], 1)
-    assert steps.stack is not None
+    found = steps([NextStep(each, batch) for each, batch in zip(together, longer, strict=True)], 1)
+    alone = [one_step(each, batch, 1) for each, batch in zip(apart, longer, strict=True)]
+    check_alike([each for each in found if isinstance(each, StepResult)], alone)
+    for one, other in zip(apart, together, strict=True):
+        check_weights(one, other)
+    # What fills the memory has been stepped more often in one, so that moments are corrected otherwise.
+    assert steps.apart
+
+
+def test_learners_that_have_not_come_equally_far_are_refused() -> None:
+    raw, shape = small("transformer", SHAPES["classify"]), SHAPES["classify"]
+    both = [learner(raw, shape, seed) for seed in range(2)]
+    one_step(both[0], batches(shape, 0)[0], 0)
+    with pytest.raises(ValueError, match=r"must have been stepped as often in all learners, got \[0, 1\]"):
+        LearnerStack(both)
 
 
 def test_parameters_without_a_gradient_stay_as_they_are() -> None:
