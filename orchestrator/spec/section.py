@@ -55,7 +55,7 @@ class Resources(Section):
         None
     )
     """So many confirm seeds of one arm are trained by one process, their steps taken as one: fewer kernels
-    for each, where they bound a GPU; on a CPU it takes longer. Each is a trial of its own. Results are as
+    for each, where they bound a GPU; on a CPU it saves no time. Each is a trial of its own. Results are as
     without, up to rounding, with every layer run (`early_exit: none`)."""
 
     @model_serializer(mode="wrap")

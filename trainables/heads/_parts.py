@@ -6,6 +6,7 @@ readout is Linear, ReLU, Linear; two classes share one logit. Dropout around the
 other paper, On the Design Space Between Transformers and Recursive Neural Nets, and off elsewhere.
 """
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -23,7 +24,7 @@ from trainables.layers.tokens import batch_places
 from trainables.metrics import Metric
 from trainables.recurrence.watching import answered
 from trainables.settings import ModelSettings
-from trainables.types import NOT_ASKED, Encoded, Output, TaskShape, sum_dtype
+from trainables.types import NOT_ASKED, Batch, Encoded, Output, TaskShape, sum_dtype
 
 EMBEDDING_STD = 0.02
 WHOLE = Metric(
@@ -68,6 +69,15 @@ class TokenModel(nn.Module):
         self.readout = Readout(
             features * config.width, config.width, shape.num_logits, config.readout_dropout
         )
+
+    def gradients_of(self, batch: Batch) -> Hashable:
+        """What decides which parameters have a gradient on `batch`, where that differs between batches."""
+        own = getattr(self.encoder, "gradients_of", None)
+        return own(self.read_by_encoder(batch)[1]) if callable(own) else None
+
+    def read_by_encoder(self, batch: Batch) -> tuple[Int[Tensor, "M S"], Bool[Tensor, "M S"]]:
+        """Sequences and their mask."""
+        return batch.tokens, batch.mask
 
     def embed(self, tokens: Int[Tensor, "N S"]) -> Float[Tensor, "N S D"]:
         """What the encoder reads."""

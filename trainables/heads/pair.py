@@ -27,12 +27,16 @@ class PairModel(TokenModel):
 
     def forward(self, batch: Batch) -> Output:
         """Loss and hits of each pair."""
-        tokens, mask = sentences(batch.tokens, batch.mask, self.separator_id)
+        tokens, mask = self.read_by_encoder(batch)
         encoded = self.encoder(self.embed(tokens), mask)
         logits = self.readout(compare(encoded.pooled))
         predicted = predict(logits.to(sum_dtype(logits.dtype)), batch.labels)
         hits = (predicted.chosen == batch.labels).to(predicted.loss.dtype)
         return Output(predicted.loss, hits, hits.new_ones(hits.shape), _per_pair(encoded), predicted.uniform)
+
+    def read_by_encoder(self, batch: Batch) -> tuple[Int[Tensor, "M S"], Bool[Tensor, "M S"]]:
+        """All first sentences, then all second ones."""
+        return sentences(batch.tokens, batch.mask, self.separator_id)
 
 
 def sentences(

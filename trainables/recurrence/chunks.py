@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from pydantic import model_validator
 from torch import Tensor, nn
 
@@ -19,7 +19,7 @@ from trainables.layers.boundaries import NUM_BOUNDARIES, boundaries, check_pooli
 from trainables.layers.chunks import Chunk, ChunkSettings, Cut, PaddedCut
 from trainables.layers.dropout import MaskDraws
 from trainables.layers.memory import Memory, MemorySettings, update_flops, update_saved_bytes
-from trainables.layers.packing import Packing, put, take
+from trainables.layers.packing import Packing, lengths_of, put, take
 from trainables.layers.recomputing import Recomputable, reusing
 from trainables.layers.stacked import stacked
 from trainables.layers.tokens import Placed, Tokens
@@ -97,6 +97,15 @@ class Chunked(nn.Module):
         self.chunked = config
         self.boundaries = boundaries(config.width, present=config.boundaries)
         self.memory = Memory(config, config.memory, is_read=config.reads_memory)
+
+    def gradients_of(self, mask: Bool[Tensor, "N S"]) -> bool:
+        """What decides which parameters have a gradient on such a batch: one that memory is not read from has
+        none for what fills it, if no sequence has a second chunk."""
+        config = self.chunked
+        if config.reads_memory:
+            return True
+        lengths = lengths_of(mask) + NUM_BOUNDARIES * config.boundaries
+        return bool((lengths > config.chunk.length(lengths, causal=config.causal)).any())
 
     def encode(self, x: Float[Tensor, "N S D"], mask: Tensor, layers: Layers, bound: int) -> Encoded:
         """Encode right-padded `x`; `bound` is the most layers a chunk can take."""

@@ -13,7 +13,7 @@ from trainables.training.stacked_step import LearnerStack
 from trainables.training.step import Learner, one_step
 
 STEPS: Final = 2
-LENGTHS: Final = ((5, 1, 9, 3), (2, 2, 7, 1), (4, 4, 4, 4))
+LENGTHS: Final = ((5, 1, 9, 3), (2, 2, 7, 1), (6, 4, 4, 4))
 """Of the batches of each member: as many rows, and other widths."""
 TRAIN: Final = {"steps": 9, "lr": 0.02, "clip": 0.5, "eps": 1e-3, "label_smoothing": 0.1}
 

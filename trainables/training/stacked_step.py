@@ -9,7 +9,7 @@ Legend: W learners, P numbers in all weights of one.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
@@ -55,7 +55,8 @@ class _Group:
 class LearnerStack:
     """Learners of one kind that take their steps together. Their settings differ in nothing but the seed.
 
-    As long as it is there, they take no step alone: `dissolve` gives each what is its own.
+    As long as it is there, they take no step alone: `dissolve` gives each what is its own. Raises ValueError
+    for learners that have not come equally far.
     """
 
     def __init__(self, learners: Sequence[Learner]) -> None:
@@ -109,9 +110,14 @@ class LearnerStack:
                 learner.average.update({name: each.clone() for name, each in learner.average.items()})
 
     def _steps_of(self, name: str) -> int:
-        """Optimiser steps that a parameter has taken: as many in all learners."""
-        learner, parameter = self.learners[0], self._parameters[0][name]
-        return int(learner.optimizer.state.get(parameter, {}).get(COUNT, 0))
+        """Optimiser steps that a parameter has taken. Raises ValueError if not as many in all learners."""
+        found = {
+            int(learner.optimizer.state.get(own[name], {}).get(COUNT, 0))
+            for learner, own in zip(self.learners, self._parameters, strict=True)
+        }
+        if len(found) > 1:
+            raise ValueError(f"{name} must have been stepped as often in all learners, got {sorted(found)}")
+        return found.pop()
 
     def _group(self, names: Sequence[str]) -> _Group:
         """Stack what the learners have of these parameters, and let them have views of it."""
@@ -248,7 +254,7 @@ class StepsTogether:
     def __call__(self, given: Sequence[NextStep], step: int) -> list[StepResult | Exception]:
         """Step number `step` of each, or what it raised."""
         learners = tuple(each.learner for each in given)
-        if len(given) > 1 and not self.apart and _alike([each.batch for each in given]):
+        if len(given) > 1 and not self.apart and len(set(map(_kind, given))) == 1:
             try:
                 if self.stack is None or self.stack.learners != learners:
                     self.release(*learners)
@@ -271,6 +277,13 @@ class StepsTogether:
         if self.stack is not None and any(each in self.stack.learners for each in learners):
             self.stack.dissolve()
             self.stack = None
+
+
+def _kind(given: NextStep) -> tuple[int, Hashable]:
+    """What steps that are stacked must have in common: rows, and which parameters have a gradient. One that
+    has none is left as it is, and one of zero is not."""
+    own = getattr(given.learner.model, "gradients_of", None)
+    return len(given.batch.labels), own(given.batch) if callable(own) else None
 
 
 def _alone(given: NextStep, step: int) -> StepResult | Exception:
@@ -300,8 +313,3 @@ def _padded(parts: Sequence[Tensor], value: float) -> Tensor:
         for each in parts
     )
     return torch.stack([*wide])
-
-
-def _alike(batches: Sequence[Batch]) -> bool:
-    """Whether these can be one stacked batch."""
-    return len({len(each.labels) for each in batches}) == 1

@@ -22,6 +22,7 @@ from trainables.training.compiled import compiled
 from trainables.training.config import TrainConfig, train_config
 from trainables.training.evaluate import evaluate
 from trainables.training.examples import seen_of
+from trainables.training.packed import apart
 from trainables.training.ranks import Ranks
 from trainables.training.schedule import learning_rate
 from trainables.training.selected_weights import ScoredWeights, best, copied, holding, mean
@@ -100,7 +101,8 @@ class Training:
         self._work: Work = self._sources.work()
         self._examples: tuple[dict[str, Any], ...] = ()
         identity = {"settings": job.settings, "seed": job.seed}
-        self._meeting = meeting()
+        # What a search has drawn may be nothing that can be trained together.
+        self._meeting = meeting() if apart(self._config) is None else None
         self._others_s = 0.0
         """Seconds that steps of other trials of this process took, while this one waited for its own."""
         self._state = TrainingState(

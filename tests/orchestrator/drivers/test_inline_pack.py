@@ -184,6 +184,14 @@ def test_seeds_run_together_in_the_rounds_between_looks(tmp_path, sizes):
     assert set(log.outcomes().values()) <= {OutcomeKind.FINISHED, OutcomeKind.SKIPPED}
 
 
+def test_what_cannot_be_trained_together_shares_a_process_alone(tmp_path, apart, sizes):
+    """A search may have drawn it."""
+    plan, log = packed.plan(accumulate=2), MemoryLog()
+    assert session(tmp_path / "together", log, plan).finished
+    assert not sizes
+    assert curves(log, plan) == apart(plan)
+
+
 def test_what_each_prints_is_its_own(tmp_path):
     plan, log = packed.plan(faults={"1": "print", "3": "print"}), MemoryLog()
     (tmp_path / "together").mkdir()

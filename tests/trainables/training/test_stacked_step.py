@@ -1,6 +1,7 @@
 """Steps of several learners at once give each what it gives it alone, on every model and head that can."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,41 @@ def test_batches_of_other_sizes_are_run_apart() -> None:
     for one, other in zip(found, alone, strict=True):
         assert isinstance(one, StepResult)
         assert torch.equal(one.row(), other.row())
+
+
+@pytest.mark.parametrize("head", ["classify", "pair"])
+def test_batches_without_a_second_chunk_are_run_apart_where_memory_is_not_read(head: str) -> None:
+    """What fills the memory has no gradient then, and is not decayed."""
+    shape, steps = SHAPES[head], StepsTogether()
+    raw = small("tlb", shape, readout="end")
+    size = model_config(raw).chunk.size  # type: ignore[attr-defined]
+    apart, together = ([learner(raw, shape, seed) for seed in range(2)] for _ in range(2))
+    given = [synthetic_batch(shape, 4, length, seed=length) for length in (size + 1, 3 * size)]
+    given[0] = replace(given[0], mask=given[0].mask & (torch.arange(size + 1) < size))
+    if head == "classify":
+        assert not together[0].model.gradients_of(given[0])  # type: ignore[operator]
+    found = steps([NextStep(each, batch) for each, batch in zip(together, given, strict=True)], 0)
+    alone = [one_step(each, batch, 0) for each, batch in zip(apart, given, strict=True)]
+    assert steps.stack is None
+    check_alike([each for each in found if isinstance(each, StepResult)], alone)
+    for one, other in zip(apart, together, strict=True):
+        check_weights(one, other)
+    longer = [synthetic_batch(shape, 4, 3 * size, seed=seed) for seed in range(2)]
+    found = steps([NextStep(each, batch) for each, batch in zip(together, longer, strict=True)], 1)
+    alone = [one_step(each, batch, 1) for each, batch in zip(apart, longer, strict=True)]
+    check_alike([each for each in found if isinstance(each, StepResult)], alone)
+    for one, other in zip(apart, together, strict=True):
+        check_weights(one, other)
+    # What fills the memory has been stepped more often in one, so that moments are corrected otherwise.
+    assert steps.apart
+
+
+def test_learners_that_have_not_come_equally_far_are_refused() -> None:
+    raw, shape = small("transformer", SHAPES["classify"]), SHAPES["classify"]
+    both = [learner(raw, shape, seed) for seed in range(2)]
+    one_step(both[0], batches(shape, 0)[0], 0)
+    with pytest.raises(ValueError, match=r"must have been stepped as often in all learners, got \[0, 1\]"):
+        LearnerStack(both)
 
 
 def test_parameters_without_a_gradient_stay_as_they_are() -> None:
