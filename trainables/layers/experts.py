@@ -13,7 +13,7 @@ Legend: M tokens, E experts, k experts a token, P = M k pairs of a token and its
 """
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Annotated, Any
 
 import torch
@@ -177,11 +177,24 @@ class Routing:
         """Sum of the outputs of the experts, weighted by the gates."""
         return (self.gates[..., None].to(y.dtype) * self.collect(y)).sum(1)
 
-    def places(self, place: Int[Tensor, " M"]) -> Int[Tensor, "M k"]:
-        """A place for each pair, for dropout."""
-        # Numbers from the far end, which no place was made from.
-        slots = scattered(-1 - torch.arange(self.active, device=place.device))
-        return scattered(place.to(torch.int32)[:, None] ^ slots)
+
+def pair_places(placed: Placed, active: int) -> Int[Tensor, "M k"]:
+    """A place for each token and each of its `active` experts, for dropout."""
+
+    def made() -> tuple[Tensor, Tensor]:
+        slots = _slots(active, placed.place.device)
+        return placed.place, scattered(placed.place.to(torch.int32)[:, None] ^ slots)
+
+    # The place stays with what was made of it, so that no other gets its number.
+    found: Tensor = placed.packing.once(("pair places", active, id(placed.place)), made)[1]
+    return found
+
+
+@cache
+@torch.inference_mode(mode=False)
+def _slots(active: int, device: torch.device) -> Int[Tensor, " k"]:
+    # Numbers from the far end, which no place was made from.
+    return scattered(-1 - torch.arange(active, device=device))
 
 
 class Router(nn.Module):
@@ -240,7 +253,7 @@ class ExpertFeedForward(nn.Module):
         routing: Routing = self.router(x, placed)
         inner = F.gelu(self.inner(routing.dispatch(x), routing.counts))
         if self.inner_dropout.active:
-            places = routing.places(placed.place).flatten().index_select(0, routing.order)
+            places = pair_places(placed, routing.active).flatten().index_select(0, routing.order)
             inner = self.inner_dropout(inner, places)
         return routing.mix(self.outer(inner, routing.counts)), routing
 

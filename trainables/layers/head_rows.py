@@ -109,8 +109,10 @@ class _GatherHeads(torch.autograd.Function):
 
 def put_back(x: Float[Tensor, "*M E"], rows: HeadRows) -> Float[Tensor, "P_B_H_T E"]:
     """Packed rows where they are in the padded layout, zero in padding, without a gradient."""
-    wide = x.new_zeros((rows.out.shape[0], x.shape[-1]))
-    return wide.index_copy_(0, rows.back, x.reshape(-1, x.shape[-1]))
+    x = x.reshape(-1, x.shape[-1])
+    if rows.out.shape == rows.back.shape:
+        return x.index_select(0, rows.out)  # there is no padding
+    return x.new_zeros((rows.out.shape[0], x.shape[-1])).index_copy_(0, rows.back, x)
 
 
 def spread(x: Float[Tensor, "M H E"], packing: Packing) -> Float[Tensor, "B H T E"]:

@@ -18,8 +18,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from trainables.layers.attention import Backend, WeightDropout, attend_packed
-from trainables.layers.dropout import KeyedDropout
-from trainables.layers.experts import ExpertLinear, MixtureSettings, Router, Routing
+from trainables.layers.dropout import KeyedDropout, MaskDraws
+from trainables.layers.experts import ExpertLinear, MixtureSettings, Router, Routing, pair_places
 from trainables.layers.linear import Constant, XavierLinear
 from trainables.layers.packing import Packing
 from trainables.layers.tokens import KeysValues, Placed, Tokens
@@ -73,14 +73,13 @@ class ExpertAttention(nn.Module):
         asking = routing.collect(self.query(routing.dispatch(z), routing.counts))
         queries = self._split(asking.flatten(0, 1)).to(seen.values.dtype)
         pairs = _pairs(placed.packing, routing.active)
-        places = pairs.pad(routing.places(placed.place).flatten())
         gathered = attend_packed(
             queries,
             seen,
             pairs,
             reach=self._reach(placed, routing.active),
             bias=self._bias(queries, placed, pairs, seen.packing),
-            drop=self._drop(places),
+            drop=self._drop(placed, seen.packing),
             backend=self.kernel,
         )
         answers = routing.sort(gathered.reshape(*asking.shape))
@@ -98,10 +97,29 @@ class ExpertAttention(nn.Module):
     ) -> Float[Tensor, "B H T K"] | None:
         return None
 
-    def _drop(self, places: Int[Tensor, "B T"]) -> WeightDropout | None:
-        if not self.weight_dropout.active:
+    def ask(self, draws: MaskDraws, placed: Placed, keys: Packing) -> None:
+        """Have the mask of weights drawn, where it is a keyed one."""
+        if self.weight_dropout.active and (self.kernel == "math" or not placed.place.is_cuda):
+            WeightDropout.ask(draws, self.weight_dropout, self._places(placed), self.heads, keys.width)
+
+    def _drop(self, placed: Placed, keys: Packing) -> WeightDropout | None:
+        dropout = self.weight_dropout
+        if not dropout.active:
             return None
-        return WeightDropout(self.weight_dropout, self.weight_dropout.draw(), places)
+        places = self._places(placed)
+        keep = dropout.asked(places, keys.width)
+        return WeightDropout(dropout, 0 if keep is not None else dropout.draw(), places, keep)
+
+    def _places(self, placed: Placed) -> Int[Tensor, "B T"]:
+        """Places of all pairs of a token and one of its experts, in the padded form."""
+        active, packing = self.router.active, placed.packing
+        place = pair_places(placed, active)
+
+        def made() -> tuple[Tensor, Tensor]:
+            return place, _pairs(packing, active).pad(place.flatten())
+
+        found: Tensor = packing.once(("padded pairs", id(place)), made)[1]
+        return found
 
     def _split(self, x: Tensor) -> Tensor:
         return x.reshape(x.shape[0], self.heads, -1)

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from trainables.layers.attention import Backend
 from trainables.layers.boundaries import PooledSettings
 from trainables.layers.costs import FLOAT_BYTES, linear_flops
-from trainables.layers.dropout import DropoutGroup, KeyedDropout
+from trainables.layers.dropout import DropoutGroup, KeyedDropout, MaskDraws
 from trainables.layers.experts import (
     ExpertFeedForward,
     FeedforwardSettings,
@@ -136,7 +136,12 @@ class SparseLayer(RecomputableLayer):
         self, x: Float[Tensor, "M D"], tokens: Tokens, seen: KeysValues | None = None
     ) -> tuple[Float[Tensor, "M D"], SideOutputs]:
         """The next states; log-probabilities and choices of the routers, mixture by mixture."""
-        self.dropouts.draw(tokens.place)
+        draws = MaskDraws()
+        self.dropouts.ask(draws, tokens.place)
+        self.attention.ask(draws, tokens, tokens.packing if seen is None else seen.packing)
+        if self.recall is not None and tokens.recalled is not None:
+            self.recall.ask(draws, tokens.recalling, tokens.recalled.packing)
+        draws.run()
         z = self._before(x, self.attention_norm)
         if seen is None:
             seen = KeysValues(*self.attention.offer(z), tokens.packing)

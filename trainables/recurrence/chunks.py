@@ -165,12 +165,16 @@ class Chunked(nn.Module):
                 memory = self.memory.marked(take(slots, chunk.rows))
                 result = layers(take(states, chunk.tokens), part.tokens, memory, number)
                 finals.append((chunk.tokens, result.states))
-                costs = torch.stack((result.depth, result.ponder, result.computed), 1)
-                totals.append(put(costs, chunk.rows, rows_in_all))
+                if result.layers is None:
+                    costs = torch.stack((result.depth, result.ponder, result.computed), 1)
+                    totals.append(put(costs, chunk.rows, rows_in_all))
                 memory = self.memory.update(memory, part.slots, result.states, chunk.packing)
                 slots = slots.index_copy(0, chunk.rows, memory.to(slots.dtype))
         source = torch.cat([where for where, _ in finals])
         final = put(torch.cat([part for _, part in finals]), source, source.shape[0])
+        if not totals:
+            assert result.layers is not None
+            return RecurrenceResult.of_all(final, packing, result.layers), slots
         means = torch.stack(totals).sum(0) / cut.counts.to(states.dtype)[:, None]
         depth, ponder, computed = means.unbind(1)
         return RecurrenceResult(final, depth.detach(), ponder, computed.detach()), slots

@@ -22,6 +22,7 @@ from trainables.layers.experts import (
     Routing,
     Use,
     mutual_information_loss,
+    pair_places,
     switch_loss,
 )
 from trainables.layers.packing import Packing
@@ -168,7 +169,7 @@ def test_dropout_belongs_to_a_token_and_its_expert() -> None:
     alone, _ = module(x[stay], Placed(Packing.of_lengths(torch.tensor([3]), 3), placed.place[stay]))
     torch.testing.assert_close(alone, everyone[stay])
     routing = module.router(x, placed)
-    assert routing.places(placed.place).unique().numel() == 6 * 3
+    assert pair_places(placed, routing.active).unique().numel() == 6 * 3
 
 
 def use(probabilities: list[list[float]], weight: list[float] | None = None, active: int = 1) -> Use:
