@@ -161,7 +161,7 @@ class _Sessions:
 
     def __enter__(self) -> Self:
         self._said = tempfile.TemporaryFile()
-        self._process = subprocess.Popen(  # nosec B603 - our own interpreter and module
+        self._process = subprocess.Popen(  # our own interpreter and module  # nosec B603
             [sys.executable, "-m", "orchestrator.testing.session"],
             env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             stdin=subprocess.PIPE,
