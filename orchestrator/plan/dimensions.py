@@ -155,8 +155,8 @@ def measures(path: str, arms: Sequence[BuiltInArm]) -> str | None:
         return "must not be searched: it chooses the weights that tests read, which no search trial does"
     if path == WHEN and not any(_counts_validations(arm) for arm in arms):
         return (
-            "must not be searched: it says when trials are measured, and a trial counts by its last measurement; "
-            f"set baseline.{path}"
+            "must not be searched: it says when trials are measured, and a trial counts by its last "
+            f"measurement; set baseline.{path}"
         )
     changing = [
         arm
