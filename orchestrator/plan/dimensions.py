@@ -22,6 +22,9 @@ SAMPLE = ("train.valid_examples", "train.decode_examples")
 CHOICE = ("train.select", "train.average_best")
 """Fields that choose the weights of confirmed trials, which a search never sees."""
 
+WHEN = "train.report_every"
+"""The field that says how often a trial is measured."""
+
 
 Measures = Callable[[str], str | None]
 """Why a path is for nobody to search, for it changes how trials are measured; None where it does not."""
@@ -150,6 +153,11 @@ def measures(path: str, arms: Sequence[BuiltInArm]) -> str | None:
         return f"must not be searched: trials would differ in what they are measured on; set baseline.{path}"
     if path in CHOICE:
         return "must not be searched: it chooses the weights that tests read, which no search trial does"
+    if path == WHEN and not any(_counts_validations(arm) for arm in arms):
+        return (
+            "must not be searched: it says when trials are measured, and a trial counts by its last "
+            f"measurement; set baseline.{path}"
+        )
     changing = [
         arm
         for arm in arms
@@ -165,6 +173,11 @@ def measures(path: str, arms: Sequence[BuiltInArm]) -> str | None:
         "must not be searched: it changes the data that trials are measured on, and the best would be the "
         f"easiest; make it an arm, or a grid{_instead(free)}"
     )
+
+
+def _counts_validations(arm: BuiltInArm) -> bool:
+    """Whether how often it is measured decides how an arm is trained."""
+    return arm.system.train.patience is not None or arm.system.train.halve_after is not None
 
 
 def _instead(fields: Sequence[str]) -> str:

@@ -123,3 +123,13 @@ def test_an_arm_that_drops_what_acts_in_it_is_less_tuned_and_refused() -> None:
 )
 def test_what_an_arm_may_drop(dropped: Any, sets: Any, also: Any) -> None:
     assert not set(dropped) & set(dropping(*dropped, sets=sets, also=also).arm("arm").space.paths)
+
+
+def test_when_trials_are_measured_is_searched_only_where_training_goes_by_it() -> None:
+    often = {"train.report_every": {"choice": [10, 50]}}
+    with pytest.raises(
+        PlanError, match=r"train\.report_every: must not be searched: it says when trials are"
+    ):
+        searched(often | LR)
+    patient = {**baseline(), "train": {"steps": 400, "report_every": 10, "patience": 2}}
+    assert "train.report_every" in searched(often | LR, baseline=patient).baseline.space.paths
