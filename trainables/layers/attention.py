@@ -25,10 +25,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from trainables.layers.dropout import Key, KeyedDropout, MaskDraws
+from trainables.layers.dropout import Key, KeyedDropout
 from trainables.layers.explicit import Barred, KeptWeights, explicit, explicit_packed
 from trainables.layers.head_rows import gather, spread, spread_each
 from trainables.layers.host import uploaded
+from trainables.layers.mask_draws import MaskDraws
 from trainables.layers.packing import Packing
 from trainables.layers.stacked import for_all, stacked
 from trainables.layers.tokens import KeysValues, Tokens

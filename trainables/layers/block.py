@@ -16,8 +16,9 @@ from torch.nn import functional as F
 
 from trainables.layers import compiled
 from trainables.layers.attention import Backend, WeightDropout, attend_among, attend_packed
-from trainables.layers.dropout import DropoutGroup, KeyedDropout, MaskDraws, drop_side_by_side
+from trainables.layers.dropout import DropoutGroup, KeyedDropout, drop_side_by_side
 from trainables.layers.linear import LayerNorm, Linear, XavierLinear, addcmul, joined, linear
+from trainables.layers.mask_draws import MaskDraws
 from trainables.layers.packing import Packing
 from trainables.layers.recomputing import RecomputableLayer
 from trainables.layers.stacked import stacked

@@ -7,9 +7,8 @@ and rows that left the batch cost nothing, padding changes nothing, and two arms
 masks. Masks are the same on every device.
 """
 
-import sys
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from operator import is_
@@ -21,17 +20,15 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from trainables.layers.host import uploaded
+from trainables.layers.mask_draws import MaskDraws, kept, mix
 from trainables.layers.stacked import for_all, stacked
 from trainables.regions.compiling import compiling
-from trainables.regions.masks import MASK_LEVELS, MIX_A, MIX_B, ODD_32, drawn
+from trainables.regions.masks import MASK_LEVELS, ODD_32, drawn
 from trainables.seeds import derive
 
 HALF_WORDS = 1 << 31
 MIXED = 1 << 21
 """Most elements of a product of numbers and bytes on a CPU; of more, memory for both counts."""
-MOST_WORDS = 1 << 22
-"""Most that are hashed at once for several masks: 16 MiB, and as much again while they are."""
-_LOW = 0 if sys.byteorder == "little" else 1
 
 
 @dataclass(frozen=True)
@@ -132,7 +129,7 @@ class KeyedNoise(Keyed):
 
         def even(place: Tensor) -> Tensor:
             words = place.to(torch.int32)[..., None] ^ salt
-            _mix(words)
+            mix(words)
             return (words.to(torch.float64) + (HALF_WORDS + 0.5)) / (2 * HALF_WORDS)
 
         return for_all(even, place) if stacked() else even(place)
@@ -168,15 +165,8 @@ class KeyedDropout(Keyed):
         come scattered already.
         """
         word = place.to(torch.int32) ^ uploaded(_salted(key, element.astype(np.int64) * ODD_32), place.device)
-        _mix(word)
-        return self.kept(word)[..., :columns]
-
-    def kept(self, words: Int[Tensor, "*W"]) -> Bool[Tensor, "*C"]:
-        """What the draws in hashed `words`, two in each, leave."""
-        draws = words.view(torch.int16)
-        # On a CPU, comparing into bytes takes a fifth of the time of comparing into booleans.
-        keep = torch.empty(draws.shape, dtype=torch.uint8, device=draws.device)
-        return torch.ge(draws, self.levels - MASK_LEVELS // 2, out=keep).view(torch.bool)
+        mix(word)
+        return kept(word, self.levels)[..., :columns]
 
     def drop(
         self, x: Float[Tensor, "*K"], keep: Bool[Tensor, "*K"], onto: Float[Tensor, "*K"] | None = None
@@ -231,7 +221,9 @@ class KeyedDropout(Keyed):
     ) -> None:
         """Have the mask of the next call drawn for `element`s of `place`, which is seen in `shape`."""
         salt = uploaded(_salted(self.draw(), element.astype(np.int64) * ODD_32), place.device)
-        draws.add(place.view(shape), salt, [(self, salt.shape[-1])], lambda masks: self.put(masks[0], place))
+        draws.add(
+            place.view(shape), salt, [(self.levels, salt.shape[-1])], lambda masks: self.put(masks[0], place)
+        )
 
     def asked(self, place: Tensor, columns: int) -> Bool[Tensor, "*K"] | None:
         """The mask that was asked for, if it has been drawn at this very `place`."""
@@ -356,10 +348,11 @@ class DropoutGroup:
             for each, size, mask in zip(active, sizes, masks, strict=True):
                 each.put(mask[..., :size], place, beside if each is active[0] else None)
 
-        parts = [(active[0], sum(words))] if alike else list(zip(active, words, strict=True))
+        levels = [each.levels for each in active]
+        parts = [(levels[0], sum(words))] if alike else list(zip(levels, words, strict=True))
         if compiling() and place.dim() == 1:
             split = zip(parts, torch.split(salt, [count for _, count in parts]), strict=True)
-            give([drawn(place, part, each.levels) for (each, _), part in split])
+            give([drawn(place, part, level) for (level, _), part in split])
             return
         draws.add(place[..., None], salt, parts, give)
 
@@ -381,100 +374,6 @@ class DropoutGroup:
         for stream in streams:
             stream.calls += 1
         return salts.table[call - salts.first]
-
-
-@dataclass(frozen=True)
-class _Job:
-    """Masks of one table of words."""
-
-    place: Int[Tensor, "*M"]
-    salt: Int[Tensor, "*C"]
-    parts: list[tuple[KeyedDropout, int]]
-    """Whose masks, and of how many columns of words."""
-    give: Callable[[list[Tensor]], None]
-
-    @property
-    def shape(self) -> torch.Size:
-        """Of the words."""
-        return torch.broadcast_shapes(self.place.shape, self.salt.shape)
-
-
-class MaskDraws:
-    """Masks that are drawn by one hash, whatever their shapes."""
-
-    def __init__(self) -> None:
-        self._jobs: list[_Job] = []
-
-    def add(
-        self,
-        place: Int[Tensor, "*M"],
-        salt: Int[Tensor, "*C"],
-        parts: list[tuple[KeyedDropout, int]],
-        give: Callable[[list[Tensor]], None],
-    ) -> None:
-        """Draw masks over `place` and `salt` broadcast, whose last axis is that of the words of all `parts`,
-        and `give` them to who uses them."""
-        self._jobs.append(_Job(place, salt, parts, give))
-
-    def run(self) -> None:
-        """Draw what was added, in portions of at most `MOST_WORDS` where there is more than one job."""
-        jobs, self._jobs = self._jobs, []
-        if stacked():
-            for job in jobs:
-                _draw_for_members(job)
-            return
-        portion, total = [], 0
-        for job in jobs:
-            count = job.shape.numel()
-            if portion and total + count > MOST_WORDS:
-                _draw_all(portion)
-                portion, total = [], 0
-            portion.append(job)
-            total += count
-        if portion:
-            _draw_all(portion)
-
-
-def _draw_all(jobs: list[_Job]) -> None:
-    if len(jobs) == 1:
-        word = jobs[0].place.to(torch.int32) ^ jobs[0].salt
-        _mix(word)
-        _give(jobs[0], word)
-        return
-    sizes = [job.shape.numel() for job in jobs]
-    whole = torch.empty(sum(sizes), dtype=torch.int32, device=jobs[0].place.device)
-    words = [part.view(job.shape) for job, part in zip(jobs, whole.split(sizes), strict=True)]
-    for job, word in zip(jobs, words, strict=True):
-        torch.bitwise_xor(job.place.to(torch.int32), job.salt, out=word)
-    _mix(whole)
-    dropouts = [dropout for job in jobs for dropout, _ in job.parts]
-    if len({each.levels for each in dropouts}) > 1:
-        for job, word in zip(jobs, words, strict=True):
-            _give(job, word)
-        return
-    for job, keep in zip(jobs, dropouts[0].kept(whole).split([2 * size for size in sizes]), strict=True):
-        mask = keep.view(*job.shape[:-1], -1)
-        job.give(list(mask.split([2 * count for _, count in job.parts], -1)))
-
-
-def _give(job: _Job, words: Int[Tensor, "*K"]) -> None:
-    job.give(_kept_parts(job, words))
-
-
-def _kept_parts(job: _Job, words: Int[Tensor, "*K"]) -> list[Bool[Tensor, "*C"]]:
-    pieces = words.split([count for _, count in job.parts], -1)
-    return [each.kept(piece) for (each, _), piece in zip(job.parts, pieces, strict=True)]
-
-
-def _draw_for_members(job: _Job) -> None:
-    """Of a stack, each of whose members has salts of its own: the first axis of them."""
-
-    def of_all(place: Tensor) -> tuple[Tensor, ...]:
-        word = place.to(torch.int32) ^ job.salt.view(job.salt.shape[0], *(1,) * (place.dim() - 2), -1)
-        _mix(word)
-        return tuple(_kept_parts(job, word))
-
-    job.give(list(for_all(of_all, job.place)))
 
 
 @dataclass
@@ -524,19 +423,8 @@ def _salted(key: Any, number: Int[np.ndarray, "*C"]) -> Int[np.ndarray, "*K"]:
 def scattered(number: Int[Tensor, "*M"]) -> Int[Tensor, "*M"]:
     """A 32-bit word for each number below 2^32, spread over all bits; no two are alike."""
     word = number.to(torch.int32) * ODD_32
-    _mix(word)
+    mix(word)
     return word
-
-
-def _mix(word: Tensor) -> None:
-    """Avalanche of 32-bit words in place: two rounds of xor-shift and odd multiplication."""
-    halves = word.view(torch.int16)
-    low, high = halves[..., _LOW::2], halves[..., 1 - _LOW :: 2]
-    low ^= high  # word ^= word >> 16, as of words without a sign
-    word *= MIX_A
-    word ^= (word >> 15).bitwise_and_(0x1FFFF)
-    word *= MIX_B
-    low ^= high
 
 
 def set_dropout_context(model: nn.Module, seed: int | tuple[int, ...], step: int, part: int = 0) -> None:

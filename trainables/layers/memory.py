@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from trainables.layers import compiled
 from trainables.layers.block import Block, BlockSettings, FeedForward, Recall
 from trainables.layers.costs import linear_flops, offer_flops, recall_flops, recall_saved_bytes
-from trainables.layers.dropout import DropoutGroup, MaskDraws
+from trainables.layers.dropout import DropoutGroup
 from trainables.layers.linear import LayerNorm, Linear, Vector
+from trainables.layers.mask_draws import MaskDraws
 from trainables.layers.packing import Packing, PaddedRows
 from trainables.layers.positions import sinusoids
 from trainables.layers.recomputing import RecomputableLayer
@@ -100,7 +101,8 @@ class Memory(nn.Module):
 
     def placed(self, places: Int[Tensor, "B S"], tokens: Placed) -> Placed:
         """The slots of rows with such places, for the `tokens` of a chunk of theirs."""
-        return Placed(slots_packing(*places.shape, tokens.packing), places.flatten(), made=tokens.made)
+        rows, each = places.shape
+        return Placed(slots_packing(rows, each, tokens.packing), places.flatten(), made=tokens.made)
 
     def ask(self, draws: MaskDraws, placed: Placed, packing: Packing) -> None:
         """Have the masks of the next update drawn."""
@@ -131,9 +133,9 @@ class Memory(nn.Module):
 def offered(block: Block, slots: Float[Tensor, "B S D"], tokens: Placed) -> KeysValues:
     """Keys and values of slots for the `tokens` of their row, as `block` recalls them."""
     assert block.recall is not None
-    return block.use(
-        block.recall.offer, slots.flatten(0, 1), slots_packing(*slots.shape[:2], tokens.packing), tokens
-    )
+    rows, each, _ = slots.shape
+    packing = slots_packing(rows, each, tokens.packing)
+    return block.use(block.recall.offer, slots.flatten(0, 1), packing, tokens)
 
 
 def slots_packing(rows: int, each: int, packing: Packing) -> Packing:

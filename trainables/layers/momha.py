@@ -18,9 +18,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from trainables.layers.attention import Backend, WeightDropout, attend_packed
-from trainables.layers.dropout import KeyedDropout, MaskDraws
+from trainables.layers.dropout import KeyedDropout
 from trainables.layers.experts import ExpertLinear, MixtureSettings, Router, Routing, pair_places
 from trainables.layers.linear import Constant, XavierLinear
+from trainables.layers.mask_draws import MaskDraws
 from trainables.layers.packing import Packing
 from trainables.layers.tokens import KeysValues, Placed, Tokens
 from trainables.settings import Small

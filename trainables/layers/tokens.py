@@ -35,13 +35,15 @@ class KeysValues:
     @classmethod
     def beside(cls, both: Float[Tensor, "L 2 H E"], packing: Packing) -> "KeysValues":
         """Of one tensor."""
-        return cls(*both.unbind(1), packing, both)
+        keys, values = both.unbind(1)
+        return cls(keys, values, packing, both)
 
     @cached_property
     def padded(self) -> tuple[Float[Tensor, "B H K E"], Float[Tensor, "B H K E"]]:
         """Both as batched products read them, made once for all that attend to them."""
         if self.both is not None and not stacked():
-            return self.padded_both.unbind(0)
+            keys, values = self.padded_both.unbind(0)
+            return keys, values
         return spread(self.keys, self.packing), spread(self.values, self.packing)
 
     @cached_property

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from trainables.layers.attention import Backend
 from trainables.layers.boundaries import PooledSettings
 from trainables.layers.costs import FLOAT_BYTES, linear_flops
-from trainables.layers.dropout import DropoutGroup, KeyedDropout, MaskDraws
+from trainables.layers.dropout import DropoutGroup, KeyedDropout
 from trainables.layers.experts import (
     ExpertFeedForward,
     FeedforwardSettings,
@@ -21,6 +21,7 @@ from trainables.layers.experts import (
     switch_loss,
 )
 from trainables.layers.linear import LayerNorm, Linear, ZeroLinear
+from trainables.layers.mask_draws import MaskDraws
 from trainables.layers.momha import AttentionSettings, ExpertAttention, ExpertSelfAttention
 from trainables.layers.positions import halved_sinusoids, sinusoids
 from trainables.layers.recomputing import RecomputableLayer, reusing

@@ -28,7 +28,7 @@ from trainables.layers.costs import (
     recall_flops,
     recall_saved_bytes,
 )
-from trainables.layers.dropout import MaskDraws
+from trainables.layers.mask_draws import MaskDraws
 from trainables.layers.memory import offered
 from trainables.layers.recomputing import reusing
 from trainables.layers.tokens import Tokens

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from trainables.layers.block import BlockSettings
 from trainables.layers.boundaries import NUM_BOUNDARIES, boundaries, check_pooling, pool
 from trainables.layers.chunks import Chunk, ChunkSettings, Cut, PaddedCut
-from trainables.layers.dropout import MaskDraws
+from trainables.layers.mask_draws import MaskDraws
 from trainables.layers.memory import Memory, MemorySettings, update_flops, update_saved_bytes
 from trainables.layers.packing import Packing, lengths_of, put, take
 from trainables.layers.recomputing import Recomputable, reusing

@@ -5,9 +5,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from trainables.layers import dropout
+from trainables.layers import dropout, mask_draws
 from trainables.layers.attention import WeightDropout
-from trainables.layers.dropout import DropoutGroup, KeyedDropout, MaskDraws, set_dropout_context
+from trainables.layers.dropout import DropoutGroup, KeyedDropout, set_dropout_context
+from trainables.layers.mask_draws import MaskDraws
 
 PLACE, ROWS = torch.arange(12), torch.arange(12).reshape(3, 4)
 HEADS, KEYS = 2, 5
@@ -43,11 +44,11 @@ def alone(parts: nn.ModuleList) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("rates", [(0.3,), (0.3, 0.6)])
-@pytest.mark.parametrize("most", [1, 100, dropout.MOST_WORDS])
+@pytest.mark.parametrize("most", [1, 100, mask_draws.MOST_WORDS])
 def test_masks_of_several_calls_are_those_of_each(
     rates: tuple[float, ...], most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dropout, "MOST_WORDS", most)
+    monkeypatch.setattr(mask_draws, "MOST_WORDS", most)
     together, apart, draws = begun(*rates), begun(*rates), MaskDraws()
     for _ in range(3):
         asked(together, draws)
