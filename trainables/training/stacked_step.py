@@ -24,12 +24,11 @@ from trainables.layers.dropout import set_dropout_context
 from trainables.layers.stacked import Stack, stacking
 from trainables.threads import cpu_threads
 from trainables.training.optimizers import optimizer_of
+from trainables.training.state import COUNT
 from trainables.training.step import Learner, StepResult, objective, one_step, set_rates
 from trainables.types import NOT_ASKED, Batch
 
 LOG = logging.getLogger(__name__)
-COUNT = "step"
-"""PyTorch's name for how many steps an optimiser has taken."""
 _SMALL = 1e-6
 """What PyTorch adds to a norm that it clips by."""
 
