@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import torch
 
 from trainables.task_protocol import SplitInfo
@@ -126,6 +125,8 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _flat(table: pa.Table, name: str) -> pa.ChunkedArray:
+    import pyarrow.compute as pc  # not before tables are read: checking settings is to be quick
+
     column = table[name]
     return pc.list_flatten(column) if _is_list(column.type) else column
 
@@ -136,6 +137,8 @@ def _numbers(table: pa.Table, name: str) -> np.ndarray:
 
 
 def _lengths(table: pa.Table, name: str) -> np.ndarray:
+    import pyarrow.compute as pc
+
     lengths: np.ndarray = pc.list_value_length(table[name]).to_numpy()
     return lengths
 
