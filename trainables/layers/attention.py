@@ -21,7 +21,7 @@ from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -62,6 +62,17 @@ class WeightDropout:
         """Have the mask of the next call drawn."""
         rows, width = place.shape
         dropout.ask(draws, place, (rows, 1, width, 1), _elements(heads, keys))
+
+    @property
+    def by_member(self) -> Tensor:
+        """What of this differs between the members of a stack."""
+        return self.place if self.drawn is None else self.drawn
+
+    def of_all(self, by_member: Shaped[Tensor, "W ..."]) -> "WeightDropout":
+        """That of the rows of all members, given `by_member` of all."""
+        if self.drawn is None:
+            return replace(self, place=by_member)
+        return replace(self, drawn=by_member.flatten(0, 1))
 
     @property
     def rate(self) -> float:
@@ -157,7 +168,7 @@ def attend_among(
         packings = (tokens.packing, tokens.packing)
         return _flash(q, k, v, packings, drop, causal=tokens.reach is not None)
     barred = _barred(tokens.packing, tokens.packing, tokens.reach, qkv[:, 0])
-    if kernel == "math" and not stacked():
+    if kernel == "math" and not (stacked() and drop is not None and drop.drawn is None):
         kept = None if drop is None else drop.kept(qkv.shape[2], tokens.packing.width)
         return explicit_packed(qkv, tokens.packing, factors=tokens.factors, barred=barred, kept=kept)
     q, k, v = spread_each(qkv, tokens.packing, tokens.factors)
@@ -254,15 +265,20 @@ def _padded(
     if stacked():
 
         def of_all(  # noqa: PLR0917 as tensors come
-            q: Tensor, k: Tensor, v: Tensor, barred: Barred | None, place: Tensor | None, bias: Tensor | None
+            q: Tensor,
+            k: Tensor,
+            v: Tensor,
+            barred: Barred | None,
+            dropped: Tensor | None,
+            bias: Tensor | None,
         ) -> Tensor:
             members, rows = q.shape[0], (q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1))
             masked, leant = (None if each is None else each.flatten(0, 1) for each in (barred, bias))
-            dropped = None if drop is None or place is None else replace(drop, place=place)
-            found = _padded(kernel, rows, masked, dropped, leant)
+            weights = None if drop is None or dropped is None else drop.of_all(dropped)
+            found = _padded(kernel, rows, masked, weights, leant)
             return found.view(members, -1, *found.shape[1:])
 
-        return for_all(of_all, *qkv, barred, None if drop is None else drop.place, bias)
+        return for_all(of_all, *qkv, barred, None if drop is None else drop.by_member, bias)
     if kernel == "math":
         kept = None if drop is None else drop.kept(q.shape[1], k.shape[2])
         return explicit(q, k, v, barred=barred, bias=bias, kept=kept)

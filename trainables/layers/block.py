@@ -21,7 +21,6 @@ from trainables.layers.linear import LayerNorm, Linear, XavierLinear, addcmul, j
 from trainables.layers.mask_draws import MaskDraws
 from trainables.layers.packing import Packing
 from trainables.layers.recomputing import RecomputableLayer
-from trainables.layers.stacked import stacked
 from trainables.layers.tokens import KeysValues, Placed, Tokens
 from trainables.regions.compiling import compiling
 from trainables.settings import HeadSettings, Small
@@ -88,8 +87,7 @@ class _Heads(nn.Module):
 
     def ask(self, draws: MaskDraws, tokens: Placed, keys: Packing) -> None:
         """Have the mask of weights drawn, where it is a keyed one."""
-        early = self.weight_dropout.active and not stacked()
-        if early and (self.backend == "math" or not tokens.place.is_cuda):
+        if self.weight_dropout.active and (self.backend == "math" or not tokens.place.is_cuda):
             WeightDropout.ask(draws, self.weight_dropout, tokens.padded_place, self.heads, keys.width)
 
     def _drop(self, tokens: Placed, keys: Packing) -> WeightDropout | None:

@@ -220,7 +220,10 @@ class KeyedDropout(Keyed):
         self, draws: "MaskDraws", place: Int[Tensor, "*M"], shape: tuple[int, ...], element: np.ndarray
     ) -> None:
         """Have the mask of the next call drawn for `element`s of `place`, which is seen in `shape`."""
-        salt = uploaded(_salted(self.draw(), element.astype(np.int64) * ODD_32), place.device)
+        key, numbers = self.draw(), element.astype(np.int64) * ODD_32
+        if isinstance(key, np.ndarray):
+            key = key.reshape(-1, *(1,) * numbers.ndim)
+        salt = uploaded(_salted(key, numbers), place.device)
         draws.add(
             place.view(shape), salt, [(self.levels, salt.shape[-1])], lambda masks: self.put(masks[0], place)
         )

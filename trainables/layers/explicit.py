@@ -14,8 +14,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from trainables.layers.dropout import scaled
-from trainables.layers.head_rows import Factor, HeadRows, moved, put_back, turn
-from trainables.layers.packing import Packing
+from trainables.layers.head_rows import Factor, HeadRows, factors_of_all, moved, put_back, turn
+from trainables.layers.packing import Packing, PaddedRows
+from trainables.layers.stacked import for_all, stacked
 from trainables.types import sum_dtype
 
 Barred = Float[Tensor, "B #H #T K"]
@@ -200,6 +201,22 @@ def explicit_packed(
 
     `factors` are what parts of `x` are multiplied by, and its conjugate (`layers.head_rows`).
     """
+    if stacked():
+        assert isinstance(packing, PaddedRows), "members of a stack have padded rows"
+        assert given is None, "members of a stack have keys and values beside their queries"
+
+        def of_all(x: Tensor, barred: Barred | None, keep: Tensor | None) -> Tensor:
+            members = x.shape[0]
+            found = explicit_packed(
+                x.flatten(0, 1),
+                packing.rows_of_all(members),
+                factors=factors_of_all(packing, factors, members),
+                barred=None if barred is None else barred.flatten(0, 1),
+                kept=None if kept is None or keep is None else KeptWeights(keep.flatten(0, 1), kept.scale),
+            )
+            return found.view(members, -1, *found.shape[1:])
+
+        return for_all(of_all, x, barred, None if kept is None else kept.keep)
     _, parts, heads, _ = x.shape
     places = HeadRows.of(packing, heads, parts), HeadRows.of(packing, heads)
     keep = None if kept is None else kept.keep.flatten(0, 1)

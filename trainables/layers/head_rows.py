@@ -166,10 +166,19 @@ def _parts_by_member(
 ) -> tuple[Float[Tensor, "W B H T E"], ...]:
     assert isinstance(packing, PaddedRows), "members of a stack have padded rows"
     members = x.shape[0]
-    if factors is not None:
-        one, other = factors
-        factors = packing.once(
-            "factors of all", lambda: (one.repeat(1, members, 1, 1, 1), other.repeat(1, members, 1, 1, 1))
-        )
+    factors = factors_of_all(packing, factors, members)
     parts = spread_parts(x.flatten(0, 1), packing.rows_of_all(members), factors).unbind(0)
     return tuple(part.view(members, -1, *part.shape[1:]) for part in parts)
+
+
+def factors_of_all(
+    packing: Packing, factors: tuple[Factor, Factor] | None, members: int
+) -> tuple[Factor, Factor] | None:
+    """Those of the rows of all members of a stack, which are alike; made once for all layers."""
+    if factors is None:
+        return None
+    one, other = factors
+    found: tuple[Factor, Factor] = packing.once(
+        "factors of all", lambda: (one.repeat(1, members, 1, 1, 1), other.repeat(1, members, 1, 1, 1))
+    )
+    return found

@@ -73,21 +73,44 @@ class MaskDraws:
     def run(self) -> None:
         """Draw what was added, in portions of at most `MOST_WORDS` where there is more than one job."""
         jobs, self._jobs = self._jobs, []
-        if stacked():
-            for job in jobs:
-                _draw_for_members(job)
-            return
-        portion: list[_Job] = []
-        total = 0
-        for job in jobs:
-            count = prod(job.shape)
-            if portion and total + count > MOST_WORDS:
-                _draw_all(portion)
-                portion, total = [], 0
-            portion.append(job)
-            total += count
-        if portion:
+        if jobs and stacked():
+            _draw_for_members(jobs)
+        else:
+            _draw_in_portions(jobs)
+
+
+def _draw_in_portions(jobs: list[_Job]) -> None:
+    portion: list[_Job] = []
+    total = 0
+    for job in jobs:
+        count = prod(job.shape)
+        if portion and total + count > MOST_WORDS:
             _draw_all(portion)
+            portion, total = [], 0
+        portion.append(job)
+        total += count
+    if portion:
+        _draw_all(portion)
+
+
+def _draw_for_members(jobs: list[_Job]) -> None:
+    """Of a stack (`layers.stacked`), whose members have salts of their own: the first axis of them."""
+
+    def of_all(*places: Tensor) -> tuple[Tensor, ...]:
+        found: list[Tensor] = []
+        _draw_in_portions(
+            [_of_members(job, place, found.extend) for job, place in zip(jobs, places, strict=True)]
+        )
+        return tuple(found)
+
+    masks = iter(for_all(of_all, *(job.place for job in jobs)))
+    for job in jobs:
+        job.give([next(masks) for _ in job.parts])
+
+
+def _of_members(job: _Job, place: Int[Tensor, "W ..."], give: Callable[[list[Tensor]], None]) -> _Job:
+    between = (1,) * (place.dim() - job.salt.dim())
+    return _Job(place, job.salt.view(job.salt.shape[0], *between, *job.salt.shape[1:]), job.parts, give)
 
 
 def _draw_all(jobs: list[_Job]) -> None:
@@ -114,20 +137,5 @@ def _draw_all(jobs: list[_Job]) -> None:
 
 
 def _give(job: _Job, words: Int[Tensor, "*K"]) -> None:
-    job.give(_parts(job, words))
-
-
-def _parts(job: _Job, words: Int[Tensor, "*K"]) -> list[Bool[Tensor, "*C"]]:
     pieces = torch.split(words, [count for _, count in job.parts], -1)
-    return [kept(piece, level) for (level, _), piece in zip(job.parts, pieces, strict=True)]
-
-
-def _draw_for_members(job: _Job) -> None:
-    """Of a stack (`layers.stacked`), each of whose members has salts of its own, a row of them."""
-
-    def of_all(place: Tensor) -> tuple[Tensor, ...]:
-        words = place.to(torch.int32) ^ job.salt.view(job.salt.shape[0], *(1,) * (place.dim() - 2), -1)
-        mix(words)
-        return tuple(_parts(job, words))
-
-    job.give(list(for_all(of_all, job.place)))
+    job.give([kept(piece, level) for (level, _), piece in zip(job.parts, pieces, strict=True)])

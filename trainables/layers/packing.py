@@ -269,9 +269,7 @@ class PaddedRows(Packing):
     @classmethod
     def of(cls, counts: Int[Tensor, " B"], width: int, *, full: bool = False) -> "PaddedRows":
         """Rows of `width` columns, of which the first `counts` are tokens; `full`: all of them."""
-        row = torch.arange(counts.shape[0], device=counts.device).repeat_interleave(
-            width, output_size=counts.shape[0] * width
-        )
+        row = uploaded(np.repeat(np.arange(counts.shape[0]), width), counts.device)
         return cls(row, counts, width, full=full)
 
     @property
@@ -283,17 +281,17 @@ class PaddedRows(Packing):
     @cached_property
     def starts(self) -> Int[Tensor, " B_1"]:
         """Where each row begins, and the end of the last."""
-        return torch.arange(self.num_rows + 1, device=self.row.device) * self.width
+        return uploaded(np.arange(self.num_rows + 1) * self.width, self.row.device)
 
     @cached_property
     def column(self) -> Int[Tensor, " M"]:
         """Column of each token."""
-        return torch.arange(self.width, device=self.row.device).repeat(self.num_rows)
+        return uploaded(np.tile(np.arange(self.width), self.num_rows), self.row.device)
 
     @cached_property
     def index(self) -> Int[Tensor, " M"]:
         """Its own number."""
-        return torch.arange(self.row.shape[0], device=self.row.device)
+        return uploaded(np.arange(self.row.shape[0]), self.row.device)
 
     @cached_property
     def padded_index(self) -> Int[Tensor, "B T"]:
