@@ -14,8 +14,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from trainables.layers.dropout import Drawn, Keyed, drawn_in
-from trainables.layers.reused import Reused
-from trainables.layers.stacked import stacked
+from trainables.layers.reused import Reused, learned
 from trainables.layers.tokens import KeysValues, Placed
 from trainables.regions.compiling import compiling
 
@@ -52,14 +51,13 @@ class RecomputableLayer(Recomputable):
 def reusing(*layers: nn.Module | None) -> Iterator[None]:
     """Inside, a pass uses the weights of each of the `layers` again and again: gradients are added together.
 
-    Not where layers are run again in the backward pass, nor compiled or run for several models, which have
-    their own ways.
+    Not where layers are run again in the backward pass, or compiled, which has its own way.
     """
     begun = [
         layer
-        for layer in (layers if torch.is_grad_enabled() and not (compiling() or stacked()) else ())
+        for layer in (layers if torch.is_grad_enabled() and not compiling() else ())
         if isinstance(layer, RecomputableLayer) and layer.reused is None and not layer.recomputes
-        if any(weight.requires_grad for weight in layer.parameters())
+        if any(map(learned, layer.parameters()))
     ]
     for layer in begun:
         layer.reused = Reused(layer)

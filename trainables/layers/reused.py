@@ -4,12 +4,20 @@ Without it PyTorch adds the gradient of every weight by a kernel of its own for 
 use sees aliases of the weights, whose gradients arrive together; the order of the sums is the same.
 """
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from trainables.layers.stacked import for_all, stacked
+
+
+def learned(weight: Tensor) -> bool:
+    """Whether a backward pass gives it a gradient; inside `vmap` tensors do not say, and all that are asked
+    for here have one."""
+    return weight.requires_grad or stacked()
 
 
 class _Totals:
@@ -74,12 +82,18 @@ class _Sources:
 
     def __init__(self, tensors: list[Tensor]) -> None:
         self._totals = _Totals()
-        self._tensors: tuple[Tensor, ...] = _Collect.apply(self._totals, *tensors)  # type: ignore[no-untyped-call]
+        self._tensors = self._through(_Collect, tensors)
 
     def aliases(self) -> tuple[Tensor, ...]:
         """For one use."""
-        made: tuple[Tensor, ...] = _Use.apply(self._totals, *self._tensors)  # type: ignore[no-untyped-call]
-        return made
+        return self._through(_Use, self._tensors)
+
+    def _through(self, step: type[torch.autograd.Function], tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        def run(*given: Tensor) -> tuple[Tensor, ...]:
+            made: tuple[Tensor, ...] = step.apply(self._totals, *given)  # type: ignore[no-untyped-call]
+            return made
+
+        return for_all(run, *tensors) if tensors and stacked() else run(*tensors)
 
 
 class Reused:
@@ -92,7 +106,7 @@ class Reused:
         sources: list[Tensor] = []
         for module in part.modules():
             for name, weight in module._parameters.items():
-                if weight is None or not weight.requires_grad or (cast := _cast(module, weight)) is None:
+                if weight is None or not learned(weight) or (cast := _cast(module, weight)) is None:
                     continue
                 self._places.append((module, name))
                 self._weights.append(weight)
@@ -124,7 +138,7 @@ class Reused:
         if not (isinstance(key, tuple) and key[0] in self._modules):
             return False
         tensors = value if isinstance(value, tuple) else (value,)
-        return all(isinstance(each, Tensor) and each.requires_grad for each in tensors)
+        return all(isinstance(each, Tensor) and learned(each) for each in tensors)
 
 
 def _cast(module: nn.Module, weight: Tensor) -> Tensor | None:

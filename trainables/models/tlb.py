@@ -66,7 +66,7 @@ class Encoder(Chunked):
             return self.encode(x, mask, self._layers, self.config.layers)
 
     def _ask(self, draws: MaskDraws, part: ChunkPart) -> None:
-        packing = part.chunk.packing
+        packing = part.tokens.packing
         for block in self.blocks:
             assert isinstance(block, Block)
             block.ask(draws, part.tokens, packing, part.slots.packing)

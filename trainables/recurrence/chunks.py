@@ -76,9 +76,8 @@ class ChunkedSettings(BlockSettings, CausalSettings):
 
 @dataclass(frozen=True)
 class ChunkPart:
-    """A chunk, its tokens, and the slots of its rows."""
+    """The tokens of a chunk, and the slots of its rows."""
 
-    chunk: Chunk
     tokens: Tokens
     slots: Placed
 
@@ -86,7 +85,7 @@ class ChunkPart:
     def of(cls, chunk: Chunk, tokens: Tokens, memory: Memory, places: Int[Tensor, "B S"]) -> "ChunkPart":
         """Of all `tokens` of a batch, with the `places` of all slots."""
         here = tokens.select(chunk.tokens, chunk.rows, chunk.packing)
-        return cls(chunk, here, memory.placed(places.index_select(0, chunk.rows), here))
+        return cls(here, memory.placed(places.index_select(0, chunk.rows), here))
 
 
 class Chunked(nn.Module):
@@ -130,7 +129,7 @@ class Chunked(nn.Module):
         draws = MaskDraws()
         for part in parts:
             self._ask(draws, part)
-            self.memory.ask(draws, part.slots, part.chunk.packing)
+            self.memory.ask(draws, part.slots, part.tokens.packing)
         draws.run()
 
     def _ask(self, draws: MaskDraws, part: ChunkPart) -> None:
@@ -156,11 +155,11 @@ class Chunked(nn.Module):
         finals: list[tuple[Int[Tensor, " M"], Tensor]] = []
         totals: list[Float[Tensor, " B"]] = []
         places = self.memory.places(packing)
-        chunks = [ChunkPart.of(cut.chunk(number), tokens, self.memory, places) for number in range(cut.most)]
-        self._draw_ahead(chunks)
+        chunks = [cut.chunk(number) for number in range(cut.most)]
+        parts = [ChunkPart.of(chunk, tokens, self.memory, places) for chunk in chunks]
+        self._draw_ahead(parts)
         with in_parts(packing) as next_part, reusing(*self.memory.updates):
-            for number, part in enumerate(chunks):
-                chunk = part.chunk
+            for number, (chunk, part) in enumerate(zip(chunks, parts, strict=True)):
                 next_part(chunk.tokens)
                 memory = self.memory.marked(take(slots, chunk.rows))
                 result = layers(take(states, chunk.tokens), part.tokens, memory, number)
@@ -188,17 +187,17 @@ class Chunked(nn.Module):
         slots, places = self.memory.begin(packing.num_rows), self.memory.places(packing)
         finals: list[Tensor] = []
         totals: list[Float[Tensor, "B 3"]] = []
-        for number in range(cut.most):
-            chunk = cut.chunk(number)
-            here = cut.tokens(chunk)
+        chunks = [cut.chunk(number) for number in range(cut.most)]
+        tokens = [cut.tokens(chunk) for chunk in chunks]
+        parts = [ChunkPart(here, self.memory.placed(places, here)) for here in tokens]
+        self._draw_ahead(parts)
+        for number, (chunk, part) in enumerate(zip(chunks, parts, strict=True)):
             memory = self.memory.marked(slots)
-            result = layers(take(states, chunk.tokens), here, memory, number)
+            result = layers(take(states, chunk.tokens), part.tokens, memory, number)
             finals.append(result.states)
             costs = torch.stack((result.depth, result.ponder, result.computed), 1)
             totals.append(torch.where(chunk.exists[:, None], costs, 0))
-            memory = self.memory.update(
-                memory, self.memory.placed(places, here), result.states, chunk.packing
-            )
+            memory = self.memory.update(memory, part.slots, result.states, chunk.packing)
             slots = torch.where(chunk.exists[:, None, None], memory.to(slots.dtype), slots)
         means = torch.stack(totals).sum(0) / cut.counts.to(states.dtype)[:, None]
         depth, ponder, computed = means.unbind(1)
