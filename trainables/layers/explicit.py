@@ -57,8 +57,8 @@ class _Explicit(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, weights, keep = ctx.saved_tensors
-        scores, grad_v = _gradients(grads[0], v, weights, keep, ctx.keep_scale)
-        scores = scores.to(q.dtype)
+        grad_v = _of_values(grads[0], v, weights, keep, ctx.keep_scale)
+        scores = _of_logits(grads[0], v, weights, keep, ctx.keep_scale).to(q.dtype)
         grad_q = _product(scores, k, ctx.scale)
         grad_k = _product(scores.transpose(1, 2), q, ctx.scale)
         return grad_q, grad_k, grad_v, scores if ctx.biased else None, None, None, None
@@ -69,13 +69,18 @@ def _weights(q: Tensor, k: Tensor, scale: float, bias: Tensor | None, barred: Te
     return scores.softmax(-1, dtype=sum_dtype(scores.dtype))
 
 
-def _gradients(  # noqa: PLR0917 in the order of the pass
+def _of_logits(grad: Tensor, v: Tensor, weights: Tensor, keep: Tensor | None, scale: float) -> Tensor:
+    """The gradient of the logits."""
+    found = _product(grad, v.transpose(1, 2), scale).to(weights.dtype)
+    if keep is not None:
+        found.mul_(keep.view(torch.uint8))
+    return torch._softmax_backward_data(found, weights, -1, weights.dtype)
+
+
+def _of_values(  # noqa: PLR0917 in the order of the pass
     grad: Tensor, v: Tensor, weights: Tensor, keep: Tensor | None, scale: float, out: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """Of the logits and of the values."""
-    grad_v = _product(_left(weights, keep).to(v.dtype).transpose(1, 2), grad, scale, out)
-    found = _left(_product(grad, v.transpose(1, 2), scale).to(weights.dtype), keep)
-    return torch._softmax_backward_data(found, weights, -1, weights.dtype), grad_v
+) -> Tensor:
+    return _product(_left(weights, keep).to(v.dtype).transpose(1, 2), grad, scale, out)
 
 
 class _Packed(torch.autograd.Function):
@@ -111,16 +116,18 @@ class _Packed(torch.autograd.Function):
         parts, given, weights, keep = ctx.saved_tensors
         q, k, v = _three(parts, given)
         wide = put_back(grads[0], ctx.places[1]).view(q.shape)
+        # What is as large as the weights comes first and goes before the next of its kind.
+        scores = _of_logits(wide, v, weights, keep, ctx.keep_scale).to(q.dtype)
         if not wide.is_cuda and wide.shape[-1] < NARROW:
             into: tuple[Tensor | None, ...] = (None, None, None)
         else:
             made = torch.empty_like(parts)
             others = None if given is None else torch.empty_like(given)
             into = _three(made, others)
-        scores, grad_v = _gradients(wide, v, weights, keep, ctx.keep_scale, into[2])
-        scores = scores.to(q.dtype)
         grad_q = _product(scores, k, ctx.scale, into[0])
         grad_k = _product(scores.transpose(1, 2), q, ctx.scale, into[1])
+        del scores
+        grad_v = _of_values(wide, v, weights, keep, ctx.keep_scale, into[2])
         if into[0] is None:
             found = (grad_q, grad_k, grad_v) if given is None else (grad_q,)
             made = torch.stack(found).view(parts.shape)
