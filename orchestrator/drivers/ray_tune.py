@@ -27,7 +27,7 @@ from ray.tune.search import Searcher
 from orchestrator.drivers.jobs import Attempt, JobEncoder
 from orchestrator.drivers.ray_nodes import Nodes
 from orchestrator.drivers.ray_trainable import BESIDE, OVER, REPLIES, UNFIT, WORKER_JOB, TrialActor
-from orchestrator.drivers.session import Hooks, NoAttempt, lane
+from orchestrator.drivers.session import Hooks, NoAttempt, member
 from orchestrator.redact import redact
 from orchestrator.trials import OutcomeKind
 
@@ -183,7 +183,7 @@ class Hearing(FIFOScheduler):
         link = _SESSIONS[self._key]
         for number, replies in result[REPLIES]:
             with link.remembered() as session:
-                stop, written = session.reported(lane(trial.trial_id, number), replies)
+                stop, written = session.reported(member(trial.trial_id, number), replies)
                 link.tell_whether_written(trial, written=written)
             if stop is not None:
                 save = stop.kind is OutcomeKind.STOPPED and trial.trial_id not in link.unwritten

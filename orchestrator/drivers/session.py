@@ -22,7 +22,7 @@ from orchestrator.trials import Outcome, OutcomeKind
 _BESIDE = "+"
 
 
-def lane(key: str, number: int) -> str:
+def member(key: str, number: int) -> str:
     """What trial `number` of the run `key` is called, where one worker runs several."""
     return f"{key}{_BESIDE}{number}" if number else key
 
@@ -63,8 +63,8 @@ class Hooks(Protocol):
     def reported(self, key: str, replies: Iterable[Reply]) -> tuple[Stop | None, bool]:
         """Record what a worker reported. A `Stop`: the worker must let go of the trial, once.
 
-        `key` is that of a run, or where its worker runs several trials the `lane` of one. And whether all is
-        written: if not, the worker may save nothing that the ledger could lose.
+        `key` is that of a run, or where its worker runs several trials the `member` that one is. And whether
+        all is written: if not, the worker may save nothing that the ledger could lose.
         """
 
     def tell(self, text: str) -> None:
@@ -118,7 +118,7 @@ class Session:
         """Trials that have not ended, by their names: that of a single one is the key of its run."""
         return tuple(self._running)
 
-    def _lanes(self, key: str) -> list[str]:
+    def _members(self, key: str) -> list[str]:
         return [each for each in self._running if run_of(each) == key]
 
     def offer(self, key: str) -> Attempt | NoAttempt:
@@ -143,7 +143,7 @@ class Session:
 
     def offer_beside(self, key: str) -> Attempt | None:
         """Another seed for the new run `key`, to be trained with those it has been given; None: no more."""
-        first, number = self._running[key], len(self._lanes(key))
+        first, number = self._running[key], len(self._members(key))
         if number >= self.pack:
             return None
         attempt = self._refused_beside(first) or self.recorder.ask_beside(first.trial_id)
@@ -153,7 +153,7 @@ class Session:
         if not self.recorder.written():
             self._again.append(attempt)
             return None
-        self._running[lane(key, number)] = attempt
+        self._running[member(key, number)] = attempt
         self.changed()
         return attempt
 
@@ -217,7 +217,7 @@ class Session:
 
     def began(self, key: str) -> None:
         """A worker has taken the run: from now on it must be heard of."""
-        for each in self._lanes(key):
+        for each in self._members(key):
             if each not in self._heard_at:
                 self._heard_at[each] = self.clock()
                 self.recorder.began(self._running[each].trial_id)
@@ -236,7 +236,7 @@ class Session:
 
     def lost(self, key: str, reason: str) -> None:
         """The worker of a run died, or was killed because it was silent."""
-        names = self._lanes(key)
+        names = self._members(key)
         for name in names:
             self._lost(name, reason, alone=len(names) == 1)
 
@@ -259,14 +259,14 @@ class Session:
         if self.recorder.draining:
             self.give_up()
         for key in dict.fromkeys(map(run_of, self.running)):
-            if any(name in self._heard_at for name in self._lanes(key)):
+            if any(name in self._heard_at for name in self._members(key)):
                 self.lost(key, reason)
             else:
                 self.refused(key)
 
     def refused(self, key: str) -> None:
         """A worker would not take the run: nothing has begun, another worker gets it."""
-        for name in self._lanes(key):
+        for name in self._members(key):
             self._again.append(self._running.pop(name))
             self._heard_at.pop(name, None)
 

@@ -10,8 +10,10 @@ from tests.support.kernel_count import DeviceCounts
 from tests.trainables.test_kernels import OPTIONS, batch
 from trainables.types import Batch
 
-MOST = 1.2
-"""Kernels of all, in times those of one alone that runs every layer."""
+MOST = {"tlb": 1.4}
+"""Kernels of all, in times those of one alone that runs every layer: at most `USUAL` where nothing is said.
+Chunks that are padded to all lengths cost TLB more, beside a step alone that asks for few."""
+USUAL = 1.2
 CASES = packed.cases(argparse.Namespace(**vars(OPTIONS), only=None))
 
 
@@ -23,7 +25,7 @@ def counts(raw: dict[str, Any], members: int) -> tuple[DeviceCounts, DeviceCount
 @pytest.mark.parametrize("label", CASES)
 def test_a_step_of_four_asks_hardly_more_than_that_of_one(label: str) -> None:
     one, four = counts(CASES[label], 4)
-    assert four.kernels <= MOST * one.kernels, (one.kernels, four.kernels, four.by_name)
+    assert four.kernels <= MOST.get(label, USUAL) * one.kernels, (one.kernels, four.kernels, four.by_name)
     assert not four.waits, four.waits_by_name
     assert packed.together(CASES[label], [batch()] * 2).kernels == four.kernels, "the same for any number"
 

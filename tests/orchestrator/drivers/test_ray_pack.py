@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.conductor.messages import Reply
 from orchestrator.drivers.inline import run_inline
-from orchestrator.drivers.session import NoAttempt, Session, lane
+from orchestrator.drivers.session import NoAttempt, Session, member
 from orchestrator.drivers.supervisor import run_ray
 from orchestrator.drivers.watchdog import SilenceLimit
 from orchestrator.ledger.events import EventKind
@@ -58,7 +58,7 @@ def test_each_is_heard_and_stopped_for_itself():
     bench = Bench()
     bench.offer("a")
     trial = bench.session._running["a+1"].trial
-    assert bench.session.heard(lane("a", 1), [Reply(measurement(trial, 1), ended=DONE)]) is None
+    assert bench.session.heard(member("a", 1), [Reply(measurement(trial, 1), ended=DONE)]) is None
     assert bench.session.running == ("a", "a+2")
     assert list(bench.log.outcomes()) == [trial.trial_id]
 
