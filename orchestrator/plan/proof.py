@@ -235,15 +235,17 @@ def check_dimensions(
 def check_dropped(
     arm: BuiltInArm, space: Space, search: Search, probe: Probe, faults: Faults, *, sweep: Sweep
 ) -> None:
-    """An arm that is searched must be searched in all that acts in it and that it does not set.
+    """An arm that is searched must be tuned in every field of `train` that acts in it, unless it sets it.
 
-    One that drops everything is not searched, which its plan says.
+    That a field of the model or the task stays as in the baseline may be what the arm is. One that drops
+    everything is not searched, which its plan says.
     """
     common = common_space(search)
     if all(isinstance(each.domain, Fixed) for each in space.dimensions):
         return
     for place, path in enumerate(arm.request.drop):
-        if path not in common.paths or any(overlap(path, each) for each in arm.request.changes):
+        tunes = path in common.paths and path.startswith("train.")
+        if not tunes or any(overlap(path, each) for each in arm.request.changes):
             continue
         dimension, beside = common[path], without(common, [each for each in arm.request.drop if each != path])
         own = lookup(arm.system.settings, path)

@@ -64,8 +64,9 @@ class ArmSpec(Section):
     set: Annotated[Mapping[Path, Json], Field(min_length=1)]
     """Field path to value, e.g. `model.halt.unit: token`."""
     drop: Distinct[Path] = ()
-    """Searched fields that this arm does not search: those it lacks or sets itself and those that change
-    nothing in it; or all of them, for an arm that is not searched."""
+    """Searched fields that this arm does not search: those it lacks or sets itself, those that change
+    nothing in it, fields of model and task that are to stay; or all of them, for an arm that is not
+    searched."""
 
 
 class Combine(Section):

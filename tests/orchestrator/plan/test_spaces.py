@@ -112,6 +112,7 @@ def test_an_arm_that_drops_what_acts_in_it_is_less_tuned_and_refused() -> None:
     [
         (("train.lr", "model.max_layers"), {"model.gate": False}, LR | DEPTH),
         (("train.lr",), {"train.lr": 2e-4}, LR | DEPTH),
+        (("model.max_layers",), {"model.halt": None}, LR | DEPTH),
         (("train.ponder_weight",), {"model.halt": None}, {"train.ponder_weight": {"float": [0.0, 1.0]}} | LR),
         (
             ("model.max_layers",),
@@ -119,7 +120,13 @@ def test_an_arm_that_drops_what_acts_in_it_is_less_tuned_and_refused() -> None:
             LR | {"model.max_layers": {"int": [2, 4], "when": {"train.schedule": ["constant"]}}},
         ),
     ],
-    ids=["all, so that it is not searched", "what it sets", "what does nothing there", "what is not there"],
+    ids=[
+        "all, so that it is not searched",
+        "what it sets",
+        "a size that stays, which the arm may be about",
+        "what does nothing there",
+        "what is not there",
+    ],
 )
 def test_what_an_arm_may_drop(dropped: Any, sets: Any, also: Any) -> None:
     assert not set(dropped) & set(dropping(*dropped, sets=sets, also=also).arm("arm").space.paths)
