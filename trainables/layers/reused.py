@@ -48,28 +48,26 @@ class _Totals:
         return sums
 
 
-class _Collect(torch.autograd.Function):
-    """The weights themselves; their gradients are the totals of all uses."""
+class _Aliases(torch.autograd.Function):
+    """The weights themselves, as other tensors."""
 
     @staticmethod
     def forward(ctx: Any, totals: _Totals, *weights: Tensor) -> tuple[Tensor, ...]:
         ctx.totals = totals
         ctx.set_materialize_grads(False)
         return tuple(each.view_as(each) for each in weights)
+
+
+class _Collect(_Aliases):
+    """The weights themselves; their gradients are the totals of all uses."""
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         return (None, *ctx.totals.taken(len(grads)))
 
 
-class _Use(torch.autograd.Function):
+class _Use(_Aliases):
     """Aliases of the weights for one use, whose gradients go to the totals."""
-
-    @staticmethod
-    def forward(ctx: Any, totals: _Totals, *weights: Tensor) -> tuple[Tensor, ...]:
-        ctx.totals = totals
-        ctx.set_materialize_grads(False)
-        return tuple(each.view_as(each) for each in weights)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[None, ...]:
