@@ -31,6 +31,7 @@ from trainables.extensions import said
 _SMALL = (Int(0, 3), Float(0.0, 1.0, step=0.25))
 _TRIED_STEPS = (1, 10, 100, 1000)
 _TRIED_TRIALS = 2
+_REPEATED_TRIALS = 20  # of few values each, two samplers that differ agree in less than one case of a million
 
 
 def check_sampler(given: Mapping[str, Any], objectives: int, space: Sequence[Domain] = ()) -> None:
@@ -109,8 +110,10 @@ def _use_sampler(chosen: Chosen, objectives: int, space: Sequence[Domain]) -> No
     if "n_startup_trials" in named({"name": chosen.class_name}, SAMPLER).parameters:
         chosen = replace(chosen, keywords={**chosen.keywords, "n_startup_trials": 1})
 
+    trials = _REPEATED_TRIALS if chosen.is_from_outside else _TRIED_TRIALS
+
     def drawn() -> list[Value]:
-        return _study(lambda number: make_sampler(chosen, number), None, objectives, space)
+        return _study(lambda number: make_sampler(chosen, number), None, objectives, space, trials)
 
     first = drawn()
     if chosen.is_from_outside and first != drawn():
@@ -129,6 +132,7 @@ def _study(
     stopper: BasePruner | None,
     objectives: int,
     space: Sequence[Domain],
+    trials: int = _TRIED_TRIALS,
 ) -> list[Value]:
     """What is drawn in a study of a few trials, each with a sampler of its own."""
     drawn = []
@@ -136,7 +140,7 @@ def _study(
         warnings.simplefilter("ignore")
         directions = [StudyDirection.MAXIMIZE] * objectives
         study = optuna.create_study(directions=directions, sampler=sampler(0), pruner=stopper)
-        for number in range(_TRIED_TRIALS):
+        for number in range(trials):
             study.sampler = sampler(number)
             trial = study.ask()
             drawn += [suggest(trial, f"x{place}", domain) for place, domain in enumerate(space or _SMALL)]
