@@ -33,6 +33,10 @@ _SMALL = 1e-6
 """What PyTorch adds to a norm that it clips by."""
 
 
+class StackedUpdateFailed(RuntimeError):
+    """The update of a stack failed half-way: some weights have taken the step and others have not."""
+
+
 @dataclass
 class _Group:
     """Parameters that an optimiser always steps together, of all learners."""
@@ -70,7 +74,11 @@ class LearnerStack:
         ]
 
     def step(self, batches: Sequence[Batch], step: int) -> list[StepResult]:
-        """Optimiser step number `step` of each learner on its own batch, all of as many rows."""
+        """Optimiser step number `step` of each learner on its own batch, all of as many rows.
+
+        Raises `StackedUpdateFailed` where weights may have changed, so that the step must not be taken again;
+        after any other error all learners are as before.
+        """
         config, batch = self.learners[0].config, stacked_batch(batches)
         with cpu_threads(config.threads):
             parts = self._parts()
@@ -78,7 +86,13 @@ class LearnerStack:
             gradients = torch.autograd.grad(found[0].sum(), list(parts.values()), allow_unused=True)
             self._give(dict(zip(parts, gradients, strict=True)))
             norms = self._clip(config.clip)
-            self._update(step)
+            try:
+                self._update(step)
+            except Exception as error:
+                raise StackedUpdateFailed(
+                    f"optimiser step {step} of {len(self.learners)} packed trials failed after it had begun: "
+                    f"{error!r}"
+                ) from error
         loss, ponder, hits, counts = (each.unbind() for each in found[1:])
         tokens = batch.mask.flatten(1).sum(1).unbind()
         return [
@@ -259,6 +273,12 @@ class StepsTogether:
                     self.release(*learners)
                     self.stack = LearnerStack(learners)
                 return [*self.stack.step([each.batch for each in given], step)]
+            except StackedUpdateFailed as error:
+                # Taken alone, it would be a second one for some weights: each trial ends here instead.
+                LOG.warning("%s", error)
+                self.apart = True
+                self.release(*learners)
+                return [StackedUpdateFailed(*error.args).with_traceback(error.__traceback__) for _ in given]
             except Exception as error:
                 # It is not known whose doing it is: apart, each has what is its own.
                 LOG.warning("%d trials go on apart: %r", len(given), error)

@@ -116,6 +116,25 @@ def test_what_fails_for_all_is_done_by_each_alone(tmp_path, apart, monkeypatch):
     assert curves(log, plan) == apart(plan)
 
 
+def test_an_update_that_fails_half_way_is_not_repeated(tmp_path, apart, monkeypatch):
+    """Weights have taken the step and others have not: all three end there, with what they had measured."""
+    update = stacked_step.LearnerStack._update
+
+    def fails(self, number):
+        update(self, number)
+        if number == 4:
+            raise MemoryError("no memory left")
+
+    monkeypatch.setattr(stacked_step.LearnerStack, "_update", fails)
+    plan, log = packed.plan(), MemoryLog()
+    session(tmp_path / "together", log, plan)
+    assert set(outcomes(log, plan).values()) == {OutcomeKind.CRASHED}
+    expected = apart(plan)
+    for seed, found in curves(log, plan).items():
+        assert found == {step: pytest.approx(expected[seed][step], rel=1e-4, abs=1e-5) for step in found}
+        assert max(found) < 5
+
+
 def test_a_stop_saves_all_and_they_go_on_together(tmp_path, apart, sizes):
     plan, log, stop = packed.plan(), MemoryLog(), threading.Event()
 

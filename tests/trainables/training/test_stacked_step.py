@@ -16,8 +16,9 @@ from trainables.checkpoint import weights
 from trainables.data.synthetic import synthetic_batch
 from trainables.testing.arms import EXIT, having
 from trainables.testing.cases import enliven
+from trainables.training import stacked_step
 from trainables.training.config import train_config
-from trainables.training.stacked_step import LearnerStack, NextStep, StepsTogether
+from trainables.training.stacked_step import LearnerStack, NextStep, StackedUpdateFailed, StepsTogether
 from trainables.training.state import TrainingProgress, TrainingState
 from trainables.training.step import Learner, StepResult, one_step
 from trainables.types import Batch, TaskShape
@@ -124,6 +125,33 @@ def test_what_leaves_a_stack_goes_on_alone_as_if_it_had_been() -> None:
         check_weights(one, other)
     assert steps.stack is not None
     assert len(steps.stack.learners) == MEMBERS
+
+
+@pytest.mark.parametrize("failing", ["_clip", "get_ema_multi_avg_fn"])
+def test_a_step_that_fails_is_taken_alone_unless_weights_had_taken_it(
+    failing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory may run out before the update or within it; no weight is ever stepped twice."""
+    raw, shape = small("transformer", SHAPES["classify"]), SHAPES["classify"]
+    apart, together = ([learner(raw, shape, seed, ema=0.9) for seed in range(2)] for _ in range(2))
+    steps = StepsTogether()
+
+    def fails(*_: object) -> None:
+        raise MemoryError("no memory left")
+
+    for step in range(2):
+        given = batches(shape, step)[:2]
+        for each, batch in zip(apart, given, strict=True):
+            one_step(each, batch, step)
+        if step == 1:
+            where = LearnerStack if failing == "_clip" else stacked_step
+            monkeypatch.setattr(where, failing, fails)
+        found = steps([NextStep(each, batch) for each, batch in zip(together, given, strict=True)], step)
+    assert steps.apart
+    assert steps.stack is None
+    for one, other, each in zip(apart, together, found, strict=True):
+        check_weights(one, other)
+        assert isinstance(each, StepResult if failing == "_clip" else StackedUpdateFailed)
 
 
 def test_a_state_that_is_saved_in_a_stack_is_that_of_one(tmp_path: Path) -> None:
