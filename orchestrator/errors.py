@@ -3,6 +3,7 @@
 HaltsweepError
 ├── InputError            exit code 2: what was asked cannot be done; nothing was written
 │   ├── SpecError         one or many faults of a spec file, all reported at once
+│   │   └── OversizedSpec sizes that nothing could have, told before all else is looked at
 │   ├── PlanError         faults that only the planner can see (models, spaces, arms)
 │   └── SearchError       a sampler or stopper failed while the sweep ran; what was measured is kept
 ├── StoreError            exit code 1: the ledger, the tracking store or the disk failed
@@ -13,6 +14,7 @@ HaltsweepError
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from orchestrator.redact import redact
 from search_spaces.wording import printable
@@ -45,6 +47,8 @@ class Fault:
     """Dotted path inside the file, e.g. `arms.minus-gate.set`."""
     file: str = ""
     line: int | None = None
+    oversized: bool = False
+    """Whether it is a size that nothing could have, whatever else the file says."""
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}" if self.line is not None else self.file
@@ -54,14 +58,24 @@ class Fault:
 class FaultyInput(InputError):
     """An input error made of faults, rendered one a line."""
 
+    closing: ClassVar[tuple[str, ...]] = ()
+    """Lines that follow the faults."""
+
     def __init__(self, faults: Sequence[Fault]) -> None:
         assert faults, "a faulty input must have at least one fault"
-        super().__init__("\n".join(map(str, faults)))
+        super().__init__("\n".join([*map(str, faults), *self.closing]))
         self.faults = tuple(faults)
 
 
 class SpecError(FaultyInput):
     """The spec file itself is wrong."""
+
+
+class OversizedSpec(SpecError):
+    """Sizes that nothing could have. They are told at once, with what else is wrong with the file itself;
+    what only the planner finds takes the seconds in which PyTorch is loaded."""
+
+    closing = ("mend these first: no arm was built yet, so that further faults may be told then",)
 
 
 class PlanError(FaultyInput):

@@ -26,12 +26,20 @@ class Small:
         self.others = others
 
 
+MOST: Final = 10**9
+"""No number of the settings of a task or model may be larger, nor a whole number of training, but for seeds:
+nothing that is counted is."""
 MOST_UNSHARED: Final = 1_000
 """Most layers with weights of their own; as many take a second to build."""
+MOST_SHARED: Final = 10_000
+"""Most times that the same weights are run."""
 UnsharedDepth = Annotated[int, Field(ge=1, le=MOST_UNSHARED), DEPTH, Small(2)]
 """Number of layers that have weights of their own."""
-SharedDepth = Annotated[int, Field(ge=1, le=10_000), DEPTH, Small(6)]
+SharedDepth = Annotated[int, Field(ge=1, le=MOST_SHARED), DEPTH, Small(6)]
 """Number of times that the same weights are run."""
+DEPTHS: Final = frozenset({"layers", "loops", "max_layers", "max_loops", "test_layers"})
+"""What the fields of one of these two types are called in every model of the box: so a depth that no model can
+have is told without its code."""
 
 
 class Settings(BaseModel):

@@ -41,14 +41,13 @@ def planned(
     """As `plan_file`; sweeps whose best points are tried first are looked for in `runs`. `probe` is made when
     it is needed.
 
-    Raises `SpecError` or `PlanError` with all faults at once.
+    Raises `SpecError` or `PlanError` with all faults at once; without PyTorch where the file holds no spec, or
+    sizes that nothing could have.
     """
     # Here, since the commands that read no spec are to start at once.
-    from orchestrator.spec.document import read_file
-    from orchestrator.spec.load import read_spec
+    from orchestrator.plan.reading import read_to_plan
 
-    if not isinstance(read_file(path).data, dict):
-        read_spec(path)  # raises what is wrong, before PyTorch is loaded for nothing
+    read = read_to_plan(path, overrides, profile)
     from orchestrator.plan.planner import plan_file
 
     with Waiting("Ctrl-C ends it, nothing is written", "planning", first_s=FIRST_S) as waiting:
@@ -61,4 +60,5 @@ def planned(
             probe=probe() if probe is not None else None,
             found=partial(found_by, runs),
             spread_of=partial(spread_of, runs),
+            read=read,
         )

@@ -1,7 +1,7 @@
 """What a plan refuses beyond settings and spaces: samplers, stoppers, splits, seeds, posthoc settings."""
 
 from collections.abc import Callable, Iterable, Sequence
-from math import ceil, isfinite, prod
+from math import ceil, isfinite
 from typing import TYPE_CHECKING
 
 from orchestrator.identity import canonical
@@ -22,31 +22,6 @@ from trainables.training.packed import apart
 
 if TYPE_CHECKING:
     from orchestrator.samplers import Chosen  # which loads Optuna
-
-MOST_ARMS = 10_000
-MOST_TRIALS = 1_000_000
-"""A plan names every trial: beyond this it fits neither into memory nor into a lifetime."""
-
-
-def check_size(spec: Spec, faults: Faults) -> None:
-    """A plan must be one that can be made. Raises `PlanError` at once if it is not: no more is looked at."""
-    arms = (1 + len(spec.arms)) * prod(map(len, spec.grid.values()))
-    if arms > MOST_ARMS:
-        faults.add(
-            f"must make at most {MOST_ARMS:,} arms of the baseline and all arms, got {arms:,}: "
-            "leave some values out",
-            "grid",
-        )
-    searched = spec.search.trials_per_arm if spec.search else 0
-    seeds = spec.confirm.best * len(spec.confirm.seeds) if spec.confirm else 0
-    trials = arms * (searched + seeds * (1 + sum(map(len, spec.posthoc.values()))))
-    if trials > MOST_TRIALS >= arms:
-        key = ("search", "trials_per_arm") if searched > seeds else ("confirm",)
-        faults.add(
-            f"must ask for at most {MOST_TRIALS:,} trials over all arms, got {trials:,}: ask for fewer", *key
-        )
-    faults.raise_if_any()
-
 
 def check_samplers(search: Search, faults: Faults) -> "Chosen | None":
     """Note what is wrong with sampler and stopper, which are made and tried; the stopper, if there is one."""

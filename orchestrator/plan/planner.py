@@ -23,13 +23,13 @@ from orchestrator.plan.planned_trials import planned_trials
 from orchestrator.plan.power import power
 from orchestrator.plan.price import by_arm
 from orchestrator.plan.probe import Probe
+from orchestrator.plan.reading import Salvaged, check_size, read_to_plan
 from orchestrator.plan.settings import written
 from orchestrator.plan.spaces import Searched, arm_space
 from orchestrator.plan.trainable import TrainableForPlan
 from orchestrator.plan.types import Arm, ArmPrice, ArmProof, ConfirmPlan, Plan, SearchPlan
 from orchestrator.spec.combine import away_of
-from orchestrator.spec.load import SpecFile, in_order, read_spec
-from orchestrator.spec.salvage import sound_part
+from orchestrator.spec.load import SpecFile, in_order
 from orchestrator.spec.types import Search, Spec
 from orchestrator.trials import PlannedTrial
 from search_spaces.dimensions import Value
@@ -63,7 +63,7 @@ def plan(
     """
     spec = source.spec if isinstance(source, SpecFile) else source
     faults = Faults(source)
-    checks.check_size(spec, faults)
+    check_size(spec, faults)
     stopper = None if spec.search is None else checks.check_samplers(spec.search, faults)
     trainable = _trainable(spec, faults, probe)
     resolved = trainable.resolve(spec, faults, on_progress)
@@ -225,21 +225,20 @@ def plan_file(
     probe: Probe | None = None,
     found: Found | None = None,
     spread_of: SpreadOf | None = None,
+    read: SpecFile | Salvaged | None = None,
 ) -> tuple[SpecFile, Plan]:
     """The spec at `path` with `profile` and `overrides` applied, and its plan.
 
     `found` says what other sweeps found, where the spec has that tried first, and `spread_of` how far their
-    seeds lie apart; the spec then holds it.
+    seeds lie apart; the spec then holds it. `read` is what `read_to_plan` made of the file, where that is known.
 
     Raises `SpecError` or `PlanError` with all faults at once: where the file itself is faulty, the planner
-    looks at what is left of it.
+    looks at what is left of it. Only sizes that nothing could have are told before that, as `OversizedSpec`.
     """
-    try:
-        source = read_spec(path, overrides, profile)
-    except SpecError as error:
-        rest = sound_part(path, overrides, profile, error.faults)
-        more = _plan_faults(rest, on_progress, probe) if rest is not None else ()
-        raise SpecError(in_order([*error.faults, *more])) from None
+    source = read if read is not None else read_to_plan(path, overrides, profile)
+    if isinstance(source, Salvaged):
+        more = _plan_faults(source.rest, on_progress, probe)
+        raise SpecError(in_order([*source.error.faults, *more]))
     if found is not None:
         source = looked_up(source, found)
     if spread_of is not None:

@@ -12,13 +12,14 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from orchestrator.spec.field_paths import bare
+from orchestrator.spec.sizes import beyond
 from search_spaces.dimensions import Assignment, Value
 from search_spaces.paths import ROOTS, leaves, with_values
 from search_spaces.wording import hint, nearest, shown
 from trainables import catalog
 from trainables.assembly import misfit, model_config, uncompiled
 from trainables.extensions import BadName
-from trainables.settings import LATER, Settings
+from trainables.settings import LATER, MOST, Settings
 from trainables.task_catalog import shape, splits, task_config, task_name
 from trainables.training import sources
 from trainables.training.config import TrainConfig, train_config
@@ -44,8 +45,6 @@ _WORDS: Final[Mapping[str, str]] = {
     "tuple_type": "a list",
 }
 """What a value must be where pydantic says it in the words of Python."""
-MOST: Final = 10**9
-"""No whole number of the settings but a seed may be larger: nothing that is counted is."""
 _MAYBE_MORE: Final = re.compile(r"\d{10}")
 """What JSON has where a whole number is larger than that."""
 _QUOTED: Final = re.compile(r"'([^']*)'")
@@ -268,7 +267,7 @@ def _too_many(root: str, config: Settings) -> list[SettingFault]:
     if not _MAYBE_MORE.search(config.model_dump_json()):
         return []
     return [
-        SettingFault(path, f"must be at most {MOST:,}, got {value:,}")
+        SettingFault(path, beyond(MOST, value))
         for path, value in _numbers(config.model_dump(), f"{root}.")
         if not path.endswith("seed") and value > MOST
     ]

@@ -20,6 +20,8 @@ WAYS: Final = ("leave-one-out", "add-one-in", "pairs", "all")
 ALL: Final = "minus-all"
 MOST_ARMS: Final = 255
 """All combinations of eight components."""
+_COUNTED: Final = 10**15
+"""More arms are told as a power of two."""
 _SHORT: Final = 64
 """Most letters of a name."""
 Problem = tuple[Keys, str]
@@ -56,17 +58,16 @@ def away_of(spec: Spec) -> dict[str, tuple[str, ...]]:
 def expand(found: Document) -> list[Problem]:
     """Write the arms that `found` asks for into it; what keeps them from being made."""
     data = found.data
-    written = data.get(COMBINE) if isinstance(data, dict) else None
     components = data.get(COMPONENTS) if isinstance(data, dict) else None
-    if not isinstance(written, Mapping):
+    if not isinstance(_section(found), Mapping):
         return (
             []
             if not components
             else [((COMPONENTS,), "needs combine, which says which arms to make of them")]
         )
-    names, way = written.get("of"), written.get("as")
-    if not isinstance(names, list) or way not in WAYS or not all(isinstance(each, str) for each in names):
+    if (asked := _asked(found)) is None:
         return []  # told as what is wrong with the section
+    names, way = asked
     known = components if isinstance(components, Mapping) else {}
     unknown: list[Problem] = [
         ((COMBINE, "of", place), f"no component named {name!r}. {hint(name, known)}")
@@ -79,12 +80,34 @@ def expand(found: Document) -> list[Problem]:
             *unknown,
             ((COMBINE, "of"), f"must name at least {least} components for {way}, got {len(names)}"),
         ]
-    if (arms := _count(len(names), way)) > MOST_ARMS:
-        most = f"must make at most {MOST_ARMS} arms, got {arms:,} of {len(names)} components with {way}"
-        return [*unknown, ((COMBINE, "of"), f"{most}; name fewer components, or choose another way")]
-    if unknown or not all(_is_arm(known[name]) for name in names):
+    if too_many(found) or unknown or not all(_is_arm(known[name]) for name in names):
         return unknown
     return [problem for away in chosen(names, way) for problem in _add(found, known, away, names, way)]
+
+
+def too_many(found: Document) -> Problem | None:
+    """That `found` asks for more arms than can be made; None if it does not."""
+    if (asked := _asked(found)) is None:
+        return None
+    names, way = asked
+    if (arms := _count(len(names), way)) <= MOST_ARMS:
+        return None
+    made = f"{arms:,}" if arms < _COUNTED else f"2^{len(names)}"
+    most = f"must make at most {MOST_ARMS} arms, got {made} of {len(names)} components with {way}"
+    return (COMBINE, "of"), f"{most}; name fewer components, or choose another way"
+
+
+def _section(found: Document) -> Any:
+    return found.data.get(COMBINE) if isinstance(found.data, dict) else None
+
+
+def _asked(found: Document) -> tuple[list[str], str] | None:
+    """The components that `found` names, and what is made of them; None if it does not say so."""
+    written = _section(found)
+    names, way = (written.get("of"), written.get("as")) if isinstance(written, Mapping) else (None, None)
+    if not isinstance(names, list) or way not in WAYS or not all(isinstance(each, str) for each in names):
+        return None
+    return names, way
 
 
 def _count(names: int, way: str) -> int:

@@ -51,7 +51,7 @@ class Document:
     left_out: int = 0
     """Published rows that overrides or a profile have taken away."""
 
-    def fault(self, keys: Keys, message: str) -> Fault:
+    def fault(self, keys: Keys, message: str, *, oversized: bool = False) -> Fault:
         """A fault at `keys`, or at the nearest value around it that was written."""
         for length in range(len(keys), 0, -1):
             if keys[:length] in self.origins:
@@ -59,7 +59,7 @@ class Document:
                 break
         else:
             origin = self.origin
-        return Fault(message, path=dotted(keys), file=origin.file, line=origin.line)
+        return Fault(message, dotted(keys), origin.file, origin.line, oversized)
 
 
 def read_file(path: Path) -> Document:
@@ -129,7 +129,8 @@ def read_text(text: str, file: str, *, lines: bool = True) -> Document:
     except RecursionError:
         reader.refuse((), "is nested too deeply to be read", 0)
     except _TooLarge:
-        reader.refuse((), f"must hold at most {MAX_VALUES} values, aliases counted as often as used", 0)
+        told = f"must hold at most {MAX_VALUES} values, aliases counted as often as used"
+        reader.refuse((), told, 0, oversized=True)
     return document
 
 
@@ -153,10 +154,10 @@ class _NodeReader:
         self.count = 0
         self.open: set[int] = set()
 
-    def refuse(self, keys: Keys, message: str, line: int) -> None:
+    def refuse(self, keys: Keys, message: str, line: int, *, oversized: bool = False) -> None:
         """Note a fault on `line`, counted from 0."""
         place = line + 1 if self.lines else None
-        self.document.faults.append(Fault(message, path=dotted(keys), file=self.file, line=place))
+        self.document.faults.append(Fault(message, dotted(keys), self.file, place, oversized))
 
     def value(self, node: yaml.Node, keys: Keys, line: int | None = None) -> Any:
         """The value of `node`. Its origin is `line`, that of its key, or else its own."""
@@ -214,13 +215,14 @@ class _NodeReader:
         try:
             value = scalars.value_of(node.tag, node.value)
         except ValueError:
-            self.refuse(keys, f"cannot be read as a number, got {node.value[:40]!r}", line)
+            told = f"cannot be read as a number, got {node.value[:40]!r}"
+            self.refuse(keys, told, line, oversized=True)  # thousands of digits
             return None
         if isinstance(value, float) and not math.isfinite(value):
             self.refuse(keys, f"must be a finite number, got {node.value}", line)
             return None
         if isinstance(value, int) and not -_INT64 <= value < _INT64:
-            self.refuse(keys, f"must fit into 64 bits, got {node.value[:40]}", line)
+            self.refuse(keys, f"must fit into 64 bits, got {node.value[:40]}", line, oversized=True)
             return None
         return value
 

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from orchestrator.errors import Fault, SpecError
-from orchestrator.spec import checks, combine, document, field_paths, readings, scalars
+from orchestrator.spec import checks, combine, document, field_paths, readings, scalars, sizes
 from orchestrator.spec.document import Document, Keys
 from orchestrator.spec.kinds import FAULTS, OWN
 from orchestrator.spec.overrides import BadOverride, apply, parse, profile_overrides
@@ -77,14 +77,14 @@ def profile_names(path: Path) -> tuple[str, ...]:
 def validate(found: Document) -> tuple[Spec | None, list[Fault]]:
     """The spec that `found` describes, None if it cannot be made, and all faults of `found`."""
     spec = None
-    faults = [found.fault(keys, message) for keys, message in combine.expand(found)]
+    faults = sizes.check(found)
+    faults += [found.fault(keys, message) for keys, message in combine.expand(found)]
     faults += checks.check(found)
     try:
         own = names_trainable(found.data)
         spec = spec_class(found.data).model_validate(found.data, context={OWN: own})
     except ValidationError as error:
-        messages = _messages(error, spec_class(found.data))
-        faults = [*(found.fault(keys, message) for keys, message in messages), *faults]
+        faults = [*_told(error, found), *faults]
     # What could not be read stands as null, which is rarely right: it is no second fault.
     unreadable = {fault.path for fault in found.faults if fault.path}
     return spec, [*found.faults, *(fault for fault in faults if fault.path not in unreadable)]
@@ -109,7 +109,9 @@ def _apply_overrides(found: Document, texts: Sequence[str]) -> None:
         try:
             apply(found, [parse(text)])
         except BadOverride as error:
-            found.faults.append(Fault(str(error), file=f"override {text!r}"))
+            found.faults.append(
+                Fault(str(error), file=f"override {text!r}", oversized=error.oversized)
+            )
 
 
 def _profile_faults(written: Document, chosen: str | None, known: Sequence[Fault]) -> list[Fault]:
@@ -131,16 +133,18 @@ def in_order(faults: Sequence[Fault]) -> list[Fault]:
     return sorted(dict.fromkeys(faults), key=lambda fault: (fault.line is None, fault.line or 0))
 
 
-def _messages(error: ValidationError, kind: type[Spec]) -> list[tuple[Keys, str]]:
-    """Every error with its keys, in our words."""
-    messages: list[tuple[Keys, str]] = []
+def _told(error: ValidationError, found: Document) -> list[Fault]:
+    """Every error as a fault, in our words."""
+    faults: list[Fault] = []
     for one in error.errors(include_url=False):
         keys = tuple(key for key in one["loc"] if key != "[key]")
+        given = one["input"]
         if one["type"] == FAULTS:
-            messages += [((*keys, *inner), message) for inner, message in one["ctx"]["faults"]]
-        elif one["type"] != "too_short" or not one["input"]:  # else its items are wrong, told one by one
-            messages.append((keys, _sentence(one["type"], one["msg"], one["input"], keys, kind)))
-    return messages
+            faults += [found.fault((*keys, *inner), message) for inner, message in one["ctx"]["faults"]]
+        elif one["type"] != "too_short" or not given:  # else its items are wrong, told one by one
+            message = _sentence(one["type"], one["msg"], given, keys, spec_class(found.data))
+            faults.append(found.fault(keys, message, oversized=sizes.is_absurd(given)))
+    return faults
 
 
 def _sentence(kind: str, message: str, given: Any, keys: Keys, spec: type[Spec]) -> str:

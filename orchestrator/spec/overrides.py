@@ -36,6 +36,11 @@ class Override:
 class BadOverride(ValueError):
     """An override that cannot be read or names no place; the message says which and what there is."""
 
+    def __init__(self, message: str, *, oversized: bool = False) -> None:
+        super().__init__(message)
+        self.oversized = oversized
+        """Whether it asks for a size that nothing could have."""
+
 
 def parse(text: str) -> Override:
     """The override that `text` (`key=value`) asks for. Raises `BadOverride`."""
@@ -45,7 +50,8 @@ def parse(text: str) -> Override:
         raise BadOverride(f"an override must be key=value, got {text!r}")
     found = read_text(written, f"override {text!r}", lines=False)
     if found.faults:
-        raise BadOverride("; ".join(fault.message for fault in found.faults))
+        messages, oversized = zip(*((each.message, each.oversized) for each in found.faults), strict=True)
+        raise BadOverride("; ".join(messages), oversized=any(oversized))
     return Override(key, found.data, Origin(f"override {text!r}"))
 
 

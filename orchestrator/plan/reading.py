@@ -1,0 +1,64 @@
+"""Reads what is to be planned. Without PyTorch, so that what nobody could plan is refused at once: specs that
+are none, sizes that nothing could have, plans of more trials than a lifetime holds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+from orchestrator.errors import OversizedSpec, SpecError
+from orchestrator.plan.faults import Faults
+from orchestrator.spec.load import SpecFile, read_spec
+from orchestrator.spec.salvage import sound_part
+from orchestrator.spec.types import Spec
+
+MOST_ARMS = 10_000
+MOST_TRIALS = 1_000_000
+"""A plan names every trial: beyond this it fits neither into memory nor into a lifetime."""
+
+
+@dataclass(frozen=True, slots=True)
+class Salvaged:
+    """A faulty spec of which something is left that can be planned: so its faults are told as well."""
+
+    error: SpecError
+    rest: SpecFile
+
+
+def read_to_plan(
+    path: Path, overrides: Sequence[str] = (), profile: str | None = None
+) -> SpecFile | Salvaged:
+    """The spec at `path` with `profile` and `overrides` applied.
+
+    Raises `OversizedSpec` or `PlanError` for such a size; else `SpecError` where there is nothing to plan.
+    """
+    try:
+        source = read_spec(path, overrides, profile)
+    except SpecError as error:
+        if any(fault.oversized for fault in error.faults):
+            raise OversizedSpec(error.faults) from None
+        if (rest := sound_part(path, overrides, profile, error.faults)) is None:
+            raise
+        return Salvaged(error, rest)
+    check_size(source.spec, Faults(source))
+    return source
+
+
+def check_size(spec: Spec, faults: Faults) -> None:
+    """A plan must be one that can be made. Raises `PlanError` at once if it is not: no more is looked at."""
+    arms = (1 + len(spec.arms)) * prod(map(len, spec.grid.values()))
+    if arms > MOST_ARMS:
+        faults.add(
+            f"must make at most {MOST_ARMS:,} arms of the baseline and all arms, got {arms:,}: "
+            "leave some values out",
+            "grid",
+        )
+    searched = spec.search.trials_per_arm if spec.search else 0
+    seeds = spec.confirm.best * len(spec.confirm.seeds) if spec.confirm else 0
+    trials = arms * (searched + seeds * (1 + sum(map(len, spec.posthoc.values()))))
+    if trials > MOST_TRIALS >= arms:
+        key = ("search", "trials_per_arm") if searched > seeds else ("confirm",)
+        faults.add(
+            f"must ask for at most {MOST_TRIALS:,} trials over all arms, got {trials:,}: ask for fewer", *key
+        )
+    faults.raise_if_any()

@@ -1,0 +1,138 @@
+"""Sizes that nothing could have, told of what is written alone: before any model's code is loaded, and PyTorch."""
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any, Final, get_args
+
+from orchestrator.errors import Fault
+from orchestrator.spec import combine
+from orchestrator.spec.document import Document, Keys
+from orchestrator.spec.types import names_trainable
+from search_spaces.parse import FORMS
+from search_spaces.paths import ROOTS
+from trainables import catalog
+from trainables.settings import DEPTHS, MOST, MOST_SHARED
+
+Written = tuple[Keys, str, Any]
+"""Where a value is written, the path of the field that it is for, and the value."""
+REFUSED_FROM: Final = 10**6
+"""No count of seeds, trials or devices is larger."""
+_KINDS: Final[Mapping[str, catalog.Kind]] = {"task": "tasks", "model": "models"}
+
+
+def check(found: Document) -> list[Fault]:
+    """Every such size in the spec `found`. None is refused that settings of the box could have.
+
+    Fields of training that hold no whole numbers have no largest value, and what fields of models, tasks and
+    trainables from outside may be is for these to say.
+    """
+    faults = []
+    if (problem := combine.too_many(found)) is not None:
+        faults.append(found.fault(*problem, oversized=True))
+    if names_trainable(found.data) or not isinstance(found.data, dict):
+        return faults
+    written = list(_written(found.data))
+    ours = {root for root in ROOTS if not _is_outside(root, written)}
+    for keys, path, value in written:
+        if _is_number(value) and (most := _most(path, ours)) is not None and value > most:
+            faults.append(found.fault(keys, beyond(most, value), oversized=True))
+    return faults
+
+
+def beyond(most: int, given: float) -> str:
+    """The words for a number larger than `most`."""
+    return f"must be at most {most:,}, got {f'{given:,}' if isinstance(given, int) else f'{given:g}'}"
+
+
+def is_absurd(given: Any) -> bool:
+    """Whether `given` is a number that nothing in a spec is as large as, where it was refused."""
+    return _is_number(given) and given > REFUSED_FROM
+
+
+def _most(path: str, ours: set[str]) -> int | None:
+    """The largest number that the field `path` could be; None if it is not known here."""
+    root, _, field = path.partition(".")
+    if root not in ours or not field or path.endswith("seed"):
+        return None
+    if root == "model" and field in DEPTHS:
+        return MOST_SHARED
+    return None if root == "train" and field in _fractions() else MOST
+
+
+@cache
+def _fractions() -> frozenset[str]:
+    """Fields of training that hold other numbers than whole ones."""
+    from trainables.training.config import TrainConfig
+
+    return frozenset(
+        name for name, field in TrainConfig.model_fields.items() if _holds_fractions(field.annotation)
+    )
+
+
+def _holds_fractions(kind: Any) -> bool:
+    return kind is float or any(map(_holds_fractions, get_args(kind)))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_outside(root: str, written: list[Written]) -> bool:
+    """Whether any task or model that the spec names is none of ours."""
+    named = {value for _, path, value in written if path == f"{root}.name" and isinstance(value, str)}
+    return root in _KINDS and any(catalog.is_outside(_KINDS[root], name) for name in named)
+
+
+def _written(data: Mapping[str, Any]) -> Iterator[Written]:
+    """Every value for a field of the settings, wherever a spec can have one."""
+    for root in ROOTS:
+        yield from _at(data, ("baseline", root), root)
+    for section in ("arms", "components"):
+        for name in _mapping(data, section):
+            yield from _by_path(data, (section, name, "set"))
+    for section in ("grid", "posthoc"):
+        yield from _by_path(data, (section,))
+    for path in _mapping(data, "search", "also"):
+        for form in FORMS:
+            yield from _at(data, ("search", "also", path, form), path)
+    points = _mapping(data, "search").get("first")
+    for place, _ in enumerate(points if isinstance(points, list) else ()):
+        yield from _by_path(data, ("search", "first", place))
+
+
+def _by_path(data: Mapping[str, Any], keys: Keys) -> Iterator[Written]:
+    """What is in the mapping at `keys`, whose keys are paths of fields."""
+    for path in _mapping(data, *keys):
+        yield from _at(data, (*keys, path), path)
+
+
+def _at(data: Any, keys: Keys, path: str) -> Iterator[Written]:
+    """What is at `keys`: a value for the field `path`, or several in mappings and lists."""
+    yield from _inside(_value(data, keys), keys, path)
+
+
+def _inside(value: Any, keys: Keys, path: str) -> Iterator[Written]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _inside(inner, (*keys, key), f"{path}.{key}")
+    elif isinstance(value, list):
+        for place, inner in enumerate(value):
+            yield from _inside(inner, (*keys, place), path)
+    else:
+        yield keys, path, value
+
+
+def _value(data: Any, keys: Keys) -> Any:
+    for key in keys:
+        if isinstance(data, dict):
+            data = data.get(key)
+        elif isinstance(data, list) and isinstance(key, int):
+            data = data[key]
+        else:
+            return None
+    return data
+
+
+def _mapping(data: Any, *keys: str | int) -> Mapping[str, Any]:
+    found = _value(data, keys)
+    return found if isinstance(found, dict) else {}
