@@ -27,8 +27,8 @@ class Small:
 
 
 MOST: Final = 10**9
-"""No number of the settings of a task or model may be larger, nor a whole number of training, but for seeds:
-nothing that is counted is."""
+"""No whole number of the settings but a seed may be larger, as nothing that is counted is; nor may any other
+number of a task or model of the box."""
 MOST_UNSHARED: Final = 1_000
 """Most layers with weights of their own; as many take a second to build."""
 MOST_SHARED: Final = 10_000
@@ -38,8 +38,8 @@ UnsharedDepth = Annotated[int, Field(ge=1, le=MOST_UNSHARED), DEPTH, Small(2)]
 SharedDepth = Annotated[int, Field(ge=1, le=MOST_SHARED), DEPTH, Small(6)]
 """Number of times that the same weights are run."""
 DEPTHS: Final = frozenset({"layers", "loops", "max_layers", "max_loops", "test_layers"})
-"""What the fields of one of these two types are called in every model of the box: so a depth that no model can
-have is told without its code."""
+"""What fields of these two types are called in the models of the box, so that a depth that none of them can
+have is told without their code."""
 
 
 class Settings(BaseModel):

@@ -95,14 +95,14 @@ def launch(
         return
     # Before what it must not meet is loaded: PyTorch and threads.
     rehearse(partial(planned, spec, changes, profile, runs=runs), [spec], changes)
+    _check_driver(driver, address, debug=debug)
+    read, made = planned(spec, changes, profile, runs=runs)
     from orchestrator.drivers.launch import run_sweep
     from orchestrator.drivers.launch_folder import refuse_existing
     from orchestrator.drivers.launch_undo import clear_unbegun
     from orchestrator.plan.serialise import read_plan
     from orchestrator.spec.load import to_yaml
 
-    _check_driver(driver, address, debug=debug)
-    read, made = planned(spec, changes, profile, runs=runs)
     root = runs_root(runs)
     folder = SweepFolder(root / made.name)
     if go_on and folder.plan.is_file() and read_plan(folder).spec_digest == made.spec_digest:

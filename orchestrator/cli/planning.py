@@ -41,8 +41,8 @@ def planned(
     """As `plan_file`; sweeps whose best points are tried first are looked for in `runs`. `probe` is made when
     it is needed.
 
-    Raises `SpecError` or `PlanError` with all faults at once; without PyTorch where the file holds no spec, or
-    sizes that nothing could have.
+    Raises `SpecError` or `PlanError` with all faults at once; without PyTorch where the file holds no spec,
+    or sizes that nothing could have.
     """
     # Here, since the commands that read no spec are to start at once.
     from orchestrator.plan.reading import read_to_plan

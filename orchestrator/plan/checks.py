@@ -23,6 +23,7 @@ from trainables.training.packed import apart
 if TYPE_CHECKING:
     from orchestrator.samplers import Chosen  # which loads Optuna
 
+
 def check_samplers(search: Search, faults: Faults) -> "Chosen | None":
     """Note what is wrong with sampler and stopper, which are made and tried; the stopper, if there is one."""
     from orchestrator.sampler_check import check_sampler, check_stopper

@@ -230,7 +230,8 @@ def plan_file(
     """The spec at `path` with `profile` and `overrides` applied, and its plan.
 
     `found` says what other sweeps found, where the spec has that tried first, and `spread_of` how far their
-    seeds lie apart; the spec then holds it. `read` is what `read_to_plan` made of the file, where that is known.
+    seeds lie apart; the spec then holds it. `read` is what `read_to_plan` made of the file, where that is
+    known.
 
     Raises `SpecError` or `PlanError` with all faults at once: where the file itself is faulty, the planner
     looks at what is left of it. Only sizes that nothing could have are told before that, as `OversizedSpec`.

@@ -109,9 +109,7 @@ def _apply_overrides(found: Document, texts: Sequence[str]) -> None:
         try:
             apply(found, [parse(text)])
         except BadOverride as error:
-            found.faults.append(
-                Fault(str(error), file=f"override {text!r}", oversized=error.oversized)
-            )
+            found.faults.append(Fault(str(error), file=f"override {text!r}", oversized=error.oversized))
 
 
 def _profile_faults(written: Document, chosen: str | None, known: Sequence[Fault]) -> list[Fault]:
