@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from orchestrator.redact import redact
-from search_spaces.wording import printable
+from search_spaces.wording import amount, printable
 
 
 class HaltsweepError(Exception):
@@ -60,10 +60,17 @@ class FaultyInput(InputError):
 
     closing: ClassVar[tuple[str, ...]] = ()
     """Lines that follow the faults."""
+    most_told: ClassVar[int] = 200
+    """Faults of which there is a line each; of more it is said how many more there are."""
 
     def __init__(self, faults: Sequence[Fault]) -> None:
         assert faults, "a faulty input must have at least one fault"
-        super().__init__("\n".join([*map(str, faults), *self.closing]))
+        more = len(faults) - self.most_told
+        told = [
+            *map(str, faults[: self.most_told]),
+            *([f"... and {amount(more, 'fault')} more"] * (more > 0)),
+        ]
+        super().__init__("\n".join([*told, *self.closing]))
         self.faults = tuple(faults)
 
 

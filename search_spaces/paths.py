@@ -1,7 +1,7 @@
 """Dotted paths into settings: `model.halt.threshold` is the field `threshold` of `halt` of `model`."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from search_spaces.wording import nearest, shown
@@ -88,6 +88,35 @@ def _with_value(inner: Mapping[str, Any], keys: tuple[str, ...], value: Any, at:
         given = "is not there" if below is MISSING else f"is {shown(below)}"
         raise ValueError(f"{'.'.join([here, *rest])} is nowhere: {here} {given}")  # noqa: TRY004
     return {**inner, head: _with_value(below, tuple(rest), value, here)}
+
+
+class Paths:
+    """Paths in order, of which those that touch another one are found without a look at all of them."""
+
+    def __init__(self, paths: Iterable[str] = ()) -> None:
+        self._inside: dict[str, dict[str, int]] = {}
+        """By every part from the root, what is it or lies inside it, with its place."""
+        self._places: dict[str, int] = {}
+        for path in paths:
+            self.add(path)
+
+    def add(self, path: str) -> None:
+        """Put `path` after the others."""
+        place = self._places.setdefault(path, len(self._places))
+        for part in _from_root(path):
+            self._inside.setdefault(part, {})[path] = place
+
+    def touching(self, path: str) -> list[str]:
+        """Those that `overlap` with `path`, in order."""
+        found = dict(self._inside.get(path, {}))
+        found |= {part: self._places[part] for part in _from_root(path) if part in self._places}
+        return sorted(found, key=found.__getitem__)
+
+
+def _from_root(path: str) -> Iterator[str]:
+    """Every path that `path` is or lies inside."""
+    ends = [place for place, letter in enumerate(path) if letter == "."]
+    yield from (path[:end] for end in [*ends, len(path)])
 
 
 def overlap(first: str, second: str) -> bool:

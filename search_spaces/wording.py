@@ -3,6 +3,7 @@
 import difflib
 import re
 from collections.abc import Iterable, Mapping
+from math import log10
 from typing import Any
 
 _ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
@@ -28,6 +29,11 @@ def hint(name: str, known: Iterable[str]) -> str:
 def amount(number: int, noun: str) -> str:
     """`1 trial`, `1,045 trials`."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def counted(number: int) -> str:
+    """`1,045`; of what nobody could count, and Python would not write, about how much: `10^6020`."""
+    return f"{number:,}" if number < 10**18 else f"about 10^{int(log10(number))}"
 
 
 def printable(text: str) -> str:

@@ -37,9 +37,11 @@ UnsharedDepth = Annotated[int, Field(ge=1, le=MOST_UNSHARED), DEPTH, Small(2)]
 """Number of layers that have weights of their own."""
 SharedDepth = Annotated[int, Field(ge=1, le=MOST_SHARED), DEPTH, Small(6)]
 """Number of times that the same weights are run."""
-DEPTHS: Final = frozenset({"layers", "loops", "max_layers", "max_loops", "test_layers"})
-"""What fields of these two types are called in the models of the box, so that a depth that none of them can
-have is told without their code."""
+DEPTHS: Final = frozenset(
+    {"layers", "loops", "max_layers", "max_loops", "memory.update_layers", "test_layers"}
+)
+"""Fields that are marked as `DEPTH` in the models of the box: one that none of them can have is told without
+their code."""
 
 
 class Settings(BaseModel):

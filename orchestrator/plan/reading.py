@@ -11,6 +11,7 @@ from orchestrator.plan.faults import Faults
 from orchestrator.spec.load import SpecFile, read_spec
 from orchestrator.spec.salvage import sound_part
 from orchestrator.spec.types import Spec
+from search_spaces.wording import counted
 
 MOST_ARMS = 10_000
 MOST_TRIALS = 1_000_000
@@ -49,7 +50,7 @@ def check_size(spec: Spec, faults: Faults) -> None:
     arms = (1 + len(spec.arms)) * prod(map(len, spec.grid.values()))
     if arms > MOST_ARMS:
         faults.add(
-            f"must make at most {MOST_ARMS:,} arms of the baseline and all arms, got {arms:,}: "
+            f"must make at most {MOST_ARMS:,} arms of the baseline and all arms, got {counted(arms)}: "
             "leave some values out",
             "grid",
         )

@@ -17,7 +17,7 @@ from orchestrator.spec.types import names_trainable
 from search_spaces.algebra import CyclicSpace, merge
 from search_spaces.dimensions import Dimension, Fixed, Space
 from search_spaces.parse import parse_space
-from search_spaces.paths import ROOTS, built_in_problem, overlap, path_problem
+from search_spaces.paths import ROOTS, Paths, built_in_problem, path_problem
 from search_spaces.wording import hint
 from trainables.extensions import BadName
 
@@ -291,23 +291,22 @@ def _published(written: _Written) -> Problems:
 
 
 def _arm_changes(written: _Written) -> Problems:
-    grid = tuple(written.mapping("grid"))
+    grid = Paths(map(str, written.mapping("grid")))
     for arm in written.mapping("arms"):
-        changes = tuple(written.mapping("arms", arm, "set"))
-        for place, path in enumerate(changes):
+        before = Paths()
+        for path in map(str, written.mapping("arms", arm, "set")):
             keys = ("arms", arm, "set", path)
-            for other in changes[:place]:
-                if overlap(path, other):
-                    yield (
-                        keys,
-                        f"must not be set together with {other}, one contains the other: write one of them",
-                    )
-            for axis in grid:
-                if overlap(path, axis):
-                    yield (
-                        keys,
-                        f"must not be set by an arm and by the grid ({axis}): take it out of one of them",
-                    )
+            for other in before.touching(path):
+                yield (
+                    keys,
+                    f"must not be set together with {other}, one contains the other: write one of them",
+                )
+            for axis in grid.touching(path):
+                yield (
+                    keys,
+                    f"must not be set by an arm and by the grid ({axis}): take it out of one of them",
+                )
+            before.add(path)
 
 
 def _arm_searches(written: _Written) -> Problems:
@@ -345,17 +344,16 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, bool]]:
 
 
 def _grid(written: _Written) -> Problems:
-    axes = tuple(written.mapping("grid"))
-    for place, path in enumerate(axes):
-        for other in axes[:place]:
-            if overlap(path, other):
-                yield ("grid", path), f"must not overlap {other}, one contains the other: write one of them"
-        for searched in written.searched:
-            if overlap(path, searched):
-                yield (
-                    ("grid", path),
-                    f"must not set what the search varies ({searched}): take it out of one of them",
-                )
+    before, varied = Paths(), Paths(map(str, written.searched))
+    for path in map(str, written.mapping("grid")):
+        for other in before.touching(path):
+            yield ("grid", path), f"must not overlap {other}, one contains the other: write one of them"
+        for searched in varied.touching(path):
+            yield (
+                ("grid", path),
+                f"must not set what the search varies ({searched}): take it out of one of them",
+            )
+        before.add(path)
 
 
 def _threads(written: _Written) -> Problems:

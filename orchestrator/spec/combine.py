@@ -12,7 +12,7 @@ from typing import Any, Final
 from orchestrator.spec.document import Document, Keys
 from orchestrator.spec.types import Spec
 from search_spaces.paths import overlap
-from search_spaces.wording import hint
+from search_spaces.wording import counted, hint
 
 COMPONENTS: Final = "components"
 COMBINE: Final = "combine"
@@ -20,8 +20,6 @@ WAYS: Final = ("leave-one-out", "add-one-in", "pairs", "all")
 ALL: Final = "minus-all"
 MOST_ARMS: Final = 255
 """All combinations of eight components."""
-_COUNTED: Final = 10**15
-"""More arms are told as a power of two."""
 _SHORT: Final = 64
 """Most letters of a name."""
 Problem = tuple[Keys, str]
@@ -92,8 +90,7 @@ def too_many(found: Document) -> Problem | None:
     names, way = asked
     if (arms := _count(len(names), way)) <= MOST_ARMS:
         return None
-    made = f"{arms:,}" if arms < _COUNTED else f"2^{len(names)}"
-    most = f"must make at most {MOST_ARMS} arms, got {made} of {len(names)} components with {way}"
+    most = f"must make at most {MOST_ARMS} arms, got {counted(arms)} of {len(names)} components with {way}"
     return (COMBINE, "of"), f"{most}; name fewer components, or choose another way"
 
 

@@ -1,5 +1,6 @@
 """A YAML file as plain values that remember where they came from."""
 
+import copy
 import math
 import os
 import stat
@@ -19,7 +20,8 @@ Keys = tuple[str | int, ...]
 MAX_BYTES: Final = 1_000_000
 """A larger file is refused unread: it is no spec, and reading it as YAML would take minutes."""
 MAX_VALUES: Final = 100_000
-"""A file that expands to more values than this through aliases is refused."""
+"""A file of more keys and values, or that expands to more values through aliases, is refused: reading it
+would take many seconds."""
 _INT64: Final = 2**63
 
 
@@ -50,6 +52,12 @@ class Document:
     """What overrides and profiles have set where the file has nothing."""
     left_out: int = 0
     """Published rows that overrides or a profile have taken away."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Document":
+        """Values alone are copied in depth: where they come from never changes."""
+        copied = copy.deepcopy(self.data, memo)
+        faults, added = list(self.faults), set(self.added)
+        return Document(copied, self.origin, dict(self.origins), faults, added, self.left_out)
 
     def fault(self, keys: Keys, message: str, *, oversized: bool = False) -> Fault:
         """A fault at `keys`, or at the nearest value around it that was written."""
@@ -129,7 +137,7 @@ def read_text(text: str, file: str, *, lines: bool = True) -> Document:
     except RecursionError:
         reader.refuse((), "is nested too deeply to be read", 0)
     except _TooLarge:
-        told = f"must hold at most {MAX_VALUES} values, aliases counted as often as used"
+        told = f"must hold at most {MAX_VALUES:,} keys and values, aliases counted as often as used"
         reader.refuse((), told, 0, oversized=True)
     return document
 
@@ -138,10 +146,19 @@ class _Loader(yaml.SafeLoader):
     """Composes nodes by the rules of `scalars`; values are made by `_NodeReader`, which keeps lines."""
 
     yaml_implicit_resolvers = scalars.resolvers()
+    nodes = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """The next node. Raises `_TooLarge` where there are too many, before the rest is read."""
+        self.nodes += 1
+        if self.nodes > MAX_VALUES:
+            raise _TooLarge
+        node: yaml.Node | None = super().compose_node(parent, index)
+        return node
 
 
 class _TooLarge(Exception):
-    """Aliases of aliases made the document explode."""
+    """A document of more than anybody writes, or that aliases of aliases made explode."""
 
 
 class _NodeReader:

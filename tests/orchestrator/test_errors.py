@@ -25,6 +25,13 @@ def test_all_faults_are_told() -> None:
     assert len(error.faults) == 2
 
 
+def test_of_thousands_of_faults_the_first_are_told() -> None:
+    error = SpecError([Fault(f"fault {number}") for number in range(60_000)])
+    assert str(error).splitlines()[-2:] == ["fault 199", "... and 59,800 faults more"]
+    assert len(error.faults) == 60_000
+    assert str(SpecError(error.faults[:200])).splitlines()[-1] == "fault 199"
+
+
 def test_exit_codes() -> None:
     assert [SpecError.exit_code, PlanError.exit_code, InputError.exit_code] == [2, 2, 2]
     assert [StoreError.exit_code, ExecutorError.exit_code, LeaseLost.exit_code] == [1, 1, 1]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search_spaces.paths import MISSING, built_in_problem, lookup, overlap, path_problem, with_values
+from search_spaces.paths import MISSING, Paths, built_in_problem, lookup, overlap, path_problem, with_values
 from search_spaces.wording import hint, nearest, shown
 
 
@@ -112,3 +112,12 @@ def test_every_assigned_path_reads_back(assignment):
 def test_a_path_through_nothing_is_refused(path, parent):
     with pytest.raises(ValueError, match=f"{path} is nowhere: {parent}"):
         with_values({"model": {"halt": None}}, {path: 1})
+
+
+@given(st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=4).map(".".join), unique=True))
+def test_paths_that_touch_are_found_as_by_a_look_at_all(paths: list[str]) -> None:
+    for number, path in enumerate(paths):
+        before = paths[:number]
+        assert Paths(before).touching(path) == [other for other in before if overlap(path, other)]
+    for path in paths:
+        assert path in Paths(paths).touching(path)

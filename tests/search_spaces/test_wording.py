@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from search_spaces.wording import amount, markdown_line, markdown_text, printable, visible
+from search_spaces.wording import amount, counted, markdown_line, markdown_text, printable, visible
 
 SIGNS = "\\`*_{}[]()<>#+-.!|~=&$:/@'\" \n1a\x1b\u202e"
 HOSTILE = st.lists(
@@ -88,4 +88,12 @@ def test_amounts_agree_with_their_noun() -> None:
         "1 run",
         "2 runs",
         "1,045 runs",
+    ]
+
+
+def test_numbers_that_nobody_counts_are_told_by_their_power_of_ten() -> None:
+    assert [counted(number) for number in (1045, 2**40, 2**20_000)] == [
+        "1,045",
+        "1,099,511,627,776",
+        "about 10^6020",
     ]

@@ -27,7 +27,7 @@ from trainables.layers.recomputing import RecomputableLayer
 from trainables.layers.stacked import stacked
 from trainables.layers.tokens import KeysValues, Placed, packed_places
 from trainables.regions.compiling import compiling
-from trainables.settings import Settings, Small
+from trainables.settings import DEPTH, MOST_UNSHARED, Settings, Small
 
 
 class MemorySettings(Settings):
@@ -35,7 +35,7 @@ class MemorySettings(Settings):
 
     slots: Annotated[int, Small(3)] = Field(default=20, ge=1)
     """Vectors of memory."""
-    update_layers: Annotated[int, Small(1, 2)] = Field(default=1, ge=1)
+    update_layers: Annotated[int, Field(ge=1, le=MOST_UNSHARED), DEPTH, Small(1, 2)] = 1
     """Layers, with weights of their own, by which the slots take in a chunk."""
     start: Literal["zeros", "random"] = "zeros"
     """What the learned slots begin training at: all zero, which leaves them equal, or N(0, 1)."""

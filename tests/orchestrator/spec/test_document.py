@@ -107,7 +107,16 @@ def test_exploding_aliases_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(document, "MAX_VALUES", 500)
     levels = "".join(f"l{i}: &l{i} [{', '.join([f'*l{i - 1}'] * 9)}]\n" for i in range(1, 9))
     found = read_text(f"l0: &l0 [x]\n{levels}", "s.yaml")
-    assert "must hold at most 500 values" in str(found.faults[0])
+    assert "must hold at most 500 keys and values, aliases counted as often as used" in str(found.faults[0])
+
+
+def test_what_is_larger_than_anybody_writes_is_left_before_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(document, "MAX_VALUES", 500)
+    for text in ("[" + "x," * 500, "".join(f"k{number}: 1\n" for number in range(250)) + "]"):
+        (fault,) = read_text(text, "s.yaml").faults  # what is wrong at the end is not read
+        assert fault.message.startswith("must hold at most 500 keys and values")
+        assert fault.oversized
+    assert read_text("".join(f"k{number}: 1\n" for number in range(249)), "s.yaml").faults == []
 
 
 def test_absurd_nesting_is_refused() -> None:
