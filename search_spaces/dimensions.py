@@ -6,7 +6,7 @@ all that is wrong.
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -72,7 +72,7 @@ class Choice:
     kind: Literal["choice"] = field(default="choice", repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        double = sorted(shown(value) for i, value in enumerate(self.values) if among(value, self.values[:i]))
+        double = sorted(map(shown, _repeated(self.values)))
         _refuse(
             "" if self.values else "a choice must have at least one value, got none",
             f"values of a choice must differ, got {', '.join(double)} more than once" if double else "",
@@ -181,6 +181,16 @@ Assignment = Mapping[str, Value]
 def same(first: Value, second: Value) -> bool:
     """Equality of values: 1 and 1.0 are the same number, but True is no number."""
     return isinstance(first, bool) == isinstance(second, bool) and first == second
+
+
+def _repeated(values: Iterable[Value]) -> Iterator[Value]:
+    """Those that are the same as one before."""
+    seen: set[tuple[bool, Value]] = set()
+    for value in values:
+        key = isinstance(value, bool), value  # 1 and 1.0 are one key
+        if key in seen:
+            yield value
+        seen.add(key)
 
 
 def among(value: Value, values: Iterable[Value]) -> bool:

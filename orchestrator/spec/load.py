@@ -116,6 +116,8 @@ def _profile_faults(written: Document, chosen: str | None, known: Sequence[Fault
     """What the profiles that were not chosen would do wrong, beyond the faults that are `known`."""
     profiles = written.data.get("profiles")
     messages: list[Fault] = []
+    if any(fault.oversized for fault in known):  # told before what takes longer
+        return []
     for name in profiles if isinstance(profiles, dict) else ():
         if name != chosen:
             found = _changed(written, (), name)

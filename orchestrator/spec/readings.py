@@ -1,6 +1,6 @@
 """Which reading a published value belongs to: one cell of the grid, as trained or as read again."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -42,25 +42,39 @@ def leave_out(found: Document, written: Document) -> None:
     beside nothing in this sweep, which is no fault; `found.left_out` counts them. Rows that
     were given with the changes stay.
     """
+    if found.data == written.data:
+        return
     rows = found.data.get("published") if isinstance(found.data, dict) else None
     before = written.data.get("published")
     if not isinstance(rows, list) or not isinstance(before, list):
         return
-    for place in reversed(range(len(rows))):
-        row = rows[place]
-        if isinstance(row, dict) and row in before and _gone(row, found.data, written.data):
-            del rows[place]
-            found.left_out += 1
-            _close_gap(found, place)
+    known = set(map(repr, before))
+
+    @cache
+    def same_training(arm: str) -> bool:
+        return _trained(arm, found.data) == _trained(arm, written.data)
+
+    def gone(row: Any) -> bool:
+        stood = isinstance(row, dict) and repr(row) in known
+        return stood and _gone(row, found.data, written.data, same_training)
+
+    kept = [place for place, row in enumerate(rows) if not gone(row)]
+    found.left_out += len(rows) - len(kept)
+    _keep(found, kept)
 
 
-def _gone(row: Mapping[str, Any], now: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
+def _gone(
+    row: Mapping[str, Any],
+    now: Mapping[str, Any],
+    before: Mapping[str, Any],
+    same_training: Callable[[str], bool],
+) -> bool:
     had, has = (
         not any(misplaced(row, _mapping(data, "grid"), _mapping(data, "posthoc"))) for data in (before, now)
     )
-    if row.get("arm") is None:
+    if not isinstance(arm := row.get("arm"), str):  # of no arm, or at fault
         return had and not has
-    return had and not (has and _trained(row["arm"], now) == _trained(row["arm"], before))
+    return had and not (has and same_training(arm))
 
 
 def _trained(arm: Any, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,11 +103,17 @@ def _as_mapping(found: Any) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _close_gap(found: Document, place: int) -> None:
-    """Origins of the rows after `place` move up by one."""
-    for keys in [keys for keys in found.origins if keys[:1] == ("published",) and len(keys) > 1]:
-        at = keys[1]
-        if isinstance(at, int) and at >= place:
-            origin = found.origins.pop(keys)
-            if at > place:
-                found.origins["published", at - 1, *keys[2:]] = origin
+def _keep(found: Document, kept: Sequence[int]) -> None:
+    """Take out all published rows but those at the places `kept`; origins move up with their rows."""
+    rows = found.data["published"]
+    if len(kept) == len(rows):
+        return
+    rows[:] = [rows[place] for place in kept]
+    moved: Mapping[Any, int] = {before: now for now, before in enumerate(kept)}
+    of_rows = [keys for keys in found.origins if keys[:1] == ("published",) and len(keys) > 1]
+    origins = {keys: found.origins.pop(keys) for keys in of_rows}
+    found.origins |= {
+        ("published", moved[keys[1]], *keys[2:]): origin
+        for keys, origin in origins.items()
+        if keys[1] in moved
+    }

@@ -17,6 +17,7 @@ Written = tuple[Keys, str, Any]
 """Where a value is written, the path of the field that it is for, and the value."""
 REFUSED_FROM: Final = 10**6
 """No count of seeds, trials or devices is larger."""
+MOST_PROFILES: Final = 100
 _KINDS: Final[Mapping[str, catalog.Kind]] = {"task": "tasks", "model": "models"}
 
 
@@ -26,9 +27,9 @@ def check(found: Document) -> list[Fault]:
     Fields of training that hold no whole numbers have no largest value, and what fields of models, tasks and
     trainables from outside may be is for these to say.
     """
-    faults = []
-    if (problem := combine.too_many(found)) is not None:
-        faults.append(found.fault(*problem, oversized=True))
+    faults: list[Fault] = []
+    problems = [combine.too_many(found), _too_many_profiles(found)]
+    faults += [found.fault(*problem, oversized=True) for problem in problems if problem is not None]
     if names_trainable(found.data) or not isinstance(found.data, dict):
         return faults
     written = list(_written(found.data))
@@ -37,6 +38,13 @@ def check(found: Document) -> list[Fault]:
         if _is_number(value) and (most := _most(path, ours)) is not None and value > most:
             faults.append(found.fault(keys, beyond(most, value), oversized=True))
     return faults
+
+
+def _too_many_profiles(found: Document) -> tuple[Keys, str] | None:
+    many = len(_mapping(found.data, "profiles"))
+    if many <= MOST_PROFILES:
+        return None
+    return ("profiles",), f"must be at most {MOST_PROFILES}, as the spec is read with each, got {many:,}"
 
 
 def beyond(most: int, given: float) -> str:

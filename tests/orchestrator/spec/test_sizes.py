@@ -176,3 +176,12 @@ def test_a_fault_of_ordinary_size_is_left_for_the_planner_to_tell_more(whole):
     with pytest.raises(SpecError) as caught:
         read_to_plan(whole, ["baseline.model=12"])
     assert not isinstance(caught.value, OversizedSpec)
+
+
+def test_a_spec_is_not_read_with_thousands_of_profiles(write):
+    profiles = "".join(f"  p{number}: {{baseline.train.steps: nothing}}\n" for number in range(101))
+    path = write(f"{WHOLE}{profiles}")
+    line = WHOLE.splitlines().index("profiles:") + 1
+    assert told(path) == [
+        f"{line}: profiles: must be at most 100, as the spec is read with each, got 102",
+    ]
