@@ -37,6 +37,9 @@ class TrialFacts:
     each of its tokens."""
     length_min: int = 1
     """Tokens of the shortest training input that there may be."""
+    train_tokens: int | None = None
+    """Tokens of all training samples where each is padded to the longest there may be; None where it is not
+    known beforehand."""
     answer_length_max: int | None = None
     batch_cost: bool = False
     """Whether the model has an auxiliary cost that is taken over a batch as a whole."""

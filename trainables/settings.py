@@ -1,5 +1,6 @@
 """Base class of everything a spec can set under `task`, `model` and `train`."""
 
+from collections.abc import Callable
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -50,6 +51,29 @@ class Settings(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True, validate_default=True
     )
+
+
+class Reach:
+    """Marks a field with how far tokens are told apart: weights for what lies beyond an input it never reads.
+
+    `most` says of the longest input in tokens which value is the largest that does more than any below.
+    """
+
+    def __init__(self, most: Callable[[int], int]) -> None:
+        self.most = most
+
+
+def within(config: Settings, longest: int) -> Settings:
+    """`config` with no reach beyond inputs of `longest` tokens; itself if none is."""
+    changed: dict[str, Any] = {}
+    for name, field in type(config).model_fields.items():
+        value = getattr(config, name)
+        if isinstance(value, Settings) and (inner := within(value, longest)) is not value:
+            changed[name] = inner
+        for mark in field.metadata:
+            if isinstance(mark, Reach) and isinstance(value, int) and value > (most := mark.most(longest)):
+                changed[name] = most
+    return config.model_copy(update=changed) if changed else config
 
 
 def shallower(config: Settings, most: int) -> Settings:

@@ -2,15 +2,19 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
+
+from pyarrow import compute
 
 from orchestrator.identity import canonical
 from orchestrator.plan.moved_weights import SEED
 from orchestrator.plan.settings import System
 from trainables.acting import task_acting
 from trainables.assembly import reads_steps
+from trainables.data.split import content_hash
 from trainables.settings import Settings
 from trainables.task_catalog import (
     require_files,
@@ -30,6 +34,8 @@ EXAMPLES = 2
 KEPT = 64
 MOST_MADE = 20_000
 """Examples of a corpus that is made for a comparison, in some seconds."""
+MOST_MEASURED = 200_000
+"""The same where nothing but the longest is asked for."""
 
 
 def acting_on_data(system: System, read: list[str]) -> dict[str, Any]:
@@ -46,13 +52,13 @@ def acting_on_data(system: System, read: list[str]) -> dict[str, Any]:
     return {name: value for name, value in found.items() if name not in fields} | {"drawn": drawn}
 
 
-def same_data(before: System, after: System, read: Sequence[str]) -> bool:
+def same_data(before: System, after: System, read: Sequence[str], most: int = MOST_MADE) -> bool:
     """Whether two tasks that are generated hold the same examples in all splits `read`.
 
-    False where that is not looked at: of streams, of files, and of what takes long to make.
+    False where that is not looked at: of streams, of files, and of more than `most` examples.
     """
     tasks = [before.task, after.task]
-    if tasks[0].__class__ is not tasks[1].__class__ or not all(map(_quickly_made, tasks)):
+    if tasks[0].__class__ is not tasks[1].__class__ or not all(_is_stored(each, most) for each in tasks):
         return False
     names = [[info.name for info in splits(task) if info.name in read] for task in tasks]
     if names[0] != names[1] or len(names[0]) < len(read):
@@ -64,9 +70,27 @@ def same_data(before: System, after: System, read: Sequence[str]) -> bool:
         return False  # told by who builds them in earnest
 
 
-def _quickly_made(task: Settings) -> bool:
-    if any(info.streamed for info in splits(task)):
-        return False
+def longest_input(system: System, read: Sequence[str], enough: int) -> int:
+    """Tokens of the longest input of the splits `read`: as announced, or as made where more than `enough` are
+    announced and examples are quickly made, since a law may bound what it all but never draws.
+    """
+    found = 0
+    for info in splits(system.task):
+        length = info.length_max
+        if info.name in read and length > enough and _is_made(system.task, MOST_MEASURED):
+            with suppress(ValueError):  # told by who builds them in earnest
+                length = min(length, _longest(canonical(system.settings["task"]), info.name))
+        found = max(found, length if info.name in read else 0)
+    return found
+
+
+def _is_stored(task: Settings, most: int) -> bool:
+    """Whether all splits are stored, of generated examples, no more than `most` of a kind."""
+    return not any(info.streamed for info in splits(task)) and _is_made(task, most)
+
+
+def _is_made(task: Settings, most: int) -> bool:
+    """Whether examples are generated, no more than `most` of a kind."""
     try:
         if source_digest(task_module(task_name(task)), task) is not None:
             return False
@@ -75,17 +99,22 @@ def _quickly_made(task: Settings) -> bool:
         return False
     values = settled(task).model_dump().items()
     counts = [value for name, value in values if type(value) is int and name != "data_seed"]
-    return max(counts, default=0) <= MOST_MADE
+    return max(counts, default=0) <= most
+
+
+@lru_cache(KEPT)
+def _longest(task: str, split: str) -> int:
+    """Tokens of the longest example of `split` of the task given as JSON. Raises ValueError."""
+    config = task_config(json.loads(task))
+    table = task_module(task_name(config)).build(config, split)
+    return int(compute.max(compute.list_value_length(table["tokens"])).as_py())
 
 
 @lru_cache(KEPT)
 def _built(task: str, split: str) -> str:
     """Digest of the examples of `split` of the task given as JSON. Raises ValueError."""
-    config, found = task_config(json.loads(task)), blake2b(digest_size=16)
-    table = task_module(task_name(config)).build(config, split)
-    for column in table.column_names:
-        found.update(f"{column} {table[column].to_pylist()!r}".encode())
-    return found.hexdigest()
+    config = task_config(json.loads(task))
+    return content_hash(task_module(task_name(config)).build(config, split))
 
 
 @lru_cache(KEPT)

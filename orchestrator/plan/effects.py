@@ -14,12 +14,13 @@ from dataclasses import asdict, dataclass, field, replace
 from math import isclose
 from typing import Any, Protocol
 
-from orchestrator.plan.drawn_data import acting_on_data, same_data
+from orchestrator.plan.drawn_data import MOST_MADE, MOST_MEASURED, acting_on_data, same_data
 from orchestrator.plan.moved_weights import POINTS, RANDOM
 from orchestrator.plan.probe import LAYERS, LENGTH, READ_LENGTH, Probe
 from orchestrator.plan.renamed import only_renamed, other_names
 from orchestrator.plan.same_passes import close, same_gradient
 from orchestrator.plan.settings import System
+from orchestrator.plan.unmet_bounds import of_like_bounds
 from search_spaces.dimensions import Space
 from search_spaces.paths import leaves
 from trainables.acting import TrialFacts, acting
@@ -82,7 +83,10 @@ def effects(probe: Probe, before: System, after: System, sweep: Sweep) -> tuple[
 
     Raises ValueError for what cannot be run.
     """
-    before, after = _of_like_steps(before, after)
+    shapes = before.shape, after.shape
+    before, after = of_like_bounds(before, after, sweep.tests)
+    # Where bounds were found to be unmet the data have been made.
+    most = MOST_MADE if shapes == (before.shape, after.shape) else MOST_MEASURED
     pairs = list(quick_first(probe, before, after))
     if pairs and other_names(probe, before, after) and _only_renamed(probe, pairs):
         return ("weights",)
@@ -95,7 +99,7 @@ def effects(probe: Probe, before: System, after: System, sweep: Sweep) -> tuple[
     if (
         shows(found)
         and not shows(word for word in found if word != "task")
-        and not _other_data(before, after, sweep)
+        and not _other_data(before, after, sweep, most)
     ):
         found.remove("task")
     for old, new in pairs:
@@ -106,16 +110,6 @@ def effects(probe: Probe, before: System, after: System, sweep: Sweep) -> tuple[
         if not shows(found) and not _alike(old, new):
             found += further(probe, old, new, sweep.longest(before, after))
     return tuple(found)
-
-
-def _of_like_steps(before: System, after: System) -> tuple[System, System]:
-    """Both with the lesser bound of steps: examples that are made up keep to it, real ones say their own."""
-    bounds = [system.shape.steps_max for system in (before, after)]
-    if None in bounds or bounds[0] == bounds[1]:
-        return before, after
-    least = min(bound for bound in bounds if bound is not None)
-    one, other = (replace(each, shape=replace(each.shape, steps_max=least)) for each in (before, after))
-    return one, other
 
 
 def quick_first(probe: Probe, before: System, after: System) -> Iterator[tuple[System, System]]:
@@ -147,6 +141,7 @@ def differ(probe: Probe, before: System, after: System, sweep: Sweep, *, narrow:
 
     `narrow` looks at wide models as they are only where narrow ones have the same settings.
     """
+    before, after = of_like_bounds(before, after, sweep.tests)
     if _declared(probe, before, after, sweep):
         return True
     # Running a large model once more takes longer than all else of a plan.
@@ -308,11 +303,11 @@ def _declared(
     ]
 
 
-def _other_data(before: System, after: System, sweep: Sweep) -> bool:
-    """Whether a trial reads other examples, as far as they are quickly made."""
+def _other_data(before: System, after: System, sweep: Sweep, most: int) -> bool:
+    """Whether a trial reads other examples, as far as no more than `most` are made to see it."""
     read = [info.name for info in splits(before.task) if info.role != "test"]
     alike = asdict(before.shape) == asdict(after.shape)
-    return not (alike and same_data(before, after, [*read, *sweep.tests]))
+    return not (alike and same_data(before, after, [*read, *sweep.tests], most))
 
 
 def _equal(one: Any, other: Any) -> bool:
@@ -346,22 +341,38 @@ def declared(system: System, sweep: Sweep, steps: Sequence[int] = ()) -> dict[st
         valid_examples=next((info.examples for info in infos if info.role == "valid"), None),
         length=_one_length(system),
         length_min=next((info.length_min for info in infos if info.role == "train"), 1),
+        train_tokens=_train_tokens(system),
         answer_length_max=system.shape.answer_length_max,
         batch_cost=batch_cost(system.model) is not None,
     )
     found = acting(train, facts)
     asked = [step for step in steps or _spread(train.steps) if step < train.steps]
+    rates = [learning_rate(train, step) for step in asked]
     found["rates"] = {
-        "learning rate": [learning_rate(train, step) for step in asked],
+        # By rates so small that all steps together are lost in rounding nothing is learned.
+        "learning rate": rates if max(rates, default=0.0) * train.steps > UNSEEN else None,
         # After one step each moment is the gradient's own, whatever share of it is kept.
-        "beta1": [beta1(train, step) for step in asked] if train.steps > 1 else None,
-        "beta2": train.betas[1] if train.steps > 1 and adapts(train) else None,
+        "beta1": [_share(beta1(train, step)) for step in asked] if train.steps > 1 else None,
+        "beta2": _share(train.betas[1]) if train.steps > 1 and adapts(train) else None,
     }
     read = [info.name for info in infos if info.role != "test"]
     # How many steps samples take is in the data; their bound is for who builds a model.
     shape = {name: value for name, value in asdict(system.shape).items() if name != "steps_max"}
     found["task"] = {**acting_on_data(system, [*read, *sweep.tests]), "shape": shape}
     return found
+
+
+def _share(kept: float) -> float:
+    """What of a moment is kept beside the gradient; none if it is lost in rounding."""
+    return kept if kept >= UNSEEN else 0.0
+
+
+def _train_tokens(system: System) -> int | None:
+    """Tokens of all training samples, each as long as the longest; None where that is not known."""
+    train = next((info for info in splits(system.task) if info.role == "train"), None)
+    if train is None or train.examples is None:
+        return None
+    return train.examples * max(train.length_max, system.shape.answer_length_max or 0)
 
 
 def _one_length(system: System) -> int | None:

@@ -71,8 +71,9 @@ def open_split(config: Settings, split: str, data_dir: Path) -> Split:
                     assert table is not None, f"what was just written must be readable: {path}: {fault}"
     except OSError as error:
         raise DataError(
-            f"data_dir must be a folder with free space that can be written, got {error.strerror or error} "
-            f"for {error.filename or path}; free some space or choose another data_dir"
+            "data must be written to a folder with free space, got "
+            f"{error.strerror or error} for {error.filename or path}; free some space or choose another folder "
+            "with --data"
         ) from error
     if is_outside("tasks", task_name(config)):  # what it announces may change without its VERSION
         _check(table, config, split)

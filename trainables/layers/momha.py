@@ -24,7 +24,7 @@ from trainables.layers.linear import Constant, XavierLinear
 from trainables.layers.mask_draws import MaskDraws
 from trainables.layers.packing import Packing
 from trainables.layers.tokens import KeysValues, Placed, Tokens
-from trainables.settings import Small
+from trainables.settings import Reach, Small
 
 KEY_GAIN = 0.5**0.5
 
@@ -36,7 +36,7 @@ class AttentionSettings(MixtureSettings):
     """H: heads of one expert; 1 is the mixture of attention heads (MoA)."""
     head_width: Annotated[int, Small(4)] = Field(default=64, ge=1)
     """D: size of one head."""
-    window: Annotated[int, Small(2)] = Field(default=64, ge=0)
+    window: Annotated[int, Reach(lambda longest: longest - 1), Small(2)] = Field(default=64, ge=0)
     """W: offsets distinguished on either side; farther ones count as W."""
 
 

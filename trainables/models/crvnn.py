@@ -58,7 +58,7 @@ from trainables.recurrence.composition import (
     balanced,
     left_to_right,
 )
-from trainables.settings import ModelSettings, Settings, Small
+from trainables.settings import ModelSettings, Reach, Settings, Small
 from trainables.types import Encoded
 
 
@@ -108,7 +108,7 @@ class Config(ModelSettings):
     """The gated recursive cell norms leaves with the norm of parents."""
     retriever: Retriever = "additive"
     """How soft neighbours are found: as in the published runs, or the product that the paper prints."""
-    window: Annotated[int, Small(5, 7)] = Field(default=5, ge=1)
+    window: Annotated[int, Reach(lambda longest: 2 * longest - 1), Small(5, 7)] = Field(default=5, ge=1)
     """Soft neighbours that a decision sees, itself included; odd."""
     modulated: bool = True
     """Composing here competes with composing at both neighbours."""

@@ -16,6 +16,10 @@ RADAM_KNOWN = 5.0
 CLIP_NEVER = 1e6
 """A gradient as long as this is that of a training that has diverged: a larger limit clips nothing."""
 
+EPS_LEAST = 1e-16
+"""What is less is lost beside the root of any second moment but those of gradients too small to be noticed:
+of a thousand times as much no short training sees a bit."""
+
 
 def validations(config: Any) -> int:
     """How often a trial that is not ended early is measured."""
@@ -45,10 +49,13 @@ def batch_size(config: Any, trial: TrialFacts) -> Any:
 
 
 def batch_tokens(config: Any, trial: TrialFacts) -> Any:
-    """Of inputs of one length as many tokens are as many samples, see `batch_size`; at least one sample."""
+    """Of inputs of one length as many tokens are as many samples, see `batch_size`; at least one sample,
+    and at most all there are."""
     if config.batch_tokens is None or trial.length is not None:
         return None
-    return 1 if config.batch_tokens < 2 * trial.length_min else config.batch_tokens
+    if config.batch_tokens < 2 * trial.length_min:
+        return 1
+    return config.batch_tokens if trial.train_tokens is None else min(config.batch_tokens, trial.train_tokens)
 
 
 def order(config: Any, trial: TrialFacts) -> Any:
@@ -83,8 +90,8 @@ def clip(config: Any, _: TrialFacts) -> Any:
 
 
 def eps(config: Any, _: TrialFacts) -> Any:
-    """Where nothing is divided nothing is added to what divides."""
-    return config.eps if adapts(config) else None
+    """Where nothing is divided nothing is added to what divides, what is lost there is as less."""
+    return max(config.eps, EPS_LEAST) if adapts(config) else None
 
 
 def weight_decay(config: Any, _: TrialFacts) -> Any:
