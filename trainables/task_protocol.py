@@ -24,6 +24,8 @@ class SplitInfo:
     """Shortest and longest input, in tokens, that the split may hold (both inclusive)."""
     examples: int | None
     """Number of examples, None where a filter leaves it open or they never end."""
+    holds: str = ""
+    """Of role `valid`: the test split whose examples it has, where a task is published so; else empty."""
     streamed: bool = False
     """Drawn for every batch by the task's `stream(config, batch_size, seed, step) -> Batch` and never
     stored; only for role `train`. `build` refuses it."""

@@ -24,6 +24,14 @@ SELECTION_SPLIT = "valid"
 """What a search chooses by: no claim is made of it."""
 
 
+SEEN = (
+    "Selection saw test data: valid has the examples of {splits}, so that what valid chooses (assignments, "
+    "weights, the end of a training) was chosen by them, and values on {splits} are too good. They compare "
+    "with others that were chosen so, and say less of new data."
+)
+"""What must be said where a task is validated with its tests."""
+
+
 def better(known: Metric, metric: str, search: SearchPlan | None) -> Goal | None:
     """Which values of `metric` are good, as declared in `known`, or else as the search wants the quantity."""
     objectives = search.objectives if search is not None else ()

@@ -4,8 +4,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.format import amount
-from orchestrator.plan.types import Arm, ArmLimits, ArmPrice, Limits, Plan
+from orchestrator.plan.planned_trials import CONFIRM, SEARCH
+from orchestrator.plan.types import Arm, ArmLimits, ArmPrice, Limits, Plan, SearchPlan
 from orchestrator.spec.types import Spec
+from search_spaces.dimensions import Fixed
 from search_spaces.wording import amount as count
 from search_spaces.wording import shown
 from trainables.metrics import TRAIN_FLOPS, Metric, look_up
@@ -60,10 +62,16 @@ def check_budget(spec: Spec, trainable: str | None, metrics: Iterable[Metric], f
 
 
 def check_afforded(
-    limits: Limits | None, arms: Sequence[Arm], prices: Sequence[ArmPrice], faults: Faults
+    limits: Limits | None,
+    arms: Sequence[Arm],
+    prices: Sequence[ArmPrice],
+    search: SearchPlan | None,
+    faults: Faults,
 ) -> None:
-    """What is known to be used must leave room for a trial of the arm that needs least."""
+    """What is known to be used must leave room for a trial of the arm that needs least, and what waits for
+    a better trial must be able to end something."""
     asked = limits or Limits()
+    _check_binding(asked, prices, search, faults)
     costs = [
         price.train_flops_max * arm.settings["train"]["steps"]
         for arm, price in zip(arms, prices, strict=True)
@@ -80,6 +88,51 @@ def check_afforded(
             )
 
 
+def _check_binding(
+    asked: Limits, prices: Sequence[ArmPrice], search: SearchPlan | None, faults: Faults
+) -> None:
+    """A search that waits for as many trials as it has waits for nothing."""
+    each = asked.each_arm or ArmLimits()
+    searched = max((price.trials.get(SEARCH, 0) for price in prices), default=0)
+    if each.no_improvement is not None and search is not None and each.no_improvement >= searched:
+        faults.add(
+            f"must be fewer than the trials of a search, at most {searched:,}, got {each.no_improvement}: it "
+            "ends no search before its last trial; lower it, or leave it out",
+            *("budget", "each_arm", "no_improvement"),
+        )
+
+
+def _idle_caps(plan: Plan) -> Iterator[str]:
+    """Which limits of FLOPs all that there is to train cannot reach, and may be meant to be less."""
+    asked = plan.limits or Limits()
+    each = asked.each_arm or ArmLimits()
+    if any(
+        price.train_flops_max is None or _varies(arm)
+        for arm, price in zip(plan.arms, plan.prices, strict=True)
+    ):
+        return
+    whole, one_search = 0.0, 0.0
+    for arm, price in zip(plan.arms, plan.prices, strict=True):
+        trial = (price.train_flops_max or 0.0) * arm.settings["train"]["steps"]
+        searched = trial * price.trials.get(SEARCH, 0)
+        whole, one_search = whole + searched + trial * price.trials.get(CONFIRM, 0), max(one_search, searched)
+    for name, given, most, what in (
+        ("budget.flops", asked.flops, whole, "all trials together train with at most"),
+        ("budget.each_arm.flops", each.flops, one_search, "the search of no arm trains with more than"),
+    ):
+        if given is not None and given >= most:
+            yield (f"Look twice: {name} of {amount(given)} ends nothing, for {what} {amount(most)}.")
+
+
+def _varies(arm: Arm) -> bool:
+    """Whether a search of `arm` draws what decides the FLOPs of a trial."""
+    sized = (each.path for each in arm.space.dimensions if not isinstance(each.domain, Fixed))
+    return any(not path.startswith("train.") or path in _SIZES for path in sized)
+
+
+_SIZES = frozenset({"train.steps", "train.batch_size", "train.batch_tokens", "train.checkpoint_activations"})
+
+
 def budget_lines(plan: Plan) -> Iterator[str]:
     """What ends the sweep, or the search of an arm, before its last trial; for people."""
     limits, devices = plan.limits or Limits(), "GPU" if plan.resources.gpus else "CPU core"
@@ -87,6 +140,7 @@ def budget_lines(plan: Plan) -> Iterator[str]:
     whole += _amounts(limits.device_hours, limits.flops, devices)
     if whole:
         yield f"Nothing more begins after {' or '.join(whole)}."
+    yield from _idle_caps(plan)
     if limits.each_arm is None or plan.search is None:
         return
     each, metric = limits.each_arm, plan.search.objectives[0].metric

@@ -1,10 +1,11 @@
 """What a spec's own constraints must be: of fields that are there and vary, neither impossible nor idle."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from orchestrator.plan.arms import CheckedArm
 from orchestrator.plan.faults import Faults
+from orchestrator.plan.implied import Field, follows
 from orchestrator.plan.spaces import ends, related
 from orchestrator.spec.types import Search
 from search_spaces.dimensions import Constraint, Space, Value
@@ -17,9 +18,22 @@ Searched = Sequence[tuple[CheckedArm[Any], Space]]
 
 def check_constraints(search: Search, arms: Searched, faults: Faults) -> None:
     """Note the constraints of the spec that name no field, no number, or that decide nothing."""
+    sound: list[tuple[int, Constraint]] = []
     for place, constraint in enumerate(search.constraints):
         if problem := _unknown(constraint, arms) or _idle(constraint, arms):
             faults.add(problem, *PLACE, place)
+        else:
+            sound.append((place, constraint))
+    told = set[str]()
+    for place, constraint in reversed(sound):  # of two that say the same the later one is told
+        if _implied(constraint, arms, told):
+            told.add(str(constraint))
+            faults.add(
+                f"{constraint}: follows from the others and the ranges in every arm, so that it decides "
+                "nothing: leave it out",
+                *PLACE,
+                place,
+            )
 
 
 def _unknown(constraint: Constraint, arms: Searched) -> str | None:
@@ -58,6 +72,33 @@ def _idle(constraint: Constraint, arms: Searched) -> str | None:
     if always and all(always):
         return f"{constraint}: holds whatever is drawn, in every arm: leave it out, or turn it round"
     return None
+
+
+def _implied(constraint: Constraint, arms: Searched, told: Collection[str]) -> bool:
+    """Whether a constraint follows from those that are not `told` to, in every arm that has its fields."""
+    found = []
+    for arm, space in arms:
+        if _range(constraint.left, arm, space) is None or _range(constraint.right, arm, space) is None:
+            continue
+        others = [each for each in space.constraints if str(each) not in {*told, str(constraint)}]
+        sides = (side for each in (constraint, *others) for side in (each.left, each.right))
+        paths = dict.fromkeys(side for side in sides if isinstance(side, str))
+        fields = {path: field for path in paths if (field := _field(path, arm, space)) is not None}
+        found.append(follows(constraint, others, fields))
+    return bool(found) and all(found)
+
+
+def _field(path: str, arm: CheckedArm[Any], space: Space) -> Field | None:
+    """What an arm can have at `path`; None where that is no number, or may be null."""
+    values = _values(path, arm, space)
+    if not values or any(each is None or not _is_number(each) for each in values):
+        return None
+    span = _range(path, arm, space)
+    assert span is not None
+    dimension = space[path] if path in space.paths else None
+    return Field(
+        *span, all(isinstance(each, int) for each in values), dimension is None or not dimension.when
+    )
 
 
 Span = tuple[float, float]

@@ -14,6 +14,8 @@ from search_spaces.dimensions import Space
 from search_spaces.wording import hint
 from trainables.metrics import Metric, look_up
 
+FLOPS = "flops"
+"""The quantity that moves with layers, and with their sizes too."""
 COMPARED = 2
 """Arms without which there is no difference."""
 NAMED = 3
@@ -67,8 +69,8 @@ def check_movement(
 ) -> None:
     """What only halting moves must move where it is an objective: in every arm, or in some beside another."""
     for place, objective in enumerate(search.objectives):
-        quantity = look_up(metrics, objective.metric).moves_with
-        if not quantity or faults.has_told("objective", place):
+        quantity = look_up(metrics, objective.metric)
+        if not quantity.moves_with or faults.has_told("objective", place):
             continue
         alone = len(search.objectives) == 1
         found = [(arm, _stands_still(quantity, arm, space, probe, alone=alone)) for arm, space in arms]
@@ -98,7 +100,7 @@ def check_answer_moves(
     Of the baseline alone nothing is decided, and whatever is asked may be told.
     """
     for keys, name in primary_outcomes(answer):
-        if not (quantity := look_up(metrics, name).moves_with) or len(arms) < COMPARED:
+        if not (quantity := look_up(metrics, name)).moves_with or len(arms) < COMPARED:
             continue
         still = [
             f"{why} in {arm.name}"
@@ -116,19 +118,32 @@ def check_answer_moves(
             )
 
 
-def _stands_still(quantity: str, arm: BuiltInArm, space: Space, probe: Probe, *, alone: bool) -> str | None:
+def _stands_still(
+    quantity: Metric, arm: BuiltInArm, space: Space, probe: Probe, *, alone: bool
+) -> str | None:
     """Why the weights of `arm` make no difference to `quantity`, whatever its search draws."""
     drawn = [arm.system, *(each for dimension in space.dimensions for each in systems(arm, dimension, space))]
     try:
         # Wide models are run only where narrow ones stand still.
-        values = _standing(quantity, map(probe.narrow, drawn), probe) and _standing(quantity, drawn, probe)
+        moves = quantity.moves_with
+        values = _standing(moves, map(probe.narrow, drawn), probe) and _standing(moves, drawn, probe)
+        sizes = _sizes(quantity, drawn, probe)
     except ValueError:
         return None  # what cannot be run is refused by the proof
     if not values:
         return None
-    if len(values) == 1:
-        return f"is always {next(iter(values)):g}"
+    if len(values) == sizes == 1:
+        # Of another quantity only is known that it stands still.
+        own = quantity.name == quantity.moves_with
+        return f"is always {next(iter(values)):g}" if own else "the settings decide, for nothing halts,"
     return "the search itself sets" if alone else None
+
+
+def _sizes(quantity: Metric, tried: Sequence[System], probe: Probe) -> int:
+    """How many values settings alone give to `quantity`, where it is what layers of some size cost."""
+    if quantity.name != FLOPS:
+        return 1
+    return len({probe.structure(system).flops_max for system in tried})
 
 
 def _standing(quantity: str, tried: Iterable[System], probe: Probe) -> set[float]:

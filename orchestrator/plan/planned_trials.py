@@ -60,11 +60,15 @@ def num_searched(arm: Arm, search: SearchPlan, best: int = 1) -> int:
     """
     if all(isinstance(each.domain, Fixed) for each in arm.space.dimensions):
         return min(search.trials_per_arm, best)
-    if not tries_each_once(search.sampler) or not all(
-        is_finite(each.domain) for each in arm.space.dimensions
-    ):
-        return search.trials_per_arm
-    return min(search.trials_per_arm, count_combinations(arm.space, arm.settings))
+    points = num_points(arm) if tries_each_once(search.sampler) else None
+    return search.trials_per_arm if points is None else min(search.trials_per_arm, points)
+
+
+def num_points(arm: Arm) -> int | None:
+    """Different assignments that a search of `arm` can try; None where they cannot be counted."""
+    if not all(is_finite(each.domain) for each in arm.space.dimensions):
+        return None
+    return count_combinations(arm.space, arm.settings)
 
 
 def search_seed(search: SearchPlan, number: int) -> int:

@@ -36,6 +36,7 @@ from search_spaces.dimensions import Value
 from search_spaces.wording import amount
 from trainables.extensions import exits_raised
 from trainables.outside import load
+from trainables.task_catalog import splits
 
 if TYPE_CHECKING:
     from orchestrator.samplers import Chosen  # which loads Optuna
@@ -79,7 +80,7 @@ def plan(
     limits = limits_of(spec)
     trials = tuple(planned_trials(arms, search, confirm, posthoc, limits))
     prices = _prices(trainable, resolved, trials, on_progress, calibrate=calibrate)
-    check_afforded(limits, arms, prices, faults)
+    check_afforded(limits, arms, prices, search, faults)
     faults.raise_if_any()
     metrics, published = trainable.metrics(resolved), spec.published_rows
     compared = sum(bool(arm.reference) for arm in arms)
@@ -106,7 +107,14 @@ def plan(
         metrics=metrics,
         factors=spec.combine.of if spec.combine is not None and spec.combine.way == "all" else (),
         limits=limits,
+        selected_on=_selected_on(resolved, spec) if spec.trainable is None else (),
     )
+
+
+def _selected_on(arms: Sequence[CheckedArm[Any]], spec: Spec) -> tuple[str, ...]:
+    """Test splits that are read and by whose examples something is chosen."""
+    held = {info.holds for arm in arms for info in splits(arm.system.task)}
+    return tuple(each for each in (spec.confirm.splits if spec.confirm else ()) if each in held)
 
 
 def _check(

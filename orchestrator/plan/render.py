@@ -10,6 +10,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.plan.answer import SEEN
 from orchestrator.plan.budget import budget_lines
 from orchestrator.plan.format import (
     amount,
@@ -21,7 +22,7 @@ from orchestrator.plan.format import (
     signed,
     value_words,
 )
-from orchestrator.plan.planned_trials import CONFIRM, POSTHOC, SEARCH
+from orchestrator.plan.planned_trials import CONFIRM, POSTHOC, SEARCH, num_points
 from orchestrator.plan.probe import LAYERS, LENGTH, NARROW
 from orchestrator.plan.probe_batches import EXAMPLES
 from orchestrator.plan.rounds import rounds_sentence
@@ -43,9 +44,18 @@ def render(plan: Plan) -> tuple[RenderableType, ...]:
     parts += [
         Rule("trials and price", style="dim"),
         _price_table(plan),
-        Text(_totals(plan) + _exhausted(plan) + _undeclared(plan) + _means(plan) + _silence(plan)),
+        Text(
+            _totals(plan)
+            + _exhausted(plan)
+            + _repeated(plan)
+            + _undeclared(plan)
+            + _means(plan)
+            + _silence(plan)
+        ),
     ]
     parts += map(Text, budget_lines(plan))
+    if plan.selected_on:
+        parts.append(Text(f"Look twice. {SEEN.format(splits=' and '.join(plan.selected_on))}"))
     if plan.power is not None:
         parts += [Rule("what the seeds can show", style="dim"), Text(plan.power.sentence)]
         parts += [Text(said)] if (said := rounds_sentence(plan)) else []
@@ -234,6 +244,22 @@ def _exhausted(plan: Plan) -> str:
     if not fewer:
         return ""
     return f"\nSearches end when every combination was tried, after fewer than {asked}: {', '.join(fewer)}."
+
+
+def _repeated(plan: Plan) -> str:
+    """Which searches must try a point again, since there are fewer than they have trials."""
+    found = Counter(each.arm for each in plan.trials if each.phase == SEARCH)
+    told = [
+        f"{arm.name} {points} for {found[arm.name]}"
+        for arm in plan.arms
+        if arm.name in found and (points := num_points(arm)) is not None and 1 < points < found[arm.name]
+    ]
+    if not told:
+        return ""
+    return (
+        f"\nLook twice: there are fewer points than trials of the search: {', '.join(told)}. The rest repeat "
+        "points with other seeds; lower search.trials_per_arm, or take the sampler grid: it tries each once."
+    )
 
 
 def _undeclared(plan: Plan) -> str:

@@ -32,7 +32,7 @@ class DepthCurve:
 
 def depth_curves(plan: Plan, readings: Readings, splits: Sequence[str]) -> Iterator[DepthCurve]:
     """Of every quantity that counts what a model runs on an example, where arms halt by themselves."""
-    counted = [each.name for each in readings.declared if each.is_cost and each.moves_with]
+    counted = [each.name for each in readings.declared if each.is_cost and each.moves_with and each.shown]
     for quantity in counted:
         for arm in plan.arms:
             measured = [split for split in splits if readings.by_seed(arm.name, f"{split}/{quantity}")]

@@ -3,6 +3,7 @@
 from math import inf, isfinite
 from statistics import stdev
 
+from orchestrator.plan.answer import SEEN
 from orchestrator.report import looks
 from orchestrator.report.searched import NO_CLAIM
 from orchestrator.report.types import Report, ended_word
@@ -82,6 +83,7 @@ def notices(report: Report) -> list[str]:
     """What a reader must know before any number, one sentence or a few each, as plain text."""
     found = [report.code_versions] if report.code_versions else []
     found += [_unfinished(report)] if report.left else []
+    found += [SEEN.format(splits=" and ".join(report.selected_on))] if report.selected_on else []
     found += [FRONT] if report.points else []
     return [*found, *_alike(report), *([_unread(report)] if report.unread else [])]
 

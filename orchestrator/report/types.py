@@ -196,6 +196,8 @@ class Report:
     unread: tuple[str, ...] = ()
     """Test splits that were to be measured, and of which no confirm trial that finished measured anything."""
 
+    selected_on: tuple[str, ...] = ()
+    """Test splits by whose examples something was chosen."""
     code_versions: str = ""
     """That trials ran different code, in one sentence; empty where they did not."""
     extensions: tuple[str, ...] = ()

@@ -107,6 +107,25 @@ def _asked(found: Document) -> tuple[list[str], str] | None:
     return names, way
 
 
+def unused(found: Document, written: Document) -> Iterator[Problem]:
+    """Components that no arm is made of, neither here nor in the file as `written`, of which profiles and
+    overrides may combine fewer."""
+    named = {each for document in (found, written) for each in _combined(document.data)}
+    components = found.data.get(COMPONENTS) if isinstance(found.data, dict) else None
+    for name in components if named and isinstance(components, Mapping) else ():
+        if name not in named:
+            yield (
+                (COMPONENTS, name),
+                f"must be in combine.of, or no arm is made of it: add {name} there, or take it out",
+            )
+
+
+def _combined(data: Any) -> Sequence[Any]:
+    combined = data.get(COMBINE) if isinstance(data, dict) else None
+    names = combined.get("of") if isinstance(combined, Mapping) else None
+    return [each for each in names if isinstance(each, str)] if isinstance(names, list) else []
+
+
 def _count(names: int, way: str) -> int:
     """How many arms `way` makes of as many components."""
     every = (1 << names) - 1

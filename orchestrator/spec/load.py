@@ -46,6 +46,7 @@ def read_spec(path: Path, overrides: Sequence[str] = (), profile: str | None = N
         raise SpecError(in_order(secret))
     _, known_faults = validate(copy.deepcopy(written))
     spec, faults = validate(found)
+    faults += [found.fault(keys, message) for keys, message in combine.unused(found, written)]
     faults += _profile_faults(written, profile, [*known_faults, *faults])
     if faults or spec is None:
         raise SpecError(in_order(faults))

@@ -71,9 +71,9 @@ def open_split(config: Settings, split: str, data_dir: Path) -> Split:
                     assert table is not None, f"what was just written must be readable: {path}: {fault}"
     except OSError as error:
         raise DataError(
-            "data must be written to a folder with free space, got "
-            f"{error.strerror or error} for {error.filename or path}; free some space or choose another folder "
-            "with --data"
+            "--data must be a folder with free space that can be written, got "
+            f"{error.strerror or error} for {error.filename or path}; free some space or choose another "
+            "--data"
         ) from error
     if is_outside("tasks", task_name(config)):  # what it announces may change without its VERSION
         _check(table, config, split)

@@ -96,9 +96,10 @@ def label_names(config: Config) -> tuple[str, ...]:  # noqa: ARG001 the same for
 def splits(config: Config) -> tuple[SplitInfo, ...]:
     """train, valid and test."""
     lengths = 1, config.length_max
+    held = "test" if config.validate_on == "test" else ""
     return (
         SplitInfo("train", "train", *lengths, None),
-        SplitInfo("valid", "valid", *lengths, None),
+        SplitInfo("valid", "valid", *lengths, None, holds=held),
         SplitInfo("test", "test", *lengths, None),
     )
 

@@ -69,3 +69,31 @@ def test_what_the_first_trial_uses_up_or_reaches_is_refused(budget, told):
 def test_a_target_beyond_the_range_is_refused():
     with pytest.raises(PlanError, match=r"budget\.each_arm\.target: must be a value that valid/accuracy can"):
         plan(spec(search=SEARCH, budget={"each_arm": {"target": 95.0}}))
+
+
+def test_a_search_that_waits_for_all_its_trials_is_refused():
+    with pytest.raises(
+        PlanError, match=r"no_improvement: must be fewer than the trials of a search, at most 3"
+    ):
+        plan(spec(search=SEARCH, budget={"each_arm": {"no_improvement": 3}}))
+
+
+FEW = {"spaces": [], "also": {"train.lr": {"float": [1e-4, 1e-3]}}, "trials_per_arm": 3}
+
+
+def test_people_are_told_of_flops_beyond_all_that_is_trained():
+    asked = spec(search={**SEARCH, **FEW}, budget={"flops": 1e15, "each_arm": {"flops": 1e15}})
+    told = " ".join(text(plan(asked)).split())
+    assert "Look twice: budget.flops of 1 P ends nothing, for all trials together train with at most" in told
+    assert "budget.each_arm.flops of 1 P ends nothing, for the search of no arm trains with more than" in told
+    most = plan(spec(search={**SEARCH, **FEW})).prices[0].train_flops_max
+    tight = spec(search={**SEARCH, **FEW}, budget={"flops": 150 * most})
+    assert "ends nothing" not in text(plan(tight))
+
+
+def test_people_are_told_of_fewer_points_than_trials():
+    also = {"model.max_layers": {"choice": [2, 3, 4]}}
+    five = {**SEARCH, "spaces": [], "also": also, "stopper": None, "trials_per_arm": 5}
+    assert "fewer points than trials of the search: baseline 3 for 5." in text(plan(spec(search=five)))
+    for fewer in ({"trials_per_arm": 3}, {"sampler": "grid"}):
+        assert "fewer points" not in text(plan(spec(search={**five, **fewer})))

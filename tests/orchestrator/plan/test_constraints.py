@@ -80,3 +80,40 @@ def test_what_is_no_constraint_is_refused(tmp_path: Any, constraint: str, messag
     (tmp_path / "spec.yaml").write_text(to_yaml(full()))
     with pytest.raises(SpecError, match=message):
         read_spec(tmp_path / "spec.yaml", [f"search.constraints=['{constraint}']"])
+
+
+@pytest.mark.parametrize(
+    ("constraints", "told"),
+    [
+        (("model.max_layers < 6", "model.max_layers < 7"), [1]),
+        (("model.max_layers < 7", "model.max_layers < 6"), [0]),
+        (("model.max_layers < 6", "model.max_layers <= 5"), [1]),
+        (("model.max_layers <= model.feedforward_width", "model.feedforward_width >= model.max_layers"), [1]),
+        (
+            (
+                "model.feedforward_width < 7",
+                "model.max_layers < model.feedforward_width",
+                "model.max_layers < 6",
+            ),
+            [2],
+        ),
+        (("model.max_layers < model.feedforward_width", "model.max_layers != model.feedforward_width"), [1]),
+    ],
+)
+def test_a_constraint_that_follows_from_others_is_told(constraints: tuple[str, ...], told: list[int]) -> None:
+    with pytest.raises(PlanError) as caught:
+        planned(*constraints)
+    assert [each.path for each in caught.value.faults] == [f"search.constraints[{place}]" for place in told]
+    assert "follows from the others and the ranges in every arm" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "constraints",
+    [
+        ("model.max_layers < 6", "model.max_layers > 3"),
+        ("model.feedforward_width < 8", "model.max_layers < model.feedforward_width", "model.max_layers < 6"),
+        ("model.max_layers <= model.feedforward_width", "model.max_layers != model.feedforward_width"),
+    ],
+)
+def test_constraints_each_of_which_decides_something_stay(constraints: tuple[str, ...]) -> None:
+    assert len(planned(*constraints).baseline.space.constraints) == len(constraints)

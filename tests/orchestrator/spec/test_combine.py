@@ -122,6 +122,17 @@ def test_components_that_set_one_field_are_not_taken_away_together(tmp_path: Pat
         read_spec(tmp_path / "spec.yaml")
 
 
+def test_a_component_that_no_arm_is_made_of_is_refused_unless_an_override_leaves_it_out(
+    tmp_path: Path,
+) -> None:
+    unused = r"components\.transition: must be in combine\.of, or no arm is made of it: add transition there"
+    with pytest.raises(SpecError, match=unused):
+        read(tmp_path, "all", "[gate, global-halt]")
+    read(tmp_path, "all")
+    fewer = read_spec(tmp_path / "spec.yaml", ["combine.of=[gate, global-halt]"])
+    assert "minus-transition" not in fewer.spec.arms
+
+
 def test_long_names_and_components_for_nothing_are_refused(tmp_path: Path) -> None:
     long = "g" * 40
     text = (

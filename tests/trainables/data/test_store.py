@@ -192,7 +192,7 @@ def test_a_full_disk_is_one_clear_error_and_leaves_nothing(
 def test_a_data_dir_that_cannot_be_is_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(
-        DataError, match="data must be written to a folder with free space, got Not"
+        DataError, match="--data must be a folder with free space that can be written, got Not"
     ):
         open_split(CONFIG, "valid", tmp_path / "file")
 
