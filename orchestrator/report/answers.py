@@ -85,7 +85,7 @@ def effects(
         if arm.reference and (found := _pairs(arm.name, arm.reference, metric, readings)).by_seed
     }
     looked, to_run = decided(plan, readings), open_seeds(plan, ended)
-    primary = _primary(pairs, answer, readings) | _at_looks(looked)
+    primary = _primary(plan, pairs, answer, readings) | _at_looks(looked)
     for (arm, metric), each in pairs.items():
         values = list(each.by_seed.values())
         claimed, reference = primary.get((arm, metric)), plan.arm(arm).reference
@@ -115,7 +115,7 @@ def verdicts(
         for arm in plan.arms
         if arm.reference
     }
-    primary = _primary({key: each for key, each in pairs.items() if each.by_seed}, answer, readings)
+    primary = _primary(plan, {key: each for key, each in pairs.items() if each.by_seed}, answer, readings)
     looked, to_run = decided(plan, readings), open_seeds(plan, ended)
     for arm, metric in pairs:
         if arm in looked:
@@ -127,6 +127,10 @@ def verdicts(
         found = primary.get((arm, metric))
         good = better(readings.known(metric), metric, plan.search)
         said = verdict(found, margin=margin, better=good, failed=lacking.spoiled)
+        own = readings.failed_seeds(arm)
+        if lacking.failed and not lacking.unmeasured and not own:
+            # Beside `all seeds finished` it must be said whose they are.
+            said = replace(said, text=f"{said.text} in {reference}")
         if lacking.unmeasured:
             said = replace(said, text=f"undecided: {lacking.words}", withheld=lacking.words)
         elif lacking.waiting and not lacking.failed:
@@ -204,11 +208,19 @@ def _pairs(arm: str, reference: str, metric: str, readings: Readings) -> PairedS
     return PairedSeeds(tuple((own[key][1], theirs[key][1]) for key in shared), by_seed_alone(differences))
 
 
-def _primary(pairs: Mapping[Key, PairedSeeds], answer: AnswerPlan, readings: Readings) -> dict[Key, Paired]:
+def _primary(
+    plan: Plan, pairs: Mapping[Key, PairedSeeds], answer: AnswerPlan, readings: Readings
+) -> dict[Key, Paired]:
+    """What the seeds say of primary outcomes; nothing of chance where they change nothing in both arms."""
     wanted = {key: each.by_seed for key, each in pairs.items() if key[1] in answer.outcomes}
     steps = {metric: resolution(readings.all_values(metric)) for metric in answer.outcomes}
     family = max(answer.family, len(wanted))
-    return compare(wanted, family=family, level=answer.level, resolutions=steps)
+    found = compare(wanted, family=family, level=answer.level, resolutions=steps)
+    idle = {arm.name for arm in plan.arms if readings.same_in_every_seed(arm.name)}
+    return {
+        key: each.without_chance if {key[0], plan.arm(key[0]).reference} <= idle else each
+        for key, each in found.items()
+    }
 
 
 def open_seeds(plan: Plan, ended: frozenset[str]) -> dict[str, set[int]]:

@@ -32,7 +32,7 @@ then where none of those run did: see `verdicts`.
 import math
 import statistics
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 LEVEL = 0.05
@@ -75,6 +75,11 @@ class Paired:
     def n(self) -> int:
         """Seeds."""
         return len(self.by_seed)
+
+    @property
+    def without_chance(self) -> "Paired":
+        """The same difference where it is known that the seeds say nothing of chance."""
+        return replace(self, spread=None, low=None, high=None, p=None, raised=False)
 
     @property
     def shown(self) -> bool:

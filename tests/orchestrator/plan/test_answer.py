@@ -65,6 +65,10 @@ HALTING = {"halting": {"why": "halts", "set": {"model.halt": {"unit": "token"}}}
             {"metric": "near-iid/depth"},
             r"answer\.metric: must differ between seeds, got near-iid/depth, which is always 6 in baseline",
         ),
+        (
+            {"metric": "near-iid/flops"},
+            r"answer\.metric: must differ between seeds, got near-iid/flops, which the settings decide",
+        ),
         ({"also": ["near-iid/ponder"]}, r"answer\.also\[0\]: must differ between seeds, got near-iid/ponder"),
     ],
 )
@@ -73,6 +77,24 @@ def test_an_outcome_that_settings_decide_in_every_arm_is_refused(answer: Any, to
         plan(small.spec(baseline=NO_HALT, arms=SHALLOW, answer=answer))
     assert plan(small.spec(baseline=NO_HALT, arms=SHALLOW | HALTING, answer=answer)).answer
     assert plan(small.spec(baseline=NO_HALT, answer=answer)).answer, "as `haltsweep best` writes it"
+
+
+SIZES = {"model.feedforward_width": {"int": [4, 12]}}
+
+
+def test_flops_that_a_search_sizes_may_be_one_of_two_objectives() -> None:
+    search = {**small.SEARCH, "spaces": [], "stopper": None}
+    cost = {"metric": "valid/flops", "goal": "min"}
+    two = [{"metric": "valid/accuracy", "goal": "max"}, cost]
+    assert plan(small.spec(baseline=NO_HALT, search={**search, "also": SIZES, "objectives": two})).search
+    for asked in (
+        {"also": SIZES, "objectives": [cost]},
+        {"also": {"train.lr": {"float": [1e-4, 1e-3]}}, "objectives": two},
+    ):
+        with pytest.raises(
+            PlanError, match=r"objectives\[.\]\.metric: must move, got valid/flops, which the"
+        ):
+            plan(small.spec(baseline=NO_HALT, search={**search, **asked}))
 
 
 def test_a_spread_beyond_the_range_is_refused() -> None:
