@@ -81,8 +81,15 @@ def count(value: int) -> str:
     return f"{value:,}"
 
 
+DIGITS_SEEN = 1e12
+"""From here on numbers are shown by their order of magnitude."""
+
+
 def decimals(value: float, places: int, sign: str = "") -> str:
-    """`0.250`, or `+0.250` with the sign `+`. What is rounded to zero has none: it has no direction."""
+    """`0.250`, or `+0.250` with the sign `+`; numbers too long to be read have four digits, as
+    `7.5e+75`. What is rounded to zero has no sign: it has no direction."""
+    if abs(value) >= DIGITS_SEEN:
+        return f"{value:{sign}.4g}"
     text = f"{value:{sign}.{places}f}"
     return text.lstrip("+-") if float(text) == 0 else text
 

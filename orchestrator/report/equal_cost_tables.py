@@ -9,10 +9,12 @@ from orchestrator.report.types import Report, Rows, interval_words
 
 EQUAL = (
     "exploratory: arms at the cost of what they are compared with, each seed's own readings interpolated, "
-    "never extrapolated"
+    "never extrapolated: mean [95% interval of each alone] (n)"
 )
 OF_BEST = "; of several assignments the best of each arm alone"
-SETTINGS = "exploratory: other settings minus as trained, paired by seed: mean [95% interval] (n)"
+SETTINGS = (
+    "exploratory: other settings minus as trained, paired by seed: mean [95% interval of each alone] (n)"
+)
 
 
 def tables(report: Report) -> Iterator[Rows]:

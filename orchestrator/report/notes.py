@@ -73,6 +73,10 @@ FRONT = (
     "Several points of the front of each arm were confirmed, and are kept apart: verdicts, differences and "
     "means are of point 1, the best in the first objective, whatever it pays in the others."
 )
+OF_FRONT = (
+    "The search had {objectives} for objectives. Of the front of each arm the point that is best in {first} "
+    "was confirmed, whatever it pays in {others}: other points may pay less."
+)
 BEYOND = (
     "{arms}: {metric} is {values}, but declared to be {range}. Either what measures it or its declaration "
     "is wrong; claims of it are made as if nothing were."
@@ -142,6 +146,13 @@ def notes(report: Report) -> list[str]:
         found.append(FACTORIAL.format(contrasts=amount(report.factorial[0].family, "contrast")))
     if report.searched:
         found.append(NO_CLAIM)
+    if len(report.objectives) > 1 and report.confirm_seeds and not report.points:
+        first, *others = report.objectives
+        found.append(
+            OF_FRONT.format(
+                objectives=" and ".join(report.objectives), first=first, others=" and ".join(others)
+            )
+        )
     if report.answer is not None and any(each.looked for each in report.verdicts):
         found.append(looks.note(report.answer.level))
     found += report.extensions

@@ -93,6 +93,7 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
         else (),
         skipped=skipped(known),
         unread=_unread(plan, confirmed, expected),
+        objectives=tuple(each.metric for each in plan.search.objectives) if plan.search else (),
         selected_on=plan.selected_on,
         code_versions=code_versions(known),
         extensions=tuple(extensions.told(plan)),

@@ -196,6 +196,8 @@ class Report:
     unread: tuple[str, ...] = ()
     """Test splits that were to be measured, and of which no confirm trial that finished measured anything."""
 
+    objectives: tuple[str, ...] = ()
+    """What the search was for."""
     selected_on: tuple[str, ...] = ()
     """Test splits by whose examples something was chosen."""
     code_versions: str = ""

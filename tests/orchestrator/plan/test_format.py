@@ -65,3 +65,9 @@ def test_conditions() -> None:
         condition_words(Dimension("model.x", Float(0.0, 1.0), when))
         == "model.unit is token or sequence and model.gate is true"
     )
+
+
+def test_numbers_too_long_to_be_read_are_shown_by_their_magnitude() -> None:
+    assert decimals(-7.5e75, 0) == "-7.5e+75"
+    assert decimals(1.23456e12, 3, "+") == "+1.235e+12"
+    assert decimals(123456789.0, 0) == "123456789"

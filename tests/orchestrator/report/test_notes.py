@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.report.notes import notes, notices
+from orchestrator.report.tables import costs
+from orchestrator.spec.section import Objective
 from tests.orchestrator.report.studies import study
 
 
@@ -64,3 +66,22 @@ def test_arms_that_differ_or_whose_seeds_do_not_are_not():
     assert alike({}) == []
     assert alike({"arm-1": "arm-0"}, value=1.0) == []
     assert alike({"arm-1": "arm-0"}, seeds=2) == []
+
+
+OBJECTIVES = (Objective(metric="valid/accuracy", goal="max"), Objective(metric="valid/depth", goal="min"))
+
+
+def test_of_several_objectives_it_is_said_which_point_was_confirmed():
+    [note] = [each for each in notes(study(2, 4, 4, objectives=OBJECTIVES).report()) if "front" in each]
+    assert note.startswith(
+        "The search had valid/accuracy and valid/depth for objectives. Of the front of each"
+    )
+    assert "best in valid/accuracy was confirmed, whatever it pays in valid/depth" in note
+    assert not any("objectives" in each for each in notes(study(2, 4, 4).report()))
+
+
+def test_tables_of_intervals_that_are_not_corrected_say_so():
+    made = study(2, 4, 0)
+    titles = [each.title for each in costs(made.report()) if each.title.startswith("exploratory")]
+    assert titles
+    assert all("95% interval of each alone" in each for each in titles)
