@@ -7,6 +7,7 @@ has: it only makes more weights, which are drawn and never read.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from orchestrator.plan.drawn_data import MOST_MEASURED, longest_input, same_data
 from orchestrator.plan.settings import System
@@ -69,7 +70,7 @@ def _unmet(before: System, after: System, tests: Sequence[str]) -> bool:
 
 def _least(shape: TaskShape, other: TaskShape) -> TaskShape:
     """`shape` with the lesser bounds of both; ids that are predicted are more than a bound."""
-    bounds = {"length_max": min(shape.length_max, other.length_max)}
+    bounds: dict[str, Any] = {"length_max": min(shape.length_max, other.length_max)}
     if shape.answer_length_max is not None and other.answer_length_max is not None:
         bounds["answer_length_max"] = min(shape.answer_length_max, other.answer_length_max)
     if not shape.shared_vocabulary and not other.shared_vocabulary:
