@@ -7,7 +7,7 @@ from itertools import product
 from types import MappingProxyType
 
 from orchestrator.plan.answer import SELECTION_SPLIT
-from orchestrator.plan.types import Plan
+from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.report import answers, equal_cost, extensions, published
 from orchestrator.report.arm_changes import arm_changes
 from orchestrator.report.code_versions import code_versions
@@ -16,7 +16,7 @@ from orchestrator.report.late_splits import awaited, with_late_splits
 from orchestrator.report.readings import NOT_MEASURED, Readings, by_seed_alone
 from orchestrator.report.searched import search_bests
 from orchestrator.report.statistics import estimate
-from orchestrator.report.types import ArmTally, Cell, Effect, FailedReadings, Report
+from orchestrator.report.types import ArmTally, Cell, Effect, FactorialEffect, FailedReadings, Report
 from orchestrator.trials import OutcomeKind, Record, skipped
 from search_spaces.paths import lookup
 from trainables.metrics import Metric, look_up
@@ -88,16 +88,26 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
         changes=tuple(arm_changes(plan, chosen)),
         equal_costs=tuple(equal_cost.compared(plan, primary, readings, reread)),
         setting_effects=tuple(equal_cost.setting_effects(plan, primary, readings, reread)),
-        factorial=tuple(factorial_effects(plan, readings, answer, answers.open_seeds(plan, ended)))
-        if answer
-        else (),
+        factorial=_factorial(plan, readings, answer, ended),
         skipped=skipped(known),
         unread=_unread(plan, confirmed, expected),
-        objectives=tuple(each.metric for each in plan.search.objectives) if plan.search else (),
+        objectives=_objectives(plan),
         selected_on=plan.selected_on,
         code_versions=code_versions(known),
         extensions=tuple(extensions.told(plan)),
     )
+
+
+def _factorial(
+    plan: Plan, readings: Readings, answer: AnswerPlan | None, ended: frozenset[str]
+) -> tuple[FactorialEffect, ...]:
+    if answer is None:
+        return ()
+    return tuple(factorial_effects(plan, readings, answer, answers.open_seeds(plan, ended)))
+
+
+def _objectives(plan: Plan) -> tuple[str, ...]:
+    return tuple(each.metric for each in plan.search.objectives) if plan.search is not None else ()
 
 
 def keeps_front(plan: Plan) -> bool:
