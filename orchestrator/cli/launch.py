@@ -283,7 +283,8 @@ def _tell(folder: SweepFolder, finish: "SweepResult") -> None:
     elif finish.left:
         complain(f"continue with: {command('resume', folder)}")
     if finish.untracked:
-        complain(f"MLflow lacks something: {finish.untracked}\ncatch up with: {command('sync', folder)}")
+        complain(f"MLflow or the Parquet files lack something: {finish.untracked}")
+        complain(f"catch up with: {command('sync', folder)}")
     if (page := folder.report / "report.html").exists():
         say(f"report:  {page}")
     if read_setup(folder).tracking_uri is None:

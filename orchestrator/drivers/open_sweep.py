@@ -48,7 +48,7 @@ class SweepResult:
     interrupted: bool
     """Whether this session was ended from outside."""
     untracked: str
-    """Why MLflow lacks something; empty if it has everything. `haltsweep sync` catches up."""
+    """Why MLflow or the Parquet files lack something; empty if they have all. `haltsweep sync` catches up."""
     spent: str = ""
     """What of the budget is used up, so that nothing more is started; empty where something may be."""
 
@@ -159,8 +159,8 @@ def open_sweep(
         finally:
             if follower is not None:
                 untracked = _behind(follower, summary, heard, watch)
-                if untracked and not heard.hurry.is_set():
-                    untracked += _write_parquet(plan, folder, ledger)
+                if (untracked or follower.parquet_behind) and not heard.hurry.is_set():
+                    untracked = "; ".join(filter(None, (untracked, _write_parquet(plan, folder, ledger))))
         run.note(ledger, untracked)
 
 
@@ -175,7 +175,7 @@ def _blamed(recorder: Recorder, heard: Interrupts) -> Iterator[None]:
 
 
 def _behind(follower: Follower, summary: ArmSummary | None, heard: Interrupts, watch: Listeners) -> str:
-    """Have MLflow brought up to date; why it is not, or nothing."""
+    """Have MLflow and the Parquet files brought up to date; why MLflow is not, or nothing."""
     if heard.hurry.is_set():
         follower.kill()
         return "the sweep was ended at once"
@@ -194,7 +194,7 @@ def _gone(error: BaseException, presence: FolderWatch) -> StoreError | None:
 
 
 def _write_parquet(plan: Plan, folder: SweepFolder, ledger: Ledger) -> str:
-    """What the follower, waiting for MLflow, did not come to; what was in the way."""
+    """What the follower could not write, or did not come to for MLflow; what was in the way, or nothing."""
     from orchestrator.tracking.lock import projection_lock
     from orchestrator.tracking.parquet import ParquetFiles
 
@@ -202,7 +202,7 @@ def _write_parquet(plan: Plan, folder: SweepFolder, ledger: Ledger) -> str:
         with projection_lock(folder.root, wait_s=PARQUET_WAIT_S):
             ParquetFiles(folder, plan, ledger).update()
     except StoreError as error:
-        return f"; {error}"
+        return str(error)
     return ""
 
 

@@ -18,6 +18,8 @@ from orchestrator.tracking.summary import ArmSummary, SummaryFile
 LOG = "tracking.log"
 LEDGER_VARIABLE = "HALTSWEEP_FOLLOWER_LEDGER"
 URI_VARIABLE = "HALTSWEEP_FOLLOWER_URI"
+PARQUET_BEHIND = 3
+"""Exit code of a follower that has written all to MLflow and could not write the Parquet files."""
 OUTAGE_S = 5.0
 POLL_S = 0.1
 MOST_RESTARTS = 5
@@ -58,6 +60,11 @@ class Follower:
         """Process id of the one that runs now."""
         return self._process.pid
 
+    @property
+    def parquet_behind(self) -> bool:
+        """Whether it has ended with MLflow up to date and the Parquet files not."""
+        return self._process.returncode == PARQUET_BEHIND
+
     def drain(
         self,
         timeout_s: float,
@@ -65,7 +72,7 @@ class Follower:
         waiting: OnWait = lambda _: None,
         summary: ArmSummary | None = None,
     ) -> TrackingState | None:
-        """Have it write everything that is in the ledger, and end; None if it did, else how far it came.
+        """Have it write all that is in the ledger, and end; None if MLflow has it, else how far it came.
 
         With a `summary` it writes that and the files of the sweep too, the report among them.
         Call it after the sweep was closed and its lease released. A follower that is not ready in time, or
@@ -80,7 +87,7 @@ class Follower:
             why = "left at Ctrl-C"
         finally:
             self.kill()
-        if self._process.returncode == 0:
+        if self._process.returncode == 0 or self.parquet_behind:
             return None
         state = read_state(self._folder) or TrackingState(0, "", time.time())
         if why:

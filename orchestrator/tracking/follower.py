@@ -1,8 +1,9 @@
 """The background writer: a process of its own that keeps MLflow and Parquet up to date with the ledger.
 
 Neither MLflow's time nor its failures reach the process that runs the sweep. Told to on its standard input,
-it writes what is in the ledger and what the report says of the arms, and ends; if its parent is gone it tries
-once to write what is in the ledger. Whoever comes next catches up.
+it writes what is in the ledger and what the report says of the arms, and ends; where Parquet could not be
+written last, its exit code says so to the parent, which then does it. If its parent is gone it tries once to
+write what is in the ledger. Whoever comes next catches up.
 """
 
 import argparse
@@ -21,7 +22,7 @@ from orchestrator.identity import SweepFolder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import read_plan
 from orchestrator.redact import redact_url, redacted_stderr
-from orchestrator.tracking.background import LEDGER_VARIABLE, URI_VARIABLE
+from orchestrator.tracking.background import LEDGER_VARIABLE, PARQUET_BEHIND, URI_VARIABLE
 from orchestrator.tracking.inputs import read_inputs
 from orchestrator.tracking.lock import projection_lock
 from orchestrator.tracking.mlflow_writer import MlflowWriter
@@ -74,6 +75,8 @@ class FollowerLoop:
         self._error, self._failed_at = "", 0.0
         self._wait_s, self._not_before = BACKOFF_S[0], 0.0
         self._noted: tuple[int, str] | None = None
+        self.parquet_behind = False
+        """Whether the last attempt at the Parquet files failed."""
 
     def run(self) -> bool:
         """Write until told to finish and all is written, or the parent is gone; whether MLflow has all."""
@@ -126,8 +129,10 @@ class FollowerLoop:
     def _write_parquet(self) -> float:
         """Seconds it took."""
         began = time.monotonic()
+        self.parquet_behind = True
         try:
             self._parquet.update()
+            self.parquet_behind = False
         except StoreError as error:
             print(error, file=sys.stderr, flush=True)
         return time.monotonic() - began
@@ -192,7 +197,9 @@ def _follow() -> int:
             loop = FollowerLoop(
                 folder, ledger, uri, asked, parent_lives, summary=lambda: read_summary(args.summary)
             )
-            return 0 if loop.run() else 1
+            if not loop.run():
+                return 1
+            return PARQUET_BEHIND if loop.parquet_behind else 0
     except HaltsweepError as error:
         print(error, file=sys.stderr, flush=True)
         return 1

@@ -93,7 +93,7 @@ def test_ctrl_c_leaves_a_slow_mlflow_for_sync_and_the_exit_code_as_it_was(tmp_pa
             interrupt(process)
             end = answer(process)
         assert end.code == 0, end
-        assert "MLflow lacks something: left at Ctrl-C: " in end.err
+        assert "MLflow or the Parquet files lack something: left at Ctrl-C: " in end.err
         assert "catch up with: haltsweep sync tiny" in end.err
         assert "Traceback" not in end.err + end.out
         behind = json.loads(shell.run("status", "tiny", "--json").out)["tracking"]
