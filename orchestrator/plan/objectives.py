@@ -14,8 +14,6 @@ from search_spaces.dimensions import Space
 from search_spaces.wording import hint
 from trainables.metrics import Metric, look_up
 
-FLOPS = "flops"
-"""The quantity that moves with layers, and with their sizes too."""
 COMPARED = 2
 """Arms without which there is no difference."""
 NAMED = 3
@@ -140,8 +138,8 @@ def _stands_still(
 
 
 def _sizes(quantity: Metric, tried: Sequence[System], probe: Probe) -> int:
-    """How many values settings alone give to `quantity`, where it is what layers of some size cost."""
-    if quantity.name != FLOPS:
+    """How many values settings alone give to `quantity`: another cost than layers is that of their sizes."""
+    if not quantity.is_cost or quantity.name == quantity.moves_with:
         return 1
     return len({probe.structure(system).flops_max for system in tried})
 
