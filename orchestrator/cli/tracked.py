@@ -31,7 +31,10 @@ class Tracked:
     """Seconds since the writer's last note; None if it has left none."""
 
     def line(self, sync: str, *, held: bool) -> str:
-        """For people; `sync` is the command that catches up, `held` whether the sweep is run by somebody."""
+        """For people; the command that catches up is a line of its own, so that it is copied whole.
+
+        `sync` is that command, `held` whether the sweep is run by somebody.
+        """
         if not self.behind and not self.error:
             return f"MLflow: has everything ({self.store})"
         ago = "" if self.noted_s_ago is None else f" (asked {self.noted_s_ago:.0f} s ago)"
@@ -39,9 +42,9 @@ class Tracked:
             f"{amount(self.behind, 'event')} behind",
             self.writing and f"{self.writing}{ago}",
             self.error or ("" if held else "nobody writes it now"),
-            "" if held else f"catch up with: {sync}",
         ]
-        return f"MLflow: {'; '.join(part for part in parts if part)} ({self.store})"
+        told = f"MLflow: {'; '.join(part for part in parts if part)} ({self.store})"
+        return told if held else f"{told}\ncatch up with: {sync}"
 
 
 def tracking_of(sweep: "Opened") -> Tracked | None:

@@ -30,8 +30,9 @@ def trials(name: str, *, runs: Path | str | None = None, storage: str | None = N
     """One row a trial that was asked for, in that order.
 
     Columns: `trial_id`, `arm`, `phase` (search, confirm, posthoc), `number`, `seed`, `rank`, `outcome` (null
-    while the trial has not ended), `reason`, `attempts`, `started_at`, `ended_at` (UTC), `commit`, `code`,
-    `host`, `settings` (JSON, all of them), `step` and `seconds` of the last measurement; then
+    while the trial has not ended), `reason`, `attempts`, `started_at`, `ended_at` (UTC), `commit` (of the
+    folder it was launched from), `code` (digest of the code that ran, haltsweep's own included), `host`,
+    `settings` (JSON, all of them), `step` and `seconds` of the last measurement; then
     `assignment.<path>` for what a search chose, `overrides.<path>` for what a posthoc trial was read under
     (nothing, where a checkpoint is read as trained for test splits that were added),
     and `metric.<split>/<quantity>` for what was measured last. Null where a trial has none.

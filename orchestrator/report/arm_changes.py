@@ -10,7 +10,7 @@ from search_spaces.paths import MISSING, lookup
 from search_spaces.wording import amount
 
 LISTED, LONGEST = 6, 40
-"""Fields that a row lists and letters of a value; report.json has all."""
+"""Fields that a row lists and letters of a value; page and report.json have all."""
 TITLE = "what each arm changes against the arm it is compared with"
 
 
@@ -77,6 +77,29 @@ def rows(found: tuple[ArmChanges, ...]) -> list[tuple[str, ...]]:
         )
         for each in found
     ]
+
+
+def is_cut(each: ArmChanges) -> bool:
+    """Whether its row leaves fields out, or parts of their values."""
+    values = [
+        *(value for one in each.changes for value in (one.before, one.after)),
+        *each.chosen.values(),
+        *each.dropped.values(),
+    ]
+    many = max(len(each.changes), len(each.chosen), len(each.dropped)) > LISTED
+    return many or any(len(value_words(value)) > LONGEST for value in values)
+
+
+def in_full(each: ArmChanges) -> tuple[str, ...]:
+    """A line a field, whatever their number and length."""
+    return (
+        *(f"{one.path}: {value_words(one.before)} -> {value_words(one.after)}" for one in each.changes),
+        *(f"{path}: chosen by its search: {value_words(value)}" for path, value in each.chosen.items()),
+        *(
+            f"{path}: not searched" + ("" if value is None else f": {value_words(value)}")
+            for path, value in each.dropped.items()
+        ),
+    )
 
 
 def _chosen(each: ArmChanges) -> str:

@@ -8,7 +8,8 @@ from orchestrator.report.compute import CostCurve
 from orchestrator.report.curves import ArmCurve
 from orchestrator.report.details import Details
 from orchestrator.report.halting import DepthCurve
-from orchestrator.report.style import BLUE, INK, MUTED, ORANGE, PAPER, SMALL, Panel, shortened
+from orchestrator.report.number_marks import paint_numbers
+from orchestrator.report.style import BLUE, INK, MUTED, ORANGE, SMALL, Panel, shortened
 from orchestrator.report.types import Report
 
 if TYPE_CHECKING:
@@ -89,21 +90,18 @@ def cost_panels(report: Report, details: Details) -> Iterator[Panel]:
 
 def _all_arms(report: Report, own: Sequence[CostCurve], name: str) -> Panel:
     trained = {each.arm: each.points[0] for each in own}
+    numbers = {arm: place for place, arm in enumerate(report.arms, start=1)}
     outcome, cost = own[0].outcome, own[0].cost
 
     def paint(axes: "Axes") -> None:
-        for arm, point in trained.items():
-            # Within the mark: neighbours lie close together, and beside it a number could be of either.
-            number, place = str(report.arms.index(arm) + 1), (point.cost, point.value)
-            axes.plot(*place, "o", markersize=11, markerfacecolor=PAPER, markeredgecolor=BLUE)
-            axes.text(*place, number, ha="center", va="center_baseline", fontsize=7.5)
-        axes.margins(0.12)
+        paint_numbers(axes, {numbers[arm]: (each.cost, each.value) for arm, each in trained.items()})
         _short_ticks(axes)
         axes.set_xlabel(f"{cost}, mean over seeds")
 
-    told = "; ".join(f"{arm} {each.cost:.4g}, {each.value:.4g}" for arm, each in trained.items())
-    title = f"{outcome}, arms by number, as trained"
-    return Panel(name, f"{outcome} against {cost}: {told}", paint, title=title)
+    told = "; ".join(
+        f"{numbers[arm]}. {arm} {each.cost:.4g}, {each.value:.4g}" for arm, each in trained.items()
+    )
+    return Panel(name, f"{outcome} against {cost}: {told}", paint, title="arms by number, as trained")
 
 
 def _paint_cost(

@@ -114,6 +114,7 @@ def _paint_values(axes: "Axes", report: Report, metric: str) -> None:
         known = report.quantity(metric)
         label = known.floor_name if known.floor is None else "declared floor"
         axes.axvline(report.floors[metric], linestyle=":", color=INK, label=f"floor: {label}")
+    _roomy(axes)
     key_below(axes, -0.02, columns=2, handlelength=1.4, columnspacing=1.2, labelspacing=0.3)
 
 
@@ -165,6 +166,7 @@ def _paint_differences(axes: "Axes", report: Report, metric: str) -> None:
         axes.plot(
             seeds, [row + SEEDS] * len(seeds), "o", markersize=3, alpha=0.7, color=MUTED, label="one seed"
         )
+    _roomy(axes)
     key_below(axes, -0.02, columns=2, handlelength=1.4, columnspacing=1.2, labelspacing=0.3)
 
 
@@ -196,6 +198,14 @@ def _rows(axes: "Axes", count: int) -> None:
     axes.locator_params(axis="x", nbins=6)
     axes.spines["left"].set_visible(False)
     axes.margins(x=0.06)
+
+
+def _roomy(axes: "Axes") -> None:
+    """An axis of values that are all the same is no magnifying glass for rounding errors."""
+    low, high = axes.get_xlim()
+    middle = (low + high) / 2
+    if high - low < 1e-6 * max(1.0, abs(middle)):
+        axes.set_xlim(middle - 0.5, middle + 0.5)
 
 
 def _label(axes: "Axes", row: int, arm: str, words: str) -> None:

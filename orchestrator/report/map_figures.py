@@ -6,11 +6,10 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from orchestrator.report.halting_maps import ArmMaps, MappedExample
-from orchestrator.report.style import BLUE, INK, MUTED, Panel, shortened
+from orchestrator.report.style import INK, MUTED, Box, Panel, shade, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.path import Path
 
 PER_STRIP, STRIPS = 24, 2
 """Words side by side, and strips of an example: of a pair one for each sentence."""
@@ -112,30 +111,18 @@ def _paint(axes: "Axes", strips: Sequence[Strip], layers: int, note: str) -> Non
 
 def _paint_cells(axes: "Axes", rows: Sequence[Sequence[int]], floor: float) -> None:
     """One path a shade: neighbours of one shade are one rectangle, which keeps a page small."""
-    from matplotlib.patches import PathPatch
-    from matplotlib.path import Path
-
     layers = max((len(row) for row in rows), default=0)
     for least, ink in SHADES:
-        boxes: list[Path] = []
+        boxes: list[Box] = []
         for layer in range(layers):
             shades = [_shade(row[layer]) if layer < len(row) else None for row in rows]
             column, low = 0, floor + layer + 0.05
-            for shade, run in groupby(shades):
+            for shown, run in groupby(shades):
                 wide = len([*run])
-                if shade == least:
-                    boxes.append(_box(column, low, column + wide, low + 0.9))
+                if shown == least:
+                    boxes.append((column, low, column + wide, low + 0.9))
                 column += wide
-        if boxes:
-            made = Path.make_compound_path(*boxes)
-            axes.add_patch(PathPatch(made, facecolor=BLUE, linewidth=0, alpha=ink))
-
-
-def _box(left: float, low: float, right: float, high: float) -> "Path":
-    from matplotlib.path import Path
-
-    corners = [(left, low), (right, low), (right, high), (left, high), (left, low)]
-    return Path(corners, [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY])
+        shade(axes, boxes, ink)
 
 
 def _shade(percent: int) -> int | None:

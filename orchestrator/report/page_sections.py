@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from orchestrator.plan.format import amount, count, duration, value_words
 from orchestrator.report import tables
+from orchestrator.report.arm_changes import in_full, is_cut
 from orchestrator.report.arm_changes import rows as change_rows
 from orchestrator.report.arm_facts import ArmFacts
 from orchestrator.report.course_figures import cost_panels, curve_panels
@@ -40,9 +41,9 @@ IMPORTANCE = (
     "says nothing of values that were not tried."
 )
 COST = (
-    "Each arm by its number above, as trained. Then, arm by arm, the same checkpoints under other settings "
-    "(blue), the square as trained, beside the arm that it is compared with (dashed grey); means over seeds. "
-    "Exploratory."
+    "Each arm by its number above, as trained; where marks touch, their numbers stand above them. Then, arm "
+    "by arm, the same checkpoints under other settings (blue), the square as trained, beside the arm that it "
+    "is compared with (dashed grey); means over seeds. Exploratory."
 )
 TRIALS_A_DIMENSION = 10
 """With fewer finished trials the importance of dimensions is told to be no more than chance may make it."""
@@ -146,8 +147,9 @@ def _arms(report: Report, details: Details | None) -> PageSection:
         Card(f"{place}. {each.arm}", tuple(_card(each, changed.get(each.arm))))
         for place, each in enumerate(details.arms, start=1)
     )
-    folded = ((f"all settings of {report.arms[0]}", details.settings),) if details.settings else ()
-    return PageSection("arms", "Arms", cards=cards, parts=(Part(folded=folded),))
+    folded = [(f"all settings of {report.arms[0]}", details.settings)] if details.settings else []
+    folded += [(f"all that {each.arm} changes", in_full(each)) for each in report.changes if is_cut(each)]
+    return PageSection("arms", "Arms", cards=cards, parts=(Part(folded=tuple(folded)),))
 
 
 def _card(facts: ArmFacts, changed: tuple[str, ...] | None) -> Iterator[tuple[str, str]]:
@@ -157,7 +159,9 @@ def _card(facts: ArmFacts, changed: tuple[str, ...] | None) -> Iterator[tuple[st
         yield "compared with", facts.reference
     if changed:
         titles = ("changes", "chosen by its search", "not searched")
-        yield from ((title, words) for title, words in zip(titles, changed[2:], strict=True) if words != "-")
+        # A browser breaks lines within "->".
+        told = (words.replace(" -> ", " → ") for words in changed[2:])
+        yield from ((title, words) for title, words in zip(titles, told, strict=True) if words != "-")
     if facts.parameters is not None:
         yield "parameters", count(facts.parameters)
     if facts.forward_flops is not None:

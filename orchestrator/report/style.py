@@ -7,7 +7,7 @@ custom property of its style sheet (`var(--figure-blue)`), so that the same pict
 import io
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from threading import Lock
@@ -70,6 +70,10 @@ SETTINGS: Final[Mapping[str, Any]] = {
     "svg.fonttype": "none",
     "pdf.fonttype": 42,
 }
+
+
+Box = tuple[float, float, float, float]
+"""Left, low, right and high end."""
 
 
 @dataclass(frozen=True)
@@ -154,6 +158,22 @@ def inlined(panel: Panel) -> str:
     label = escape(visible(one_line(panel.label)))
     size = f' width="{panel.width * 96:.0f}" height="{panel.height * 96:.0f}"'
     return _SIZE.sub(lambda _: f'{size} role="img" aria-label="{label}"', text, count=1)
+
+
+def shade(axes: "Axes", boxes: Sequence[Box], ink: float) -> None:
+    """Boxes of one shade as one path, which keeps a page small. `ink`: from 0, none, to 1."""
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path
+
+    if not boxes or not ink:
+        return
+    kinds = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY]
+    paths = [
+        Path([(left, low), (right, low), (right, high), (left, high), (left, low)], kinds)
+        for left, low, right, high in boxes
+    ]
+    made = Path.make_compound_path(*paths)
+    axes.add_patch(PathPatch(made, facecolor=BLUE, linewidth=0, alpha=ink))
 
 
 def key_below(axes: "Axes", left: float, columns: int, drop: float = 0.34, **looks: Any) -> None:

@@ -53,7 +53,8 @@ def metrics(report: Report) -> list[Grid]:
 
 def costs(report: Report) -> list[Grid]:
     """Checkpoints read again, and what arms are worth at equal cost."""
-    return [*_posthoc(report), *(Grid(*table) for table in equal_cost_tables.tables(report))]
+    tables = (Grid(*table, stacked=True) for table in equal_cost_tables.tables(report))
+    return [*_posthoc(report), *tables]
 
 
 def headline(report: Report) -> Grid:
@@ -313,7 +314,7 @@ def _posthoc(report: Report) -> list[Grid]:
         rows.append((arm, setting, *(none if cell is None else _value(cell) for cell in own)))
         rows += [(f"{arm}, {words}", setting, *values) for words, values in _published_rows(own)]
     title = "confirmed checkpoints read again: mean [95% interval] (n)"
-    return [Grid(title, ("arm", "setting", *metrics), tuple(rows))]
+    return [Grid(title, ("arm", "setting", *metrics), tuple(rows), stacked=True)]
 
 
 def _quantities(report: Report) -> list[str]:

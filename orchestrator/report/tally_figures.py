@@ -13,8 +13,10 @@ from orchestrator.report.style import (
     ORANGE,
     PAPER,
     PURPLE,
+    Box,
     Panel,
     key_below,
+    shade,
     shortened,
 )
 from orchestrator.report.tallies import BinnedDepth, DepthBin, ExpertUse, Shares
@@ -30,6 +32,8 @@ KEY_ROW, KEY_COLUMNS = 0.17, 2
 """Inches of a line of a key, and names of splits in it."""
 NUMBERED = 8
 """Experts up to which shares are written into their cells."""
+SHADES = 40
+"""Of cells: finer ones are not told apart."""
 LIGHT = 0.55
 """Part of the greatest share from which on a number is written light on dark."""
 
@@ -130,20 +134,22 @@ def _likeliest(row: Sequence[float]) -> list[tuple[int, float]]:
 
 
 def _paint_experts(axes: "Axes", rows: Sequence[str], shares: Shares) -> None:
-    from matplotlib.patches import Rectangle
-
     greatest = max((share for row in shares for share in row), default=0.0) or 1.0
     experts = max((len(row) for row in shares), default=1)
+    boxes: dict[float, list[Box]] = {}
     for place, row in enumerate(shares):
         for expert, share in enumerate(row):
             ink = share / greatest
-            axes.add_patch(Rectangle((expert, place), 1, 0.94, facecolor=BLUE, alpha=ink, linewidth=0))
+            step = round(ink * SHADES) / SHADES
+            boxes.setdefault(step, []).append((expert, place, expert + 1, place + 0.94))
             if experts <= NUMBERED:
                 colour = PAPER if ink > LIGHT else INK
                 words = f"{share:.0%}"
                 axes.text(
                     expert + 0.5, place + 0.47, words, ha="center", va="center", fontsize=7, color=colour
                 )
+    for step, found in boxes.items():
+        shade(axes, found, step)
     axes.grid(visible=False)
     axes.set_xlim(0, experts)
     axes.set_ylim(len(rows), 0)

@@ -15,6 +15,8 @@ from orchestrator.report.style import Panel
 from tests.orchestrator.report.studies import Study
 
 Point = tuple[float, float]
+CORNERS = 5
+"""Of a box that is closed."""
 
 
 @dataclass(frozen=True)
@@ -74,12 +76,22 @@ class Drawing:
 
     def bars(self) -> list[float]:
         """Widths of lying bars, from the top."""
-        return [each.get_width() for each in self._rectangles(0.3)]
+        return [
+            each.get_width()
+            for each in self._axes.patches
+            if isinstance(each, Rectangle) and abs(each.get_height() - 0.3) < 1e-9
+        ]
 
     def cells(self) -> dict[tuple[int, int], float]:
-        """Of a heat map how full each cell is, by column and row."""
-        boxes = self._rectangles(0.94)
-        return {(round(each.get_x()), round(each.get_y())): float(each.get_alpha() or 0) for each in boxes}
+        """Of a heat map how full each cell is that is not empty, by column and row."""
+        found: dict[tuple[int, int], float] = {}
+        for each in self._axes.patches:
+            if isinstance(each, PathPatch):
+                corners = each.get_path().vertices
+                for start in range(0, len(corners), CORNERS):
+                    across, up = zip(*corners[start : start + CORNERS], strict=True)
+                    found[round(min(across)), round(min(up))] = float(each.get_alpha() or 0)
+        return found
 
     def ink(self, at: Point) -> float:
         """How full the areas are that a point lies in."""
@@ -93,16 +105,15 @@ class Drawing:
         """What is written where; of a text that is there twice the last."""
         return {each.get_text(): each.get_position() for each in self._axes.texts}
 
+    @property
+    def limits(self) -> Point:
+        """Ends of the axis across."""
+        low, high = self._axes.get_xlim()
+        return float(low), float(high)
+
     def rows(self) -> list[str]:
         """What the rows are called."""
         return [each.get_text() for each in self._axes.get_yticklabels()]
-
-    def _rectangles(self, height: float) -> list[Rectangle]:
-        return [
-            each
-            for each in self._axes.patches
-            if isinstance(each, Rectangle) and abs(each.get_height() - height) < 1e-9
-        ]
 
 
 def _whisker(at: Point, ends: Sequence[Point], across: bool) -> Whisker:

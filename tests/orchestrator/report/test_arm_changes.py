@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 from orchestrator.plan.types import Change, Plan
+from orchestrator.report.arm_changes import in_full, is_cut
 from orchestrator.report.json_file import as_json
 from orchestrator.report.summary import summarise
 from orchestrator.report.tables import grids
@@ -59,8 +60,15 @@ def test_long_lists_and_values_are_cut_with_a_count_and_whole_in_json() -> None:
     assert text.endswith("; and 3 more fields")
     assert text.count("->") == 6
     assert "y" * 39 + "…" in text
+    change = summarise(made, []).changes[1]
+    assert is_cut(change)
+    assert in_full(change)[8] == f"train.field_8: 0 -> {'y' * 60}", "the page unfolds all of them"
     held = json.loads(as_json(summarise(made, [])))["changes"][1]["changes"]
     assert [each["after"] for each in held] == ["y" * 60] * 9
+
+
+def test_a_row_that_holds_all_is_not_cut() -> None:
+    assert not is_cut(summarise(study(), []).changes[1])
 
 
 def test_arms_that_change_and_search_nothing_need_no_table() -> None:

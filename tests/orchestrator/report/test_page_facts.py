@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from markupsafe import escape
 
-from orchestrator.plan.types import ArmPrice, ArmProof
+from orchestrator.plan.types import ArmPrice, ArmProof, Change
 from orchestrator.provenance import Provenance
 from orchestrator.report import page as page_module
 from orchestrator.report.notes import notes, notices
@@ -146,8 +146,8 @@ def test_every_arm_s_card_says_why_what_was_set_its_size_and_how_its_trials_ende
     first, second, third = found.values()
     assert "why" not in first
     assert (second["why"], third["why"]) == ("reason of arm-1", "reason of arm-2")
-    assert (second["compared with"], second["changes"]) == ("arm-0", "model.width 64 -&gt; 65")
-    assert third["changes"] == "model.width 64 -&gt; 66"
+    assert (second["compared with"], second["changes"]) == ("arm-0", "model.width 64 → 65")
+    assert third["changes"] == "model.width 64 → 66"
     assert third["confirm crashed"] == "1 trial: ran out of memory"
     assert third["confirm diverged"] == "1 trial: loss is nan"
     assert third["search diverged"] == "1 trial: loss is nan"
@@ -277,3 +277,22 @@ SIMULATED = {
     ),
 }
 """Matrices at full severity, Table 1 there."""
+
+
+def test_changes_that_a_card_cuts_are_unfolded_below_it():
+    made = study(2, seeds=2, trials=0, readings=())
+    first, other = made.plan.arms
+    changes = tuple(Change(f"train.field_{number}", 0, number) for number in range(1, 9))
+    plan = replace(made.plan, arms=(first, replace(other, changes=changes)))
+    made = replace(made, plan=plan)
+    html = page(made.report(), made.details())
+    assert "all that arm-1 changes" in html
+    assert "all that arm-0 changes" not in html
+    assert "train.field_8: 0 -&gt; 8" in html
+
+
+def test_costs_are_read_on_a_phone_without_scrolling():
+    made = study(2, seeds=4, trials=0)
+    found = costs(made.report())
+    assert len(found) == 3
+    assert all(each.stacked for each in found)
