@@ -72,7 +72,8 @@ def paint_numbers(axes: "Axes", places: Mapping[int, tuple[float, float]]) -> No
         at = places[each.numbers[0]]
         if len(each.numbers) > 1:
             x, y = each.words_at(width)
-            at = data.transform((x / scale + corner[0], y / scale + corner[1]))
+            across_data, up_data = data.transform((x / scale + corner[0], y / scale + corner[1]))
+            at = float(across_data), float(up_data)
         axes.text(*at, each.words, ha="center", va="center_baseline", fontsize=LETTERS, color=INK)
 
 
