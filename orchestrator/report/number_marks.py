@@ -16,7 +16,7 @@ ROOM = 0.12
 
 
 @dataclass(frozen=True)
-class _Group:
+class _Label:
     """Marks too close for a number in each, in points from the lower left corner of the axes."""
 
     numbers: tuple[int, ...]
@@ -66,7 +66,7 @@ def paint_numbers(axes: "Axes", places: Mapping[int, tuple[float, float]]) -> No
     groups = []
     for number, place in places.items():
         x, y = (axes.transData.transform(place) - corner) * scale
-        groups.append(_Group((number,), ((float(x), float(y)),)))
+        groups.append(_Label((number,), ((float(x), float(y)),)))
     data = axes.transData.inverted()
     for each in _apart(groups, width):
         at = places[each.numbers[0]]
@@ -77,12 +77,12 @@ def paint_numbers(axes: "Axes", places: Mapping[int, tuple[float, float]]) -> No
         axes.text(*at, each.words, ha="center", va="center_baseline", fontsize=LETTERS, color=INK)
 
 
-def _apart(groups: list[_Group], width: float) -> list[_Group]:
+def _apart(groups: list[_Label], width: float) -> list[_Label]:
     """Those that touch made one, until none does."""
     for at, one in enumerate(groups):
         for other in groups[at + 1 :]:
             if any(_touch(a, b) for a in one.boxes(width) for b in other.boxes(width)):
-                joined = _Group(one.numbers + other.numbers, one.marks + other.marks)
+                joined = _Label(one.numbers + other.numbers, one.marks + other.marks)
                 return _apart([joined, *(each for each in groups if each not in (one, other))], width)
     return groups
 
