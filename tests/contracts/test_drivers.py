@@ -178,6 +178,18 @@ def reference(tmp_path_factory):
     return Sweep(inline, whole_plan(), tmp_path_factory.mktemp("reference") / "sweep").run()
 
 
+def stoppable_plan() -> Plan:
+    """Saved by a stop alone."""
+    arms = [make_arm(name, tally=True) for name in ("a", "b")]
+    return make_plan(arms, trials_per_arm=2, seeds=(7,), resources=Resources(checkpoint_seconds=1e6))
+
+
+@pytest.fixture(scope="module")
+def straight(driver, tmp_path_factory):
+    """What is stopped elsewhere, run without interruption."""
+    return Sweep(driver, stoppable_plan(), tmp_path_factory.mktemp("straight")).run()
+
+
 class TestDriver:
     """The contract."""
 
@@ -284,11 +296,10 @@ class TestDriver:
         assert steps == [1, 2], "what was reported is kept"
 
     @pytest.mark.parametrize("stop_after", [1, 2, 4, 9, 30])
-    def test_a_stopped_sweep_is_continued_without_doing_work_twice(self, driver, tmp_path, stop_after):
-        arms = [make_arm(name, tally=True) for name in ("a", "b")]
-        seldom = Resources(checkpoint_seconds=1e6)  # so that only the stop saves
-        plan = make_plan(arms, trials_per_arm=2, seeds=(7,), resources=seldom)
-        straight = Sweep(driver, plan, tmp_path / "straight").run()
+    def test_a_stopped_sweep_is_continued_without_doing_work_twice(
+        self, driver, straight, tmp_path, stop_after
+    ):
+        plan = stoppable_plan()
         sweep = Sweep(driver, plan, tmp_path / "stopped").run(stop_after=stop_after)
         first = "done" if len(sweep.endings()) == len(plan.trials) else "interrupted"
         resumed = sweep.run()
