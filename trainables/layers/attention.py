@@ -61,7 +61,7 @@ class WeightDropout:
     ) -> None:
         """Have the mask of the next call drawn."""
         rows, width = place.shape
-        dropout.ask(draws, place, (rows, 1, width, 1), _elements(heads, keys))
+        dropout.ask(draws, place, (rows, 1, width, 1), pairs_of_keys(heads, keys))
 
     @property
     def by_member(self) -> Tensor:
@@ -83,7 +83,7 @@ class WeightDropout:
         """The keyed mask."""
         if self.drawn is not None:
             return self.drawn
-        element, place = _elements(heads, keys), self.place[..., None, :, None]
+        element, place = pairs_of_keys(heads, keys), self.place[..., None, :, None]
         if isinstance(self.key, np.ndarray):
             return self.dropout.mask(self.key.reshape(-1, 1, 1, 1, 1), place, element, keys).flatten(0, 1)
         return self.dropout.mask(self.key, place, element, keys)
@@ -93,7 +93,7 @@ class WeightDropout:
         return KeptWeights(self.keep(heads, keys), 1 / self.dropout.keep_share())
 
 
-def _elements(heads: int, keys: int) -> Int[np.ndarray, "H 1 W"]:
+def pairs_of_keys(heads: int, keys: int) -> Int[np.ndarray, "H 1 W"]:
     """Numbers of the weights of one query, of two keys each."""
     pair, head = np.arange((keys + 1) // 2), np.arange(heads)[:, None, None]
     found: np.ndarray = head * HEAD_STRIDE + pair

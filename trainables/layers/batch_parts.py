@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import TypeVar
 
+import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
@@ -28,6 +30,7 @@ class BatchPart:
     """Predictions that are asked of the rows before the first."""
 
 
+Numbers = TypeVar("Numbers", np.ndarray, Tensor)
 _PART: ContextVar[BatchPart | None] = ContextVar("part", default=None)
 
 
@@ -41,7 +44,7 @@ def running_on(part: BatchPart) -> Iterator[None]:
         _PART.reset(token)
 
 
-def rows_in_batch(row: Int[Tensor, "*M"]) -> Int[Tensor, "*M"]:
+def rows_in_batch(row: Numbers) -> Numbers:
     """Numbers of rows in the whole batch, of rows that are numbered from 0.
 
     Of heads that stack several sequences of each example, all first ones before all second ones, as many rows
@@ -50,7 +53,7 @@ def rows_in_batch(row: Int[Tensor, "*M"]) -> Int[Tensor, "*M"]:
     part = _PART.get()
     if part is None:
         return row
-    stacked = row.div(part.rows, rounding_mode="floor")
+    stacked = row // part.rows
     return row + part.first + stacked * (part.whole - part.rows)
 
 

@@ -284,7 +284,7 @@ class Recall(nn.Module):
     def offer(self, x: Float[Tensor, "M D"], packing: Packing, placed: Placed | None = None) -> KeysValues:
         """Keys and values of rows of vectors `x`, for `placed` or others of their pass."""
         if compiling():
-            return compiled.offer(self, x, packing)
+            return compiled.offer(self, x, packing, placed)
         return self.attention.offer(self.source_norm(x), packing, placed)
 
     def forward(self, x: Float[Tensor, "M D"], placed: Placed, seen: KeysValues) -> Float[Tensor, "M D"]:

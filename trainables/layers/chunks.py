@@ -9,6 +9,7 @@ and tokens attend to no other chunk, so that the choice does not matter.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Literal, TypeVar
 
 import numpy as np
@@ -65,8 +66,8 @@ class Chunk:
 
     tokens: Int[Tensor, " M"]
     """Which tokens of the full batch."""
-    rows: Int[Tensor, " B"]
-    """Which rows of the full batch."""
+    rows: Int[Tensor, " B"] | None
+    """Which rows of the full batch; None: all of them."""
     packing: Packing
 
 
@@ -112,7 +113,16 @@ class Cut:
 
     def chunk(self, number: int) -> Chunk:
         """Chunk `number`, counted from 0, of all rows that have one of that number."""
-        return Chunk(*self.packing.select(self.number == number))
+        tokens, rows, packing = self.packing.select(self.number == number)
+        return Chunk(tokens, None if rows.shape[0] == self.packing.num_rows else rows, packing)
+
+    @cached_property
+    def order(self) -> tuple[Int[Tensor, " M"], Int[Tensor, " M"]]:
+        """Tokens of the full batch with those of each chunk before those of the next; and where in that order
+        each token is."""
+        order = np.argsort(self.number, kind="stable")
+        both = uploaded(np.concatenate((order, np.argsort(order))), self.packing.row.device)
+        return both[: order.shape[0]], both[order.shape[0] :]
 
 
 @dataclass(frozen=True)

@@ -1,24 +1,21 @@
 """A layer of `layers.block` run as a compiled region: what that needs, gathered from modules and tokens.
 
-Attention is PyTorch's fused kernel on CUDA, where no weights are dropped, and the explicit product elsewhere.
-Masks are the keyed ones on every device.
+Attention is one fused kernel of PyTorch's, and masks are the keyed ones, on every device.
 """
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import torch
 from torch import Tensor
 
-from trainables.layers.attention import HEAD_STRIDE
-from trainables.layers.dropout import KeyedDropout, taken_side_by_side
-from trainables.layers.host import uploaded
-from trainables.layers.linear import LayerNorm, joined
+from trainables.layers.attention import pairs_of_keys
+from trainables.layers.dropout import KeyedDropout
+from trainables.layers.linear import joined
 from trainables.layers.packing import Packing
-from trainables.layers.positions import NoRotation, Rotation
+from trainables.layers.positions import NoRotation, Rotation, turning_table
 from trainables.layers.tokens import KeysValues, Placed, Tokens
 from trainables.regions import block as region
-from trainables.regions.masks import ElementMask, WeightMask, drawn_weights
+from trainables.regions.heads import Turning
+from trainables.regions.masks import ElementMask, WeightMask
 
 if TYPE_CHECKING:
     from trainables.layers.block import Attention, Block, CrossAttention, Recall
@@ -27,163 +24,134 @@ if TYPE_CHECKING:
 
 def run(block: "Block", x: Tensor, tokens: Tokens, seen: KeysValues | None) -> Tensor:
     """`block` on tokens with states `x`."""
-    block.dropouts.draw(tokens.place)
-    attention = block.attention
+    attention, feedforward, gate, recall = block.attention, block.feedforward, block.gate, block.recall
+    kept = _kept(block.dropouts.salts(tokens.place.device))
+    assert tokens.recallers is None
+    assert recall is None or tokens.recalled is not None
     where = region.Where(
         tokens.packing.rows,
-        _factors(tokens.query_rotation),
-        _factors(tokens.key_rotation) if seen is None else None,
+        tokens.place,
+        _turning(tokens.query_rotation),
         tokens.reach,
-        None if seen is None else _seen(seen),
+        None if seen is None else _given(seen),
+        None if recall is None or tokens.recalled is None else _given(tokens.recalled),
     )
-    kept = _kept_weights(attention, tokens, tokens.packing if seen is None else seen.packing)
-    recall_weights, recalling = None, None
-    if block.recall is not None:
-        assert tokens.recalled is not None
-        assert tokens.recallers is None
-        recalling = _recalling(tokens.recalled)
-        recall_weights = _kept_weights(block.recall.attention, tokens.recalling, tokens.recalled.packing)
     dropped = region.Dropped(
-        kept,
-        _kept(attention.output_dropout, tokens),
-        recall_weights,
-        None if block.recall is None else _kept(block.recall.attention.output_dropout, tokens),
-        _inner(block, tokens),
-        _kept(block.feedforward.outer_dropout, tokens),
-        None if block.gate is None else _kept(block.gate.outer_dropout, tokens),
+        _kept_weights(attention, tokens, tokens.packing if seen is None else seen.packing),
+        kept.get(attention.output_dropout),
+        None
+        if tokens.recalled is None or recall is None
+        else _kept_weights(recall.attention, tokens, tokens.recalled.packing),
+        None if recall is None else kept.get(recall.attention.output_dropout),
+        kept.get(feedforward.inner_dropout),
+        kept.get(feedforward.outer_dropout),
+        None if gate is None else kept.get(gate.inner_dropout),
+        None if gate is None else kept.get(gate.outer_dropout),
     )
-    weights, shapes = _weights(block, tokens, alone=seen is None)
-    return region.layer(
-        x,
-        weights,
-        where,
-        dropped,
-        recalling,
-        shapes=shapes,
-        gated=block.gate is not None,
-        heads=attention.heads,
-        fused=x.is_cuda and kept is None and recall_weights is None,
-    )
+    weights = _weights(block, tokens, alone=seen is None)
+    return region.layer(x, weights, where, dropped, heads=attention.heads)
 
 
 def keys_values(block: "Block", x: Tensor, tokens: Tokens) -> tuple[Tensor, Tensor]:
     """Rotated keys, and values, of `tokens` with states `x`, which are normed first."""
     attention, norm = block.attention, block.attention_norm
     weight = tokens.once((attention, "kv"), lambda: joined(attention.key.weight, attention.value.weight))
-    rotation = _factors(tokens.key_rotation)
-    return region.keys_values(x, _affine(norm), weight, rotation, heads=attention.heads)
+    return region.keys_values(x, _affine(norm), weight, _turning(tokens.key_rotation), heads=attention.heads)
 
 
-def _seen(seen: KeysValues) -> region.GivenKeys:
+def _given(seen: KeysValues) -> region.GivenKeys:
     # A tensor that is given twice is compiled for once, and not for two: these may be those of the queries.
-    return region.GivenKeys(seen.keys, seen.values, *(each.detach() for each in seen.packing.rows))
+    rows, both = (each.detach() for each in seen.packing.rows), seen.both
+    if both is None:
+        return region.GivenKeys(seen.keys, seen.values, None, *rows)
+    return region.GivenKeys(None, None, both, *rows)
 
 
-def _weights(
-    block: "Block", tokens: Tokens, *, alone: bool
-) -> tuple[region.Joined, tuple[tuple[int, int], ...]]:
-    """All weights of a layer, joined once for all passes through it, and the shapes of the matrices."""
+def _weights(block: "Block", tokens: Tokens, *, alone: bool) -> region.Weights:
+    """Of a layer; those of maps of the same inputs are joined, once for all passes through it."""
     attention, feedforward, gate, recall = block.attention, block.feedforward, block.gate, block.recall
-    first = [attention.query.weight]
+    first = attention.query.weight
     if alone:
-        first += [attention.key.weight, attention.value.weight]
-    inner = [feedforward.inner, *([] if gate is None else [gate.inner])]
-    outer = [feedforward.outer, *([] if gate is None else [gate.outer])]
-    groups = [first, [attention.output.weight], [each.weight for each in inner]]
-    groups += [[each.weight] for each in outer]
-    norms = [block.attention_norm, block.feedforward_norm]
-    vectors = [*_both(norms), *(each.bias for each in (*inner, *outer))]
-    if recall is not None:
-        groups += [[recall.attention.query.weight], [recall.attention.output.weight]]
-        vectors += _both([recall.query_norm])
-    shapes = _shapes(groups)
-    every = [each.flatten() for group in groups for each in group]
-    made = tokens.once((block, alone), lambda: region.Joined(joined(*every), torch.cat(vectors)))
-    return made, shapes
+        others = (attention.key, attention.value)
+        first = tokens.once((attention, "qkv"), lambda: joined(first, *(each.weight for each in others)))
+    inner = feedforward.inner.weight, feedforward.inner.bias
+    if gate is not None:
+        inner = tokens.once(
+            (feedforward, gate),
+            lambda: (joined(inner[0], gate.inner.weight), joined(inner[1], gate.inner.bias)),
+        )
+    return region.Weights(
+        _affine(block.attention_norm),
+        first,
+        attention.output.weight,
+        _affine(block.feedforward_norm),
+        region.Affine(*inner),
+        _affine(feedforward.outer),
+        None if gate is None else _affine(gate.outer),
+        None if recall is None else _affine(recall.query_norm),
+        None if recall is None else recall.attention.query.weight,
+        None if recall is None else recall.attention.output.weight,
+    )
 
 
 def update(layer: "Update", slots: Tensor, placed: Placed, states: Tensor, packing: Packing) -> Tensor:
     """`layer` on packed slots of memory, which take in the `states` of `packing`."""
-    layer.dropouts.draw(placed.place)
     recall, feedforward = layer.recall, layer.feedforward
     attention = recall.attention
-    kept = _kept_weights(attention, placed, packing)
+    kept = _kept(layer.dropouts.salts(placed.place.device))
     dropped = region.Dropped(
-        kept,
-        _kept(attention.output_dropout, placed),
+        _kept_weights(attention, placed, packing),
+        kept.get(attention.output_dropout),
         None,
         None,
-        _kept(feedforward.inner_dropout, placed),
-        _kept(feedforward.outer_dropout, placed),
+        kept.get(feedforward.inner_dropout),
+        kept.get(feedforward.outer_dropout),
+        None,
         None,
     )
-    groups = [
-        [attention.query.weight],
-        [attention.key.weight, attention.value.weight],
-        *([each.weight] for each in (attention.output, feedforward.inner, feedforward.outer)),
-    ]
-    vectors = _both([recall.query_norm, recall.source_norm, layer.feedforward_norm])
-    vectors += [feedforward.inner.bias, feedforward.outer.bias]
-    shapes, every = _shapes(groups), [each.flatten() for group in groups for each in group]
-    return region.updated(
-        slots,
-        states,
-        region.Joined(joined(*every), torch.cat(vectors)),
-        region.UpdatePlaces(placed.packing.rows, packing.rows),
-        dropped,
-        shapes=shapes,
-        heads=attention.heads,
-        fused=slots.is_cuda and kept is None,
+    weights = region.UpdateWeights(
+        _affine(recall.query_norm),
+        attention.query.weight,
+        _affine(recall.source_norm),
+        _joined_offer(recall, placed),
+        attention.output.weight,
+        _affine(layer.feedforward_norm),
+        _affine(feedforward.inner),
+        _affine(feedforward.outer),
     )
+    places = region.UpdatePlaces(placed.packing.rows, placed.place, packing.rows)
+    return region.updated(slots, states, weights, places, dropped, heads=attention.heads)
 
 
-def offer(recall: "Recall", x: Tensor, packing: Packing) -> KeysValues:
+def offer(recall: "Recall", x: Tensor, packing: Packing, placed: Placed | None) -> KeysValues:
     """Keys and values of rows of vectors `x`, for cross-attention."""
+    weight, heads = _joined_offer(recall, placed), recall.attention.heads
+    made = region.keys_beside_values(x, _affine(recall.source_norm), weight, heads=heads)
+    return KeysValues.beside(made, packing)
+
+
+def _joined_offer(recall: "Recall", placed: Placed | None) -> Tensor:
     attention = recall.attention
-    weight = joined(attention.key.weight, attention.value.weight)
-    made = region.keys_values(x, _affine(recall.source_norm), weight, None, heads=attention.heads)
-    return KeysValues(*made, packing)
 
+    def made() -> Tensor:
+        return joined(attention.key.weight, attention.value.weight)
 
-def _shapes(groups: list[list[Tensor]]) -> tuple[tuple[int, int], ...]:
-    """Of matrices that are joined by their rows."""
-    return tuple((sum(each.shape[0] for each in group), group[0].shape[1]) for group in groups)
-
-
-def _both(norms: list[LayerNorm]) -> list[Tensor]:
-    return [each for norm in norms for each in (norm.weight, norm.bias)]
+    return made() if placed is None else placed.once((attention, "kv"), made)
 
 
 def _affine(module: Any) -> region.Affine:
     return region.Affine(module.weight, module.bias)
 
 
-def _recalling(recalled: KeysValues) -> region.Recalling:
-    keys, values = recalled.padded
-    return region.Recalling(
-        keys,
-        values,
-        recalled.packing.rows.mask,
-    )
-
-
-def _factors(rotation: Rotation) -> Tensor | None:
-    return None if isinstance(rotation, NoRotation) else torch.view_as_real(rotation.factor)
-
-
-def _kept(dropout: KeyedDropout, tokens: Placed) -> ElementMask | None:
-    if not dropout.active:
+def _turning(rotation: Rotation) -> Turning | None:
+    if isinstance(rotation, NoRotation):
         return None
-    return ElementMask(dropout.taken(tokens.place, dropout.columns or 0), 1 / dropout.keep_share())
+    return Turning(rotation.where, turning_table(rotation))
 
 
-def _inner(block: "Block", tokens: Placed) -> ElementMask | None:
-    """Masks of hidden layers, those of feed-forward and gate as one."""
-    first = block.feedforward.inner_dropout
-    if block.gate is None or not first.active:
-        return _kept(first, tokens)
-    keep = taken_side_by_side((first, block.gate.inner_dropout), tokens.place)
-    return ElementMask(keep, 1 / first.keep_share())
+def _kept(salts: dict[KeyedDropout, Tensor]) -> dict[KeyedDropout, ElementMask]:
+    """Masks of elements, of dropouts that drop any."""
+    return {each: ElementMask(salt, each.levels, 1 / each.keep_share()) for each, salt in salts.items()}
 
 
 def _kept_weights(
@@ -193,14 +161,6 @@ def _kept_weights(
     dropout = attention.weight_dropout
     if not dropout.active:
         return None
-    key = dropout.draw()
-    parts = uploaded(np.array([key & 0x7FFFFFFF, key >> 32], dtype=np.int64), placed.place.device)
-    keep = drawn_weights(
-        placed.padded_place,
-        parts,
-        keys.rows.mask,
-        heads=attention.heads,
-        stride=HEAD_STRIDE,
-        levels=dropout.levels,
-    )
-    return WeightMask(keep, 1 / dropout.keep_share())
+    # One pair is no case of its own.
+    salt = dropout.salt(pairs_of_keys(attention.heads, max(keys.width, 3)), placed.place.device)
+    return WeightMask(salt.flatten(0, 1), dropout.levels, 1 / dropout.keep_share())

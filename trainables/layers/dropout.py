@@ -23,7 +23,7 @@ from trainables.layers.host import uploaded
 from trainables.layers.mask_draws import MaskDraws, kept, mix
 from trainables.layers.stacked import for_all, stacked
 from trainables.regions.compiling import compiling
-from trainables.regions.masks import MASK_LEVELS, ODD_32, drawn
+from trainables.regions.masks import MASK_LEVELS, MIX_A, MIX_B, ODD_32, drawn
 from trainables.seeds import derive
 
 HALF_WORDS = 1 << 31
@@ -220,13 +220,17 @@ class KeyedDropout(Keyed):
         self, draws: "MaskDraws", place: Int[Tensor, "*M"], shape: tuple[int, ...], element: np.ndarray
     ) -> None:
         """Have the mask of the next call drawn for `element`s of `place`, which is seen in `shape`."""
-        key, numbers = self.draw(), element.astype(np.int64) * ODD_32
-        if isinstance(key, np.ndarray):
-            key = key.reshape(-1, *(1,) * numbers.ndim)
-        salt = uploaded(_salted(key, numbers), place.device)
+        salt = self.salt(element, place.device)
         draws.add(
             place.view(shape), salt, [(self.levels, salt.shape[-1])], lambda masks: self.put(masks[0], place)
         )
+
+    def salt(self, element: Int[np.ndarray, "*C"], device: torch.device) -> Int[Tensor, "*W_C"]:
+        """What places are hashed with in the next call, for each of the `element`s."""
+        key, numbers = self.draw(), element.astype(np.int64) * ODD_32
+        if isinstance(key, np.ndarray):
+            key = key.reshape(-1, *(1,) * numbers.ndim)
+        return uploaded(_salted(key, numbers), device)
 
     def asked(self, place: Tensor, columns: int) -> Bool[Tensor, "*K"] | None:
         """The mask that was asked for, if it has been drawn at this very `place`."""
@@ -328,6 +332,15 @@ class DropoutGroup:
         self.ask(draws, place, columns)
         draws.run()
 
+    def salts(self, device: torch.device) -> dict[KeyedDropout, Int[Tensor, " W"]]:
+        """What places are hashed with in the next call of each that drops anything."""
+        active = [each for each in self._dropouts if each.active]
+        if not active:
+            return {}
+        sizes = tuple(each.columns or 0 for each in active)
+        words = [(size + 1) // 2 for size in sizes]
+        return dict(zip(active, torch.split(self._salt(active, sizes, device), words, -1), strict=True))
+
     def drawn_at(self, place: Int[Tensor, "*M"]) -> bool:
         """Whether that has been done."""
         return all(each.drawn_at(place) for each in self._dropouts if each.active)
@@ -428,6 +441,15 @@ def scattered(number: Int[Tensor, "*M"]) -> Int[Tensor, "*M"]:
     word = number.to(torch.int32) * ODD_32
     mix(word)
     return word
+
+
+def host_scattered(number: Int[np.ndarray, "*M"]) -> Int[np.ndarray, "*M"]:
+    """The same of numbers that the host knows."""
+    word = number.astype(np.uint32) * np.uint32(ODD_32 & 0xFFFFFFFF)
+    for shift, factor in ((16, MIX_A), (15, MIX_B)):
+        word = (word ^ (word >> shift)) * np.uint32(factor & 0xFFFFFFFF)
+    scattered: np.ndarray = (word ^ (word >> 16)).view(np.int32)
+    return scattered
 
 
 def set_dropout_context(model: nn.Module, seed: int | tuple[int, ...], step: int, part: int = 0) -> None:

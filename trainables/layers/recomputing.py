@@ -16,7 +16,6 @@ from torch.utils.checkpoint import checkpoint
 from trainables.layers.dropout import Drawn, Keyed, drawn_in
 from trainables.layers.reused import Reused, learned
 from trainables.layers.tokens import KeysValues, Placed
-from trainables.regions.compiling import compiling
 
 Found = TypeVar("Found")
 
@@ -51,11 +50,11 @@ class RecomputableLayer(Recomputable):
 def reusing(*layers: nn.Module | None) -> Iterator[None]:
     """Inside, a pass uses the weights of each of the `layers` again and again: gradients are added together.
 
-    Not where layers are run again in the backward pass, or compiled, which has its own way.
+    Not where layers are run again in the backward pass.
     """
     begun = [
         layer
-        for layer in (layers if torch.is_grad_enabled() and not compiling() else ())
+        for layer in (layers if torch.is_grad_enabled() else ())
         if isinstance(layer, RecomputableLayer) and layer.reused is None and not layer.recomputes
         if any(map(learned, layer.parameters()))
     ]

@@ -1,6 +1,6 @@
 """The active tokens of a batch, with what attention and dropout need of each: positions, reach, place."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,12 +12,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from trainables.layers.batch_parts import rows_in_batch
-from trainables.layers.dropout import scattered
-from trainables.layers.head_rows import Factor, spread, spread_parts
+from trainables.layers.dropout import host_scattered, scattered
+from trainables.layers.head_rows import MOST_BY_HOST, Factor, spread, spread_parts
+from trainables.layers.host import uploaded
 from trainables.layers.packing import Packing, take
 from trainables.layers.positions import NoRotation, Rotation, rotations, selected
 from trainables.layers.stacked import stacked
-from trainables.regions.compiling import compiling
 
 ROW_STRIDE = 1 << 16
 
@@ -105,9 +105,7 @@ class Placed:
     def padded_place(self) -> Int[Tensor, "B T"]:
         """Places in the padded form; those of padding are of no use."""
         packing = self.packing
-        index = packing.rows.token if compiling() else packing.padded_index
-        if compiling():
-            return self.place.index_select(0, index.flatten()).view(-1, packing.width)
+        index = packing.padded_index
 
         def made() -> tuple[Tensor, Tensor]:
             return self.place, self.place.index_select(0, index.flatten()).view(-1, packing.width)
@@ -177,6 +175,34 @@ class Tokens(Placed):
         reach = packing.column + 1 if causal else None
         return cls(packing, packed_places(packing), rotation, rotation, reach, position=packing.column)
 
+    def split(self, packings: Sequence[Packing]) -> "list[Tokens]":
+        """Those of each of `packings`, which follow one another; no other rows are attended to."""
+        sizes = [packing.row.shape[0] for packing in packings]
+
+        def parts(x: Tensor | None) -> Sequence[Tensor | None]:
+            return [None] * len(sizes) if x is None else torch.split(x, sizes)
+
+        columns = zip(
+            packings,
+            parts(self.place),
+            parts(self.query_rotation.where),
+            parts(self.reach),
+            parts(self.position),
+            strict=True,
+        )
+        return [
+            replace(
+                self,
+                packing=packing,
+                place=place,
+                query_rotation=replace(self.query_rotation, where=where),
+                key_rotation=replace(self.key_rotation, where=where),
+                reach=reach,
+                position=position,
+            )
+            for packing, place, where, reach, position in columns
+        ]
+
     def select(self, tokens: Int[Tensor, " K"], rows: Int[Tensor, " R"], packing: Packing) -> "Tokens":
         """Only `tokens`, which are all in `rows`, packed by `packing`."""
         query, key = selected((self.query_rotation, self.key_rotation), tokens)
@@ -194,11 +220,20 @@ class Tokens(Placed):
 
 def packed_places(packing: Packing, rows: Int[Tensor, " B"] | None = None) -> Int[Tensor, " M"]:
     """Place of every packed token of a full batch, or of only some `rows` of one."""
+    if rows is None and packing.by_host and packing.row.shape[0] <= MOST_BY_HOST:
+        counts = packing.host_counts
+        row, starts = np.repeat(np.arange(counts.shape[0]), counts), np.cumsum(counts) - counts
+        column = np.arange(row.shape[0]) - starts[row]
+        return uploaded(host_scattered(rows_in_batch(row) * ROW_STRIDE + column), packing.row.device)
     row = packing.row if rows is None else rows.index_select(0, packing.row)
     return scattered(rows_in_batch(row) * ROW_STRIDE + packing.column)
 
 
 def batch_places(padded: Int[Tensor, "N S"]) -> Int[Tensor, "N S"]:
     """Place of every entry of a padded batch, before START and END are added."""
+    number, width = padded.shape
+    if number * width <= MOST_BY_HOST:
+        rows = rows_in_batch(np.arange(number))[:, None]
+        return uploaded(host_scattered(rows * ROW_STRIDE + np.arange(width)), padded.device)
     rows, columns = (torch.arange(size, device=padded.device) for size in padded.shape)
     return scattered(rows_in_batch(rows)[:, None] * ROW_STRIDE + columns)

@@ -26,6 +26,7 @@ from trainables.layers.tokens import Placed, Tokens
 from trainables.recurrence.result import RecurrenceResult
 from trainables.recurrence.watching import in_parts
 from trainables.regions.compiling import compiling
+from trainables.regions.rows import moved
 from trainables.settings import CausalSettings, Small
 from trainables.types import Encoded
 
@@ -82,10 +83,14 @@ class ChunkPart:
     slots: Placed
 
     @classmethod
-    def of(cls, chunk: Chunk, tokens: Tokens, memory: Memory, places: Int[Tensor, "B S"]) -> "ChunkPart":
+    def of_all(
+        cls, cut: Cut, chunks: Sequence[Chunk], tokens: Tokens, memory: Memory, places: Int[Tensor, "B S"]
+    ) -> "list[ChunkPart]":
         """Of all `tokens` of a batch, with the `places` of all slots."""
-        here = tokens.select(chunk.tokens, chunk.rows, chunk.packing)
-        return cls(here, memory.placed(places.index_select(0, chunk.rows), here))
+        rows = torch.arange(0, device=places.device)  # of those that are attended to: there are none
+        here = tokens.select(cut.order[0], rows, cut.packing).split([chunk.packing for chunk in chunks])
+        where = [places if each.rows is None else places.index_select(0, each.rows) for each in chunks]
+        return [cls(each, memory.placed(place, each)) for each, place in zip(here, where, strict=True)]
 
 
 class Chunked(nn.Module):
@@ -152,25 +157,28 @@ class Chunked(nn.Module):
         cut = Cut.of(packing, config.chunk, causal=config.causal)
         tokens = cut.tokens(config.size_of_head, states.dtype, causal=config.causal)
         slots = self.memory.begin(rows_in_all)
-        finals: list[tuple[Int[Tensor, " M"], Tensor]] = []
+        finals: list[Tensor] = []
         totals: list[Float[Tensor, " B"]] = []
         places = self.memory.places(packing)
         chunks = [cut.chunk(number) for number in range(cut.most)]
-        parts = [ChunkPart.of(chunk, tokens, self.memory, places) for chunk in chunks]
+        parts = ChunkPart.of_all(cut, chunks, tokens, self.memory, places)
+        order, back = cut.order
+        given = torch.split(moved(states, order, back), [chunk.packing.row.shape[0] for chunk in chunks])
         self._draw_ahead(parts)
         with in_parts(packing) as next_part, reusing(*self.memory.updates):
             for number, (chunk, part) in enumerate(zip(chunks, parts, strict=True)):
                 next_part(chunk.tokens)
-                memory = self.memory.marked(take(slots, chunk.rows))
-                result = layers(take(states, chunk.tokens), part.tokens, memory, number)
-                finals.append((chunk.tokens, result.states))
+                rows = chunk.rows
+                memory = self.memory.marked(slots if rows is None else take(slots, rows))
+                result = layers(given[number], part.tokens, memory, number)
+                finals.append(result.states)
                 if result.layers is None:
                     costs = torch.stack((result.depth, result.ponder, result.computed), 1)
-                    totals.append(put(costs, chunk.rows, rows_in_all))
+                    totals.append(costs if rows is None else put(costs, rows, rows_in_all))
                 memory = self.memory.update(memory, part.slots, result.states, chunk.packing)
-                slots = slots.index_copy(0, chunk.rows, memory.to(slots.dtype))
-        source = torch.cat([where for where, _ in finals])
-        final = put(torch.cat([part for _, part in finals]), source, source.shape[0])
+                memory = memory.to(slots.dtype)
+                slots = memory if rows is None else slots.index_copy(0, rows, memory)
+        final = moved(torch.cat(finals), back, order)
         if not totals:
             assert result.layers is not None
             return RecurrenceResult.of_all(final, packing, result.layers), slots

@@ -12,8 +12,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from trainables.regions.compiling import region
+from trainables.regions.heads import Turning, gather, spread, spread_queries, turned
 from trainables.regions.masks import ElementMask, WeightMask
-from trainables.regions.rows import RowPlaces, exact, gather, require_alike, spread
+from trainables.regions.rows import RowPlaces, require_alike
 
 
 class Affine(NamedTuple):
@@ -32,24 +33,8 @@ class Dropped(NamedTuple):
     recalled: ElementMask | None
     inner: ElementMask | None
     outer: ElementMask | None
+    gate_inner: ElementMask | None
     gate: ElementMask | None
-
-
-class Recalling(NamedTuple):
-    """Padded keys and values that cross-attention is to."""
-
-    keys: Float[Tensor, "B H K E"]
-    values: Float[Tensor, "B H K E"]
-    mask: Bool[Tensor, "B K"]
-
-
-class Joined(NamedTuple):
-    """All weights of a layer, one after the other: two kernels add its gradient to those of other passes."""
-
-    matrices: Tensor
-    """First, output, inner, outer, of the gate; query and output of cross-attention."""
-    vectors: Tensor
-    """Weights and biases of both norms, biases of inner, outer and gate; the norm of cross-attention."""
 
 
 class Weights(NamedTuple):
@@ -72,8 +57,10 @@ class Weights(NamedTuple):
 class GivenKeys(NamedTuple):
     """Rotated keys, and values, that are given."""
 
-    keys: Float[Tensor, "L H E"]
-    values: Float[Tensor, "L H E"]
+    keys: Float[Tensor, "L H E"] | None
+    values: Float[Tensor, "L H E"] | None
+    both: Float[Tensor, "L 2 H E"] | None
+    """In the place of these."""
     rows_token: Int[Tensor, "B K"]
     rows_place: Int[Tensor, " L"]
     rows_mask: Bool[Tensor, "B K"]
@@ -88,73 +75,67 @@ class Where(NamedTuple):
     """Places of tokens, and what they see."""
 
     rows: RowPlaces
-    query_rotation: Float[Tensor, "M half 2"] | None
-    """Cosines and sines, scaled; None without rotary positions."""
-    key_rotation: Float[Tensor, "M half 2"] | None
+    place: Int[Tensor, " M"]
+    """In the full batch, as masks read it."""
+    turning: Turning | None
+    """None without rotary positions."""
     reach: Int[Tensor, " M"] | None
     """Causal: how many of the first keys each sees."""
     seen: GivenKeys | None
     """What tokens attend to, if not to each other."""
+    recalled: GivenKeys | None
+    """What cross-attention is to."""
 
 
 @region
 def layer(
-    x: Float[Tensor, "M D"],
-    given: Joined,
-    where: Where,
-    dropped: Dropped,
-    recalling: Recalling | None,
-    *,
-    shapes: tuple[tuple[int, int], ...],
-    gated: bool,
-    heads: int,
-    fused: bool,
+    x: Float[Tensor, "M D"], weights: Weights, where: Where, dropped: Dropped, *, heads: int
 ) -> Float[Tensor, "M D"]:
-    """States one layer on.
-
-    `shapes` are those of the matrices; `fused`: attention is one kernel.
-    """
-    weights = _parted(given, shapes, gated=gated)
-    z, seen = _normed(x, weights.norm), where.seen
+    """States one layer on."""
+    seen, kept = where.seen, dropped.weights
+    made = F.linear(_normed(x, weights.norm), weights.first).view(x.shape[0], 1 if seen else 3, heads, -1)
     if seen is None:
-        qkv = F.linear(z, weights.first).view(x.shape[0], 3, heads, -1)
-        q, k, v = spread(qkv, where.rows).unbind(0)
-        q, k = _turned(q, where.query_rotation, where.rows), _turned(k, where.key_rotation, where.rows)
-        keys = where.rows.mask
+        q, k, v = spread(made, where.turning, where.rows, queries=True, copies=_copies(kept))
+        visible = _visible(where.rows.mask, where, kept)
     else:
-        q = spread(F.linear(z, weights.first).view(x.shape[0], 1, heads, -1), where.rows)[0]
-        q = _turned(q, where.query_rotation, where.rows).to(seen.values.dtype)
-        k, v = spread(torch.stack((seen.keys, seen.values), 1), seen.rows).unbind(0)
-        keys = seen.rows.mask
-    visible = _visible(where, keys)
-    found = gather(_attended(q, k, v, visible, dropped.weights, fused=fused), heads, where.rows)
-    attended = x + _dropped(F.linear(found, weights.output), dropped.attended)
-    if recalling is not None:
-        attended = attended + _recalled(attended, weights, recalling, where.rows, dropped, fused=fused)
-    z = _normed(attended, weights.feedforward_norm)
-    inner = F.gelu(_dropped(F.linear(z, *weights.inner), dropped.inner))
+        q = spread_queries(made, where.turning, where.rows)
+        k, v = _given(seen, kept)
+        visible = _visible(seen.rows.mask, where, kept)
+    found = _attended((q, k, v), visible, where, kept)
+    attended = x + _dropped(F.linear(found, weights.output), dropped.attended, where)
+    if where.recalled is not None:
+        attended = attended + _recalled(attended, weights, where, dropped, heads)
+    inner = F.linear(_normed(attended, weights.feedforward_norm), *weights.inner)
+    size = weights.outer.weight.shape[1]
     if weights.gate is None:
-        return attended + _dropped(F.linear(inner, *weights.outer), dropped.outer)
-    fed, opening = torch.split(inner, [weights.outer.weight.shape[1], weights.gate.weight.shape[1]], 1)
-    fed = _dropped(F.linear(fed, *weights.outer), dropped.outer)
-    opening = _dropped(F.linear(opening, *weights.gate), dropped.gate).sigmoid()
+        inner = F.gelu(_dropped(inner, dropped.inner, where))
+        return attended + _dropped(F.linear(inner, *weights.outer), dropped.outer, where)
+    sizes = [size, inner.shape[1] - size]
+    if dropped.inner is not None and dropped.gate_inner is not None:
+        masks = zip((dropped.inner, dropped.gate_inner), sizes, strict=True)
+        beside = [mask.keep(where.place, columns) for mask, columns in masks]
+        inner = inner * torch.cat(beside, 1).to(inner.dtype) * dropped.inner.scale
+    fed, opening = torch.split(F.gelu(inner), sizes, 1)
+    fed = _dropped(F.linear(fed, *weights.outer), dropped.outer, where)
+    opening = _dropped(F.linear(opening, *weights.gate), dropped.gate, where).sigmoid()
     return torch.addcmul(x, opening, attended + fed - x)
 
 
 @region
+def keys_beside_values(
+    x: Float[Tensor, "M D"], norm: Affine, weight: Tensor, *, heads: int
+) -> Float[Tensor, "M 2 H E"]:
+    """Keys and values of tokens with states `x`, in one tensor."""
+    return F.linear(_normed(x, norm), weight).view(x.shape[0], 2, heads, -1)
+
+
+@region
 def keys_values(
-    x: Float[Tensor, "M D"],
-    norm: Affine,
-    weight: Tensor,
-    rotation: Float[Tensor, "M half 2"] | None,
-    *,
-    heads: int,
+    x: Float[Tensor, "M D"], norm: Affine, weight: Tensor, turning: Turning | None, *, heads: int
 ) -> tuple[Float[Tensor, "M H E"], Float[Tensor, "M H E"]]:
     """Rotated keys, and values, of tokens with states `x`."""
     both = F.linear(_normed(x, norm), weight).view(x.shape[0], 2, heads, -1)
-    keys, values = both.unbind(1)
-    if rotation is not None:
-        keys = _complex_product(keys, rotation[:, None]).to(values.dtype)
+    keys, values = turned(both, None if turning is None else turning.of(1, 2)).unbind(1)
     # Where in memory a view begins is a size too, and one that would be compiled for.
     return (
         keys.clone(memory_format=torch.contiguous_format),
@@ -162,10 +143,25 @@ def keys_values(
     )
 
 
+class UpdateWeights(NamedTuple):
+    """Of a layer by which slots take in states."""
+
+    norm: Affine
+    query: Tensor
+    source_norm: Affine
+    keys_values: Tensor
+    output: Tensor
+    feedforward_norm: Affine
+    inner: Affine
+    outer: Affine
+
+
 class UpdatePlaces(NamedTuple):
     """Places of slots, and of what they take in."""
 
     slots: RowPlaces
+    place: Int[Tensor, " M"]
+    """Of slots, as masks read it."""
     taken: RowPlaces
 
 
@@ -173,129 +169,99 @@ class UpdatePlaces(NamedTuple):
 def updated(
     slots: Float[Tensor, "M D"],
     states: Float[Tensor, "L D"],
-    given: Joined,
+    weights: UpdateWeights,
     places: UpdatePlaces,
     dropped: Dropped,
     *,
-    shapes: tuple[tuple[int, int], ...],
     heads: int,
-    fused: bool,
 ) -> Float[Tensor, "M D"]:
-    """Slots of memory after a layer by which they take in `states`.
-
-    Joined are query, keys and values, output, inner and outer; the norms of slots, of states and of the
-    feed-forward, and both biases.
-    """
-    parts = torch.split(given.matrices, [one * other for one, other in shapes])
-    query, both, output, inner, outer = (part.view(shape) for part, shape in zip(parts, shapes, strict=True))
-    width = slots.shape[1]
-    vectors = torch.split(given.vectors, [width] * 6 + [shapes[3][0], width])
-    kv = F.linear(_normed(states, Affine(*vectors[2:4])), both).view(states.shape[0], 2, heads, -1)
-    k, v = spread(kv, places.taken).unbind(0)
-    asked = F.linear(_normed(slots, Affine(*vectors[:2])), query).view(slots.shape[0], 1, heads, -1)
-    q = spread(asked, places.slots)[0]
-    found = _attended(q, k, v, places.taken.mask[:, None, None], dropped.weights, fused=fused)
-    slots = slots + _dropped(F.linear(gather(found, heads, places.slots), output), dropped.attended)
-    hidden = F.linear(_normed(slots, Affine(*vectors[4:6])), inner, vectors[6])
-    hidden = F.gelu(_dropped(hidden, dropped.inner))
-    return slots + _dropped(F.linear(hidden, outer, vectors[7]), dropped.outer)
-
-
-def _parted(given: Joined, shapes: tuple[tuple[int, int], ...], *, gated: bool) -> Weights:
-    parts = torch.split(given.matrices, [one * other for one, other in shapes])
-    matrices = [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
-    width, recalls = shapes[1][0], len(shapes) > 4 + gated
-    sizes = [width] * 4 + [shapes[2][0]] + [width] * (1 + gated + 2 * recalls)
-    vectors = torch.split(given.vectors, sizes)
-    return Weights(
-        Affine(vectors[0], vectors[1]),
-        matrices[0],
-        matrices[1],
-        Affine(vectors[2], vectors[3]),
-        Affine(matrices[2], vectors[4]),
-        Affine(matrices[3], vectors[5]),
-        Affine(matrices[4], vectors[6]) if gated else None,
-        Affine(vectors[-2], vectors[-1]) if recalls else None,
-        matrices[-2] if recalls else None,
-        matrices[-1] if recalls else None,
+    """Slots of memory after a layer by which they take in `states`."""
+    where, kept = Where(places.slots, places.place, None, None, None, None), dropped.weights
+    kv = F.linear(_normed(states, weights.source_norm), weights.keys_values).view(
+        states.shape[0], 2, heads, -1
     )
+    k, v = spread(kv, None, places.taken, queries=False, copies=_copies(kept))
+    asked = F.linear(_normed(slots, weights.norm), weights.query).view(slots.shape[0], 1, heads, -1)
+    q = spread_queries(asked, None, places.slots)
+    found = _attended((q, k, v), _visible(places.taken.mask, where, kept), where, kept)
+    slots = slots + _dropped(F.linear(found, weights.output), dropped.attended, where)
+    hidden = F.linear(_normed(slots, weights.feedforward_norm), *weights.inner)
+    hidden = F.gelu(_dropped(hidden, dropped.inner, where))
+    return slots + _dropped(F.linear(hidden, *weights.outer), dropped.outer, where)
 
 
-def _recalled(
-    x: Tensor, weights: Weights, recalling: Recalling, rows: RowPlaces, dropped: Dropped, *, fused: bool
-) -> Tensor:
+def _recalled(x: Tensor, weights: Weights, where: Where, dropped: Dropped, heads: int) -> Tensor:
+    recalled = where.recalled
+    assert recalled is not None
     assert weights.recall_norm is not None
     assert weights.recall_query is not None
     assert weights.recall_output is not None
-    heads = recalling.keys.shape[1]
+    kept, every = dropped.recall_weights, where._replace(reach=None)
     asked = F.linear(_normed(x, weights.recall_norm), weights.recall_query).view(x.shape[0], 1, heads, -1)
-    q = spread(asked, rows)[0]
-    keys, values = recalling.keys, recalling.values
-    found = _attended(q, keys, values, recalling.mask[:, None, None], dropped.recall_weights, fused=fused)
-    return _dropped(F.linear(gather(found, heads, rows), weights.recall_output), dropped.recalled)
+    k, v = _given(recalled, kept)
+    q = spread_queries(asked, None, where.rows)
+    found = _attended((q, k, v), _visible(recalled.rows.mask, every, kept), where, kept)
+    return _dropped(F.linear(found, weights.recall_output), dropped.recalled, where)
+
+
+def _copies(kept: WeightMask | None) -> int:
+    """Of every key: a second one that has no value takes the weight that is dropped.
+
+    So one softmax over all is that over keys, and attention with weights dropped is a fused kernel too.
+    """
+    return 1 if kept is None else 2
+
+
+def _given(
+    seen: GivenKeys, kept: WeightMask | None
+) -> tuple[Float[Tensor, "B K H E"], Float[Tensor, "B K H E"]]:
+    both = seen.both
+    if both is None:
+        assert seen.keys is not None
+        assert seen.values is not None
+        both = torch.stack((seen.keys, seen.values), 1)
+    keys, values = spread(both, None, seen.rows, queries=False, copies=_copies(kept))
+    return keys, values
+
+
+def _visible(keys: Bool[Tensor, "B K"], where: Where, kept: WeightMask | None) -> Bool[Tensor, "B ... CK"]:
+    """Which keys, or copies of keys, each query sees."""
+    copies, rows = _copies(kept), where.rows
+    require_alike(keys.shape[:1], rows.token.shape[:1])
+    number = torch.arange(keys.shape[1] * copies, device=keys.device)
+    if where.reach is None:
+        visible = keys[:, None, None, :, None].expand(-1, -1, -1, -1, copies).flatten(3)
+    else:
+        # Padding reaches as far as the last token of its row, so that it reaches something.
+        upto = where.reach.index_select(0, rows.token.flatten()).view(rows.token.shape)
+        visible = (number // copies < upto[..., None])[:, None]
+    if kept is None:
+        return visible
+    place = where.place.index_select(0, rows.token.flatten()).view(rows.token.shape)
+    return visible & (kept.keep(place, number // copies) == (number % copies == 0))
 
 
 def _attended(
-    q: Float[Tensor, "B H T E"],
-    k: Float[Tensor, "B H K E"],
-    v: Float[Tensor, "B H K E"],
-    visible: Bool[Tensor, "B 1 #T K"],
+    qkv: tuple[Float[Tensor, "B T H E"], ...],
+    visible: Bool[Tensor, "B ... CK"],
+    where: Where,
     kept: WeightMask | None,
-    *,
-    fused: bool,
-) -> Float[Tensor, "B_H T E"]:
-    """softmax(q k^T / sqrt(E)) v over visible keys, some weights dropped."""
-    (rows, heads, width, size), columns = q.shape, k.shape[2]
-    require_alike((rows, columns), (visible.shape[0], visible.shape[3]))
-    require_alike((rows, columns), (k.shape[0], v.shape[2]))
-    barred = torch.where(visible, 0.0, -torch.inf).to(q.dtype)
-    if fused:
-        rate = 0.0 if kept is None else 1 - 1 / kept.scale
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=barred, dropout_p=rate)
-        return out.reshape(rows * heads, width, size)
-    flat_k, flat_v = (each.reshape(rows * heads, columns, size) for each in (k, v))
-    scores = torch.bmm(q.reshape(rows * heads, width, size), flat_k.transpose(1, 2))
-    scores = scores.view(rows, heads, width, columns)
-    scores = scores * size**-0.5 + barred
-    found = scores.softmax(-1, dtype=exact(scores.dtype))
-    if kept is not None:
-        require_alike(kept.keep.shape, found.shape)
-        found = found * kept.keep.to(found.dtype) * kept.scale
-    return torch.bmm(found.to(v.dtype).view(rows * heads, width, columns), flat_v)
-
-
-def _visible(where: Where, keys: Bool[Tensor, "B K"]) -> Bool[Tensor, "B 1 #T K"]:
-    if where.reach is None:
-        return keys[:, None, None]
-    # Padding reaches as far as the last token of its row, so that it reaches something.
-    upto = where.reach.index_select(0, where.rows.token.flatten()).view(where.rows.token.shape)
-    columns = torch.arange(keys.shape[1], device=keys.device)
-    return (columns < upto[..., None])[:, None]
-
-
-def _turned(
-    x: Float[Tensor, "B H T E"], rotation: Float[Tensor, "M half 2"] | None, rows: RowPlaces
-) -> Float[Tensor, "B H T E"]:
-    if rotation is None:
-        return x
-    here = rotation.index_select(0, rows.token.flatten())
-    return _complex_product(x, here.view(x.shape[0], 1, x.shape[2], -1, 2)).to(x.dtype)
-
-
-def _complex_product(x: Float[Tensor, "*any E"], factor: Float[Tensor, "*any half 2"]) -> Tensor:
-    """Pairs of numbers in `x`, read as complex ones, times factors, in the precision of these."""
-    real, imaginary = x.to(factor.dtype).view(*x.shape[:-1], -1, 2).unbind(-1)
-    cosine, sine = factor.unbind(-1)
-    turned = torch.stack((real * cosine - imaginary * sine, real * sine + imaginary * cosine), -1)
-    return turned.flatten(-2)
+) -> Float[Tensor, "M D"]:
+    """softmax(q k^T / sqrt(E)) v over visible keys, of tokens."""
+    q, k, v = qkv
+    found = F.scaled_dot_product_attention(
+        q.to(v.dtype).transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), attn_mask=visible
+    )
+    out = gather(found.transpose(1, 2), where.rows)
+    return out if kept is None else out * kept.scale
 
 
 def _normed(x: Tensor, norm: Affine) -> Tensor:
     return F.layer_norm(x, (x.shape[-1],), norm.weight, norm.bias)
 
 
-def _dropped(x: Tensor, kept: ElementMask | None) -> Tensor:
+def _dropped(x: Tensor, kept: ElementMask | None, where: Where) -> Tensor:
     if kept is None:
         return x
-    require_alike(kept.keep.shape[:1], x.shape[:1])
-    return kept.of(x)
+    require_alike(where.place.shape, x.shape[:1])
+    return x * kept.keep(where.place, x.shape[1]).to(x.dtype) * kept.scale

@@ -20,10 +20,13 @@ def inductor(graph: Any, inputs: Any) -> Any:
 def generated(graph: Any, inputs: Any, **options: Any) -> Any:
     """Code for a graph of operators, of a forward or a backward pass."""
     from torch._guards import TracingContext
+    from torch._inductor import config
     from torch._inductor.compile_fx import compile_fx_inner
     from torch._inductor.output_code import CompiledFxGraph
 
-    made = compile_fx_inner(graph, inputs, **options)
+    # Parts that are put together are written by the kernel that makes them, or reads them, and not copied.
+    with config.patch(force_pointwise_cat=True):
+        made = compile_fx_inner(graph, inputs, **options)
     context: Any = TracingContext.try_get()
     if context is not None and context.output_strides and isinstance(made, CompiledFxGraph):
         read, found = context.fake_mode.shape_env.deserialize_symexpr, made.output_strides or []

@@ -1,12 +1,15 @@
 """The keyed masks of `layers.dropout`, without the writes in place and the changes of type that fuse badly.
 
-Legend: M tokens, C columns, W = C / 2 words of 32 bits, each of two draws; B rows of T queries and K keys.
+Each is hashed anew wherever it is used, in the kernel that drops: no mask is ever written.
+
+Legend: M tokens, C columns, W = C / 2 words of 32 bits, each of two draws; B rows of T queries and K keys,
+H heads.
 """
 
 from typing import Final, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from trainables.regions.compiling import region
@@ -21,53 +24,46 @@ ODD_32: Final = -1_640_531_527
 
 
 class ElementMask(NamedTuple):
-    """What dropout leaves, and what that is multiplied by."""
+    """What dropout leaves of the elements of tokens."""
 
-    keep: Bool[Tensor, "M C"]
+    salt: Int[Tensor, " W"]
+    """What places are hashed with."""
+    levels: int
     scale: float
+    """What is left is multiplied by this."""
 
-    def of(self, x: Float[Tensor, "M C"]) -> Float[Tensor, "M C"]:
-        """`x` where it is kept, scaled, and zero elsewhere."""
-        return x * self.keep.to(x.dtype) * self.scale
+    def keep(self, place: Int[Tensor, " M"], columns: int) -> Bool[Tensor, "M C"]:
+        """Which elements of each token are kept, of so many."""
+        return drawn(place, self.salt, self.levels)[:, :columns]
 
 
 class WeightMask(NamedTuple):
     """The same of attention weights."""
 
-    keep: Bool[Tensor, "B H T K"]
+    salt: Int[Tensor, "H U"]
+    """Of each head, for each pair of keys of a row; there may be more than are used."""
+    levels: int
     scale: float
+
+    def keep(self, place: Int[Tensor, "B T"], columns: Int[Tensor, " K"]) -> Bool[Tensor, "B H T K"]:
+        """Which weights of each query are kept, over keys of these numbers."""
+        salt = self.salt.index_select(1, columns // 2)
+        words = _mixed(place.to(torch.int32)[:, None, :, None] ^ salt[:, None])
+        draws = torch.where(columns % 2 == 0, *_draws(words))
+        return draws >= self.levels - MASK_LEVELS // 2
 
 
 @region
 def drawn(place: Int[Tensor, " M"], salt: Int[Tensor, " W"], levels: int) -> Bool[Tensor, "M C"]:
     """Which elements of each token are kept."""
-    return _draws(place.to(torch.int32)[:, None] ^ salt) >= levels - MASK_LEVELS // 2
+    low, high = _draws(_mixed(place.to(torch.int32)[:, None] ^ salt))
+    return torch.stack((low, high), -1).flatten(1) >= levels - MASK_LEVELS // 2
 
 
-@region
-def drawn_weights(
-    place: Int[Tensor, "B T"],
-    key: Int[Tensor, "2"],
-    keys: Bool[Tensor, "B K"],
-    *,
-    heads: int,
-    stride: int,
-    levels: int,
-) -> Bool[Tensor, "B H T K"]:
-    """Which attention weights of each query are kept, over the columns of `keys`."""
-    device, columns = place.device, keys.shape[1]
-    pair = torch.arange((columns + 1) // 2, device=device)
-    number = (torch.arange(heads, device=device)[:, None, None] * stride + pair) * ODD_32
-    salt = ((number + key[0]) ^ key[1]).to(torch.int32)
-    words = place.to(torch.int32)[:, None, :, None] ^ salt
-    return _draws(words)[..., :columns] >= levels - MASK_LEVELS // 2
-
-
-def _draws(words: Int[Tensor, "*any W"]) -> Int[Tensor, "*any C"]:
-    """The two signed draws of every word beside each other."""
-    words = _mixed(words)
+def _draws(words: Int[Tensor, "*any"]) -> tuple[Int[Tensor, "*any"], Int[Tensor, "*any"]]:
+    """The two signed draws of every hashed word."""
     low = torch.bitwise_right_shift(torch.bitwise_left_shift(words, 16), 16)
-    return torch.stack((low, torch.bitwise_right_shift(words, 16)), -1).flatten(-2)
+    return low, torch.bitwise_right_shift(words, 16)
 
 
 def _mixed(word: Int[Tensor, "*any"]) -> Int[Tensor, "*any"]:
