@@ -9,6 +9,11 @@ compute or move something (views are none), those that only copy, operators for 
 CUDA device, and bytes read and written. "A layer" divides by the layers that the slowest sequence ran. The
 update of the weights, the norm of the gradient included, stands apart. Nothing is timed: the same versions
 give the same figures on every machine.
+
+With `--compiled` each function that PyTorch's backend generates counts as one, and each call of a library. A
+compiled Transformer layer has 32, forward and backward: 14 products of matrices and attentions, which are
+fused with nothing; 4 sums over all tokens, for gradients of biases and norms, which wait for all of them; and
+14 of what is between two of these, one each time.
 """
 
 import argparse

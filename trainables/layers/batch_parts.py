@@ -54,7 +54,8 @@ def rows_in_batch(row: Numbers) -> Numbers:
     if part is None:
         return row
     stacked = row // part.rows
-    return row + part.first + stacked * (part.whole - part.rows)
+    found: Numbers = row + part.first + stacked * (part.whole - part.rows)
+    return found
 
 
 def predictions_in_batch(count: int, device: torch.device) -> Int[Tensor, " K"]:

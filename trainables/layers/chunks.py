@@ -66,9 +66,11 @@ class Chunk:
 
     tokens: Int[Tensor, " M"]
     """Which tokens of the full batch."""
-    rows: Int[Tensor, " B"] | None
-    """Which rows of the full batch; None: all of them."""
+    rows: Int[Tensor, " B"]
+    """Which rows of the full batch."""
     packing: Packing
+    in_all: bool
+    """Whether these are all rows."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ class Cut:
     def chunk(self, number: int) -> Chunk:
         """Chunk `number`, counted from 0, of all rows that have one of that number."""
         tokens, rows, packing = self.packing.select(self.number == number)
-        return Chunk(tokens, None if rows.shape[0] == self.packing.num_rows else rows, packing)
+        return Chunk(tokens, rows, packing, rows.shape[0] == self.packing.num_rows)
 
     @cached_property
     def order(self) -> tuple[Int[Tensor, " M"], Int[Tensor, " M"]]:

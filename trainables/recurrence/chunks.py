@@ -89,7 +89,7 @@ class ChunkPart:
         """Of all `tokens` of a batch, with the `places` of all slots."""
         rows = torch.arange(0, device=places.device)  # of those that are attended to: there are none
         here = tokens.select(cut.order[0], rows, cut.packing).split([chunk.packing for chunk in chunks])
-        where = [places if each.rows is None else places.index_select(0, each.rows) for each in chunks]
+        where = [places if each.in_all else places.index_select(0, each.rows) for each in chunks]
         return [cls(each, memory.placed(place, each)) for each, place in zip(here, where, strict=True)]
 
 
@@ -168,16 +168,15 @@ class Chunked(nn.Module):
         with in_parts(packing) as next_part, reusing(*self.memory.updates):
             for number, (chunk, part) in enumerate(zip(chunks, parts, strict=True)):
                 next_part(chunk.tokens)
-                rows = chunk.rows
-                memory = self.memory.marked(slots if rows is None else take(slots, rows))
+                memory = self.memory.marked(slots if chunk.in_all else take(slots, chunk.rows))
                 result = layers(given[number], part.tokens, memory, number)
                 finals.append(result.states)
                 if result.layers is None:
                     costs = torch.stack((result.depth, result.ponder, result.computed), 1)
-                    totals.append(costs if rows is None else put(costs, rows, rows_in_all))
+                    totals.append(costs if chunk.in_all else put(costs, chunk.rows, rows_in_all))
                 memory = self.memory.update(memory, part.slots, result.states, chunk.packing)
                 memory = memory.to(slots.dtype)
-                slots = memory if rows is None else slots.index_copy(0, rows, memory)
+                slots = memory if chunk.in_all else slots.index_copy(0, chunk.rows, memory)
         final = moved(torch.cat(finals), back, order)
         if not totals:
             assert result.layers is not None

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from trainables.layers.dropout import DropoutGroup, KeyedDropout, scattered, set_dropout_context
-from trainables.regions.masks import drawn, drawn_weights
+from trainables.regions.masks import WeightMask, drawn
 
 PLACES = 50
 
@@ -37,7 +37,8 @@ def test_masks_of_attention_weights_are_its_own(keys: int) -> None:
     key, stride, heads = dropout.draw(), 1 << 16, 2
     pair, head = np.arange((keys + 1) // 2), np.arange(heads)[:, None, None]
     expected = dropout.mask(key, place[:, None, :, None], head * stride + pair, keys)
-    parts = torch.tensor([key & 0x7FFFFFFF, key >> 32])
-    columns = torch.ones(3, keys, dtype=torch.bool)
-    found = drawn_weights(place, parts, columns, heads=heads, stride=stride, levels=dropout.levels)
+    begun(dropout)
+    # There may be salts of more keys than there are.
+    salt = dropout.salt(head * stride + np.arange((keys + 3) // 2), place.device).flatten(0, 1)
+    found = WeightMask(salt, dropout.levels, 1.0).keep(place, torch.arange(keys))
     assert torch.equal(found, expected)
