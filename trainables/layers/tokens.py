@@ -15,7 +15,7 @@ from trainables.layers.batch_parts import rows_in_batch
 from trainables.layers.dropout import host_scattered, scattered
 from trainables.layers.head_rows import MOST_BY_HOST, Factor, spread, spread_parts
 from trainables.layers.host import uploaded
-from trainables.layers.packing import Packing, take
+from trainables.layers.packing import Packing, PaddedRows, take
 from trainables.layers.positions import NoRotation, Rotation, rotations, selected
 from trainables.layers.stacked import stacked
 
@@ -220,11 +220,13 @@ class Tokens(Placed):
 
 def packed_places(packing: Packing, rows: Int[Tensor, " B"] | None = None) -> Int[Tensor, " M"]:
     """Place of every packed token of a full batch, or of only some `rows` of one."""
-    if rows is None and packing.by_host and packing.row.shape[0] <= MOST_BY_HOST:
-        counts = packing.host_counts
-        row, starts = np.repeat(np.arange(counts.shape[0]), counts), np.cumsum(counts) - counts
-        column = np.arange(row.shape[0]) - starts[row]
-        return uploaded(host_scattered(rows_in_batch(row) * ROW_STRIDE + column), packing.row.device)
+    if rows is None and packing.row.shape[0] <= MOST_BY_HOST:
+        padded = isinstance(packing, PaddedRows)
+        if padded or packing.by_host:
+            counts = np.full(packing.num_rows, packing.width) if padded else packing.host_counts
+            row, starts = np.repeat(np.arange(counts.shape[0]), counts), np.cumsum(counts) - counts
+            column = np.arange(row.shape[0]) - starts[row]
+            return uploaded(host_scattered(rows_in_batch(row) * ROW_STRIDE + column), packing.row.device)
     row = packing.row if rows is None else rows.index_select(0, packing.row)
     return scattered(rows_in_batch(row) * ROW_STRIDE + packing.column)
 
