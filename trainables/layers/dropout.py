@@ -445,7 +445,7 @@ def scattered(number: Int[Tensor, "*M"]) -> Int[Tensor, "*M"]:
 
 def host_scattered(number: Int[np.ndarray, "*M"]) -> Int[np.ndarray, "*M"]:
     """The same of numbers that the host knows."""
-    word = number.astype(np.uint32) * np.uint32(ODD_32 & 0xFFFFFFFF)
+    word: np.ndarray = number.astype(np.uint32) * np.uint32(ODD_32 & 0xFFFFFFFF)
     for shift, factor in ((16, MIX_A), (15, MIX_B)):
         word = (word ^ (word >> shift)) * np.uint32(factor & 0xFFFFFFFF)
     scattered: np.ndarray = (word ^ (word >> 16)).view(np.int32)

@@ -179,15 +179,18 @@ class Tokens(Placed):
         """Those of each of `packings`, which follow one another; no other rows are attended to."""
         sizes = [packing.row.shape[0] for packing in packings]
 
-        def parts(x: Tensor | None) -> Sequence[Tensor | None]:
-            return [None] * len(sizes) if x is None else torch.split(x, sizes)
+        def parts(x: Tensor) -> Sequence[Tensor]:
+            return torch.split(x, sizes)
+
+        def parts_if_any(x: Tensor | None) -> Sequence[Tensor | None]:
+            return [None] * len(sizes) if x is None else parts(x)
 
         columns = zip(
             packings,
             parts(self.place),
             parts(self.query_rotation.where),
-            parts(self.reach),
-            parts(self.position),
+            parts_if_any(self.reach),
+            parts_if_any(self.position),
             strict=True,
         )
         return [
@@ -220,15 +223,14 @@ class Tokens(Placed):
 
 def packed_places(packing: Packing, rows: Int[Tensor, " B"] | None = None) -> Int[Tensor, " M"]:
     """Place of every packed token of a full batch, or of only some `rows` of one."""
-    if rows is None and packing.row.shape[0] <= MOST_BY_HOST:
-        padded = isinstance(packing, PaddedRows)
-        if padded or packing.by_host:
-            counts = np.full(packing.num_rows, packing.width) if padded else packing.host_counts
-            row, starts = np.repeat(np.arange(counts.shape[0]), counts), np.cumsum(counts) - counts
-            column = np.arange(row.shape[0]) - starts[row]
-            return uploaded(host_scattered(rows_in_batch(row) * ROW_STRIDE + column), packing.row.device)
-    row = packing.row if rows is None else rows.index_select(0, packing.row)
-    return scattered(rows_in_batch(row) * ROW_STRIDE + packing.column)
+    padded = isinstance(packing, PaddedRows)
+    if rows is None and (padded or packing.by_host) and packing.row.shape[0] <= MOST_BY_HOST:
+        counts = np.full(packing.num_rows, packing.width) if padded else packing.host_counts
+        here, starts = np.repeat(np.arange(counts.shape[0]), counts), np.cumsum(counts) - counts
+        number = rows_in_batch(here) * ROW_STRIDE + np.arange(here.shape[0]) - starts[here]
+        return uploaded(host_scattered(number), packing.row.device)
+    there = packing.row if rows is None else rows.index_select(0, packing.row)
+    return scattered(rows_in_batch(there) * ROW_STRIDE + packing.column)
 
 
 def batch_places(padded: Int[Tensor, "N S"]) -> Int[Tensor, "N S"]:
@@ -237,5 +239,5 @@ def batch_places(padded: Int[Tensor, "N S"]) -> Int[Tensor, "N S"]:
     if number * width <= MOST_BY_HOST:
         rows = rows_in_batch(np.arange(number))[:, None]
         return uploaded(host_scattered(rows * ROW_STRIDE + np.arange(width)), padded.device)
-    rows, columns = (torch.arange(size, device=padded.device) for size in padded.shape)
-    return scattered(rows_in_batch(rows)[:, None] * ROW_STRIDE + columns)
+    row, column = (torch.arange(size, device=padded.device) for size in padded.shape)
+    return scattered(rows_in_batch(row)[:, None] * ROW_STRIDE + column)

@@ -40,9 +40,10 @@ def turned(
     if factors is None:
         return x
     exact = x.to(factors.dtype)
-    others = exact.unflatten(-1, (-1, 2)).flip(-1).flatten(-2) * factors[:, :, 1, None]
+    others = exact.view(*exact.shape[:-1], -1, 2).flip(-1).flatten(-2) * factors[:, :, 1, None]
     straight = exact * factors[:, :, 0, None]
-    return (straight - others if back else straight + others).to(x.dtype)
+    made: Tensor = straight - others if back else straight + others
+    return made.to(x.dtype)
 
 
 class _Spread(torch.autograd.Function):
@@ -60,8 +61,8 @@ class _Spread(torch.autograd.Function):
             kept = torch.arange(copies, device=x.device)[:, None] == 0
             values = torch.arange(x.shape[1], device=x.device) == x.shape[1] - 1
             wide = torch.where((kept | ~values)[..., None, None], wide, 0.0)
-        rows = wide.flatten(1, 2)
-        found = tuple(rows.select(2, part) for part in range(int(queries), x.shape[1]))
+        every = wide.flatten(1, 2)
+        found = tuple(every.select(2, part) for part in range(int(queries), x.shape[1]))
         return (wide[:, :, 0, 0], *found) if queries else found
 
     @staticmethod
@@ -69,7 +70,8 @@ class _Spread(torch.autograd.Function):
         factors, place = ctx.saved_tensors
         found = []
         for number, grad in enumerate(grads):
-            part = grad.unflatten(1, (-1, 1 if ctx.queries and number == 0 else ctx.copies))
+            copies = 1 if ctx.queries and number == 0 else ctx.copies
+            part = grad.reshape(grad.shape[0], -1, copies, *grad.shape[2:])
             here = part.flatten(0, 1).index_select(0, place)
             here = here[:, :1] if number == len(grads) - 1 else here.sum(1, keepdim=True)
             # Part by part: what is put together first is written first.
