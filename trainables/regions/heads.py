@@ -46,7 +46,7 @@ def turned(
     return made.to(x.dtype)
 
 
-class _Spread(torch.autograd.Function):
+class _SpreadParts(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, factors: Tensor | None, rows: tuple[Tensor, Tensor], parts: tuple[bool, int]
@@ -123,7 +123,7 @@ def spread(
     Each key has `copies` beside each other; the first has its value, the others have none.
     """
     factors = None if turning is None else turning.of(0 if queries else 1, x.shape[1])
-    found: Parts = _Spread.apply(x, factors, (rows.token, rows.place), (queries, copies))  # type: ignore[no-untyped-call]
+    found: Parts = _SpreadParts.apply(x, factors, (rows.token, rows.place), (queries, copies))  # type: ignore[no-untyped-call]
     return found
 
 

@@ -34,7 +34,8 @@ class ElementMask(NamedTuple):
 
     def keep(self, place: Int[Tensor, " M"], columns: int) -> Bool[Tensor, "M C"]:
         """Which elements of each token are kept, of so many."""
-        return drawn(place, self.salt, self.levels)[:, :columns]
+        # No region of its own: a layer that is not compiled compiles no part of itself.
+        return _kept(place, self.salt, self.levels)[:, :columns]
 
 
 class WeightMask(NamedTuple):
@@ -56,6 +57,10 @@ class WeightMask(NamedTuple):
 @region
 def drawn(place: Int[Tensor, " M"], salt: Int[Tensor, " W"], levels: int) -> Bool[Tensor, "M C"]:
     """Which elements of each token are kept."""
+    return _kept(place, salt, levels)
+
+
+def _kept(place: Int[Tensor, " M"], salt: Int[Tensor, " W"], levels: int) -> Bool[Tensor, "M C"]:
     low, high = _draws(_mixed(place.to(torch.int32)[:, None] ^ salt))
     return torch.stack((low, high), -1).flatten(1) >= levels - MASK_LEVELS // 2
 
