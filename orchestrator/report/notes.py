@@ -4,6 +4,7 @@ from math import inf, isfinite
 from statistics import stdev
 
 from orchestrator.plan.answer import SEEN
+from orchestrator.plan.planned_trials import SEARCH
 from orchestrator.report import looks
 from orchestrator.report.searched import NO_CLAIM
 from orchestrator.report.types import Report, ended_word
@@ -72,6 +73,11 @@ ALIKE = (
 FRONT = (
     "Several points of the front of each arm were confirmed, and are kept apart: verdicts, differences and "
     "means are of point 1, the best in the first objective, whatever it pays in the others."
+)
+SEARCHED_ONCE = (
+    "Each arm was searched once: what is compared are the assignments that these searches found, and seeds "
+    "repeat the training with them alone. How far a search with another seed would have led is in no "
+    "interval and no p."
 )
 OF_FRONT = (
     "The search had {objectives} for objectives. Of the front of each arm the point that is best in {first} "
@@ -146,6 +152,8 @@ def notes(report: Report) -> list[str]:
         found.append(FACTORIAL.format(contrasts=amount(report.factorial[0].family, "contrast")))
     if report.searched:
         found.append(NO_CLAIM)
+    if report.confirm_seeds and any(SEARCH in each.outcomes for each in report.tallies):
+        found.append(SEARCHED_ONCE)
     if len(report.objectives) > 1 and report.confirm_seeds and not report.points:
         first, *others = report.objectives
         found.append(

@@ -85,3 +85,9 @@ def test_tables_of_intervals_that_are_not_corrected_say_so():
     titles = [each.title for each in costs(made.report()) if each.title.startswith("exploratory")]
     assert titles
     assert all("95% interval of each alone" in each for each in titles)
+
+
+@pytest.mark.parametrize("trials", [4, 0])
+def test_where_arms_were_searched_it_is_said_that_seeds_do_not_repeat_the_search(trials):
+    found = [each for each in notes(study(2, 4, trials).report()) if "was searched once" in each]
+    assert len(found) == (trials > 0)
