@@ -6,7 +6,7 @@ trials ended, nor on the driver, and whoever has the records finds the same agai
 compared with wait for no round: they run all seeds.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from orchestrator.plan.answer import better
 from orchestrator.plan.types import Plan
@@ -17,6 +17,7 @@ from trainables.metrics import look_up
 
 Confirmed = Mapping[tuple[str, int], Mapping[str, float] | None]
 """By arm and seed what a confirm trial measured last, of those that ended; None where it failed."""
+TRAINING = "train/"
 
 
 def decisions(plan: Plan, confirmed: Confirmed) -> dict[str, EarlyVerdict]:
@@ -59,14 +60,25 @@ class Rounds:
         undecided = [
             arm
             for arm in self._question.references
-            if arm not in self.decided and arm not in self._references
+            if arm not in self.decided
+            and arm not in self._references
+            and not self._says_nothing(arm, first, confirmed)
         ]
         values, failed = _values(self._question, self._used(confirmed))
         new = look(self._question, values, first, undecided, failed)
         self.decided |= new
-        if len(new) == len(undecided):
+        if all(arm in self.decided or arm in self._references for arm in self._question.references):
             self._left.clear()
         return new
+
+    def _says_nothing(self, arm: str, seeds: Sequence[int], confirmed: Confirmed) -> bool:
+        """Whether seeds change nothing in an arm and in what it is compared with: no look can decide it."""
+        assert self._question is not None
+        both = (arm, self._question.references[arm])
+        return all(
+            one_run([found for seed in seeds if (found := confirmed.get((each, seed))) is not None])
+            for each in both
+        )
 
     def _used(self, confirmed: Confirmed) -> Confirmed:
         """Without seeds of decided arms that were not needed, should there be any."""
@@ -82,6 +94,18 @@ class Rounds:
         said = "; ".join(f"{name}: {each.text}" for name, each in decision.verdicts.items())
         seeds = amount(len(self._seeds), "seed")
         return f"{decision.arm} ended at the look after {decision.seeds} of {seeds} ({said})"
+
+
+def one_run(seeds: Sequence[Mapping[str, float]]) -> bool:
+    """Whether two or more seeds measured the very same in everything but training.
+
+    They say nothing of chance then. One quantity alone may be alike in all seeds by itself, say all answers
+    right.
+    """
+    found = [
+        {name: value for name, value in metrics.items() if not name.startswith(TRAINING)} for metrics in seeds
+    ]
+    return len(found) > 1 and all(each == found[0] for each in found)
 
 
 def measured(kind: OutcomeKind, metrics: Mapping[str, float] | None) -> Mapping[str, float] | None:

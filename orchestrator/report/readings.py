@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
 
+from orchestrator.conductor.rounds import one_run
 from orchestrator.trials import OutcomeKind, Record
 from trainables.metrics import Metric, look_up
 
 Seeded = Mapping[tuple[int, int], tuple[float, str]]
 """(rank, seed) to value and record id."""
-TRAINING = "train/"
 NOT_MEASURED = "not measured"
 """How a seed failed of which every trial finished, and some without a primary outcome."""
 
@@ -67,19 +67,12 @@ class Readings:
         return dict(sorted(found.items()))
 
     def same_in_every_seed(self, arm: str) -> bool:
-        """Whether two or more seeds measured the very same in everything but training: they are one run.
-
-        One quantity alone may be alike in all seeds by itself, say all answers right.
-        """
-        groups: dict[int, list[dict[str, float]]] = defaultdict(list)
+        """Whether seeds change nothing in it, see `one_run`."""
+        groups: dict[int, list[Mapping[str, float]]] = defaultdict(list)
         for record in self._by_arm.get(arm, ()):
             if record.outcome is OutcomeKind.FINISHED and record.last:
-                known = record.last.metrics.items()
-                measured = {name: value for name, value in known if not name.startswith(TRAINING)}
-                groups[record.rank or 0].append(measured)
-        return bool(groups) and all(
-            len(each) > 1 and all(one == each[0] for one in each) for each in groups.values()
-        )
+                groups[record.rank or 0].append(record.last.metrics)
+        return bool(groups) and all(map(one_run, groups.values()))
 
     def all_values(self, metric: str) -> list[float]:
         """Of all arms and seeds."""

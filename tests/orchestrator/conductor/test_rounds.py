@@ -66,6 +66,13 @@ def test_a_decided_arm_stops_the_baseline_runs_all_and_the_undecided_goes_on():
     }
 
 
+def test_seeds_that_change_nothing_decide_nothing_early(monkeypatch):
+    """A training that ignores its seed is one run, however often it is repeated."""
+    for arm in ("base", "far"):
+        monkeypatch.setitem(NOISE, arm, np.zeros(8))
+    assert run(Conductor(plan_of()))["far"] == list(SEEDS)
+
+
 def test_the_first_round_is_three_seeds_and_the_baseline_waits_for_nobody():
     conductor = Conductor(plan_of())
     ahead = list(iter(conductor.ask, None))
