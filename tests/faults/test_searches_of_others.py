@@ -17,7 +17,7 @@ search:
   also: {lr: {float: [0.0, 1.0]}}
   sampler: %s
   stopper: %s
-  trials_per_arm: 4
+  trials_per_arm: 24
   objectives: [{metric: valid/score, goal: max}]
 """
 CODE = """
@@ -32,9 +32,12 @@ def train(settings, trial):
         trial.report(step, {"valid/score": settings["lr"]})
 
 
+LATE = 22  # later than the planner tries a sampler
+
+
 class Breaks(RandomSampler):
     def sample_independent(self, study, trial, name, distribution):
-        if len(study.trials) > 2 and not Path("mended").exists():
+        if len(study.trials) > LATE and not Path("mended").exists():
             raise KeyError("a slip")
         return super().sample_independent(study, trial, name, distribution)
 
@@ -42,12 +45,12 @@ class Breaks(RandomSampler):
 class Leaves(RandomSampler):
     def sample_independent(self, study, trial, name, distribution):
         drawn = super().sample_independent(study, trial, name, distribution)
-        return 7.0 if len(study.trials) > 2 and not Path("mended").exists() else drawn
+        return 7.0 if len(study.trials) > LATE and not Path("mended").exists() else drawn
 
 
 class Judges(BasePruner):
     def prune(self, study, trial):
-        if len(study.trials) > 2 and not Path("mended").exists():
+        if len(study.trials) > LATE and not Path("mended").exists():
             raise SystemExit(3)
         return False
 """
@@ -59,10 +62,10 @@ class Judges(BasePruner):
         (
             "theirs.Breaks",
             "null",
-            "sampler theirs.Breaks failed at search trial 2 of arm 'baseline', with",
+            "sampler theirs.Breaks failed at search trial 22 of arm 'baseline', with",
         ),
         ("theirs.Leaves", "null", "a sampler must draw lr from 0.0 to 1.0, got 7.0"),
-        ("random", "{name: theirs.Judges}", "stopper theirs.Judges failed at search trial 2 of arm"),
+        ("random", "{name: theirs.Judges}", "stopper theirs.Judges failed at search trial 22 of arm"),
     ],
 )
 def test_the_message_says_how_to_go_on(tmp_path, haltsweep, sampler, stopper, told):
@@ -78,7 +81,7 @@ def test_the_message_says_how_to_go_on(tmp_path, haltsweep, sampler, stopper, to
         (tmp_path / "mended").touch()
         again = haltsweep("resume", "searched", "--driver", "inline")
         assert again.code == 0, again
-        assert "4 finished" in again.out
+        assert "24 finished" in again.out
 
 
 def test_a_search_that_has_tried_all_ends(tmp_path, haltsweep):
@@ -87,7 +90,7 @@ def test_a_search_that_has_tried_all_ends(tmp_path, haltsweep):
         few = SPEC.replace("float: [0.0, 1.0]", "choice: [0.1, 0.2, 0.3]") % ("bruteforce", "null")
         (tmp_path / "spec.yaml").write_text(few)
         planned = haltsweep("plan", "spec.yaml")
-        told = "Searches end when every combination was tried, after fewer than 4: baseline 3."
+        told = "Searches end when every combination was tried, after fewer than 24: baseline 3."
         assert told in " ".join(planned.out.split())
         answer = haltsweep("launch", "spec.yaml", "--driver", "inline")
         assert answer.code == 0, answer

@@ -86,6 +86,10 @@ class Memory(nn.Module):
     def begin(self, num_rows: int) -> Float[Tensor, "B S D"]:
         """Before the first chunk."""
         slots: Tensor = self.slots()
+        if not torch.is_grad_enabled():
+            # PyTorch says of views of weights that they have a gradient, though none is recorded, and what
+            # hooks into its modules (its FLOP counter) then looks for one.
+            slots = slots.detach()
         return slots.expand(num_rows, -1, -1)
 
     def marked(self, slots: Float[Tensor, "B S D"]) -> Float[Tensor, "B S D"]:
