@@ -6,9 +6,9 @@ all that is wrong.
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from search_spaces.paths import path_problem
 from search_spaces.wording import shown
@@ -181,6 +181,22 @@ Assignment = Mapping[str, Value]
 def same(first: Value, second: Value) -> bool:
     """Equality of values: 1 and 1.0 are the same number, but True is no number."""
     return isinstance(first, bool) == isinstance(second, bool) and first == second
+
+
+def key_of(value: Any) -> Hashable:
+    """Equal for whatever is the same, lists and mappings included: 1 and 1.0, but not True and 1."""
+    match value:
+        case Mapping():
+            return "mapping", frozenset((key, key_of(each)) for key, each in value.items())
+        case list() | tuple():
+            return "list", tuple(map(key_of, value))
+        case _:
+            return isinstance(value, bool), value
+
+
+def is_real(domain: "Domain") -> bool:
+    """Whether any real number of a range may be drawn, so that none is ever drawn twice."""
+    return isinstance(domain, Float) and domain.step is None
 
 
 def _repeated(values: Iterable[Value]) -> Iterator[Value]:

@@ -7,7 +7,7 @@ from math import log10
 from typing import Any
 
 _ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
-_MARKED = re.compile(r"[\\`*<>&|~$]|(?<!\w)_|_(?!\w)|!(?=\[)|\](?=[(\[:])")
+_MARKED = re.compile(r"[\\`*<>&|~$]|(?<![^\W_])_|_(?![^\W_])|!(?=\[)|\](?=[(\[:])")
 _MARKED_START = re.compile(r"^(\s*\d*)([#+=.)-])")
 
 

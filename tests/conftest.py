@@ -6,20 +6,15 @@ import signal
 from collections.abc import Generator, Iterable
 
 import pytest
-from jaxtyping import config, install_import_hook
 
+from tests.support import checked_shapes
 from tests.support.dealing import dealt
 from tests.support.examples import register
 
 # Tests work on tiny tensors, where threads only wait for each other; read when torch is first imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-install_import_hook(
-    ["trainables.layers", "trainables.models", "trainables.heads", "trainables.types"], "beartype.beartype"
-)
-
-# Switched on test by test (`SHAPED`), and off while tests are collected.
-config.update("jaxtyping_disable", "1")
+checked_shapes.install()
 
 register()
 
@@ -35,7 +30,7 @@ SHAPED = (
     "tests/oracles/test_naive_looped.py",
     "tests/oracles/test_naive_routers.py",
     "tests/oracles/test_naive_sut.py",
-    "tests/trainables/decoding/",
+    "tests/trainables/decoding/test_search.py",
     "tests/trainables/heads/",
     "tests/trainables/layers/",
     "tests/trainables/models/",
@@ -46,6 +41,7 @@ SHAPED = (
 That doubles what a call takes. The models that other tests plan and train are arms that the contracts run.
 """
 ONCE = (
+    "test_a_token_at_a_time_gives_the_states_of_the_whole",
     "test_answers_have_their_shapes_and_bounds",
     "test_early_exit_changes_no_result_and_no_gradient",
     "test_every_parameter_gets_a_gradient",
@@ -130,9 +126,9 @@ def pytest_collection() -> Generator[None, object, object]:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Fixtures included, of a module too: who needs one first belongs to the module."""
-    once = item.nodeid.startswith("tests/contracts/test_models.py") and item.name.startswith(ONCE)
+    once = item.nodeid.startswith(CONTRACTS) and item.name.startswith(ONCE)
     shaped = once or item.nodeid.startswith(SHAPED)
-    config.update("jaxtyping_disable", not shaped)
+    checked_shapes.check(on=shaped)
     return (yield)
 
 

@@ -83,7 +83,8 @@ def build_model(
     if torch.device(device).type == "meta":
         return model
     initialise(model, seed)
-    return model.to(device)
+    # On the CPU it is already: to move it there takes as long as to draw it.
+    return model if torch.device(device).type == "cpu" else model.to(device)
 
 
 def build_part(config: Settings, part: Part, device: torch.device | str) -> nn.Module:

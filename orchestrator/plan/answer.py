@@ -14,7 +14,7 @@ from trainables.metrics import Metric, look_up
 if TYPE_CHECKING:  # a report needs no spec, whose models take long to import
     from orchestrator.plan.faults import Faults
     from orchestrator.spec.load import SpecFile
-    from orchestrator.spec.types import Answer, Spec
+    from orchestrator.spec.types import Answer, Confirm, Search, Spec
 
 Goal = Literal["max", "min"]
 SpreadOf = Callable[[str, str | None], float]
@@ -54,7 +54,9 @@ def answer_plan(
     return AnswerPlan(outcomes, margin, level, compared * max(1, len(outcomes)))
 
 
-def default_outcome(confirm: ConfirmPlan, search: SearchPlan | None, metrics: Sequence[Metric]) -> str | None:
+def default_outcome(
+    confirm: "ConfirmPlan | Confirm", search: "SearchPlan | Search | None", metrics: Sequence[Metric]
+) -> str | None:
     """The headline quantity on the first confirm split; None where nothing says what that is."""
     headline = next((each for each in metrics if "headline" in each.shown), None)
     if headline is not None and headline.split:
@@ -98,11 +100,13 @@ def check_answer(spec: "Spec", metrics: Sequence[Metric], reported: Iterable[str
             faults.add(f"no metric named {name!r}. {hint(name, known)}", "answer", *keys)
         elif (given := look_up(metrics, name).given) != "":
             faults.add(f"must differ between arms, got {name}, which {given}", "answer", *keys)
-    low, high = look_up(metrics, asked.metric or "").span
+    default = default_outcome(spec.confirm, spec.search, metrics) if spec.confirm is not None else None
+    primary = asked.metric or default or ""
+    low, high = look_up(metrics, primary).span
     limits: dict[str, Any] = {"margin": asked.margin, "spread": asked.spread}
     for key, given in limits.items():
         if isinstance(given, int | float) and given >= high - low:
-            wanted = f"smaller than {high - low:g}, the whole range of {asked.metric}"
+            wanted = f"smaller than {high - low:g}, the whole range of {primary}"
             faults.add(f"must be {wanted}, got {shown(given)}", "answer", key)
 
 

@@ -1,17 +1,18 @@
 """The arms of a spec: what each one sets, and its full settings, which differ in nothing else."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Generic, Protocol, TypeVar
 
 from orchestrator.plan.changes import differences, undeclared
 from orchestrator.plan.faults import Faults, Keys
-from orchestrator.plan.settings import SettingFault, System, checked, fields_of
+from orchestrator.plan.settings import SettingFault, System, checked, fields_of, readable_parts
 from orchestrator.plan.types import Change
 from orchestrator.spec.checks import BASELINE
 from orchestrator.spec.scalars import dump
 from orchestrator.spec.types import Spec
+from search_spaces.dimensions import key_of
 from search_spaces.paths import MISSING, leaves, lookup, with_value
 from search_spaces.wording import amount, nearest, shown
 from trainables.extensions import BadName
@@ -84,6 +85,8 @@ class HasSettings(Protocol):
 S = TypeVar("S", bound=HasSettings)
 Checked = Callable[[Mapping[str, Any]], S | list[SettingFault]]
 """What says of raw settings what they are, or all that is wrong with them."""
+Readable = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+"""What can be read of raw settings with which something is wrong, with every default filled in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,29 +113,35 @@ Progress = Callable[[str], None]
 
 def resolve(spec: Spec, faults: Faults, progress: Progress = lambda _: None) -> list[BuiltInArm]:
     """`resolve_by` for the built-in trainable."""
-    return resolve_by(checked, spec, faults, progress)
+    return resolve_by(checked, spec, faults, progress, readable_parts)
 
 
 def resolve_by(
-    checked: Checked[S], spec: Spec, faults: Faults, progress: Progress = lambda _: None
+    checked: Checked[S],
+    spec: Spec,
+    faults: Faults,
+    progress: Progress = lambda _: None,
+    readable: Readable = lambda _: {},
 ) -> list[CheckedArm[S]]:
     """Every arm whose settings are right, the baseline first; what is wrong with others goes to `faults`.
 
-    `progress` hears how many were looked at.
+    `progress` hears how many were looked at. Of a baseline with faults only what is `readable` is known.
     """
     raw = spec.settings
     plain = checked(raw)
     base_faults = set(plain) if isinstance(plain, list) else set()
     for problem in sorted(base_faults, key=lambda each: each.path):
         faults.add(problem.message, *in_baseline(problem.path))
-    base: Mapping[str, Any] = raw if isinstance(plain, list) else plain.settings
+    read = readable(raw) if isinstance(plain, list) else plain.settings
+    base = {**raw, **read} if isinstance(plain, list) else read
+    known_roots = set(read) if base_faults else None
     bases: dict[str, Mapping[str, Any]] = {}
     of_cells: dict[str, set[SettingFault]] = {}
     found: dict[str, CheckedArm[S]] = {}
     for number, request in enumerate(requested_arms(spec)):
         progress(f"the settings of {amount(number, 'arm')} read")
         home = base if request.is_baseline else bases.get(_cell_key(request), base)
-        changed = _changed(home, request, faults)
+        changed = _changed(home, request, known_roots, faults)
         if changed is None:
             continue
         if request.is_baseline:
@@ -189,15 +198,20 @@ def _refuse_what_is_there(
         if root in renamed and lookup(home, f"{root}.name") != lookup(system.settings, f"{root}.name"):
             continue
         before, after = lookup(home, path), lookup(system.settings, path)
-        if before is not MISSING and type(before) is type(after) and before == after:
+        if before is not MISSING and key_of(before) == key_of(after):
             faults.add(
                 f"must differ from the baseline, which has {shown(before)} already: this changes nothing",
                 *request.keys(path),
             )
 
 
-def _changed(home: Mapping[str, Any], request: ArmRequest, faults: Faults) -> dict[str, Any] | None:
-    """`home` with what the request sets; None if a path is nowhere."""
+def _changed(
+    home: Mapping[str, Any], request: ArmRequest, known_roots: Collection[str] | None, faults: Faults
+) -> dict[str, Any] | None:
+    """`home` with what the request sets; None if a path is nowhere.
+
+    Where `home` is faulty, only in the parts `known_roots` can be told what is nowhere: others lack defaults.
+    """
     settings = dict(home)
     sets = request.cell if request.is_baseline else request.changes
     right = True
@@ -207,10 +221,11 @@ def _changed(home: Mapping[str, Any], request: ArmRequest, faults: Faults) -> di
         try:
             settings = with_value(settings, path, value)
         except ValueError as error:
-            near = nearest(path, [known for known, _ in leaves(home)])
-            question = f". Did you mean {near!r}?" if near is not None else ""
-            faults.add(f"{error}{question}", *request.keys(path))
             right = False
+            if known_roots is None or path.split(".")[0] in known_roots:
+                near = nearest(path, [known for known, _ in leaves(home)])
+                question = f". Did you mean {near!r}?" if near is not None else ""
+                faults.add(f"{error}{question}", *request.keys(path))
     return settings if right else None
 
 

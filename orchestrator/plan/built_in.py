@@ -15,6 +15,7 @@ from orchestrator.plan.objectives import check_answer_moves, check_movement, che
 from orchestrator.plan.posthoc import check_posthoc
 from orchestrator.plan.price import price
 from orchestrator.plan.probe import Probe
+from orchestrator.plan.published import check_built_in
 from orchestrator.plan.settings import Variants, checked
 from orchestrator.plan.spaces import common_space
 from orchestrator.plan.twins import check_twins
@@ -73,7 +74,7 @@ class BuiltIn:
             checks.check_packed(spec, arm, faults)
             if spec.search is not None:
                 checks.check_stopper(stopper, spec.search, arm, metrics, faults)
-        checks.check_published(spec, arms, self._probe, metrics, faults)
+        check_built_in(spec, arms, self._probe, metrics, faults)
         check_posthoc(spec, arms, self._probe, faults)
         check_answer(spec, metrics, self._reported(arms[0]), faults)
 
@@ -85,7 +86,7 @@ class BuiltIn:
 
     def measures(self, path: str, arms: Sequence[BuiltInArm]) -> str | None:
         """As of `Planned`."""
-        return measures(path, arms)
+        return measures(path, arms, self._sweep.searched.paths)
 
     def prove(self, arm: BuiltInArm, reference: BuiltInArm | None, faults: Faults) -> ArmProof | None:
         """As of `Planned`."""
@@ -101,7 +102,9 @@ class BuiltIn:
 
     def check_space(self, arm: BuiltInArm, space: Space, search: Search, faults: Faults) -> None:
         """As of `Planned`."""
-        proof.check_dimensions(arm, space, search, self._probe, faults, sweep=self._sweep)
+        proof.check_dimensions(
+            arm, space, search, self._probe, faults, sweep=self._sweep, metrics=self.metrics([arm])
+        )
         proof.check_dropped(arm, space, search, self._probe, faults, sweep=self._sweep)
 
     def check_movement(self, spec: Spec, spaces: Sequence[tuple[BuiltInArm, Space]], faults: Faults) -> None:

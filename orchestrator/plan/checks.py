@@ -1,20 +1,18 @@
 """What a plan refuses beyond settings and spaces: samplers, stoppers, splits, seeds, posthoc settings."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from math import ceil, isfinite
 from typing import TYPE_CHECKING
 
-from orchestrator.identity import canonical
 from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.planned_trials import search_seed
-from orchestrator.plan.probe import Probe
 from orchestrator.plan.spaces import common_space
 from orchestrator.plan.types import SearchPlan
 from orchestrator.spec.types import Search, Spec
 from search_spaces.dimensions import Choice
 from search_spaces.paths import lookup
-from search_spaces.wording import amount, hint, shown
+from search_spaces.wording import amount, hint
 from trainables.assembly import unstacked
 from trainables.metrics import Metric, look_up
 from trainables.task_catalog import splits
@@ -181,70 +179,3 @@ def check_seeds(spec: Spec, search: SearchPlan | None, faults: Faults) -> None:
                 "seeds",
                 spec.confirm.seeds.index(seed),
             )
-
-
-def check_published(
-    spec: Spec, arms: Sequence[BuiltInArm], probe: Probe, metrics: Sequence[Metric], faults: Faults
-) -> None:
-    """Published figures must stand beside a split and a quantity that are measured, in the same unit."""
-    check_published_splits(spec, [each.name for arm in arms for each in splits(arm.system.task)], faults)
-    check_published_values(spec, metrics, faults)
-    _check_quantities(spec, arms[0], probe, faults)
-
-
-def check_published_splits(spec: Spec, named: Iterable[str], faults: Faults) -> None:
-    """Published figures must stand beside a split that is measured, or that is among those `named`."""
-    known = {"valid", *named, *(spec.confirm.splits if spec.confirm else ())}
-    for place, row in enumerate(spec.published):
-        for split in row.values:
-            if split not in known:
-                keys = ("published", place, "values", split)
-                faults.add(f"no split named {split!r}. {hint(split, sorted(known))}", *keys)
-
-
-def check_published_values(spec: Spec, metrics: Sequence[Metric], faults: Faults) -> None:
-    """Published figures must lie where values of the quantity can."""
-    for place, row in enumerate(spec.published):
-        low, high = (known := look_up(metrics, row.metric)).span
-        for split, value in ((split, each.value) for split, each in row.values.items()):
-            if low <= value <= high:
-                continue
-            what = f"a share from {low:g} to {high:g}" if (low, high) == (0, 1) else _between(known)
-            remedy = ": divide percentages by 100" if (low, high) == (0, 1) else ""
-            keys = ("published", place, "values", split)
-            faults.add(f"must be {what} as our {row.metric} is, got {shown(value)}{remedy}", *keys)
-
-
-def _between(metric: Metric) -> str:
-    """In words, between what values of a quantity lie."""
-    if metric.low is None or metric.high is None:
-        return f"at least {metric.low:g}" if metric.low is not None else f"at most {metric.high:g}"
-    return f"from {metric.low:g} to {metric.high:g}"
-
-
-def _check_quantities(spec: Spec, baseline: BuiltInArm, probe: Probe, faults: Faults) -> None:
-    if not spec.published:
-        return
-    try:
-        reported = probe.metrics(baseline.system)
-    except ValueError:
-        return  # what cannot be run is refused by the proof
-    seen: dict[str, int] = {}
-    for place, row in enumerate(spec.published):
-        for split in row.values:
-            belongs = [row.name, dict(row.cell), dict(row.posthoc), row.metric, row.statistic, split]
-            if (before := seen.setdefault(canonical(belongs), place)) != place:
-                keys = ("published", place, "values", split)
-                faults.add(
-                    f"{row.metric} of {row.name} must be given once, also in published[{before}]", *keys
-                )
-        known = [name.partition("/")[2] for name in reported if name.startswith(_reported_as(row.values))]
-        if row.metric not in known:
-            faults.add(
-                f"no quantity named {row.metric!r}. {hint(row.metric, known)}", "published", place, "metric"
-            )
-
-
-def _reported_as(named: Iterable[str]) -> str:
-    """What is measured in training is known by its own name, what is measured of any split by validation."""
-    return "train/" if set(named) == {"train"} else "valid/"

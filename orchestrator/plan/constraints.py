@@ -8,7 +8,7 @@ from orchestrator.plan.faults import Faults
 from orchestrator.plan.implied import Field, follows
 from orchestrator.plan.spaces import ends, related
 from orchestrator.spec.types import Search
-from search_spaces.dimensions import Constraint, Space, Value
+from search_spaces.dimensions import Constraint, Space, Value, is_real
 from search_spaces.paths import MISSING, leaves, lookup
 from search_spaces.wording import hint, shown
 
@@ -37,7 +37,7 @@ def check_constraints(search: Search, arms: Searched, faults: Faults) -> None:
 
 
 def _unknown(constraint: Constraint, arms: Searched) -> str | None:
-    sides = [each for each in (constraint.left, constraint.right) if isinstance(each, str)]
+    sides = _sides(constraint)
     for path in sides:
         values = [value for arm, space in arms for value in _values(path, arm, space)]
         if not values:
@@ -51,6 +51,11 @@ def _unknown(constraint: Constraint, arms: Searched) -> str | None:
     if not any(path in space.paths for path in sides for _, space in arms):
         return f"{constraint}: must have a field that the search varies, got none: it decides nothing"
     return None
+
+
+def _sides(constraint: Constraint) -> list[str]:
+    """The fields that are compared."""
+    return [each for each in (constraint.left, constraint.right) if isinstance(each, str)]
 
 
 def _idle(constraint: Constraint, arms: Searched) -> str | None:
@@ -68,7 +73,9 @@ def _idle(constraint: Constraint, arms: Searched) -> str | None:
             words = f"{constraint.left} is {_words(left)} there"
         if _never(constraint.op, left, right):
             return f"{constraint}: can never hold in {arm.name}: {words}"
-        always.append(_never(_OPPOSITE[constraint.op], left, right))
+        real = any(path in space.paths and is_real(space[path].domain) for path in _sides(constraint))
+        # What is never drawn twice is never drawn equal to what is named.
+        always.append(_never(_OPPOSITE[constraint.op], left, right) or (constraint.op == "!=" and real))
     if always and all(always):
         return f"{constraint}: holds whatever is drawn, in every arm: leave it out, or turn it round"
     return None

@@ -1,6 +1,6 @@
 """What a search may not vary: what never exists, what has one value, what decides how good a trial looks."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import isclose
 from typing import Any
 
@@ -24,6 +24,10 @@ CHOICE = ("train.select", "train.average_best")
 
 WHEN = "train.report_every"
 """The field that says how often a trial is measured."""
+BETTER = "train.select_by"
+"""The field that says which of its measurements is the better one."""
+COUNTING = ("train.patience", "train.halve_after")
+"""Fields by which measurements decide how a trial is trained."""
 
 
 Measures = Callable[[str], str | None]
@@ -146,14 +150,18 @@ def _setting(arm: CheckedArm[Any], path: str) -> str:
     return "absent" if found is MISSING else _quoted(found)
 
 
-def measures(path: str, arms: Sequence[BuiltInArm]) -> str | None:
-    """Why a field is for nobody to search: it changes how trials are measured, not how good they are."""
+def measures(path: str, arms: Sequence[BuiltInArm], searched: Collection[str]) -> str | None:
+    """Why a field is for nobody to search: it changes how trials are measured, not how good they are.
+
+    `searched` are all fields that the search varies.
+    """
     root, _, field = path.partition(".")
     if path in SAMPLE:
         return f"must not be searched: trials would differ in what they are measured on; set baseline.{path}"
-    if path in CHOICE:
+    counts = not set(COUNTING).isdisjoint(searched) or any(_counts_validations(arm) for arm in arms)
+    if path in CHOICE or (path == BETTER and not counts):
         return "must not be searched: it chooses the weights that tests read, which no search trial does"
-    if path == WHEN and not any(_counts_validations(arm) for arm in arms):
+    if path == WHEN and not counts:
         return (
             "must not be searched: it says when trials are measured, and a trial counts by its last "
             f"measurement; set baseline.{path}"

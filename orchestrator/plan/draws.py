@@ -31,6 +31,7 @@ from search_spaces.dimensions import (
     Space,
     Value,
     greatest,
+    is_real,
 )
 from search_spaces.wording import shown
 
@@ -124,9 +125,17 @@ def _check_left(
             if any(drawing.admits({**left[0], path: value}) for value in finely if value != left[0][path]):
                 continue
         rules = ", ".join(map(str, asked))
-        faults.add(
+        told = (
             f"{rules} leaves {path} one value in {arm.name}, {shown(left[0][path])}: set it in place of "
-            "searching it, or change the range",
+            "searching it, or change the range"
+        )
+        if tied := next((each for each in asked if drawing.never_equal(each)), None):
+            told = (
+                f"{tied}: two real numbers that are drawn are never equal in {arm.name}: give both the same "
+                "choices, or search one of them"
+            )
+        faults.add(
+            told,
             "search",
             "constraints",
             search.constraints.index(asked[0]),
@@ -233,6 +242,12 @@ class _Drawing:
         for _ in range(most):
             if (made := self.draw({})) is not None:
                 yield made
+
+    def never_equal(self, constraint: Constraint) -> bool:
+        """Whether two fields must be equal of which one has any real number of a range."""
+        sides = [each for each in (constraint.left, constraint.right) if isinstance(each, str)]
+        both = constraint.op == "==" and len(sides) == 2
+        return both and any(path in self.space.paths and is_real(self.space[path].domain) for path in sides)
 
     def _existing(self, wanted: Assignment) -> dict[str, Value] | None:
         """`wanted` as a draw; None for all but one of those that differ in what does not exist alone."""

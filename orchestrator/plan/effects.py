@@ -8,15 +8,16 @@ same system under another name: weights that nothing reads, FLOPs that only a fo
 order are no effect.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from math import isclose
-from typing import Any, Protocol
+from typing import Any
 
 from orchestrator.plan.drawn_data import MOST_MADE, MOST_MEASURED, acting_on_data, same_data
 from orchestrator.plan.moved_weights import POINTS, RANDOM
 from orchestrator.plan.probe import LAYERS, LENGTH, READ_LENGTH, Probe
+from orchestrator.plan.probe_batches import EXAMPLES
 from orchestrator.plan.renamed import only_renamed, other_names
 from orchestrator.plan.same_passes import close, same_gradient
 from orchestrator.plan.settings import System
@@ -66,18 +67,6 @@ class Sweep:
         return max([*ends, *(system.shape.length_max for system in systems)])
 
 
-class Built(Protocol):
-    """A model, seen from outside."""
-
-    @property
-    def modules(self) -> Mapping[str, str]:
-        """Class name by qualified module name."""
-
-    @property
-    def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """By qualified parameter name."""
-
-
 def effects(probe: Probe, before: System, after: System, sweep: Sweep) -> tuple[str, ...]:
     """Everything in which `after` differs from `before`, by a word each; see `shows`.
 
@@ -93,7 +82,7 @@ def effects(probe: Probe, before: System, after: System, sweep: Sweep) -> tuple[
     seen = _seen(probe, *pairs[0], 0) if pairs else []
     found = [
         *_structural(probe, before, after),
-        *_declared(probe, before, after, sweep, rehearsed=not shows(seen)),
+        *declared_effects(probe, before, after, sweep, rehearsed=not shows(seen)),
         *seen,
     ]
     if (
@@ -109,6 +98,7 @@ def effects(probe: Probe, before: System, after: System, sweep: Sweep) -> tuple[
             found += [word for word in _seen(probe, old, new, point) if word not in found]
         if not shows(found) and not _alike(old, new):
             found += further(probe, old, new, sweep.longest(before, after))
+            found += [] if shows(found) or dropped_alike(probe, old, new) else ["loss"]
     return tuple(found)
 
 
@@ -142,7 +132,7 @@ def differ(probe: Probe, before: System, after: System, sweep: Sweep, *, narrow:
     `narrow` looks at wide models as they are only where narrow ones have the same settings.
     """
     before, after = of_like_bounds(before, after, sweep.tests)
-    if _declared(probe, before, after, sweep):
+    if declared_effects(probe, before, after, sweep):
         return True
     # Running a large model once more takes longer than all else of a plan.
     if large(probe, after) and not _alike(before, after) and _structural(probe, before, after):
@@ -152,27 +142,49 @@ def differ(probe: Probe, before: System, after: System, sweep: Sweep, *, narrow:
             return not (other_names(probe, before, after) and only_renamed(probe, old, new))
         if narrow and not _alike(old, new):
             break
+        if _alike(old, new) and all(probe.pull_alike(old, new, point) for point in range(POINTS)):
+            break  # what has no gradient at any weights has none in wider layers
     return False
 
 
 def differ_at_once(probe: Probe, before: System, after: System) -> bool:
-    """Whether one forward pass of each shows a difference already; where none does, nothing is said.
+    """Whether one forward pass of each measures something else, the layers that are run left out; where none
+    does, nothing is said.
 
     Raises ValueError for what cannot be run.
     """
     pair = next(quick_first(probe, before, after), None)
-    return pair is not None and _forward_differs(probe, *pair, 0)
+    if pair is None or _alike(*pair):
+        return False
+    if costs_differ(probe, *pair, 0):
+        return True
+    with suppress(ValueError):  # told where nothing else shows one
+        return results_differ(probe, *pair, 0, EXAMPLES)
+    return False
+
+
+def results_differ(probe: Probe, before: System, after: System, point: int, examples: int) -> bool:
+    """Whether an evaluation of so many `examples` measures something else, the layers that are run left out.
+
+    Raises ValueError for what cannot be run.
+    """
+    old, new = (probe.reading(each, point, READ_LENGTH, examples=examples) for each in (before, after))
+    # After loss, hits and depth of all.
+    measured = [(*each[: 3 * examples], *each[4 * examples :]) for each in (old, new)]
+    return len(old) != len(new) or not all(map(close, *measured))
 
 
 def _differ_run(probe: Probe, before: System, after: System, longest: int) -> bool:
-    if _shown(probe, before, after, 0) or (
-        not _alike(before, after) and _read_otherwise(probe, before, after)
+    if not _alike(before, after) and (
+        _forward_differs(probe, before, after, 0) or _read_otherwise(probe, before, after)
     ):
         return True
     # Point by point, for models are kept no longer than that.
-    if any(_shown(probe, before, after, point) for point in range(1, POINTS)):
+    if any(_shown(probe, before, after, point) for point in range(POINTS)):
         return True
-    return not _alike(before, after) and bool(further(probe, before, after, longest))
+    if _alike(before, after):
+        return False
+    return differ_further(probe, before, after, longest) or not dropped_alike(probe, before, after)
 
 
 def large(probe: Probe, system: System) -> bool:
@@ -183,6 +195,16 @@ def large(probe: Probe, system: System) -> bool:
 def _alike(before: System, after: System) -> bool:
     """Whether both have the same model, built for the same task."""
     return before.model == after.model and before.shape == after.shape
+
+
+def differ_further(probe: Probe, before: System, after: System, longest: int) -> bool:
+    """Whether `further` would show anything; cheaper, for many short examples are looked at before long ones
+    at all weights. Raises ValueError for what cannot be run."""
+    return (
+        not _reads_alike(probe, (before, after), 0, READ_LENGTH, longest)
+        or not _halt_alike(probe, before, after)
+        or bool(further(probe, before, after, longest))
+    )
 
 
 def further(probe: Probe, before: System, after: System, longest: int) -> list[str]:
@@ -245,6 +267,23 @@ def _halt_alike(probe: Probe, before: System, after: System) -> bool:
     return True
 
 
+def dropped_alike(probe: Probe, before: System, after: System) -> bool:
+    """Whether many examples give what they gave while elements are dropped, if models are small.
+
+    A share of few of them, of which others are not made larger for it, shows in none of two examples.
+    """
+    rates = any(type(value) is float for value in _changed(before, after))
+    if not rates or any(probe.structure(system).parameters > FEW for system in (before, after)):
+        return True
+    for examples in (SOME, MANY):
+        old, new = (
+            probe.reading(each, RANDOM, LENGTH, examples=examples, dropping=True) for each in (before, after)
+        )
+        if len(old) != len(new) or not all(map(close, old, new)):
+            return False
+    return True
+
+
 def _read_otherwise(probe: Probe, before: System, after: System) -> bool:
     """Whether the first of what `further` looks at shows a difference, as of most windows and chunks."""
     with suppress(ValueError):  # told where nothing else shows one
@@ -270,7 +309,7 @@ def _structural(probe: Probe, before: System, after: System) -> list[str]:
     ]
 
 
-def _declared(
+def declared_effects(
     probe: Probe, before: System, after: System, sweep: Sweep, *, rehearsed: bool = True
 ) -> list[str]:
     """Where settings of task and training make a difference that one step need not show.
@@ -411,13 +450,18 @@ def _forward_differs(probe: Probe, before: System, after: System, point: int) ->
     if _alike(before, after):
         return False  # losses alone show nothing there, see `_seen`
     old, new = probe.forward(before, point), probe.forward(after, point)
-    if not close(old.loss, new.loss) or old.layers != new.layers:
-        return True
-    # Costs show in the gradient, or else in themselves.
-    return not all(map(close, old.costs, new.costs))
+    return old.layers != new.layers or costs_differ(probe, before, after, point)
+
+
+def costs_differ(probe: Probe, before: System, after: System, point: int) -> bool:
+    """Whether losses differ, or what is added to them: that shows in the gradient, or else in itself."""
+    old, new = probe.forward(before, point), probe.forward(after, point)
+    return not close(old.loss, new.loss) or not all(map(close, old.costs, new.costs))
 
 
 def _seen(probe: Probe, before: System, after: System, point: int) -> list[str]:
+    if probe.pull_alike(before, after, point):
+        return []  # as below, without a backward pass
     old, new = probe.forward(before, point), probe.forward(after, point)
     gradient, other = probe.gradient(before, point), probe.gradient(after, point)
     loss, turned = close(old.loss, new.loss), same_gradient(gradient, other)
@@ -432,34 +476,3 @@ def _seen(probe: Probe, before: System, after: System, point: int) -> list[str]:
         *(["layers run"] if old.layers != new.layers else []),
         *(["rounding"] if loss and turned and not same else []),
     ]
-
-
-def tree_difference(before: Built, after: Built) -> tuple[str, ...]:
-    """Outermost modules that only `after` has, then weights both have but of another shape."""
-    only = [name for name in after.modules if name not in before.modules]
-    added = set(only)
-    outermost = [name for name in only if not any(parent in added for parent in _parents(name))]
-    kinds = [name for name in after.modules if before.modules.get(name, "") not in {"", after.modules[name]}]
-    shapes = [
-        f"{name} {_shape(shape)}"
-        for name, shape in after.shapes.items()
-        if before.shapes.get(name, shape) != shape
-    ]
-    return (*(f"{name}: {after.modules[name]}" for name in [*outermost, *kinds]), *shapes)
-
-
-def _parents(name: str) -> Iterator[str]:
-    """Qualified names of the modules that the module `name` is in, the nearest first."""
-    while "." in name:
-        name = name.rpartition(".")[0]
-        yield name
-
-
-def reshaped_share(before: Mapping[str, tuple[int, ...]], after: Mapping[str, tuple[int, ...]]) -> float:
-    """Share of the weights, given by their shapes, that both have and that have another shape."""
-    shared = before.keys() & after.keys()
-    return sum(before[name] != after[name] for name in shared) / max(1, len(shared))
-
-
-def _shape(shape: tuple[int, ...]) -> str:
-    return "x".join(map(str, shape))

@@ -21,15 +21,20 @@ VALID = "valid"
 
 def reported(system: System, batch: Batch, output: Output) -> tuple[str, ...]:
     """Every metric an objective can name, given what the system made of a batch."""
-    found = evaluate(cast(Learner, _Replay(output, system.train)), [batch])
-    if system.shape.head == "sequence":
-        right = right_answers(batch)
-        found |= scores(system.task, right, right)
+    found = [*evaluate(cast(Learner, _Replay(output, system.train)), [batch]), *written(system, batch)]
     measured = (*found, *(each.name for each in work.metrics if not each.split))
     trained = _of_training(system.train)
     if any(info.streamed for info in splits(system.task)):
         trained = tuple(name for name in trained if name != workload.EPOCH_SECONDS)
     return (*(f"{VALID}/{name}" for name in measured), *trained)
+
+
+def written(system: System, batch: Batch) -> tuple[str, ...]:
+    """The quantities among them that are measured of written answers, by their names alone."""
+    if system.shape.head != "sequence":
+        return ()
+    right = right_answers(batch)
+    return tuple(scores(system.task, right, right))
 
 
 def _of_training(train: TrainConfig) -> tuple[str, ...]:

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from orchestrator.plan.arms import BuiltInArm
-from orchestrator.plan.effects import reshaped_share
 from orchestrator.plan.probe import Probe
 from orchestrator.plan.settings import checked
+from orchestrator.plan.structure import reshaped_share
 from orchestrator.plan.types import Change
 from search_spaces.paths import MISSING, leaves, lookup, with_value
 

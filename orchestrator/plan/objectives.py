@@ -133,7 +133,7 @@ def _stands_still(
     if len(values) == sizes == 1:
         # Of another quantity only is known that it stands still.
         own = quantity.name == quantity.moves_with
-        return f"is always {next(iter(values)):g}" if own else "the settings decide, for nothing halts,"
+        return f"is always {next(iter(values)):g}" if own else "the settings decide, as no layer is left out,"
     return "the search itself sets" if alone else None
 
 

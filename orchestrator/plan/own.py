@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from orchestrator.errors import InputError
-from orchestrator.plan import checks
 from orchestrator.plan.answer import check_answer
 from orchestrator.plan.arms import CheckedArm, Progress, in_baseline, resolve_by
 from orchestrator.plan.draws import Trying, one_by_one
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.objectives import against_declared
 from orchestrator.plan.own_proof import Seen, differences_of, look
+from orchestrator.plan.published import check_published
 from orchestrator.plan.settings import SettingFault, described
 from orchestrator.plan.spaces import related
 from orchestrator.plan.types import ArmPrice, ArmProof
 from orchestrator.spec.types import Search, Spec
-from search_spaces.dimensions import Space
+from search_spaces.dimensions import Space, key_of
 from search_spaces.paths import MISSING, leaves, lookup, overlap, with_value
 from search_spaces.wording import hint, shown
 from trainables.metrics import Metric
@@ -77,8 +77,7 @@ class Own:
                         *arm.request.keys(path),
                         about=("no field", path),
                     )
-        checks.check_published_splits(spec, (), faults)
-        checks.check_published_values(spec, self.metrics(arms), faults)
+        check_published(spec, arms, (), self.metrics(arms), faults)
         self._check_posthoc(spec, arms, faults)
         check_answer(spec, self.metrics(arms), (), faults)
 
@@ -166,7 +165,7 @@ class Own:
                     faults.add(
                         f"the baseline cannot have {path} = {shown(value)}: {reasons}", "posthoc", path, place
                     )
-                elif had == value and type(had) is type(value):
+                elif key_of(had) == key_of(value):
                     faults.add(
                         f"must differ from what is trained: {shown(value)} is what the baseline has already",
                         *("posthoc", path, place),

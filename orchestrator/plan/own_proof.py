@@ -106,7 +106,7 @@ def _tensors(value: Any) -> "Iterator[Tensor]":
 
 def differences_of(arm: str, before: Seen, after: Seen, *, compared: bool) -> ArmProof:
     """What `after`, the model of `arm`, has and does that `before` does not."""
-    from orchestrator.plan.effects import tree_difference
+    from orchestrator.plan.structure import tree_difference
 
     found = {
         "weights": before.shapes != after.shapes,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from orchestrator.plan.arms import BuiltInArm
-from orchestrator.plan.effects import Sweep, declared, further, quick_first
+from orchestrator.plan.effects import Sweep, declared, differ_further, quick_first
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.probe import Probe
 from orchestrator.plan.settings import System, checked
@@ -192,7 +192,7 @@ def _read_alike(spec: Spec, root: str, one: System, other: System, probe: Probe)
     try:
         longest = sweep.longest(one, other)
         return one == other or not any(
-            further(probe, *pair, longest) for pair in quick_first(probe, one, other)
+            differ_further(probe, *pair, longest) for pair in quick_first(probe, one, other)
         )
     except ValueError:
         return False  # what cannot be run is refused by the proof

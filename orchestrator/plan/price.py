@@ -11,8 +11,9 @@ from orchestrator.errors import InputError
 from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.limits import rows_at_once, rows_per_step
 from orchestrator.plan.moved_weights import SEED
-from orchestrator.plan.probe import Probe, Structure
+from orchestrator.plan.probe import Probe
 from orchestrator.plan.settings import System
+from orchestrator.plan.structure import Structure
 from orchestrator.plan.types import ArmPrice
 from orchestrator.trials import PlannedTrial
 from trainables.assembly import build_model

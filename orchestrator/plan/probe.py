@@ -24,8 +24,8 @@ from orchestrator.plan.moved_weights import POINTS, RANDOM, SEED, move, without_
 from orchestrator.plan.probe_batches import EXAMPLES, made_batch
 from orchestrator.plan.reused_model import ReusedModel
 from orchestrator.plan.settings import System, common_factor, divided, widths
+from orchestrator.plan.structure import Shapes, Structure
 from trainables.assembly import as_fault, build_model, drawn_by_constructors
-from trainables.costs import depth_range, flops
 from trainables.counting import Flops, only_counted_kernels
 from trainables.layers.dropout import set_dropout_context
 from trainables.layers.plain import has_plain
@@ -57,43 +57,6 @@ KEPT_PARAMETERS = 10_000_000
 """Of the largest that is kept."""
 COPIES = 3
 """Weights, their gradients, and what is computed on the way."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shapes:
-    """Shapes of a system's tensors, by qualified name."""
-
-    parameters: Mapping[str, tuple[int, ...]]
-    saved: Mapping[str, tuple[int, ...]]
-    """All that a checkpoint holds: parameters and buffers."""
-
-    @classmethod
-    def of(cls, model: nn.Module) -> "Shapes":
-        """Those of `model`."""
-        return cls(
-            {name: tuple(each.shape) for name, each in model.named_parameters()},
-            {name: tuple(each.shape) for name, each in model.state_dict().items()},
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Structure:
-    """What a system is, seen without allocating it."""
-
-    modules: Mapping[str, str]
-    """Class name by qualified module name."""
-    shapes: Mapping[str, tuple[int, ...]]
-    """By qualified parameter name."""
-    saved: Mapping[str, tuple[int, ...]]
-    """Of all that a checkpoint holds: parameters and buffers, by qualified name."""
-    parameters: int
-    plain: bool
-    """Whether a module of it may draw from the global generator."""
-    depth_min: int
-    depth_max: int
-    flops_min: float
-    """Forward FLOPs of one sequence of the longest training length at the least depth."""
-    flops_max: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +97,9 @@ class Probe:
         self._shapes: dict[str, Shapes] = {}
         self._forward_passes: dict[tuple[str, str, int], ForwardPass] = {}
         self._gradients: dict[tuple[str, str, int], BackwardPass] = {}
+        self._idle: dict[tuple[str, int], frozenset[str]] = {}
         self._runs: dict[tuple[str, int], _ProbedModel] = {}
-        self._readings: dict[tuple[str, int, int, int], tuple[float, ...]] = {}
+        self._readings: dict[tuple[str, int, int, int, bool], tuple[float, ...]] = {}
         self._operations: dict[str, tuple[int, ...]] = {}
         self._unreached: dict[str, tuple[str, ...]] = {}
         self._narrow: dict[tuple[int, int], tuple[System, System]] = {}
@@ -178,7 +142,7 @@ class Probe:
         key = self._key(system)
         if key not in self._structures:
             ghost = build_model(system.model, system.shape, SEED, torch.device("meta"))
-            self._structures[key] = _structure(system, ghost)
+            self._structures[key] = Structure.of(system, ghost)
             if shallower(system.model, LAYERS) == system.model:  # most are run, soon or after all other arms
                 while len(self._ghosts) >= KEPT_GHOSTS:
                     del self._ghosts[next(iter(self._ghosts))]
@@ -203,11 +167,20 @@ class Probe:
 
     def gradient(self, system: System, point: int = 0) -> BackwardPass:
         """The backward pass that belongs to `forward`."""
-        key = (self._key(system), self._loss_key(system), point)
+        key = (self._key(system), self._pull_key(system, point), point)
         if key not in self._gradients:
             run = self._run(system, point)
             self._gradients[key] = run.gradient(self._loss(system, point, _Watched(system.train)))
         return self._gradients[key]
+
+    def pull_alike(self, system: System, other: System, point: int) -> bool:
+        """Whether both have one gradient at weights `point`, as is seen without a backward pass.
+
+        Their models are equal, and their losses differ at most in the weight of what has no gradient. Raises
+        ValueError for what cannot be run here.
+        """
+        pulls = self._pull_key(system, point), self._pull_key(other, point)
+        return self._key(system) == self._key(other) and pulls[0] == pulls[1]
 
     def metrics(self, system: System) -> tuple[str, ...]:
         """Names of all that a trial of `system` reports while searching.
@@ -230,17 +203,19 @@ class Probe:
         *,
         examples: int = EXAMPLES,
         longest: int | None = None,
+        dropping: bool = False,
     ) -> tuple[float, ...]:
         """What one evaluation measures at weights `point`, of inputs of at most `length` tokens.
 
-        None has more than `longest`, or than what is trained on. Raises ValueError if it cannot be run here.
+        None has more than `longest`, or than what is trained on. `dropping` as in training. Raises ValueError
+        if it cannot be run here.
         """
-        inputs = examples, min(length, longest or system.shape.length_max)
+        inputs = examples, min(length, longest or system.shape.length_max), dropping
         key = (self._key(system), point, *inputs)
         if key not in self._readings:
             _require_memory(self.structure(system))
             batch = made_batch(system.shape, inputs[1], examples)
-            self._readings[key] = _ProbedModel.read(system, self._model(system), point, batch)
+            self._readings[key] = _ProbedModel.read(system, self._model(system), point, batch, dropping)
         return self._readings[key]
 
     def operations(self, system: System) -> tuple[int, ...]:
@@ -308,13 +283,21 @@ class Probe:
     def _loss(self, system: System, point: int, watched: "_Watched") -> Tensor:
         return objective(self._run(system, point).output, cast(TrainConfig, watched))
 
-    def _loss_key(self, system: System) -> str:
-        """The training settings that the loss reads, which any system shows."""
+    def _loss_key(self, system: System, besides: Collection[str] = ()) -> str:
+        """The training settings that the loss reads, which any system shows, `besides` these."""
         if self._read is None:
             watched = _Watched(system.train)
             self._loss(self.narrow(system), 0, watched)
             self._read = frozenset(watched.read)
-        return canonical({name: system.settings["train"][name] for name in sorted(self._read)})
+        train = system.settings["train"]
+        return canonical({name: train[name] for name in sorted(self._read.difference(besides))})
+
+    def _pull_key(self, system: System, point: int) -> str:
+        """The training settings among them that the gradient at weights `point` depends on."""
+        key = (self._key(system), point)
+        if key not in self._idle:
+            self._idle[key] = self._run(system, point).idle_weights
+        return self._loss_key(system, self._idle[key])
 
     def _run(self, system: System, point: int) -> "_ProbedModel":
         key = (self._key(system), point)
@@ -375,27 +358,14 @@ def _require_streams(system: System, structure: Structure) -> None:
         )
 
 
-def _structure(system: System, model: nn.Module) -> Structure:
-    shapes = Shapes.of(model)
-    length = system.shape.length_max
-    least, most = depth_range(system.model, length)
-    return Structure(
-        modules={name: type(module).__name__ for name, module in model.named_modules() if name},
-        shapes=shapes.parameters,
-        saved=shapes.saved,
-        parameters=sum(each.numel() for each in model.parameters()),
-        plain=has_plain(model),
-        depth_min=least,
-        depth_max=most,
-        flops_min=float(flops(system.model, system.shape, length, least)),
-        flops_max=float(flops(system.model, system.shape, length, most)),
-    )
-
-
 def _built(system: System, ghost: nn.Module | None = None) -> nn.Module:
     """The model that is run, with its initial weights."""
+    model = shallower(system.model, LAYERS)
+    if ghost is None:
+        ghost = build_model(model, system.shape, SEED, "meta")
+    # Modules are made before: inside, every call of PyTorch takes longer.
     with cpu_threads(1), _drawn_once():
-        return build_model(shallower(system.model, LAYERS), system.shape, SEED, "cpu", ghost)
+        return build_model(model, system.shape, SEED, "cpu", ghost)
 
 
 @cache
@@ -423,11 +393,14 @@ class _ProbedModel:
         return cls(dict(model.named_parameters()), output)
 
     @classmethod
-    def read(cls, system: System, model: nn.Module, point: int, batch: Batch) -> tuple[float, ...]:
-        """What evaluating the model gives, example by example."""
+    def read(
+        cls, system: System, model: nn.Module, point: int, batch: Batch, dropping: bool = False
+    ) -> tuple[float, ...]:
+        """What evaluating the model gives, example by example; `dropping` as in training."""
         with cpu_threads(1), torch.inference_mode():
-            model.eval()
+            model.train(dropping)
             move(model, point)
+            set_dropout_context(model, SEED, 0)
             with as_fault(system.model, "run on a batch"):
                 output = model(batch)
         encoded = output.encoded
@@ -438,6 +411,13 @@ class _ProbedModel:
     def layers(self) -> tuple[float, ...]:
         encoded = self.output.encoded
         return (*encoded.depth.tolist(), *encoded.computed.tolist())
+
+    @property
+    def idle_weights(self) -> frozenset[str]:
+        """Training settings that weigh a cost without a gradient."""
+        encoded = self.output.encoded
+        costs = {"ponder_weight": encoded.ponder, "auxiliary_weight": encoded.auxiliary}
+        return frozenset(name for name, each in costs.items() if each is None or not each.requires_grad)
 
     def costs(self, train: TrainConfig) -> tuple[float, float]:
         encoded = self.output.encoded
@@ -456,7 +436,7 @@ class _ProbedModel:
         with cpu_threads(1):
             grads = torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True)
             parts = tuple(
-                (name, float(grad.norm()), float(grad.sum()))
+                (name, float(torch.linalg.vector_norm(grad)), float(grad.sum()))
                 for name, grad in zip(names, grads, strict=True)
                 if grad is not None
             )

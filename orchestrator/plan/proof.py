@@ -1,7 +1,8 @@
 """Proof of ablation: every arm is built and run; one that changes nothing is refused."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from math import isfinite
 from typing import Any
 
@@ -17,7 +18,6 @@ from orchestrator.plan.effects import (
     effects,
     large,
     shows,
-    tree_difference,
 )
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.limits import too_large
@@ -33,15 +33,18 @@ from orchestrator.plan.spaces import (
     ends,
     may_exist,
 )
+from orchestrator.plan.structure import tree_difference
 from orchestrator.plan.types import ArmProof
+from orchestrator.plan.unmoved import moves
 from orchestrator.plan.where_searched import draws, effects_where_searched
 from orchestrator.spec.types import Search
 from search_spaces.algebra import without
-from search_spaces.dimensions import Dimension, Fixed, Space, contains
+from search_spaces.dimensions import Dimension, Fixed, Space, contains, key_of
 from search_spaces.paths import MISSING, leaves, lookup, overlap, with_value
 from search_spaces.wording import shown
 from trainables import catalog
 from trainables.assembly import batch_cost, build_model
+from trainables.metrics import Metric
 from trainables.settings import shallower
 from trainables.training.step import misfit
 
@@ -193,43 +196,93 @@ def _idle_halves(arm: BuiltInArm, reference: BuiltInArm, probe: Probe, sweep: Sw
 
 
 def check_same(arms: Sequence[CheckedArm[Any]], faults: Faults) -> None:
-    """Two arms must not be one system under two names."""
-    seen: dict[str, CheckedArm[Any]] = {}
+    """Two arms must not be one system under two names, nor two cells of the grid."""
+    seen: dict[Hashable, CheckedArm[Any]] = {}
+    told = set[str]()
     for arm in arms:
-        key = repr(sorted(leaves(arm.system.settings)))
-        if (other := seen.setdefault(key, arm)) is not arm and not other.request.is_baseline:
+        other = seen.setdefault(key_of(arm.system.settings), arm)
+        if other is arm or arm.reference in told:  # what cells have in common all arms have in both
+            continue
+        if arm.request.is_baseline:
+            told.add(arm.name)
+            axis = _axis(arm.request.cell, other.request.cell)
+            faults.add(f"{arm.name} is the same system as {other.name}: drop one of them", "grid", axis)
+        elif not other.request.is_baseline:
             faults.add(f"is the same system as {other.name}: drop one of them", "arms", arm.request.label)
 
 
+def _axis(cell: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """An axis on which two cells differ as they are written, if there is one."""
+    differing = (path for path in cell if key_of(cell[path]) != key_of(other.get(path, MISSING)))
+    return next(differing, next(iter(cell)))
+
+
 def check_dimensions(
-    arm: BuiltInArm, space: Space, search: Search, probe: Probe, faults: Faults, *, sweep: Sweep
+    arm: BuiltInArm,
+    space: Space,
+    search: Search,
+    probe: Probe,
+    faults: Faults,
+    *,
+    sweep: Sweep,
+    metrics: Sequence[Metric],
 ) -> None:
-    """A dimension that changes nothing in an arm must be dropped: it only makes the search less thorough."""
+    """A dimension that changes nothing in an arm must be dropped: it only makes the search less thorough.
+
+    One that no objective can tell of is told of the baseline: what is chosen of it would be chance.
+    """
     for dimension in space.dimensions:
         if one_value(dimension, search):  # told already
             continue
-        found = systems(arm, dimension, space)
         try:
-            if len(found) < 2 or _shows_at_once(arm, dimension, found, probe):
-                continue
-            if _any_differ(probe, found, sweep):
-                continue
-            if any(_any_differ(probe, each, sweep) for each in _beside_others(arm, dimension, space)):
-                continue
+            why = _in_vain(arm, dimension, space, probe, sweep=sweep, search=search, metrics=metrics)
         except ValueError:
             continue
-        if arm.request.is_baseline:
+        if why and arm.request.is_baseline:
             faults.add(
-                f"varies {dimension.path}, which changes nothing in {arm.name}",
+                f"varies {dimension.path}, which changes {why} in {arm.name}",
                 *dimension_keys(dimension.path, search),
             )
-        else:
+        elif why == NOTHING:
             faults.add(
                 f"searches {dimension.path}, which changes nothing in {arm.name}: "
                 f"add {dimension.path} to the arm's drop",
                 "arms",
                 arm.request.label,
             )
+
+
+NOTHING = "nothing"
+
+
+def _in_vain(
+    arm: BuiltInArm,
+    dimension: Dimension,
+    space: Space,
+    probe: Probe,
+    *,
+    sweep: Sweep,
+    search: Search,
+    metrics: Sequence[Metric],
+) -> str | None:
+    """What alone a dimension changes in `arm` that no search asks for; None where it changes an objective.
+
+    Raises ValueError for what cannot be run.
+    """
+    found = systems(arm, dimension, space)
+    if len(found) < 2 or _shows_at_once(arm, dimension, found, probe):
+        return None
+    objectives, differing = [each.metric for each in search.objectives], False
+    for first, *rest in chain([found], filter(None, _beside_others(arm, dimension, space))):
+        if not any(differ(probe, first, each, sweep) for each in reversed(rest)):
+            continue
+        differing = True
+        if not arm.request.is_baseline:  # an arm must not search what changes nothing there, and no more
+            return None
+        for each in reversed(rest):
+            if moves(probe, first, each, sweep, objectives=objectives, metrics=metrics):
+                return None
+    return f"no objective ({', '.join(objectives)})" if differing else NOTHING
 
 
 def check_dropped(

@@ -1,8 +1,11 @@
-"""Rows of published tables as plans hold them: whose they are, and which cell of a grid."""
+"""Rows of published tables as plans hold them: whose they are, and which reading of ours they belong to."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from orchestrator.plan.answer import SELECTION_SPLIT
+from orchestrator.plan.types import Plan
+from search_spaces.dimensions import same
 from search_spaces.paths import lookup
 
 Row = Mapping[str, Any]
@@ -10,10 +13,32 @@ Row = Mapping[str, Any]
 
 def of_cell(row: Row, settings: Mapping[str, Any]) -> bool:
     """Whether `settings` are in the cell that the row names; plans from before rows named one have any."""
-    return all(lookup(settings, path) == value for path, value in row.get("cell", {}).items())
+    return all(same(lookup(settings, path), value) for path, value in row.get("cell", {}).items())
+
+
+def of_reading(row: Row, overrides: Mapping[str, Any]) -> bool:
+    """Whether the row is of what was read under `overrides`; of none as trained."""
+    own = row.get("posthoc", {})
+    return own.keys() == overrides.keys() and all(same(own[path], overrides[path]) for path in own)
 
 
 def name_of(row: Row) -> str:
-    """The system of the row with its cell: `baseline[model.width=64]`."""
+    """The system of the row with its cell, and with the setting that it was read again with:
+    `baseline[model.width=64], model.halt.threshold=0.5`."""
     cell = ",".join(f"{path}={value}" for path, value in row.get("cell", {}).items())
-    return f"{row['arm']}[{cell}]" if cell else str(row["arm"])
+    system = f"{row['arm']}[{cell}]" if cell else str(row["arm"])
+    return ", ".join([system, *(f"{path}={value}" for path, value in row.get("posthoc", {}).items())])
+
+
+TRAIN = "train"
+"""What is measured in training, apart from every split."""
+
+
+def read_nowhere(plan: Plan) -> Iterator[Row]:
+    """Rows of splits that no trial measures after its search: their values stand nowhere in the report."""
+    read = {SELECTION_SPLIT, TRAIN, *plan.confirm.splits} if plan.confirm is not None else frozenset()
+    for row in plan.published:
+        # The built-in trainable trains nothing when it reads again.
+        again = plan.trainable is None and not row.get("alone") and row.get("posthoc")
+        if row["split"] not in read or (again and row["split"] == TRAIN):
+            yield row

@@ -25,6 +25,7 @@ from orchestrator.plan.format import (
 from orchestrator.plan.planned_trials import CONFIRM, POSTHOC, SEARCH, num_points
 from orchestrator.plan.probe import LAYERS, LENGTH, NARROW
 from orchestrator.plan.probe_batches import EXAMPLES
+from orchestrator.plan.published_rows import name_of, read_nowhere
 from orchestrator.plan.rounds import rounds_sentence
 from orchestrator.plan.types import SILENT_PAUSES, SILENT_S, Arm, ArmPrice, ArmProof, Plan
 from search_spaces.dimensions import Assignment, same
@@ -49,6 +50,7 @@ def render(plan: Plan) -> tuple[RenderableType, ...]:
             + _exhausted(plan)
             + _repeated(plan)
             + _undeclared(plan)
+            + _published_nowhere(plan)
             + _means(plan)
             + _silence(plan)
         ),
@@ -269,13 +271,31 @@ def _undeclared(plan: Plan) -> str:
         return ""
     searched = [each.metric for each in plan.search.objectives] if plan.search else []
     asked = plan.answer.outcomes if plan.answer else ()
+    published = dict.fromkeys(row["metric"] for row in plan.published)
     return "".join(
         f"\nLook twice: {metric} is {use} and not declared in the metrics of {plan.trainable}, which has "
         f"{', '.join(sorted(known))}."
-        for use, metrics in (("searched for", searched), ("a primary outcome", asked))
+        for use, metrics in (
+            ("searched for", searched),
+            ("a primary outcome", asked),
+            ("published", published),
+        )
         for metric in metrics
         if metric.rpartition("/")[2] not in known
     )
+
+
+def _published_nowhere(plan: Plan) -> str:
+    """Which published values no reading of the sweep can stand beside."""
+    rows = [f"{row['metric']} of {name_of(row)} on {row['split']}" for row in read_nowhere(plan)]
+    if not rows:
+        return ""
+    remedy = (
+        "Add the splits to confirm.splits, or leave the rows out"
+        if plan.confirm is not None
+        else "Add confirm: what a search reads is compared with nothing published"
+    )
+    return f"\nLook twice: no confirmed trial reads what was published as {'; '.join(rows)}. {remedy}."
 
 
 def _means(plan: Plan) -> str:

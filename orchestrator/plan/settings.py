@@ -85,6 +85,12 @@ def checked(raw: Mapping[str, Any]) -> System | list[SettingFault]:
     return Joining().joined({root: _read(root, raw[root]) for root in ROOTS})
 
 
+def readable_parts(raw: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Those of task, model and train in `raw` with which nothing is wrong, as they are read."""
+    found = {root: _read(root, raw[root]) for root in ROOTS}
+    return {root: part.settings for root, part in found.items() if isinstance(part, ReadPart)}
+
+
 def written(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     """`settings` of a system as a plan holds them: fields that are marked as `LATER` only if they are set."""
     later = {

@@ -1,7 +1,7 @@
 """Arms against their references: primary outcomes by the one procedure of `statistics`, all else as it is."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.plan.answer import answer_plan, better
@@ -142,6 +142,9 @@ def verdicts(
             )
         elif not lacking.failed and not readings.all_values(metric):
             said = replace(said, text="undecided: no trial measured it")
+        elif lacks := [] if lacking.failed else _never_measured((arm, reference), metric, readings):
+            reason = f"no seed of {' and of '.join(lacks)} measured it"
+            said = replace(said, text=f"undecided: {reason}", withheld=reason)
         span = readings.span_of_difference(metric, arm, reference)
         made = ArmVerdict(
             arm=arm,
@@ -153,17 +156,24 @@ def verdicts(
             difference=of_paired(found, span) if found else None,
             p=found.p if found and not lacking.any else None,
             level=answer.level,
-            seeds=_ended(plan, arm, metric, readings),
+            seeds=_ended(plan, arm, metric, readings, to_run.get(arm, set())),
         )
         yield replace(made, line=_line(made))
 
 
-def _ended(plan: Plan, arm: str, metric: str, readings: Readings) -> str:
-    """Of how many of its seeds there is a value: `5 of 8 seeds finished`, `5 of 8 seeds measured it`."""
-    finished, failed = readings.ended(arm)
-    of = finished + failed or len(plan.confirm.seeds if plan.confirm is not None else ())
-    if NOT_MEASURED not in readings.failed_seeds(arm).values():
-        return f"{finished} of {amount(of, 'seed')} finished"
+def _never_measured(arms: Iterable[str], metric: str, readings: Readings) -> list[str]:
+    """Those of `arms` whose seeds finished, and none of them with the metric."""
+    return [arm for arm in arms if readings.finished_seeds(arm) and not readings.by_seed(arm, metric)]
+
+
+def _ended(plan: Plan, arm: str, metric: str, readings: Readings, waiting: set[int]) -> str:
+    """Of how many of its seeds there is a value: `5 of 8 seeds finished`, `5 of 8 seeds measured it`; those
+    `waiting` have still to run."""
+    finished, failed = readings.finished_seeds(arm), readings.failed_seeds(arm)
+    of = len(finished.union(failed, waiting)) or len(plan.confirm.seeds if plan.confirm is not None else ())
+    measured_by_none = _never_measured([arm], metric, readings) and readings.all_values(metric)
+    if NOT_MEASURED not in failed.values() and not measured_by_none:
+        return f"{len(finished)} of {amount(of, 'seed')} finished"
     return f"{len(by_seed_alone(readings.by_seed(arm, metric)))} of {amount(of, 'seed')} measured it"
 
 

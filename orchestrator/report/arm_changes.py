@@ -104,7 +104,7 @@ def in_full(each: ArmChanges) -> tuple[str, ...]:
 
 def _chosen(each: ArmChanges) -> str:
     if each.searched and not each.chosen:
-        return "nothing chosen yet"
+        return "nothing chosen"
     return _listed([f"{path} = {_short(value)}" for path, value in each.chosen.items()])
 
 

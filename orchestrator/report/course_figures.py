@@ -10,7 +10,7 @@ from orchestrator.report.details import Details
 from orchestrator.report.halting import DepthCurve
 from orchestrator.report.number_marks import paint_numbers
 from orchestrator.report.style import BLUE, INK, MUTED, ORANGE, SMALL, Panel, shortened
-from orchestrator.report.types import Report
+from orchestrator.report.types import Report, worded
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,10 +44,10 @@ def _failed(curve: ArmCurve) -> list[float]:
 def _curve_words(curve: ArmCurve) -> str:
     words = f"{curve.metric} of {curve.arm} over steps"
     if curve.steps:
-        words += (
-            f": mean of {curve.seeds} seeds at step {curve.steps[-1]} {curve.mean[-1]:.4g}, "
-            f"from {curve.low[-1]:.4g} to {curve.high[-1]:.4g}"
-        )
+        several = curve.seeds > 1
+        words += f": {f'mean of {curve.seeds} seeds' if several else 'one seed'} at step {curve.steps[-1]} "
+        words += f"{curve.mean[-1]:.4g}"
+        words += f", from {curve.low[-1]:.4g} to {curve.high[-1]:.4g}" if several else ""
     return words + (f"; {len(curve.failed)} failed" if curve.failed else "")
 
 
@@ -96,7 +96,8 @@ def _all_arms(report: Report, own: Sequence[CostCurve], name: str) -> Panel:
     def paint(axes: "Axes") -> None:
         paint_numbers(axes, {numbers[arm]: (each.cost, each.value) for arm, each in trained.items()})
         _short_ticks(axes)
-        axes.set_xlabel(f"{cost}, mean over seeds")
+        over = f"{cost}, mean over seeds"
+        axes.set_xlabel(worded(report.estimates, intervals=over, means=over, one=cost))
 
     told = "; ".join(
         f"{numbers[arm]}. {arm} {each.cost:.4g}, {each.value:.4g}" for arm, each in trained.items()

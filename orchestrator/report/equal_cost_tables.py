@@ -1,20 +1,18 @@
 """What arms are worth at equal cost, and what settings do, as rows of text."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from orchestrator.plan.format import amount
 from orchestrator.report.equal_cost import EqualCost
 from orchestrator.report.statistics import Estimate
-from orchestrator.report.types import Report, Rows, interval_words
+from orchestrator.report.types import Report, Rows, interval_words, worded
 
 EQUAL = (
     "exploratory: arms at the cost of what they are compared with, each seed's own readings interpolated, "
-    "never extrapolated: mean [95% interval of each alone] (n)"
+    "never extrapolated: {means}"
 )
 OF_BEST = "; of several assignments the best of each arm alone"
-SETTINGS = (
-    "exploratory: other settings minus as trained, paired by seed: mean [95% interval of each alone] (n)"
-)
+SETTINGS = "exploratory: other settings minus as trained, paired by seed: {means}"
 
 
 def tables(report: Report) -> Iterator[Rows]:
@@ -22,7 +20,7 @@ def tables(report: Report) -> Iterator[Rows]:
     if report.equal_costs:
         headers = ("arm", "outcome", "cost", "its own", "equal", "by", "as trained", "at equal cost")
         yield (
-            EQUAL + (OF_BEST if report.assignments > 1 else ""),
+            EQUAL.format(means=_means([*_equal(report)])) + (OF_BEST if report.assignments > 1 else ""),
             headers,
             tuple(map(_row, report.equal_costs)),
         )
@@ -43,7 +41,19 @@ def tables(report: Report) -> Iterator[Rows]:
             )
             for arm, setting in dict.fromkeys((each.arm, each.setting) for each in report.setting_effects)
         )
-        yield SETTINGS, ("arm", "setting", *metrics), rows
+        yield SETTINGS.format(means=_means([*found.values()])), ("arm", "setting", *metrics), rows
+
+
+def _equal(report: Report) -> Iterator[Estimate]:
+    """All that the table at equal cost shows."""
+    for each in report.equal_costs:
+        yield from (each.as_trained, *([each.equal] if each.equal is not None else []))
+
+
+def _means(found: Sequence[Estimate]) -> str:
+    return worded(
+        found, intervals="mean [95% interval of each alone] (n)", means="mean (n)", one="in one seed (n)"
+    )
 
 
 def _of_seeds(found: Estimate, seeds: int) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from orchestrator.report.factorial import FactorialEffect
-from orchestrator.report.types import Report, Rows, interval_words, number_words, p_words
+from orchestrator.report.types import Report, Rows, interval_words, number_words, p_words, worded
 from search_spaces.wording import amount
 
 LISTED = 2
@@ -15,17 +15,20 @@ def tables(report: Report) -> Iterator[Rows]:
     for metric in dict.fromkeys(each.metric for each in report.factorial):
         own = [each for each in report.factorial if each.metric == metric]
         several = len({each.cell for each in own}) > 1
-        family = f"{amount(own[0].family, 'contrast')} together at level {own[0].level:g}"
+        shown = worded(
+            (each.estimate for each in own if each.estimate is not None),
+            intervals="mean and interval; a family of their own, "
+            f"{amount(own[0].family, 'contrast')} together at level {own[0].level:g}",
+            means="mean",
+            one="in one seed",
+        )
         lacking = ("lacking",) if any(each.lacking for each in own) else ()
         headers = ("components", "seeds", "effect", "p", *lacking)
         rows = [
             (_name(each, several), *_told(each, report), *([_lacks(each.lacking)] if lacking else []))
             for each in own
         ]
-        title = (
-            f"{metric}, exploratory main effects (with minus without) and interactions: mean and interval; "
-            f"a family of their own, {family}"
-        )
+        title = f"{metric}, exploratory main effects (with minus without) and interactions: {shown}"
         yield title, headers, tuple(rows)
         yield from _seed_by_seed(report, metric, own, several=several)
 

@@ -1,9 +1,14 @@
-"""Results as figures: a row an arm, its name above its interval, every seed beneath, floors as lines."""
+"""Results as figures: a row an arm, its name above its interval, every seed beneath, its numbers beside.
 
-from collections.abc import Iterator
+Lines that reach over all rows (floors, zero, the margin) leave out the names.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.report.statistics import Estimate
 from orchestrator.report.style import (
     BLUE,
     GREEN,
@@ -18,19 +23,29 @@ from orchestrator.report.style import (
     shortened,
 )
 from orchestrator.report.tables import marked
-from orchestrator.report.types import ArmVerdict, Cell, Report, interval_words
+from orchestrator.report.types import ArmVerdict, Report, interval_words, worded
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 ROW, NAMED, SEEDS = 0.5, -0.3, 0.25
 """Inches of a row; how far above its interval, in rows, its name stands, and how far below its seeds."""
+LINES = (-0.16, 0.42)
+"""From where to where in a row, in rows from its interval, lines are drawn: beneath its name."""
 LETTERS = 34
-"""Of an arm's name beside its numbers."""
+"""Of an arm's name: of the widest letters, so many are as wide as the panel."""
+LEFT = 0.28
+"""Inches beside the axes."""
+DIGIT, GAP = 0.062, 0.1
+"""Inches of a letter of an arm's numbers at most, and on each side of their column."""
+TICK = 0.5
+"""Inches that a number of the axis has for itself."""
 KEY_ROW = 0.19
 """Inches of a row of the key."""
-VERDICTS = {"better": GREEN, "higher": GREEN, "worse": ORANGE, "lower": ORANGE}
-"""Colours of verdicts; all others are grey, for nothing is claimed."""
+ONLY = "only seed"
+"""What the key calls the mark of an arm that has one seed alone."""
+VERDICTS = {"better": GREEN, "worse": ORANGE, "higher": BLUE, "lower": BLUE}
+"""Colours of verdicts. Neither of higher and lower is good; others are grey, for nothing is claimed."""
 
 
 def figured(report: Report) -> list[str]:
@@ -61,24 +76,34 @@ def metric_panels(report: Report) -> Iterator[Panel]:
 
 def _values(report: Report, metric: str, name: str) -> Panel:
     split = metric.rpartition("/")[0]
-    told = [
-        f"{arm} {interval_words(cell.estimate)}" if (cell := report.cell(arm, metric)) else f"{arm} no value"
-        for arm in report.arms
-    ]
-    marks = {each.estimate.low is None for each in report.cells if each.metric == metric}
-    keys = 1 + len(marks) + (metric in report.floors) + len(_published_of(report, metric))
-    rows = -(-keys // 2)
-    return Panel(
-        name,
-        f"{metric}, mean with 95% interval and every seed: {'; '.join(told)}",
-        partial(_paint_values, report=report, metric=metric),
-        title=metric
-        if metric in report.outcomes
-        else f"{metric}{marked(report, metric).removeprefix(split)}",
-        height=0.9 + ROW * len(report.arms) + KEY_ROW * rows,
-        left=0.28,
-        bottom=0.46 + KEY_ROW * rows,
+    words = [_value_words(report, arm, metric) for arm in report.arms]
+    told = [f"{arm} {said}" for arm, said in zip(report.arms, words, strict=True)]
+    found = [each.estimate for each in report.cells if each.metric == metric]
+    keys = len({*map(_mean, found)}) + any(each.n > 1 for each in found)
+    keys += (metric in report.floors) + len(_published_of(report, metric))
+    title = metric if metric in report.outcomes else f"{metric}{marked(report, metric).removeprefix(split)}"
+    marks = worded(
+        found,
+        intervals="mean with 95% interval and every seed",
+        means="mean and every seed",
+        one="one seed",
     )
+    label = f"{metric}, {marks}: {'; '.join(told)}"
+    made = _panel(name, title, partial(_paint_values, report=report, metric=metric), words, keys)
+    return replace(made, label=label)
+
+
+def _value_words(report: Report, arm: str, metric: str) -> str:
+    """An arm's numbers, or why there are none."""
+    cell = report.cell(arm, metric)
+    return f"{report.finished(arm)}: no value" if cell is None else interval_words(cell.estimate)
+
+
+def _panel(name: str, title: str, paint: Callable[["Axes"], None], words: Sequence[str], keys: int) -> Panel:
+    """With a row for each of `words`, a column as wide as the longest of them, and a key of so many marks."""
+    below = KEY_ROW * -(-keys // 2)
+    height, column = 0.9 + ROW * len(words) + below, 2 * GAP + DIGIT * max(map(len, words))
+    return Panel(name, title, paint, title, height, left=LEFT, bottom=0.46 + below, right=column)
 
 
 def _published_of(report: Report, metric: str) -> list[str]:
@@ -91,81 +116,82 @@ def _published_of(report: Report, metric: str) -> list[str]:
 
 
 def _paint_values(axes: "Axes", report: Report, metric: str) -> None:
-    _rows(axes, len(report.arms))
+    _rows(axes, [_value_words(report, arm, metric) for arm in report.arms])
+    if metric in report.floors:
+        known = report.quantity(metric)
+        label = known.floor_name if known.floor is None else "declared floor"
+        _line(axes, report.floors[metric], len(report.arms), linestyle=":", label=f"floor: {label}")
     for row, arm in enumerate(report.arms):
+        _name(axes, row, arm)
         cell = report.cell(arm, metric)
         if cell is None:
-            _label(axes, row, arm, f"{report.finished(arm)}: no value")
             continue
-        _label(axes, row, arm, interval_words(cell.estimate))
-        _interval(axes, row, cell, BLUE)
-        # Every seed beneath its mean: a collapsed one must not hide in an interval.
-        seeds = [value for _, value in cell.by_seed]
-        axes.plot(
-            seeds, [row + SEEDS] * len(seeds), "o", markersize=3, alpha=0.7, color=MUTED, label="one seed"
-        )
+        _interval(axes, row, cell.estimate, BLUE, _mean(cell.estimate))
+        _seeds(axes, row, [value for _, value in cell.by_seed])
         for value, marker, label in (
             (cell.published, "D", "published"),
             (cell.published_median, "x", "published median"),
         ):
             if value is not None:
                 axes.plot(value, row, marker, markerfacecolor="none", color=PURPLE, label=label)
-    if metric in report.floors:
-        known = report.quantity(metric)
-        label = known.floor_name if known.floor is None else "declared floor"
-        axes.axvline(report.floors[metric], linestyle=":", color=INK, label=f"floor: {label}")
     _roomy(axes)
     key_below(axes, -0.02, columns=2, handlelength=1.4, columnspacing=1.2, labelspacing=0.3)
 
 
-def _interval(axes: "Axes", row: float, cell: Cell, colour: str) -> None:
-    mean, low, high = cell.estimate.mean, cell.estimate.low, cell.estimate.high
+def _mean(found: Estimate) -> str:
+    """What the key says of a mean."""
+    return worded([found], intervals="mean, 95% interval", means="mean", one=ONLY)
+
+
+def _interval(axes: "Axes", row: float, found: Estimate, colour: str, label: str) -> None:
+    mean, low, high = found.mean, found.low, found.high
     whiskers = None if low is None or high is None else [[mean - low], [high - mean]]
-    label = "mean" if whiskers is None else "mean, 95% interval"
     axes.errorbar(mean, row, xerr=whiskers, fmt="s", markersize=5, capsize=3, color=colour, label=label)
 
 
+def _seeds(axes: "Axes", row: int, values: Sequence[float]) -> None:
+    """Every seed beneath its mean: a collapsed one must not hide in an interval. One alone is the mean."""
+    if len(values) > 1:
+        places = [row + SEEDS] * len(values)
+        axes.plot(values, places, "o", markersize=3, alpha=0.7, color=MUTED, label="one seed")
+
+
 def _differences(report: Report, metric: str, name: str) -> Panel:
-    lines = [each.line for each in report.verdicts if each.metric == metric]
-    marks = {_mark(each)[1] for each in report.verdicts if each.metric == metric and each.difference}
-    rows = -(-(len(marks) + 1 + (_margin(report, metric) is not None)) // 2)
-    return Panel(
-        name,
-        f"Differences in {metric}: {'; '.join(lines)}",
-        partial(_paint_differences, report=report, metric=metric),
-        title=f"{metric}, differences",
-        height=0.9 + ROW * len(lines) + KEY_ROW * rows,
-        left=0.28,
-        bottom=0.46 + KEY_ROW * rows,
-    )
+    verdicts = [each for each in report.verdicts if each.metric == metric]
+    found = [each for each in verdicts if each.difference]
+    keys = len({_mark(each)[1] for each in found}) + (_margin(report, metric) is not None)
+    keys += any(each.difference and each.difference.n > 1 for each in found)
+    words = [*map(_difference_words, verdicts)]
+    paint = partial(_paint_differences, report=report, metric=metric)
+    made = _panel(name, f"{metric}, differences", paint, words, keys)
+    return replace(made, label=f"Differences in {metric}: {'; '.join(each.line for each in verdicts)}")
+
+
+def _difference_words(verdict: ArmVerdict) -> str:
+    return "no seed of both" if verdict.difference is None else interval_words(verdict.difference, "+")
 
 
 def _paint_differences(axes: "Axes", report: Report, metric: str) -> None:
     verdicts = [each for each in report.verdicts if each.metric == metric]
-    _rows(axes, len(verdicts))
-    axes.axvline(0.0, color=INK, linewidth=1.0)
+    _rows(axes, [*map(_difference_words, verdicts)])
     margin = _margin(report, metric)
     if margin is not None:
-        axes.axvspan(-margin, margin, color=GRID, alpha=0.5, linewidth=0, label=f"margin of {margin:g}")
+        for row in range(len(verdicts)):
+            axes.fill_betweenx(
+                [row + end for end in LINES],
+                -margin,
+                margin,
+                color=GRID,
+                alpha=0.5,
+                linewidth=0,
+                label=f"margin of {margin:g}",
+            )
+    _line(axes, 0.0, len(verdicts), linewidth=1.0)
     for row, each in enumerate(verdicts):
-        if each.difference is None:
-            _label(axes, row, each.arm, "no seed of both")
-            continue
-        found = each.difference
-        colour, label = _mark(each)
-        _label(axes, row, each.arm, interval_words(found, "+"))
-        whiskers = (
-            None
-            if found.low is None or found.high is None
-            else [[found.mean - found.low], [found.high - found.mean]]
-        )
-        axes.errorbar(
-            found.mean, row, xerr=whiskers, fmt="s", markersize=5, capsize=3, color=colour, label=label
-        )
-        seeds = _paired(report, each.arm, each.reference, metric)
-        axes.plot(
-            seeds, [row + SEEDS] * len(seeds), "o", markersize=3, alpha=0.7, color=MUTED, label="one seed"
-        )
+        _name(axes, row, each.arm)
+        if each.difference is not None:
+            _interval(axes, row, each.difference, *_mark(each))
+            _seeds(axes, row, _paired(report, each.arm, each.reference, metric))
     _roomy(axes)
     key_below(axes, -0.02, columns=2, handlelength=1.4, columnspacing=1.2, labelspacing=0.3)
 
@@ -179,8 +205,11 @@ def _mark(verdict: ArmVerdict) -> tuple[str, str]:
     """Colour of an arm's difference, and what the key says of it."""
     claimed, found = verdict.kind in VERDICTS, verdict.difference
     said = verdict.kind if claimed else "no claim"
-    bare = found is None or found.low is None
-    return VERDICTS.get(verdict.kind, MUTED), said if bare else f"{said}, interval of the family"
+    if found is not None and found.n == 1:
+        said = f"{said}, {ONLY}"
+    elif found is not None and found.low is not None:
+        said = f"{said}, interval of the family"
+    return VERDICTS.get(verdict.kind, MUTED), said
 
 
 def _paired(report: Report, arm: str, reference: str, metric: str) -> list[float]:
@@ -192,12 +221,23 @@ def _paired(report: Report, arm: str, reference: str, metric: str) -> list[float
     return [value - other[seed] for seed, value in own.by_seed if seed in other]
 
 
-def _rows(axes: "Axes", count: int) -> None:
-    axes.set_ylim(count - 0.55, -0.62)
+def _rows(axes: "Axes", words: Sequence[str]) -> None:
+    """A row for each of the words, which stand beside the axes: there nothing crosses them."""
+    axes.set_ylim(len(words) - 0.55, -0.62)
     axes.set_yticks([])
-    axes.locator_params(axis="x", nbins=6)
+    wide = axes.get_position().width * axes.figure.get_figure(root=True).get_figwidth()
+    axes.locator_params(axis="x", nbins=max(2, min(6, int(wide / TICK))))
     axes.spines["left"].set_visible(False)
     axes.margins(x=0.06)
+    place = axes.get_yaxis_transform()
+    for row, each in enumerate(words):
+        axes.text(1 + GAP / wide, row, each, transform=place, va="center", fontsize=7.5, color=MUTED)
+
+
+def _line(axes: "Axes", value: float, rows: int, **looks: Any) -> None:
+    """A line at a value, beneath the name of every row."""
+    for row in range(rows):
+        axes.plot([value, value], [row + end for end in LINES], color=INK, **looks)
 
 
 def _roomy(axes: "Axes") -> None:
@@ -208,13 +248,9 @@ def _roomy(axes: "Axes") -> None:
         axes.set_xlim(middle - 0.5, middle + 0.5)
 
 
-def _label(axes: "Axes", row: int, arm: str, words: str) -> None:
-    """The arm's name, and at the other end its numbers."""
-    # On paper of their own, for lines cross them.
-    known: dict[str, Any] = {
-        "transform": axes.get_yaxis_transform(),
-        "va": "center",
-        "bbox": {"facecolor": PAPER, "linewidth": 0, "pad": 0.6},
-    }
-    axes.text(0.0, row + NAMED, shortened(arm, LETTERS), fontsize=8.5, **known)
-    axes.text(1.0, row + NAMED, words, ha="right", fontsize=7.5, color=MUTED, **known)
+def _name(axes: "Axes", row: int, arm: str) -> None:
+    # On paper of its own, for the grid crosses it.
+    paper = {"facecolor": PAPER, "linewidth": 0, "pad": 0.6}
+    place = axes.get_yaxis_transform()
+    words = shortened(arm, LETTERS)
+    axes.text(0.0, row + NAMED, words, transform=place, va="center", fontsize=8.5, bbox=paper)

@@ -7,26 +7,28 @@ from orchestrator.report.details import Details
 from orchestrator.report.halting_maps import ArmMaps
 from orchestrator.report.map_figures import map_panels
 from orchestrator.report.page_parts import PageSection, Part, pictures
+from orchestrator.report.tallies import BinnedDepth
 from orchestrator.report.tally_figures import binned_panels, expert_panels
+from orchestrator.report.types import Report, worded
 from search_spaces.wording import amount
 
 DEPTH = (
-    "Mean depth of each split, the whiskers from the tenth to the ninetieth percentile of its examples, as "
-    "means over seeds. Arms whose depth never changes are left out."
+    "Mean depth of each split, the whiskers from the tenth to the ninetieth percentile of its "
+    "examples{over}. Arms whose depth never changes are left out."
 )
 INSIDE = (
     ", inside each split: up to 256 of its examples, the same in every arm with the same data{bins}. "
-    "Whiskers are 95% intervals of the mean over seeds, bands reach from the tenth to the ninetieth "
-    "percentile of a bin's examples, as means over seeds. Arms whose depth never changes are left out. "
+    "{bands} reach from the tenth to the ninetieth percentile of a bin's examples{over}. Arms whose "
+    "depth never changes are left out. "
 )
 LENGTHS = (
     "Mean depth by length of the input in tokens"
-    + INSIDE.format(bins=", in bins of about as many")
+    + INSIDE.replace("{bins}", ", in bins of about as many")
     + "Of a looped model depth is how often its block was repeated. Exploratory."
 )
 OPERATORS = (
     "Mean depth by number of operators"
-    + INSIDE.format(bins="")
+    + INSIDE.replace("{bins}", "")
     + "Of a pair the sentence with more operators counts. Longer inputs tend to have more operators: which "
     "of the two depth goes with is not told apart here. Exploratory."
 )
@@ -47,22 +49,29 @@ MEANINGS = {
 }
 
 
-def halting(details: Details) -> PageSection:
+def halting(report: Report, details: Details) -> PageSection:
     """Depth split by split, then single examples arm by arm."""
-    depth = Part(texts=(DEPTH,), panels=pictures(depth_panels(details)))
-    shown = [each for each in (depth, *_tallies(details), *_maps(details)) if each.shown]
+    several = ", as means over seeds"
+    over = worded(report.estimates, intervals=several, means=several, one="")
+    depth = Part(texts=(DEPTH.format(over=over),), panels=pictures(depth_panels(details)))
+    shown = [each for each in (depth, *_tallies(details, over), *_maps(details)) if each.shown]
     return PageSection("halting", "Halting", parts=tuple(shown))
 
 
-def _tallies(details: Details) -> Iterator[Part]:
+def _tallies(details: Details, over: str) -> Iterator[Part]:
+    def told(text: str, found: Sequence[BinnedDepth]) -> str:
+        whiskers = any(one.low is not None for each in found for one in each.bins)
+        bands = "Whiskers are 95% intervals of the mean over seeds, bands" if whiskers else "Bands"
+        return text.format(bands=bands, over=over)
+
     yield Part(
         title="Depth by length",
-        texts=(LENGTHS,),
+        texts=(told(LENGTHS, details.lengths),),
         panels=pictures(binned_panels(details.lengths, "tokens")),
     )
     yield Part(
         title="Depth by number of operators",
-        texts=(OPERATORS,),
+        texts=(told(OPERATORS, details.operators),),
         panels=pictures(binned_panels(details.operators, "operators")),
     )
     yield Part(

@@ -1,5 +1,6 @@
 """What a reader of a report must know: what its numbers are, and what may be claimed of them."""
 
+from collections.abc import Sequence
 from math import inf, isfinite
 from statistics import stdev
 
@@ -7,7 +8,7 @@ from orchestrator.plan.answer import SEEN
 from orchestrator.plan.planned_trials import SEARCH
 from orchestrator.report import looks
 from orchestrator.report.searched import NO_CLAIM
-from orchestrator.report.types import Report, ended_word
+from orchestrator.report.types import PriorWork, Report, ended_word, number_words, worded
 from orchestrator.statistics.verdicts import SEEDS_LEAST, unseen
 from search_spaces.wording import amount
 from trainables.metrics import Metric
@@ -15,14 +16,22 @@ from trainables.metrics import Metric
 BySeed = tuple[tuple[int, float], ...]
 INTERVALS = (
     "Intervals of means are two-sided 95% Student t intervals over seeds, each for itself, cut off where "
-    "the quantity cannot be, and left out where all seeds gave the same, which tells nothing of chance. "
-    "Where several assignments of an arm are confirmed, their mean is the value of a seed."
+    "the quantity cannot be, and left out of one seed alone and where all seeds gave the same, which tells "
+    "nothing of chance."
 )
+NO_INTERVALS = (
+    "No mean has an interval: one seed alone, and seeds that all gave the same, tell nothing of chance."
+)
+ONE_SEED = "Every value is of one seed: it has no interval and no p, for one seed tells nothing of chance."
+ASSIGNMENTS = " Where several assignments of an arm are confirmed, their mean is the value of a seed."
 CLAIMS = (
     "A claim rests on {outcomes} alone. Differences are paired by seed; their intervals and p values come "
-    "from one procedure, paired t corrected by Bonferroni for all {family}, and agree: p is at most "
-    "{level:g} exactly when the interval leaves out 0. With probability {sure:g} all of these intervals "
-    "hold at once."
+    "from one procedure, {procedure}, and agree: p is at most {level:g} exactly when the interval leaves "
+    "out 0. With probability {sure:g} {hold}."
+)
+NOTHING_CLAIMED = (
+    "A claim would rest on {outcomes} alone, by differences paired by seed. None of these has an interval or "
+    "a p: nothing is claimed of any arm."
 )
 NO_OUTCOME = (
     "Nothing is claimed of any arm: the confirm trials read no split but valid, by which the search has "
@@ -38,15 +47,24 @@ VERDICTS = (
     "undecided; the number of further seeds takes those to come to be like these."
 )
 EXPLORATORY = (
-    "All other differences are exploratory: in so many of them some intervals leave out 0 by chance. The "
-    "split valid chose what was kept, so that values on it are too good."
+    "All other differences are exploratory{many}. The split valid chose what was kept, so that values on it "
+    "are too good."
 )
+MANY = ": in so many of them some intervals leave out 0 by chance"
 FACTORIAL = (
     "A main effect is how much larger the outcome is with a component than without it, averaged over all "
     "combinations of the others; an interaction of two is half of how much more one does where the other is "
-    "there than where it is not, of more components the same of those of fewer. Their intervals and p hold "
-    "together for {contrasts}, a family of their own beside that of the verdicts: they are exploratory. "
-    "Every one needs all arms: a seed that some arm lacks has no value, and then there is no p."
+    "there than where it is not, of more components the same of those of fewer. {chance} Every one needs all "
+    "arms: a seed that some arm lacks has no value, and then there is no p."
+)
+CONTRASTS = (
+    "Their intervals and p hold together for {contrasts}, a family of their own beside that of the verdicts: "
+    "they are exploratory."
+)
+NO_CONTRASTS = "They are exploratory, and none has an interval or a p."
+UNMET = (
+    "Published, and without a reading of ours to stand beside, since none was measured or every seed "
+    "failed: {values}"
 )
 FAILURES = (
     "A confirm trial that failed (diverged, out of memory, timed out, crashed) has no value: means are of "
@@ -62,9 +80,9 @@ SPREAD = (
 )
 COLLAPSE = (
     "No test of means withstands seeds that collapse now and then: of a system that does so in one run of "
-    "ten, {seeds} show no collapse in {tenth:.0%} of cases, in one of five in {fifth:.0%}. Look at the "
-    "seeds one by one."
+    "ten, {seeds} {show} no collapse in {tenth:.0%} of cases, in one of five in {fifth:.0%}."
 )
+ONE_BY_ONE = " Look at the seeds one by one."
 COLLAPSE_EARLY = " Where an arm ended after {seeds}, as here, it is {tenth:.0%} and {fifth:.0%}."
 ALIKE = (
     "{arms} measured the very same {metrics} in each of {seeds}, which differ: what tells these arms apart "
@@ -144,12 +162,16 @@ def _unread(report: Report) -> str:
 
 def notes(report: Report) -> list[str]:
     """What a reader of the numbers must know, one sentence or a few each, as plain text."""
-    found = [*_beyond(report), INTERVALS, *_claims(report), FAILURES]
+    intervals = worded(report.estimates, intervals=INTERVALS, means=NO_INTERVALS, one=ONE_SEED)
+    found = [*_beyond(report), intervals + ASSIGNMENTS, *_claims(report), FAILURES]
     lacking = [each.arm for each in report.tallies if ended_word(each.failures) == "measured"]
     found += [UNMEASURED.format(arms=", ".join(lacking))] if lacking else []
     found += [each.note for each in report.quantities if each.note]
     if report.factorial:
-        found.append(FACTORIAL.format(contrasts=amount(report.factorial[0].family, "contrast")))
+        contrasts = CONTRASTS.format(contrasts=amount(report.factorial[0].family, "contrast"))
+        known = (each.estimate for each in report.factorial if each.estimate is not None)
+        chance = worded(known, intervals=contrasts, means=NO_CONTRASTS, one=NO_CONTRASTS)
+        found.append(FACTORIAL.format(chance=chance))
     if report.searched:
         found.append(NO_CLAIM)
     if report.confirm_seeds and any(SEARCH in each.outcomes for each in report.tallies):
@@ -166,11 +188,30 @@ def notes(report: Report) -> list[str]:
     found += report.extensions
     found += [f"Ended early: {each}." for each in report.skipped]
     sources = dict.fromkeys((each.arm, each.published_source) for each in (*report.cells, *report.posthoc))
-    sources |= dict.fromkeys((each.system, each.source) for each in report.prior_work)
+    sources |= dict.fromkeys(
+        (each.system, each.source) for each in report.prior_work if each.metric in report.metrics
+    )
     found += [f"Published values of {arm}: {source}" for arm, source in sources if source]
+    if report.unmet_published:
+        found.append(_unmet(report.unmet_published))
     if report.power:
         found.append(report.power)
     return [*found, *_spread(report)]
+
+
+def _unmet(rows: Sequence[PriorWork]) -> str:
+    """Published values without a reading of ours, one part for each system and source."""
+    metrics: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        words = (
+            f"{row.metric} {'' if row.statistic == 'mean' else f'{row.statistic} '}{number_words(row.value)}"
+        )
+        metrics.setdefault((row.system, row.source), []).append(words)
+    parts = [
+        f"{system}, {', '.join(values)}" + (f" ({source})" if source else "")
+        for (system, source), values in metrics.items()
+    ]
+    return UNMET.format(values="; ".join(parts))
 
 
 def _beyond(report: Report) -> list[str]:
@@ -231,14 +272,24 @@ def _claims(report: Report) -> list[str]:
         else ""
     )
     outcomes = ", ".join(answer.outcomes)
-    family = amount(answer.family, "comparison")
-    claims = CLAIMS.format(outcomes=outcomes, family=family, level=answer.level, sure=1 - answer.level)
+    several = answer.family > 1
+    family = f" corrected by Bonferroni for all {amount(answer.family, 'comparison')}"
+    claims = CLAIMS.format(
+        outcomes=outcomes,
+        procedure=f"paired t{family if several else ' of the one comparison'}",
+        level=answer.level,
+        sure=1 - answer.level,
+        hold="all of these intervals hold at once" if several else "the interval holds",
+    )
+    nothing = NOTHING_CLAIMED.format(outcomes=outcomes)
+    claims = worded(report.differences, intervals=claims, means=nothing, one=nothing)
+    every = [each.estimate for each in report.effects]
     raised = [each.arm for each in report.effects if each.spread_raised]
     return [
         claims,
         *([RAISED.format(arms=", ".join(dict.fromkeys(raised)))] if raised else []),
         VERDICTS.format(margin=margin),
-        EXPLORATORY,
+        EXPLORATORY.format(many=worded(every, intervals=MANY, means="", one="")),
         _collapse(report),
     ]
 
@@ -247,8 +298,11 @@ def _collapse(report: Report) -> str:
     """What no verdict rules out; looks are by fewer seeds than the study has."""
 
     def known(seeds: int) -> dict[str, str | float]:
-        return {"seeds": amount(seeds, "seed"), "tenth": unseen(0.1, seeds), "fifth": unseen(0.2, seeds)}
+        show = "shows" if seeds == 1 else "show"
+        shares = {"tenth": unseen(0.1, seeds), "fifth": unseen(0.2, seeds)}
+        return {"seeds": amount(seeds, "seed"), "show": show, **shares}
 
     looked = [each.difference.n for each in report.verdicts if each.looked and each.difference]
     early = COLLAPSE_EARLY.format(**known(min(looked))) if looked else ""
-    return COLLAPSE.format(**known(len(report.confirm_seeds))) + early
+    seeds = len(report.confirm_seeds)
+    return COLLAPSE.format(**known(seeds)) + (ONE_BY_ONE if seeds > 1 else "") + early

@@ -4,8 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.report.style import Panel, inlined
+from orchestrator.report.style import Panel, inlined, titled
 from orchestrator.report.tables import Grid
+from search_spaces.wording import one_line, visible
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -17,6 +18,8 @@ class Picture:
 
     name: str
     picture: "Markup"
+    caption: str = ""
+    """The title, where the picture has no room for all of it."""
 
 
 @dataclass(frozen=True)
@@ -68,4 +71,12 @@ def pictures(panels: Iterable[Panel]) -> tuple[Picture, ...]:
     from markupsafe import Markup
 
     # Made by us: what others named is escaped by the library that draws, and in the label by `inlined`.
-    return tuple(Picture(each.name, Markup(inlined(each))) for each in panels)  # noqa: S704  # nosec B704
+    return tuple(
+        Picture(each.name, Markup(inlined(each)), _caption(each))  # noqa: S704  # nosec B704
+        for each in panels
+    )
+
+
+def _caption(panel: Panel) -> str:
+    whole = visible(one_line(panel.title))
+    return "" if titled(panel) == whole else whole

@@ -15,18 +15,13 @@ from orchestrator.report.halting_section import halting
 from orchestrator.report.page_parts import Card, PageSection, Part, pictures
 from orchestrator.report.search_figures import search_panels
 from orchestrator.report.searches import SearchCourse
-from orchestrator.report.types import Report, interval_words, number_words
+from orchestrator.report.types import Report, interval_words, number_words, worded
 from search_spaces.wording import amount as counted
 
-OUTCOME = (
-    "Squares are means over seeds with their intervals, grey points the seeds themselves. On the right, or "
-    "below, each arm minus the arm that it is compared with, seed by seed, with the interval that the "
-    "verdict rests on; grey ones support no claim."
-)
+OUTCOME = "{squares}. On the right, or below, each arm minus the arm that it is compared with, {differences}."
 CURVES = (
-    "Mean over the seeds that finished, the band from the lowest to the highest of them; dashed grey is the "
-    "arm that it is compared with. A seed that failed is drawn alone, in orange, up to its end. Training and "
-    "selection data: no test of anything."
+    "{lines}; dashed grey is the arm that it is compared with. A seed that failed is drawn alone, in orange, "
+    "up to its end. Training and selection data: no test of anything."
 )
 SEARCH = (
     "Every arm has a search of its own. Blue is the best value so far; orange is the best that as many "
@@ -43,7 +38,7 @@ IMPORTANCE = (
 COST = (
     "Each arm by its number above, as trained; where marks touch, their numbers stand above them. Then, arm "
     "by arm, the same checkpoints under other settings (blue), the square as trained, beside the arm that it "
-    "is compared with (dashed grey); means over seeds. Exploratory."
+    "is compared with (dashed grey); {values}. Exploratory."
 )
 TRIALS_A_DIMENSION = 10
 """With fewer finished trials the importance of dimensions is told to be no more than chance may make it."""
@@ -54,7 +49,8 @@ def sections(report: Report, details: Details | None) -> Iterator[PageSection]:
     """All that have something to show."""
     found = [_outcome(report), _arms(report, details)]
     if details is not None:
-        found += [_searches(details), _compute(report, details), _curves(report, details), halting(details)]
+        found += [_searches(details), _compute(report, details), _curves(report, details)]
+        found.append(halting(report, details))
     else:
         found += [
             PageSection("compute", "Outcome against compute", (), (Part(grids=tuple(tables.costs(report))),))
@@ -135,7 +131,21 @@ def _outcome(report: Report) -> PageSection:
     panels = pictures(outcome_panels(report))
     grids = tuple(tables.answers(report))
     title = "Primary outcome" if len(report.outcomes) < 2 else "Primary outcomes"
-    return PageSection("outcome", title, (OUTCOME,) if panels else (), (Part(panels=panels, grids=grids),))
+    text = OUTCOME.format(
+        squares=worded(
+            report.estimates,
+            intervals="Squares are means over seeds with their intervals, grey points the seeds themselves",
+            means="Squares are means over seeds, grey points the seeds themselves",
+            one="A square is the one seed of an arm",
+        ),
+        differences=worded(
+            report.differences,
+            intervals="seed by seed, with the interval that the verdict rests on; grey ones support no claim",
+            means="seed by seed, without an interval: they support no claim",
+            one="in that seed: one seed supports no claim",
+        ),
+    )
+    return PageSection("outcome", title, (text,) if panels else (), (Part(panels=panels, grids=grids),))
 
 
 def _arms(report: Report, details: Details | None) -> PageSection:
@@ -227,7 +237,9 @@ def _compute(report: Report, details: Details) -> PageSection:
         for place, (outcome, cost) in enumerate(pairs, start=1)
     ]
     parts.append(Part(grids=tuple(tables.costs(report))))
-    return PageSection("compute", "Outcome against compute", (COST,) if found else (), tuple(parts))
+    over = "means over seeds"
+    text = COST.format(values=worded(report.estimates, intervals=over, means=over, one="of one seed"))
+    return PageSection("compute", "Outcome against compute", (text,) if found else (), tuple(parts))
 
 
 def _curves(report: Report, details: Details) -> PageSection:
@@ -237,7 +249,9 @@ def _curves(report: Report, details: Details) -> PageSection:
         Part(title=metric, panels=pictures(each for each in found if each.name.startswith(f"curve-{place}-")))
         for place, metric in enumerate(names, start=1)
     )
-    return PageSection("curves", "Learning curves", (CURVES,), parts)
+    several = "Mean over the seeds that finished, the band from the lowest to the highest of them"
+    lines = "The one seed that finished" if all(each.seeds <= 1 for each in details.curves) else several
+    return PageSection("curves", "Learning curves", (CURVES.format(lines=lines),), parts)
 
 
 def _metrics(report: Report) -> PageSection:

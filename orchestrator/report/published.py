@@ -1,11 +1,11 @@
 """Published values, each beside the very reading it belongs to: by arm, cell, setting, split and metric."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from orchestrator.plan.published_rows import name_of, of_cell
+from orchestrator.plan.published_rows import Row, name_of, of_cell, of_reading
 from orchestrator.plan.types import Arm, Plan
 from orchestrator.report.types import Cell, PriorWork
 
@@ -21,32 +21,69 @@ def beside(plan: Plan, cell: Cell, overrides: Mapping[str, Any], values: Sequenc
         for row in plan.published
         if (row["split"], row["metric"]) == (split, quantity) and _belongs(row, arm, overrides)
     ]
-    for row in found:
-        if row.get("statistic") == MEDIAN:
-            cell = replace(cell, median=median(values), published_median=float(row["value"]))
-        else:
-            cell = replace(cell, published=float(row["value"]), published_std=row.get("std"))
-    sources = dict.fromkeys(str(row.get("source", "")) for row in found)
+    shown: dict[bool, Row] = {}
+    for row in found:  # plans from before values given twice were refused may have several
+        shown.setdefault(row.get("statistic") == MEDIAN, row)
+    if (of_median := shown.get(True)) is not None:
+        cell = replace(
+            cell,
+            median=median(values),
+            published_median=float(of_median["value"]),
+            published_median_std=of_median.get("std"),
+        )
+    if (of_mean := shown.get(False)) is not None:
+        cell = replace(cell, published=float(of_mean["value"]), published_std=of_mean.get("std"))
+    sources = dict.fromkeys(str(row.get("source", "")) for row in found if row in shown.values())
     return replace(cell, published_source="; ".join(filter(None, sources)))
 
 
-def _belongs(row: Mapping[str, Any], arm: Arm, overrides: Mapping[str, Any]) -> bool:
+def _belongs(row: Row, arm: Arm, overrides: Mapping[str, Any]) -> bool:
     if row.get("alone") or row["arm"] not in (arm.name, arm.name.partition("[")[0]):
         return False
-    if dict(row.get("posthoc", {})) != dict(overrides):
-        return False
-    return of_cell(row, arm.settings)
+    return of_reading(row, overrides) and of_cell(row, arm.settings)
 
 
 def prior_work(plan: Plan) -> Iterator[PriorWork]:
     """Rows of published tables that are of no arm."""
+    return (_as_published(row) for row in plan.published if row.get("alone"))
+
+
+def unmet(plan: Plan, metrics: Collection[str], cells: Iterable[Cell]) -> Iterator[PriorWork]:
+    """Rows that stand nowhere in a report of `metrics` whose readings, those under other settings among
+    them, are `cells`: nothing was measured there, or every seed failed."""
+    told = {(cell.arm, cell.metric, cell.setting) for cell in cells}
     for row in plan.published:
-        if row.get("alone"):
-            yield PriorWork(
-                system=name_of(row),
-                metric=f"{row['split']}/{row['metric']}",
-                value=float(row["value"]),
-                std=row.get("std"),
-                statistic=row.get("statistic", "mean"),
-                source=str(row.get("source", "")),
-            )
+        metric = f"{row['split']}/{row['metric']}"
+        places = [
+            (arm.name, metric, words_of(overrides))
+            for arm in plan.arms
+            for overrides in ({}, *plan.posthoc)
+            if _belongs(row, arm, overrides)
+        ]
+        stands = metric in metrics if row.get("alone") else any(_stands(place, told) for place in places)
+        if not stands:
+            yield _as_published(row)
+
+
+def _stands(place: tuple[str, str, str], told: Collection[tuple[str, str, str]]) -> bool:
+    """Whether a reading is there; readings of a front are told point by point, after their setting."""
+    arm, metric, setting = place
+    return place in told or any(
+        (arm, metric) == each[:2] and each[2].startswith(f"{setting}, ") for each in told if setting
+    )
+
+
+def words_of(overrides: Mapping[str, Any]) -> str:
+    """A setting that checkpoints are read again under, as cells have it."""
+    return ", ".join(f"{path}={value}" for path, value in overrides.items())
+
+
+def _as_published(row: Row) -> PriorWork:
+    return PriorWork(
+        system=name_of(row),
+        metric=f"{row['split']}/{row['metric']}",
+        value=float(row["value"]),
+        std=row.get("std"),
+        statistic=row.get("statistic", "mean"),
+        source=str(row.get("source", "")),
+    )

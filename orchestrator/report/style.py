@@ -38,7 +38,7 @@ WIDTH = 4.4
 SMALL = 2.9
 """Inches of a panel of which there is one an arm."""
 RIGHT, TOP = 0.16, 0.36
-"""Inches beside and above the axes."""
+"""Inches beside the axes, if nothing stands there, and above them."""
 LETTER = 0.09
 """Inches of one letter of a title."""
 DPI = 150
@@ -92,6 +92,7 @@ class Panel:
     left: float = 0.62
     """Inches beside the axes, for what is written there."""
     bottom: float = 0.46
+    right: float = RIGHT
 
 
 _DRAWING = Lock()
@@ -107,6 +108,11 @@ def shortened(text: str, letters: int) -> str:
     return f"{text[:head]}…{text[len(text) - (letters - 1 - head) :]}"
 
 
+def titled(panel: Panel) -> str:
+    """The title in as many letters as there is room for above the picture."""
+    return shortened(panel.title, int((panel.width - 0.2) / LETTER))
+
+
 def rendered(panel: Panel, kind: Kind) -> bytes:
     """The picture as a file. The same panel gives the same bytes for ever."""
     import matplotlib as mpl
@@ -120,13 +126,12 @@ def rendered(panel: Panel, kind: Kind) -> bytes:
         # Fixed: finding margins takes longer than all else, and there are a hundred panels and more.
         figure.subplots_adjust(
             left=panel.left / panel.width,
-            right=1 - RIGHT / panel.width,
+            right=1 - panel.right / panel.width,
             bottom=panel.bottom / panel.height,
             top=1 - TOP / panel.height,
         )
         panel.paint(figure.add_subplot())
-        title = shortened(panel.title, int((panel.width - 0.2) / LETTER))
-        figure.text(0.1 / panel.width, 1 - 0.1 / panel.height, title, va="top", weight="bold")
+        figure.text(0.1 / panel.width, 1 - 0.1 / panel.height, titled(panel), va="top", weight="bold")
         buffer = io.BytesIO()
         dates = {"svg": "Date", "pdf": "CreationDate"}
         metadata = {dates[kind]: None} if kind in dates else None

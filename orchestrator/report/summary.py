@@ -48,8 +48,7 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
     declared = declared_by(plan)
     measured = _metrics(plan, declared, confirmed)
     answer = answers.answer_of(plan, declared, measured)
-    front = keeps_front(plan)
-    expected = awaited(plan, known)
+    front, expected = keeps_front(plan), awaited(plan, known)
     owed = [name for name in (answer.outcomes if answer else ()) if name.rpartition("/")[0] not in expected]
     readings = Readings([each for each in confirmed if not (front and each.rank)], declared, owed)
     primary = [name for name in (answer.outcomes if answer else ()) if readings.all_values(name)]
@@ -77,6 +76,7 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
         headlines=tuple(dict.fromkeys(name.rpartition("/")[2] for name in primary))
         or _headlines(plan, declared, metrics),
         prior_work=tuple(published.prior_work(plan)),
+        unmet_published=tuple(published.unmet(plan, metrics, [*cells, *posthoc])),
         answer=answer,
         verdicts=tuple(answers.verdicts(plan, readings, answer, ended)) if answer else (),
         points=tuple(_points(plan, metrics, confirmed, readings)) if front else (),
@@ -237,7 +237,7 @@ def _settings(
     front = keeps_front(plan)
     ranks = range(plan.confirm.best) if front and plan.confirm else (None,)
     for arm, overrides, rank in product(plan.arms, plan.posthoc, ranks):
-        setting = ", ".join(f"{path}={value}" for path, value in overrides.items())
+        setting = published.words_of(overrides)
         own = [
             record
             for record in reread

@@ -1,30 +1,29 @@
-"""The report as tables: one structure, drawn for the terminal, as Markdown, as CSV and as JSON."""
+"""The report as tables: one structure, drawn for the terminal and as Markdown."""
 
-import csv
-import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from orchestrator.plan.answer import SELECTION_SPLIT
 from orchestrator.report import arm_changes, equal_cost_tables, factorial_tables
 from orchestrator.report.statistics import Estimate
-from orchestrator.report.types import Cell, Effect, Report, ended_word, interval_words, number_words, p_words
-from search_spaces.wording import amount, markdown_line, one_line, visible
+from orchestrator.report.types import (
+    Cell,
+    Effect,
+    Report,
+    ended_word,
+    interval_words,
+    number_words,
+    p_words,
+    worded,
+)
+from search_spaces.wording import amount, markdown_line, one_line
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 FLOOR_ROW = "floor"
 """How rows of floors begin."""
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
-CSV_ESTIMATE = ("n", "mean", "ci_low", "ci_high")
-CSV_COLUMNS = (
-    *("arm", "setting", "metric", *CSV_ESTIMATE, "failed", "floor", "published", "published_source"),
-    *("published_std", "median", "published_median"),
-    *(f"difference_{name}" for name in CSV_ESTIMATE),
-    *("role", "p", "p_sign_flips", "verdict", "record_ids"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +35,8 @@ class Grid:
     rows: tuple[tuple[str, ...], ...]
     stacked: bool = False
     """Whether all of it must be seen on a phone: there the cells of a row stand below each other."""
+    narrow: bool = False
+    """Whether its cells are one number each, which need little room."""
 
 
 def grids(report: Report) -> list[Grid]:
@@ -88,9 +89,13 @@ def headline(report: Report) -> Grid:
         f"difference in {first}" if first else "difference",
         "verdict",
     )
-    return Grid(
-        f"{report.sweep}: means with 95% intervals over seeds{_family(report)}", headers, (*rows, *floors)
+    title = worded(
+        (cell.estimate for cell in report.cells if cell.metric in {*shown, *beside}),
+        intervals="means with 95% intervals over seeds",
+        means="means over seeds",
+        one="one seed of each arm",
     )
+    return Grid(f"{report.sweep}: {title}{_family(report)}", headers, (*rows, *floors))
 
 
 def changes(report: Report) -> list[Grid]:
@@ -105,8 +110,14 @@ def changes(report: Report) -> list[Grid]:
 def _family(report: Report) -> str:
     if report.answer is None or not report.answer.family:
         return ""
-    together = f"{amount(report.answer.family, 'comparison')} together at level {report.answer.level:g}"
-    return f"; differences paired by seed, {together}"
+    several = report.answer.family > 1
+    family = f"{amount(report.answer.family, 'comparison')} together" if several else "one comparison"
+    return worded(
+        report.differences,
+        intervals=f"; differences paired by seed, {family} at level {report.answer.level:g}",
+        means="; differences paired by seed",
+        one="",
+    )
 
 
 def answers(report: Report) -> list[Grid]:
@@ -125,7 +136,13 @@ def answers(report: Report) -> list[Grid]:
             if each.metric == metric
         ]
         if rows:
-            title = f"{metric}, primary outcome: mean difference and interval{_family(report)}"
+            shown = worded(
+                (each.difference for each in report.verdicts if each.metric == metric and each.difference),
+                intervals="mean difference and interval",
+                means="mean difference",
+                one="difference in one seed",
+            )
+            title = f"{metric}, primary outcome: {shown}{_family(report)}"
             headers = ("arm", "finished", "difference", "p", "verdict")
             found.append(Grid(title, headers, tuple(rows), stacked=True))
         found += _seed_by_seed(report, metric)
@@ -147,7 +164,8 @@ def _seed_by_seed(report: Report, metric: str) -> list[Grid]:
         *sorted(known - {*report.confirm_seeds}),
     ]
     rows = [(arm, *(values.get(seed, "-") for seed in seeds)) for arm, values in found.items()]
-    return [Grid(f"{metric}, seed by seed", ("arm", *map(str, seeds)), tuple(rows))] if known else []
+    title, headers = f"{metric}, seed by seed", ("arm", *map(str, seeds))
+    return [Grid(title, headers, tuple(rows), narrow=True)] if known else []
 
 
 def _points(report: Report) -> list[Grid]:
@@ -168,7 +186,9 @@ def _points(report: Report) -> list[Grid]:
         )
         for named in dict.fromkeys((cell.arm, cell.setting) for cell in report.points)
     ]
-    title = "confirmed points of each front: mean [95% interval]; other tables are of point 1 of each arm"
+    found = (cell.estimate for cell in report.points)
+    shown = worded(found, intervals="mean [95% interval]", means="mean", one="one seed")
+    title = f"confirmed points of each front: {shown}; other tables are of point 1 of each arm"
     return [Grid(title, ("arm", "point", *metrics), tuple(rows))] if rows else []
 
 
@@ -197,11 +217,15 @@ def _results(report: Report, quantity: str) -> Grid:
         beside = _published_rows([cells.get((arm, metric)) for metric in metrics])
         rows += [(f"{arm}, {words}", *values) for words, values in beside]
     rows += _prior_rows(report, metrics)
-    return Grid(
-        f"{explained(report, quantity)}: mean [95% interval] (n)",
-        ("arm", *(marked(report, metric) for metric in metrics)),
-        tuple(rows),
-    )
+    shown = _means(cell for cell in report.cells if cell.metric in metrics)
+    headers = ("arm", *(marked(report, metric) for metric in metrics))
+    return Grid(f"{explained(report, quantity)}: {shown}", headers, tuple(rows))
+
+
+def _means(cells: Iterable[Cell]) -> str:
+    """What values of a table are, as `_value` writes them."""
+    found = (cell.estimate for cell in cells)
+    return worded(found, intervals="mean [95% interval] (n)", means="mean (n)", one="one seed (n)")
 
 
 def _published_rows(cells: list[Cell | None]) -> list[tuple[str, list[str]]]:
@@ -213,7 +237,7 @@ def _published_rows(cells: list[Cell | None]) -> list[tuple[str, list[str]]]:
     found = [
         ("published", row(lambda cell: _with_std(cell.published, cell.published_std))),
         ("our median", row(lambda cell: number_words(cell.median))),
-        ("published median", row(lambda cell: _with_std(cell.published_median, None))),
+        ("published median", row(lambda cell: _with_std(cell.published_median, cell.published_median_std))),
     ]
     return [(words, values) for words, values in found if any(values)]
 
@@ -265,7 +289,13 @@ def _differences(report: Report) -> list[Grid]:
             if (reference := _reference(report, arm, metrics))
         ]
         if rows:
-            title = f"{quantity}, exploratory differences: paired mean [95% interval of each alone] (pairs)"
+            shown = worded(
+                (each.estimate for each in report.effects if each.metric in metrics),
+                intervals="paired mean [95% interval of each alone] (pairs)",
+                means="paired mean (pairs)",
+                one="in one seed (pairs)",
+            )
+            title = f"{quantity}, exploratory differences: {shown}"
             headers = ("arm", *(marked(report, metric) for metric in metrics))
             found.append(Grid(title, headers, tuple(rows)))
     return found
@@ -313,7 +343,7 @@ def _posthoc(report: Report) -> list[Grid]:
         none = failed.get((arm, setting), "-")
         rows.append((arm, setting, *(none if cell is None else _value(cell) for cell in own)))
         rows += [(f"{arm}, {words}", setting, *values) for words, values in _published_rows(own)]
-    title = "confirmed checkpoints read again: mean [95% interval] (n)"
+    title = f"confirmed checkpoints read again: {_means(report.posthoc)}"
     return [Grid(title, ("arm", "setting", *metrics), tuple(rows), stacked=True)]
 
 
@@ -399,62 +429,3 @@ def as_markdown(grid: Grid) -> str:
 
 def _markdown_cell(text: str) -> str:
     return markdown_line(one_line(text))
-
-
-def as_csv(report: Report) -> str:
-    """One row an arm and metric, full precision, with n and record ids."""
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, CSV_COLUMNS, restval=None, lineterminator="\n")
-    writer.writeheader()
-    for cell in (*report.cells, *report.posthoc):
-        effect = None if cell.setting else report.effect(cell.arm, cell.metric)
-        role = {"role": "posthoc" if cell.setting else _role(report, cell.metric)}
-        writer.writerow(
-            _csv_row(cell, report.floors.get(cell.metric), effect) | role | _csv_verdict(report, cell)
-        )
-    return buffer.getvalue()
-
-
-def _role(report: Report, metric: str) -> str:
-    if metric in report.outcomes:
-        return "primary"
-    return "selection" if _split(metric) == SELECTION_SPLIT else "exploratory"
-
-
-def _csv_verdict(report: Report, cell: Cell) -> dict[str, str]:
-    own = (each.text for each in report.verdicts if (each.arm, each.metric) == (cell.arm, cell.metric))
-    return {} if cell.setting or not (text := next(own, "")) else {"verdict": _csv_text(text)}
-
-
-def _csv_row(cell: Cell, floor: float | None, effect: Effect | None) -> dict[str, Any]:
-    row = {
-        "arm": _csv_text(cell.arm),
-        "setting": _csv_text(cell.setting),
-        "metric": _csv_text(cell.metric),
-        **_csv_estimate("", cell.estimate),
-        "failed": cell.failed,
-        "floor": floor,
-        "published": cell.published,
-        "published_source": _csv_text(cell.published_source),
-        "published_std": cell.published_std,
-        "median": cell.median,
-        "published_median": cell.published_median,
-        "record_ids": " ".join(cell.record_ids),
-    }
-    if effect is not None:
-        row |= {
-            **_csv_estimate("difference_", effect.estimate),
-            "p": effect.p,
-            "p_sign_flips": effect.p_sign_flips,
-        }
-    return row
-
-
-def _csv_estimate(prefix: str, found: Estimate) -> dict[str, Any]:
-    values = (found.n, found.mean, found.low, found.high)
-    return {f"{prefix}{name}": value for name, value in zip(CSV_ESTIMATE, values, strict=True)}
-
-
-def _csv_text(text: str) -> str:
-    """A spreadsheet takes a text that begins like a formula for one."""
-    return f"'{visible(text)}" if text.startswith(FORMULA) else visible(text)

@@ -1,6 +1,6 @@
 """What a report holds: numbers, each with its n and the records it was computed from."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import floor, log10
 
@@ -33,6 +33,8 @@ class Cell:
     published_std: float | None = field(default=None, kw_only=True)
     """Published standard deviation over the paper's runs."""
     published_median: float | None = field(default=None, kw_only=True)
+    published_median_std: float | None = field(default=None, kw_only=True)
+    """Published standard deviation beside the published median."""
     median: float | None = field(default=None, kw_only=True)
     """Our median over seeds, where a median was published."""
     by_seed: tuple[tuple[int, float], ...] = field(default=(), kw_only=True)
@@ -43,7 +45,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class PriorWork:
-    """A published value of a system that no arm is."""
+    """A published value that stands beside no reading of ours."""
 
     system: str
     metric: str
@@ -166,6 +168,8 @@ class Report:
     power: str
     prior_work: tuple[PriorWork, ...] = field(default=(), kw_only=True)
     """What was published of systems that no arm is."""
+    unmet_published: tuple[PriorWork, ...] = field(default=(), kw_only=True)
+    """What stands nowhere in the tables, because nothing was measured there or every seed failed."""
     answer: AnswerPlan | None = field(default=None, kw_only=True)
     """What decides the question; None where nothing is confirmed."""
     verdicts: tuple[ArmVerdict, ...] = field(default=(), kw_only=True)
@@ -209,6 +213,16 @@ class Report:
     def outcomes(self) -> tuple[str, ...]:
         """Primary outcomes."""
         return self.answer.outcomes if self.answer else ()
+
+    @property
+    def estimates(self) -> tuple[Estimate, ...]:
+        """Of all arms as trained, in all metrics."""
+        return tuple(cell.estimate for cell in self.cells)
+
+    @property
+    def differences(self) -> tuple[Estimate, ...]:
+        """Those that verdicts are about."""
+        return tuple(each.difference for each in self.verdicts if each.difference is not None)
 
     def finished(self, arm: str) -> str:
         """`8`, or where seeds failed `5 of 8 finished`, where some lack a primary outcome `5 of 8 measured`;
@@ -269,6 +283,15 @@ def number_words(value: float | None, sign: str = "") -> str:
     if NOISE < abs(value) < HIDDEN:
         return f"{value:{sign}.2g}"
     return decimals(value, 3 if abs(value) < WHOLE_FROM else 0, sign)
+
+
+def worded(found: Iterable[Estimate], *, intervals: str, means: str, one: str) -> str:
+    """What may be said of these estimates, so that no words name what none of them has: `intervals` where
+    some have one, `means` where some are of several seeds, else `one`. Of none at all: `means`."""
+    shown = [*found]
+    if any(each.low is not None for each in shown):
+        return intervals
+    return one if shown and all(each.n == 1 for each in shown) else means
 
 
 def interval_words(found: Estimate, sign: str = "") -> str:

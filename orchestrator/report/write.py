@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from orchestrator.file_digests import write_manifest
+from orchestrator.report.csv_file import as_csv
 from orchestrator.report.details import Details
 from orchestrator.report.figures import metric_panels, outcome_panels
 from orchestrator.report.json_file import as_json
@@ -16,7 +17,7 @@ from orchestrator.report.notes import notes, notices
 from orchestrator.report.page import page
 from orchestrator.report.panels import all_panels
 from orchestrator.report.style import Kind, Panel, rendered
-from orchestrator.report.tables import as_csv, as_markdown, grids
+from orchestrator.report.tables import as_markdown, grids
 from orchestrator.report.types import Report
 from search_spaces.wording import markdown_line, markdown_text, one_line
 

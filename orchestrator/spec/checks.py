@@ -33,7 +33,7 @@ def check(found: Document) -> list[Fault]:
 
 FEWEST_WITH_LOOKS: Final = 4
 """Seeds: the first look is after three."""
-LEAST_HOURS: Final = 1 / 3600
+LEAST: Final = {"hours": 1 / 3600, "minutes": 1 / 60}
 """What no trial fits in limits nothing: none would run."""
 READING = ("train.beam_size", "train.length_penalty", "train.decode_length_max")
 """Fields of training that only tell how a trained model is read."""
@@ -135,6 +135,20 @@ def _space_names(written: _Written) -> Problems:
     for place, name in written.texts("search", "spaces"):
         if isinstance(problem := _ready_made(name), str):
             yield ("search", "spaces", place), problem
+
+
+def _overridden(written: _Written) -> Problems:
+    """A space without constraints of which later ones and `also` replace every range says nothing."""
+    if not written.all_known:
+        return
+    names, spaces = written.texts("search", "spaces"), written.spaces
+    for number, ((place, name), space) in enumerate(zip(names, spaces, strict=True), start=1):
+        later = {path for after in (Space(written.also), *spaces[number:]) for path in after.paths}
+        if later.issuperset(space.paths) and not space.constraints:
+            yield (
+                ("search", "spaces", place),
+                f"{name} decides nothing, for each of its ranges is given again after it: leave it out",
+            )
 
 
 def _ready_made(name: str) -> Space | str:
@@ -249,12 +263,18 @@ def _budget(written: _Written) -> Problems:
         yield keys, "needs a search, whose trials it limits; budget.device_hours limits a sweep without one"
     if isinstance(written.at(*keys), dict) and not any(value is not None for value in each.values()):
         yield keys, "must limit something: device_hours, flops, target or no_improvement"
-    for where in (("budget", "wall_clock_hours"), ("budget", "device_hours"), (*keys, "device_hours")):
-        hours = written.at(*where)
-        if isinstance(hours, int | float) and not isinstance(hours, bool) and 0 < hours < LEAST_HOURS:
+    limits: dict[tuple[str, ...], str] = {
+        ("budget", "wall_clock_hours"): "hours",
+        ("budget", "device_hours"): "hours",
+        (*keys, "device_hours"): "hours",
+        ("resources", "minutes"): "minutes",
+    }
+    for where, unit in limits.items():
+        given, least = written.at(*where), LEAST[unit]
+        if isinstance(given, int | float) and not isinstance(given, bool) and 0 < given < least:
             yield (
                 where,
-                f"must be at least a second, {LEAST_HOURS:.2g} hours, which no trial fits in, got {hours:g}",
+                f"must be at least a second, {least:.2g} {unit}, which no trial fits in, got {given:g}",
             )
     for name in ("target", "no_improvement"):
         if each.get(name) is not None and len(objectives) > 1:
@@ -371,6 +391,7 @@ _RULES: Final[tuple[Callable[[_Written], Problems], ...]] = (
     _phases,
     _nesting,
     _space_names,
+    _overridden,
     _search,
     _confirm,
     _stop,

@@ -219,7 +219,8 @@ class _NodeReader:
                 continue
             value = self.value(value_node, (*keys, key), line)
             if key in found:
-                self.refuse((*keys, key), f"must be given once, also on line {first_lines[key] + 1}", line)
+                also = f", also on line {first_lines[key] + 1}" if self.lines else f", got {key} twice"
+                self.refuse((*keys, key), f"must be given once{also}", line)
                 continue
             found[key] = value
             first_lines[key] = line

@@ -4,8 +4,7 @@ A refusal reads "must be <words>, got <what was given>". JSON Schema carries the
 """
 
 import re
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Hashable, Mapping
 from math import isfinite
 from typing import Annotated, Any, Final, TypeVar
 
@@ -24,7 +23,8 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from orchestrator.identity import canonical, derive_seed
-from search_spaces.dimensions import Constraint, Dimension
+from orchestrator.spec import scalars
+from search_spaces.dimensions import Constraint, Dimension, key_of
 from search_spaces.parse import FORMS, parse_space, render_space
 from search_spaces.paths import ROOTS, built_in_problem, path_problem
 from search_spaces.wording import shown
@@ -41,6 +41,8 @@ OWN: Final = "own"
 TRAINABLE_PATTERN: Final = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"
 COMPARISON_PATTERN: Final = r"^\s*(\S+)\s*(<=|>=|==|!=|<|>)\s*(\S+)\s*$"
 _COMPARISON: Final = re.compile(COMPARISON_PATTERN)
+_TURNED: Final = str.maketrans("<>", "><")
+"""Makes an operator that of the same comparison with its sides exchanged."""
 FAULTS: Final = "faults"
 """Type of an error that carries faults of its own: pairs of keys and message, under `ctx`."""
 
@@ -78,12 +80,10 @@ def _listed(value: Any) -> Any:
 
 
 def _differ(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    seen: set[tuple[bool, Any]] = set()
+    seen: set[Hashable] = set()
     double = []
     for value in values:
-        nested = isinstance(value, list | Mapping)
-        # 1 and 1.0 are one number; true is none.
-        key = (nested or isinstance(value, bool), canonical(value) if nested else value)
+        key = key_of(value)
         if key in seen:
             double.append(shown(value))
         seen.add(key)
@@ -296,17 +296,23 @@ def _constraint(written: Any, info: ValidationInfo) -> Any:
         raise refusal(f"must be a text like 'model.chunk.size <= model.width', got {shown(written)}")
     left, operator, right = found.groups()
     number = _number(right)
+    if number is not None and not isfinite(number):
+        raise refusal(f"must compare with a finite number, got {right}")
+    if _number(left) is not None:
+        turned = operator.translate(_TURNED)
+        raise refusal(f"must begin with a field, got {left}: write '{right} {turned} {left}'")
     for path in (left, *(() if number is not None else (right,))):
         _path(path, info)
     return Constraint(left, operator, right if number is None else number)
 
 
 def _number(text: str) -> int | float | None:
-    for kind in (int, float):
-        with suppress(ValueError):
-            value = kind(text)
-            return value if isfinite(value) else None
-    return None
+    """The number that `text` is where it stands alone in a spec; None for what is none."""
+    try:
+        value = scalars.read(text)
+    except ValueError as error:  # thousands of digits
+        raise refusal(f"cannot be read as a number, got {text[:40]!r}") from error
+    return None if isinstance(value, bool | str) else value
 
 
 Inequality = Annotated[

@@ -12,7 +12,7 @@ from orchestrator.errors import Fault, SpecError
 from orchestrator.spec import checks, combine, document, field_paths, readings, scalars, sizes
 from orchestrator.spec.document import Document, Keys
 from orchestrator.spec.kinds import FAULTS, OWN
-from orchestrator.spec.overrides import BadOverride, apply, parse, profile_overrides
+from orchestrator.spec.overrides import BadOverride, apply, parse, profile_overrides, said
 from orchestrator.spec.texts import unfit
 from orchestrator.spec.types import Spec, names_trainable, spec_class
 from search_spaces.wording import hint, shown
@@ -110,7 +110,7 @@ def _apply_overrides(found: Document, texts: Sequence[str]) -> None:
         try:
             apply(found, [parse(text)])
         except BadOverride as error:
-            found.faults.append(Fault(str(error), file=f"override {text!r}", oversized=error.oversized))
+            found.faults.append(Fault(str(error), file=said(text), oversized=error.oversized))
 
 
 def _profile_faults(written: Document, chosen: str | None, known: Sequence[Fault]) -> list[Fault]:

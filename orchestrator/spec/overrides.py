@@ -19,6 +19,8 @@ from search_spaces.wording import hint, shown
 
 _INDEX: Final = re.compile(r"\[(\d+)\]")
 _NAME: Final = re.compile(r"\.([^.\[\]=]+)")
+MOST_SAID: Final = 200
+"""Characters of an override that a message quotes."""
 _REMOVABLE: Final = {("arms",), ("grid",), ("posthoc",), ("search", "also")}
 
 
@@ -48,11 +50,16 @@ def parse(text: str) -> Override:
     key = key.strip()
     if not equals or not key:
         raise BadOverride(f"an override must be key=value, got {text!r}")
-    found = read_text(written, f"override {text!r}", lines=False)
+    found = read_text(written, said(text), lines=False)
     if found.faults:
         messages, oversized = zip(*((each.message, each.oversized) for each in found.faults), strict=True)
         raise BadOverride("; ".join(messages), oversized=any(oversized))
-    return Override(key, found.data, Origin(f"override {text!r}"))
+    return Override(key, found.data, Origin(said(text)))
+
+
+def said(text: str) -> str:
+    """How a message names the override `text`."""
+    return f"override {text if len(text) <= MOST_SAID else f'{text[:MOST_SAID]}...'!r}"
 
 
 def render(key: str, value: Any) -> str:

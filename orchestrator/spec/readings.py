@@ -22,6 +22,9 @@ def misplaced(
         if path not in cell:
             wanted = f"must name its cell of the grid, cell: {{{path}: ...}}"
             yield (), f"{wanted}: a value stands beside the one reading it belongs to"
+    if isinstance(reading, dict) and len(reading) > 1:
+        wanted = f"must name one setting, got {len(reading)} ({', '.join(map(str, reading))})"
+        yield ("posthoc",), f"{wanted}: checkpoints are read again with one setting changed at a time"
     for part, section, known, given in (
         ("cell", "grid", grid, cell),
         ("posthoc", "posthoc", posthoc, reading),

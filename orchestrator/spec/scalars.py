@@ -39,6 +39,12 @@ def resolvers() -> dict[str, list[tuple[str, re.Pattern[str]]]]:
     return table
 
 
+def read(word: str) -> bool | int | float | str | None:
+    """The value of a word that is not quoted. Raises ValueError on an integer of absurd length."""
+    tag = next((tag for tag, pattern, _ in _RULES if pattern.match(word)), STR)
+    return value_of(tag, word)
+
+
 def value_of(tag: str, text: str) -> bool | int | float | str | None:
     """The value of a scalar that `resolvers` gave `tag`. Raises ValueError on an integer of absurd length."""
     match tag:

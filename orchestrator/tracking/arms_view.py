@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Mapping
 
 from orchestrator.tracking.points import PREFIX
+from orchestrator.tracking.running_time import KEY as RUNNING
 
 KEY = "haltsweep-arms"
 """Of the view, in links."""
@@ -29,10 +30,11 @@ WIDTHS = {
     "metrics.`answer/difference`": 145,
     "metrics.`answer/p`": 90,
     "metrics.`answer/n`": 85,
+    f"metrics.`{RUNNING}`": 160,
     f"tags.`{PREFIX}verdict`": 400,
     f"tags.`{PREFIX}reason`": 140,
 }
-"""Columns in their order, and pixels of each."""
+"""Columns in their order, and pixels of each. Metrics first: side by side they have one heading."""
 _BEGIN = "deflate;"
 
 

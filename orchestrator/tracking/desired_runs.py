@@ -9,7 +9,9 @@ Statuses, chosen so that a colour in the UI means one thing:
 - RUNNING: a living process holds the sweep and the trial is open.
 
 An arm is FAILED where every confirm trial failed; where some did, `haltsweep.reason` counts them. It begins
-with the first of its trials and ends with the last one, and carries their learning curves, averaged.
+with the first of its trials and ends with the last one; how long trials ran between, without the time between
+two launches or before an extension, is its metric `time/running_seconds`. It carries their learning curves,
+averaged.
 """
 
 import json
@@ -27,6 +29,7 @@ from orchestrator.plan.types import Arm, Plan
 from orchestrator.tracking.curves import ArmCurves
 from orchestrator.tracking.inputs import Input, Inputs, inputs_for
 from orchestrator.tracking.points import MAX_NAME, PREFIX, Point, metric_key, milliseconds, points_of
+from orchestrator.tracking.running_time import RunningTime
 from orchestrator.trials import OutcomeKind, Trial
 from search_spaces.paths import leaves
 from search_spaces.wording import amount, markdown_line, markdown_text, visible
@@ -38,7 +41,7 @@ MAX_NOTE = 5000
 """Characters of a description, what is escaped counted in."""
 MAX_TEXT = 1000
 """Characters of a reason that are kept in a tag; the ledger has all of them."""
-PROJECTION = "2"
+PROJECTION = "3"
 """What runs are made of, raised when that changes: an MLflow written before is behind, not damaged."""
 GONE = "the process that ran the sweep is gone; `haltsweep resume` continues from the last checkpoint"
 
@@ -71,13 +74,15 @@ class DesiredRuns:
         self._trials: dict[str, Trial] = {}
         self._confirmed: dict[str, dict[str, OutcomeKind]] = {}
         self._curves = {arm.name: ArmCurves() for arm in plan.arms}
+        self._running = {arm.name: RunningTime() for arm in plan.arms}
         self._to_go = Counter(trial.arm for trial in plan.trials)
         self._source: dict[str, str] = {}
         self._last_ms = 0
         self._held = True
         self.runs: dict[str, DesiredRun] = {}
-        self.curves: dict[str, list[Point]] = {}
-        """Of arms, by their keys. Written after what is published: MLflow opens on what came first."""
+        self.at_close: dict[str, list[Point]] = {}
+        """Curves and running time of arms, by their keys, told whenever the sweep is done. Written after what
+        is published: MLflow opens on what came first."""
         self.dirty: dict[str, None] = {}
         """Keys in the order in which they must be written: parents first."""
 
@@ -153,6 +158,8 @@ class DesiredRuns:
         self._add(DesiredRun(SWEEP, None, self._plan.name, start_ms, tags=tags))
 
     def _open(self, event: Event) -> None:
+        for each in self._running.values():
+            each.abandon()
         self._source = source_tags(event.payload["provenance"])
         self.runs[SWEEP].tags |= {
             f"{PREFIX}spec_digest": str(event.payload["spec_digest"]),
@@ -171,8 +178,8 @@ class DesiredRuns:
             if f"arm/{arm.name}" not in self.runs:  # none of its trials had to run
                 self._add(self._arm_image(arm, at_ms))
                 self._mark(f"arm/{arm.name}", status, at_ms, outcome.value, reason)
-            if points := self._curves[arm.name].points(at_ms):
-                self.curves.setdefault(f"arm/{arm.name}", []).extend(points)
+            if points := [*self._curves[arm.name].points(at_ms), *self._running[arm.name].points(at_ms)]:
+                self.at_close.setdefault(f"arm/{arm.name}", []).extend(points)
         for key in self._open_arms():
             self._mark(key, status, self._arm_end(key) or at_ms, outcome.value, reason)
 
@@ -215,15 +222,19 @@ class DesiredRuns:
                 self._add(self._arm_image(self._plan.arm(planned.arm), at_ms))
                 self._mark(f"arm/{planned.arm}", "RUNNING", None, "running", NOT_APPLICABLE)
             self._add(self._trial_image(self._trials[event.trial_id], at_ms))
+        running = self._running[planned.arm]
         if event.kind is EventKind.STARTED:
+            running.start(event.trial_id, at_ms)
             self._mark(key, "RUNNING", None, "running", NOT_APPLICABLE)
         elif event.kind is EventKind.MEASURED:
+            running.hear(event.trial_id, at_ms)
             measurement = measurement_of(event)
             self.runs[key].points += points_of(measurement, at_ms)
             self.dirty[key] = None
             if planned.phase == "confirm" and planned.rank == 0:
                 self._curves[planned.arm].hear(event.trial_id, measurement)
         else:
+            running.end(event.trial_id, at_ms)
             self._hear_end(key, event, skipped=skipped)
 
     def _hear_end(self, key: str, event: Event, *, skipped: bool) -> None:

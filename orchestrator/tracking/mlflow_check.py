@@ -26,7 +26,8 @@ class Differences:
     missing: tuple[str, ...]
     """What may only be late."""
     outdated: tuple[str, ...]
-    """Means and curves of arms are written when a report is asked for: nothing tells late from wrong."""
+    """What is told of arms when a sweep is done is written when a report is asked for: nothing tells late
+    from wrong."""
 
 
 def compare(
@@ -64,7 +65,7 @@ def compare(
             continue
         desired = desired_runs.seen(each.run.key)
         parent = None if desired.parent is None else ids.get(desired.parent)
-        told = (published.get(each.run.key, {}), desired_runs.curves.get(each.run.key, ()))
+        told = (published.get(each.run.key, {}), desired_runs.at_close.get(each.run.key, ()))
         differ = differences(desired, each, parent, *told)
         if differ.wrong or (settled and differ.missing):
             text = _listed([*differ.wrong, *differ.missing])
@@ -86,27 +87,27 @@ def differences(
     kept: Kept,
     parent: str | None,
     published: Mapping[str, float],
-    curves: Sequence[Point] = (),
+    at_close: Sequence[Point] = (),
 ) -> Differences:
     """How a run differs from its desired; `published` are the arm's means, of which the newest counts."""
     wrong: list[str] = []
     missing: list[str] = []
     for late, text in (
-        *_points([*desired.points, *curves], kept, published.keys()),
+        *_points([*desired.points, *at_close], kept, published.keys()),
         *_params(desired, kept),
         *_tags(desired, kept, parent),
         *_status(desired, kept),
         *_inputs(desired, kept),
     ):
         (missing if late else wrong).append(text)
-    drawn = [f"{name} {LACKS}" for name in {point.key for point in curves}]
-    late_curves = [text for text in missing if text.startswith(tuple(drawn))] if drawn else []
-    missing = [text for text in missing if text not in late_curves]
+    told = tuple(f"{name} {LACKS}" for name in {point.key for point in at_close})
+    untold = [text for text in missing if text.startswith(told)] if told else []
+    missing = [text for text in missing if text not in untold]
     newest = {name: history[-1][1] for name, history in kept.histories.items()}
     outdated = [
         f"{name} is not as reported" for name, value in published.items() if newest.get(name) != value
     ]
-    return Differences(tuple(wrong), tuple(missing), (*outdated, *late_curves))
+    return Differences(tuple(wrong), tuple(missing), (*outdated, *untold))
 
 
 Differing = Iterator[tuple[bool, str]]

@@ -99,8 +99,8 @@ class MlflowWriter:
         self._store.close()
 
     def publish(self, summary: ArmSummary) -> Counts:
-        """Metrics and tags of the arms' runs; a changed value is a new step. Then the arms' curves. Raises
-        Outage."""
+        """Metrics and tags of the arms' runs; a changed value is a new step. Then their curves and how
+        long they ran. Raises Outage."""
         self._counts = Counts()
         for key, tags in self._desired.publish_words(summary.tags).items():
             self._fill(self._stored[key], (), {}, tags)
@@ -120,7 +120,7 @@ class MlflowWriter:
             if points:
                 self._store.log(stored, points, {}, {})
                 self._counts.points += len(points)
-        for key, points in self._desired.curves.items():
+        for key, points in self._desired.at_close.items():
             self._fill(self._stored[key], points, {}, {})
         return self._counts
 

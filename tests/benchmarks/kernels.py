@@ -8,7 +8,7 @@ save the work of what has halted. Counted are forward and backward pass of the o
 compute or move something (views are none), those that only copy, operators for which the host would wait on a
 CUDA device, and bytes read and written. "A layer" divides by the layers that the slowest sequence ran. The
 update of the weights, the norm of the gradient included, stands apart. Nothing is timed: the same versions
-give the same figures on every machine.
+give the same figures on every machine, but for compiled ones, which differ by a few with the processor.
 
 With `--compiled` each function that PyTorch's backend generates counts as one, and each call of a library. A
 compiled Transformer layer has 32, forward and backward: 14 products of matrices and attentions, which are
@@ -119,13 +119,18 @@ def measure(label: str, raw: dict[str, Any], options: argparse.Namespace) -> lis
     return rows
 
 
-def compiled(model: nn.Module, raw: dict[str, Any], batch: Batch) -> dict[str, Any]:
-    """The same with layers compiled: graphs' kernels and those around them; nothing where that cannot be."""
+def compiled(
+    model: nn.Module, raw: dict[str, Any], batch: Batch, *, generates: bool = True
+) -> dict[str, Any]:
+    """The same with layers compiled: graphs' kernels and those around them; nothing where that cannot be.
+
+    Where nothing `generates` their code, the same kernels are planned and counted in seconds.
+    """
     from tests.support.compiled_count import CountingCompiler
 
     if uncompiled(model_config(raw)) is not None:
         return dict.fromkeys(("compiled", "graphs", "compile s"), "-")
-    compiler, run = CountingCompiler(), passes(model, batch)
+    compiler, run = CountingCompiler(generates=generates), passes(model, batch)
     for _ in range(2):  # a pass may meet the other way to call a region that the first one left
         with compiler.running():
             run()

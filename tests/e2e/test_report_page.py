@@ -175,6 +175,15 @@ CUT = """() => {
   return [...wide, ...titles];
 }"""
 
+SCROLLED = """() => [...document.querySelectorAll('.wide')].filter(box => box.scrollWidth > box.clientWidth)
+  .filter(box => {
+    box.scrollLeft = 99;
+    const seen = box.scrollLeft > 0 && getComputedStyle(box).backgroundAttachment == 'local, scroll'
+      && [...box.querySelectorAll('tbody th')].every(one =>
+        Math.abs(one.getBoundingClientRect().left - box.getBoundingClientRect().left) < 2);
+    return !seen;
+  }).map(box => box.getAttribute('aria-label'))"""
+"""Tables wider than their box that do not move in it, show no shadow, or lose the names of their rows."""
 PARTED = """() => [
   ...[...document.querySelectorAll('.wide, figure, .arm')].filter(one =>
     getComputedStyle(one).breakInside != 'avoid'),
@@ -194,6 +203,7 @@ def test_no_study_makes_a_page_that_scrolls_sideways_or_hides_a_title(tmp_path: 
             assert place.stat().st_size < 5_000_000, name
             assert page.evaluate("document.documentElement.scrollWidth") <= width, name
             assert page.evaluate(CUT) == [], name
+            assert page.evaluate(SCROLLED) == [], name
 
 
 @pytest.mark.parametrize("settings", [{"color_scheme": "light"}, {"color_scheme": "dark"}])

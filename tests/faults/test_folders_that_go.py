@@ -41,9 +41,12 @@ def change(root: Path, how: str) -> None:
         case "move":
             root.rename(aside)
         case "replace":
-            root.rename(aside)
+            copy = root.with_name("copy")
             with suppress(shutil.Error):  # what the sweep deletes meanwhile cannot be copied
-                shutil.copytree(aside, root)
+                shutil.copytree(root, copy)
+            # At once: a folder that is only away is told as moved.
+            root.rename(aside)
+            copy.rename(root)
         case "unlink ledger":
             ledger.unlink()
         case "replace ledger":

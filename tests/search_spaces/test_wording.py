@@ -52,6 +52,7 @@ def words(text: str) -> str:
 @example("a\n===")
 @example("1. a\n2) b")
 @example("- - -")
+@example("__0__")
 def test_markdown_shows_what_was_written(text: str) -> None:
     seen = read(markdown_text(text))
     assert seen.tags <= {"p", "br", "pre", "code"}

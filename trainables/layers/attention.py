@@ -27,6 +27,7 @@ from torch.nn import functional as F
 
 from trainables.layers.dropout import Key, KeyedDropout
 from trainables.layers.explicit import Barred, KeptWeights, explicit, explicit_packed
+from trainables.layers.explicit_offsets import OffsetBias, can_leave_padding, explicit_by_offset
 from trainables.layers.head_rows import gather, spread, spread_each
 from trainables.layers.host import uploaded
 from trainables.layers.mask_draws import MaskDraws
@@ -131,7 +132,7 @@ def attend_packed(
     queries: Packing,
     *,
     reach: Int[Tensor, " M"] | None = None,
-    bias: Float[Tensor, "B H T K"] | None = None,
+    bias: OffsetBias | None = None,
     drop: WeightDropout | None = None,
     backend: Backend = "auto",
 ) -> Float[Tensor, "M H E"]:
@@ -150,7 +151,13 @@ def attend_packed(
     if kernel == "math" and bias is None and seen.both is not None and not stacked():
         kept = None if drop is None else drop.kept(q.shape[1], keys.width)
         return explicit_packed(q[:, None], queries, seen.padded_both, barred=barred, kept=kept)
-    return gather(_padded(kernel, (spread(q, queries), *seen.padded), barred, drop, bias), queries)
+    rows = (spread(q, queries), *seen.padded)
+    if kernel == "math" and bias is not None and can_leave_padding(queries, keys):
+        kept = None if drop is None else drop.kept(q.shape[1], keys.width)
+        found = explicit_by_offset(*rows, bias, (queries, keys), barred=barred, kept=kept)
+        return gather(found, queries)
+    table = None if bias is None else bias.table()
+    return gather(_padded(kernel, rows, barred, drop, table), queries)
 
 
 def attend_among(

@@ -6,7 +6,7 @@ before the GELU, and the gate's last dropout on its logit, so that a dropped gat
 """
 
 from collections.abc import Iterable
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -17,10 +17,11 @@ from torch.nn import functional as F
 from trainables.layers import compiled
 from trainables.layers.attention import Backend, WeightDropout, attend_among, attend_packed
 from trainables.layers.dropout import DropoutGroup, KeyedDropout, drop_side_by_side
-from trainables.layers.linear import LayerNorm, Linear, XavierLinear, addcmul, joined, linear
+from trainables.layers.linear import LayerNorm, Linear, XavierLinear, addcmul, joined, joined_sets, linear
 from trainables.layers.mask_draws import MaskDraws
 from trainables.layers.packing import Packing
 from trainables.layers.recomputing import RecomputableLayer
+from trainables.layers.stacked import stacked
 from trainables.layers.tokens import KeysValues, Placed, Tokens
 from trainables.regions.compiling import compiling
 from trainables.settings import HeadSettings, Small
@@ -47,6 +48,24 @@ class BlockSettings(HeadSettings):
                 f" got {self.size_of_head} (width={self.width}, heads={self.heads})"
             )
         return self
+
+
+class Maps(NamedTuple):
+    """Linear maps of the same inputs, which are one product."""
+
+    name: tuple[nn.Module, "nn.Module | str"]
+    """Of what is joined among what a pass has made."""
+    sets: tuple[tuple[Tensor, ...], ...]
+    """Their weights and, where they have any, their biases."""
+
+    def whole(self, placed: Placed | None) -> tuple[Tensor, ...]:
+        """Weights and biases as those of one map, made once for the pass of `placed`."""
+
+        def made() -> tuple[Tensor, ...]:
+            return tuple(joined(*each) for each in self.sets)
+
+        found: tuple[Tensor, ...] = made() if placed is None else placed.once(self.name, made)
+        return found
 
 
 class _Heads(nn.Module):
@@ -102,13 +121,14 @@ class _Heads(nn.Module):
 class CrossAttention(_Heads):
     """Attention to unordered rows of vectors: without rotary positions, never causal."""
 
+    def maps(self) -> Maps:
+        """Those of keys and values."""
+        return _keys_values(self)
+
     def offer(self, z: Float[Tensor, "M D"], packing: Packing, placed: Placed | None = None) -> KeysValues:
         """Keys and values of rows of normed vectors `z`, for `placed` or others of their pass."""
 
-        def made() -> Tensor:
-            return joined(self.key.weight, self.value.weight)
-
-        both = linear(z, made() if placed is None else placed.once((self, "kv"), made))
+        both = linear(z, *self.maps().whole(placed))
         return KeysValues.beside(both.view(z.shape[0], 2, self.heads, -1), packing)
 
     def forward(
@@ -126,13 +146,21 @@ class CrossAttention(_Heads):
 class Attention(_Heads):
     """Attention of tokens to those of their own row; queries and keys are rotated by xPos."""
 
-    def keys_values(
-        self, z: Float[Tensor, "M D"], tokens: Tokens
-    ) -> tuple[Float[Tensor, "M H E"], Float[Tensor, "M H E"]]:
+    def maps(self, *, alone: bool) -> Maps:
+        """Those of queries, keys and values; without queries where tokens are not `alone`, and attend to keys
+        that they are given."""
+        if not alone:
+            return _keys_values(self)
+        return Maps((self, "qkv"), ((self.query.weight, self.key.weight, self.value.weight),))
+
+    def keys_values(self, z: Float[Tensor, "M D"], tokens: Tokens) -> KeysValues:
         """Rotated keys, and values, of `tokens` with normed states `z`."""
-        weight = tokens.once((self, "kv"), lambda: joined(self.key.weight, self.value.weight))
-        keys, values = linear(z, weight).view(z.shape[0], 2, self.heads, -1).unbind(1)
-        return tokens.key_rotation(keys).to(values.dtype), values
+        both = linear(z, *self.maps(alone=False).whole(tokens))
+        if stacked():
+            keys, values = both.view(z.shape[0], 2, self.heads, -1).unbind(1)
+            return KeysValues(tokens.key_rotation(keys).to(values.dtype), values, tokens.packing)
+        beside = tokens.key_rotation.of_first(both, self.heads).view(z.shape[0], 2, self.heads, -1)
+        return KeysValues.beside(beside, tokens.packing)
 
     def forward(
         self,
@@ -144,16 +172,23 @@ class Attention(_Heads):
         """What each of `tokens`, with normed states `z`, gathers from those it may see, all if not given;
         added `onto` what is given."""
         if seen is None:
-            weight = tokens.once(
-                (self, "qkv"), lambda: joined(self.query.weight, self.key.weight, self.value.weight)
-            )
-            qkv = linear(z, weight).view(z.shape[0], 3, self.heads, -1)
+            qkv = linear(z, *self.maps(alone=True).whole(tokens)).view(z.shape[0], 3, self.heads, -1)
             gathered = attend_among(
                 qkv, tokens, drop=self._drop(tokens, tokens.packing), backend=self.backend
             )
             return self._answer(gathered, tokens, onto)
-        queries = tokens.query_rotation(self._split(self.query(z))).to(seen.values.dtype)
-        return self._answer(self._gather(queries, tokens, seen, tokens.reach), tokens, onto)
+        return self._answer(self._gather(self._turned(z, tokens), tokens, seen, tokens.reach), tokens, onto)
+
+    def _turned(self, z: Float[Tensor, "M D"], tokens: Tokens) -> Float[Tensor, "M H E"]:
+        """Queries of `tokens`."""
+        queries: Tensor = self.query(z)
+        if stacked():
+            return tokens.query_rotation(self._split(queries)).to(queries.dtype)
+        return self._split(tokens.query_rotation.of_first(queries, self.heads))
+
+
+def _keys_values(heads: _Heads) -> Maps:
+    return Maps((heads, "kv"), ((heads.key.weight, heads.value.weight),))
 
 
 class FeedForward(nn.Module):
@@ -174,6 +209,11 @@ class FeedForward(nn.Module):
         """The feed-forward of each vector, added `onto` what is given."""
         return self.outwards(F.gelu(self.inner_dropout(self.inner(z), placed.place)), placed, onto)
 
+    def maps_beside(self, other: "FeedForward") -> Maps:
+        """Those to the hidden layers of this and another."""
+        inner = self.inner, other.inner
+        return Maps((self, other), (tuple(each.weight for each in inner), tuple(each.bias for each in inner)))
+
     def outwards(
         self, inner: Float[Tensor, "M I"], placed: Placed, onto: Float[Tensor, "M D"] | None = None
     ) -> Float[Tensor, "M D"]:
@@ -187,14 +227,7 @@ def together(
 ) -> tuple[Float[Tensor, "M D"], Float[Tensor, "M D"]]:
     """Two feed-forwards of the same vectors, their hidden layers one product; the first is added `onto`
     something."""
-    weight, bias = placed.once(
-        (one, other),
-        lambda: (
-            joined(one.inner.weight, other.inner.weight),
-            joined(one.inner.bias, other.inner.bias),
-        ),
-    )
-    inner = linear(z, weight, bias)
+    inner = linear(z, *one.maps_beside(other).whole(placed))
     inner = F.gelu(drop_side_by_side((one.inner_dropout, other.inner_dropout), inner, placed.place))
     first, second = torch.split(inner, [one.inner.out_features, other.inner.out_features], 1)
     return one.outwards(first, placed, onto), other.outwards(second, placed)
@@ -221,13 +254,23 @@ class Block(RecomputableLayer):
         beside = () if self.gate is None else (self.feedforward.inner_dropout, self.gate.inner_dropout)
         self.dropouts = DropoutGroup.within(self, beside)
 
-    def keys_values(
-        self, x: Float[Tensor, "M D"], tokens: Tokens
-    ) -> tuple[Float[Tensor, "M H E"], Float[Tensor, "M H E"]]:
+    def keys_values(self, x: Float[Tensor, "M D"], tokens: Tokens) -> KeysValues:
         """Keys and values of `tokens` with states `x`, normed like queries."""
         if compiling():
             return compiled.keys_values(self, x, tokens)
         return self.attention.keys_values(self.attention_norm(x), tokens)
+
+    def maps(self, *, alone: bool = True, offers: bool = False) -> list[Maps]:
+        """Maps of the same inputs in a pass whose tokens are `alone`, as in `Attention.maps`.
+
+        With `offers` the keys and values that they recall are made in it too. None where the layer is run
+        again in the backward pass: each run joins its own.
+        """
+        if self.recomputes:
+            return []
+        gate = [] if self.gate is None else [self.feedforward.maps_beside(self.gate)]
+        recall = [self.recall.attention.maps()] if offers and self.recall is not None else []
+        return [self.attention.maps(alone=alone), *gate, *recall]
 
     def ask(self, draws: MaskDraws, tokens: Tokens, keys: Packing, recalled: Packing | None = None) -> None:
         """Have the masks of the next pass drawn, in which `tokens` attend to those of `keys` and recall."""
@@ -270,6 +313,17 @@ def draw_ahead(blocks: Iterable[nn.Module], tokens: Tokens) -> None:
             return
         block.ask(draws, tokens, tokens.packing)
     draws.run()
+
+
+def join_ahead(maps: Iterable[Maps], placed: Placed) -> None:
+    """Join by one kernel what the pass of `placed` would join one after the other.
+
+    Not in a pass of several models, whose weights are not those of one.
+    """
+    found = [each for each in maps if each.name not in placed.made]
+    if found and not stacked():
+        made = iter(joined_sets([each for _, sets in found for each in sets]))
+        placed.made.update((name, tuple(next(made) for _ in sets)) for name, sets in found)
 
 
 class Recall(nn.Module):

@@ -6,13 +6,16 @@ learned, start at N(0, 1), and count as real tokens everywhere.
 
 from typing import Literal
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from pydantic import model_validator
 from torch import Tensor, nn
 
+from trainables.layers.host import uploaded
 from trainables.layers.linear import Vector
-from trainables.layers.packing import Packing, packed, packing_of
+from trainables.layers.packing import Packing, packed, packing_of, take
+from trainables.layers.stacked import stacked
 from trainables.settings import CausalSettings
 
 Pooling = Literal["mean", "end", "start"]
@@ -34,12 +37,18 @@ class Boundaries(nn.Module):
     ) -> tuple[Float[Tensor, "M D"], Packing]:
         """The packed tokens of right-padded `x`, between START and END; longer padding changes nothing."""
         packing = packing_of(mask, NUM_BOUNDARIES)
-        longest = packing.width - NUM_BOUNDARIES
+        if stacked():
+            return self._of_members(x, packing), packing
+        ends = (each().expand(x.shape[0], -1) for each in (self.start, self.end))
+        return take(torch.cat((x.flatten(0, 1), *ends)), _places(packing, x.shape[1])), packing
+
+    def _of_members(self, x: Float[Tensor, "N S D"], packing: Packing) -> Float[Tensor, "M D"]:
+        """The same tokens of several models, whose lengths the host does not know."""
         columns = torch.arange(packing.width, device=x.device)
-        wide = nn.functional.pad(x[:, :longest], (0, 0, 1, 1))
+        wide = nn.functional.pad(x[:, : packing.width - NUM_BOUNDARIES], (0, 0, 1, 1))
         wide = torch.where((columns == 0)[:, None], self.start(), wide)
         wide = torch.where((columns == packing.counts[:, None] - 1)[..., None], self.end(), wide)
-        return packing.unpad(wide), packing
+        return packing.unpad(wide)
 
     def padded(
         self, states: Float[Tensor, "M D"], packing: Packing, x: Float[Tensor, "N S D"]
@@ -69,6 +78,16 @@ class NoBoundaries(nn.Module):
 def boundaries(width: int, *, present: bool) -> Boundaries | NoBoundaries:
     """START and END, or nothing in their place."""
     return Boundaries(width) if present else NoBoundaries()
+
+
+def _places(packing: Packing, columns: int) -> Int[Tensor, " M"]:
+    """Where each token of N rows is among inputs in so many columns, N times START and N times END."""
+    counts = packing.host_counts
+    rows, ends = np.arange(counts.shape[0]), np.cumsum(counts)
+    starts, inputs = ends - counts, rows.shape[0] * columns
+    place = np.repeat(rows * columns - 1 - starts, counts) + np.arange(counts.sum())
+    place[starts], place[ends - 1] = inputs + rows, inputs + rows.shape[0] + rows
+    return uploaded(place, packing.row.device)
 
 
 def _padded(states: Tensor, packing: Packing, columns: int) -> Tensor:

@@ -74,6 +74,22 @@ class Chunk:
 
 
 @dataclass(frozen=True)
+class Parting:
+    """Rows in a new order, of which the first ones stay for the next chunk."""
+
+    order: Int[Tensor, " B"]
+    back: Int[Tensor, " B"]
+    """Where each is in that order."""
+    stays: int
+
+    @classmethod
+    def of(cls, order: Int[np.ndarray, " B"], stays: int, device: torch.device) -> "Parting":
+        """Of an order that the host knows."""
+        one, other = uploaded(np.stack((order, np.argsort(order))), device).unbind(0)
+        return cls(one, other, stays)
+
+
+@dataclass(frozen=True)
 class Cut:
     """The M packed tokens of a full batch of B rows, cut into chunks."""
 
@@ -84,6 +100,8 @@ class Cut:
     """Of the token in its chunk."""
     counts: Int[Tensor, " B"]
     """Chunks of each row."""
+    host_counts: Int[np.ndarray, " B"]
+    """The same for the host."""
     most: int
     """Chunks of the row that has most."""
     longest: int
@@ -103,6 +121,7 @@ class Cut:
             column // each,
             both[: column.shape[0]],
             both[column.shape[0] :],
+            counts,
             int(counts.max()),
             int(np.minimum(length, totals).max()),
         )
@@ -117,6 +136,21 @@ class Cut:
         """Chunk `number`, counted from 0, of all rows that have one of that number."""
         tokens, rows, packing = self.packing.select(self.number == number)
         return Chunk(tokens, rows, packing, rows.shape[0] == self.packing.num_rows)
+
+    def parting(self, number: int) -> Parting | None:
+        """Before chunk `number`: the rows that had a chunk before it; None if all of them have this one."""
+        before = self.host_counts[self.host_counts >= number]
+        stays = before > number
+        if stays.all():
+            return None
+        order = np.concatenate((stays.nonzero()[0], (~stays).nonzero()[0]))
+        return Parting.of(order, int(stays.sum()), self.packing.row.device)
+
+    @cached_property
+    def back(self) -> Parting:
+        """From rows in the order in which they part to the full batch."""
+        order = np.argsort(np.argsort(self.host_counts, kind="stable"))
+        return Parting.of(order, self.packing.num_rows, self.packing.row.device)
 
     @cached_property
     def order(self) -> tuple[Int[Tensor, " M"], Int[Tensor, " M"]]:

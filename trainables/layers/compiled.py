@@ -9,7 +9,6 @@ from torch import Tensor
 
 from trainables.layers.attention import pairs_of_keys
 from trainables.layers.dropout import KeyedDropout
-from trainables.layers.linear import joined
 from trainables.layers.packing import Packing
 from trainables.layers.positions import NoRotation, Rotation, turning_table
 from trainables.layers.tokens import KeysValues, Placed, Tokens
@@ -52,11 +51,13 @@ def run(block: "Block", x: Tensor, tokens: Tokens, seen: KeysValues | None) -> T
     return region.layer(x, weights, where, dropped, heads=attention.heads)
 
 
-def keys_values(block: "Block", x: Tensor, tokens: Tokens) -> tuple[Tensor, Tensor]:
+def keys_values(block: "Block", x: Tensor, tokens: Tokens) -> KeysValues:
     """Rotated keys, and values, of `tokens` with states `x`, which are normed first."""
     attention, norm = block.attention, block.attention_norm
-    weight = tokens.once((attention, "kv"), lambda: joined(attention.key.weight, attention.value.weight))
-    return region.keys_values(x, _affine(norm), weight, _turning(tokens.key_rotation), heads=attention.heads)
+    (weight,) = attention.maps(alone=False).whole(tokens)
+    turning = _turning(tokens.key_rotation)
+    made = region.keys_beside_values(x, _affine(norm), weight, turning, heads=attention.heads)
+    return KeysValues.beside(made, tokens.packing)
 
 
 def _given(seen: KeysValues) -> region.GivenKeys:
@@ -72,20 +73,16 @@ def _weights(block: "Block", tokens: Tokens, *, alone: bool) -> region.Weights:
     attention, feedforward, gate, recall = block.attention, block.feedforward, block.gate, block.recall
     first = attention.query.weight
     if alone:
-        others = (attention.key, attention.value)
-        first = tokens.once((attention, "qkv"), lambda: joined(first, *(each.weight for each in others)))
-    inner = feedforward.inner.weight, feedforward.inner.bias
+        (first,) = attention.maps(alone=True).whole(tokens)
+    inner = _affine(feedforward.inner)
     if gate is not None:
-        inner = tokens.once(
-            (feedforward, gate),
-            lambda: (joined(inner[0], gate.inner.weight), joined(inner[1], gate.inner.bias)),
-        )
+        inner = region.Affine(*feedforward.maps_beside(gate).whole(tokens))
     return region.Weights(
         _affine(block.attention_norm),
         first,
         attention.output.weight,
         _affine(block.feedforward_norm),
-        region.Affine(*inner),
+        inner,
         _affine(feedforward.outer),
         None if gate is None else _affine(gate.outer),
         None if recall is None else _affine(recall.query_norm),
@@ -109,11 +106,12 @@ def update(layer: "Update", slots: Tensor, placed: Placed, states: Tensor, packi
         None,
         None,
     )
+    (offered,) = attention.maps().whole(placed)
     weights = region.UpdateWeights(
         _affine(recall.query_norm),
         attention.query.weight,
         _affine(recall.source_norm),
-        _joined_offer(recall, placed),
+        offered,
         attention.output.weight,
         _affine(layer.feedforward_norm),
         _affine(feedforward.inner),
@@ -125,18 +123,9 @@ def update(layer: "Update", slots: Tensor, placed: Placed, states: Tensor, packi
 
 def offer(recall: "Recall", x: Tensor, packing: Packing, placed: Placed | None) -> KeysValues:
     """Keys and values of rows of vectors `x`, for cross-attention."""
-    weight, heads = _joined_offer(recall, placed), recall.attention.heads
-    made = region.keys_beside_values(x, _affine(recall.source_norm), weight, heads=heads)
+    (weight,), heads = recall.attention.maps().whole(placed), recall.attention.heads
+    made = region.keys_beside_values(x, _affine(recall.source_norm), weight, None, heads=heads)
     return KeysValues.beside(made, packing)
-
-
-def _joined_offer(recall: "Recall", placed: Placed | None) -> Tensor:
-    attention = recall.attention
-
-    def made() -> Tensor:
-        return joined(attention.key.weight, attention.value.weight)
-
-    return made() if placed is None else placed.once((attention, "kv"), made)
 
 
 def _affine(module: Any) -> region.Affine:

@@ -12,6 +12,7 @@ not called at all.
 Legend: M tokens, E experts, k experts a token, P = M k pairs of a token and its expert, sorted by expert.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Annotated, Any
@@ -23,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from trainables.layers.dropout import KeyedDropout, KeyedNoise, scattered
-from trainables.layers.linear import Initialised, Linear, Stream
+from trainables.layers.linear import Initialised, Linear, Stream, dtype_of_products
 from trainables.layers.tokens import Placed
 from trainables.settings import Settings, Small
 from trainables.types import sum_dtype
@@ -88,11 +89,49 @@ class ExpertLinear(Initialised):
 
     def forward(self, x: Float[Tensor, "P I"], counts: list[int]) -> Float[Tensor, "P O"]:
         """Rows of `x`, of which the first `counts[0]` belong to expert 0, the next to expert 1, and so on."""
-        # One `unbind` for all: indexing would give every expert a gradient of the size of all weights.
-        weights = self.weight.unbind()
-        biases = [None] * len(weights) if self.bias is None else list(self.bias.unbind())
-        shares = zip(torch.split(x, counts), weights, biases, strict=True)
-        return torch.cat([F.linear(part, weight, bias) for part, weight, bias in shares if part.shape[0]])
+        dtype = dtype_of_products(self.weight)
+        bias = None if self.bias is None else self.bias.to(dtype)
+        found: Tensor = _Linears.apply(x.to(dtype), self.weight.to(dtype), bias, counts)  # type: ignore[no-untyped-call]
+        return found
+
+
+class _Linears(torch.autograd.Function):
+    """The maps of all experts, each written where its rows are: nothing is put together afterwards."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, counts: list[int]) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.counts, ctx.has_bias = counts, bias is not None
+        out = x.new_empty((x.shape[0], weight.shape[1]))
+        for expert, part, into in _shares(counts, x, out):
+            columns = weight[expert].t()
+            if bias is None:
+                torch.mm(part, columns, out=into)
+            else:
+                torch.addmm(bias[expert], part, columns, out=into)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (grad,), (x, weight), counts = grads, ctx.saved_tensors, ctx.counts
+        back = torch.empty_like(x) if ctx.needs_input_grad[0] else None
+        # An expert that nobody chose has a gradient of zero.
+        of_weight = (torch.empty_like if all(counts) else torch.zeros_like)(weight)
+        of_bias = weight.new_zeros(weight.shape[:2]) if ctx.has_bias else None
+        for expert, part, given in _shares(counts, x, grad):
+            torch.mm(given.t(), part, out=of_weight[expert])
+            if of_bias is not None:
+                torch.sum(given, 0, out=of_bias[expert])
+        if back is not None:
+            for expert, into, given in _shares(counts, back, grad):
+                torch.mm(given, weight[expert], out=into)
+        return back, of_weight, of_bias, None
+
+
+def _shares(counts: list[int], one: Tensor, other: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """Rows of both of each expert that has any, with its number."""
+    shares = zip(torch.split(one, counts), torch.split(other, counts), strict=True)
+    return ((expert, *parts) for expert, parts in enumerate(shares) if counts[expert])
 
 
 class _Permute(torch.autograd.Function):

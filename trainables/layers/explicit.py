@@ -52,15 +52,15 @@ class _Explicit(torch.autograd.Function):
         weights = _weights(q, k, scale, bias, barred)
         ctx.save_for_backward(q, k, v, weights, keep)
         ctx.scale, ctx.keep_scale, ctx.biased = scale, keep_scale, bias is not None
-        return _product(_left(weights, keep).to(v.dtype), v, keep_scale)
+        return product(left(weights, keep).to(v.dtype), v, keep_scale)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, weights, keep = ctx.saved_tensors
         grad_v = _of_values(grads[0], v, weights, keep, ctx.keep_scale)
-        scores = _of_logits(grads[0], v, weights, keep, ctx.keep_scale).to(q.dtype)
-        grad_q = _product(scores, k, ctx.scale)
-        grad_k = _product(scores.transpose(1, 2), q, ctx.scale)
+        scores = of_logits(grads[0], v, weights, keep, ctx.keep_scale).to(q.dtype)
+        grad_q = product(scores, k, ctx.scale)
+        grad_k = product(scores.transpose(1, 2), q, ctx.scale)
         return grad_q, grad_k, grad_v, scores if ctx.biased else None, None, None, None
 
 
@@ -69,9 +69,9 @@ def _weights(q: Tensor, k: Tensor, scale: float, bias: Tensor | None, barred: Te
     return scores.softmax(-1, dtype=sum_dtype(scores.dtype))
 
 
-def _of_logits(grad: Tensor, v: Tensor, weights: Tensor, keep: Tensor | None, scale: float) -> Tensor:
+def of_logits(grad: Tensor, v: Tensor, weights: Tensor, keep: Tensor | None, scale: float) -> Tensor:
     """The gradient of the logits."""
-    found = _product(grad, v.transpose(1, 2), scale).to(weights.dtype)
+    found = product(grad, v.transpose(1, 2), scale).to(weights.dtype)
     if keep is not None:
         found.mul_(keep.view(torch.uint8))
     return torch._softmax_backward_data(found, weights, -1, weights.dtype)
@@ -80,7 +80,7 @@ def _of_logits(grad: Tensor, v: Tensor, weights: Tensor, keep: Tensor | None, sc
 def _of_values(  # noqa: PLR0917 in the order of the pass
     grad: Tensor, v: Tensor, weights: Tensor, keep: Tensor | None, scale: float, out: Tensor | None = None
 ) -> Tensor:
-    return _product(_left(weights, keep).to(v.dtype).transpose(1, 2), grad, scale, out)
+    return product(left(weights, keep).to(v.dtype).transpose(1, 2), grad, scale, out)
 
 
 class _Packed(torch.autograd.Function):
@@ -107,7 +107,7 @@ class _Packed(torch.autograd.Function):
         ctx.save_for_backward(parts, given, weights, keep)
         ctx.scale, ctx.keep_scale, ctx.shape = scale, keep_scale, x.shape
         ctx.places, ctx.factors = places, factors
-        found = _product(_left(weights, keep).to(v.dtype), v, keep_scale)
+        found = product(left(weights, keep).to(v.dtype), v, keep_scale)
         rows = found.reshape(-1, found.shape[-1]).index_select(0, places[1].back)
         return rows.view(x.shape[0], *x.shape[2:])
 
@@ -117,15 +117,15 @@ class _Packed(torch.autograd.Function):
         q, k, v = _three(parts, given)
         wide = put_back(grads[0], ctx.places[1]).view(q.shape)
         # What is as large as the weights comes first and goes before the next of its kind.
-        scores = _of_logits(wide, v, weights, keep, ctx.keep_scale).to(q.dtype)
+        scores = of_logits(wide, v, weights, keep, ctx.keep_scale).to(q.dtype)
         if not wide.is_cuda and wide.shape[-1] < NARROW:
             into: tuple[Tensor | None, ...] = (None, None, None)
         else:
             made = torch.empty_like(parts)
             others = None if given is None else torch.empty_like(given)
             into = _three(made, others)
-        grad_q = _product(scores, k, ctx.scale, into[0])
-        grad_k = _product(scores.transpose(1, 2), q, ctx.scale, into[1])
+        grad_q = product(scores, k, ctx.scale, into[0])
+        grad_k = product(scores.transpose(1, 2), q, ctx.scale, into[1])
         del scores
         grad_v = _of_values(wide, v, weights, keep, ctx.keep_scale, into[2])
         if into[0] is None:
@@ -151,13 +151,13 @@ def _scores(q: Tensor, k: Tensor, scale: float, bias: Tensor | None, barred: Ten
     if bias is None and barred is not None and barred.shape[0] * barred.shape[1] == q.shape[0]:
         first = barred.flatten(0, 1).expand(-1, q.shape[1], -1)
         return torch.baddbmm(first, q, keys, alpha=scale)
-    scores = _product(q, keys, scale) if bias is None else torch.baddbmm(bias, q, keys, alpha=scale)
+    scores = product(q, keys, scale) if bias is None else torch.baddbmm(bias, q, keys, alpha=scale)
     if barred is not None:
         scores.view(barred.shape[0], -1, *scores.shape[1:]).add_(barred)
     return scores
 
 
-def _product(
+def product(
     one: Float[Tensor, "N T K"],
     other: Float[Tensor, "N K E"],
     scale: float = 1.0,
@@ -165,14 +165,14 @@ def _product(
 ) -> Float[Tensor, "N T E"]:
     """scale * one @ other, written into `out` if that is given."""
     if not one.is_cuda and other.shape[2] < NARROW < one.shape[1]:
-        assert out is None, "the result is laid out as its columns are"
-        return _product(other.transpose(1, 2), one.transpose(1, 2), scale).transpose(1, 2)
+        found = product(other.transpose(1, 2), one.transpose(1, 2), scale).transpose(1, 2)
+        return found if out is None else out.copy_(found)
     if scale == 1:
         return torch.bmm(one, other, out=out)
     return torch.baddbmm(one.new_empty((1, 1, 1)), one, other, beta=0, alpha=scale, out=out)
 
 
-def _left(weights: Tensor, keep: Tensor | None) -> Tensor:
+def left(weights: Tensor, keep: Tensor | None) -> Tensor:
     """`weights` that dropout leaves, not scaled yet: that is done by the product they go into."""
     return weights if keep is None else scaled(weights, keep, 1.0)
 

@@ -15,9 +15,11 @@ it and all that comes before it (direction sensitivity), which the second source
 detail. Row normalisation is a softmax over log A; the released code divides by a sum kept above 1e-12.
 """
 
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
@@ -25,42 +27,151 @@ from torch.nn import functional as F
 
 from trainables.layers.attention import barring
 from trainables.layers.dropout import KeyedDropout
-from trainables.layers.linear import Constant, Linear, XavierLinear, addcmul
-from trainables.layers.packing import Packing
+from trainables.layers.explicit import product
+from trainables.layers.head_rows import by_length, gather, sorts_rows, spread, stepped
+from trainables.layers.linear import Constant, Linear, XavierLinear
+from trainables.layers.packing import Packing, take
 from trainables.layers.stacked import for_all, stacked
+from trainables.layers.subnormal import flushed
 from trainables.types import sum_dtype
 
 SINUSOID_BASE = 10_000.0
+WIDTHS = 128
+"""Most of the widths of portions whose tables are kept."""
+MOST_PAIRS = 1 << 17
+"""Most that are worked on at once on a CPU: half a mebibyte in 32 bits."""
+_Rows = tuple[Float[Tensor, "B H T E"], Float[Tensor, "B H T E"], Float[Tensor, "B H T E"]]
+"""Queries with their bias, scaled; keys; values."""
 
 
-class _FirstMatch(torch.autograd.Function):
-    """log-probability that a key matches and none before it does, in the `order` in which queries try keys.
+@dataclass(frozen=True)
+class Portion:
+    """Rows that are worked on at once, hardly wider than the longest of them."""
 
-    With l the logits in that order it is l_j - sum_{k<=j} log(1 + exp(l_k)), because log C = l + log (1 - C).
-    `back` undoes `order`; both index the last two axes as one, and repeat nothing.
+    rows: slice
+    """Which they are, where rows are sorted."""
+    heads: slice
+    """Their heads among those of all rows."""
+    barred: Float[Tensor, "R 1 W W"]
+    """Minus infinity for keys that queries do not see, else zero."""
+    order: Int[Tensor, " W_W"]
+    """In what order queries try keys, over the last two axes as one."""
+    back: Int[Tensor, " W_W"]
+    """What undoes that."""
+    later: Float[Tensor, "W W"]
+    """One where a key comes after its query."""
+
+    @classmethod
+    def of(
+        cls, barred: Float[Tensor, "R 1 W W"], rows: slice = slice(None), heads: slice = slice(None)
+    ) -> "Portion":
+        """All rows, if nothing else is said."""
+        width, device = barred.shape[-1], barred.device
+        return cls(rows, heads, barred, *_key_order(width, device), _later(width, barred.dtype, device))
+
+    def of_heads(self, x: Float[Tensor, "N T E"]) -> Float[Tensor, "K W E"]:
+        """The part of these rows."""
+        return x[self.heads, : self.barred.shape[-1]]
+
+    def of_rows(self, x: Float[Tensor, "B H T 1"]) -> Float[Tensor, "R H W 1"]:
+        """The same of what has an axis of heads."""
+        return x[self.rows, :, : self.barred.shape[-1]]
+
+
+class _Nearest(torch.autograd.Function):
+    """Values by the probability that their key is the nearest match; logits are products of `q` and `k`, with
+    `near` added, and `more` where a key comes later. What comes out for padding is of no use.
+
+    With l the logits in the order in which keys are tried, the logarithm of A is l_j - sum_{k<=j}
+    log(1 + exp(l_k)), because log C = l + log (1 - C). Kept of a pair are its logit and its weight.
     """
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, order: Tensor, back: Tensor) -> Tensor:
-        tried = _permuted(logits, order)
-        ctx.save_for_backward(tried, order, back)
-        # The default threshold of softplus changes results in 64 bits.
-        return _permuted(tried - F.softplus(tried, threshold=40).cumsum_(-1), back)
+    def forward(  # noqa: PLR0917 autograd takes no keywords
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        near: Tensor,
+        more: Tensor | None,
+        portions: tuple[Portion, ...],
+        normalise: bool,
+    ) -> Tensor:
+        gathered, kept = torch.empty_like(v), []
+        with flushed():
+            for part in portions:
+                after = None if more is None else part.of_rows(more)
+                logits = _logits(part.of_heads(q), part.of_heads(k), part.of_rows(near), after, part)
+                tried, weights = _weights(logits, part, normalise=normalise)
+                product(weights.to(v.dtype).flatten(0, 1), part.of_heads(v), out=part.of_heads(gathered))
+                kept += [tried, weights] if any(ctx.needs_input_grad) else []
+        ctx.save_for_backward(q, k, v, *kept)
+        ctx.portions, ctx.normalise = portions, normalise
+        ctx.sides = near.shape, None if more is None else more.shape
+        return gathered
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        tried, order, back = ctx.saved_tensors
-        grad = _permuted(grads[0], order)
-        upto = grad.cumsum(-1)
-        behind = upto[..., -1:] - upto + grad
-        return _permuted(grad - behind * tried.sigmoid(), back), None, None
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, *kept = ctx.saved_tensors
+        grad_q, grad_k, grad_v = (torch.empty_like(each) for each in (q, k, v))
+        near, more = (None if each is None else kept[0].new_zeros(each) for each in ctx.sides)
+        with flushed():
+            for part, tried, weights in zip(ctx.portions, kept[::2], kept[1::2], strict=True):
+                wide, left = part.of_heads(grads[0]), weights.to(v.dtype).flatten(0, 1)
+                product(left.transpose(1, 2), wide, out=part.of_heads(grad_v))
+                grad = product(wide, part.of_heads(v).transpose(1, 2)).to(weights.dtype).view(weights.shape)
+                grad, spare = _of_logits(grad, tried, weights, part, normalise=ctx.normalise)
+                part.of_rows(near).copy_(grad.sum(-1, keepdim=True))
+                if more is not None:
+                    part.of_rows(more).copy_(torch.mul(grad, part.later, out=spare).sum(-1, keepdim=True))
+                scores = grad.to(q.dtype).flatten(0, 1)
+                product(scores, part.of_heads(k), out=part.of_heads(grad_q))
+                product(scores.transpose(1, 2), part.of_heads(q), out=part.of_heads(grad_k))
+        return grad_q, grad_k, grad_v, near, more, None, None
 
 
-def _permuted(x: Float[Tensor, "B H T T"], order: Int[Tensor, " T_T"]) -> Float[Tensor, "B H T T"]:
-    return x.flatten(0, 1).flatten(1).index_select(1, order).view(x.shape)
+def _logits(
+    q: Tensor, k: Tensor, near: Tensor, more: Tensor | None, part: Portion
+) -> Float[Tensor, "R H W W"]:
+    content = product(q, k.transpose(1, 2))
+    content = content.to(sum_dtype(content.dtype)).view(*near.shape[:-1], -1).add_(near)
+    if more is not None:
+        # Sums and products: on a CPU, choosing by a mask that is spread over heads is ten times as slow.
+        content.addcmul_(more, part.later)
+    return content.add_(part.barred)
 
 
-@lru_cache(maxsize=2)
+def _weights(logits: Tensor, part: Portion, *, normalise: bool) -> tuple[Tensor, Tensor]:
+    """`logits`, which are written over, in the order in which keys are tried; and weights."""
+    tried = _permuted(logits, part.order)
+    # The default threshold of softplus changes results in 64 bits.
+    found = F.softplus(tried, threshold=40).cumsum_(-1)
+    logs = _permuted(torch.sub(tried, found, out=found), part.back, logits)
+    return tried, torch.softmax(logs, -1, out=found) if normalise else torch.exp(logs, out=found)
+
+
+def _of_logits(
+    grad: Tensor, tried: Tensor, weights: Tensor, part: Portion, *, normalise: bool
+) -> tuple[Tensor, Tensor]:
+    """The gradient of the logits, given that of the weights, which is written over; and memory as large."""
+    dtype = weights.dtype
+    logs = torch._softmax_backward_data(grad, weights, -1, dtype) if normalise else grad * weights
+    grad = _permuted(logs, part.order, grad)
+    behind = torch.cumsum(grad, -1, out=logs)
+    total = behind[..., -1:].clone()
+    behind = torch.sub(total, behind, out=behind).add_(grad).mul_(tried.sigmoid())
+    return _permuted(grad.sub_(behind), part.back, behind), grad
+
+
+def _permuted(
+    x: Float[Tensor, "B H T T"], order: Int[Tensor, " T_T"], out: Float[Tensor, "B H T T"] | None = None
+) -> Float[Tensor, "B H T T"]:
+    """The last two axes, as one, in an `order` that repeats nothing; written into `out` if that is given."""
+    into = None if out is None else out.flatten(0, 1).flatten(1)
+    return torch.index_select(x.flatten(0, 1).flatten(1), 1, order, out=into).view(x.shape)
+
+
+@lru_cache(maxsize=WIDTHS)
 @torch.inference_mode(mode=False)
 def _key_order(width: int, device: torch.device) -> tuple[Int[Tensor, " T_T"], Int[Tensor, " T_T"]]:
     """In what order each of `width` queries tries its keys, itself last, and what undoes that.
@@ -75,23 +186,66 @@ def _key_order(width: int, device: torch.device) -> tuple[Int[Tensor, " T_T"], I
     return (order + begin).flatten(), (order.argsort(-1) + begin).flatten()
 
 
-def log_nearest_match(
-    logits: Float[Tensor, "B H T T"], keys: Bool[Tensor, "B T"]
-) -> Float[Tensor, "B H T T"]:
-    """log A: for every query, the log-probability that each key is the nearest match; right-padded `keys`."""
-    width = logits.shape[-1]
-    itself = torch.eye(width, dtype=torch.bool, device=logits.device)
-    barred = barring((~itself & keys[:, None])[:, None], logits.dtype)
-    logits = logits + barred
+@lru_cache(maxsize=WIDTHS)
+@torch.inference_mode(mode=False)
+def _later(width: int, dtype: torch.dtype, device: torch.device) -> Float[Tensor, "T T"]:
+    return torch.ones((width, width), dtype=dtype, device=device).triu(1)
+
+
+def barred_keys(keys: Bool[Tensor, "B T"], dtype: torch.dtype) -> Float[Tensor, "B 1 T T"]:
+    """Minus infinity for each query's own key and those outside of right-padded `keys`, else zero."""
+    itself = torch.eye(keys.shape[-1], dtype=torch.bool, device=keys.device)
+    return barring((~itself & keys[:, None])[:, None], dtype)
+
+
+def portions_of(packing: Packing, heads: int, dtype: torch.dtype) -> tuple[Portion, ...]:
+    """All rows from the longest on, or in one portion, as they are.
+
+    On a CPU one has only as many rows as leave what is made of their pairs in the cache, and in memory that
+    the process has already: most of the time of a pass over all pairs would be that of new memory.
+    """
+    if not sorts_rows(packing):
+        return (Portion.of(barred_keys(packing.mask, dtype)),)
+    lengths, made, begin = np.sort(packing.host_counts)[::-1], [], 0
+    while begin < lengths.shape[0]:
+        width = stepped(int(lengths[begin]), packing.width)
+        end = min(begin + max(1, MOST_PAIRS // max(1, heads * width * width)), lengths.shape[0])
+        keys = torch.from_numpy(np.arange(width) < lengths[begin:end, None])
+        rows, of_heads = slice(begin, end), slice(begin * heads, end * heads)
+        made.append(Portion.of(barred_keys(keys, dtype), rows, of_heads))
+        begin = end
+    return tuple(made)
+
+
+def attend_nearest(  # noqa: PLR0917 as tensors come
+    q: Float[Tensor, "B H T E"],
+    k: Float[Tensor, "B H T E"],
+    v: Float[Tensor, "B H T E"],
+    near: Float[Tensor, "B H T 1"],
+    more: Float[Tensor, "B H T 1"] | None,
+    portions: tuple[Portion, ...],
+    *,
+    normalise: bool,
+) -> Float[Tensor, "B H T E"]:
+    """Values by A, its rows summing to one if they are to be normalised; logits are q k^T + `near`, and of
+    keys that come after their query + `more`."""
     if stacked():
-        return for_all(lambda logits: _first_match(logits.flatten(0, 1)).view(logits.shape), logits)
-    return _first_match(logits)
 
+        def of_all(*given: Tensor | None) -> Tensor:
+            q, k, v, near, more, barred = (None if each is None else each.flatten(0, 1) for each in given)
+            assert q is not None
+            assert k is not None
+            assert v is not None
+            assert near is not None
+            assert barred is not None
+            found = attend_nearest(q, k, v, near, more, (Portion.of(barred),), normalise=normalise)
+            return found.view(-1, rows, *found.shape[1:])
 
-def _first_match(logits: Float[Tensor, "B H T T"]) -> Float[Tensor, "B H T T"]:
-    order = _key_order(logits.shape[-1], logits.device)
-    found: Tensor = _FirstMatch.apply(logits, *order)  # type: ignore[no-untyped-call]
-    return found
+        rows = q.shape[0]
+        return for_all(of_all, q, k, v, near, more, portions[0].barred)
+    flat = (each.flatten(0, 1) for each in (q, k, v))
+    found: Tensor = _Nearest.apply(*flat, near, more, portions, normalise)  # type: ignore[no-untyped-call]
+    return found.view(q.shape)
 
 
 class RoutingAttention(nn.Module):
@@ -99,6 +253,9 @@ class RoutingAttention(nn.Module):
 
     Dropout takes elements of keys, not weights. Projections start Xavier-uniform by the size of one head.
     """
+
+    sorts: ClassVar[bool] = False
+    """Whether rows are looked at from the longest on, where that pays (`layers.head_rows`)."""
 
     def __init__(self, width: int, heads: int, head_width: int, dropout: float) -> None:
         super().__init__()
@@ -113,14 +270,10 @@ class RoutingAttention(nn.Module):
         self.key_dropout = KeyedDropout(dropout, inner)
         self.heads = heads
 
-    def weigh(
-        self,
-        x: Float[Tensor, "M D"],
-        queries: Float[Tensor, "M H E"],
-        content: Float[Tensor, "B H T T"],
-        packing: Packing,
-    ) -> Float[Tensor, "B H T T"]:
-        """Attention weights, given what queries with their bias find in keys, scaled."""
+    def look(
+        self, x: Float[Tensor, "M D"], queries: Float[Tensor, "M H E"], rows: _Rows, packing: Packing
+    ) -> Float[Tensor, "B H T E"]:
+        """What queries find in their `rows`."""
         raise NotImplementedError
 
     def forward(
@@ -128,15 +281,12 @@ class RoutingAttention(nn.Module):
     ) -> Float[Tensor, "M D"]:
         """What each token gathers from its row."""
         queries = self.split(self.query(x))
-        keys = packing.pad(self.split(self.key_dropout(self.key(x), place)))
-        values = packing.pad(self.split(self.value(x)))
-        asking = packing.pad(
-            (queries + self.content_bias().to(queries.dtype)) * self.scale().to(queries.dtype)
-        )
-        content = asking.transpose(1, 2) @ keys.permute(0, 2, 3, 1)
-        weights = self.weigh(x, queries, content.to(sum_dtype(content.dtype)), packing)
-        gathered = (weights.to(values.dtype) @ values.transpose(1, 2)).transpose(1, 2)
-        out: Tensor = self.output(packing.unpad(gathered).flatten(1))
+        asking = self.biased(queries, self.content_bias())
+        keys = self.split(self.key_dropout(self.key(x), place))
+        values = self.split(self.value(x))
+        asking, keys, values = (spread(each, packing, self.sorts) for each in (asking, keys, values))
+        found = gather(self.look(x, queries, (asking, keys, values), packing), packing, self.sorts)
+        out: Tensor = self.output(found.flatten(1))
         return out
 
     def biased(self, queries: Float[Tensor, "M H E"], bias: Float[Tensor, "H E"]) -> Float[Tensor, "M H E"]:
@@ -152,6 +302,8 @@ class RoutingAttention(nn.Module):
 class GeometricAttention(RoutingAttention):
     """The nearest match wins."""
 
+    sorts: ClassVar[bool] = True
+
     def __init__(
         self, width: int, heads: int, head_width: int, dropout: float, *, direction: bool, normalise: bool
     ) -> None:
@@ -161,23 +313,24 @@ class GeometricAttention(RoutingAttention):
         self.direction_scale = Constant(1, value=1.0) if direction else None
         self.normalise = normalise
 
-    def weigh(
+    def look(
         self,
         x: Float[Tensor, "M D"],
         queries: Float[Tensor, "M H E"],  # noqa: ARG002 positions ask nothing here
-        content: Float[Tensor, "B H T T"],
+        rows: _Rows,
         packing: Packing,
-    ) -> Float[Tensor, "B H T T"]:
-        """A, its rows summing to one if they are to be normalised."""
-        if self.direction is None:
-            logits = content + self.bias()
-        else:
-            before, after = self._sides(x, packing, content.dtype)
-            # Sums and products: on a CPU, choosing by a mask that is spread over heads is ten times as slow.
-            later = torch.ones(content.shape[-2:], dtype=content.dtype, device=x.device).triu(1)
-            logits = addcmul(content + (before + self.bias()), after - before, later)
-        log_weights = log_nearest_match(logits, packing.mask)
-        return log_weights.softmax(-1) if self.normalise else log_weights.exp()
+    ) -> Float[Tensor, "B H T E"]:
+        """Values by A, its rows summing to one if they are to be normalised."""
+        dtype = sum_dtype(rows[0].dtype)
+        heads = self.heads
+        portions = packing.once(("portions", heads, dtype), lambda: portions_of(packing, heads, dtype))
+        near, more = self.bias().to(dtype).expand(*rows[0].shape[:-1], 1), None
+        if self.direction is not None:
+            before, after = self._sides(x, packing, dtype)
+            near, more = (before + self.bias()).to(dtype), after - before
+            if sorts_rows(packing):
+                near, more = (take(each, by_length(packing)) for each in (near, more))
+        return attend_nearest(*rows, near, more, portions, normalise=self.normalise)
 
     def _sides(
         self, x: Tensor, packing: Packing, dtype: torch.dtype
@@ -203,14 +356,21 @@ class RelativeAttention(RoutingAttention):
         self.position_dropout = KeyedDropout(dropout)
         self.relative = Linear(width, heads)
 
-    def weigh(
+    def look(
+        self, x: Float[Tensor, "M D"], queries: Float[Tensor, "M H E"], rows: _Rows, packing: Packing
+    ) -> Float[Tensor, "B H T E"]:
+        """Values by a softmax over the keys of each row."""
+        content = rows[0] @ rows[1].transpose(2, 3)
+        weights = self._weights(x, queries, content.to(sum_dtype(content.dtype)), packing)
+        return weights.to(rows[2].dtype) @ rows[2]
+
+    def _weights(
         self,
         x: Float[Tensor, "M D"],
         queries: Float[Tensor, "M H E"],
         content: Float[Tensor, "B H T T"],
         packing: Packing,
     ) -> Float[Tensor, "B H T T"]:
-        """Softmax over the keys of each row."""
         asking = packing.pad(self.biased(queries, self.position_bias())).transpose(1, 2)
         found = self._positions(x, packing.width).to(asking.dtype)
         scores = (asking @ found.permute(1, 2, 0)).to(content.dtype)

@@ -19,13 +19,16 @@ decision comes before the next layer (Tan et al., Sparse Universal Transformer, 
 """
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from trainables.layers.packing import take
+from trainables.layers.linear import addcmul
+from trainables.layers.packing import InTwo, take
 from trainables.regions import halting as region
 from trainables.regions.compiling import compiling
 from trainables.types import sum_dtype
@@ -42,10 +45,10 @@ class HaltingState:
     """1 - C, the survival probability: that no kept state so far was the last."""
     spent: Float[Tensor, " U"]
     """sum a_j (j + delay) over the kept steps."""
-    kept: Int[Tensor, " U"]
-    """K: steps kept."""
-    computed: Int[Tensor, " U"]
-    """Steps run, the undone one included."""
+    kept: Int[Tensor, " U"] | int
+    """K: steps kept; a number where all units have kept as many."""
+    computed: int
+    """Steps run on every unit, the undone one included."""
     cap: Int[Tensor, " U"]
     """Most steps a unit may keep."""
     active: Bool[Tensor, " U"]
@@ -53,23 +56,37 @@ class HaltingState:
     """Layers from a state to the decision to halt on it."""
 
     @classmethod
-    def begin(cls, cap: Int[Tensor, " U"], dtype: torch.dtype, delay: int = 1) -> "HaltingState":
-        """All units active, nothing spent."""
+    def begin(
+        cls, cap: Int[Tensor, " U"], dtype: torch.dtype, delay: int = 1, *, alike: bool = False
+    ) -> "HaltingState":
+        """All units active, nothing spent; `alike`: every step is kept by all units that are still there."""
         one = torch.ones(cap.shape, dtype=sum_dtype(dtype), device=cap.device)
-        none = torch.zeros_like(cap)
-        return cls(one, torch.zeros_like(one), none, none, cap, cap > 0, delay)
+        # Compiled, a number would be a constant.
+        kept = 0 if alike and not compiling() else torch.zeros_like(cap)
+        return cls(one, torch.zeros_like(one), kept, 0, cap, cap > 0, delay)
 
     def select(self, units: Int[Tensor, " K"]) -> "HaltingState":
         """The state of some units."""
         return HaltingState(
             take(self.survival, units),
             take(self.spent, units),
-            self.kept.index_select(0, units),
-            self.computed.index_select(0, units),
+            self.kept if isinstance(self.kept, int) else self.kept.index_select(0, units),
+            self.computed,
             self.cap.index_select(0, units),
             self.active.index_select(0, units),
             self.delay,
         )
+
+    def part(self, cut: InTwo) -> "tuple[HaltingState, HaltingState]":
+        """The states of both parts of a `cut` through the units."""
+        kept = (self.kept, self.kept) if isinstance(self.kept, int) else cut.of(self.kept)
+        floats, others = (self.survival, self.spent), (self.cap, self.active)
+        columns = zip(*map(cut.of, floats), kept, *map(cut.of, others), strict=True)
+        one, other = (
+            replace(self, survival=survival, spent=spent, kept=kept, cap=cap, active=active)
+            for survival, spent, kept, cap, active in columns
+        )
+        return one, other
 
     def count_run(self) -> "HaltingState":
         """One more step was run on every unit."""
@@ -89,18 +106,16 @@ class Decision:
     """a_{l-1}: probability that the state before this step is the last."""
     keeps: Bool[Tensor, " U"]
     """Units that keep this step."""
-    crossed: Bool[Tensor, " U"]
-    """Units whose C_l has reached the threshold."""
+    crossed: Bool[Tensor, " U"] | None
+    """Units whose C_l has reached the threshold; None where these have left."""
     survival: Float[Tensor, " U"]
 
-    def select(self, units: Int[Tensor, " K"]) -> "Decision":
-        """The outcome for some units."""
-        return Decision(
-            take(self.weight, units),
-            self.keeps.index_select(0, units),
-            self.crossed.index_select(0, units),
-            take(self.survival, units),
+    def of_staying(self, units: Int[Tensor, " K"] | None, keeps: Bool[Tensor, " K"]) -> "Decision":
+        """The outcome for `units`, all if not given, which are those that have not crossed the threshold."""
+        weight, survival = (
+            each if units is None else take(each, units) for each in (self.weight, self.survival)
         )
+        return Decision(weight, keeps, None, survival)
 
 
 def decide(
@@ -115,7 +130,7 @@ def decide(
         return _decided(halting, p, threshold, undo=rule == "undo", all_active=all_active)
     p = p.to(halting.survival.dtype)
     survival = halting.survival * (1 - p)
-    crossed = 1 - survival >= threshold
+    crossed = survival <= _most_surviving(threshold, survival.dtype)
     if all_active:
         return Decision(halting.survival * p, halting.active, crossed, survival)
     crossed = halting.active & crossed
@@ -123,31 +138,81 @@ def decide(
     return Decision(halting.survival * p, keeps, crossed, survival)
 
 
-def keep(halting: HaltingState, decision: Decision, *, all_keep: bool = False) -> HaltingState:
-    """The halting state after the step that `decision` is about; `all_keep`: every unit keeps it."""
+@lru_cache(maxsize=64)
+def _most_surviving(threshold: float, dtype: torch.dtype) -> float:
+    """The greatest survival probability at which 1 - C is told to be `threshold` or more, as `dtype` rounds.
+
+    Found by halving among all numbers from 0 to 1, whose bits are ordered as they are.
+    """
+    real, bits = ("f4", "i4") if dtype == torch.float32 else ("f8", "i8")
+    one, least = np.ones(1, real), 0
+    most, limit = int(one.view(bits)[0]), one * threshold
+    while most - least > 1:
+        middle = (least + most) // 2
+        if one - np.array([middle], bits).view(real) >= limit:
+            least = middle
+        else:
+            most = middle
+    return float(np.array([least], bits).view(real)[0])
+
+
+def keep(
+    halting: HaltingState, decision: Decision, *, all_keep: bool = False, capped: bool = True
+) -> HaltingState:
+    """The halting state after the step that `decision` is about; `all_keep`: every unit keeps it.
+
+    `capped`: some unit may reach its cap by it.
+    """
     if compiling():
         step = compiled_step(decision, all_keep=all_keep)
         survival, spent, kept, active = region.account_after(_account(halting), step, delay=halting.delay)
         return replace(halting, survival=survival, spent=spent, kept=kept, active=active)
-    keeps = decision.keeps
-    cost = halting.kept + halting.delay
     if all_keep:
-        kept = halting.kept + 1
         return replace(
             halting,
             survival=decision.survival,
-            spent=torch.addcmul(halting.spent, decision.weight, cost.to(decision.weight.dtype)),
-            kept=kept,
-            active=(kept < halting.cap).logical_and_(~decision.crossed),
+            spent=addcmul(halting.spent, decision.weight, _as_factor(halting.kept + halting.delay, decision)),
+            kept=halting.kept + 1,
+            active=_active_after(halting, decision, capped=capped),
         )
+    keeps, cost = decision.keeps, halting.kept + halting.delay
     kept = halting.kept + keeps
     return replace(
         halting,
         survival=torch.where(keeps, decision.survival, halting.survival),
         spent=torch.where(keeps, halting.spent + decision.weight * cost, halting.spent),
         kept=kept,
-        active=halting.active & ~decision.crossed & (kept < halting.cap),
+        active=halting.active & ~_crossed(decision) & (kept < halting.cap),
     )
+
+
+def _as_factor(cost: Int[Tensor, " U"] | int, decision: Decision) -> Float[Tensor, " #U"]:
+    weight = decision.weight
+    if isinstance(cost, int):
+        return _number(cost, weight.dtype, weight.device)
+    return cost.to(weight.dtype)
+
+
+@lru_cache(maxsize=256)
+@torch.inference_mode(mode=False)
+@torch.no_grad()
+def _number(value: int, dtype: torch.dtype, device: torch.device) -> Float[Tensor, " 1"]:
+    return torch.full((1,), value, dtype=dtype, device=device)
+
+
+def _active_after(halting: HaltingState, decision: Decision, *, capped: bool) -> Bool[Tensor, " U"]:
+    """After a step that all units keep."""
+    active = halting.active
+    if capped:
+        active = halting.kept + 1 < halting.cap
+    if decision.crossed is None:
+        return active
+    return active.logical_and(~decision.crossed) if capped else ~decision.crossed
+
+
+def _crossed(decision: Decision) -> Bool[Tensor, " U"]:
+    assert decision.crossed is not None, "units that have crossed the threshold leave before all others keep"
+    return decision.crossed
 
 
 def compiled_step(decision: Decision, *, all_keep: bool) -> region.Step:
@@ -157,6 +222,7 @@ def compiled_step(decision: Decision, *, all_keep: bool) -> region.Step:
 
 
 def _account(halting: HaltingState) -> region.Account:
+    assert isinstance(halting.kept, Tensor)
     return region.Account(halting.survival, halting.spent, halting.kept, halting.cap, halting.active)
 
 

@@ -45,6 +45,22 @@ class HeadRows:
         return found
 
     @classmethod
+    def sorted(cls, packing: Packing, heads: int) -> "HeadRows":
+        """The same, but for rows of the padded layout: the longest first, where `sorts_rows` says so."""
+        if not sorts_rows(packing):
+            return cls.of(packing, heads)
+
+        def made() -> HeadRows:
+            rows, order = cls.of(packing, heads), by_length(packing)
+            moves = (order.argsort() - torch.arange(packing.num_rows)) * (heads * packing.width)
+            back = rows.back.view(-1, heads) + moves.index_select(0, packing.row)[:, None]
+            out = rows.out.view(packing.num_rows, -1).index_select(0, order)
+            return cls(out.flatten(), back.flatten(), rows.shape)
+
+        found: HeadRows = packing.once(("sorted head rows", heads), made)
+        return found
+
+    @classmethod
     def _made(cls, packing: Packing, heads: int, parts: int) -> "HeadRows":
         rows, width, device = packing.num_rows, packing.width, packing.row.device
         head, part = np.arange(heads), np.arange(parts)[:, None]
@@ -59,6 +75,32 @@ class HeadRows:
         out = packing.padded_index[:, None] * (parts * heads) + uploaded(number, device)[:, None, :, None]
         back = packing.index + packing.row * ((heads - 1) * width)
         return cls(out.flatten(), (back[:, None] + uploaded(begin, device)).flatten(), shape)
+
+
+def sorts_rows(packing: Packing) -> bool:
+    """Whether work on the longest rows first, as many at once as fit the cache, spares that on padding: on a
+    CPU, where one more kernel costs little. Of one packing always the same."""
+    sorts: bool = packing.once("sorts rows", lambda: packing.by_host and not packing.row.is_cuda)
+    return sorts
+
+
+def by_length(packing: Packing) -> Int[Tensor, " B"]:
+    """Rows, the longest first."""
+    found: Tensor = packing.once(
+        "by length", lambda: torch.from_numpy(np.argsort(-packing.host_counts, kind="stable"))
+    )
+    return found
+
+
+WIDTH_STEP = 16
+
+
+def stepped(length: int, width: int) -> int:
+    """Width of some rows of a form that is padded to `width`, if the longest of them has this `length`.
+
+    In steps, with which the kernels of a CPU add what they add of the whole form in the same order.
+    """
+    return min(-(-length // WIDTH_STEP) * WIDTH_STEP, width)
 
 
 class _SpreadHeads(torch.autograd.Function):
@@ -115,11 +157,16 @@ def put_back(x: Float[Tensor, "*M E"], rows: HeadRows) -> Float[Tensor, "P_B_H_T
     return x.new_zeros((rows.out.shape[0], x.shape[-1])).index_copy_(0, rows.back, x)
 
 
-def spread(x: Float[Tensor, "M H E"], packing: Packing) -> Float[Tensor, "B H T E"]:
-    """Rows of heads in the padded layout, contiguous."""
+def spread(
+    x: Float[Tensor, "M H E"],
+    packing: Packing,
+    longest_first: bool = False,
+) -> Float[Tensor, "B H T E"]:
+    """Rows of heads in the padded layout, contiguous; the `longest_first`, if that is asked for and pays."""
     if stacked():
         return for_all(lambda x: _by_member(spread, x, packing), x)
-    made: Tensor = _SpreadHeads.apply(x, HeadRows.of(packing, x.shape[1]), None)  # type: ignore[no-untyped-call]
+    rows = HeadRows.sorted(packing, x.shape[1]) if longest_first else HeadRows.of(packing, x.shape[1])
+    made: Tensor = _SpreadHeads.apply(x, rows, None)  # type: ignore[no-untyped-call]
     return made.squeeze(0)
 
 
@@ -143,11 +190,15 @@ def spread_each(
     return spread_parts(x, packing, factors).unbind(0)
 
 
-def gather(x: Float[Tensor, "B H T E"], packing: Packing) -> Float[Tensor, "M H E"]:
+def gather(
+    x: Float[Tensor, "B H T E"],
+    packing: Packing,
+    longest_first: bool = False,
+) -> Float[Tensor, "M H E"]:
     """The rows of tokens among those of the padded layout."""
     if stacked():
         return for_all(lambda x: _by_member(gather, x, packing), x)
-    rows = HeadRows.of(packing, x.shape[1])
+    rows = HeadRows.sorted(packing, x.shape[1]) if longest_first else HeadRows.of(packing, x.shape[1])
     made: Tensor = _GatherHeads.apply(x, rows)  # type: ignore[no-untyped-call]
     return made.view(-1, *x.shape[1:2], x.shape[-1])
 

@@ -1,8 +1,9 @@
 """Linear maps and norms that know their own initial distribution, drawn from a stream per parameter."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
@@ -123,9 +124,36 @@ def _norm_of_all(norm: nn.LayerNorm, present: Stack, x: Tensor, weight: Tensor, 
     return found.view(x.shape)
 
 
+class _Addcmul(torch.autograd.Function):
+    """`torch.addcmul`, of which PyTorch's own gradient takes each factor times one before it uses it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, one: Tensor, other: Tensor) -> Tensor:
+        _, of_one, of_other = ctx.needs_input_grad
+        ctx.save_for_backward(one if of_other else None, other if of_one else None)
+        ctx.alike = [(each.dtype, each.shape) for each in (x, one, other)]
+        return torch.addcmul(x, one, other)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (grad,), (one, other) = grads, ctx.saved_tensors
+        made = (
+            grad if ctx.needs_input_grad[0] else None,
+            None if other is None else grad * other,
+            None if one is None else grad * one,
+        )
+        return tuple(
+            None if each is None else each.sum_to_size(shape).to(dtype)
+            for each, (dtype, shape) in zip(made, ctx.alike, strict=True)
+        )
+
+
 def addcmul(x: Tensor, one: Tensor, other: Tensor) -> Tensor:
     """x + one * other."""
-    return for_all(_addcmul_of_all, x, one, other) if stacked() else torch.addcmul(x, one, other)
+    if stacked():
+        return for_all(_addcmul_of_all, x, one, other)
+    made: Tensor = _Addcmul.apply(x, one, other)  # type: ignore[no-untyped-call]
+    return made
 
 
 def _addcmul_of_all(*given: Tensor) -> Tensor:
@@ -202,11 +230,16 @@ class ZeroLinear(_Linear):
 
 
 class LayerNorm(nn.LayerNorm, Initialised):
-    """Weights one, biases zero."""
+    """Weights one, biases zero; without values on the device `meta`."""
 
     def initialise(self, stream: Stream) -> None:  # noqa: ARG002 nothing random here
         """Draws nothing."""
         self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """As PyTorch; nothing on `meta`, for the time that it would take there."""
+        if not (self.elementwise_affine and self.weight.is_meta):
+            super().reset_parameters()
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 PyTorch's name
         """The norm over the last axis."""
@@ -221,9 +254,48 @@ def joined(*weights: Tensor) -> Tensor:
     Autocast keeps what it casts for the parameters of a model, not for what is made of them.
     """
     whole = torch.cat(weights)
-    if torch.is_autocast_enabled(whole.device.type) and whole.dtype == torch.float32:
-        return whole.to(torch.get_autocast_dtype(whole.device.type))
-    return whole
+    return whole.to(dtype_of_products(whole))
+
+
+def dtype_of_products(weight: Tensor) -> torch.dtype:
+    """The precision of products with `weight`."""
+    if torch.is_autocast_enabled(weight.device.type) and weight.dtype == torch.float32:
+        return torch.get_autocast_dtype(weight.device.type)
+    return weight.dtype
+
+
+class _JoinedSets(torch.autograd.Function):
+    """Weights put together set by set. Each set has memory of its own: code that is compiled for one would
+    otherwise be compiled anew for where the next begins."""
+
+    @staticmethod
+    def forward(ctx: Any, counts: Sequence[int], *weights: Tensor) -> tuple[Tensor, ...]:
+        ctx.set_materialize_grads(False)
+        given = iter(weights)
+        sets = [[next(given) for _ in range(count)] for count in counts]
+        ctx.sizes = [[each.shape[0] for each in alike] for alike in sets]
+        ctx.dtype = weights[0].dtype
+        made = [
+            alike[0].new_empty((sum(sizes), *alike[0].shape[1:]), dtype=dtype_of_products(alike[0]))
+            for alike, sizes in zip(sets, ctx.sizes, strict=True)
+        ]
+        parts = [torch.split(whole, sizes) for whole, sizes in zip(made, ctx.sizes, strict=True)]
+        torch._foreach_copy_([*chain(*parts)], weights)
+        return tuple(made)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        parts = (
+            (None,) * len(sizes) if grad is None else torch.split(grad.to(ctx.dtype), sizes)
+            for grad, sizes in zip(grads, ctx.sizes, strict=True)
+        )
+        return None, *chain(*parts)
+
+
+def joined_sets(sets: Sequence[Sequence[Tensor]]) -> tuple[Tensor, ...]:
+    """What `joined` makes of each of several sets of weights of one precision, in one kernel for all."""
+    made: tuple[Tensor, ...] = _JoinedSets.apply([len(each) for each in sets], *chain(*sets))  # type: ignore[no-untyped-call]
+    return made
 
 
 class Vector(Initialised):

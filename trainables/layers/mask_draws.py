@@ -1,7 +1,7 @@
 """The hash that keyed masks are drawn by, and draws of many masks by one hash (`layers.dropout`)."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import prod
 
@@ -119,21 +119,56 @@ def _draw_all(jobs: list[_Job]) -> None:
         mix(word)
         _give(jobs[0], word)
         return
-    sizes = [prod(job.shape) for job in jobs]
+    groups = _groups(jobs)
+    grouped = [job for group in groups for job in group]
+    sizes = [prod(job.shape) for job in grouped]
     whole = torch.empty(sum(sizes), dtype=torch.int32, device=jobs[0].place.device)
-    words = [part.view(job.shape) for job, part in zip(jobs, torch.split(whole, sizes), strict=True)]
-    for job, word in zip(jobs, words, strict=True):
-        torch.bitwise_xor(job.place.to(torch.int32), job.salt, out=word)
+    parts = torch.split(whole, [len(group) * prod(group[0].shape) for group in groups])
+    for group, salts, part in zip(groups, _salts(groups), parts, strict=True):
+        job = group[0]
+        out = part.view(len(group), *job.shape)
+        torch.bitwise_xor(job.place.to(torch.int32), salts, out=out)
     mix(whole)
     levels = {level for job in jobs for level, _ in job.parts}
-    if len(levels) > 1:
-        for job, word in zip(jobs, words, strict=True):
-            _give(job, word)
-        return
-    masks = torch.split(kept(whole, levels.pop()), [2 * size for size in sizes])
-    for job, keep in zip(jobs, masks, strict=True):
-        mask = keep.view(*job.shape[:-1], -1)
+    several = len(levels) > 1
+    table = whole if several else kept(whole, levels.pop())
+    pieces = torch.split(table, sizes if several else [2 * size for size in sizes])
+    found = {id(job): piece for job, piece in zip(grouped, pieces, strict=True)}
+    # In the order in which they were asked for, in which masks of members come back.
+    for job in jobs:
+        mask = found[id(job)].view(*job.shape[:-1], -1)
+        if several:
+            _give(job, mask)
+            continue
         job.give(list(torch.split(mask, [2 * count for _, count in job.parts], -1)))
+
+
+def _groups(jobs: list[_Job]) -> list[list[_Job]]:
+    """Jobs that differ in their salts alone, together."""
+    found: dict[tuple[object, ...], list[_Job]] = {}
+    for job in jobs:
+        place = job.place
+        same = place.data_ptr(), place.dtype, place.shape, place.stride(), job.salt.shape
+        found.setdefault(same, []).append(job)
+    return list(found.values())
+
+
+def _salts(groups: list[list[_Job]]) -> Iterator[Int[Tensor, "*J C"]]:
+    """Of each group the salts of its jobs, one after the other, in as many axes as places have; all that are
+    copied for it are copied at once."""
+    several = [job.salt.flatten() for group in groups if len(group) > 1 for job in group]
+    copied = torch.cat(several) if several else None
+    begin = 0
+    for group in groups:
+        salt, count = group[0].salt, len(group)
+        shape = count, *(1,) * (len(group[0].shape) - salt.dim()), *salt.shape
+        if count == 1:
+            yield salt.view(shape)
+            continue
+        assert copied is not None
+        end = begin + count * salt.numel()
+        yield copied[begin:end].view(shape)
+        begin = end
 
 
 def _give(job: _Job, words: Int[Tensor, "*K"]) -> None:

@@ -16,7 +16,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from trainables.layers import compiled
-from trainables.layers.block import Block, BlockSettings, FeedForward, Recall
+from trainables.layers.block import Block, BlockSettings, FeedForward, Maps, Recall
 from trainables.layers.costs import linear_flops, offer_flops, recall_flops, recall_saved_bytes
 from trainables.layers.dropout import DropoutGroup
 from trainables.layers.linear import LayerNorm, Linear, Vector
@@ -67,6 +67,10 @@ class Update(RecomputableLayer):
         out: Tensor = self.feedforward(self.feedforward_norm(slots), placed, slots)
         return out
 
+    def maps(self) -> list[Maps]:
+        """Maps of the same inputs; none where a layer that is run again joins its own."""
+        return [] if self.recomputes else [self.recall.attention.maps()]
+
     def ask(self, draws: MaskDraws, placed: Placed, packing: Packing) -> None:
         """Have the masks of the next pass drawn, in which slots take in those of `packing`."""
         self.dropouts.ask(draws, placed.place)
@@ -108,11 +112,14 @@ class Memory(nn.Module):
         rows, each = places.shape
         return Placed(slots_packing(rows, each, tokens.packing), places.flatten(), made=tokens.made)
 
+    def maps(self) -> list[Maps]:
+        """Maps of the same inputs in all updates."""
+        return [maps for update in self.updates for maps in _update(update).maps()]
+
     def ask(self, draws: MaskDraws, placed: Placed, packing: Packing) -> None:
         """Have the masks of the next update drawn."""
         for update in self.updates:
-            assert isinstance(update, Update)
-            update.ask(draws, placed, packing)
+            _update(update).ask(draws, placed, packing)
 
     def update(
         self,
@@ -132,6 +139,11 @@ class Memory(nn.Module):
         assert self.readout_norm is not None
         normed: Tensor = self.readout_norm(slots)
         return normed
+
+
+def _update(module: nn.Module) -> Update:
+    assert isinstance(module, Update)
+    return module
 
 
 def offered(block: Block, slots: Float[Tensor, "B S D"], tokens: Placed) -> KeysValues:

@@ -20,6 +20,8 @@ from torch import Tensor, nn
 from trainables.layers.attention import Backend, WeightDropout, attend_packed
 from trainables.layers.dropout import KeyedDropout
 from trainables.layers.experts import ExpertLinear, MixtureSettings, Router, Routing, pair_places
+from trainables.layers.explicit_offsets import OffsetBias
+from trainables.layers.head_rows import spread
 from trainables.layers.linear import Constant, XavierLinear
 from trainables.layers.mask_draws import MaskDraws
 from trainables.layers.packing import Packing
@@ -95,7 +97,7 @@ class ExpertAttention(nn.Module):
         placed: Placed,  # noqa: ARG002
         pairs: Packing,  # noqa: ARG002
         keys: Packing,  # noqa: ARG002
-    ) -> Float[Tensor, "B H T K"] | None:
+    ) -> OffsetBias | None:
         return None
 
     def ask(self, draws: MaskDraws, placed: Placed, keys: Packing) -> None:
@@ -147,17 +149,27 @@ class ExpertSelfAttention(ExpertAttention):
 
     def _bias(
         self, queries: Float[Tensor, "P H E"], placed: Placed, pairs: Packing, keys: Packing
-    ) -> Float[Tensor, "B H T K"]:
+    ) -> OffsetBias:
         """Logits of the offset of every key to every query, in the padded form."""
         assert isinstance(placed, Tokens)
-        assert placed.position is not None
-        scaled = pairs.pad(queries * queries.shape[-1] ** -0.5).transpose(1, 2)
+        scaled = spread(queries * queries.shape[-1] ** -0.5, pairs)
         found = scaled @ self.offsets().to(scaled.dtype)
-        here = placed.packing.pad(placed.position).repeat_interleave(pairs.width // placed.packing.width, 1)
-        there = torch.arange(keys.width, device=here.device)
-        offset = (there - here[..., None]).clamp(-self.window, self.window) + self.window
-        bias: Tensor = found.gather(-1, offset[:, None].expand(-1, self.heads, -1, -1))
-        return bias
+        return OffsetBias(found, self._offset(placed, pairs, keys))
+
+    def _offset(self, placed: Tokens, pairs: Packing, keys: Packing) -> Int[Tensor, "B T K"]:
+        """Number of the offset of every key to every query, made once for all layers that have the same."""
+        position = placed.position
+        assert position is not None
+
+        def made() -> tuple[Tensor, Tensor]:
+            there = torch.arange(keys.width, device=position.device)
+            here = placed.packing.pad(position).repeat_interleave(pairs.width // placed.packing.width, 1)
+            return position, (there - here[..., None]).clamp_(-self.window, self.window).add_(self.window)
+
+        # The position stays with what was made of it, so that no other gets its number.
+        name = ("offsets", id(position), pairs.width, keys.width, self.window)
+        found: Tensor = placed.packing.once(name, made)[1]
+        return found
 
 
 def _pairs(packing: Packing, active: int) -> Packing:

@@ -50,6 +50,19 @@ class _Spread(torch.autograd.Function):
         return ctx.packing.pad(grads[0]).sum(1), None
 
 
+class _RowSums(torch.autograd.Function):
+    """Sums over the tokens of each row, by the padded form; every token has the gradient of its row."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, packing: "Packing") -> Tensor:
+        ctx.packing = packing
+        return packing.pad(x).sum(1)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return grads[0].index_select(0, ctx.packing.row), None
+
+
 class _Put(torch.autograd.Function):
     """Rows of `x` at `index` of a zero tensor, for indices without repeats."""
 
@@ -62,6 +75,34 @@ class _Put(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         (index,) = ctx.saved_tensors
         return take(grads[0], index), None, None
+
+
+class _CutInTwo(torch.autograd.Function):
+    """Rows of `x` in a new order, cut in two: the gradient of each part is copied to where it came from."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, order: Tensor, first: int) -> tuple[Tensor, Tensor]:
+        ctx.set_materialize_grads(False)
+        ctx.sizes = [first, x.shape[0] - first]
+        ctx.save_for_backward(order)
+        one, other = torch.split(x.index_select(0, order), ctx.sizes)
+        return one, other
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, None, None]:
+        (order,) = ctx.saved_tensors
+        given = [
+            (grad, index)
+            for grad, index in zip(grads, torch.split(order, ctx.sizes), strict=True)
+            if grad is not None
+        ]
+        if not given:
+            return None, None, None
+        like, shape = given[0][0], (order.shape[0], *given[0][0].shape[1:])
+        whole = like.new_zeros(shape) if len(given) == 1 else like.new_empty(shape)
+        for grad, index in given:
+            whole.index_copy_(0, index, grad)
+        return whole, None, None
 
 
 def take(x: Shaped[Tensor, "K ..."], index: Int[Tensor, " M"]) -> Shaped[Tensor, "M ..."]:
@@ -79,6 +120,32 @@ def put(x: Shaped[Tensor, "M ..."], index: Int[Tensor, " M"], size: int) -> Shap
     # PyTorch's own gradient of a copy would keep `x`.
     placed: Tensor = _Put.apply(x, index, size)  # type: ignore[no-untyped-call]
     return placed
+
+
+@dataclass(frozen=True)
+class InTwo:
+    """How rows of tensors are cut in two, as the host knows."""
+
+    order: Int[Tensor, " N"]
+    """All of them, those of the first part before the others."""
+    known: Bool[np.ndarray, " N"]
+    """Which are in the first part."""
+
+    @property
+    def one(self) -> Int[Tensor, " K"]:
+        """Which are in the first part."""
+        return self.order[: int(self.known.sum())]
+
+    def of(self, x: Any) -> tuple[Any, Any]:
+        """Both parts of `x`: by one kernel of a tensor, by the host of what it knows."""
+        if isinstance(x, np.ndarray):
+            return x[self.known], x[~self.known]
+        first = int(self.known.sum())
+        if x.requires_grad:
+            parts: tuple[Tensor, Tensor] = _CutInTwo.apply(x, self.order, first)  # type: ignore[no-untyped-call]
+            return parts
+        one, other = torch.split(x.index_select(0, self.order), [first, x.shape[0] - first])
+        return one, other
 
 
 @dataclass(frozen=True)
@@ -228,7 +295,7 @@ class Packing:
         """Mean over the tokens of each row; rows must not be empty."""
         if compiling():
             return means(x, self.rows, self.counts)
-        total = self.pad(x).sum(1)
+        total: Tensor = _RowSums.apply(x, self)  # type: ignore[no-untyped-call]
         counts = self.once(("counts", total.dtype), lambda: self.counts.to(total.dtype)[:, None])
         mean: Tensor = total / counts
         return mean
@@ -245,14 +312,18 @@ class Packing:
         The host waits for `keep` if it does not know it, and for nothing else.
         """
         stays = on_host(keep) if isinstance(keep, Tensor) else keep
+        rows, packing = self.left(stays)
+        tokens = stays.nonzero()[0]
+        both = uploaded(np.concatenate((tokens, rows)), self.row.device)
+        return both[: tokens.shape[0]], both[tokens.shape[0] :], packing
+
+    def left(self, stays: Bool[np.ndarray, " M"]) -> tuple[Int[np.ndarray, " R"], "Packing"]:
+        """Which rows are left, and how tokens are packed, when only those that stay do."""
         begun = np.concatenate(([0], np.cumsum(stays)))
         ends = np.cumsum(self.host_counts)
         left = begun[ends] - begun[ends - self.host_counts]
         rows = left.nonzero()[0]
-        packing = Packing.of_counts(left[rows], self.row.device, None if rows.shape[0] else 0)
-        tokens = stays.nonzero()[0]
-        both = uploaded(np.concatenate((tokens, rows)), self.row.device)
-        return both[: tokens.shape[0]], both[tokens.shape[0] :], packing
+        return rows, Packing.of_counts(left[rows], self.row.device, None if rows.shape[0] else 0)
 
 
 @dataclass(frozen=True)
@@ -317,7 +388,7 @@ class PaddedRows(Packing):
 
     def mean(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "B D"]:
         """Mean over the real tokens of each row."""
-        total = torch.where(self.real[:, None], x, 0).view(self.num_rows, self.width, -1).sum(1)
+        total = x.masked_fill(~self.real[:, None], 0).view(self.num_rows, self.width, -1).sum(1)
         counts = self.once(("counts", x.dtype), lambda: self.counts.to(x.dtype)[:, None])
         mean: Tensor = total / counts
         return mean

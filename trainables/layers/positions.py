@@ -9,6 +9,7 @@ therefore amplified; the published runs have this asymmetry too.
 
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import Any
 
 import torch
 from jaxtyping import Complex, Float, Int
@@ -38,11 +39,54 @@ class Rotation:
         """Of each pair of dimensions, read as a complex number; in 32 bits a part or more."""
         return self.table[self.part].index_select(0, self.where)
 
+    @cached_property
+    def factors(self) -> Complex[Tensor, "2 M half"]:
+        """The same, and their conjugates."""
+        return self.table[self.part :: 2].index_select(1, self.where)
+
     def __call__(self, x: Float[Tensor, "M H E"]) -> Float[Tensor, "M H E"]:
         """Rotated and scaled `x`, in the precision of the factors."""
         pairs = x.to(self.table.real.dtype).reshape(*x.shape[:-1], -1, 2)
         rotated = torch.view_as_complex(pairs) * self.factor[:, None]
         return torch.view_as_real(rotated).flatten(-2)
+
+    def of_first(self, x: Float[Tensor, "M PHE"], heads: int) -> Float[Tensor, "M PHE"]:
+        """`x` with its first `heads` heads rotated and scaled in place, and the others as they are."""
+        width = 2 * self.table.shape[-1]
+        if not x.requires_grad:
+            return _turned(x, self.factor, heads * width)
+        found: Tensor = _Turned.apply(x, self.factors, heads * width)  # type: ignore[no-untyped-call]
+        return found
+
+
+class _Turned(torch.autograd.Function):
+    """First columns read as complex numbers times factors, in place."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, factors: Tensor, columns: int) -> Tensor:
+        ctx.mark_dirty(x)
+        ctx.back, ctx.columns = factors[1], columns
+        return _turned(x, factors[0], columns)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        (grad,), back = grads, ctx.back
+        if ctx.columns < grad.shape[1]:
+            whole = grad.clone(memory_format=torch.contiguous_format)
+            return _turned(whole, back, ctx.columns), None, None
+        exact = grad.to(back.real.dtype).reshape(grad.shape[0], -1, back.shape[1], 2)
+        made = torch.view_as_real(torch.view_as_complex(exact) * back[:, None])
+        return made.reshape(grad.shape).to(grad.dtype), None, None
+
+
+def _turned(x: Float[Tensor, "M PHE"], factor: Complex[Tensor, "M half"], columns: int) -> Tensor:
+    part = x[:, :columns]
+    exact = part.to(factor.real.dtype)
+    pairs = torch.view_as_complex(exact.view(x.shape[0], -1, factor.shape[1], 2))
+    pairs.mul_(factor[:, None])
+    if exact.dtype != part.dtype:
+        part.copy_(exact)
+    return x
 
 
 @dataclass(frozen=True)
@@ -55,6 +99,10 @@ class NoRotation(Rotation):
         return cls(torch.empty(4, 0, 0, dtype=dtype.to_complex()), 0, position)
 
     def __call__(self, x: Float[Tensor, "M H E"]) -> Float[Tensor, "M H E"]:
+        """`x`."""
+        return x
+
+    def of_first(self, x: Float[Tensor, "M PHE"], heads: int) -> Float[Tensor, "M PHE"]:  # noqa: ARG002
         """`x`."""
         return x
 

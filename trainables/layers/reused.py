@@ -6,6 +6,7 @@ use sees aliases of the weights, whose gradients arrive together; the order of t
 
 from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 import torch
@@ -101,29 +102,38 @@ class Reused:
         self._modules = set(part.modules())
         self._places: list[tuple[nn.Module, str]] = []
         self._weights: list[nn.Parameter] = []
-        sources: list[Tensor] = []
+        self._cast: list[Tensor] = []
+        """What stands for each weight in products."""
         for module in part.modules():
             for name, weight in module._parameters.items():
                 if weight is None or not learned(weight) or (cast := _cast(module, weight)) is None:
                     continue
                 self._places.append((module, name))
                 self._weights.append(weight)
-                sources.append(cast)
-        self._sources = _Sources(sources)
-        self._made: dict[Any, _Sources] = {}
+                self._cast.append(cast)
+        self._began: tuple[dict[Any, Any], _Sources] | None = None
+        """What had been made of the weights before the first use; that and the weights."""
+        self._later: dict[Any, _Sources] = {}
+        """What was made in a use."""
 
     @contextmanager
     def used(self, made: MutableMapping[Any, Any]) -> Iterator[None]:
         """Inside, modules have aliases in the place of their weights, and so has `made` of what it holds of
-        them from the second use on."""
+        them: what was made before the first use from that on, other things from the next."""
         before = {key: each for key, each in made.items() if self._holds(key, each)}
-        for key, value in before.items():
-            several = isinstance(value, tuple)
-            if key not in self._made:
-                self._made[key] = _Sources(list(value) if several else [value])
-            aliases = self._made[key].aliases()
-            made[key] = aliases if several else aliases[0]
-        for (module, name), alias in zip(self._places, self._sources.aliases(), strict=True):
+        if self._began is None:
+            sources = [*self._cast, *chain(*map(_tensors, before.values()))]
+            self._began = before, _Sources(sources)
+        first, together = self._began
+        aliases = iter(together.aliases())
+        own = [next(aliases) for _ in self._weights]
+        replaced = {key: _as_before(value, aliases) for key, value in first.items()}
+        made.update((key, alias) for key, alias in replaced.items() if key in before)
+        for key in before.keys() - first.keys():
+            if key not in self._later:
+                self._later[key] = _Sources(_tensors(before[key]))
+            made[key] = _as_before(before[key], iter(self._later[key].aliases()))
+        for (module, name), alias in zip(self._places, own, strict=True):
             module._parameters[name] = alias  # type: ignore[assignment]
         try:
             yield
@@ -135,8 +145,16 @@ class Reused:
     def _holds(self, key: Any, value: Any) -> bool:
         if not (isinstance(key, tuple) and key[0] in self._modules):
             return False
-        tensors = value if isinstance(value, tuple) else (value,)
-        return all(isinstance(each, Tensor) and learned(each) for each in tensors)
+        return all(isinstance(each, Tensor) and learned(each) for each in _tensors(value))
+
+
+def _tensors(value: Tensor | tuple[Tensor, ...]) -> list[Tensor]:
+    return list(value) if isinstance(value, tuple) else [value]
+
+
+def _as_before(value: Tensor | tuple[Tensor, ...], aliases: Iterator[Tensor]) -> Tensor | tuple[Tensor, ...]:
+    """The next `aliases` in the place of what `value` is."""
+    return tuple(next(aliases) for _ in value) if isinstance(value, tuple) else next(aliases)
 
 
 def _cast(module: nn.Module, weight: Tensor) -> Tensor | None:

@@ -3,19 +3,19 @@
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Complex, Float, Int
 from torch import Tensor
 
 from trainables.layers.batch_parts import rows_in_batch
 from trainables.layers.dropout import host_scattered, scattered
 from trainables.layers.head_rows import MOST_BY_HOST, Factor, spread, spread_parts
 from trainables.layers.host import uploaded
-from trainables.layers.packing import Packing, PaddedRows, take
+from trainables.layers.packing import InTwo, Packing, PaddedRows, take
 from trainables.layers.positions import NoRotation, Rotation, rotations, selected
 from trainables.layers.stacked import stacked
 
@@ -56,8 +56,20 @@ class KeysValues:
         """The same, with nothing made of it yet."""
         return replace(self)
 
-    def select_rows(self, rows: Int[Tensor, " R"]) -> "KeysValues":
-        """Only some of the rows, in their order; whole rows stay or leave, whatever their lengths."""
+    def with_rows(self, where: Int[Tensor, " K"], others: "KeysValues") -> "KeysValues":
+        """With `others` in place of some keys and values."""
+        if self.both is not None and others.both is not None:
+            return KeysValues.beside(self.both.index_copy(0, where, others.both), self.packing)
+        keys = self.keys.index_copy(0, where, others.keys)
+        return KeysValues(keys, self.values.index_copy(0, where, others.values), self.packing)
+
+    def select_rows(
+        self, rows: Int[Tensor, " R"], known: Int[np.ndarray, " R"] | None = None
+    ) -> "KeysValues":
+        """Only some of the rows, in their order; whole rows stay or leave, whatever their lengths.
+
+        Where the host does not know them and lengths differ, it waits.
+        """
         packing = self.packing
         if rows.shape[0] == packing.num_rows:
             return self
@@ -71,9 +83,9 @@ class KeysValues:
             if self.both is not None:
                 return KeysValues.beside(of_rows(self.both), kept)
             return KeysValues(of_rows(self.keys), of_rows(self.values), kept)
-        stays = torch.zeros_like(packing.counts, dtype=torch.bool)
-        stays[rows] = True
-        tokens, _, packed = packing.select(stays.index_select(0, packing.row))
+        stays = np.zeros(packing.num_rows, dtype=bool)
+        stays[rows.tolist() if known is None else known] = True
+        tokens, _, packed = packing.select(np.repeat(stays, packing.host_counts))
         if self.both is not None:
             return KeysValues.beside(take(self.both, tokens), packed)
         return KeysValues(take(self.keys, tokens), take(self.values, tokens), packed)
@@ -101,22 +113,36 @@ class Placed:
         vars(found)["made"] = {}
         return found
 
-    @cached_property
+    @property
     def padded_place(self) -> Int[Tensor, "B T"]:
         """Places in the padded form; those of padding are of no use."""
         packing = self.packing
-        index = packing.padded_index
-
-        def made() -> tuple[Tensor, Tensor]:
-            return self.place, self.place.index_select(0, index.flatten()).view(-1, packing.width)
-
-        # The place stays with what was made of it, so that no other gets its number.
-        found: Tensor = packing.once(("padded place", id(self.place)), made)[1]
+        found: Tensor = self._made_for(
+            self.place, lambda: padded_rows(self.place, packing).view(-1, packing.width)
+        )
         return found
+
+    def _made_for(self, numbers: Tensor, make: Callable[[], Any]) -> Any:
+        """What `make` makes of a number of each of the tokens and of how they are packed: once for all that
+        share both."""
+        # The numbers stay with what was made of them, so that no others get their identity.
+        return self.packing.once(("made for", id(numbers)), lambda: (numbers, make()))[1]
 
     def select(self, tokens: Int[Tensor, " K"], rows: Int[Tensor, " R"], packing: Packing) -> "Placed":  # noqa: ARG002
         """Only `tokens`, which are all in `rows`, packed by `packing`."""
         return replace(self, packing=packing, place=self.place.index_select(0, tokens))
+
+    def part(
+        self,
+        cut: InTwo,
+        rows: tuple[Int[Tensor, " R"], Int[np.ndarray, " R"]],  # noqa: ARG002
+        staying: Packing,
+        going: Packing,
+    ) -> "tuple[Placed, Placed]":
+        """Both parts of a `cut` through the tokens, and how each is packed; those that stay are all in
+        `rows`, which the host knows."""
+        one, other = cut.of(self.place)
+        return replace(self, packing=staying, place=one), replace(self, packing=going, place=other)
 
 
 @dataclass(frozen=True)
@@ -136,15 +162,42 @@ class Tokens(Placed):
     position: Int[Tensor, " M"] | None = None
     """Where each is in its row of the full batch, where queries are not rotated by it."""
 
-    @cached_property
+    @property
     def factors(self) -> tuple[Factor, Factor] | None:
         """Of queries and of keys, what they are multiplied by, and its conjugate; None if they are not."""
         if isinstance(self.query_rotation, NoRotation):
             return None
-        index = self.packing.padded_index
-        where = self.query_rotation.where.index_select(0, index.flatten())
-        wide = self.query_rotation.table.index_select(1, where).view(4, index.shape[0], 1, index.shape[1], -1)
+        rotation = self.query_rotation
+
+        def made() -> tuple[Factor, Factor]:
+            return self._turned(rotation.table.index_select(1, padded_rows(rotation.where, self.packing)))
+
+        found: tuple[Factor, Factor] = self._made_for(rotation.where, made)
+        return found
+
+    def _turned(self, wide: Complex[Tensor, "4 BT half"]) -> tuple[Factor, Factor]:
+        """`factors`, given rows of the table of rotations for each place of the padded form."""
+        wide = wide.view(4, -1, 1, self.packing.width, wide.shape[-1])
         return wide[:2], wide[2:]
+
+    def pad_parts(self, parts: "Sequence[Tokens]") -> None:
+        """Make `padded_place` and `factors` of all `parts`, into which these were `split`, by one selection
+        each. Not where the host does not know lengths."""
+        packings = [each.packing for each in parts]
+        if not all(each.by_host for each in packings):
+            return
+        begins = np.cumsum([0, *(each.row.shape[0] for each in packings)])
+        tables = [each.host_rows[0].ravel() + begin for each, begin in zip(packings, begins, strict=False)]
+        index, sizes = uploaded(np.concatenate(tables), self.place.device), [each.size for each in tables]
+        places = torch.split(self.place.index_select(0, index), sizes)
+        for part, place in zip(parts, places, strict=True):
+            part._made_for(part.place, partial(place.view, -1, part.packing.width))
+        rotation = self.query_rotation
+        if isinstance(rotation, NoRotation):
+            return
+        wide = rotation.table.index_select(1, rotation.where.index_select(0, index))
+        for part, factors in zip(parts, torch.split(wide, sizes, 1), strict=True):
+            part._made_for(part.query_rotation.where, partial(part._turned, factors))
 
     def alone(self) -> "Tokens":
         """The same, with nothing that depends on weights made for it, or for `recalled`, yet."""
@@ -193,18 +246,26 @@ class Tokens(Placed):
             parts_if_any(self.position),
             strict=True,
         )
-        return [
-            replace(
-                self,
-                packing=packing,
-                place=place,
-                query_rotation=replace(self.query_rotation, where=where),
-                key_rotation=replace(self.key_rotation, where=where),
-                reach=reach,
-                position=position,
-            )
-            for packing, place, where, reach, position in columns
-        ]
+        return [self._some(*each) for each in columns]
+
+    def _some(
+        self,
+        packing: Packing,
+        place: Int[Tensor, " K"],
+        where: Int[Tensor, " K"],
+        reach: Int[Tensor, " K"] | None,
+        position: Int[Tensor, " K"] | None,
+    ) -> "Tokens":
+        """Some tokens, of which all that differs from token to token is given; they recall the same."""
+        return replace(
+            self,
+            packing=packing,
+            place=place,
+            query_rotation=replace(self.query_rotation, where=where),
+            key_rotation=replace(self.key_rotation, where=where),
+            reach=reach,
+            position=position,
+        )
 
     def select(self, tokens: Int[Tensor, " K"], rows: Int[Tensor, " R"], packing: Packing) -> "Tokens":
         """Only `tokens`, which are all in `rows`, packed by `packing`."""
@@ -219,6 +280,35 @@ class Tokens(Placed):
             recalled=None if self.recalled is None else self.recalled.select_rows(rows),
             position=None if self.position is None else self.position.index_select(0, tokens),
         )
+
+    def part(
+        self,
+        cut: InTwo,
+        rows: tuple[Int[Tensor, " R"], Int[np.ndarray, " R"]],
+        staying: Packing,
+        going: Packing,
+    ) -> "tuple[Tokens, Tokens]":
+        """The same; those that leave attend to no other rows any more."""
+
+        def parts(x: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+            return (None, None) if x is None else cut.of(x)
+
+        columns = zip(
+            (staying, going),
+            cut.of(self.place),
+            cut.of(self.query_rotation.where),
+            parts(self.reach),
+            parts(self.position),
+            strict=True,
+        )
+        one, other = (self._some(*each) for each in columns)
+        recalled = None if self.recalled is None else self.recalled.select_rows(*rows)
+        return replace(one, recalled=recalled), replace(other, recalled=None)
+
+
+def padded_rows(x: Int[Tensor, " M"], packing: Packing) -> Int[Tensor, " BT"]:
+    """A number of each token at its place in the padded form, row by row; any in padding."""
+    return x if packing.dense else x.index_select(0, packing.padded_index.flatten())
 
 
 def packed_places(packing: Packing, rows: Int[Tensor, " B"] | None = None) -> Int[Tensor, " M"]:

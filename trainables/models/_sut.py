@@ -125,13 +125,10 @@ class SparseLayer(RecomputableLayer):
         self.norm_first = config.norm == "pre"
         self.dropouts = DropoutGroup.within(self)
 
-    def keys_values(
-        self,
-        x: Float[Tensor, "M D"],
-        tokens: Tokens,  # noqa: ARG002 positions are relative
-    ) -> tuple[Float[Tensor, "M H E"], Float[Tensor, "M H E"]]:
+    def keys_values(self, x: Float[Tensor, "M D"], tokens: Tokens) -> KeysValues:
         """Keys and values of `tokens` with states `x`."""
-        return self.attention.offer(self.attention_norm(x) if self.norm_first else x)
+        offered = self.attention.offer(self.attention_norm(x) if self.norm_first else x)
+        return KeysValues(*offered, tokens.packing)
 
     def forward(
         self, x: Float[Tensor, "M D"], tokens: Tokens, seen: KeysValues | None = None

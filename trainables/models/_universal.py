@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 from torch.nn import functional as F
 
-from trainables.layers.block import Block, BlockSettings
+from trainables.layers.block import Block, BlockSettings, join_ahead
 from trainables.layers.costs import linear_flops
 from trainables.layers.halting import Rule
 from trainables.layers.linear import Linear
@@ -125,6 +125,15 @@ def halting_function(config: UniversalSettings) -> HaltingProbability | None:
     return None if halt is None else HaltingProbability(config.width, transition=halt.transition)
 
 
+def run_all(
+    config: UniversalSettings, block: Block, states: Float[Tensor, "M D"], tokens: Tokens
+) -> Float[Tensor, "M D"]:
+    """Repeat `block` where nothing halts."""
+    for _ in range(config.max_layers):
+        states = block(states, tokens)
+    return states
+
+
 def run_to_halt(
     config: UniversalSettings,
     block: Block,
@@ -134,10 +143,10 @@ def run_to_halt(
 ) -> RecurrenceResult:
     """Repeat `block` on all tokens until every unit has halted."""
     recurrence = depth_recurrence(config, block, halt)
+    join_ahead(block.maps(alone=recurrence is None or not recurrence.gives_keys), tokens)
     with reusing(block, halt):
         if recurrence is None:
-            for _ in range(config.max_layers):
-                states = block(states, tokens)
+            states = run_all(config, block, states, tokens)
             return RecurrenceResult.of_all(states, tokens.packing, config.max_layers)
         result = recurrence.run(states, tokens)
     kept, computed = (count.to(result.ponder.dtype) for count in (result.kept, result.computed))

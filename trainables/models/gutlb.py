@@ -20,7 +20,7 @@ from typing import Final, Literal
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from trainables.layers.block import Block
+from trainables.layers.block import Block, Maps
 from trainables.layers.costs import (
     block_flops,
     block_saved_bytes,
@@ -34,11 +34,13 @@ from trainables.layers.recomputing import reusing
 from trainables.layers.tokens import Tokens
 from trainables.models._universal import (
     UniversalSettings,
+    depth_recurrence,
     halting_flops,
     halting_function,
     halting_saved_bytes,
     most_recurrent_layers,
     recurrent_depth_range,
+    run_all,
     run_to_halt,
     states_between_layers,
 )
@@ -76,10 +78,18 @@ class Encoder(Chunked):
         with reusing(self.block, self.halt):
             return self.encode(x, mask, self._layers, self.config.max_layers)
 
-    def _layers(self, states: Tensor, tokens: Tokens, memory: Tensor, number: int) -> RecurrenceResult:
+    def _maps(self) -> list[Maps]:
+        recurrence = depth_recurrence(self.config, self.block, self.halt)
+        return self.block.maps(alone=recurrence is None or not recurrence.gives_keys, offers=True)
+
+    def _layers(
+        self, states: Tensor, tokens: Tokens, memory: Tensor, number: int
+    ) -> RecurrenceResult | Tensor:
         # How many layers the chunks before took depends on the batch and on early exit.
         skip_dropout_calls(self.block, number * self.config.max_layers)
         here = replace(tokens, recalled=offered(self.block, memory, tokens))
+        if self.config.halt is None:
+            return run_all(self.config, self.block, states, here)
         return run_to_halt(self.config, self.block, self.halt, states, here)
 
 

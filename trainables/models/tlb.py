@@ -20,7 +20,7 @@ from typing import Final, Literal
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from trainables.layers.block import Block
+from trainables.layers.block import Block, Maps
 from trainables.layers.costs import (
     block_flops,
     block_saved_bytes,
@@ -33,7 +33,6 @@ from trainables.layers.memory import offered
 from trainables.layers.recomputing import reusing
 from trainables.layers.tokens import Tokens
 from trainables.recurrence.chunks import Chunked, ChunkedSettings, ChunkPart, chunks_flops, chunks_saved_bytes
-from trainables.recurrence.result import RecurrenceResult
 from trainables.settings import UnsharedDepth
 from trainables.types import Encoded
 
@@ -71,11 +70,18 @@ class Encoder(Chunked):
             assert isinstance(block, Block)
             block.ask(draws, part.tokens, packing, part.slots.packing)
 
-    def _layers(self, states: Tensor, tokens: Tokens, memory: Tensor, number: int) -> RecurrenceResult:  # noqa: ARG002 all chunks alike
+    def _maps(self) -> list[Maps]:
+        maps: list[Maps] = []
+        for block in self.blocks:
+            assert isinstance(block, Block)
+            maps += block.maps(offers=True)
+        return maps
+
+    def _layers(self, states: Tensor, tokens: Tokens, memory: Tensor, number: int) -> Tensor:  # noqa: ARG002 all chunks alike
         for block in self.blocks:
             assert isinstance(block, Block)
             states = block(states, replace(tokens, recalled=offered(block, memory, tokens)))
-        return RecurrenceResult.of_all(states, tokens.packing, self.config.layers)
+        return states
 
 
 def depth_range(config: Config, length: int) -> tuple[int, int]:  # noqa: ARG001 the same for all lengths

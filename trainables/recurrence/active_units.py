@@ -1,24 +1,25 @@
 """Early exit: which units are still active, selecting them, gathering the results of those that have left.
 
 A unit is what halts as one: a token, or a whole row (sequence). Recurrence over depth, over spans and loops
-describe what is still in the batch by a subclass of `ActiveUnits`; `select` keeps some units of it, and
-`HaltedResults` puts what units left behind back in the order of the full batch. Nothing else is needed,
-because the numbers of a unit never depend on which other units are in the batch.
+describe what is still in the batch by a subclass of `ActiveUnits`; `part` takes those that leave out of it,
+`select` copies some of its units, and `HaltedResults` puts what units left behind back in the order of the
+full batch. Nothing else is needed, because the numbers of a unit never depend on which other units are in
+the batch.
 
 Shapes: M packed tokens in B rows, U units (M or B).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
-from trainables.layers.host import on_host
-from trainables.layers.packing import Packing, put, take
+from trainables.layers.host import on_host, uploaded
+from trainables.layers.packing import InTwo, Packing, put, take
 from trainables.layers.stacked import stacked
 from trainables.layers.tokens import Placed
 
@@ -33,13 +34,28 @@ def exit_of_pass(asked: EarlyExit) -> EarlyExit:
 
 
 _AXIS: Final = "axis"
-PER_TOKEN: Final = {_AXIS: "tokens"}
+TOKENS, UNITS = "tokens", "units"
+PER_TOKEN: Final = {_AXIS: TOKENS}
 """Metadata of a field with an entry for each token in the batch."""
-PER_UNIT: Final = {_AXIS: "units"}
-"""Metadata of a field with an entry for each unit in the batch: a tensor, or anything that selects."""
+PER_UNIT: Final = {_AXIS: UNITS}
+"""Metadata of a field with an entry for each unit in the batch: a tensor, an array that the host keeps, or
+anything that selects."""
+
+
+class Left(Protocol):
+    """What units leave behind."""
+
+    @property
+    def source(self) -> Int[np.ndarray, " M"]:
+        """Where each token was in the full batch."""
+
+    @property
+    def origin(self) -> Int[np.ndarray, " U"]:
+        """Where each unit was in the full batch."""
 
 
 Units = TypeVar("Units", bound="ActiveUnits")
+Gone = TypeVar("Gone", bound=Left)
 
 
 @dataclass(frozen=True)
@@ -50,6 +66,20 @@ class Selection:
     tokens: Int[Tensor, " M"]
     rows: Int[Tensor, " B"]
     packing: Packing
+    known: dict[str, Bool[np.ndarray, "..."]]
+    """For the host, which of the units and of the tokens these are."""
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """The units of a batch, cut in two: those that stay in it, and those that leave it."""
+
+    units: InTwo
+    tokens: InTwo
+    rows: tuple[Int[Tensor, " B"], Int[np.ndarray, " B"]]
+    """In which any stays, for the device and for the host."""
+    staying: Packing
+    going: Packing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,9 +89,9 @@ class ActiveUnits:
     tokens: Placed
     per_token: bool
     """Units are tokens; else rows."""
-    source: Int[Tensor, " M"] = field(metadata=PER_TOKEN)
+    source: Int[np.ndarray, " M"] = field(metadata=PER_TOKEN)
     """Where each token was in the full batch."""
-    origin: Int[Tensor, " U"] = field(metadata=PER_UNIT)
+    origin: Int[np.ndarray, " U"] = field(metadata=PER_UNIT)
     """Where each unit was in the full batch."""
 
     @property
@@ -74,56 +104,107 @@ class ActiveUnits:
         known = on_host(units) if isinstance(units, Tensor) else units
         stays = known if self.per_token else np.repeat(known, self.packing.host_counts)
         tokens, rows, packing = self.packing.select(stays)
-        return Selection(tokens if self.per_token else rows, tokens, rows, packing)
+        flags = {UNITS: known, TOKENS: stays}
+        return Selection(tokens if self.per_token else rows, tokens, rows, packing, flags)
 
     def select(self: Units, picked: Selection) -> Units:
         """Only the units in `picked`."""
-        indices = {"tokens": picked.tokens, "units": picked.units}
+        indices = {TOKENS: picked.tokens, UNITS: picked.units}
         chosen: dict[str, Any] = {"tokens": self.tokens.select(picked.tokens, picked.rows, picked.packing)}
-        for each in fields(self):
-            value = getattr(self, each.name)
-            if value is None or _AXIS not in each.metadata:
-                assert not isinstance(value, Tensor), f"{each.name} must be declared PER_TOKEN or PER_UNIT"
+        for name, axis, value in self._entries():
+            if isinstance(value, np.ndarray):
+                chosen[name] = value[picked.known[axis]]
                 continue
-            index = indices[each.metadata[_AXIS]]
-            chosen[each.name] = take(value, index) if isinstance(value, Tensor) else value.select(index)
+            index = indices[axis]
+            chosen[name] = take(value, index) if isinstance(value, Tensor) else value.select(index)
         return replace(self, **chosen)
 
+    def parting(self, stay: Bool[np.ndarray, " U"]) -> Leaving:
+        """Of the units that are to `stay` from the others."""
+        stays = stay if self.per_token else np.repeat(stay, self.packing.host_counts)
+        (rows, staying), (_, going) = self.packing.left(stays), self.packing.left(~stays)
+        known = [rows, *(np.argsort(~each, kind="stable") for each in (stays, stay))]
+        whole = uploaded(np.concatenate(known), self.packing.row.device)
+        tables = torch.split(whole, [each.shape[0] for each in known])
+        tokens, units = (InTwo(order, each) for order, each in zip(tables[1:], (stays, stay), strict=True))
+        return Leaving(tokens if self.per_token else units, tokens, (tables[0], rows), staying, going)
 
-def everywhere(packing: Packing) -> tuple[Int[Tensor, " M"], Int[Tensor, " B"]]:
+    def part(self: Units, parting: Leaving) -> tuple[Units, Units]:
+        """Those that stay and those that leave, of each entry by one kernel: both are parts of one copy."""
+        cuts, parts = {TOKENS: parting.tokens, UNITS: parting.units}, dict[int, tuple[Any, Any]]()
+        tokens, gone = self.tokens.part(parting.tokens, parting.rows, parting.staying, parting.going)
+        staying, going = dict[str, Any](tokens=tokens), dict[str, Any](tokens=gone)
+        for name, axis, value in self._entries():
+            if id(value) not in parts:  # what is one tensor stays one
+                cut = cuts[axis]
+                plain = isinstance(value, Tensor | np.ndarray)
+                parts[id(value)] = cut.of(value) if plain else value.part(cut)
+            staying[name], going[name] = parts[id(value)]
+        return replace(self, **staying), replace(self, **going)
+
+    def _entries(self) -> Iterator[tuple[str, str, Any]]:
+        """Of every field with an entry for each token or unit its name, which of both, and its value."""
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if value is not None and _AXIS in each.metadata:
+                yield each.name, each.metadata[_AXIS], value
+            else:
+                assert not isinstance(value, Tensor), f"{each.name} must be declared PER_TOKEN or PER_UNIT"
+
+
+def everywhere(packing: Packing) -> tuple[Int[np.ndarray, " M"], Int[np.ndarray, " B"]]:
     """The numbers of all tokens and of all rows of a full batch: `source`, and `origin` where rows halt."""
-    device = packing.row.device
-    return torch.arange(packing.row.shape[0], device=device), torch.arange(packing.num_rows, device=device)
+    return np.arange(packing.row.shape[0]), np.arange(packing.num_rows)
 
 
 @dataclass
-class HaltedResults(Generic[Units]):
+class HaltedResults(Generic[Gone]):
     """Units that left the batch and will not change any more, in the order in which they left."""
 
-    left: list[Units] = field(default_factory=list)
+    left: list[Gone] = field(default_factory=list)
 
-    def add(self, units: Units) -> None:
+    def add(self, units: Gone) -> None:
         """Add units that will not change any more."""
         self.left.append(units)
 
-    def release(self, units: Units, stay: Bool[Tensor, " U"] | Bool[np.ndarray, " U"]) -> Units:
+    def release(
+        self: "HaltedResults[Units]", units: Units, stay: Bool[Tensor, " U"] | Bool[np.ndarray, " U"]
+    ) -> Units:
         """Add those of `units` that are not to `stay`; the others, still in the batch."""
         known = on_host(stay) if isinstance(stay, Tensor) else stay
         if known.all():
             return units
+        # Copies, and not parts of one: what is added stays in memory.
         self.add(units.select(units.pick(~known)))
         return units.select(units.pick(known))
 
-    def per_token(self, *values: Callable[[Units], Shaped[Tensor, "M ..."]]) -> list[Tensor]:
+    def per_token(self, *values: Callable[[Gone], Shaped[Tensor, "M ..."]]) -> list[Tensor]:
         """`values` of every token, in the order of the full batch."""
         if len(self.left) == 1:
             return [value(self.left[0]) for value in values]
-        source = torch.cat([part.source for part in self.left])
-        return [put(torch.cat([value(part) for part in self.left]), source, len(source)) for value in values]
+        known = np.concatenate([part.source for part in self.left])
+        wholes = [torch.cat([value(part) for part in self.left]) for value in values]
+        source = uploaded(known, wholes[0].device)
+        return [put(whole, source, whole.shape[0]) for whole in wholes]
 
-    def per_unit(self, *values: Callable[[Units], Shaped[Tensor, "U ..."]]) -> list[Tensor]:
-        """`values` of every unit, in the order of the full batch."""
-        if len(self.left) == 1:
-            return [value(self.left[0]) for value in values]
-        back = torch.argsort(torch.cat([part.origin for part in self.left]))
-        return [take(torch.cat([value(part) for part in self.left]), back) for value in values]
+    def per_unit(self, *values: Callable[[Gone], Shaped[Tensor, "U ..."] | int]) -> list[Tensor]:
+        """`values` of every unit, in the order of the full batch; a number is that of all that left at
+        once."""
+        columns = [[value(part) for part in self.left] for value in values]
+        device = next(each.device for column in columns for each in column if isinstance(each, Tensor))
+        known = np.argsort(np.concatenate([part.origin for part in self.left]))
+        back = None if len(self.left) == 1 else uploaded(known, device)
+        return [self._in_order(column, known, back, device) for column in columns]
+
+    def _in_order(
+        self,
+        values: list[Tensor | int],
+        known: Int[np.ndarray, " U"],
+        back: Int[Tensor, " U"] | None,
+        device: torch.device,
+    ) -> Tensor:
+        tensors = [each for each in values if isinstance(each, Tensor)]
+        if not tensors:
+            sizes = [len(part.origin) for part in self.left]
+            return uploaded(np.repeat(np.asarray(values), sizes)[known], device)
+        return tensors[0] if back is None else take(torch.cat(tensors), back)

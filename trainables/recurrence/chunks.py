@@ -14,9 +14,9 @@ from jaxtyping import Bool, Float, Int
 from pydantic import model_validator
 from torch import Tensor, nn
 
-from trainables.layers.block import BlockSettings
+from trainables.layers.block import BlockSettings, Maps, join_ahead
 from trainables.layers.boundaries import NUM_BOUNDARIES, boundaries, check_pooling, pool
-from trainables.layers.chunks import Chunk, ChunkSettings, Cut, PaddedCut
+from trainables.layers.chunks import Chunk, ChunkSettings, Cut, PaddedCut, Parting
 from trainables.layers.mask_draws import MaskDraws
 from trainables.layers.memory import Memory, MemorySettings, update_flops, update_saved_bytes
 from trainables.layers.packing import Packing, lengths_of, put, take
@@ -30,8 +30,11 @@ from trainables.regions.rows import moved
 from trainables.settings import CausalSettings, Small
 from trainables.types import Encoded
 
-Layers = Callable[[Float[Tensor, "M D"], Tokens, Float[Tensor, "B S D"], int], RecurrenceResult]
-"""Runs the layers on one chunk, given its states, its tokens, the memory of its rows and its number."""
+Layers = Callable[
+    [Float[Tensor, "M D"], Tokens, Float[Tensor, "B S D"], int], RecurrenceResult | Float[Tensor, "M D"]
+]
+"""Runs the layers on one chunk, given its states, its tokens, the memory of its rows and its number; gives
+the states alone where all layers run on every token."""
 
 
 class ChunkedSettings(BlockSettings, CausalSettings):
@@ -88,7 +91,10 @@ class ChunkPart:
     ) -> "list[ChunkPart]":
         """Of all `tokens` of a batch, with the `places` of all slots."""
         rows = torch.arange(0, device=places.device)  # of those that are attended to: there are none
-        here = tokens.select(cut.order[0], rows, cut.packing).split([chunk.packing for chunk in chunks])
+        ordered = tokens.select(cut.order[0], rows, cut.packing)
+        here = ordered.split([chunk.packing for chunk in chunks])
+        if not compiling():
+            ordered.pad_parts(here)
         where = [places if each.in_all else places.index_select(0, each.rows) for each in chunks]
         return [cls(each, memory.placed(place, each)) for each, place in zip(here, where, strict=True)]
 
@@ -115,7 +121,7 @@ class Chunked(nn.Module):
         """Encode right-padded `x`; `bound` is the most layers a chunk can take."""
         states, packing = self.boundaries(x, mask)
         carry = self._carry_masked if stacked() else self._carry
-        result, slots = carry(states, packing, layers)
+        result, slots = carry(states, packing, layers, bound)
         return Encoded(
             states=self.boundaries.padded(result.states, packing, x),
             pooled=self._read(result.states, packing, slots),
@@ -140,6 +146,10 @@ class Chunked(nn.Module):
     def _ask(self, draws: MaskDraws, part: ChunkPart) -> None:
         """Have the masks of the layers on one chunk drawn; here of none, for they may halt."""
 
+    def _maps(self) -> list[Maps]:
+        """Maps of the same inputs in the layers, to be joined before the first chunk."""
+        return []
+
     def _read(self, states: Tensor, packing: Packing, slots: Tensor) -> Float[Tensor, "B D"]:
         match self.chunked.readout:
             case "slots":
@@ -150,7 +160,7 @@ class Chunked(nn.Module):
                 return pool(states, packing, how)
 
     def _carry(
-        self, states: Float[Tensor, "M D"], packing: Packing, layers: Layers
+        self, states: Float[Tensor, "M D"], packing: Packing, layers: Layers, bound: int
     ) -> tuple[RecurrenceResult, Float[Tensor, "B S D"]]:
         """All chunks one after the other; depths and costs of a row are means over its chunks."""
         config, rows_in_all = self.chunked, packing.num_rows
@@ -159,34 +169,41 @@ class Chunked(nn.Module):
         slots = self.memory.begin(rows_in_all)
         finals: list[Tensor] = []
         totals: list[Float[Tensor, " B"]] = []
+        left: list[Float[Tensor, "K S D"]] = []
         places = self.memory.places(packing)
         chunks = [cut.chunk(number) for number in range(cut.most)]
         parts = ChunkPart.of_all(cut, chunks, tokens, self.memory, places)
         order, back = cut.order
         given = torch.split(moved(states, order, back), [chunk.packing.row.shape[0] for chunk in chunks])
         self._draw_ahead(parts)
+        join_ahead([*self._maps(), *self.memory.maps()], tokens)
         with in_parts(packing) as next_part, reusing(*self.memory.updates):
             for number, (chunk, part) in enumerate(zip(chunks, parts, strict=True)):
                 next_part(chunk.tokens)
-                memory = self.memory.marked(slots if chunk.in_all else take(slots, chunk.rows))
+                if (parting := cut.parting(number)) is not None:
+                    slots, gone = _parted(slots, parting)
+                    left.append(gone)
+                memory = self.memory.marked(slots)
                 result = layers(given[number], part.tokens, memory, number)
-                finals.append(result.states)
-                if result.layers is None:
+                if isinstance(result, RecurrenceResult):
+                    finals.append(result.states)
                     costs = torch.stack((result.depth, result.ponder, result.computed), 1)
                     totals.append(costs if chunk.in_all else put(costs, chunk.rows, rows_in_all))
-                memory = self.memory.update(memory, part.slots, result.states, chunk.packing)
-                memory = memory.to(slots.dtype)
-                slots = memory if chunk.in_all else slots.index_copy(0, chunk.rows, memory)
+                else:
+                    finals.append(result)
+                memory = self.memory.update(memory, part.slots, finals[-1], chunk.packing)
+                slots = memory.to(slots.dtype)
+        if left:
+            slots = moved(torch.cat([*left, slots]), cut.back.order, cut.back.back)
         final = moved(torch.cat(finals), back, order)
         if not totals:
-            assert result.layers is not None
-            return RecurrenceResult.of_all(final, packing, result.layers), slots
+            return RecurrenceResult.of_all(final, packing, bound), slots
         means = torch.stack(totals).sum(0) / cut.counts.to(states.dtype)[:, None]
         depth, ponder, computed = means.unbind(1)
         return RecurrenceResult(final, depth.detach(), ponder, computed.detach()), slots
 
     def _carry_masked(
-        self, states: Float[Tensor, "M D"], packing: Packing, layers: Layers
+        self, states: Float[Tensor, "M D"], packing: Packing, layers: Layers, bound: int
     ) -> tuple[RecurrenceResult, Float[Tensor, "B S D"]]:
         """The same where several models run at once: rows without a chunk of some number run all the same."""
         config = self.chunked
@@ -201,6 +218,8 @@ class Chunked(nn.Module):
         for number, (chunk, part) in enumerate(zip(chunks, parts, strict=True)):
             memory = self.memory.marked(slots)
             result = layers(take(states, chunk.tokens), part.tokens, memory, number)
+            if not isinstance(result, RecurrenceResult):
+                result = RecurrenceResult.of_all(result, part.tokens.packing, bound)
             finals.append(result.states)
             costs = torch.stack((result.depth, result.ponder, result.computed), 1)
             totals.append(torch.where(chunk.exists[:, None], costs, 0))
@@ -210,6 +229,15 @@ class Chunked(nn.Module):
         depth, ponder, computed = means.unbind(1)
         whole = cut.whole(finals)
         return RecurrenceResult(whole, depth.detach(), ponder, computed.detach()), slots
+
+
+def _parted(
+    slots: Float[Tensor, "B S D"], parting: Parting
+) -> tuple[Float[Tensor, "K S D"], Float[Tensor, "L S D"]]:
+    """Those of rows that stay, and of the others."""
+    ordered = moved(slots, parting.order, parting.back)
+    staying, gone = torch.split(ordered, [parting.stays, slots.shape[0] - parting.stays])
+    return staying, gone
 
 
 def chunks_flops(config: ChunkedSettings, length: int, layers: Callable[[int], float]) -> float:

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from trainables.layers.boundaries import NUM_BOUNDARIES
 from trainables.layers.cells import Initial, RecursiveCell, gelu, linear
-from trainables.layers.host import on_host
-from trainables.layers.linear import Vector
+from trainables.layers.host import on_host, uploaded
+from trainables.layers.linear import Vector, addcmul
 from trainables.layers.neighbours import Retriever, neighbours
 from trainables.layers.packing import Packing, put, take
 from trainables.layers.recomputing import again_if_asked
@@ -87,7 +87,7 @@ class ComposingRows(ActiveUnits):
         source, rows = everywhere(packing)
         exist = torch.ones(states.shape[0], dtype=sum_dtype(states.dtype), device=states.device)
         behind = packing.counts.index_select(0, packing.row) - packing.column
-        none = torch.zeros_like(rows)
+        none = torch.zeros_like(packing.counts)
         return cls(
             tokens=Placed(packing, packed_places(packing)),
             per_token=False,
@@ -99,7 +99,7 @@ class ComposingRows(ActiveUnits):
             free=(packing.column > 0) & (behind > NUM_BOUNDARIES),
             kept=none,
             run=none,
-            active=torch.ones_like(rows, dtype=torch.bool),
+            active=torch.ones_like(none, dtype=torch.bool),
         )
 
     def surviving(self, threshold: float) -> Int[Tensor, " B"]:
@@ -139,7 +139,8 @@ class Composition:
         for number in range(1, packing.width - NUM_BOUNDARIES + 1):
             if seen is not None:
                 active = composing.packing.spread(composing.active)
-                seen.see(number, composing.source, composing.exist, active)
+                where = uploaded(composing.source, active.device)
+                seen.see(number, where, composing.exist, active)
             composing = self._step(composing)
             stay = self._staying(composing, number)
             if not stay.any():
@@ -184,7 +185,7 @@ class Composition:
         chosen = self._choose(self.scorer(window, composing.took), composing, left, right)
         took = packing.unpad(_mixed(left, packing.pad(chosen)))
         composed = self.cell.compose(beside, composing.states, composing.tokens.place)
-        states = torch.addcmul(composing.states, took[:, None], composed - composing.states)
+        states = addcmul(composing.states, took[:, None], composed - composing.states)
         return states, composing.exist * (1 - chosen), took
 
     def _look(self, states: Tensor, packing: Packing, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:

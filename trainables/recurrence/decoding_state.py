@@ -27,9 +27,9 @@ class LayerCache:
     after: Float[Tensor, "R D"] | None = None
     """Sum of the states that the layer proposed, of tokens halted before of their final states."""
 
-    def with_token(self, keys: Float[Tensor, "R H E"], values: Float[Tensor, "R H E"]) -> "LayerCache":
-        """One more token in each row."""
-        return replace(self, keys=_longer(self.keys, keys), values=_longer(self.values, values))
+    def with_token(self, made: KeysValues) -> "LayerCache":
+        """One more token in each row, with these."""
+        return replace(self, keys=_longer(self.keys, made.keys), values=_longer(self.values, made.values))
 
     def with_sums(
         self, before: Float[Tensor, "R D"] | None, after: Float[Tensor, "R D"] | None

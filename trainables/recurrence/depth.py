@@ -7,7 +7,7 @@ thrown away, the decision comes first and the step is not run.
 Shapes: M packed tokens in B rows, U units, D the width of a state, H heads of width E.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -16,14 +16,15 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from trainables.layers.halting import Decision, Rule, decide
-from trainables.layers.host import on_host
+from trainables.layers.host import on_host, uploaded
 from trainables.layers.packing import take
 from trainables.layers.recomputing import RecomputableLayer
 from trainables.layers.tokens import KeysValues, Tokens
-from trainables.recurrence.active_units import EarlyExit, HaltedResults, Selection
+from trainables.recurrence.active_units import EarlyExit, HaltedResults, Leaving
 from trainables.recurrence.depth_units import (
     DepthResult,
     DepthUnits,
+    EndedUnits,
     KeyValueCache,
     LayerOutputs,
     SideOutputs,
@@ -35,9 +36,7 @@ from trainables.recurrence.watching import PassSeen, begun
 class RecurrentLayer(Protocol):
     """A layer whose keys and values are made apart from its queries."""
 
-    def keys_values(
-        self, x: Float[Tensor, "M D"], tokens: Tokens
-    ) -> tuple[Float[Tensor, "M H E"], Float[Tensor, "M H E"]]:
+    def keys_values(self, x: Float[Tensor, "M D"], tokens: Tokens) -> KeysValues:
         """Keys and values of `tokens` with states `x`."""
         raise NotImplementedError
 
@@ -74,6 +73,16 @@ class DepthRecurrence:
     """Means over the row so far count what the layer makes of the final states of halted tokens, instead of
     these states. Not with the early exit `compact`, under which the layer is not run on them."""
 
+    @property
+    def tokens_leave(self) -> bool:
+        """Whether tokens leave the batch while others of their rows stay."""
+        return self.per_token and self.early_exit == "compact"
+
+    @property
+    def gives_keys(self) -> bool:
+        """Whether active tokens attend to keys and values that are not those of their states alone."""
+        return self.tokens_leave or self.sees_mixture
+
     def run(self, states: Float[Tensor, "M D"], tokens: Tokens) -> DepthResult:
         """Repeat the layer on all tokens of a batch until each unit has halted."""
         cap, caps = torch.full_like(tokens.packing.counts, self.max_layers), {self.max_layers}
@@ -82,14 +91,20 @@ class DepthRecurrence:
             if self.early_exit != "none":
                 caps = set(np.minimum(self.max_layers, tokens.packing.host_counts + 1).tolist())
         units = DepthUnits.begin(
-            states, tokens, cap, per_token=self.per_token, running=self.running, delay=self.delay
+            states,
+            tokens,
+            cap,
+            per_token=self.per_token,
+            running=self.running,
+            delay=self.delay,
+            all_keep=self.early_exit == "compact",
         )
         run = _ForwardPass(self, units, caps, seen=begun(tokens.packing))
         for number in range(1, self.max_layers + 1):
             run.step(number)
             if run.over:
                 break
-        run.halted.add(run.units)
+        run.halted.add(run.units.ended())
         return run.result()
 
 
@@ -106,11 +121,11 @@ class _Proposal:
         """What the halting function sees of the proposed states."""
         return self.states if self.means is None else self.means
 
-    def select(self, picked: Selection) -> "_Proposal":
-        """Of some units."""
-        means = None if self.means is None else take(self.means, picked.units)
-        side = tuple(take(each, picked.tokens) for each in self.side)
-        return _Proposal(take(self.states, picked.tokens), means, side)
+    def of_staying(self, parting: Leaving) -> "_Proposal":
+        """Of the units that stay."""
+        means = None if self.means is None else take(self.means, parting.units.one)
+        side = tuple(take(each, parting.tokens.one) for each in self.side)
+        return _Proposal(take(self.states, parting.tokens.one), means, side)
 
 
 @dataclass
@@ -123,43 +138,44 @@ class _ForwardPass:
     """Most layers that some unit may keep."""
     seen: PassSeen | None = None
     """Where layers are told to who watches."""
-    halted: HaltedResults[DepthUnits] = field(default_factory=HaltedResults)
+    halted: HaltedResults[EndedUnits] = field(default_factory=HaltedResults)
     layer_outputs: list[LayerOutputs] = field(default_factory=list)
     cache: KeyValueCache | None = None
     over: bool = False
 
     def step(self, number: int) -> None:
         """Step `number`, counted from 1."""
-        undo = self.recurrence.rule == "undo"
+        undo, all_keep = self.recurrence.rule == "undo", self.recurrence.early_exit == "compact"
         proposed = self._propose() if self.recurrence.transition else None
         decision = self._decide(number, proposed)
         if undo:
-            picked = self._leave(~decision.crossed, stale=not self.recurrence.transition)
+            parting = self._leave(decision.keeps, decision.crossed, stale=not self.recurrence.transition)
             if self.over:
                 return
-            if picked is not None:
-                decision = decision.select(picked.units)
-                proposed = None if proposed is None else proposed.select(picked)
+            if all_keep:
+                units = None if parting is None else parting.units.one
+                decision = decision.of_staying(units, self.units.halting.active)
+            if parting is not None and proposed is not None:
+                proposed = proposed.of_staying(parting)
         made = self._propose() if proposed is None else proposed
         if self.seen is not None:
             weight = self.units.at_tokens(decision.survival).squeeze(1)
             keeps = self.units.at_tokens(decision.keeps).squeeze(1)
-            self.seen.see(number, self.units.source, weight, keeps, made.side)
+            where = uploaded(self.units.source, made.states.device)
+            self.seen.see(number, where, weight, keeps, made.side)
         if made.side:
             weight = self.units.at_tokens(decision.survival * decision.keeps).squeeze(1)
             self.layer_outputs.append(LayerOutputs(made.side, weight))
-        all_keep = self.recurrence.early_exit == "compact"
-        self.units = self.units.step(made.states, made.features, decision, all_keep=all_keep)
-        if number < self.recurrence.max_layers and (not undo or number in self.caps):
+        capped = number in self.caps
+        self.units = self.units.step(made.states, made.features, decision, all_keep=all_keep, capped=capped)
+        if number < self.recurrence.max_layers and (not undo or capped):
             self._leave(self.units.halting.active, stale=not undo)
 
     def result(self) -> DepthResult:
         """How all units ended, once all have left."""
-        (states,) = self.halted.per_token(DepthUnits.mixture)
+        (states,) = self.halted.per_token(lambda ended: ended.states)
         ponder, kept, computed = self.halted.per_unit(
-            lambda units: units.halting.ponder,
-            lambda units: units.halting.kept,
-            lambda units: units.halting.computed,
+            lambda ended: ended.ponder, lambda ended: ended.kept, lambda ended: ended.computed
         )
         return DepthResult(states, ponder, kept, computed, self.layer_outputs)
 
@@ -184,56 +200,56 @@ class _ForwardPass:
 
     def _context(self) -> KeysValues | None:
         """Keys and values that active tokens attend to; None where they are those of the current states."""
-        tokens_leave = self.recurrence.per_token and self.recurrence.early_exit == "compact"
-        if not (tokens_leave or self.recurrence.sees_mixture):
+        if not self.recurrence.gives_keys:
             return None
-        keys, values = self._keys_values(self.units)
-        if not tokens_leave:
-            return KeysValues(keys, values, self.units.tokens.packing)
+        made = self._keys_values(self.units)
+        if not self.recurrence.tokens_leave:
+            return made
         if self.cache is None:
-            slots = torch.arange(keys.shape[0], device=keys.device)
-            self.cache = KeyValueCache(KeysValues(keys, values, self.units.tokens.packing), slots)
+            self.cache = KeyValueCache(made, np.arange(made.keys.shape[0]))
         else:
-            self.cache = self.cache.write(self.cache.slots, keys, values)
+            self.cache = self.cache.write(self.cache.slots, made)
         return self.cache.seen
 
-    def _keys_values(self, units: DepthUnits) -> tuple[Tensor, Tensor]:
+    def _keys_values(self, units: DepthUnits) -> KeysValues:
         source = units.mixture() if self.recurrence.sees_mixture else units.states
         layer = self.recurrence.layer
         if isinstance(layer, RecomputableLayer):
             return layer.use(layer.keys_values, source, units.tokens)
         return layer.keys_values(source, units.tokens)
 
-    def _leave(self, stay: Bool[Tensor, " U"], *, stale: bool) -> Selection | None:
-        """Remove units outside `stay` from the batch; the selection of the rest, None if no unit left.
+    def _leave(
+        self, stay: Bool[Tensor, " U"], crossed: Bool[Tensor, " U"] | None = None, *, stale: bool
+    ) -> Leaving | None:
+        """Remove units outside `stay` from the batch; where the rest is in it, None if no unit left.
 
+        Where all units keep every step those outside it are the ones that have `crossed` the threshold.
         `stale`: the states that leave are newer than the keys and values last cached for them.
         """
         if self.recurrence.early_exit == "none":
             return None
         if self.recurrence.early_exit == "batch":
-            self.over = not bool((stay & self.units.halting.active).any())
+            self.over = not bool(stay.any())
             return None
-        known = on_host(stay)
+        known = on_host(stay) if crossed is None else ~on_host(crossed)
         self.over = not known.any()
         if self.over or known.all():
             return None
-        staying, going = self.units.pick(known), self.units.pick(~known)
-        # Units that leave attend to no encoder states any more.
-        without_memory = replace(self.units, tokens=replace(self.units.tokens, recalled=None))
-        gone = without_memory.select(going)
-        self.halted.add(gone)
-        if self.recurrence.per_token:
-            self._cache_final(gone, going, staying, stale=stale)
-        self.units = self.units.select(staying)
-        return staying
-
-    def _cache_final(self, gone: DepthUnits, going: Selection, staying: Selection, *, stale: bool) -> None:
-        """Active tokens still attend to halted ones: cache the keys and values of their final states."""
-        if self.cache is None:
+        if self.recurrence.per_token and self.cache is None:
             self._context()
-        elif stale:
-            slots = self.cache.slots.index_select(0, going.tokens)
-            self.cache = self.cache.write(slots, *self._keys_values(gone))
-        assert self.cache is not None
-        self.cache = self.cache.select(staying)
+            stale = False
+        parting = self.units.parting(known)
+        self.units, gone = self.units.part(parting)
+        if self.cache is not None:
+            self.cache = self._with_final(self.cache, gone, parting, stale=stale)
+        self.halted.add(gone.ended())
+        return parting
+
+    def _with_final(
+        self, cache: KeyValueCache, gone: DepthUnits, parting: Leaving, *, stale: bool
+    ) -> KeyValueCache:
+        """Active tokens still attend to halted ones: cache the keys and values of their final states."""
+        if stale:
+            left = cache.uploaded(cache.known[~parting.tokens.known])
+            cache = cache.write(left, self._keys_values(gone))
+        return cache.of_staying(parting)

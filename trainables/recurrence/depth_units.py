@@ -5,15 +5,18 @@ width E.
 """
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from trainables.layers.halting import Decision, HaltingState, compiled_step, keep
+from trainables.layers.host import uploaded
 from trainables.layers.linear import addcmul
 from trainables.layers.tokens import KeysValues, Tokens
-from trainables.recurrence.active_units import PER_TOKEN, PER_UNIT, ActiveUnits, Selection, everywhere
+from trainables.recurrence.active_units import PER_TOKEN, PER_UNIT, ActiveUnits, Leaving, everywhere
 from trainables.regions import halting as region
 from trainables.regions.compiling import compiling
 
@@ -45,14 +48,16 @@ class DepthUnits(ActiveUnits):
         per_token: bool,
         running: bool,
         delay: int = 1,
+        all_keep: bool = False,
     ) -> "DepthUnits":
         """All units of a full batch; `row_cap` is the most steps the units of a row may keep.
 
         `running`: each token halts by the mean over its row up to itself; `tokens` must be causal.
+        `all_keep`: units that halt leave the batch, so that those in it keep every step.
         """
         source, rows = everywhere(tokens.packing)
         cap = row_cap.index_select(0, tokens.packing.row) if per_token else row_cap
-        halting = HaltingState.begin(cap, states.dtype, delay)
+        halting = HaltingState.begin(cap, states.dtype, delay, alike=all_keep)
         begun = cls(
             tokens=tokens,
             per_token=per_token,
@@ -105,8 +110,12 @@ class DepthUnits(ActiveUnits):
         decision: Decision,
         *,
         all_keep: bool,
+        capped: bool = True,
     ) -> "DepthUnits":
-        """After the step to `states`, by `features` of which units halt; those that do not keep it stay."""
+        """After the step to `states`, by `features` of which units halt; those that do not keep it stay.
+
+        `capped`: some unit may reach its cap.
+        """
         halts_by = None if features is states and all_keep else features
         if compiling():
             states, mixed = self._stepped(states, decision, all_keep=all_keep)
@@ -119,7 +128,7 @@ class DepthUnits(ActiveUnits):
         if self.halted_sum is not None:
             # Other tokens of the row may not have kept the step that `features` are of.
             halts_by = self.means_of(states)
-        halting = keep(self.halting, decision, all_keep=all_keep)
+        halting = keep(self.halting, decision, all_keep=all_keep, capped=capped)
         return replace(self, states=states, mixed=mixed, halts_by=halts_by, halting=halting)
 
     def _stepped(self, states: Tensor, decision: Decision, *, all_keep: bool) -> tuple[Tensor, Tensor]:
@@ -129,14 +138,33 @@ class DepthUnits(ActiveUnits):
         mixed = region.stepped(self.states, self.mixed, step, where)
         return states if all_keep else region.chosen(states, self.states, decision.keeps, where), mixed
 
-    def select(self, picked: Selection) -> "DepthUnits":
-        """Only the units in `picked`; final states of the others go into `halted_sum`."""
+    def part(self, parting: Leaving) -> "tuple[DepthUnits, DepthUnits]":
+        """Those that stay and those that leave; final states of the latter go into `halted_sum`."""
         if self.halted_sum is None:
-            return super().select(picked)
-        leaves = torch.ones_like(self.source, dtype=torch.bool)
-        leaves[picked.tokens] = False
+            return super().part(parting)
+        leaves = uploaded(~parting.tokens.known, self.states.device)
         gone = self.packing.running_sum(torch.where(leaves[:, None], self.states, 0))
-        return super(DepthUnits, replace(self, halted_sum=self.halted_sum + gone)).select(picked)
+        return super(DepthUnits, replace(self, halted_sum=self.halted_sum + gone)).part(parting)
+
+    def ended(self) -> "EndedUnits":
+        """What they leave behind, having halted."""
+        halting = self.halting
+        return EndedUnits(
+            self.source, self.origin, self.mixture(), halting.ponder, halting.kept, halting.computed
+        )
+
+
+@dataclass(frozen=True)
+class EndedUnits:
+    """What M tokens of U units that have halted leave behind: as little as that takes, for it is kept."""
+
+    source: Int[np.ndarray, " M"]
+    origin: Int[np.ndarray, " U"]
+    states: Float[Tensor, "M D"]
+    """s: the mixture of their states."""
+    ponder: Float[Tensor, " U"]
+    kept: Int[Tensor, " U"] | int
+    computed: int
 
 
 SideOutputs = tuple[Shaped[Tensor, "M ..."], ...]
@@ -169,29 +197,30 @@ class KeyValueCache:
     """Keys and values of whole rows; those of halted tokens stay as they were last written."""
 
     seen: KeysValues
-    slots: Int[Tensor, " M"]
-    """Where the active tokens are among the keys."""
+    known: Int[np.ndarray, " M"]
+    """Where the active tokens are among the keys, for the host."""
 
-    def write(
-        self, slots: Int[Tensor, " K"], keys: Float[Tensor, "K H E"], values: Float[Tensor, "K H E"]
-    ) -> "KeyValueCache":
-        """New keys and values in `slots`."""
-        return replace(
-            self,
-            seen=KeysValues(
-                self.seen.keys.index_copy(0, slots, keys),
-                self.seen.values.index_copy(0, slots, values),
-                self.seen.packing,
-            ),
-        )
+    @cached_property
+    def slots(self) -> Int[Tensor, " M"]:
+        """The same for the device."""
+        return self.uploaded(self.known)
 
-    def select(self, picked: Selection) -> "KeyValueCache":
-        """Only the rows in `picked`, and of their tokens only the active ones."""
-        slots = self.slots.index_select(0, picked.tokens)
-        packing = self.seen.packing
-        if picked.rows.shape[0] == packing.num_rows:
-            return replace(self, slots=slots)
-        stays = torch.zeros_like(packing.counts, dtype=torch.bool)
-        stays[picked.rows] = True
-        renumber = stays.index_select(0, packing.row).cumsum(0) - 1
-        return KeyValueCache(self.seen.select_rows(picked.rows), renumber.index_select(0, slots))
+    def uploaded(self, slots: Int[np.ndarray, " K"]) -> Int[Tensor, " K"]:
+        """Some slots for the device."""
+        return uploaded(slots, self.seen.keys.device)
+
+    def write(self, slots: Int[Tensor, " K"], made: KeysValues) -> "KeyValueCache":
+        """Those just `made` in `slots`."""
+        found = replace(self, seen=self.seen.with_rows(slots, made))
+        vars(found)["slots"] = self.slots
+        return found
+
+    def of_staying(self, parting: Leaving) -> "KeyValueCache":
+        """Only rows in which a token stays, and of their tokens only these as active ones."""
+        known, packing, rows = self.known[parting.tokens.known], self.seen.packing, parting.rows[1]
+        if rows.shape[0] == packing.num_rows:
+            return KeyValueCache(self.seen, known)
+        stays = np.zeros(packing.num_rows, dtype=bool)
+        stays[rows] = True
+        renumber = np.repeat(stays, packing.host_counts).cumsum() - 1
+        return KeyValueCache(self.seen.select_rows(*parting.rows), renumber[known])

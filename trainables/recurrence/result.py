@@ -20,14 +20,12 @@ class RecurrenceResult:
     """Layers kept, the mean over tokens where they halt one by one. Detached, like `computed`."""
     ponder: Float[Tensor, " B"]
     computed: Float[Tensor, " B"]
-    layers: int | None = None
-    """How many ran on every token, where nothing halts."""
 
     @classmethod
     def of_all(cls, states: Float[Tensor, "M D"], packing: Packing, layers: int) -> "RecurrenceResult":
         """After `layers` layers on every token, where nothing halts."""
         depth = states.new_full((packing.num_rows,), layers)
-        return cls(states, depth, torch.zeros_like(depth), depth, layers)
+        return cls(states, depth, torch.zeros_like(depth), depth)
 
     def encoded(
         self,

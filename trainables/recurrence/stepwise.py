@@ -32,7 +32,7 @@ def extend_by_one_token(
     states, layers = y, list(decoding.layers)
     if recurrence is None:
         for number, layer in enumerate(layers):
-            layers[number] = layer.with_token(*repeated.keys_values(states, tokens))
+            layers[number] = layer.with_token(repeated.keys_values(states, tokens))
             states = _next(repeated, states, tokens, layers[number])
         return states, replace(decoding, layers=tuple(layers), length=decoding.length + 1)
     cap = torch.full(y.shape[:1], recurrence.max_layers, device=y.device)
@@ -41,7 +41,7 @@ def extend_by_one_token(
     length = decoding.length + 1
     for number, before in enumerate(decoding.layers):
         source = mixed + halting.survival[:, None] * states if recurrence.sees_mixture else states
-        layer = before.with_token(*repeated.keys_values(source, tokens))
+        layer = before.with_token(repeated.keys_values(source, tokens))
         sum_before, now = _summary(recurrence, layer.before, states, length)
         # Without transition features the decision comes first: only tokens that keep the layer run it.
         decision = None if recurrence.transition else _decide(recurrence, halting, number, now)

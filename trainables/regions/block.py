@@ -123,24 +123,11 @@ def layer(
 
 @region
 def keys_beside_values(
-    x: Float[Tensor, "M D"], norm: Affine, weight: Tensor, *, heads: int
-) -> Float[Tensor, "M 2 H E"]:
-    """Keys and values of tokens with states `x`, in one tensor."""
-    return F.linear(_normed(x, norm), weight).view(x.shape[0], 2, heads, -1)
-
-
-@region
-def keys_values(
     x: Float[Tensor, "M D"], norm: Affine, weight: Tensor, turning: Turning | None, *, heads: int
-) -> tuple[Float[Tensor, "M H E"], Float[Tensor, "M H E"]]:
-    """Rotated keys, and values, of tokens with states `x`."""
+) -> Float[Tensor, "M 2 H E"]:
+    """Keys, rotated if they are at all, and values of tokens with states `x`, in one tensor."""
     both = F.linear(_normed(x, norm), weight).view(x.shape[0], 2, heads, -1)
-    keys, values = turned(both, None if turning is None else turning.of(1, 2)).unbind(1)
-    # Where in memory a view begins is a size too, and one that would be compiled for.
-    return (
-        keys.clone(memory_format=torch.contiguous_format),
-        values.clone(memory_format=torch.contiguous_format),
-    )
+    return turned(both, None if turning is None else turning.of(1, 2))
 
 
 class UpdateWeights(NamedTuple):

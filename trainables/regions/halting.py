@@ -31,7 +31,8 @@ class Step(NamedTuple):
     weight: Float[Tensor, " U"]
     keeps: Bool[Tensor, " U"] | None
     """None: every unit keeps the step."""
-    crossed: Bool[Tensor, " U"]
+    crossed: Bool[Tensor, " U"] | None
+    """None: those that have crossed the threshold have left."""
     survival: Float[Tensor, " U"]
 
 
@@ -116,7 +117,11 @@ def account_after(
     spent = torch.addcmul(account.spent, step.weight, (account.kept + delay).to(step.weight.dtype))
     if step.keeps is None:
         kept = account.kept + 1
-        return step.survival.clone(), spent, kept, (kept < account.cap) & ~step.crossed
+        active = kept < account.cap
+        if step.crossed is not None:
+            active = active & ~step.crossed
+        return step.survival.clone(), spent, kept, active
+    assert step.crossed is not None
     kept = account.kept + step.keeps
     survival = torch.where(step.keeps, step.survival, account.survival)
     active = account.active & ~step.crossed & (kept < account.cap)

@@ -15,6 +15,8 @@ PERCENTILES = (10, 50, 90)
 """Of the halting depth over samples, reported as `depth_p10`, `depth_p50`, `depth_p90`."""
 NUM_COMMON = 7
 """Rows that every head gives, before those of `Output.shares`."""
+SAVED = "saved"
+"""What a quantity moves with that goes by the layers that were run, whether their results are used or not."""
 quality = (
     Metric(
         "accuracy",
@@ -39,12 +41,12 @@ costs = (
         moves_with="depth",
     ),
     Metric(
-        "saved",
+        SAVED,
         low=0.0,
         high=1.0,
         meaning="share of layers that halting left out",
         shown=("table",),
-        moves_with="saved",
+        moves_with=SAVED,
     ),
     Metric(
         "ponder",
@@ -138,7 +140,7 @@ def _metrics(rows: np.ndarray) -> dict[str, float]:
         "depth": float(depth.mean()),
         **{f"depth_p{p}": float(np.percentile(depth, p)) for p in PERCENTILES},
         "depth_bound": float(bound.mean()),
-        "saved": float(1 - computed.sum() / bound.sum()),
+        SAVED: float(1 - computed.sum() / bound.sum()),
     }
 
 
@@ -147,7 +149,7 @@ def halting(encoded: Encoded) -> dict[str, float]:
     return {
         "depth": float(encoded.depth.mean()),
         "ponder": float(encoded.ponder.detach().mean()),
-        "saved": float(1 - encoded.computed.sum() / encoded.bound.sum()),
+        SAVED: float(1 - encoded.computed.sum() / encoded.bound.sum()),
     }
 
 

@@ -16,7 +16,7 @@ from trainables.training.config import TrainConfig
 from trainables.types import TaskShape
 
 metrics = (
-    Metric("flops", unit="FLOPs", low=0.0, shown=(), is_cost=True, moves_with="depth"),
+    Metric("flops", unit="FLOPs", low=0.0, shown=(), is_cost=True, moves_with="saved"),
     Metric(
         "flops",
         unit="FLOPs",

@@ -174,3 +174,15 @@ def test_the_plan_says_what_is_searched_for_and_not_declared(folder, haltsweep):
     asked = " ".join(haltsweep("plan", "own.yaml", "answer.metric=test/acuracy").out.split())
     assert "Look twice: test/acuracy is a primary outcome and not declared in the metrics of" in asked
     assert "Look twice" not in haltsweep("plan", "own.yaml").out
+
+
+def test_published_values_stand_beside_readings_of_own_code_too(folder, haltsweep):
+    row = "{{arm: baseline, metric: {}, values: {{valid: {}}}, source: a table}}"
+    rows = [row.format("acuracy", 0.5), row.format("accuracy", 0.9), row.format("accuracy", 0.8)]
+    write(folder, "torch")
+    words = " ".join(haltsweep("plan", "own.yaml", f"published=[{rows[0]}, {rows[1]}]").out.split())
+    assert "Look twice: acuracy is published and not declared in the metrics of digits:train" in words
+    found = haltsweep("plan", "own.yaml", f"published=[{', '.join(rows)}]")
+    assert found.code == 2
+    told = "accuracy of baseline must be given once, also in published[1]"
+    assert told in " ".join(found.err.split())

@@ -104,6 +104,16 @@ def test_a_spread_beyond_the_range_is_refused() -> None:
         plan(small.spec(answer={"metric": "near-iid/accuracy", "spread": 5.0}))
 
 
+@pytest.mark.parametrize("key", ["margin", "spread"])
+@pytest.mark.parametrize("given", [1.0, 2.0])
+def test_so_is_one_beyond_the_range_of_the_outcome_that_is_not_named(key: str, given: float) -> None:
+    with pytest.raises(
+        PlanError, match=rf"answer\.{key}: must be smaller than 1, the whole range of near-iid/accuracy"
+    ):
+        plan(small.spec(answer={key: given}))
+    assert plan(small.spec(answer={key: 0.01})).answer
+
+
 def test_without_splits_nothing_that_a_search_chose_by_is_primary() -> None:
     nothing = replace(CONFIRM, splits=())
     metrics = metrics_of(["listops"], ["classify"])

@@ -26,7 +26,12 @@ DIGITS = {"name": "digits"}
 PAIRS = {"name": "logical_inference"}
 IN_PARTS = {**TRAIN, "order": "bucketed"}
 DEEP = {**UNIVERSAL, "max_layers": 80}
+GATED = {"name": "ndr", "width": 16, "heads": 2, "layers": 2, "test_layers": 3, "gate_dropout": 0.05}
 LIES: Mapping[str, tuple[dict[str, Any], Mapping[str, Any]]] = {
+    "gates shut in the last digits of their share": (
+        system(model=GATED),
+        {"model.gate_dropout": 0.0500000000001},
+    ),
     "a rise of one step": (system(train=LONG), {"train.schedule": "warmup", "train.warmup_steps": 1}),
     "held to the end": (
         system(train=LONG),
@@ -53,6 +58,12 @@ LIES: Mapping[str, tuple[dict[str, Any], Mapping[str, Any]]] = {
     ),
 }
 HONEST: Mapping[str, tuple[dict[str, Any], Mapping[str, Any], Sequence[str]]] = {
+    "gates shut at a tenth more places": (system(model=GATED), {"model.gate_dropout": 0.055}, ()),
+    "gates shut where none were": (
+        system(model={**GATED, "layers": 1, "gate_dropout": 0.0}),
+        {"model.gate_dropout": 0.01},
+        (),
+    ),
     "a rise of five steps": (system(train=LONG), {"train.schedule": "warmup", "train.warmup_steps": 5}, ()),
     "moments of two steps": (system(train={**TRAIN, "steps": 2}), {"train.betas": [0.5, 0.9]}, ()),
     "a divisor that divides": (system(train=RANGER), {"train.eps": 1.0e-3}, ()),
@@ -104,7 +115,8 @@ def test_what_some_step_or_some_input_shows_is_not_refused(name: str) -> None:
 
 def searching(settings: Mapping[str, Any], sets: Mapping[str, Any], also: Mapping[str, Any]) -> Spec:
     written = spec_of(settings, {"arm": sets}, ("near-iid",)).model_dump(by_alias=True)
-    objectives = [{"metric": "valid/accuracy", "goal": "max"}]
+    by = "exact_match" if settings["task"]["name"] == STRINGS["name"] else "accuracy"
+    objectives = [{"metric": f"valid/{by}", "goal": "max"}]
     search = {"also": dict(also), "trials_per_arm": 2, "objectives": objectives}
     return Spec.model_validate({**written, "search": search})
 
@@ -174,6 +186,7 @@ ENDS = {**TRAIN, "decode_length_max": 1}
 READ_IN_VAIN: tuple[tuple[dict[str, Any], str, list[Any], str], ...] = (
     (system(), "model.halt.threshold", [0.5, 0.9990000000001], r"\[1\]: must be read otherwise than what is"),
     (system(), "model.halt.threshold", [0.5, 0.5000000000001], r"\[1\]: must be read otherwise than 0\.5"),
+    (system(model=GATED), "model.gate_dropout", [0.06], "evaluation gives the same with every value"),
     (system(DIGITS), "model.max_layers", [80, 90], r"\[1\]: must be read otherwise than 80"),
     (system(STRINGS, WRITER), "train.decode_length_max", [26], "answers are written alike"),
     (system(STRINGS, WRITER), "train.decode_length_max", [5, 26], r"\[1\]: must be read otherwise than what"),

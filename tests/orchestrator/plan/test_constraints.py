@@ -16,6 +16,8 @@ ALSO = {
     "model.max_layers": {"int": [2, 8]},
     "train.lr": {"float": [1e-4, 2e-3], "log": True},
 }
+REAL = {"train.lr": {"float": [1e-3, 1e-2]}, "train.weight_decay": {"float": [1e-3, 1e-1]}}
+STEPPED = {path: {"float": [1e-3, 1e-2], "step": 1e-3} for path in REAL}
 MORE = {**SEARCH, "spaces": [], "also": ALSO, "stopper": None}
 
 
@@ -74,12 +76,50 @@ def test_a_constraint_that_leaves_little_is_none_of_those(constraint: str) -> No
         ),
         ("max_layers < 3", "a path must begin with task, model or train, got 'max_layers'"),
         ("model.max_layers < nan", "a path must begin with task, model or train, got 'nan'"),
+        ("model.max_layers < 1_0", "a path must begin with task, model or train, got '1_0'"),
+        ("model.max_layers < \uff15", "a path must begin with task, model or train, got '\uff15'"),
+        ("model.max_layers < .inf", "must compare with a finite number, got .inf"),
+        ("model.max_layers < 1e999", "must compare with a finite number, got 1e999"),
+        (f"model.max_layers < {'9' * 5000}", "cannot be read as a number, got '99999"),
+        ("5 >= model.max_layers", "must begin with a field, got 5: write 'model.max_layers <= 5'"),
+        ("5 != model.max_layers", "must begin with a field, got 5: write 'model.max_layers != 5'"),
     ],
 )
 def test_what_is_no_constraint_is_refused(tmp_path: Any, constraint: str, message: str) -> None:
     (tmp_path / "spec.yaml").write_text(to_yaml(full()))
     with pytest.raises(SpecError, match=message):
         read_spec(tmp_path / "spec.yaml", [f"search.constraints=['{constraint}']"])
+
+
+@pytest.mark.parametrize("written", ["5", "0x5", "005", "+5", "5.0", "0.5e1"])
+def test_a_number_is_read_as_anywhere_in_a_spec(written: str) -> None:
+    (found,) = planned(f"model.max_layers <= {written}").baseline.space.constraints
+    assert found == Constraint("model.max_layers", "<=", 5)
+
+
+@pytest.mark.parametrize(
+    ("also", "constraint", "message"),
+    [
+        (
+            REAL,
+            "train.lr == train.weight_decay",
+            "two real numbers that are drawn are never equal in baseline",
+        ),
+        (REAL, "train.lr != train.weight_decay", "holds whatever is drawn, in every arm: leave it out"),
+        (REAL, "train.lr != 0.005", "holds whatever is drawn, in every arm: leave it out"),
+    ],
+)
+def test_real_numbers_are_never_drawn_equal(also: Any, constraint: str, message: str) -> None:
+    asked = {**MORE, "also": also, "constraints": [constraint]}
+    with pytest.raises(PlanError, match=message) as caught:
+        plan(full(arms={}, posthoc={}, search=asked))
+    assert {fault.path for fault in caught.value.faults} == {"search.constraints[0]"}
+
+
+@pytest.mark.parametrize("operator", ["==", "!="])
+def test_numbers_of_a_lattice_may_be_equal(operator: str) -> None:
+    asked = {**MORE, "also": STEPPED, "constraints": [f"train.lr {operator} train.weight_decay"]}
+    assert plan(full(arms={}, posthoc={}, search=asked)).baseline.space.constraints
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrator.plan.effects import Sweep, differ, tree_difference
+from orchestrator.plan.effects import Sweep, differ, differ_at_once
 from orchestrator.plan.probe import BackwardPass, ForwardPass, Probe
 from orchestrator.plan.settings import System, checked
+from orchestrator.plan.structure import tree_difference
 from search_spaces.paths import with_value
 
 UNIVERSAL = {"name": "universal", "width": 16, "heads": 2, "max_layers": 4}
@@ -52,11 +53,25 @@ def test_costs_too_small_for_the_loss_to_show_need_one_backward_pass() -> None:
     assert (probe.points, probe.backward) == ({0}, {0})
 
 
+def test_weights_of_a_cost_without_a_gradient_need_no_backward_pass() -> None:
+    fixed = {**UNIVERSAL, "width": 128, "halt": None}
+    before, after = (_system(fixed, "train.ponder_weight", value) for value in (0.1, 0.2))
+    probe = _Counting()
+    assert not differ(probe, before, after, Sweep())
+    assert probe.backward == set()
+    apart = [Probe() for _ in range(2)]  # each runs its own backward pass
+    one, other = (probe.gradient(each) for probe, each in zip(apart, (before, after), strict=True))
+    assert one == other
+    halting, again = (_system(UNIVERSAL, "train.ponder_weight", value) for value in (0.1, 0.2))
+    assert not probe.pull_alike(halting, again, 0)
+
+
 def test_chunks_longer_than_short_inputs_show_before_other_weights_are_tried() -> None:
     before, after = (_system(CHUNKED, "model.chunk", {"size": size}) for size in (16, 32))
     probe = _Counting()
     assert differ(probe, before, after, Sweep())
     assert probe.points == {0}
+    assert differ_at_once(Probe(), before, after)
 
 
 def test_what_cannot_be_read_at_length_may_still_show_elsewhere() -> None:
@@ -66,6 +81,7 @@ def test_what_cannot_be_read_at_length_may_still_show_elsewhere() -> None:
 
     before, after = (_system(UNIVERSAL, "model.halt", {"threshold": value}) for value in (0.01, 0.02))
     probe = Unreadable()
+    assert not differ_at_once(probe, before, after)
     assert differ(probe, before, after, Sweep())
     assert len(probe.points) > 1, "it must show at other weights alone, for this test to try anything"
 

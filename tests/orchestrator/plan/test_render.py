@@ -8,7 +8,7 @@ from rich.console import Console
 
 from orchestrator.plan.format import amount, bytes_amount, duration
 from orchestrator.plan.render import render
-from tests.orchestrator.plan.small import full, one_arm
+from tests.orchestrator.plan.small import SEARCH, full, one_arm, spec
 from tests.support.planned import plan
 
 
@@ -51,6 +51,46 @@ def test_says_what_matters(shown: str, line: str) -> None:
 def test_what_to_look_at_twice_stands_below_the_arm() -> None:
     shown = text(plan(one_arm({"model.halt.transition": False}, name="minus-gate")))
     assert "look twice: it is named for taking away gate and changes model.halt.transition" in shown
+
+
+def row(**said: Any) -> dict[str, Any]:
+    """A row of a published table."""
+    return {"arm": "baseline", "metric": "accuracy", "values": {"near-iid": 0.7}, "source": "a table"} | said
+
+
+@pytest.mark.parametrize(
+    ("parts", "told"),
+    [
+        (
+            {
+                "published": [
+                    row(values={"near-iid": 0.7, "lra": 0.4}),
+                    row(metric="depth", values={"lra": 4}),
+                ]
+            },
+            "accuracy of baseline on lra; depth of baseline on lra. Add the splits to confirm.splits,",
+        ),
+        (
+            {
+                "posthoc": {"model.halt.threshold": [0.5]},
+                "published": [row(values={"train": 0.9}, posthoc={"model.halt.threshold": 0.5})],
+            },
+            "accuracy of baseline, model.halt.threshold=0.5 on train.",
+        ),
+        (
+            {"confirm": None, "search": SEARCH, "published": [row()]},
+            "accuracy of baseline on near-iid. Add confirm: what a search reads is compared with nothing",
+        ),
+    ],
+)
+def test_a_published_value_that_stands_nowhere_is_told(parts: dict[str, Any], told: str) -> None:
+    words = " ".join(text(plan(spec(**parts))).split())
+    assert f"Look twice: no confirmed trial reads what was published as {told}" in words
+
+
+def test_a_published_value_that_is_read_is_no_news() -> None:
+    made = plan(spec(published=[row(values={"near-iid": 0.7, "valid": 0.8, "train": 0.9})]))
+    assert "Look twice" not in text(made)
 
 
 def test_calibrated_plans_say_how_long(shown: str) -> None:

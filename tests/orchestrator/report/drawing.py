@@ -74,6 +74,15 @@ class Drawing:
             for path in each.get_paths()
         ]
 
+    def upright_bands(self) -> list[dict[float, Point]]:
+        """Of every filled band its left and right edge, by where it is upwards."""
+        return [
+            _edges((y, x) for x, y in path.vertices)
+            for each in self._axes.collections
+            if isinstance(each, PolyCollection)
+            for path in each.get_paths()
+        ]
+
     def bars(self) -> list[float]:
         """Widths of lying bars, from the top."""
         return [
@@ -103,7 +112,15 @@ class Drawing:
 
     def texts(self) -> dict[str, Point]:
         """What is written where; of a text that is there twice the last."""
-        return {each.get_text(): each.get_position() for each in self._axes.texts}
+        return dict(self.places())
+
+    def places(self) -> list[tuple[str, Point]]:
+        """All that is written, and where."""
+        return [(each.get_text(), each.get_position()) for each in self._axes.texts]
+
+    def key(self) -> list[str]:
+        """What the key says of marks."""
+        return [each.get_text() for each in self._axes.get_legend().get_texts()]
 
     @property
     def limits(self) -> Point:

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from orchestrator.plan.types import AnswerPlan, Arm, ConfirmPlan, Plan, SearchPlan
+from orchestrator.report.csv_file import as_csv
 from orchestrator.report.json_file import as_json
 from orchestrator.report.notes import in_words, notices
 from orchestrator.report.summary import arm_metrics, arm_tags, summarise
-from orchestrator.report.tables import Grid, as_csv, grids, headline
+from orchestrator.report.tables import Grid, grids, headline
 from orchestrator.report.types import Report
 from orchestrator.report.write import write
 from orchestrator.spec.section import Objective, Resources
@@ -197,6 +198,7 @@ def test_seeds_that_have_not_run_leave_it_undecided() -> None:
     found = summarise(plan(trials=planned), missing)
     said = {each.arm: each.text for each in found.verdicts}
     assert said["good"] == "undecided: 2 seeds not run"
+    assert {each.arm: each.seeds for each in found.verdicts}["good"] == "6 of 8 seeds finished"
     assert {each.arm: each.p is None for each in found.effects if each.primary} == {
         **dict.fromkeys(said, False),
         "good": True,

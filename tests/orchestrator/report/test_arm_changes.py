@@ -50,7 +50,7 @@ def test_what_searches_chose_is_told_and_what_the_arm_does_not_search() -> None:
         ("baseline", "-", "-", "train.lr = 0.3; model.x = 0.75", "-"),
         ("good", "baseline", "model.x 0.75 -> 0.5", "train.lr = 0.4", "model.x = 0.5; model.gone"),
     ]
-    assert rows(made, [])[1][3] == "nothing chosen yet"
+    assert rows(made, [])[1][3] == "nothing chosen"
 
 
 def test_long_lists_and_values_are_cut_with_a_count_and_whole_in_json() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.report.factorial import FactorialEffect
+from orchestrator.report.notes import notes
 from orchestrator.report.summary import summarise
 from orchestrator.report.tables import grids
 from orchestrator.report.types import Report
@@ -220,6 +221,7 @@ def test_report_and_notes_show_them(tmp_path: Path) -> None:
     assert "a family of their own, 3 contrasts together at level 0.05" in text
     assert "| gate x halt | 8 of 8 | +0.0" in text
     assert "hold together for 3 contrasts" in text
+    assert "none has an interval or a p" in " ".join(notes(summarise(combined(), records()[::8])))
     assert "gate x halt" in (folder / "report.html").read_text()
     held = json.loads((folder / "report.json").read_text())["factorial"]
     assert [each["components"] for each in held] == [["gate"], ["halt"], ["gate", "halt"]]

@@ -9,9 +9,10 @@ from itertools import pairwise
 import pytest
 from scipy import stats
 
-from orchestrator.report.figures import NAMED, SEEDS
+from orchestrator.report.figures import LINES, NAMED, SEEDS
 from orchestrator.report.style import BLUE, GREEN, INK, MUTED, ORANGE, PURPLE
 from orchestrator.report.tally_figures import SHADES
+from orchestrator.report.types import interval_words
 from orchestrator.spec.section import Objective
 from orchestrator.trials import OutcomeKind
 from tests.orchestrator.report.drawing import Whisker, drawings
@@ -86,7 +87,7 @@ def test_the_forest_has_a_row_an_arm_with_mean_interval_seeds_and_published_valu
         assert forest.texts()[arm] == (0.0, row + NAMED)
     assert len(confirmed(made, "arm-2")) == 4, "a seed that crashed has no point"
     assert forest.points("D", colour=PURPLE) == [(0.7, 1)]
-    assert forest.lines(":", INK) == [[(0.1, 0), (0.1, 1)]], "the floor that METRICS declares"
+    assert forest.lines(":", INK) == beneath_names(0.1, 3), "the floor that METRICS declares"
 
 
 def test_differences_are_paired_by_seed_with_the_interval_of_the_verdict(made, drawn):
@@ -101,7 +102,43 @@ def test_differences_are_paired_by_seed_with_the_interval_of_the_verdict(made, d
             (verdicts[arm].difference.low, verdicts[arm].difference.high)
         )
         assert [x for x, y in panel.points("o") if y == row + SEEDS] == pytest.approx(paired)
-    assert panel.lines("-", INK)[0] == [(0.0, 0), (0.0, 1)]
+    assert panel.lines("-", INK) == beneath_names(0.0, 2)
+    bands = [{row + end: (-0.01, 0.01) for end in LINES} for row in range(2)]
+    assert panel.upright_bands() == bands, "the margin of the study"
+
+
+def beneath_names(value, rows):
+    """A line at a value in so many rows, that crosses no name."""
+    return [[(value, pytest.approx(row + end)) for end in LINES] for row in range(rows)]
+
+
+@pytest.mark.parametrize(("arms", "seeds"), [(2, 16), (16, 1)])
+def test_numbers_of_arms_stand_beside_the_axes_where_nothing_crosses_them(arms, seeds):
+    made = study(arms, seeds, 0, readings=())
+    drawn, report = drawings(made), made.report()
+    told = {row: interval_words(each.difference, "+") for row, each in enumerate(report.verdicts)}
+    assert len(told) == arms - 1
+    for name, words in (
+        ("difference-1", told),
+        ("outcome-1", {row: interval_words(each.estimate) for row, each in enumerate(of_outcome(report))}),
+    ):
+        texts = drawn[name].places()
+        for row, each in words.items():
+            assert [x > 1 for text, (x, y) in texts if (text, y) == (each, row)] == [True]
+
+
+def of_outcome(report):
+    return [report.cell(arm, OUTCOME) for arm in report.arms]
+
+
+def test_one_seed_is_drawn_once_and_no_mark_of_it_is_called_a_mean():
+    drawn = drawings(study(3, 1, 0, readings=()))
+    for name, rows in (("outcome-1", 3), ("difference-1", 2)):
+        assert len(drawn[name].points("s")) == rows
+        assert not drawn[name].points("o")
+        assert not any("mean" in each or "interval" in each for each in drawn[name].key())
+        assert any("only seed" in each for each in drawn[name].key())
+    assert drawn["outcome-1"].panel.label.startswith(f"{OUTCOME}, one seed: arm-0 0.")
 
 
 def test_claims_have_colours_that_the_verdicts_have():

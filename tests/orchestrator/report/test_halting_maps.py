@@ -1,5 +1,6 @@
 """Halting maps on the page show what confirm trials kept, and nothing of it is anybody's mark-up."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -109,6 +110,39 @@ def test_who_asked_for_none_is_told_nothing_and_a_page_stays_small() -> None:
     assert len(html) < 5_000_000
     assert html.count('<figure id="map-') == DRAWN
     assert "14 more examples kept and not drawn" in html
+
+
+@pytest.mark.slow
+def test_a_page_of_sixteen_arms_with_many_experts_stays_small() -> None:
+    experts, layers = 24, 12
+    mixtures = [
+        {
+            "name": name,
+            "classes": [f"class {row}" for row in range(8)],
+            "uses": [[(at * 7 + row) % 11 for at in range(experts)] for row in range(8)],
+            "layers": [[row + 1, [(at * 5 + row) % 13 for at in range(experts)]] for row in range(layers)],
+        }
+        for name in ("attention", "feed-forward")
+    ]
+    kept = [{"kind": "experts", "examples": 256, "mixtures": mixtures}]
+    made = keeping(study(16, seeds=1, trials=0, readings=()), lambda *_: kept)
+    html = page(made.report(), made.details())
+    assert html.count('<figure id="experts-') == 16 * 4
+    assert len(html.encode()) < 5_000_000
+
+
+def test_a_title_that_a_figure_has_no_room_for_is_told_beneath_it() -> None:
+    target = "a label with a name that is longer than its picture is wide"
+    kept = [example(1, target=target, answer="4"), example(2)]
+    seen = page_of_one(kept)
+    assert re.findall("<figcaption>(.*?)</figcaption>", seen) == [f"example 1: 4, right is {target}"]
+    [caption] = re.findall("<figcaption>(.*?)</figcaption>", page_of_one([example(1, answer=EVIL)]))
+    assert caption.startswith("example 1: &lt;"), "no mark-up of others"
+
+
+def page_of_one(kept: list[dict[str, Any]]) -> str:
+    made = keeping(study(1, seeds=2, trials=0, readings=()), some({0: kept}))
+    return page(made.report(), made.details())
 
 
 def test_a_model_without_layers_run_and_one_that_composes_are_drawn() -> None:

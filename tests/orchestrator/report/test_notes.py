@@ -1,11 +1,14 @@
 """What a report says of its own numbers."""
 
+import re
 from dataclasses import replace
 
 import pytest
 
 from orchestrator.report.notes import notes, notices
-from orchestrator.report.tables import costs
+from orchestrator.report.page import page
+from orchestrator.report.tables import costs, headline
+from orchestrator.report.write import markdown
 from orchestrator.spec.section import Objective
 from tests.orchestrator.report.studies import study
 
@@ -38,6 +41,82 @@ def test_values_that_cannot_be_are_told(values, words):
 @pytest.mark.parametrize("value", [0.0, 1.0, 1.0 + 1e-9])
 def test_values_that_can_be_are_not(value):
     assert told({"near-iid/accuracy": value}) == []
+
+
+def words_of(seeds, arms=2):
+    """All that a report says of a study with so many seeds, on its page, as text and on the screen."""
+    made = study(arms, seeds, 0)
+    report = made.report()
+    return report, "\n".join((page(report, made.details()), markdown(report, ()), headline(report).title))
+
+
+def test_of_one_seed_nothing_is_called_a_mean_over_seeds_or_said_to_have_an_interval():
+    report, words = words_of(1)
+    assert {each.low for each in (*report.estimates, *report.differences)} == {None}
+    assert re.findall(r".*(?:95%|over seeds|means? [\[(]|mean with|hold at once).*", words) == []
+    assert "the interval that the verdict rests on" not in words
+    assert "Every value is of one seed: it has no interval and no p" in words
+    assert "None of these has an interval or a p: nothing is claimed of any arm." in words
+    assert "study: one seed of each arm" in words
+
+
+def test_of_several_seeds_intervals_are_named():
+    _, words = words_of(3)
+    for told in (
+        "near-iid/accuracy, mean with 95% interval and every seed: ",
+        "with the interval that the verdict rests on",
+        "accuracy (share of right answers): mean [95% interval] (n)",
+        "study: means with 95% intervals over seeds",
+        "exploratory differences: paired mean [95% interval of each alone] (pairs)",
+    ):
+        assert told in words
+
+
+def test_seeds_that_all_gave_the_same_have_means_and_no_intervals():
+    made = study(2, 4, 0, readings=())
+    records = tuple(
+        replace(each, last=replace(each.last, metrics=dict.fromkeys(each.last.metrics, 0.5)))
+        for each in made.records
+    )
+    report = replace(made, records=records).report()
+    words = markdown(report, ())
+    assert "accuracy (share of right answers): mean (n)" in words
+    assert "No mean has an interval" in words
+
+
+@pytest.mark.parametrize(
+    ("arms", "words"),
+    [
+        (
+            2,
+            (
+                "paired t of the one comparison, and agree",
+                "the interval holds.",
+                "; differences paired by seed, one comparison at",
+            ),
+        ),
+        (
+            3,
+            (
+                "paired t corrected by Bonferroni for all 2 comparisons",
+                "all of these intervals hold at once",
+                "; differences paired by seed, 2 comparisons together at level 0.05",
+            ),
+        ),
+    ],
+)
+def test_comparisons_are_counted_in_words(arms, words):
+    _, told = words_of(4, arms)
+    assert all(each in told for each in words)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "words"), [(1, "1 seed shows no collapse"), (3, "3 seeds show no collapse")]
+)
+def test_seeds_that_may_hide_a_collapse_are_counted_in_words(seeds, words):
+    told = " ".join(notes(study(2, seeds, 0, readings=()).report()))
+    assert words in told
+    assert ("Look at the seeds one by one" in told) == (seeds > 1)
 
 
 def alike(arms: dict[str, str], value: float | None = None, seeds: int = 4) -> list[str]:

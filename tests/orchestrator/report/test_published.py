@@ -8,11 +8,12 @@ from typing import Any
 
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.plan.types import Plan
+from orchestrator.report.csv_file import as_csv
 from orchestrator.report.summary import summarise
-from orchestrator.report.tables import as_csv, grids
+from orchestrator.report.tables import grids
 from orchestrator.report.types import Report
 from orchestrator.report.write import write
-from orchestrator.trials import Record
+from orchestrator.trials import OutcomeKind, Record
 from tests.orchestrator.report.test_summary import plan, records
 
 WIDTHS = (8, 16)
@@ -133,3 +134,70 @@ def test_a_system_that_no_arm_is_has_a_row_of_its_own(tmp_path: Path) -> None:
     )
     text = write(found, tmp_path / "report").read_text()
     assert "- Published values of LSTM: a paper, Table 1" in text
+
+
+def test_a_number_is_the_same_however_it_is_written() -> None:
+    found = reported(row(cell={"model.width": 8.0}))
+    assert beside(found) == [("other[model.width=8]", "", "iid/accuracy", 0.75)]
+    whole = {"model.stop": 1}
+    asked = replace(crossed(row(cell={"model.width": 8}, posthoc={"model.stop": 1.0})), posthoc=(whole,))
+    again = summarise(asked, ran(asked))
+    assert beside(again) == [("other[model.width=8]", "model.stop=1", "iid/accuracy", 0.75)]
+    switched = replace(asked, posthoc=({"model.stop": True},))
+    assert beside(summarise(switched, ran(switched))) == [], "true is no number"
+
+
+def test_a_published_median_keeps_its_spread() -> None:
+    found = reported(row(cell={"model.width": 8}, statistic="median", std=0.02))
+    (table,) = [grid for grid in grids(found) if grid.title.startswith("accuracy (")]
+    assert ("other[model.width=8], published median", "0.750 ± 0.020") in {each[:2] for each in table.rows}
+    (line,) = [each for each in csv.DictReader(io.StringIO(as_csv(found))) if each["published_median"]]
+    assert (line["published_median_std"], line["published_std"]) == ("0.02", "")
+
+
+def test_of_two_values_in_a_plan_of_old_the_first_stands_with_its_own_source() -> None:
+    cell = {"model.width": 8}
+    found = reported(row(cell=cell), row(cell=cell, value=0.6, std=0.1, source="another"))
+    ours = found.cell("other[model.width=8]", "iid/accuracy")
+    assert ours is not None
+    assert (ours.published, ours.published_std, ours.published_source) == (0.75, None, "a paper, Table 1")
+
+
+def test_systems_read_again_with_two_settings_have_a_row_each() -> None:
+    rows = [
+        row(arm="LSTM", alone=True, value=value, posthoc={"model.stop": stop})
+        for value, stop in ((0.75, "half"), (0.5, "none"))
+    ]
+    (table,) = [grid for grid in grids(reported(*rows)) if grid.title.startswith("accuracy (")]
+    assert [each[:2] for each in table.rows[-2:]] == [
+        ("LSTM, model.stop=half, published", "0.750"),
+        ("LSTM, model.stop=none, published", "0.500"),
+    ]
+
+
+def test_values_that_stand_nowhere_are_told_and_not_cited_as_shown(tmp_path: Path) -> None:
+    asked = crossed(
+        row(arm="LSTM", alone=True, split="never-read"),
+        row(cell={"model.width": 8}),
+        row(cell={"model.width": 8}, posthoc=HALF, value=0.5),
+        row(cell={"model.width": 16}, metric="accuracy", value=0.25),
+        posthoc=True,
+    )
+    failed = [
+        replace(each, outcome=OutcomeKind.CRASHED, last=None)
+        if each.arm == "other[model.width=8]" and each.phase == "confirm"
+        else each
+        for each in ran(asked)
+    ]
+    found = summarise(asked, failed)
+    assert [(each.system, each.metric) for each in found.unmet_published] == [
+        ("LSTM", "never-read/accuracy"),
+        ("other[model.width=8]", "iid/accuracy"),
+    ]
+    text = write(found, tmp_path / "report").read_text()
+    assert "Published values of LSTM" not in text
+    told = (
+        "since none was measured or every seed failed: LSTM, never-read/accuracy 0.750 (a paper, Table 1); "
+    )
+    assert f"{told}other[model.width=8], iid/accuracy 0.750 (a paper, Table 1)" in text.replace("\\", "")
+    assert not summarise(asked, ran(asked)).unmet_published[1:]

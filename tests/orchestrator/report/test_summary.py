@@ -12,11 +12,12 @@ from matplotlib.figure import Figure
 
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.plan.types import Arm, ConfirmPlan, Plan
+from orchestrator.report.csv_file import as_csv
 from orchestrator.report.figures import metric_panels, outcome_panels
 from orchestrator.report.json_file import as_json
 from orchestrator.report.style import rendered
 from orchestrator.report.summary import arm_metrics, summarise
-from orchestrator.report.tables import as_csv, grids, headline
+from orchestrator.report.tables import grids, headline
 from orchestrator.report.types import Report
 from orchestrator.report.write import write
 from orchestrator.spec.section import Resources
@@ -212,7 +213,7 @@ def test_a_figure_s_legend_hides_no_arm(monkeypatch: pytest.MonkeyPatch, tmp_pat
     (axes,) = figure.axes
     legend = axes.get_legend()
     assert [text.get_text() for text in legend.get_texts()] == [
-        *("one seed", "published", "floor: most common label", "mean, 95% interval"),
+        *("floor: most common label", "one seed", "published", "mean, 95% interval"),
     ]
     assert legend.get_window_extent().y1 < axes.get_window_extent().y0, "it is below the axes"
     assert legend.get_window_extent().y0 > 0, "and on the picture"
@@ -492,7 +493,7 @@ def test_a_spreadsheet_has_one_column_a_name() -> None:
     header, *rows = csv.reader(io.StringIO(as_csv(report())))
     assert header == [
         *("arm", "setting", "metric", "n", "mean", "ci_low", "ci_high", "failed", "floor", "published"),
-        *("published_source", "published_std", "median", "published_median"),
+        *("published_source", "published_std", "median", "published_median", "published_median_std"),
         *("difference_n", "difference_mean", "difference_ci_low", "difference_ci_high"),
         *("role", "p", "p_sign_flips", "verdict", "record_ids"),
     ]

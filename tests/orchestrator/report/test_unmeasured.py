@@ -6,9 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.conductor.rounds import _question, _values
+from orchestrator.report.csv_file import as_csv
 from orchestrator.report.json_file import as_json
 from orchestrator.report.summary import arm_metrics, arm_tags
-from orchestrator.report.tables import as_csv, grids, headline
+from orchestrator.report.tables import grids, headline
 from orchestrator.report.types import Report
 from orchestrator.report.winner import winner
 from orchestrator.report.write import write
@@ -96,7 +97,8 @@ def test_an_outcome_that_an_arm_cannot_measure_leaves_its_others_alone() -> None
     made = two_outcomes(lacking(seeds=tuple(range(101, 109)), outcome=OTHER))
     first, second = made.report().verdicts
     assert (first.kind, first.seeds) == ("worse", "8 of 8 seeds finished")
-    assert second.text == "undecided: no pairs of seeds"
+    assert second.text == "undecided: no seed of arm-1 measured it"
+    assert second.seeds == "0 of 8 seeds measured it"
 
 
 def test_the_best_arm_is_a_whole_one() -> None:

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from markdown_it import MarkdownIt
 
+from orchestrator.report.csv_file import as_csv
 from orchestrator.report.statistics import estimate
-from orchestrator.report.tables import as_csv
 from orchestrator.report.types import ArmTally, Cell, Report
 from orchestrator.report.write import markdown
 from trainables.metrics import look_up

@@ -125,13 +125,13 @@ def test_an_arm_has_the_time_and_the_curves_of_its_trials() -> None:
     assert arm.tags["haltsweep.reason"] == "2 of 3 confirm trials finished: 1 diverged"
     assert arm.tags["mlflow.source.name"] == "haltsweep launch spec.yaml"
     assert (arm.tags["mlflow.source.type"], arm.tags["mlflow.source.git.commit"]) == ("LOCAL", "c0ffee")
-    assert desired.curves == {}, "they come once no seed is under way"
+    assert desired.at_close == {}, "they come once no seed is under way"
     heard(plan, 6, desired, 3)
     desired.hear(log.closed(99.0, "done"))
-    assert desired.curves["arm/arm-0"] == [
+    assert desired.at_close["arm/arm-0"] == [
         Point("curve-2-seeds/valid/score", pytest.approx(1 + step / 10), 99_000, step)  # of seeds 0 and 2
         for step in (1, 2)
-    ], "a single value, as of a test split, is no curve"
+    ] + [Point("time/running_seconds", 12.0, 99_000, 0)], "a single value, as of a test split, is no curve"
 
 
 def test_seeds_that_are_added_make_another_curve() -> None:
@@ -142,14 +142,15 @@ def test_seeds_that_are_added_make_another_curve() -> None:
         desired.hear(log.opened(0.0, HOLDER, "d", {}))
         heard(few, 3, desired)
         desired.hear(log.closed(50.0, "done"))
-    told = list(first.curves["arm/arm-0"])
-    assert again.curves["arm/arm-0"] == told
+    told = list(first.at_close["arm/arm-0"])
+    assert again.at_close["arm/arm-0"] == told
     again.hear(log.opened(60.0, HOLDER, "d", {}))
     assert again.runs["arm/arm-0"].status == "RUNNING"
     heard(more, 5, again, 3)
     again.hear(log.closed(70.0, "done"))
-    added = again.curves["arm/arm-0"][len(told) :]
-    assert {point.key for point in added} == {"curve-3-seeds/valid/score"}
+    added = again.at_close["arm/arm-0"][len(told) :]
+    assert {point.key for point in added[:-1]} == {"curve-3-seeds/valid/score"}
+    assert (told[-1][1], added[-1]) == (12.0, Point("time/running_seconds", 20.0, 70_000, 1))
 
 
 def test_data_that_are_there_and_examples_that_are_kept_are_in_no_run() -> None:
@@ -163,7 +164,7 @@ def test_data_that_are_there_and_examples_that_are_kept_are_in_no_run() -> None:
     more.hear(log.kept(30.0, plan.trials[0].trial_id, Measurement(2, 2.0, {}, ({"number": 1},))))
     for desired in (plain, more):
         desired.hear(log.closed(50.0, "done"))
-    assert (more.runs, more.curves) == (plain.runs, plain.curves)
+    assert (more.runs, more.at_close) == (plain.runs, plain.at_close)
 
 
 def test_an_arm_of_which_nothing_had_to_run_is_told_at_the_end() -> None:

@@ -386,8 +386,8 @@ class TestPublish:
             "arm-0": {"test/accuracy/mean": 0.5, "test/accuracy/n": 8.0, "bad": float("nan"), "a%b": 1.0},
             "gone": {"x": 1.0},
         }
-        curves = sum(map(len, writer._desired.curves.values()))
-        assert writer.publish(ArmSummary(values)).points == 3 + curves
+        at_close = sum(map(len, writer._desired.at_close.values()))
+        assert writer.publish(ArmSummary(values)).points == 3 + at_close
         assert writer.publish(ArmSummary(values)).total == 0
         fresh = open_writer()
         fresh.update()
@@ -396,6 +396,7 @@ class TestPublish:
             "test/accuracy/mean": 0.5,
             "test/accuracy/n": 8.0,
             "a_b": 1.0,
+            "time/running_seconds": 4.0,
         }
         values["arm-0"]["test/accuracy/mean"] = 0.25
         assert fresh.publish(ArmSummary(values)).points == 1

@@ -12,6 +12,7 @@ from torch import Tensor
 from trainables.layers import attention
 from trainables.layers.attention import Backend, WeightDropout, attend, attend_packed, choose, flash_fault
 from trainables.layers.dropout import KeyedDropout
+from trainables.layers.explicit_offsets import OffsetBias
 from trainables.layers.packing import Packing
 from trainables.layers.tokens import KeysValues
 
@@ -140,7 +141,9 @@ def test_what_is_added_to_logits_is_added_by_every_kernel(backend: Backend) -> N
     lengths = torch.tensor([2, 1, 3])
     packing, keys = Packing.of_lengths(lengths, 3), Packing.of_lengths(torch.tensor([4, 1, 5]), 5)
     bias = torch.randn(3, 2, 3, 5, generator=torch.Generator().manual_seed(4), dtype=q.dtype)
-    out = attended(packing.unpad(q), keys.unpad(k), keys.unpad(v), packing, keys, bias=bias, backend=backend)
+    # An offset of its own for every key.
+    added = OffsetBias(bias, torch.arange(5).expand(3, 3, 5))
+    out = attended(packing.unpad(q), keys.unpad(k), keys.unpad(v), packing, keys, bias=added, backend=backend)
     for number, (row, column) in enumerate(zip(packing.row.tolist(), packing.column.tolist(), strict=True)):
         seen = int(keys.counts[row])
         for head in range(2):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from trainables.layers.chunks import ChunkSettings, Cut
 from trainables.layers.packing import Packing
+from trainables.layers.tokens import Tokens
 
 chunks = st.builds(
     ChunkSettings,
@@ -80,3 +81,41 @@ def test_positions_begin_anew_in_every_chunk_and_sight_ends_with_it() -> None:
     assert torch.equal(tokens.query_rotation.factor[0], tokens.query_rotation.factor[2])
     assert tokens.place.unique().numel() == 7
     assert cut.tokens(4, torch.float64, causal=False).reach is None
+
+
+@given(settings=chunks, totals=totals, causal=st.booleans())
+def test_rows_part_so_that_those_with_a_further_chunk_come_first(
+    settings: ChunkSettings, totals: list[int], causal: bool
+) -> None:
+    cut = Cut.of(Packing.of_lengths(torch.tensor(totals), max(totals)), settings, causal=causal)
+    rows, left = torch.arange(len(totals)), []
+    for number in range(cut.most):
+        if (parting := cut.parting(number)) is not None:
+            ordered = rows[parting.order]
+            assert torch.equal(ordered[parting.back], rows)
+            rows, gone = ordered[: parting.stays], ordered[parting.stays :]
+            left.append(gone)
+        assert torch.equal(rows, cut.chunk(number).rows)
+    ordered = torch.cat([*left, rows])
+    assert torch.equal(ordered[cut.back.order], torch.arange(len(totals)))
+    assert torch.equal(ordered, torch.arange(len(totals))[cut.back.back])
+
+
+@given(settings=chunks, totals=totals)
+def test_what_is_padded_of_all_chunks_at_once_is_what_each_would_pad(
+    settings: ChunkSettings, totals: list[int]
+) -> None:
+    cut = Cut.of(Packing.of_lengths(torch.tensor(totals), max(totals)), settings, causal=False)
+    ordered = cut.tokens(4, torch.float64, causal=False)
+    ordered = ordered.select(cut.order[0], torch.arange(0), cut.packing)
+
+    def split() -> list[Tokens]:
+        return ordered.split([cut.chunk(number).packing for number in range(cut.most)])
+
+    together, alone = split(), split()
+    ordered.pad_parts(together)
+    for one, other in zip(together, alone, strict=True):
+        assert torch.equal(one.padded_place, other.padded_place)
+        assert one.factors is not None
+        assert other.factors is not None
+        assert all(map(torch.equal, one.factors, other.factors))

@@ -79,21 +79,49 @@ def test_sorted_experts_do_what_a_loop_does(number: int, sizes: tuple[int, int],
 @pytest.mark.parametrize("counts", [[4, 0, 3], [0, 0, 7], [7, 0, 0], [2, 3, 2]])
 def test_experts_without_tokens_are_not_called(counts: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
-    linear = F.linear
+    product = torch.addmm
 
-    def counted(x: Tensor, *weights: Tensor) -> Tensor:
+    def counted(bias: Tensor, x: Tensor, columns: Tensor, *, out: Tensor) -> Tensor:
         calls.append(x.shape[0])
-        return linear(x, *weights)
+        return product(bias, x, columns, out=out)
 
     maps = built(ExpertLinear(3, WIDTH, 4, bias=True))
     x, _ = tokens(7)
     with monkeypatch.context() as patch:
-        patch.setattr(experts.F, "linear", counted)
+        patch.setattr(experts.torch, "addmm", counted)
         y = maps(x, counts)
     assert calls == [count for count in counts if count]
     y.sum().backward()
     for expert, count in enumerate(counts):
         assert bool(maps.weight.grad[expert].any()) == (count > 0)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("counts", [[4, 0, 1], [2, 1, 2]])
+def test_gradients_of_experts_are_those_of_finite_differences(counts: list[int], bias: bool) -> None:
+    maps = built(ExpertLinear(3, WIDTH, 4, bias=bias))
+    x, _ = tokens(5)
+
+    def mapped(x: Tensor, *weights: Tensor) -> Tensor:
+        found: Tensor = torch.func.functional_call(maps, dict(zip(names, weights, strict=True)), (x, counts))
+        return found
+
+    names, weights = zip(*maps.named_parameters(), strict=True)
+    assert torch.autograd.gradcheck(mapped, (x, *weights))
+
+
+def test_experts_under_autocast_have_products_in_few_bits_and_gradients_in_many() -> None:
+    maps = built(ExpertLinear(2, WIDTH, 4, bias=True)).float()
+    x = tokens(5)[0].detach().float().requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        y = maps(x, [3, 2])
+    assert y.dtype == torch.bfloat16
+    parts = zip((x[:3], x[3:]), maps.weight, maps.bias, strict=True)
+    expected = torch.cat([F.linear(*each) for each in parts])
+    torch.testing.assert_close(y.float(), expected, rtol=0.02, atol=0.02)
+    y.float().sum().backward()
+    assert x.grad is not None
+    assert x.grad.dtype == maps.weight.grad.dtype == maps.bias.grad.dtype == torch.float32
 
 
 def test_routers_take_the_likeliest_and_share_out_one() -> None:

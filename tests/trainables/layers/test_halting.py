@@ -1,5 +1,8 @@
 """The halting of halting, against probabilities worked out by hand."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -7,6 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from trainables.layers.halting import HaltingState, Rule, decide, keep
+from trainables.layers.packing import InTwo
 
 probabilities = st.lists(st.floats(0.01, 0.99), min_size=1, max_size=12)
 
@@ -94,6 +98,21 @@ def test_sums_are_never_in_16_bits() -> None:
     assert after.survival.item() == pytest.approx(1 - small.float().item())
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("threshold", [0.25, 0.9, 0.999, 1 - 1e-7, 1.0])
+def test_the_threshold_is_told_as_by_the_sum_of_probabilities(threshold: float, dtype: torch.dtype) -> None:
+    most = torch.tensor(1 - threshold, dtype=dtype)
+    around = [most * (1 + number * torch.finfo(dtype).eps) for number in range(-2000, 2000)]
+    survival = torch.cat(
+        (torch.stack(around), torch.logspace(-12, 0, 500, dtype=dtype), torch.zeros(1, dtype=dtype))
+    )
+    halting = HaltingState.begin(torch.full_like(survival, 9).long(), dtype)
+    halting = replace(halting, survival=survival)
+    found = decide(halting, torch.zeros_like(survival), threshold, "undo").crossed
+    assert found is not None
+    assert torch.equal(found, 1 - survival >= threshold)
+
+
 def select_by_hand(x: Tensor, units: list[int]) -> list[float]:
     return [x.tolist()[unit] for unit in units]
 
@@ -103,6 +122,30 @@ def test_selection_keeps_each_units_own_books() -> None:
     decision = decide(halting, torch.tensor([0.2, 0.99, 0.4], dtype=torch.float64), 0.9, "undo")
     halting = keep(halting, decision)
     some = halting.select(torch.tensor([0, 2]))
-    for name in ("survival", "spent", "kept", "computed", "cap", "active"):
+    for name in ("survival", "spent", "kept", "cap", "active"):
         assert getattr(some, name).tolist() == select_by_hand(getattr(halting, name), [0, 2])
-    assert decision.select(torch.tensor([1])).crossed.tolist() == [True]
+    parts = halting.part(InTwo(torch.tensor([0, 2, 1]), np.array([True, False, True])))
+    for part, units in zip(parts, ([0, 2], [1]), strict=True):
+        for name in ("survival", "spent", "kept", "cap", "active"):
+            assert getattr(part, name).tolist() == select_by_hand(getattr(halting, name), units)
+
+
+def test_where_units_that_cross_the_threshold_leave_the_others_books_are_the_same() -> None:
+    caps, stream = torch.tensor([5, 6, 7, 2]), torch.Generator().manual_seed(0)
+    books = HaltingState.begin(caps, torch.float64)
+    few, there = HaltingState.begin(caps, torch.float64, alike=True), torch.arange(4)
+    for number in range(1, 7):
+        p = torch.rand(4, generator=stream, dtype=torch.float64) * 0.6
+        books = keep(books, decide(books, p, 0.7, "undo"))
+        decision = decide(few, p[there], 0.7, "undo", all_active=True)
+        assert decision.crossed is not None
+        stay = (~decision.crossed).nonzero().squeeze(1)
+        there, few = there[stay], few.select(stay)
+        decision = decision.of_staying(stay, few.active)
+        few = keep(few, decision, all_keep=True, capped=bool((caps == number).any()))
+        for name in ("survival", "ponder", "active"):
+            assert torch.equal(getattr(few, name), getattr(books, name)[there]), (number, name)
+        assert books.kept[there].tolist() == [few.kept] * len(there)
+        stay = few.active.nonzero().squeeze(1)
+        there, few = there[stay], few.select(stay)
+    assert not len(there)

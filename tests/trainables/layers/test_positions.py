@@ -2,6 +2,7 @@
 
 import math
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -59,3 +60,28 @@ def test_half_precision_holds_the_scales_of_long_sequences() -> None:
     turned = torch.stack([each(torch.ones(4096, 1, SIZE)).to(torch.float16) for each in (query, key)])
     assert turned.isfinite().all()
     assert turned.unflatten(-1, (-1, 2)).abs().amax(-1).gt(0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_first_heads_are_rotated_where_they_are_as_by_themselves(dtype: torch.dtype) -> None:
+    heads, width, position = 3, 4, torch.tensor([0, 5, 2, 2])
+    x = torch.randn(4, 2 * heads * width, generator=torch.Generator().manual_seed(0)).to(dtype)
+    for rotation in rotations(position, 6, width, torch.float32):
+        given, alike = x.clone().requires_grad_(), x.clone().requires_grad_()
+        found = rotation.of_first(given * 1, heads)
+        first, others = alike.view(4, 2, heads, width).unbind(1)
+        expected = torch.stack((rotation(first).to(dtype), others), 1).flatten(1)
+        assert torch.equal(found, expected)
+        grads = [
+            torch.autograd.grad(made.float().square().sum(), each)
+            for made, each in ((found, given), (expected, alike))
+        ]
+        assert torch.equal(grads[0][0], grads[1][0])
+        given, alike = (x[:, : heads * width].clone().requires_grad_() for _ in range(2))
+        found, expected = rotation.of_first(given * 1, heads), rotation(alike.view(4, heads, width))
+        assert torch.equal(found, expected.to(dtype).flatten(1))
+        one, other = (
+            torch.autograd.grad(made.to(dtype).float().square().sum(), each)[0]
+            for made, each in ((found, given), (expected, alike))
+        )
+        assert torch.equal(one, other)

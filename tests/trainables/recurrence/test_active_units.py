@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -60,9 +61,30 @@ def test_every_entry_of_a_selected_unit_is_its_own(kind: str) -> None:
         torch.testing.assert_close(tensors(some)[name], value[chosen], msg=name)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_those_that_stay_and_those_that_leave_are_what_would_be_selected(kind: str) -> None:
+    units = KINDS[kind]()
+    stay = np.arange(len(units.origin)) % 3 != 1
+    parts = units.part(units.parting(stay))
+    for part, flags in zip(parts, (stay, ~stay), strict=True):
+        some = units.select(units.pick(flags))
+        assert part.packing.row.tolist() == some.packing.row.tolist()
+        assert part.tokens.place.tolist() == some.tokens.place.tolist()
+        for name, value in tensors(some).items():
+            if name != "halted_sum":
+                torch.testing.assert_close(tensors(part)[name], value, rtol=0, atol=0, msg=name)
+    one, other = (tensors(part)["states"] for part in parts)
+    for lost, asked in {"none": one.sum() + (other**2).sum(), "one": one.sum(), "other": other.sum()}.items():
+        (found,) = torch.autograd.grad(asked, tensors(units)["states"], retain_graph=True)
+        of_token = torch.as_tensor(stay if units.per_token else stay[PACKING.row])[:, None]
+        weight = {"none": (1.0, 2 * states()), "one": (1.0, 0.0), "other": (0.0, 1.0)}[lost]
+        expected = torch.where(of_token, *(torch.as_tensor(each) for each in weight))
+        torch.testing.assert_close(found, expected.expand(15, WIDTH), msg=lost)
+
+
 def test_states_of_those_that_leave_are_kept_in_the_sums_of_later_tokens() -> None:
     units = depth(per_token=True, running=True)
-    some = units.select(units.pick(PACKING.column != 1))
+    some, _ = units.part(units.parting((PACKING.column != 1).numpy()))
     expected = torch.where((PACKING.column == 1)[:, None], units.states, 0)
     assert some.halted_sum is not None
     torch.testing.assert_close(some.halted_sum, PACKING.running_sum(expected)[PACKING.column != 1])
@@ -78,8 +100,8 @@ def test_results_come_back_in_the_order_of_the_full_batch(kind: str) -> None:
     halted.add(units)
     assert len(halted.left) == 3
     (source, found), (origin,) = (
-        halted.per_token(lambda part: part.source, lambda part: part.states),
-        halted.per_unit(lambda part: part.origin),
+        halted.per_token(lambda part: torch.as_tensor(part.source), lambda part: part.states),
+        halted.per_unit(lambda part: torch.as_tensor(part.origin)),
     )
     assert source.tolist() == list(range(15))
     assert origin.tolist() == number.tolist()
@@ -91,7 +113,7 @@ def test_results_come_back_in_the_order_of_the_full_batch(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_nobody_leaves_where_all_stay(kind: str) -> None:
     units, halted = KINDS[kind](), HaltedResults[ActiveUnits]()
-    assert halted.release(units, torch.ones_like(units.origin, dtype=torch.bool)) is units
+    assert halted.release(units, torch.ones(len(units.origin), dtype=torch.bool)) is units
     assert halted.left == []
 
 

@@ -1,0 +1,109 @@
+"""What a system is made of and costs, seen without allocating it; in what two systems differ there."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import nn
+
+from orchestrator.plan.settings import System
+from trainables.costs import depth_range, flops
+from trainables.layers.plain import has_plain
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """Shapes of a system's tensors, by qualified name."""
+
+    parameters: Mapping[str, tuple[int, ...]]
+    saved: Mapping[str, tuple[int, ...]]
+    """All that a checkpoint holds: parameters and buffers."""
+
+    @classmethod
+    def of(cls, model: nn.Module) -> "Shapes":
+        """Those of `model`."""
+        return cls(
+            {name: tuple(each.shape) for name, each in model.named_parameters()},
+            {name: tuple(each.shape) for name, each in model.state_dict().items()},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """What a system is, seen without allocating it."""
+
+    modules: Mapping[str, str]
+    """Class name by qualified module name."""
+    shapes: Mapping[str, tuple[int, ...]]
+    """By qualified parameter name."""
+    saved: Mapping[str, tuple[int, ...]]
+    """Of all that a checkpoint holds: parameters and buffers, by qualified name."""
+    parameters: int
+    plain: bool
+    """Whether a module of it may draw from the global generator."""
+    depth_min: int
+    depth_max: int
+    flops_min: float
+    """Forward FLOPs of one sequence of the longest training length at the least depth."""
+    flops_max: float
+
+    @classmethod
+    def of(cls, system: System, model: nn.Module) -> "Structure":
+        """That of `system`, whose `model` may be without memory."""
+        shapes = Shapes.of(model)
+        length = system.shape.length_max
+        least, most = depth_range(system.model, length)
+        return cls(
+            modules={name: type(module).__name__ for name, module in model.named_modules() if name},
+            shapes=shapes.parameters,
+            saved=shapes.saved,
+            parameters=sum(each.numel() for each in model.parameters()),
+            plain=has_plain(model),
+            depth_min=least,
+            depth_max=most,
+            flops_min=float(flops(system.model, system.shape, length, least)),
+            flops_max=float(flops(system.model, system.shape, length, most)),
+        )
+
+
+class Built(Protocol):
+    """A model, seen from outside."""
+
+    @property
+    def modules(self) -> Mapping[str, str]:
+        """Class name by qualified module name."""
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """By qualified parameter name."""
+
+
+def tree_difference(before: Built, after: Built) -> tuple[str, ...]:
+    """Outermost modules that only `after` has, then weights both have but of another shape."""
+    only = [name for name in after.modules if name not in before.modules]
+    added = set(only)
+    outermost = [name for name in only if not any(parent in added for parent in _parents(name))]
+    kinds = [name for name in after.modules if before.modules.get(name, "") not in {"", after.modules[name]}]
+    shapes = [
+        f"{name} {_shape(shape)}"
+        for name, shape in after.shapes.items()
+        if before.shapes.get(name, shape) != shape
+    ]
+    return (*(f"{name}: {after.modules[name]}" for name in [*outermost, *kinds]), *shapes)
+
+
+def _parents(name: str) -> Iterator[str]:
+    """Qualified names of the modules that the module `name` is in, the nearest first."""
+    while "." in name:
+        name = name.rpartition(".")[0]
+        yield name
+
+
+def reshaped_share(before: Mapping[str, tuple[int, ...]], after: Mapping[str, tuple[int, ...]]) -> float:
+    """Share of the weights, given by their shapes, that both have and that have another shape."""
+    shared = before.keys() & after.keys()
+    return sum(before[name] != after[name] for name in shared) / max(1, len(shared))
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape))
