@@ -124,9 +124,9 @@ def test_a_store_on_this_machine_is_served_until_a_signal(
                 ended.append(True)
 
     monkeypatch.setattr(server, "serving", fake)
-    monkeypatch.setattr(server, "USUAL_PORT", server.choose_port(None))
+    monkeypatch.setattr(server, "choose_port", {None: 41234}.__getitem__)  # a real one may be taken meanwhile
     ui("gates", runs)
-    assert asked == [(f"sqlite:///{runs / 'mlflow.db'}", runs / "mlartifacts", server.USUAL_PORT)]
+    assert asked == [(f"sqlite:///{runs / 'mlflow.db'}", runs / "mlartifacts", 41234)]
     assert "arms:     http://127.0.0.1" in capsys.readouterr().out
     assert ended == [True]
 
