@@ -1,6 +1,6 @@
-"""Processor time of a training step of every system: what dropout takes of it, and what compiling saves.
+"""Time of a training step of every system: what dropout takes of it, and what compiling saves.
 
-    python -m tests.benchmarks.steps [--only gut crvnn] [--width 128] [--compiled] ...
+    python -m tests.benchmarks.steps [--only gut crvnn] [--device cuda] [--compiled] ...
 
 Systems and batches are those of `tests.benchmarks.systems`, but that all rates of dropout are those of each
 model's defaults. The variants of one system take turns in the same run: with all dropout, without that of
@@ -76,7 +76,8 @@ def parser() -> argparse.ArgumentParser:
     found = _timing.parser(__doc__, width=128, heads=4, batch=32, length=100, repeats=7)
     found.add_argument("--only", nargs="+", choices=sorted(systems.systems()))
     found.add_argument("--compiled", action="store_true", help="compile layers too, for minutes")
-    found.set_defaults(device="cpu", warm_up=WARM_UP)
+    found.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    found.set_defaults(warm_up=WARM_UP)
     return found
 
 
