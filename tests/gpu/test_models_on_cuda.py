@@ -26,7 +26,9 @@ EXACT = {"dropout": 0.2, "attention_dropout": 0.1, "attention": "math", "kernel"
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16}
 WIDE = {"width": 128, "heads": 4, "feedforward_width": 256, "layers": 6, "test_layers": 6, "max_layers": 6}
 GPU_MEMORY_FACTOR = 1.5
-"""What a step may take on CUDA of what was estimated: kernels have workspaces, sums have temporary parts."""
+"""What a step may take on CUDA of what was estimated: sums have temporary parts."""
+WORKSPACES = 2 * (32 << 20)
+"""Bytes that cuBLAS takes beside: 32 MiB on Hopper, for the thread of the forward pass and for autograd's."""
 
 
 def moved(given: Batch, device: str) -> Batch:
@@ -126,4 +128,4 @@ def test_memory_stays_near_the_estimate(case: dict[str, Any]) -> None:
     torch.cuda.reset_peak_memory_stats()
     one_step(learner, given, 1)
     torch.cuda.synchronize()
-    assert torch.cuda.max_memory_allocated() < GPU_MEMORY_FACTOR * estimate
+    assert torch.cuda.max_memory_allocated() < GPU_MEMORY_FACTOR * estimate + WORKSPACES
