@@ -268,6 +268,14 @@ def uncompiled(config: Settings) -> str | None:
     )
 
 
+def compiling_pays(config: Settings) -> bool:
+    """Whether compiled steps of a model that can be compiled are known to be, or may be, faster on a GPU.
+
+    Where they were measured and are not, the model says `COMPILE_PAYS = False` in its file.
+    """
+    return bool(getattr(_file(config), "COMPILE_PAYS", True))
+
+
 def unstacked(config: Settings) -> str | None:
     """Why several models with these settings cannot take their steps as one, as `must ..., got ...`; None
     where they can.

@@ -26,8 +26,9 @@ def power(
     `stated` or `published`, best for the settings of the `baseline`."""
     seeds, family = len(confirm.seeds), answer.family
     if not family:
+        shown = "its spread and no effect" if seeds > 1 else "neither its spread nor an effect"
         given = amount(seeds, "seed")
-        return Power(seeds, 0, f"With no arm beside the baseline, {given} can show its spread and no effect.")
+        return Power(seeds, 0, f"With no arm beside the baseline, {given} can show {shown}.")
     given = f"{amount(seeds, 'seed')} and {amount(family, 'comparison')}"
     if seeds < SEEDS_LEAST:
         sentence = f"With {given} there can be no verdict: {SEEDS_LEAST} seeds are the fewest."

@@ -25,6 +25,7 @@ from tests.benchmarks.early_exit import SHIFT, SPREAD, Straightforward, ours, tr
 from tests.support.tensor_memory import peak_bytes
 from trainables import catalog, costs
 from trainables.assembly import build_model, model_config
+from trainables.layers.attention import plan_no_shapes
 from trainables.layers.dropout import set_dropout_context
 from trainables.types import Batch, TaskShape
 
@@ -73,6 +74,8 @@ def settings(raw: dict[str, Any], options: argparse.Namespace, **more: Any) -> d
 
 def build(raw: dict[str, Any], device: str = "cpu") -> nn.Module:
     """A system under a classifier, its halting livelier than at initialisation."""
+    if device == "cuda":
+        plan_no_shapes()  # as trials do
     model = build_model(raw, SHAPE, seed=0, device=device)
     with torch.no_grad():
         for name, parameter in model.named_parameters():

@@ -244,6 +244,15 @@ def choose(
 
 
 @cache
+def plan_no_shapes() -> None:
+    """Have PyTorch choose among those of its fused kernels that run any shape at once.
+
+    On Hopper it prefers cuDNN's in 16 bits, which plans each new shape anew (pytorch/pytorch#155958); batches
+    of texts, and what halting leaves of them, hardly ever have the same shape again.
+    """
+    torch.backends.cuda.enable_cudnn_sdp(enabled=False)
+
+
 def flash_installed() -> bool:
     """Whether flash-attn can be imported."""
     return importlib.util.find_spec("flash_attn") is not None
@@ -382,13 +391,29 @@ def _capability(device: torch.device) -> int | None:
 
 @contextmanager
 def _kernel_stream(drop: WeightDropout | None) -> Iterator[None]:
-    """Fused kernels read the global generator: seed it by key, and put it back afterwards."""
+    """Fused kernels read the generator of their device: seed it by key, and put it back afterwards.
+
+    That one alone: to fork PyTorch's, that of the CPU too, takes the host as long as launching ten kernels.
+    """
     if drop is None:
         yield
         return
-    with torch.random.fork_rng([drop.place.device]):
-        torch.manual_seed(drop.key)
+    generator = _generator(drop.place.device)
+    before = generator.get_state()
+    assert isinstance(drop.key, int), "of several members masks are drawn by `math`"
+    generator.manual_seed(drop.key)
+    try:
         yield
+    finally:
+        generator.set_state(before)
+
+
+def _generator(device: torch.device) -> torch.Generator:
+    """PyTorch's own of a device."""
+    if device.type != "cuda":
+        return torch.default_generator
+    generators: tuple[torch.Generator, ...] = torch.cuda.default_generators
+    return generators[torch.cuda.current_device() if device.index is None else device.index]
 
 
 def _packing(x: Tensor, mask: Tensor | None) -> Packing:

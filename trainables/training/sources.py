@@ -13,6 +13,7 @@ from trainables.data.conformity import check_batch
 from trainables.data.order import Bucketed, TokenBatches, batch_indices, evaluation_batches
 from trainables.data.split import Split
 from trainables.data.store import open_split
+from trainables.layers.attention import plan_no_shapes
 from trainables.protocol import Job
 from trainables.settings import Settings
 from trainables.streams import numpy_stream
@@ -46,6 +47,8 @@ class Sources:
         self._job = job
         self._config = config
         self.device = device
+        if device.type == "cuda":
+            plan_no_shapes()
         self._task = task_config(job.settings["task"])
         infos = {info.role: info for info in splits(self._task) if info.role != "test"}
         self._names: dict[str, str] = {role: info.name for role, info in infos.items()}

@@ -73,8 +73,10 @@ def test_of_a_grid_the_published_spread_is_that_of_the_baseline_s_own_cell() -> 
 
 def test_too_few_seeds_and_no_arms_are_told() -> None:
     assert "there can be no verdict: 3 seeds are the fewest" in power(confirm(2), ANSWER).sentence
-    alone = power(confirm(1), replace(ANSWER, family=0)).sentence
-    assert alone == "With no arm beside the baseline, 1 seed can show its spread and no effect."
+    told = "With no arm beside the baseline, {} seed{} can show {}."
+    alone = replace(ANSWER, family=0)
+    assert power(confirm(2), alone).sentence == told.format(2, "s", "its spread and no effect")
+    assert power(confirm(1), alone).sentence == told.format(1, "", "neither its spread nor an effect")
 
 
 def test_more_than_a_thousand_seeds_are_not_counted() -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.gpu.devices import needs_cuda
 from trainables.layers import attention
 from trainables.layers.attention import Backend, WeightDropout, attend, attend_packed, choose, flash_fault
 from trainables.layers.dropout import KeyedDropout
@@ -295,7 +296,7 @@ def test_auto_is_flash_wherever_it_runs(
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@needs_cuda
 @pytest.mark.parametrize("backend", ["auto", "sdpa"])
 def test_kernels_on_cuda_equal_the_explicit_product(backend: Backend) -> None:
     q, k, v = (x.detach().to("cuda", torch.bfloat16) for x in tensors())
@@ -303,3 +304,26 @@ def test_kernels_on_cuda_equal_the_explicit_product(backend: Backend) -> None:
     out = attended(queries.unpad(q), keys.unpad(k), keys.unpad(v), queries, keys, backend=backend)
     expected = torch.stack(by_loops(*(x.double().cpu() for x in (q, k, v))))
     torch.testing.assert_close(out.double().cpu(), expected, rtol=2e-2, atol=2e-2)
+
+
+def dropping(key: int, device: str) -> WeightDropout:
+    return WeightDropout(KeyedDropout(0.5), key, torch.zeros(1, 1, dtype=torch.long, device=device))
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, needs_cuda])])
+def test_fused_kernels_draw_by_their_key_and_leave_the_generator_as_it_was(device: str) -> None:
+    def drawn() -> Tensor:
+        return torch.rand(4, device=device)
+
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        by_key = drawn()
+        torch.manual_seed(1)
+        undisturbed = torch.cat([drawn(), drawn()])
+        torch.manual_seed(1)
+        first = drawn()
+        with attention._kernel_stream(dropping(3, device)):
+            torch.testing.assert_close(drawn(), by_key, rtol=0, atol=0)
+        with pytest.raises(ZeroDivisionError), attention._kernel_stream(dropping(4, device)):
+            raise ZeroDivisionError
+        torch.testing.assert_close(torch.cat([first, drawn()]), undisturbed, rtol=0, atol=0)

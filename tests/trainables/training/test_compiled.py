@@ -15,6 +15,7 @@ from trainables.training.compiled import LONG_ENOUGH, compiled
 from trainables.training.config import train_config
 
 GUT = {"name": "universal", "width": 8, "heads": 2}
+TLB = {"name": "tlb", "width": 8, "heads": 2}
 
 
 @pytest.mark.parametrize(
@@ -23,18 +24,20 @@ GUT = {"name": "universal", "width": 8, "heads": 2}
         ({}, {}, "cuda", False),
         ({"compile": True}, {}, "cpu", True),
         ({"compile": "auto"}, {}, "cuda", True),
+        ({"compile": "auto"}, GUT, "cuda", False),
+        ({"compile": True}, GUT, "cuda", True),
         ({"compile": "auto", "steps": LONG_ENOUGH - 1}, {}, "cuda", False),
         ({"compile": "auto"}, {}, "cpu", False),
         ({"compile": "auto", "checkpoint_activations": True}, {}, "cuda", False),
         ({"compile": "auto"}, {"name": "crvnn", "width": 8}, "cuda", False),
-        ({"compile": "auto"}, GUT | {"attention": "flash"}, "cuda", False),
+        ({"compile": "auto"}, TLB | {"attention": "flash"}, "cuda", False),
     ],
 )
 def test_by_itself_where_it_pays(
     train: dict[str, Any], model: dict[str, Any], device: str, expected: bool
 ) -> None:
     config = train_config({"steps": LONG_ENOUGH} | train)
-    assert compiled(model_config(model or GUT), config, device) is expected
+    assert compiled(model_config(model or TLB), config, device) is expected
 
 
 @pytest.mark.parametrize("name", ["sut", "ndr", "crvnn"])
