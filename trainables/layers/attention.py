@@ -253,8 +253,9 @@ def plan_no_shapes() -> None:
     torch.backends.cuda.enable_cudnn_sdp(enabled=False)
 
 
+@cache
 def flash_installed() -> bool:
-    """Whether flash-attn can be imported."""
+    """Whether flash-attn can be imported. Looked up once: each attention of each step asks."""
     return importlib.util.find_spec("flash_attn") is not None
 
 
