@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+import psutil
+
 from orchestrator.errors import InputError, StoreError
 
 HOST = "127.0.0.1"
@@ -61,9 +63,8 @@ def serving(uri: str, artifacts: Path, port: int) -> Iterator[Server]:
             start_new_session=True,  # its processes are ended together, and no Ctrl-C reaches it past us
         )
         try:
-            url = f"http://{HOST}:{port}"
-            _wait_until_healthy(url, process, log)
-            yield Server(url, process, log)
+            _wait_until_healthy(port, process, log)
+            yield Server(_url(port), process, log)
         finally:
             _end(process)
 
@@ -108,22 +109,44 @@ def _environment(uri: str, artifacts: Path) -> dict[str, str]:
     }
 
 
-def _wait_until_healthy(url: str, process: "subprocess.Popen[bytes]", log: IO[bytes]) -> None:
+def _url(port: int) -> str:
+    return f"http://{HOST}:{port}"
+
+
+def _wait_until_healthy(port: int, process: "subprocess.Popen[bytes]", log: IO[bytes]) -> None:
+    """Until the server of `process` answers; another may have taken the port while this one was starting."""
     deadline = time.monotonic() + START_S
     # A proxy of the environment knows nothing of this machine's loopback address.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     while True:
         if process.poll() is not None:
             raise _ended(process, log)
+        error: OSError | None = None
         try:
-            with opener.open(f"{url}/health", timeout=5):
-                return
-        except (urllib.error.URLError, OSError) as error:
-            if time.monotonic() > deadline:
-                raise StoreError(
-                    f"MLflow's server must answer within {START_S:g} s, got {error}; it said:\n{_tail(log)}"
-                ) from error
+            with opener.open(f"{_url(port)}/health", timeout=5):
+                if _listens(process, port):
+                    return
+        except OSError as caught:
+            error = caught
+        if time.monotonic() > deadline:
+            found = error or "the answer of another program on its port"
+            raise StoreError(
+                f"MLflow's server must answer within {START_S:g} s, got {found}; it said:\n{_tail(log)}"
+            ) from error
         time.sleep(POLL_S)
+
+
+def _listens(process: "subprocess.Popen[bytes]", port: int) -> bool:
+    """Whether `process` or a child of it listens on `port`."""
+    try:
+        leader = psutil.Process(process.pid)
+        family = [leader, *leader.children(recursive=True)]
+        sockets = [each for member in family for each in member.net_connections("tcp")]
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.AccessDenied:  # systems that hide the sockets of one's own processes
+        return True
+    return any(each.status == psutil.CONN_LISTEN and each.laddr.port == port for each in sockets)
 
 
 def _ended(process: "subprocess.Popen[bytes]", log: IO[bytes]) -> StoreError:

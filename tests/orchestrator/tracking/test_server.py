@@ -25,6 +25,12 @@ CHILD = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']
 STUBBORN = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
 
 
+def own_port() -> int:
+    """A free port that no other process of these tests takes: below those that systems hand out."""
+    first = 20_000 + os.getpid() % 1_000 * 10
+    return next(port for port in range(first, first + 10) if server._free(port))
+
+
 def stand_in(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
     monkeypatch.setattr(server, "_command", lambda port: [sys.executable, "-c", program, str(port)])
 
@@ -33,7 +39,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
 def test_nothing_is_left_running(more: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(monkeypatch, SERVES + more + LISTENS)
     monkeypatch.setattr(server, "END_S", 0.5)
-    with server.serving("sqlite:///x.db", tmp_path, server.choose_port(None)) as running:
+    with server.serving("sqlite:///x.db", tmp_path, own_port()) as running:
         leader = psutil.Process(running.process.pid)
         family = [leader, *leader.children(recursive=True)]
         assert len(family) == (2 if more else 1)
@@ -45,7 +51,7 @@ def test_nothing_is_left_running_after_an_error(tmp_path: Path, monkeypatch: pyt
     stand_in(monkeypatch, SERVES + LISTENS)
     with (
         pytest.raises(KeyboardInterrupt),
-        server.serving("sqlite:///x.db", tmp_path, server.choose_port(None)) as running,
+        server.serving("sqlite:///x.db", tmp_path, own_port()) as running,
     ):
         raise KeyboardInterrupt
     assert running.process.poll() is not None
@@ -57,7 +63,7 @@ def test_a_server_that_does_not_start_is_told_with_its_words(
     stand_in(monkeypatch, "import sys; sys.exit('no such table')")
     with (
         pytest.raises(StoreError, match=r"ended with code 1; it said:\nno such table"),
-        server.serving("sqlite:///x.db", tmp_path, server.choose_port(None)),
+        server.serving("sqlite:///x.db", tmp_path, own_port()),
     ):
         raise AssertionError("nothing answers")
 
@@ -67,22 +73,38 @@ def test_a_server_that_never_answers_is_told(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(server, "START_S", 1.0)
     with (
         pytest.raises(StoreError, match=r"must answer within 1 s, got .*; it said:\nstill importing"),
-        server.serving("sqlite:///x.db", tmp_path, server.choose_port(None)),
+        server.serving("sqlite:///x.db", tmp_path, own_port()),
     ):
         raise AssertionError("nothing answers")
 
 
+def test_the_answer_of_another_server_is_not_taken_for_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two commands started at once find the same port free, since MLflow takes seconds to listen."""
+    stand_in(monkeypatch, SERVES + LISTENS)
+    port = own_port()
+    with server.serving("sqlite:///x.db", tmp_path, port):
+        stand_in(monkeypatch, "import time; time.sleep(600)")
+        monkeypatch.setattr(server, "START_S", 1.0)
+        with (
+            pytest.raises(StoreError, match="within 1 s, got the answer of another program on its port"),
+            server.serving("sqlite:///y.db", tmp_path, port),
+        ):
+            raise AssertionError("it is not its own")
+
+
 def test_a_server_that_ends_by_itself_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(monkeypatch, SERVES + LISTENS)
-    with server.serving("sqlite:///x.db", tmp_path, server.choose_port(None)) as running:
+    with server.serving("sqlite:///x.db", tmp_path, own_port()) as running:
         running.process.kill()
         with pytest.raises(StoreError, match="must run until it is told to end, and ended with code -9"):
             running.wait()
 
 
 def test_a_port_that_is_taken_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        taken = listener.getsockname()[1]
+    taken = own_port()
+    with socket.create_server(("127.0.0.1", taken)):
         with pytest.raises(InputError, match=rf"127.0.0.1:{taken} is taken; choose another --port"):
             server.choose_port(taken)
         monkeypatch.setattr(server, "USUAL_PORT", taken)
