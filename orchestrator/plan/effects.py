@@ -24,11 +24,12 @@ from orchestrator.plan.settings import System
 from orchestrator.plan.unmet_bounds import of_like_bounds
 from search_spaces.dimensions import Space
 from search_spaces.paths import leaves
+from trainables import catalog
 from trainables.acting import TrialFacts, acting
 from trainables.assembly import batch_cost
 from trainables.costs import depth_range, most_layers
 from trainables.settings import shallower
-from trainables.task_catalog import splits
+from trainables.task_catalog import splits, task_name
 from trainables.training.likes import UNSEEN, adapts, compares
 from trainables.training.schedule import beta1, learning_rate
 
@@ -79,6 +80,11 @@ def effects(probe: Probe, before: System, after: System, sweep: Sweep) -> tuple[
     pairs = list(quick_first(probe, before, after))
     if pairs and other_names(probe, before, after) and _only_renamed(probe, pairs):
         return ("weights",)
+    # Whoever shows nothing but faults asks only whether there is a difference: losses tell it the soonest.
+    # Data from outside are drawn all the same, for they may fail.
+    quick = probe.faults_only and not any(map(_is_from_outside, (before, after)))
+    if quick and pairs and (at_once := _seen_at_once(probe, *pairs[0], 0)):
+        return tuple(at_once)
     seen = _seen(probe, *pairs[0], 0) if pairs else []
     found = [
         *_structural(probe, before, after),
@@ -446,11 +452,22 @@ def _shown(probe: Probe, before: System, after: System, point: int) -> bool:
     return _forward_differs(probe, before, after, point) or shows(_seen(probe, before, after, point))
 
 
+def _is_from_outside(system: System) -> bool:
+    return catalog.is_outside("tasks", task_name(system.task))
+
+
 def _forward_differs(probe: Probe, before: System, after: System, point: int) -> bool:
+    return bool(_seen_at_once(probe, before, after, point))
+
+
+def _seen_at_once(probe: Probe, before: System, after: System, point: int) -> list[str]:
+    """What a forward pass of each shows, of what `_seen` finds."""
     if _alike(before, after):
-        return False  # losses alone show nothing there, see `_seen`
+        return []  # losses alone show nothing there, see `_seen`
     old, new = probe.forward(before, point), probe.forward(after, point)
-    return old.layers != new.layers or costs_differ(probe, before, after, point)
+    if old.layers != new.layers:
+        return ["layers run"]
+    return ["loss"] if costs_differ(probe, before, after, point) else []
 
 
 def costs_differ(probe: Probe, before: System, after: System, point: int) -> bool:

@@ -1,8 +1,9 @@
 """No two arms of a plan may behave alike under two names, whatever their settings say."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache, partial
 
 from orchestrator.identity import canonical
 from orchestrator.plan.arms import BuiltInArm
@@ -12,6 +13,8 @@ from orchestrator.plan.probe import Probe
 from orchestrator.plan.same_passes import close
 from orchestrator.plan.settings import widths
 from orchestrator.plan.where_searched import effects_where_searched
+from trainables import catalog
+from trainables.task_catalog import task_name
 
 
 def check_twins(arms: Sequence[BuiltInArm], probe: Probe, sweep: Sweep, faults: Faults) -> None:
@@ -19,24 +22,30 @@ def check_twins(arms: Sequence[BuiltInArm], probe: Probe, sweep: Sweep, faults: 
 
     Those whose settings of task and training act alike, and whose first losses agree, are looked at closely.
     """
-    groups: dict[str, list[_BegunArm]] = {}
+    begun: list[_BegunArm] = []
     for arm in arms:
-        acted = {key: value for key, value in declared(arm.system, sweep).items() if key != "steps"}
+        acted = cache(partial(_acted, arm, sweep))
+        if catalog.is_outside("tasks", task_name(arm.system.task)):
+            acted()  # draws what is trained on, which code from outside may fail to give
         with suppress(ValueError):  # told by the proof
             probe.forward(probe.narrow(arm.system))
-            groups.setdefault(canonical(acted), []).append(_BegunArm(arm, widths(arm.system)))
-    for group in groups.values():
-        for place, one in enumerate(group):
-            for other in group[:place]:
-                own = one.arm.reference == other.arm.name  # told by the proof
-                same = other.arm.system.settings == one.arm.system.settings
-                if not own and not same and _behave_alike(one, other, probe, sweep):
-                    faults.add(
-                        f"behaves as {other.arm.name} does, though its settings differ: drop one of them",
-                        *(("grid",) if one.arm.request.is_baseline else ("arms", one.arm.request.label)),
-                        about=("twin", one.arm.request.label),
-                    )
-                    break
+            begun.append(_BegunArm(arm, widths(arm.system), acted))
+    for place, one in enumerate(begun):
+        for other in begun[:place]:
+            own = one.arm.reference == other.arm.name  # told by the proof
+            same = other.arm.system.settings == one.arm.system.settings
+            if not own and not same and _behave_alike(one, other, probe, sweep):
+                faults.add(
+                    f"behaves as {other.arm.name} does, though its settings differ: drop one of them",
+                    *(("grid",) if one.arm.request.is_baseline else ("arms", one.arm.request.label)),
+                    about=("twin", one.arm.request.label),
+                )
+                break
+
+
+def _acted(arm: BuiltInArm, sweep: Sweep) -> str:
+    """Settings of task and training as far as they act. Raises ValueError."""
+    return canonical({key: value for key, value in declared(arm.system, sweep).items() if key != "steps"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +54,8 @@ class _BegunArm:
 
     arm: BuiltInArm
     widths: dict[str, int | None]
+    acted: Callable[[], str]
+    """How its settings of task and training act: asked for only where losses agree, for it takes longer."""
     losses: dict[int, float | None] = field(default_factory=dict)
     """By the number that all widths are divided by; None where that cannot be trained."""
 
@@ -52,8 +63,12 @@ class _BegunArm:
 def _behave_alike(one: _BegunArm, other: _BegunArm, probe: Probe, sweep: Sweep) -> bool:
     """Whether nothing tells them apart; False where what would cannot be run here, for want of memory."""
     try:
-        alike = _begin_alike(one, other, probe)
-        if not alike or differ(probe, other.arm.system, one.arm.system, sweep):
+        # With equal widths first losses are known already; with others models would have to be run for them.
+        if one.widths == other.widths and not _begin_alike(one, other, probe):
+            return False
+        if one.acted() != other.acted() or not _begin_alike(one, other, probe):
+            return False
+        if differ(probe, other.arm.system, one.arm.system, sweep):
             return False
         left_out = {*one.arm.request.drop, *other.arm.request.drop}
         return not effects_where_searched(probe, other.arm.system, one.arm.system, sweep, left_out)
