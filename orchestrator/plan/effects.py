@@ -16,7 +16,7 @@ from typing import Any
 
 from orchestrator.plan.drawn_data import MOST_MADE, MOST_MEASURED, acting_on_data, same_data
 from orchestrator.plan.moved_weights import POINTS, RANDOM
-from orchestrator.plan.probe import LAYERS, LENGTH, READ_LENGTH, Probe
+from orchestrator.plan.probe import LAYERS, LENGTH, READ_LENGTH, ForwardPass, Probe
 from orchestrator.plan.probe_batches import EXAMPLES
 from orchestrator.plan.renamed import only_renamed, other_names
 from orchestrator.plan.same_passes import close, same_gradient
@@ -83,8 +83,8 @@ def effects(probe: Probe, before: System, after: System, sweep: Sweep) -> tuple[
     # Whoever shows nothing but faults asks only whether there is a difference: losses tell it the soonest.
     # Data from outside are drawn all the same, for they may fail.
     quick = probe.faults_only and not any(map(_is_from_outside, (before, after)))
-    if quick and pairs and (at_once := _seen_at_once(probe, *pairs[0], 0)):
-        return tuple(at_once)
+    if quick and pairs and _begin_otherwise(probe, *pairs[0]):
+        return ("loss",)
     seen = _seen(probe, *pairs[0], 0) if pairs else []
     found = [
         *_structural(probe, before, after),
@@ -162,7 +162,7 @@ def differ_at_once(probe: Probe, before: System, after: System) -> bool:
     pair = next(quick_first(probe, before, after), None)
     if pair is None or _alike(*pair):
         return False
-    if costs_differ(probe, *pair, 0):
+    if _costs_differ(*map(probe.glance, pair)):
         return True
     with suppress(ValueError):  # told where nothing else shows one
         return results_differ(probe, *pair, 0, EXAMPLES)
@@ -182,7 +182,7 @@ def results_differ(probe: Probe, before: System, after: System, point: int, exam
 
 def _differ_run(probe: Probe, before: System, after: System, longest: int) -> bool:
     if not _alike(before, after) and (
-        _forward_differs(probe, before, after, 0) or _read_otherwise(probe, before, after)
+        _begin_otherwise(probe, before, after) or _read_otherwise(probe, before, after)
     ):
         return True
     # Point by point, for models are kept no longer than that.
@@ -457,22 +457,26 @@ def _is_from_outside(system: System) -> bool:
 
 
 def _forward_differs(probe: Probe, before: System, after: System, point: int) -> bool:
-    return bool(_seen_at_once(probe, before, after, point))
-
-
-def _seen_at_once(probe: Probe, before: System, after: System, point: int) -> list[str]:
-    """What a forward pass of each shows, of what `_seen` finds."""
     if _alike(before, after):
-        return []  # losses alone show nothing there, see `_seen`
-    old, new = probe.forward(before, point), probe.forward(after, point)
-    if old.layers != new.layers:
-        return ["layers run"]
-    return ["loss"] if costs_differ(probe, before, after, point) else []
+        return False  # losses alone show nothing there, see `_seen`
+    return _passes_differ(probe.forward(before, point), probe.forward(after, point))
+
+
+def _begin_otherwise(probe: Probe, before: System, after: System) -> bool:
+    """As `_forward_differs` at the initial weights, where mostly no gradient is asked for afterwards."""
+    return not _alike(before, after) and _passes_differ(probe.glance(before), probe.glance(after))
+
+
+def _passes_differ(old: ForwardPass, new: ForwardPass) -> bool:
+    return old.layers != new.layers or _costs_differ(old, new)
 
 
 def costs_differ(probe: Probe, before: System, after: System, point: int) -> bool:
     """Whether losses differ, or what is added to them: that shows in the gradient, or else in itself."""
-    old, new = probe.forward(before, point), probe.forward(after, point)
+    return _costs_differ(probe.forward(before, point), probe.forward(after, point))
+
+
+def _costs_differ(old: ForwardPass, new: ForwardPass) -> bool:
     return not close(old.loss, new.loss) or not all(map(close, old.costs, new.costs))
 
 

@@ -25,6 +25,7 @@ from orchestrator.plan.probe_batches import EXAMPLES, made_batch
 from orchestrator.plan.reused_model import ReusedModel
 from orchestrator.plan.settings import System, common_factor, divided, widths
 from orchestrator.plan.structure import Shapes, Structure
+from trainables import catalog
 from trainables.assembly import as_fault, build_model, drawn_by_constructors
 from trainables.counting import Flops, only_counted_kernels
 from trainables.layers.dropout import set_dropout_context
@@ -90,12 +91,14 @@ class Probe:
     """Builds and runs systems. Each is measured once; the last ones that ran are kept as they are."""
 
     def __init__(self, *, faults_only: bool = False) -> None:
-        """`faults_only` for whoever shows nothing but what is refused: what a proof notes takes long."""
+        """`faults_only` for whoever shows nothing but what is refused: what a proof notes, and all evidence
+        but the first, takes long."""
         self.faults_only = faults_only
         self.rehearsals = Rehearsals()
         self._structures: dict[str, Structure] = {}
         self._shapes: dict[str, Shapes] = {}
         self._forward_passes: dict[tuple[str, str, int], ForwardPass] = {}
+        self._glances: dict[tuple[str, str], ForwardPass] = {}
         self._gradients: dict[tuple[str, str, int], BackwardPass] = {}
         self._idle: dict[tuple[str, int], frozenset[str]] = {}
         self._runs: dict[tuple[str, int], _ProbedModel] = {}
@@ -164,6 +167,22 @@ class Probe:
         if key not in self._forward_passes:
             _, self._forward_passes[key] = self._run(system, point).minimised(system.train)
         return self._forward_passes[key]
+
+    def glance(self, system: System) -> ForwardPass:
+        """As `forward` at the initial weights, up to the order of sums: keeps nothing for a backward pass.
+
+        That takes two thirds of the time. A model from outside may ask for gradients, and is run as ever.
+        """
+        key = (self._key(system), self._loss_key(system))
+        outside = catalog.is_outside("models", system.settings["model"]["name"])
+        if outside or (*key, 0) in self._forward_passes or (key[0], 0) in self._runs:
+            return self.forward(system)
+        if key not in self._glances:
+            self._require_run(system, 0)
+            model = self._model(system)  # which others train
+            with torch.inference_mode():
+                _, self._glances[key] = _ProbedModel.of(system, model, 0).minimised(system.train)
+        return self._glances[key]
 
     def gradient(self, system: System, point: int = 0) -> BackwardPass:
         """The backward pass that belongs to `forward`."""
@@ -304,11 +323,15 @@ class Probe:
         if key not in self._runs:
             while len(self._runs) >= KEPT_RUNS:
                 del self._runs[next(iter(self._runs))]
-            _require_memory(self.structure(system))
-            if point == 0:
-                _require_streams(system, self.structure(system))
+            self._require_run(system, point)
             self._runs[key] = _ProbedModel.of(system, self._model(system), point)
         return self._runs[key]
+
+    def _require_run(self, system: System, point: int) -> None:
+        """Raises ValueError for what cannot be run at weights `point`."""
+        _require_memory(self.structure(system))
+        if point == 0:
+            _require_streams(system, self.structure(system))
 
     def _model(self, system: System) -> nn.Module:
         """The model that is run, in training mode, with its initial weights; they are nobody else's.

@@ -89,5 +89,5 @@ def _loss(begun: _BegunArm, factor: int, probe: Probe) -> float | None:
     if factor not in begun.losses:
         system = probe.divided(begun.arm.system, factor)
         can = factor == 1 or system is not begun.arm.system
-        begun.losses[factor] = probe.forward(system).loss if can else None
+        begun.losses[factor] = probe.glance(system).loss if can else None
     return begun.losses[factor]
