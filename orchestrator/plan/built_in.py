@@ -1,6 +1,7 @@
 """What the planner asks of the built-in trainable: models and tasks that it can build, run and count."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from orchestrator.plan import checks, proof
@@ -34,11 +35,12 @@ class BuiltIn:
     """The trainable of specs that name none; see `Planned` for what each method is for."""
 
     path: str | None = None
-    trying = Trying(checked, too_large, Variants)
 
     def __init__(self, probe: Probe | None = None) -> None:
         """What `probe` has looked at already is not built again."""
         self._probe = probe or Probe()
+        # What is counted here the proof asks for again.
+        self.trying = Trying(checked, partial(too_large, count=self._probe.parameters), Variants)
         self._sweep = Sweep()
         self._together = 1
 

@@ -42,6 +42,8 @@ LONGER = (256, 1024)
 """Tokens of inputs that are read where shorter ones show no difference: windows and chunks may be long."""
 SOME, MANY = 32, 512
 """Short examples whose halting is looked at where two show no difference; thresholds may lie close."""
+FEWER = 8
+"""Looked at before: most of it, and what chooses for a batch, shows in so many already."""
 FEW = 1_000_000
 """Most parameters of a model that is run on so many."""
 UNSHOWN = ("weights", "FLOPs", "rounding")
@@ -82,8 +84,8 @@ def effects(probe: Probe, before: System, after: System, sweep: Sweep) -> tuple[
         return ("weights",)
     # Whoever shows nothing but faults asks only whether there is a difference: losses tell it the soonest.
     # Data from outside are drawn all the same, for they may fail.
-    quick = probe.faults_only and not any(map(_is_from_outside, (before, after)))
-    if quick and pairs and _begin_otherwise(probe, *pairs[0]):
+    outside = any(catalog.is_outside("tasks", task_name(each.task)) for each in (before, after))
+    if probe.faults_only and not outside and pairs and _begin_otherwise(probe, *pairs[0]):
         return ("loss",)
     seen = _seen(probe, *pairs[0], 0) if pairs else []
     found = [
@@ -169,12 +171,14 @@ def differ_at_once(probe: Probe, before: System, after: System) -> bool:
     return False
 
 
-def results_differ(probe: Probe, before: System, after: System, point: int, examples: int) -> bool:
+def results_differ(
+    probe: Probe, before: System, after: System, point: int, examples: int, *, length: int = READ_LENGTH
+) -> bool:
     """Whether an evaluation of so many `examples` measures something else, the layers that are run left out.
 
     Raises ValueError for what cannot be run.
     """
-    old, new = (probe.reading(each, point, READ_LENGTH, examples=examples) for each in (before, after))
+    old, new = (probe.reading(each, point, length, examples=examples) for each in (before, after))
     # After loss, hits and depth of all.
     measured = [(*each[: 3 * examples], *each[4 * examples :]) for each in (old, new)]
     return len(old) != len(new) or not all(map(close, *measured))
@@ -207,7 +211,8 @@ def differ_further(probe: Probe, before: System, after: System, longest: int) ->
     """Whether `further` would show anything; cheaper, for many short examples are looked at before long ones
     at all weights. Raises ValueError for what cannot be run."""
     return (
-        not _reads_alike(probe, (before, after), 0, READ_LENGTH, longest)
+        results_differ(probe, before, after, RANDOM, FEWER, length=LENGTH)
+        or not _reads_alike(probe, (before, after), 0, READ_LENGTH, longest)
         or not _halt_alike(probe, before, after)
         or bool(further(probe, before, after, longest))
     )
@@ -450,10 +455,6 @@ def _spread(steps: int) -> range:
 def _shown(probe: Probe, before: System, after: System, point: int) -> bool:
     """Whether `_seen` finds more than what proves nothing alone, without a backward pass if it can."""
     return _forward_differs(probe, before, after, point) or shows(_seen(probe, before, after, point))
-
-
-def _is_from_outside(system: System) -> bool:
-    return catalog.is_outside("tasks", task_name(system.task))
 
 
 def _forward_differs(probe: Probe, before: System, after: System, point: int) -> bool:

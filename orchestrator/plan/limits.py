@@ -1,27 +1,21 @@
 """What no machine could hold or finish: refused before anything is built, computed or written."""
 
-from dataclasses import asdict
+from collections.abc import Callable
 
-from orchestrator.identity import canonical
 from orchestrator.plan.format import bytes_amount
 from orchestrator.plan.settings import System
-from trainables import catalog
-from trainables.assembly import build_model
-from trainables.costs import depth_range, flops, parameters, passes, peak_memory_bytes
+from trainables.costs import depth_range, flops, passes, peak_memory_bytes
 
 MOST_BYTES = 32 << 40
 """Memory of the largest single machines; a trial never spans machines."""
 MOST_FLOPS = 1e27
 """A trial's training: a little more than the largest trainings that were published."""
-COUNTED_MAX = 10_000
-"""Models whose number of parameters is kept."""
-_COUNTED: dict[str, int] = {}
 
 
-def too_large(system: System, weights: int | None = None) -> str | None:
+def too_large(system: System, count: Callable[[System], int]) -> str | None:
     """Why `system` could be trained on no machine, as what must hold and what was given; None if it could.
 
-    `weights` is its number of parameters, where that is known. Raises ValueError for what cannot be built.
+    `count` tells its number of parameters. Raises ValueError for what cannot be built.
     """
     length, rows = system.shape.length_max, rows_per_step(system)
     again = system.train.checkpoint_activations
@@ -36,7 +30,7 @@ def too_large(system: System, weights: int | None = None) -> str | None:
             f"a trial must take at most {MOST_FLOPS:g} FLOPs, got at least {work:.2g} in "
             f"{system.train.steps:,} steps of {rows:,} examples; take fewer, or a smaller model"
         )
-    weights = _weights(system) if weights is None else weights
+    weights = count(system)
     at_once = rows_at_once(system)
     needed = peak_memory_bytes(system.model, system.shape, at_once, length, weights, recomputes=again)
     if needed > MOST_BYTES:
@@ -45,19 +39,6 @@ def too_large(system: System, weights: int | None = None) -> str | None:
             f"for {at_once:,} examples of up to {length:,} tokens; make the batch, inputs or model smaller"
         )
     return None
-
-
-def _weights(system: System) -> int:
-    """Number of parameters; counted once for all that differ in training alone. Raises ValueError."""
-    if catalog.is_outside("models", system.settings["model"]["name"]):
-        return parameters(build_model(system.model, system.shape, seed=0, device="meta"))
-    key = canonical([system.settings["model"], asdict(system.shape)])
-    if (known := _COUNTED.get(key)) is None:
-        known = parameters(build_model(system.model, system.shape, seed=0, device="meta"))
-        while len(_COUNTED) >= COUNTED_MAX:
-            del _COUNTED[next(iter(_COUNTED))]
-        _COUNTED[key] = known
-    return known
 
 
 def rows_per_step(system: System) -> int:

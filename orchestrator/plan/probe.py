@@ -152,6 +152,10 @@ class Probe:
                 self._ghosts[key] = ghost
         return self._structures[key]
 
+    def parameters(self, system: System) -> int:
+        """Number of its parameters. Raises ValueError if `system` cannot be built."""
+        return self.structure(system).parameters
+
     def shapes(self, system: System) -> Shapes:
         """Less than `structure`, in half the time. Raises ValueError if `system` cannot be built."""
         key = self._key(system)
@@ -206,7 +210,7 @@ class Probe:
 
         Raises ValueError for what cannot be run, here or on any machine.
         """
-        if (why := too_large(system, self.structure(system).parameters)) is not None:
+        if (why := too_large(system, self.parameters)) is not None:
             raise ValueError(why)
         return reported(system, _batch(system), self._run(self.narrow(system), 0).output)
 

@@ -61,7 +61,7 @@ def prove(
     place = ("baseline",) if arm.request.is_baseline else ("arms", arm.request.label)
     try:
         structure = probe.structure(arm.system)
-        if (why := too_large(arm.system, structure.parameters)) is not None:
+        if (why := too_large(arm.system, probe.parameters)) is not None:
             raise ValueError(why)  # noqa: TRY301 - one way to say that it cannot be trained
         _require_training(arm.system)
         before = probe.structure(reference.system) if reference else structure
