@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 
 from orchestrator.identity import canonical
@@ -15,6 +15,7 @@ from orchestrator.plan.settings import widths
 from orchestrator.plan.where_searched import effects_where_searched
 from trainables import catalog
 from trainables.task_catalog import task_name
+from trainables.types import TaskShape
 
 
 def check_twins(arms: Sequence[BuiltInArm], probe: Probe, sweep: Sweep, faults: Faults) -> None:
@@ -66,6 +67,9 @@ def _behave_alike(one: _BegunArm, other: _BegunArm, probe: Probe, sweep: Sweep) 
         # With equal widths first losses are known already; with others models would have to be run for them.
         if one.widths == other.widths and not _begin_alike(one, other, probe):
             return False
+        # Part of how both act that is known without drawing data.
+        if _shape(one) != _shape(other):
+            return False
         if one.acted() != other.acted() or not _begin_alike(one, other, probe):
             return False
         if differ(probe, other.arm.system, one.arm.system, sweep):
@@ -74,6 +78,11 @@ def _behave_alike(one: _BegunArm, other: _BegunArm, probe: Probe, sweep: Sweep) 
         return not effects_where_searched(probe, other.arm.system, one.arm.system, sweep, left_out)
     except ValueError:
         return False
+
+
+def _shape(begun: _BegunArm) -> TaskShape:
+    """What a model must know of the task, as far as it acts, see `declared`."""
+    return replace(begun.arm.system.shape, steps_max=None)
 
 
 def _begin_alike(one: _BegunArm, other: _BegunArm, probe: Probe) -> bool:
