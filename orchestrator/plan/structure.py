@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Protocol
 
 from torch import nn
 
 from orchestrator.plan.settings import System
 from trainables.costs import depth_range, flops
-from trainables.layers.plain import has_plain
+from trainables.layers.plain import is_plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +51,15 @@ class Structure:
     @classmethod
     def of(cls, system: System, model: nn.Module) -> "Structure":
         """That of `system`, whose `model` may be without memory."""
-        shapes = Shapes.of(model)
+        shapes, modules = Shapes.of(model), dict(model.named_modules())
         length = system.shape.length_max
         least, most = depth_range(system.model, length)
         return cls(
-            modules={name: type(module).__name__ for name, module in model.named_modules() if name},
+            modules={name: type(module).__name__ for name, module in modules.items() if name},
             shapes=shapes.parameters,
             saved=shapes.saved,
-            parameters=sum(each.numel() for each in model.parameters()),
-            plain=has_plain(model),
+            parameters=sum(map(prod, shapes.parameters.values())),
+            plain=any(map(is_plain, modules.values())),
             depth_min=least,
             depth_max=most,
             flops_min=float(flops(system.model, system.shape, length, least)),
