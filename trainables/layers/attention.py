@@ -148,7 +148,7 @@ def attend_packed(
     if kernel == "flash":
         return _flash(q, seen.keys, seen.values, (queries, keys), drop, causal=reach is not None)
     barred = _barred(queries, keys, reach, q)
-    if kernel == "math" and bias is None and seen.both is not None and not stacked():
+    if kernel == "math" and bias is None and seen.both is not None and _known(drop):
         kept = None if drop is None else drop.kept(q.shape[1], keys.width)
         return explicit_packed(q[:, None], queries, seen.padded_both, barred=barred, kept=kept)
     rows = (spread(q, queries), *seen.padded)
@@ -175,11 +175,16 @@ def attend_among(
         packings = (tokens.packing, tokens.packing)
         return _flash(q, k, v, packings, drop, causal=tokens.reach is not None)
     barred = _barred(tokens.packing, tokens.packing, tokens.reach, qkv[:, 0])
-    if kernel == "math" and not (stacked() and drop is not None and drop.drawn is None):
+    if kernel == "math" and _known(drop):
         kept = None if drop is None else drop.kept(qkv.shape[2], tokens.packing.width)
         return explicit_packed(qkv, tokens.packing, factors=tokens.factors, barred=barred, kept=kept)
     q, k, v = spread_each(qkv, tokens.packing, tokens.factors)
     return gather(_padded(kernel, (q, k, v), barred, drop), tokens.packing)
+
+
+def _known(drop: WeightDropout | None) -> bool:
+    """Whether the mask is there already, or can be drawn here: those of a stack are drawn for all members."""
+    return drop is None or drop.drawn is not None or not stacked()
 
 
 def _barred(
@@ -311,7 +316,8 @@ def barring(mask: Bool[Tensor, "B 1 #T K"], dtype: torch.dtype) -> Float[Tensor,
     """What to add to logits: nothing in `mask`, minus infinity elsewhere."""
     if stacked():
         return for_all(lambda mask: barring(mask, dtype), mask)
-    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, float("-inf"))
+    barred = torch.full(mask.shape, float("-inf"), dtype=dtype, device=mask.device)
+    return barred.masked_fill_(mask, 0.0)
 
 
 def _flash(

@@ -316,12 +316,9 @@ def draw_ahead(blocks: Iterable[nn.Module], tokens: Tokens) -> None:
 
 
 def join_ahead(maps: Iterable[Maps], placed: Placed) -> None:
-    """Join by one kernel what the pass of `placed` would join one after the other.
-
-    Not in a pass of several models, whose weights are not those of one.
-    """
+    """Join by one kernel what the pass of `placed` would join one after the other."""
     found = [each for each in maps if each.name not in placed.made]
-    if found and not stacked():
+    if found:
         made = iter(joined_sets([each for _, sets in found for each in sets]))
         placed.made.update((name, tuple(next(made) for _ in sets)) for name, sets in found)
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from trainables.layers.host import uploaded
 from trainables.layers.linear import Vector
 from trainables.layers.packing import Packing, packed, packing_of, take
-from trainables.layers.stacked import stacked
+from trainables.layers.stacked import by_token, stacked
 from trainables.settings import CausalSettings
 
 Pooling = Literal["mean", "end", "start"]
@@ -48,7 +48,7 @@ class Boundaries(nn.Module):
         wide = nn.functional.pad(x[:, : packing.width - NUM_BOUNDARIES], (0, 0, 1, 1))
         wide = torch.where((columns == 0)[:, None], self.start(), wide)
         wide = torch.where((columns == packing.counts[:, None] - 1)[..., None], self.end(), wide)
-        return packing.unpad(wide)
+        return by_token(packing.unpad(wide))
 
     def padded(
         self, states: Float[Tensor, "M D"], packing: Packing, x: Float[Tensor, "N S D"]

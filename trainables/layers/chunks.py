@@ -10,7 +10,7 @@ and tokens attend to no other chunk, so that the choice does not matter.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from torch import Tensor
 from trainables.layers.host import uploaded
 from trainables.layers.packing import Packing, PaddedRows
 from trainables.layers.positions import Rotation, rotations
+from trainables.layers.stacked import by_row
 from trainables.layers.tokens import Tokens, packed_places
 from trainables.settings import Settings, Small
 
@@ -169,7 +170,8 @@ class PaddedChunk:
     """Which tokens of the full batch; padding has any."""
     exists: Bool[Tensor, " B"]
     """Rows that have a chunk of that number."""
-    packing: PaddedRows
+    placed: Tokens
+    """The same tokens, positions counted from 0."""
 
 
 @dataclass(frozen=True)
@@ -216,22 +218,25 @@ class PaddedCut:
             causal,
         )
 
-    def chunk(self, number: int) -> PaddedChunk:
-        """Chunk `number`, counted from 0, of all rows."""
-        first = self.length * number
-        column = first.index_select(0, self.rows.row) + self.rows.column
+    def chunks(self) -> list[PaddedChunk]:
+        """All of all rows, one number after the other; what is made of them is made for all at once."""
+        numbers = uploaded(np.arange(self.most)[:, None], self.length.device)
+        columns = self.rows.column[: self.rows.width]
+        first = self.length * numbers
+        exists = first < self.packing.counts
         counts = torch.minimum(self.packing.counts - first, self.length).clamp(min=1)
-        begin = self.rows.row * self.packing.width
-        return PaddedChunk(
-            begin + column.clamp(max=self.packing.width - 1),
-            first < self.packing.counts,
-            self.rows.with_counts(counts),
-        )
-
-    def tokens(self, chunk: PaddedChunk) -> Tokens:
-        """Those of a chunk, positions counted from 0."""
-        place = self.place.index_select(0, chunk.tokens)
-        return Tokens(chunk.packing, place, *self.rotations, self.rows.column + 1 if self.causal else None)
+        begins = self.packing.starts[:-1, None]
+        tokens = begins + (first[..., None] + columns).clamp(max=self.packing.width - 1)
+        masks = columns < counts[..., None]
+        places = self.place.index_select(0, tokens.flatten()).view(self.most, -1)
+        made: dict[Any, Any] = {}
+        reach = self.rows.column + 1 if self.causal else None
+        placed = [
+            Tokens(self.rows.with_counts(count, mask), place, *self.rotations, reach, made=made)
+            for count, mask, place in zip(counts.unbind(), masks.unbind(), places.unbind(), strict=True)
+        ]
+        each = zip(tokens.flatten(1).unbind(), by_row(exists).unbind(), placed, strict=True)
+        return [PaddedChunk(*those) for those in each]
 
     def whole(self, chunks: Sequence[Float[Tensor, "K D"]]) -> Float[Tensor, "M D"]:
         """The tokens of the full batch, given those of all chunks."""

@@ -210,20 +210,20 @@ def explicit_packed(
     """
     if stacked():
         assert isinstance(packing, PaddedRows), "members of a stack have padded rows"
-        assert given is None, "members of a stack have keys and values beside their queries"
 
-        def of_all(x: Tensor, barred: Barred | None, keep: Tensor | None) -> Tensor:
+        def of_all(x: Tensor, given: Tensor | None, barred: Barred | None, keep: Tensor | None) -> Tensor:
             members = x.shape[0]
             found = explicit_packed(
                 x.flatten(0, 1),
                 packing.rows_of_all(members),
+                None if given is None else given.transpose(0, 1).flatten(1, 2),
                 factors=factors_of_all(packing, factors, members),
                 barred=None if barred is None else barred.flatten(0, 1),
                 kept=None if kept is None or keep is None else KeptWeights(keep.flatten(0, 1), kept.scale),
             )
             return found.view(members, -1, *found.shape[1:])
 
-        return for_all(of_all, x, barred, None if kept is None else kept.keep)
+        return for_all(of_all, x, given, barred, None if kept is None else kept.keep)
     _, parts, heads, _ = x.shape
     places = HeadRows.of(packing, heads, parts), HeadRows.of(packing, heads)
     keep = None if kept is None else kept.keep.flatten(0, 1)

@@ -66,10 +66,16 @@ class HeadRows:
         head, part = np.arange(heads), np.arange(parts)[:, None]
         number, begin = part * heads + head, (part * (rows * heads) + head).ravel() * width
         shape = (parts, rows, heads, width)
-        if packing.by_host and rows * width * parts * heads <= MOST_BY_HOST:
-            token, place, _ = packing.host_rows
+        known = packing.by_host or packing.dense
+        if known and rows * width * parts * heads <= MOST_BY_HOST:
+            if packing.dense:
+                place = np.arange(rows * width)
+                token, row = place.reshape(rows, width), place // width
+            else:
+                token, place, _ = packing.host_rows
+                row = np.repeat(np.arange(rows), packing.host_counts)
             to = token[:, None] * (parts * heads) + number[:, None, :, None]
-            base = place + np.repeat(np.arange(rows), packing.host_counts) * ((heads - 1) * width)
+            base = place + row * ((heads - 1) * width)
             both = uploaded(np.concatenate((to.ravel(), (base[:, None] + begin).ravel())), device)
             return cls(both[: to.size], both[to.size :], shape)
         out = packing.padded_index[:, None] * (parts * heads) + uploaded(number, device)[:, None, :, None]
@@ -176,6 +182,8 @@ def spread_parts(
     factors: tuple[Factor, Factor] | None = None,
 ) -> Float[Tensor, "P B H T E"]:
     """All parts at once, multiplied by the first of the `factors`; the second is its conjugate."""
+    if stacked():
+        return for_all(lambda x: _parts_by_member(x, packing, factors), x)
     rows = HeadRows.of(packing, x.shape[2], x.shape[1])
     made: Tensor = _SpreadHeads.apply(x, rows, factors)  # type: ignore[no-untyped-call]
     return made
@@ -185,8 +193,6 @@ def spread_each(
     x: Float[Tensor, "M P H E"], packing: Packing, factors: tuple[Factor, Factor] | None = None
 ) -> tuple[Float[Tensor, "B H T E"], ...]:
     """The same, part by part."""
-    if stacked():
-        return for_all(lambda x: _parts_by_member(x, packing, factors), x)
     return spread_parts(x, packing, factors).unbind(0)
 
 
@@ -214,12 +220,12 @@ def _by_member(
 
 def _parts_by_member(
     x: Float[Tensor, "W M P H E"], packing: Packing, factors: tuple[Factor, Factor] | None
-) -> tuple[Float[Tensor, "W B H T E"], ...]:
+) -> Float[Tensor, "W P B H T E"]:
     assert isinstance(packing, PaddedRows), "members of a stack have padded rows"
     members = x.shape[0]
     factors = factors_of_all(packing, factors, members)
-    parts = spread_parts(x.flatten(0, 1), packing.rows_of_all(members), factors).unbind(0)
-    return tuple(part.view(members, -1, *part.shape[1:]) for part in parts)
+    parts = spread_parts(x.flatten(0, 1), packing.rows_of_all(members), factors)
+    return parts.view(parts.shape[0], members, -1, *parts.shape[2:]).transpose(0, 1)
 
 
 def factors_of_all(
@@ -229,7 +235,10 @@ def factors_of_all(
     if factors is None:
         return None
     one, other = factors
-    found: tuple[Factor, Factor] = packing.once(
-        "factors of all", lambda: (one.repeat(1, members, 1, 1, 1), other.repeat(1, members, 1, 1, 1))
-    )
+
+    def repeated() -> tuple[Any, tuple[Factor, Factor]]:
+        return factors, (one.repeat(1, members, 1, 1, 1), other.repeat(1, members, 1, 1, 1))
+
+    # The given ones stay with what was made of them, so that no others get their identity.
+    found: tuple[Factor, Factor] = packing.once_for_shape(("factors of all", id(one)), repeated)[1]
     return found

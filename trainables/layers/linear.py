@@ -1,8 +1,6 @@
 """Linear maps and norms that know their own initial distribution, drawn from a stream per parameter."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -11,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from trainables.layers.stacked import Stack, for_all, stack, stacked
+from trainables.layers.stacked import for_all, stack, stacked
 
 Stream = Callable[[str], torch.Generator]
 """The random stream of a parameter, by its name within the module."""
@@ -51,77 +49,11 @@ class _Products(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, Tensor | None]:
         (grad,), (x, weight) = grads, ctx.saved_tensors
-        back = torch.bmm(grad, weight) if ctx.needs_input_grad[0] else None
+        back = None
+        if ctx.needs_input_grad[0]:
+            # In the layout of the inputs, which norms want back as they gave it.
+            back = torch.bmm(grad, weight, out=torch.empty_like(x))
         return back, torch.bmm(grad.transpose(1, 2), x), grad.sum(1) if ctx.has_bias else None
-
-
-@dataclass
-class _Sums:
-    """Of one norm, what the gradients of its weights and biases are sums of: added up over all its uses, and
-    over tokens once."""
-
-    products: dict[int, Tensor] = field(default_factory=dict)
-    """Gradients times normed vectors, by the number of these."""
-    gradients: dict[int, Tensor] = field(default_factory=dict)
-
-    def add(self, grad: Float[Tensor, "W M D"], normed: Float[Tensor, "W M D"]) -> None:
-        """One use."""
-        count = grad.shape[1]
-        if count not in self.products:
-            self.products[count], self.gradients[count] = grad * normed, grad
-            return
-        self.products[count].addcmul_(grad, normed)
-        self.gradients[count] = self.gradients[count] + grad
-
-    def totals(self) -> tuple[Float[Tensor, "W D"], Float[Tensor, "W D"]]:
-        """Of weights and of biases."""
-        one, other = ([each.sum(1) for each in kept.values()] for kept in (self.products, self.gradients))
-        return sum(one[1:], one[0]), sum(other[1:], other[0])
-
-
-class _SummedLate(torch.autograd.Function):
-    """Weights and biases of a norm, whose gradients wait for all its uses."""
-
-    @staticmethod
-    def forward(ctx: Any, weight: Tensor, bias: Tensor, sums: _Sums) -> tuple[Tensor, Tensor]:
-        ctx.set_materialize_grads(False)
-        ctx.sums = sums
-        return weight.view_as(weight), bias.view_as(bias)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor, Tensor, None]:  # noqa: ARG004 they are in the sums
-        return *ctx.sums.totals(), None
-
-
-class _Norms(torch.autograd.Function):
-    """The norms of all members over the last axis: one kernel, and one for their weights and biases."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, sums: _Sums, eps: float) -> Tensor:  # noqa: PLR0917 autograd takes no keywords
-        normed, mean, rstd = torch.native_layer_norm(x, x.shape[-1:], None, None, eps)
-        ctx.save_for_backward(x, normed, mean, rstd, weight)
-        ctx.sums = sums
-        return torch.addcmul(bias[:, None], normed, weight[:, None])
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (grad,), (x, normed, mean, rstd, weight) = grads, ctx.saved_tensors
-        ctx.sums.add(grad, normed)
-        sizes, inner = x.shape[-1:], grad * weight[:, None]
-        wanted = [True, False, False]
-        back = torch.ops.aten.native_layer_norm_backward(inner, x, sizes, mean, rstd, None, None, wanted)[0]
-        return back, None, None, None, None
-
-
-def _norm_of_all(norm: nn.LayerNorm, present: Stack, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    def begun() -> tuple[Tensor, Tensor, _Sums]:
-        sums = _Sums()
-        return *_SummedLate.apply(weight, bias, sums), sums  # type: ignore[no-untyped-call]
-
-    found: Tensor = _Norms.apply(  # type: ignore[no-untyped-call]
-        x.reshape(x.shape[0], -1, x.shape[-1]), *present.once(norm, begun), norm.eps
-    )
-    return found.view(x.shape)
 
 
 class _Addcmul(torch.autograd.Function):
@@ -245,7 +177,8 @@ class LayerNorm(nn.LayerNorm, Initialised):
         """The norm over the last axis."""
         if (present := stack()) is None:
             return super().forward(input)
-        return for_all(partial(_norm_of_all, self, present), input, self.weight, self.bias)
+        assert present.norm is not None, "a stack whose layers have norms must be given them"
+        return present.norm(self, input)
 
 
 def joined(*weights: Tensor) -> Tensor:
@@ -269,33 +202,42 @@ class _JoinedSets(torch.autograd.Function):
     otherwise be compiled anew for where the next begins."""
 
     @staticmethod
-    def forward(ctx: Any, counts: Sequence[int], *weights: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, counts: Sequence[int], axis: int, *weights: Tensor) -> tuple[Tensor, ...]:
         ctx.set_materialize_grads(False)
+        ctx.axis = axis
         given = iter(weights)
         sets = [[next(given) for _ in range(count)] for count in counts]
-        ctx.sizes = [[each.shape[0] for each in alike] for alike in sets]
+        ctx.sizes = [[each.shape[axis] for each in alike] for alike in sets]
         ctx.dtype = weights[0].dtype
         made = [
-            alike[0].new_empty((sum(sizes), *alike[0].shape[1:]), dtype=dtype_of_products(alike[0]))
+            alike[0].new_empty(
+                (*alike[0].shape[:axis], sum(sizes), *alike[0].shape[axis + 1 :]),
+                dtype=dtype_of_products(alike[0]),
+            )
             for alike, sizes in zip(sets, ctx.sizes, strict=True)
         ]
-        parts = [torch.split(whole, sizes) for whole, sizes in zip(made, ctx.sizes, strict=True)]
+        parts = [torch.split(whole, sizes, axis) for whole, sizes in zip(made, ctx.sizes, strict=True)]
         torch._foreach_copy_([*chain(*parts)], weights)
         return tuple(made)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         parts = (
-            (None,) * len(sizes) if grad is None else torch.split(grad.to(ctx.dtype), sizes)
+            (None,) * len(sizes) if grad is None else torch.split(grad.to(ctx.dtype), sizes, ctx.axis)
             for grad, sizes in zip(grads, ctx.sizes, strict=True)
         )
-        return None, *chain(*parts)
+        return None, None, *chain(*parts)
 
 
 def joined_sets(sets: Sequence[Sequence[Tensor]]) -> tuple[Tensor, ...]:
     """What `joined` makes of each of several sets of weights of one precision, in one kernel for all."""
-    made: tuple[Tensor, ...] = _JoinedSets.apply([len(each) for each in sets], *chain(*sets))  # type: ignore[no-untyped-call]
-    return made
+    counts, axis = [len(each) for each in sets], int(stacked())
+
+    def join(*weights: Tensor) -> tuple[Tensor, ...]:
+        made: tuple[Tensor, ...] = _JoinedSets.apply(counts, axis, *weights)  # type: ignore[no-untyped-call]
+        return made
+
+    return for_all(join, *chain(*sets)) if stacked() else join(*chain(*sets))
 
 
 class Vector(Initialised):

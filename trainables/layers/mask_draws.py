@@ -14,7 +14,7 @@ from trainables.layers.stacked import for_all, stacked
 from trainables.regions.masks import MASK_LEVELS, MIX_A, MIX_B
 
 MOST_WORDS = 1 << 22
-"""Most that are hashed at once for several masks: 16 MiB, and as much again while they are."""
+"""Most that are hashed at once for several masks, of one model: 16 MiB, and as much again while they are."""
 _LOW = 0 if sys.byteorder == "little" else 1
 
 
@@ -71,7 +71,7 @@ class MaskDraws:
         self._jobs.append(_Job(place, salt, parts, give))
 
     def run(self) -> None:
-        """Draw what was added, in portions of at most `MOST_WORDS` where there is more than one job."""
+        """Draw what was added, in portions of at most `MOST_WORDS` a model where there are several jobs."""
         jobs, self._jobs = self._jobs, []
         if jobs and stacked():
             _draw_for_members(jobs)
@@ -79,12 +79,12 @@ class MaskDraws:
             _draw_in_portions(jobs)
 
 
-def _draw_in_portions(jobs: list[_Job]) -> None:
+def _draw_in_portions(jobs: list[_Job], most: int = MOST_WORDS) -> None:
     portion: list[_Job] = []
     total = 0
     for job in jobs:
         count = prod(job.shape)
-        if portion and total + count > MOST_WORDS:
+        if portion and total + count > most:
             _draw_all(portion)
             portion, total = [], 0
         portion.append(job)
@@ -94,12 +94,14 @@ def _draw_in_portions(jobs: list[_Job]) -> None:
 
 
 def _draw_for_members(jobs: list[_Job]) -> None:
-    """Of a stack (`layers.stacked`), whose members have salts of their own: the first axis of them."""
+    """Of a stack (`layers.stacked`), whose members have salts of their own: the first axis of them. Portions
+    are as many as of one member alone."""
 
     def of_all(*places: Tensor) -> tuple[Tensor, ...]:
         found: list[Tensor] = []
         _draw_in_portions(
-            [_of_members(job, place, found.extend) for job, place in zip(jobs, places, strict=True)]
+            [_of_members(job, place, found.extend) for job, place in zip(jobs, places, strict=True)],
+            MOST_WORDS * jobs[0].salt.shape[0],
         )
         return tuple(found)
 

@@ -24,7 +24,7 @@ from trainables.layers.mask_draws import MaskDraws
 from trainables.layers.packing import Packing, PaddedRows
 from trainables.layers.positions import sinusoids
 from trainables.layers.recomputing import RecomputableLayer
-from trainables.layers.stacked import stacked
+from trainables.layers.stacked import by_token, stacked
 from trainables.layers.tokens import KeysValues, Placed, packed_places
 from trainables.regions.compiling import compiling
 from trainables.settings import DEPTH, MOST_UNSHARED, Settings, Small
@@ -94,7 +94,8 @@ class Memory(nn.Module):
             # PyTorch says of views of weights that they have a gradient, though none is recorded, and what
             # hooks into its modules (its FLOP counter) then looks for one.
             slots = slots.detach()
-        return slots.expand(num_rows, -1, -1)
+        slots = slots.expand(num_rows, -1, -1)
+        return by_token(slots.flatten(0, 1)).view(slots.shape) if stacked() else slots
 
     def marked(self, slots: Float[Tensor, "B S D"]) -> Float[Tensor, "B S D"]:
         """Before any chunk: slots with their positions, if they have any."""
@@ -162,7 +163,7 @@ def slots_packing(rows: int, each: int, packing: Packing) -> Packing:
             return PaddedRows.of(torch.full((rows,), each, device=packing.row.device), each, full=True)
         return Packing.of_counts(np.full(rows, each), packing.row.device)
 
-    made: Packing = packing.once(("slots", each), alike)
+    made: Packing = packing.once_for_shape(("slots", each), alike)
     return made
 
 

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from trainables.layers.host import on_host, uploaded
-from trainables.layers.stacked import stacked
+from trainables.layers.stacked import by_token, stacked
 from trainables.regions.compiling import compiling
 from trainables.regions.rows import RowPlaces, means
 
@@ -166,6 +166,10 @@ class Packing:
         if key not in self.made:
             self.made[key] = make()
         return self.made[key]
+
+    def once_for_shape(self, key: Any, make: Callable[[], Any]) -> Any:
+        """The same of what depends on rows and columns alone, which packings of one shape may share."""
+        return self.once(key, make)
 
     @classmethod
     def of_lengths(cls, lengths: Int[Tensor, " B"], width: int) -> "Packing":
@@ -336,6 +340,14 @@ class PaddedRows(Packing):
 
     full: bool = False
     """Whether there is no padding in any row."""
+    shared: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+    """What `once_for_shape` has made."""
+
+    def once_for_shape(self, key: Any, make: Callable[[], Any]) -> Any:
+        """Made once for all that have the shape from each other."""
+        if key not in self.shared:
+            self.shared[key] = make()
+        return self.shared[key]
 
     @classmethod
     def of(cls, counts: Int[Tensor, " B"], width: int, *, full: bool = False) -> "PaddedRows":
@@ -393,25 +405,26 @@ class PaddedRows(Packing):
         mean: Tensor = total / counts
         return mean
 
-    def with_counts(self, counts: Int[Tensor, " B"]) -> "PaddedRows":
-        """Rows of the same shape, with so many tokens."""
-        found = PaddedRows(self.row, counts, self.width)
-        found.made["of all"] = self.made.setdefault("of all", {})
-        vars(found)["column"], vars(found)["index"] = self.column, self.index
+    def with_counts(self, counts: Int[Tensor, " B"], mask: Bool[Tensor, "B T"]) -> "PaddedRows":
+        """Rows of the same shape, with so many tokens, which are those in `mask`."""
+        found = PaddedRows(self.row, counts, self.width, shared=self.shared)
+        vars(found)["column"], vars(found)["index"], vars(found)["mask"] = self.column, self.index, mask
         return found
 
     def rows_of_all(self, members: int) -> "PaddedRows":
         """The rows of all members of a stack, one after the other; which of them are tokens is left out."""
-        of_all: dict[int, PaddedRows] = self.once("of all", dict)
-        if members not in of_all:
-            of_all[members] = PaddedRows.of(self.row.new_zeros(members * self.num_rows), self.width)
-        return of_all[members]
+        found: PaddedRows = self.once_for_shape(
+            ("of all", members),
+            lambda: PaddedRows.of(self.row.new_zeros(members * self.num_rows), self.width),
+        )
+        return found
 
 
 def packed(x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"]) -> tuple[Float[Tensor, "M D"], Packing]:
     """The real vectors of right-padded rows; longer padding changes nothing."""
     packing = packing_of(mask)
-    return packing.unpad(x[:, : packing.width]), packing
+    states = packing.unpad(x[:, : packing.width])
+    return by_token(states) if stacked() else states, packing
 
 
 def packing_of(mask: Bool[Tensor, "N S"], more: int = 0) -> Packing:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Int, Shaped
-from torch import Tensor
+from torch import Tensor, nn
 
 Found = TypeVar("Found", bound=Tensor | tuple[Tensor, ...])
 
@@ -31,14 +31,8 @@ class Stack:
     """The number of the member, as seen by each."""
     most_steps: int | None = None
     """The greatest of `Batch.steps` in any member's batch, where the task gives them."""
-    made: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
-    """What `once` has made."""
-
-    def once(self, key: Any, make: Callable[[], Any]) -> Any:
-        """What `make` makes, once for the whole pass."""
-        if key not in self.made:
-            self.made[key] = make()
-        return self.made[key]
+    norm: Callable[[nn.LayerNorm, Tensor], Tensor] | None = field(default=None, compare=False, repr=False)
+    """The norms of all members (`layers.stacked_norms`), of a model that has any."""
 
 
 _STACK: ContextVar[Stack | None] = ContextVar("stack", default=None)
@@ -104,3 +98,22 @@ def for_all(run: Callable[..., Found], *tensors: Shaped[Tensor, "..."] | None) -
     assert present is not None, "only a pass of several models has members"
     found: Found = _ForAll.apply(run, present.member, *tensors)  # type: ignore[no-untyped-call]
     return found
+
+
+def by_token(x: Shaped[Tensor, "M D"]) -> Shaped[Tensor, "M D"]:
+    """The same in memory where the vectors of one token of all members are beside each other: what norms want
+    and what is added onto it keeps."""
+
+    def moved(x: Tensor) -> Tensor:
+        return x.transpose(0, 1).contiguous().transpose(0, 1)
+
+    return for_all(moved, x)
+
+
+def by_row(x: Shaped[Tensor, "N B"]) -> Shaped[Tensor, "N B"]:
+    """The same of numbers of rows, so that what is chosen by them for each token keeps that layout."""
+
+    def moved(x: Tensor) -> Tensor:
+        return x.movedim(0, -1).contiguous().movedim(-1, 0)
+
+    return for_all(moved, x)

@@ -17,7 +17,6 @@ from trainables.layers.head_rows import MOST_BY_HOST, Factor, spread, spread_par
 from trainables.layers.host import uploaded
 from trainables.layers.packing import InTwo, Packing, PaddedRows, take
 from trainables.layers.positions import NoRotation, Rotation, rotations, selected
-from trainables.layers.stacked import stacked
 
 ROW_STRIDE = 1 << 16
 
@@ -41,7 +40,7 @@ class KeysValues:
     @cached_property
     def padded(self) -> tuple[Float[Tensor, "B H K E"], Float[Tensor, "B H K E"]]:
         """Both as batched products read them, made once for all that attend to them."""
-        if self.both is not None and not stacked():
+        if self.both is not None:
             keys, values = self.padded_both.unbind(0)
             return keys, values
         return spread(self.keys, self.packing), spread(self.values, self.packing)
@@ -126,7 +125,7 @@ class Placed:
         """What `make` makes of a number of each of the tokens and of how they are packed: once for all that
         share both."""
         # The numbers stay with what was made of them, so that no others get their identity.
-        return self.packing.once(("made for", id(numbers)), lambda: (numbers, make()))[1]
+        return self.packing.once_for_shape(("made for", id(numbers)), lambda: (numbers, make()))[1]
 
     def select(self, tokens: Int[Tensor, " K"], rows: Int[Tensor, " R"], packing: Packing) -> "Placed":  # noqa: ARG002
         """Only `tokens`, which are all in `rows`, packed by `packing`."""

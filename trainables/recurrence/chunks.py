@@ -21,7 +21,7 @@ from trainables.layers.mask_draws import MaskDraws
 from trainables.layers.memory import Memory, MemorySettings, update_flops, update_saved_bytes
 from trainables.layers.packing import Packing, lengths_of, put, take
 from trainables.layers.recomputing import Recomputable, reusing
-from trainables.layers.stacked import stacked
+from trainables.layers.stacked import by_token, stacked
 from trainables.layers.tokens import Placed, Tokens
 from trainables.recurrence.result import RecurrenceResult
 from trainables.recurrence.watching import in_parts
@@ -211,23 +211,29 @@ class Chunked(nn.Module):
         slots, places = self.memory.begin(packing.num_rows), self.memory.places(packing)
         finals: list[Tensor] = []
         totals: list[Float[Tensor, "B 3"]] = []
-        chunks = [cut.chunk(number) for number in range(cut.most)]
-        tokens = [cut.tokens(chunk) for chunk in chunks]
-        parts = [ChunkPart(here, self.memory.placed(places, here)) for here in tokens]
+        chunks = cut.chunks()
+        parts = [ChunkPart(each.placed, self.memory.placed(places, each.placed)) for each in chunks]
+        order = torch.cat([chunk.tokens for chunk in chunks])
+        given = torch.split(by_token(take(states, order)), chunks[0].tokens.shape[0])
         self._draw_ahead(parts)
-        for number, (chunk, part) in enumerate(zip(chunks, parts, strict=True)):
-            memory = self.memory.marked(slots)
-            result = layers(take(states, chunk.tokens), part.tokens, memory, number)
-            if not isinstance(result, RecurrenceResult):
-                result = RecurrenceResult.of_all(result, part.tokens.packing, bound)
-            finals.append(result.states)
-            costs = torch.stack((result.depth, result.ponder, result.computed), 1)
-            totals.append(torch.where(chunk.exists[:, None], costs, 0))
-            memory = self.memory.update(memory, part.slots, result.states, chunk.packing)
-            slots = torch.where(chunk.exists[:, None, None], memory.to(slots.dtype), slots)
+        join_ahead([*self._maps(), *self.memory.maps()], chunks[0].placed)
+        with reusing(*self.memory.updates):
+            for number, (chunk, part) in enumerate(zip(chunks, parts, strict=True)):
+                memory = self.memory.marked(slots)
+                result = layers(given[number], part.tokens, memory, number)
+                if isinstance(result, RecurrenceResult):
+                    finals.append(result.states)
+                    costs = torch.stack((result.depth, result.ponder, result.computed), 1)
+                    totals.append(torch.where(chunk.exists[:, None], costs, 0))
+                else:
+                    finals.append(result)
+                memory = self.memory.update(memory, part.slots, finals[-1], part.tokens.packing)
+                slots = torch.where(chunk.exists[:, None, None], memory.to(slots.dtype), slots)
+        whole = cut.whole(finals)
+        if not totals:
+            return RecurrenceResult.of_all(whole, packing, bound), slots
         means = torch.stack(totals).sum(0) / cut.counts.to(states.dtype)[:, None]
         depth, ponder, computed = means.unbind(1)
-        whole = cut.whole(finals)
         return RecurrenceResult(whole, depth.detach(), ponder, computed.detach()), slots
 
 

@@ -22,6 +22,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from trainables.layers.dropout import set_dropout_context
 from trainables.layers.stacked import Stack, stacking
+from trainables.layers.stacked_norms import StackedNorms
 from trainables.threads import cpu_threads
 from trainables.training.optimizers import optimizer_of
 from trainables.training.state import COUNT
@@ -182,6 +183,7 @@ class LearnerStack:
         config, size = self.learners[0].config, len(self.learners)
         most = None if batch.steps is None else int(batch.steps.max())
         set_dropout_context(self._template, tuple(each.seed for each in self.learners), step)
+        norms = StackedNorms(self._template, parts)
 
         def run(  # noqa: PLR0917 vmap takes no keywords
             weights: dict[str, Tensor],
@@ -191,7 +193,7 @@ class LearnerStack:
             labels: Tensor,
             steps: Tensor | None,
         ) -> tuple[Tensor, ...]:
-            with stacking(Stack(size, member, most)):
+            with stacking(Stack(size, member, most, norms)):
                 own = Batch(tokens, mask, labels, steps)
                 output = functional_call(self._template, weights, (own,))
                 total = objective(output, config)
