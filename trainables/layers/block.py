@@ -23,6 +23,7 @@ from trainables.layers.packing import Packing
 from trainables.layers.recomputing import RecomputableLayer
 from trainables.layers.stacked import stacked
 from trainables.layers.tokens import KeysValues, Placed, Tokens
+from trainables.regions.block import Mixing
 from trainables.regions.compiling import compiling
 from trainables.settings import HeadSettings, Small
 
@@ -259,6 +260,10 @@ class Block(RecomputableLayer):
         if compiling():
             return compiled.keys_values(self, x, tokens)
         return self.attention.keys_values(self.attention_norm(x), tokens)
+
+    def keys_values_of_mixtures(self, x: Float[Tensor, "M D"], tokens: Tokens, mixing: Mixing) -> KeysValues:
+        """The same of mixtures of states, which are made in the region that is compiled."""
+        return compiled.keys_values(self, x, tokens, mixing)
 
     def maps(self, *, alone: bool = True, offers: bool = False) -> list[Maps]:
         """Maps of the same inputs in a pass whose tokens are `alone`, as in `Attention.maps`.

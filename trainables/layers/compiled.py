@@ -51,12 +51,12 @@ def run(block: "Block", x: Tensor, tokens: Tokens, seen: KeysValues | None) -> T
     return region.layer(x, weights, where, dropped, heads=attention.heads)
 
 
-def keys_values(block: "Block", x: Tensor, tokens: Tokens) -> KeysValues:
-    """Rotated keys, and values, of `tokens` with states `x`, which are normed first."""
+def keys_values(block: "Block", x: Tensor, tokens: Tokens, mixing: region.Mixing | None = None) -> KeysValues:
+    """Rotated keys, and values, of `tokens` with states `x`, or with mixtures of these, normed first."""
     attention, norm = block.attention, block.attention_norm
     (weight,) = attention.maps(alone=False).whole(tokens)
     turning = _turning(tokens.key_rotation)
-    made = region.keys_beside_values(x, _affine(norm), weight, turning, heads=attention.heads)
+    made = region.keys_beside_values(x, _affine(norm), weight, turning, mixing, heads=attention.heads)
     return KeysValues.beside(made, tokens.packing)
 
 
@@ -124,7 +124,7 @@ def update(layer: "Update", slots: Tensor, placed: Placed, states: Tensor, packi
 def offer(recall: "Recall", x: Tensor, packing: Packing, placed: Placed | None) -> KeysValues:
     """Keys and values of rows of vectors `x`, for cross-attention."""
     (weight,), heads = recall.attention.maps().whole(placed), recall.attention.heads
-    made = region.keys_beside_values(x, _affine(recall.source_norm), weight, None, heads=heads)
+    made = region.keys_beside_values(x, _affine(recall.source_norm), weight, None, None, heads=heads)
     return KeysValues.beside(made, packing)
 
 

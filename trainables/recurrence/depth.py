@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from trainables.layers.block import Block
 from trainables.layers.halting import Decision, Rule, decide
 from trainables.layers.host import on_host, uploaded
 from trainables.layers.packing import take
@@ -30,6 +31,7 @@ from trainables.recurrence.depth_units import (
     SideOutputs,
 )
 from trainables.recurrence.watching import PassSeen, begun
+from trainables.regions.compiling import compiling
 
 
 @runtime_checkable
@@ -212,8 +214,10 @@ class _ForwardPass:
         return self.cache.seen
 
     def _keys_values(self, units: DepthUnits) -> KeysValues:
-        source = units.mixture() if self.recurrence.sees_mixture else units.states
         layer = self.recurrence.layer
+        if self.recurrence.sees_mixture and compiling() and isinstance(layer, Block):
+            return layer.use(layer.keys_values_of_mixtures, units.states, units.tokens, units.mixing())
+        source = units.mixture() if self.recurrence.sees_mixture else units.states
         if isinstance(layer, RecomputableLayer):
             return layer.use(layer.keys_values, source, units.tokens)
         return layer.keys_values(source, units.tokens)

@@ -18,6 +18,7 @@ from trainables.layers.linear import addcmul
 from trainables.layers.tokens import KeysValues, Tokens
 from trainables.recurrence.active_units import PER_TOKEN, PER_UNIT, ActiveUnits, Leaving, everywhere
 from trainables.regions import halting as region
+from trainables.regions.block import Mixing
 from trainables.regions.compiling import compiling
 
 
@@ -98,6 +99,10 @@ class DepthUnits(ActiveUnits):
     def mixture(self) -> Float[Tensor, "M D"]:
         """s: the states weighted by the probability that each is the last."""
         return addcmul(self.mixed, self.at_tokens(self.halting.survival), self.states)
+
+    def mixing(self) -> Mixing:
+        """The same as what it is made of."""
+        return Mixing(self.mixed, self.at_tokens(self.halting.survival))
 
     def counted(self) -> "DepthUnits":
         """One more step was run on every unit."""

@@ -121,11 +121,29 @@ def layer(
     return torch.addcmul(x, opening, attended + fed - x)
 
 
+class Mixing(NamedTuple):
+    """What makes mixtures of states (`recurrence.depth_units`)."""
+
+    mixed: Float[Tensor, "M D"]
+    """The sum over the states before."""
+    share: Float[Tensor, "M 1"]
+    """Of the last states."""
+
+
 @region
 def keys_beside_values(
-    x: Float[Tensor, "M D"], norm: Affine, weight: Tensor, turning: Turning | None, *, heads: int
+    x: Float[Tensor, "M D"],
+    norm: Affine,
+    weight: Tensor,
+    turning: Turning | None,
+    mixing: Mixing | None,
+    *,
+    heads: int,
 ) -> Float[Tensor, "M 2 H E"]:
-    """Keys, rotated if they are at all, and values of tokens with states `x`, in one tensor."""
+    """Keys, rotated if they are at all, and values of tokens with states `x`, or with mixtures of these, in
+    one tensor."""
+    if mixing is not None:
+        x = torch.addcmul(mixing.mixed, mixing.share, x)
     both = F.linear(_normed(x, norm), weight).view(x.shape[0], 2, heads, -1)
     return turned(both, None if turning is None else turning.of(1, 2))
 
