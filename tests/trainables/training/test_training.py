@@ -133,6 +133,17 @@ def test_arms_of_one_seed_see_the_same_batches(job: Any) -> None:
     assert not torch.equal(other_seed.labels, runs[0][0].labels)
 
 
+@pytest.mark.parametrize(("device", "plans"), [("cpu", True), ("cuda", False)])
+def test_trials_on_a_gpu_keep_from_kernels_that_plan_each_shape(job: Any, device: str, plans: bool) -> None:
+    one, before = job(), torch.backends.cuda.cudnn_sdp_enabled()
+    torch.backends.cuda.enable_cudnn_sdp(enabled=True)
+    try:
+        Sources(one, train_config(one.settings["train"]), torch.device(device))
+        assert torch.backends.cuda.cudnn_sdp_enabled() is plans
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(enabled=before)
+
+
 def test_one_pass_reads_every_training_example_once(job: Any) -> None:
     one = job(batch_size=1)
     sources = Sources(one, train_config(one.settings["train"]), torch.device("cpu"))
