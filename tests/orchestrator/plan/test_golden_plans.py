@@ -3,18 +3,23 @@
 After a change of wording on purpose: `python -m tests.orchestrator.plan.test_golden_plans`, read the diff.
 """
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from orchestrator.errors import PlanError
-from orchestrator.spec.load import read_spec
+from orchestrator.plan import planner
+from orchestrator.plan.probe import Probe
+from orchestrator.plan.types import Plan
+from orchestrator.spec.load import SpecFile, read_spec
 from tests.support.golden import GOLDEN, Messages
 from tests.support.planned import plan
 from trainables import catalog
 
 
-def told(name: str) -> str:
+def told(name: str, plan: Callable[[SpecFile], Plan] = plan) -> str:
     """What planning the spec `name`, from inside its folder, complains of."""
     source = read_spec(Path(f"{name}.yaml"))
     with pytest.raises(PlanError) as caught:
@@ -36,6 +41,15 @@ def test_at_least_forty_specs_that_only_the_planner_refuses() -> None:
 @pytest.mark.parametrize("name", MESSAGES.names)
 def test_message(name: str) -> None:
     MESSAGES.check(name)
+
+
+CHECKED = Messages(GOLDEN / "plans", partial(told, plan=partial(planner.plan, probe=Probe(faults_only=True))))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CHECKED.names)
+def test_who_looks_for_faults_alone_is_told_the_same(name: str) -> None:
+    CHECKED.check(name)
 
 
 if __name__ == "__main__":

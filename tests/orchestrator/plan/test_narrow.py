@@ -1,5 +1,6 @@
 """What saves a plan time and must change nothing: weights that are drawn once, models that are narrow."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from orchestrator.plan.probe import NARROW, Probe
 from orchestrator.plan.settings import System, checked
 from orchestrator.spec.types import Spec
 from tests.orchestrator.plan.small import BASELINE, spec
+from trainables import catalog
 from trainables.assembly import build_model
 from trainables.counting import Flops, only_counted_kernels
 from trainables.data.synthetic import synthetic_batch
@@ -55,6 +57,17 @@ def test_a_generator_goes_on_as_if_it_had_drawn(bounds: tuple[float, float]) -> 
         with once:
             found = drawn()
         assert all(map(torch.equal, plain, found))
+
+
+@pytest.mark.parametrize("name", catalog.names("models"))
+def test_a_glance_is_a_forward_pass_that_keeps_nothing(name: str) -> None:
+    task = "algorithms" if name == "looped" else "listops"
+    made = checked({"task": {"name": task}, "model": {"name": name}, "train": {"steps": 100}})
+    assert isinstance(made, System), made
+    small = Probe().narrow(made)
+    glanced, passed = Probe().glance(small), Probe().forward(small)
+    assert replace(glanced, loss=0.0, costs=(0.0, 0.0)) == replace(passed, loss=0.0, costs=(0.0, 0.0))
+    assert [glanced.loss, *glanced.costs] == pytest.approx([passed.loss, *passed.costs], rel=1e-5)
 
 
 def test_every_width_is_divided_and_nothing_else_changes() -> None:
