@@ -16,13 +16,12 @@ def train(settings, trial):
 @contextmanager
 def forgotten(folder: Path) -> Iterator[None]:
     """Modules that are imported from `folder` while it is open are unknown again afterwards."""
-    known, path = set(sys.modules), list(sys.path)
+    path = list(sys.path)
     try:
         yield
     finally:
         sys.path[:] = path
-        for name in set(sys.modules) - known:
-            module = sys.modules[name]
+        for name, module in list(sys.modules.items()):
             # A package without __init__.py has no file, but folders.
             held = getattr(module, "__dict__", {})
             places = [held.get("__file__", ""), held.get("__path__", "")]
