@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from orchestrator.plan import checks, proof
 from orchestrator.plan.answer import check_answer
 from orchestrator.plan.arms import BuiltInArm, Progress, resolve
+from orchestrator.plan.declared import Sweep
 from orchestrator.plan.dimensions import measures
 from orchestrator.plan.draws import Trying
-from orchestrator.plan.effects import Sweep
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.limits import too_large
 from orchestrator.plan.objectives import check_answer_moves, check_movement, check_objectives

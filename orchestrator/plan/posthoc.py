@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from orchestrator.plan.arms import BuiltInArm
-from orchestrator.plan.effects import Sweep, declared, differ_further, quick_first
+from orchestrator.plan.declared import Sweep, declared
+from orchestrator.plan.effects import differ_further, quick_first
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.probe import Probe
 from orchestrator.plan.settings import System, checked

@@ -7,7 +7,7 @@ there are further points to look at, see `moved_weights`.
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cache
 from typing import Any, cast
 
@@ -20,15 +20,22 @@ from orchestrator.plan.drawn_once import DrawnOnce
 from orchestrator.plan.format import bytes_amount
 from orchestrator.plan.limits import too_large
 from orchestrator.plan.metrics import reported
-from orchestrator.plan.moved_weights import POINTS, RANDOM, SEED, move, without_zeros
+from orchestrator.plan.moved_weights import POINTS, RANDOM, SEED, without_zeros
 from orchestrator.plan.probe_batches import EXAMPLES, made_batch
+from orchestrator.plan.probed_model import (
+    READ_LENGTH,
+    BackwardPass,
+    ForwardPass,
+    ProbedModel,
+    Watched,
+    batch_of,
+    counted,
+)
 from orchestrator.plan.reused_model import ReusedModel
 from orchestrator.plan.settings import System, common_factor, divided, widths
 from orchestrator.plan.structure import Shapes, Structure
 from trainables import catalog
-from trainables.assembly import as_fault, build_model, drawn_by_constructors
-from trainables.counting import Flops, only_counted_kernels
-from trainables.layers.dropout import set_dropout_context
+from trainables.assembly import build_model, drawn_by_constructors
 from trainables.layers.plain import has_plain
 from trainables.settings import shallower
 from trainables.threads import cpu_threads
@@ -36,14 +43,10 @@ from trainables.training.config import TrainConfig
 from trainables.training.evaluate import halting
 from trainables.training.rehearsal import Rehearsals
 from trainables.training.step import objective
-from trainables.types import Batch, Output, TaskShape
+from trainables.types import TaskShape
 
-LENGTH = 8
-"""Tokens of the longer example: short, so that a wide and deep model still takes a fraction of a second."""
 LAYERS = 64
 """Most layers that are run, for the same reason; parameters and FLOPs are those of the whole model."""
-READ_LENGTH = 64
-"""The same where nothing is learnt: long enough for windows and chunks to matter."""
 SEVERAL_CHUNKS = (32, 256)
 """Tokens where a weight seems to be reached by no gradient: that of a memory is in the second chunk."""
 NARROW = 64
@@ -60,33 +63,6 @@ COPIES = 3
 """Weights, their gradients, and what is computed on the way."""
 
 
-@dataclass(frozen=True, slots=True)
-class ForwardPass:
-    """What one forward pass gave."""
-
-    loss: float
-    """Everything that is minimised: main loss and weighted ponder cost."""
-    layers: tuple[float, ...]
-    """Layers kept and layers run of every example."""
-    costs: tuple[float, float]
-    """Ponder cost and auxiliary cost, weighted: too little of the loss, perhaps, to be told from rounding."""
-    objective_reads: frozenset[str]
-    """Fields of the training settings that the loss depends on."""
-
-
-@dataclass(frozen=True, slots=True)
-class BackwardPass:
-    """What one backward pass gave."""
-
-    norm: float
-    parts: tuple[tuple[str, float, float], ...]
-    """Norm and sum of the gradient of every parameter."""
-
-    def in_order(self) -> "BackwardPass":
-        """The same, parameters in the order of their names."""
-        return BackwardPass(self.norm, tuple(sorted(self.parts)))
-
-
 class Probe:
     """Builds and runs systems. Each is measured once; the last ones that ran are kept as they are."""
 
@@ -101,7 +77,7 @@ class Probe:
         self._glances: dict[tuple[str, str], ForwardPass] = {}
         self._gradients: dict[tuple[str, str, int], BackwardPass] = {}
         self._idle: dict[tuple[str, int], frozenset[str]] = {}
-        self._runs: dict[tuple[str, int], _ProbedModel] = {}
+        self._runs: dict[tuple[str, int], ProbedModel] = {}
         self._readings: dict[tuple[str, int, int, int, bool], tuple[float, ...]] = {}
         self._operations: dict[str, tuple[int, ...]] = {}
         self._unreached: dict[str, tuple[str, ...]] = {}
@@ -185,7 +161,7 @@ class Probe:
             self._require_run(system, 0)
             model = self._model(system)  # which others train
             with torch.inference_mode():
-                _, self._glances[key] = _ProbedModel.of(system, model, 0).minimised(system.train)
+                _, self._glances[key] = ProbedModel.of(system, model, 0).minimised(system.train)
         return self._glances[key]
 
     def gradient(self, system: System, point: int = 0) -> BackwardPass:
@@ -193,7 +169,7 @@ class Probe:
         key = (self._key(system), self._pull_key(system, point), point)
         if key not in self._gradients:
             run = self._run(system, point)
-            self._gradients[key] = run.gradient(self._loss(system, point, _Watched(system.train)))
+            self._gradients[key] = run.gradient(self._loss(system, point, Watched(system.train)))
         return self._gradients[key]
 
     def pull_alike(self, system: System, other: System, point: int) -> bool:
@@ -212,7 +188,7 @@ class Probe:
         """
         if (why := too_large(system, self.parameters)) is not None:
             raise ValueError(why)
-        return reported(system, _batch(system), self._run(self.narrow(system), 0).output)
+        return reported(system, batch_of(system), self._run(self.narrow(system), 0).output)
 
     def halting(self, system: System, point: int) -> dict[str, float]:
         """The quantities that only halting moves, of the two examples at weights `point`."""
@@ -238,7 +214,7 @@ class Probe:
         if key not in self._readings:
             _require_memory(self.structure(system))
             batch = made_batch(system.shape, inputs[1], examples)
-            self._readings[key] = _ProbedModel.read(system, self._model(system), point, batch, dropping)
+            self._readings[key] = ProbedModel.read(system, self._model(system), point, batch, dropping)
         return self._readings[key]
 
     def operations(self, system: System) -> tuple[int, ...]:
@@ -248,7 +224,7 @@ class Probe:
         if key not in self._operations:
             _require_memory(self.structure(system))
             points = range(RANDOM + 1)
-            self._operations[key] = tuple(_counted(system, self._model(system), each) for each in points)
+            self._operations[key] = tuple(counted(system, self._model(system), each) for each in points)
         return self._operations[key]
 
     def unreached(self, system: System, besides: Collection[str] = ()) -> tuple[str, ...]:
@@ -281,14 +257,14 @@ class Probe:
                 parameter.data = weights[names[name]].detach()
             return model
 
-        run = _ProbedModel.of(system, lent(), 0)
+        run = ProbedModel.of(system, lent(), 0)
         loss, forward = run.minimised(system.train)
         gradient = run.gradient(loss)
         parts = sorted((names[name], norm, total) for name, norm, total in gradient.parts)
         return (
             forward,
             BackwardPass(gradient.norm, tuple(parts)),
-            _ProbedModel.read(system, lent(), 0, _batch(system, READ_LENGTH)),
+            ProbedModel.read(system, lent(), 0, batch_of(system, READ_LENGTH)),
         )
 
     def _tried_gradients(self, system: System) -> Iterator[BackwardPass]:
@@ -299,17 +275,17 @@ class Probe:
         yield self.gradient(system, 0)
         yield self.gradient(system, RANDOM)
         for length in dict.fromkeys(min(each, system.shape.length_max) for each in SEVERAL_CHUNKS):
-            run = _ProbedModel.of(system, without_zeros(self._model(system)), RANDOM, length)
+            run = ProbedModel.of(system, without_zeros(self._model(system)), RANDOM, length)
             yield run.gradient(objective(run.output, system.train))
         yield from (self.gradient(system, point) for point in range(1, POINTS) if point != RANDOM)
 
-    def _loss(self, system: System, point: int, watched: "_Watched") -> Tensor:
+    def _loss(self, system: System, point: int, watched: Watched) -> Tensor:
         return objective(self._run(system, point).output, cast(TrainConfig, watched))
 
     def _loss_key(self, system: System, besides: Collection[str] = ()) -> str:
         """The training settings that the loss reads, which any system shows, `besides` these."""
         if self._read is None:
-            watched = _Watched(system.train)
+            watched = Watched(system.train)
             self._loss(self.narrow(system), 0, watched)
             self._read = frozenset(watched.read)
         train = system.settings["train"]
@@ -322,13 +298,13 @@ class Probe:
             self._idle[key] = self._run(system, point).idle_weights
         return self._loss_key(system, self._idle[key])
 
-    def _run(self, system: System, point: int) -> "_ProbedModel":
+    def _run(self, system: System, point: int) -> ProbedModel:
         key = (self._key(system), point)
         if key not in self._runs:
             while len(self._runs) >= KEPT_RUNS:
                 del self._runs[next(iter(self._runs))]
             self._require_run(system, point)
-            self._runs[key] = _ProbedModel.of(system, self._model(system), point)
+            self._runs[key] = ProbedModel.of(system, self._model(system), point)
         return self._runs[key]
 
     def _require_run(self, system: System, point: int) -> None:
@@ -399,102 +375,3 @@ def _built(system: System, ghost: nn.Module | None = None) -> nn.Module:
 def _drawn_once() -> DrawnOnce:
     """One for all plans of a process: it knows what was drawn, never whose it is."""
     return DrawnOnce()
-
-
-@dataclass(frozen=True, slots=True)
-class _ProbedModel:
-    """What a model made of the two examples."""
-
-    weights: Mapping[str, nn.Parameter]
-    output: Output
-
-    @classmethod
-    def of(cls, system: System, model: nn.Module, point: int, length: int = LENGTH) -> "_ProbedModel":
-        # One thread: sums are then the same on every machine, and work this small is no faster on more.
-        with cpu_threads(1):
-            move(model, point)
-            set_dropout_context(model, SEED, 0)
-            with as_fault(system.model, "run on a batch"):
-                output = model(_batch(system, length))
-        assert isinstance(output, Output)
-        return cls(dict(model.named_parameters()), output)
-
-    @classmethod
-    def read(
-        cls, system: System, model: nn.Module, point: int, batch: Batch, dropping: bool = False
-    ) -> tuple[float, ...]:
-        """What evaluating the model gives, example by example; `dropping` as in training."""
-        with cpu_threads(1), torch.inference_mode():
-            model.train(dropping)
-            move(model, point)
-            set_dropout_context(model, SEED, 0)
-            with as_fault(system.model, "run on a batch"):
-                output = model(batch)
-        encoded = output.encoded
-        quantities = (output.loss, output.hits, encoded.depth, encoded.computed, encoded.ponder)
-        return tuple(value for each in quantities for value in each.tolist())
-
-    @property
-    def layers(self) -> tuple[float, ...]:
-        encoded = self.output.encoded
-        return (*encoded.depth.tolist(), *encoded.computed.tolist())
-
-    @property
-    def idle_weights(self) -> frozenset[str]:
-        """Training settings that weigh a cost without a gradient."""
-        encoded = self.output.encoded
-        costs = {"ponder_weight": encoded.ponder, "auxiliary_weight": encoded.auxiliary}
-        return frozenset(name for name, each in costs.items() if each is None or not each.requires_grad)
-
-    def costs(self, train: TrainConfig) -> tuple[float, float]:
-        encoded = self.output.encoded
-        auxiliary = 0.0 if encoded.auxiliary is None else float(encoded.auxiliary.detach().mean())
-        return train.ponder_weight * float(encoded.ponder.detach().mean()), train.auxiliary_weight * auxiliary
-
-    def minimised(self, train: TrainConfig) -> tuple[Tensor, ForwardPass]:
-        """The loss, to be led back from, and what the pass gave."""
-        watched = _Watched(train)
-        loss = objective(self.output, cast(TrainConfig, watched))
-        read = frozenset(watched.read)
-        return loss, ForwardPass(float(loss.detach()), self.layers, self.costs(train), read)
-
-    def gradient(self, loss: Tensor) -> BackwardPass:
-        names, weights = zip(*self.weights.items(), strict=True)
-        with cpu_threads(1):
-            grads = torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True)
-            parts = tuple(
-                (name, float(torch.linalg.vector_norm(grad)), float(grad.sum()))
-                for name, grad in zip(names, grads, strict=True)
-                if grad is not None
-            )
-        return BackwardPass(sum(norm**2 for _, norm, _ in parts) ** 0.5, parts)
-
-
-def _counted(system: System, model: nn.Module, point: int) -> int:
-    """FLOPs of one evaluation, the fused kernels of a CPU left out, of which the counter knows nothing."""
-    with cpu_threads(1):
-        model.eval()
-        move(model, point)
-        with (
-            as_fault(system.model, "run on a batch"),
-            only_counted_kernels(),
-            Flops() as counted,
-        ):
-            model(_batch(system, READ_LENGTH))
-    return int(counted.total)
-
-
-def _batch(system: System, length: int = LENGTH) -> Batch:
-    return made_batch(system.shape, min(length, system.shape.length_max))
-
-
-class _Watched:
-    """Training settings that remember which of their fields were read."""
-
-    def __init__(self, config: TrainConfig) -> None:
-        self._config = config
-        self.read: set[str] = set()
-
-    def __getattr__(self, name: str) -> Any:
-        self.read.add(name)
-        return getattr(self._config, name)

@@ -8,11 +8,11 @@ from typing import Any
 
 from orchestrator.plan.arms import BuiltInArm, CheckedArm
 from orchestrator.plan.changes import differences
+from orchestrator.plan.declared import Sweep
 from orchestrator.plan.dimensions import one_value
 from orchestrator.plan.effects import (
     FUNCTIONAL,
     LARGE,
-    Sweep,
     differ,
     differ_at_once,
     effects,

@@ -7,7 +7,8 @@ names seems to be another one. It is run with the weights of the one that it is 
 from collections.abc import Mapping
 
 from orchestrator.plan.moved_weights import POINTS
-from orchestrator.plan.probe import READ_LENGTH, Probe
+from orchestrator.plan.probe import Probe
+from orchestrator.plan.probed_model import READ_LENGTH
 from orchestrator.plan.same_passes import close, same_gradient
 from orchestrator.plan.settings import System
 

@@ -2,7 +2,7 @@
 
 from math import isclose
 
-from orchestrator.plan.probe import BackwardPass
+from orchestrator.plan.probed_model import BackwardPass
 
 ROUNDING = 1e-4
 """Relative difference up to which losses and gradients may be the same sums in another order."""

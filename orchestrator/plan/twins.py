@@ -7,7 +7,8 @@ from functools import cache, partial
 
 from orchestrator.identity import canonical
 from orchestrator.plan.arms import BuiltInArm
-from orchestrator.plan.effects import Sweep, declared, differ
+from orchestrator.plan.declared import Sweep, declared
+from orchestrator.plan.effects import differ
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.probe import Probe
 from orchestrator.plan.same_passes import close

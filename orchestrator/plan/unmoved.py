@@ -7,19 +7,19 @@ chance.
 
 from collections.abc import Sequence
 
+from orchestrator.plan.declared import Sweep, declared_effects
 from orchestrator.plan.effects import (
     SOME,
-    Sweep,
     costs_differ,
-    declared_effects,
     dropped_alike,
     quick_first,
     results_differ,
 )
 from orchestrator.plan.metrics import VALID, written
 from orchestrator.plan.moved_weights import POINTS
-from orchestrator.plan.probe import LENGTH, Probe
+from orchestrator.plan.probe import Probe
 from orchestrator.plan.probe_batches import EXAMPLES, made_batch
+from orchestrator.plan.probed_model import LENGTH
 from orchestrator.plan.same_passes import same_gradient
 from orchestrator.plan.settings import System
 from trainables.metrics import Metric, look_up

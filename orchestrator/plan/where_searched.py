@@ -4,7 +4,8 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from orchestrator.plan.effects import Sweep, effects, shows
+from orchestrator.plan.declared import Sweep
+from orchestrator.plan.effects import effects, shows
 from orchestrator.plan.probe import Probe
 from orchestrator.plan.settings import System, checked
 from orchestrator.plan.spaces import assigned, condition_values, ends

@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrator.plan.effects import Sweep, differ, differ_at_once
-from orchestrator.plan.probe import BackwardPass, ForwardPass, Probe
+from orchestrator.plan.declared import Sweep
+from orchestrator.plan.effects import differ, differ_at_once
+from orchestrator.plan.probe import Probe
+from orchestrator.plan.probed_model import BackwardPass, ForwardPass
 from orchestrator.plan.settings import System, checked
 from orchestrator.plan.structure import tree_difference
 from search_spaces.paths import with_value

@@ -9,8 +9,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from orchestrator.errors import PlanError
 from orchestrator.plan import probe as probing
+from orchestrator.plan.declared import Sweep
 from orchestrator.plan.drawn_once import LEAST, DrawnOnce
-from orchestrator.plan.effects import Sweep, differ, effects, shows
+from orchestrator.plan.effects import differ, effects, shows
 from orchestrator.plan.planner import plan
 from orchestrator.plan.probe import NARROW, Probe
 from orchestrator.plan.settings import System, checked
