@@ -15,7 +15,7 @@ from typing import Any
 
 from orchestrator.plan.declared import Sweep, declared_effects
 from orchestrator.plan.drawn_data import MOST_MADE, MOST_MEASURED, same_data
-from orchestrator.plan.moved_weights import POINTS, RANDOM
+from orchestrator.plan.moved_weights import LATE, POINTS, RANDOM
 from orchestrator.plan.probe import LAYERS, Probe
 from orchestrator.plan.probe_batches import EXAMPLES
 from orchestrator.plan.probed_model import LENGTH, READ_LENGTH, ForwardPass
@@ -60,7 +60,7 @@ def effects(probe: Probe, before: System, after: System, sweep: Sweep) -> tuple[
     # Whoever shows nothing but faults asks only whether there is a difference: losses tell it the soonest.
     # Data from outside are drawn all the same, for they may fail.
     outside = any(catalog.is_outside("tasks", task_name(each.task)) for each in (before, after))
-    if probe.faults_only and not outside and pairs and _begin_otherwise(probe, *pairs[0]):
+    if probe.faults_only and not outside and pairs and _differ_soon(probe, *pairs[0]):
         return ("loss",)
     seen = _seen(probe, *pairs[0], 0) if pairs else []
     found = [
@@ -160,9 +160,7 @@ def results_differ(
 
 
 def _differ_run(probe: Probe, before: System, after: System, longest: int) -> bool:
-    if not _alike(before, after) and (
-        _begin_otherwise(probe, before, after) or _read_otherwise(probe, before, after)
-    ):
+    if _differ_soon(probe, before, after):
         return True
     # Point by point, for models are kept no longer than that.
     if any(_shown(probe, before, after, point) for point in range(POINTS)):
@@ -270,11 +268,21 @@ def dropped_alike(probe: Probe, before: System, after: System) -> bool:
     return True
 
 
-def _read_otherwise(probe: Probe, before: System, after: System) -> bool:
-    """Whether the first of what `further` looks at shows a difference, as of most windows and chunks."""
-    with suppress(ValueError):  # told where nothing else shows one
+def _differ_soon(probe: Probe, before: System, after: System) -> bool:
+    """Whether two models differ where most do: in their first losses, or in evaluations of longer inputs.
+
+    Those are at the initial weights, and where what halts does so late.
+
+    Raises ValueError for what cannot be run.
+    """
+    if _alike(before, after):
+        return False
+    if _begin_otherwise(probe, before, after):
+        return True
+    with suppress(ValueError):  # told where nothing else shows a difference
         longest = max(before.shape.length_max, after.shape.length_max)
-        return not _reads_alike(probe, (before, after), 0, READ_LENGTH, longest)
+        pair = before, after
+        return any(not _reads_alike(probe, pair, point, READ_LENGTH, longest) for point in (0, LATE))
     return False
 
 

@@ -12,6 +12,8 @@ from trainables.streams import torch_stream
 SEED = 0
 POINTS = 8
 """Weights under which two systems are compared."""
+LATE = 2
+"""Where lone numbers, like a probability of halting, are pushed down."""
 RANDOM = 3
 """The first of them where lone numbers depend on the input."""
 _FAR = 4.0
@@ -22,7 +24,7 @@ _NOISE = 0.5
 def move(model: nn.Module, point: int) -> None:
     """Leave the initial weights at point 0; else move vectors at random, and what makes lone numbers far.
 
-    A lone bias goes up at point 1 and down at point 2; from point 3 the weights beside it, and all that are
+    A lone bias goes up at point 1 and down at LATE; from RANDOM on the weights beside it, and all that are
     zero, are random, so that the number, like a probability of halting, depends on the input.
     """
     if point == 0:
@@ -36,7 +38,7 @@ def move(model: nn.Module, point: int) -> None:
         stream = torch_stream(SEED, "move", point, name)
         # A new tensor: the values may be shared with other runs of the model.
         if alone:
-            parameter.data = parameter + {1: _FAR, 2: -_FAR}.get(point, 0.0)
+            parameter.data = parameter + {1: _FAR, LATE: -_FAR}.get(point, 0.0)
         elif vector:
             noise = torch.randn(parameter.shape, generator=stream)
             parameter.data = parameter.detach().clone().add_(noise, alpha=_NOISE)

@@ -154,8 +154,7 @@ class Probe:
         That takes two thirds of the time. A model from outside may ask for gradients, and is run as ever.
         """
         key = (self._key(system), self._loss_key(system))
-        outside = catalog.is_outside("models", system.settings["model"]["name"])
-        if outside or (*key, 0) in self._forward_passes or (key[0], 0) in self._runs:
+        if self._is_outside(system) or (*key, 0) in self._forward_passes or (key[0], 0) in self._runs:
             return self.forward(system)
         if key not in self._glances:
             self._require_run(system, 0)
@@ -188,7 +187,14 @@ class Probe:
         """
         if (why := too_large(system, self.parameters)) is not None:
             raise ValueError(why)
-        return reported(system, batch_of(system), self._run(self.narrow(system), 0).output)
+        narrow = self.narrow(system)
+        output = self._run(narrow, 0).output
+        if self._is_outside(system):  # whose backward pass may fail, which is told by the proof
+            return reported(system, batch_of(system), output)
+        # The proof asks for both when this run is gone.
+        self.forward(narrow)
+        self.gradient(narrow)
+        return reported(system, batch_of(system), output)
 
     def halting(self, system: System, point: int) -> dict[str, float]:
         """The quantities that only halting moves, of the two examples at weights `point`."""
@@ -293,10 +299,21 @@ class Probe:
 
     def _pull_key(self, system: System, point: int) -> str:
         """The training settings among them that the gradient at weights `point` depends on."""
+        # Where nothing can halt, no cost gets a gradient at some weights that it has not at all of them.
+        halts = self._is_outside(system) or not self._is_of_fixed_depth(system)
+        point = point if halts else 0
         key = (self._key(system), point)
         if key not in self._idle:
             self._idle[key] = self._run(system, point).idle_weights
         return self._loss_key(system, self._idle[key])
+
+    def _is_of_fixed_depth(self, system: System) -> bool:
+        structure = self.structure(system)
+        return structure.depth_min == structure.depth_max
+
+    @staticmethod
+    def _is_outside(system: System) -> bool:
+        return catalog.is_outside("models", system.settings["model"]["name"])
 
     def _run(self, system: System, point: int) -> ProbedModel:
         key = (self._key(system), point)

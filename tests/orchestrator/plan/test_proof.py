@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from orchestrator.errors import PlanError
-from orchestrator.plan import planner, probe
+from orchestrator.plan import planner, probe, probed_model
 from orchestrator.plan.arms import resolve
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.moved_weights import POINTS
@@ -258,7 +258,7 @@ def test_an_arm_that_changes_more_than_it_declares(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_loss_that_is_not_finite_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "objective", lambda output, config: output.loss.sum() * torch.inf)
+    monkeypatch.setattr(probed_model, "objective", lambda output, config: output.loss.sum() * torch.inf)
     with pytest.raises(PlanError, match="must begin with a finite loss and gradient, got loss=inf"):
         planner.plan(spec())
 
