@@ -9,6 +9,7 @@ import importlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from math import isnan
 from types import ModuleType
 from typing import Any, Final, Literal
 
@@ -74,11 +75,12 @@ def build_model(
     config = model_settings if isinstance(model_settings, Settings) else model_config(model_settings)
     if (why := misfit(config, shape)) is not None:
         raise ValueError(f"model {why}")
-    if ghost is not None and not has_plain(ghost):
+    plain = ghost is None or has_plain(ghost)
+    if ghost is not None and not plain:
         model = _allocated(ghost)
     else:
         model = _made(config, partial(_whole, config, shape), device)
-    if has_plain(model):
+    if plain and has_plain(model):
         model.global_stream = GlobalStream(model)
     if torch.device(device).type == "meta":
         return model
@@ -311,12 +313,13 @@ def initialise(model: nn.Module, seed: int) -> None:
     it has none its parameters stay as they were made.
     """
     modules = dict(model.named_modules())
-    for name, module in modules.items():
-        if isinstance(module, Initialised):
-            with torch.no_grad():
-                for parameter in module.parameters(recurse=False):
-                    parameter.fill_(torch.nan)
-            module.initialise(lambda own, name=name: torch_stream(seed, "init", f"{name}.{own}"))  # type: ignore[misc]
+    own = {name: module for name, module in modules.items() if isinstance(module, Initialised)}
+    with torch.no_grad():
+        for module in own.values():
+            for parameter in module.parameters(recurse=False):
+                parameter.fill_(torch.nan)
+    for name, module in own.items():
+        module.initialise(lambda own, name=name: torch_stream(seed, "init", f"{name}.{own}"))  # type: ignore[misc]
     for name, module in reversed(modules.items()):
         if is_plain(module):
             with global_stream(derive(seed, "init", name)):
@@ -327,4 +330,4 @@ def initialise(model: nn.Module, seed: int) -> None:
 
 def _has_nan(values: torch.Tensor) -> bool:
     # A sum takes no memory and a quarter of the time; infinities of both signs make it a NaN too.
-    return bool(values.sum().isnan()) and bool(values.isnan().any())
+    return isnan(values.sum().item()) and bool(values.isnan().any())

@@ -80,8 +80,6 @@ def _way() -> str:
     """
     if sys.platform != "linux" or not may_be_copied():
         return "spawn"
-    import scipy.optimize  # noqa: F401 - which the power of most plans needs
-
     import orchestrator.plan.planner
     import orchestrator.sampler_check  # noqa: F401
 

@@ -146,6 +146,17 @@ def differ_at_once(probe: Probe, before: System, after: System) -> bool:
     return False
 
 
+def learn_otherwise_at_once(probe: Probe, before: System, after: System) -> bool:
+    """Whether the first gradients of two trainings of one model differ; where they do not, nothing is said.
+
+    Raises ValueError for what cannot be run.
+    """
+    pair = next(quick_first(probe, before, after), None)
+    if pair is None or not _alike(*pair) or probe.pull_alike(*pair, 0):
+        return False
+    return not same_gradient(*(probe.gradient(each) for each in pair))
+
+
 def results_differ(
     probe: Probe, before: System, after: System, point: int, examples: int, *, length: int = READ_LENGTH
 ) -> bool:

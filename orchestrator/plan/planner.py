@@ -99,7 +99,7 @@ def plan(
         proofs=tuple(proofs),
         prices=prices,
         power=power(confirm, answer, spec.answer.spread if spec.answer else None, published, arms[0].settings)
-        if confirm and answer
+        if confirm and answer and not (probe and probe.faults_only)
         else None,
         published=published,
         trainable=trainable.path,

@@ -36,7 +36,6 @@ from orchestrator.plan.settings import System, common_factor, divided, widths
 from orchestrator.plan.structure import Shapes, Structure
 from trainables import catalog
 from trainables.assembly import build_model, drawn_by_constructors
-from trainables.layers.plain import has_plain
 from trainables.settings import shallower
 from trainables.threads import cpu_threads
 from trainables.training.config import TrainConfig
@@ -67,8 +66,8 @@ class Probe:
     """Builds and runs systems. Each is measured once; the last ones that ran are kept as they are."""
 
     def __init__(self, *, faults_only: bool = False) -> None:
-        """`faults_only` for whoever shows nothing but what is refused: what a proof notes, and all evidence
-        but the first, takes long."""
+        """`faults_only` for whoever shows nothing but what is refused: what a proof notes, all evidence but
+        the first, and what the seeds can show take long."""
         self.faults_only = faults_only
         self.rehearsals = Rehearsals()
         self._structures: dict[str, Structure] = {}
@@ -339,7 +338,8 @@ class Probe:
         if (known := self._models.get(key)) is not None:
             return known.anew()
         model = _built(system, self._ghosts.pop(key, None))
-        if not has_plain(model) and self.structure(system).parameters <= KEPT_PARAMETERS:
+        structure = self.structure(system)
+        if not structure.plain and structure.parameters <= KEPT_PARAMETERS:
             while len(self._models) >= KEPT_MODELS:
                 del self._models[next(iter(self._models))]
             self._models[key] = ReusedModel.of(model)

@@ -17,6 +17,7 @@ from orchestrator.plan.effects import (
     differ_at_once,
     effects,
     large,
+    learn_otherwise_at_once,
     shows,
 )
 from orchestrator.plan.faults import Faults
@@ -322,12 +323,15 @@ def _shows_at_once(arm: BuiltInArm, dimension: Dimension, found: Sequence[System
     Looks only where both can be drawn, differ in nothing else, and are quick to run.
     """
     own, other = lookup(arm.system.settings, dimension.path), found[-1]
-    if not dimension.path.startswith("model.") or own is MISSING or isinstance(own, list | dict):
+    if own is MISSING or isinstance(own, list | dict):
         return False
     changed = {each.path for each in differences(arm.system.settings, other.settings)}
     if changed != {dimension.path} or not contains(dimension.domain, own) or large(probe, other):
         return False
-    return differ_at_once(probe, arm.system, other)
+    if dimension.path.startswith("model."):
+        return differ_at_once(probe, arm.system, other)
+    # Whether an objective can tell of it is asked of the baseline alone.
+    return not arm.request.is_baseline and learn_otherwise_at_once(probe, arm.system, other)
 
 
 def _any_differ(probe: Probe, found: Sequence[System], sweep: Sweep) -> bool:
