@@ -67,6 +67,9 @@ DEAR = tuple(
 )
 """Of a promise that takes seconds of each model those that `make test` leaves out: others are like them."""
 
+GARBAGE_EVERY = 10_000
+"""New objects after which cycles are looked for; by default it takes a twentieth of all processor time."""
+
 ONE_OF_MANY = pytest.StashKey[bool]()
 """Set for these others: each takes a moment."""
 
@@ -114,12 +117,16 @@ def pytest_collection_modifyitems(
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """What is made here stays until the end: to look through it over and over for garbage takes seconds."""
+    """What is made here stays until the end: to look through it over and over for garbage takes seconds.
+
+    So does most of what is imported later, of which there is soon a gigabyte.
+    """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(GARBAGE_EVERY)
         gc.enable()
 
 
