@@ -313,12 +313,12 @@ def initialise(model: nn.Module, seed: int) -> None:
     it has none its parameters stay as they were made.
     """
     modules = dict(model.named_modules())
-    own = {name: module for name, module in modules.items() if isinstance(module, Initialised)}
+    drawing = {name: module for name, module in modules.items() if isinstance(module, Initialised)}
     with torch.no_grad():
-        for module in own.values():
+        for module in drawing.values():
             for parameter in module.parameters(recurse=False):
                 parameter.fill_(torch.nan)
-    for name, module in own.items():
+    for name, module in drawing.items():
         module.initialise(lambda own, name=name: torch_stream(seed, "init", f"{name}.{own}"))  # type: ignore[misc]
     for name, module in reversed(modules.items()):
         if is_plain(module):

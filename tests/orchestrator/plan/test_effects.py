@@ -3,8 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
 from orchestrator.plan.declared import Sweep
-from orchestrator.plan.effects import differ, differ_at_once
+from orchestrator.plan.effects import differ, differ_at_once, learn_otherwise_at_once
+from orchestrator.plan.moved_weights import POINTS
 from orchestrator.plan.probe import Probe
 from orchestrator.plan.probed_model import BackwardPass, ForwardPass
 from orchestrator.plan.settings import System, checked
@@ -86,6 +89,47 @@ def test_what_cannot_be_read_at_length_may_still_show_elsewhere() -> None:
     assert not differ_at_once(probe, before, after)
     assert differ(probe, before, after, Sweep())
     assert len(probe.points) > 1, "it must show at other weights alone, for this test to try anything"
+
+
+def test_bounds_on_layers_show_where_halting_is_late() -> None:
+    """At the initial weights both halt before either bound; nothing is run at the weights after them."""
+    halting = {**UNIVERSAL, "halt": {"threshold": 0.9}, "early_exit": "batch"}
+    before, after = (_system(halting, "model.max_layers", most) for most in (20, 30))
+    probe = _Counting()
+    assert probe.glance(before).layers == probe.glance(after).layers
+    assert differ(probe, before, after, Sweep())
+    assert probe.points <= {0}
+
+
+def test_another_weight_of_a_cost_teaches_otherwise_where_it_has_a_gradient() -> None:
+    halting, fixed = UNIVERSAL, {**UNIVERSAL, "halt": None}
+    for model, learns in ((halting, True), (fixed, False)):
+        before, after = (_system(model, "train.ponder_weight", value) for value in (0.1, 0.5))
+        probe = Probe()
+        assert learn_otherwise_at_once(probe, before, after) is learns
+        assert differ(probe, before, after, Sweep()) is learns
+    before, after = (_system(UNIVERSAL, "model.max_layers", value) for value in (2, 3))
+    assert not learn_otherwise_at_once(Probe(), before, after), "two models: said elsewhere"
+
+
+FIXED = {
+    "universal": {"halt": None, "max_layers": 3},
+    "gutlb": {"halt": None, "max_layers": 3},
+    "tlb": {"layers": 2},
+    "transformer": {"layers": 2},
+    "looped": {"loops": 3, "heads": 2},
+    "sut": {"halt": None, "max_layers": 3},
+}
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_where_nothing_halts_a_cost_has_a_gradient_at_all_weights_or_at_none(name: str) -> None:
+    """So that it is looked for at the first of them alone."""
+    system = _system({"name": name, "width": 16, **FIXED[name]}, "train.batch_size", 8)
+    probe = Probe()
+    structure = probe.structure(system)
+    assert structure.depth_min == structure.depth_max
+    assert len({probe._run(system, point).idle_weights for point in range(POINTS)}) == 1
 
 
 def test_only_outermost_modules_are_named() -> None:
