@@ -58,6 +58,20 @@ Encoder and decoder, in training and not, causal and not, with and without early
 """
 
 CONTRACTS = ("tests/contracts/", "tests/trainables/decoding/test_answers.py")
+PROMISES = (
+    *CONTRACTS,
+    "tests/orchestrator/conductor/test_spending.py",
+    "tests/orchestrator/drivers/test_inline_pack.py",
+    "tests/orchestrator/drivers/test_launch_undo.py",
+    "tests/orchestrator/ledger/test_ledger_damage.py",
+    "tests/orchestrator/plan/test_broken_flags.py",
+    "tests/trainables/testing/",
+    "tests/trainables/test_stacked_kernels.py",
+    "tests/trainables/training/test_accumulate.py",
+    "tests/trainables/training/test_checkpoint_activations.py",
+    "tests/trainables/training/test_stacked_step.py",
+)
+"""Where many models, tasks, settings or moments are held to one promise each, in half a second or more."""
 ONE_IN, FEW = 8, 3
 """Of a promise `make test` tries the first case and an eighth of the others, of each promise other
 ones; of up to three cases all."""
@@ -96,7 +110,7 @@ def pytest_collection_modifyitems(
             item.add_marker(pytest.mark.slow)
         if config.getoption("--retake-pictures"):
             item.add_marker(pytest.mark.timeout(0))  # studies take minutes
-    for number, cases in enumerate(_contracts(items)):
+    for number, cases in enumerate(_promises(items)):
         for place, case in enumerate(cases):
             if len(cases) > FEW and place and (place + number) % ONE_IN:
                 case.stash[ONE_OF_MANY] = True
@@ -133,18 +147,20 @@ def pytest_collection() -> Generator[None, object, object]:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Fixtures included, of a module too: who needs one first belongs to the module."""
-    once = item.nodeid.startswith(CONTRACTS) and item.name.startswith(ONCE)
+    once = item.nodeid.startswith(
+        ("tests/contracts/", "tests/trainables/decoding/test_answers.py")
+    ) and item.name.startswith(ONCE)
     shaped = once or item.nodeid.startswith(SHAPED)
     checked_shapes.check(on=shaped)
     return (yield)
 
 
-def _contracts(items: list[pytest.Item]) -> Iterable[list[pytest.Item]]:
-    """Tests that hold many models, tasks or settings to a promise: those of one promise together."""
+def _promises(items: list[pytest.Item]) -> Iterable[list[pytest.Item]]:
+    """Tests of many cases of a promise: those of one promise together."""
     found: dict[str, list[pytest.Item]] = {}
     for item in items:
         name, _, case = item.nodeid.partition("[")
-        if case and name.startswith(CONTRACTS) and not _is_slow(item):
+        if case and name.startswith(PROMISES) and not _is_slow(item):
             found.setdefault(name, []).append(item)
     return found.values()
 

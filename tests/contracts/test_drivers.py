@@ -283,6 +283,7 @@ class TestDriver:
         assert [kind for kind, _ in sweep.endings().values()] == [OutcomeKind.TIMED_OUT]
         assert [each.payload["step"] for each in sweep.events(EventKind.MEASURED)] == [1, 2, 3]
 
+    @pytest.mark.slow
     def test_a_trial_that_hangs_has_timed_out_and_others_go_on(self, driver, tmp_path, monkeypatch):
         monkeypatch.setattr("orchestrator.drivers.watchdog.GRACE_S", 0.0)
         arms = [make_arm("stuck", fault="hang", fault_at=3, sleep_s=0.1), make_arm("sound")]

@@ -258,7 +258,9 @@ def _received(source: socket.socket) -> bytes:
         return b""
 
 
-@pytest.fixture(params=[True, False], ids=["committed", "not committed"])
+@pytest.fixture(
+    params=[True, pytest.param(False, marks=pytest.mark.slow)], ids=["committed", "not committed"]
+)
 def proxy(
     request: pytest.FixtureRequest, tmp_path: Path, server: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Proxy]:

@@ -145,6 +145,7 @@ def test_what_mlflow_says_of_a_url_with_a_token_holds_no_token(
     assert "marker" not in done.err + done.out
 
 
+@pytest.mark.slow
 def test_an_mlflow_that_hangs_is_given_up_and_told(
     folder: SweepFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,6 +194,7 @@ def test_a_killed_writer_is_started_again_and_goes_on(
         assert follower.drain(PATIENCE_S) is None, (folder.root / LOG).read_text()
 
 
+@pytest.mark.slow
 def test_a_writer_killed_while_it_is_waited_for_is_started_again(
     folder: SweepFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -262,6 +262,7 @@ def test_a_parquet_file_that_says_something_else_is_found(place: Place) -> None:
         file.write_bytes(content_)
 
 
+@pytest.mark.slow
 def test_a_running_sweep_is_sound_at_every_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orchestrator.tracking.projections.TRIES", 20)
     monkeypatch.setattr(verifying, "TRIES", 10)
@@ -293,6 +294,7 @@ def test_what_cannot_be_looked_at_is_not_told_as_a_fault() -> None:
     assert _sum([flipped, away, flipped]) == "2 faults, 1 part could not be checked"
 
 
+@pytest.mark.slow
 def test_a_read_only_folder_can_be_verified(place: Place) -> None:
     before = tree(place.root)
     command = ["unshare", "--mount", "--map-root-user", "sh", "-c", READ_ONLY, "sh", str(place.root)]

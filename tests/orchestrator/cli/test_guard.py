@@ -81,6 +81,7 @@ def runs(process):
         return False
 
 
+@pytest.mark.slow
 def test_own_code_that_ends_nothing_is_planned_as_before(tmp_path):
     shell = Shell.at(tmp_path)
     (shell.folder / "crashing.py").write_text(SEGFAULT.replace("def build", "def no_build"))

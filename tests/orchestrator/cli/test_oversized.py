@@ -65,6 +65,7 @@ def test_a_plan_that_nobody_could_make_loads_nothing_either(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_of_many_specs_each_such_size_is_told(tmp_path):
     shell = Shell.at(tmp_path)
     names = [f"{number}.yaml" for number in range(6)]

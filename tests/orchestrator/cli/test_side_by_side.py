@@ -132,7 +132,7 @@ def test_a_process_with_threads_is_not_copied(monkeypatch):
         over.set()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
 @pytest.mark.skipif(side_by_side.cores() < 2, reason="with one core specs are checked one by one")
 def test_no_process_outlives_the_command(tmp_path, number):
     """On Ctrl-C, which a terminal sends to all, and when the command alone is killed."""

@@ -156,6 +156,7 @@ def test_a_space_with_fewer_points_than_trials_repeats_itself():
     assert len(drawn) == 5
 
 
+@pytest.mark.slow
 @given(st.integers(0, 8), st.integers(0, 2**31))
 @examples(3)
 def test_a_rebuilt_search_with_constraints_agrees_whatever_the_seed(cut, seed):

@@ -142,7 +142,7 @@ def synthetic(**changes):
     return make_plan(arms, **given | changes)
 
 
-@pytest.mark.parametrize(("trials", "each"), [(0, 3), (2, 4)])
+@pytest.mark.parametrize(("trials", "each"), [pytest.param(0, 3, marks=pytest.mark.slow), (2, 4)])
 def test_a_session_that_died_after_any_transaction_decides_the_same(trials, each):
     plan = synthetic(trials_per_arm=trials)
     whole = MemoryLog()

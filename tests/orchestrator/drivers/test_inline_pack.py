@@ -173,6 +173,7 @@ def test_killed_anywhere_they_end_as_undisturbed(tmp_path, apart, after):
     check_alike(curves(log, plan), apart(plan), (1, 2, 3))
 
 
+@pytest.mark.slow
 def test_a_seed_that_kills_the_process_costs_the_others_nothing(tmp_path, apart):
     """They go on alone, until each has made progress."""
     command = [sys.executable, "-m", "tests.support.packed", str(tmp_path / "together")]

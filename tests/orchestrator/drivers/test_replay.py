@@ -101,6 +101,7 @@ def test_searches_of_a_lattice_are_continued_to_the_same_end(sampler):
         assert content(log.written) == content(whole.written), f"cut after {cut} events"
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(1, 25), min_size=1, max_size=6))
 @examples(25)
 def test_many_deaths_in_a_row_change_nothing(undisturbed, lives):

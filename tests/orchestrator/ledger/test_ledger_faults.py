@@ -220,6 +220,7 @@ def test_a_database_locked_for_long_says_what_to_do(
     blocker.dispose()
 
 
+@pytest.mark.slow
 def test_a_database_locked_for_longer_is_waited_for(
     ledger: Ledger, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

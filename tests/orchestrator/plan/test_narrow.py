@@ -150,6 +150,7 @@ def test_a_plan_says_with_what_its_wide_models_were_run() -> None:
     assert not any(each.run_with for each in plan(spec()).proofs), "16 is narrow"
 
 
+@pytest.mark.slow
 def test_wide_arms_that_are_one_system_under_two_names_are_found() -> None:
     """The width that one of them writes out follows from another in the other."""
     arms = {"deep": {"model.max_layers": 4}, "deep-too": {"model.max_layers": 4, "model.head_width": 64}}

@@ -133,6 +133,7 @@ def test_all_faults_are_told_at_once() -> None:
     assert told == ["search.sampler", "search.stopper", "arms.a.set.model.gatee", "confirm.splits[0]"]
 
 
+@pytest.mark.slow
 def test_the_same_spec_gives_the_same_plan_in_a_read_only_folder_under_any_hash_seed(tmp_path: Path) -> None:
     (tmp_path / "spec.yaml").write_text(YAML)
     tmp_path.chmod(0o555)
@@ -153,6 +154,7 @@ def test_the_same_spec_gives_the_same_plan_in_a_read_only_folder_under_any_hash_
     assert texts[0] == to_json(plan(read_spec(tmp_path / "spec.yaml")))
 
 
+@pytest.mark.slow
 def test_what_was_built_for_other_plans_changes_nothing(everything: Any) -> None:
     """Systems that differ in task, loss or weights must not be taken for each other."""
     probe = Probe()

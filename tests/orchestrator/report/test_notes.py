@@ -50,6 +50,7 @@ def words_of(seeds, arms=2):
     return report, "\n".join((page(report, made.details()), markdown(report, ()), headline(report).title))
 
 
+@pytest.mark.slow
 def test_of_one_seed_nothing_is_called_a_mean_over_seeds_or_said_to_have_an_interval():
     report, words = words_of(1)
     assert {each.low for each in (*report.estimates, *report.differences)} == {None}

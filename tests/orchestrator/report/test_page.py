@@ -196,6 +196,7 @@ write(made.report(), Path(sys.argv[1]), made.details())
 """
 
 
+@pytest.mark.slow
 def test_the_same_records_give_the_same_bytes(tmp_path) -> None:
     """In another process too, where sets come in another order."""
     made = study(2, 2, 2, readings=())

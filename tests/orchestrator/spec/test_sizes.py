@@ -138,6 +138,7 @@ def test_fields_of_an_own_trainable_may_be_as_large_as_it_likes(write):
     assert read_spec(path).spec.trainable == "mine:train"
 
 
+@pytest.mark.slow
 def test_arms_of_more_components_than_can_be_counted_are_told_at_once(write):
     names = [f"c{number}" for number in range(20_000)]
     components = "".join(f"  {name}: {{why: x, set: {{model.gate: false}}}}\n" for name in names[:40])

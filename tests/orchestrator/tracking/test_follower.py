@@ -160,6 +160,7 @@ def test_when_the_launcher_is_killed_the_follower_writes_the_rest_and_ends(
     assert seen["sweep/-/-"].status == "KILLED"
 
 
+@pytest.mark.slow
 def test_an_mlflow_that_is_away_is_told_and_caught_up_with(
     folder: SweepFolder,
     ledger: Ledger,

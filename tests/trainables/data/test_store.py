@@ -265,6 +265,7 @@ def open_elsewhere(data_dir: Path, before: str = "pass") -> subprocess.Popen[str
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 def test_two_processes_at_once_end_with_one_good_copy(tmp_path: Path) -> None:
     workers = [open_elsewhere(tmp_path) for _ in range(2)]
     answers = [worker.communicate()[0].strip() for worker in workers]

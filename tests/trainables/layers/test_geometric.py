@@ -88,7 +88,7 @@ def test_a_width_first_met_in_an_evaluation_can_be_trained_on() -> None:
     assert logits.grad is not None
 
 
-@examples(20)
+@examples(8)
 @given(
     lengths=st.lists(st.integers(2, 6), min_size=1, max_size=3),
     directed=st.booleans(),

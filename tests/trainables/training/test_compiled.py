@@ -56,6 +56,7 @@ def test_time_of_compiling_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [*map(repeatable, told)] == [*map(repeatable, plain)]
 
 
+@pytest.mark.slow
 def test_layers_that_write_answers_are_what_they_are_in_parts_too() -> None:
     shape = SHAPES["sequence"]
     raw, batch = small("transformer", shape), synthetic_batch(shape, ROWS, 9, seed=1)

@@ -65,6 +65,7 @@ def gone(processes: list[psutil.Process]) -> bool:
     return not psutil.wait_procs(processes, timeout=GONE_S)[1]
 
 
+@pytest.mark.slow
 def test_two_ranks_learn_what_one_learns_and_go_on_from_a_checkpoint(data_dir: Path, tmp_path: Path) -> None:
     alone = Training(job_in(data_dir))
     expected = [alone.advance().metrics for _ in "12"]

@@ -231,6 +231,7 @@ def test_posthoc_reads_a_checkpoint_under_other_settings(job: Any, tmp_path: Pat
         again(gate=False)
 
 
+@pytest.mark.slow
 def test_a_batch_is_learnt_by_heart() -> None:
     shape = TaskShape("classify", vocabulary_size=9, num_classes=4, pad_id=8, length_max=6)
     model = build_model(GUT | {"width": 16, "dropout": 0.0}, shape, seed=3)
