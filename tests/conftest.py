@@ -147,9 +147,7 @@ def pytest_collection() -> Generator[None, object, object]:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Fixtures included, of a module too: who needs one first belongs to the module."""
-    once = item.nodeid.startswith(
-        ("tests/contracts/", "tests/trainables/decoding/test_answers.py")
-    ) and item.name.startswith(ONCE)
+    once = item.nodeid.startswith(CONTRACTS) and item.name.startswith(ONCE)
     shaped = once or item.nodeid.startswith(SHAPED)
     checked_shapes.check(on=shaped)
     return (yield)
