@@ -27,11 +27,12 @@ from torch.nn import functional as F
 
 from trainables.layers.dropout import Key, KeyedDropout
 from trainables.layers.explicit import Barred, KeptWeights, explicit, explicit_packed
-from trainables.layers.explicit_offsets import OffsetBias, can_leave_padding, explicit_by_offset
+from trainables.layers.explicit_offsets import OffsetBias, explicit_by_offset
 from trainables.layers.head_rows import gather, spread, spread_each
 from trainables.layers.host import uploaded
 from trainables.layers.mask_draws import MaskDraws
 from trainables.layers.packing import Packing
+from trainables.layers.row_parts import can_leave_padding
 from trainables.layers.stacked import for_all, stacked
 from trainables.layers.tokens import KeysValues, Tokens
 
@@ -150,7 +151,7 @@ def attend_packed(
     barred = _barred(queries, keys, reach, q)
     if kernel == "math" and bias is None and seen.both is not None and _known(drop):
         kept = None if drop is None else drop.kept(q.shape[1], keys.width)
-        return explicit_packed(q[:, None], queries, seen.padded_both, barred=barred, kept=kept)
+        return explicit_packed(q[:, None], queries, seen.padded_both, keys, barred=barred, kept=kept)
     rows = (spread(q, queries), *seen.padded)
     if kernel == "math" and bias is not None and can_leave_padding(queries, keys):
         kept = None if drop is None else drop.kept(q.shape[1], keys.width)

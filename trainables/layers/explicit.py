@@ -16,6 +16,7 @@ from torch import Tensor
 from trainables.layers.dropout import scaled
 from trainables.layers.head_rows import Factor, HeadRows, factors_of_all, moved, put_back, turn
 from trainables.layers.packing import Packing, PaddedRows
+from trainables.layers.row_parts import WHOLE, RowPart, can_leave_padding, row_parts
 from trainables.layers.stacked import for_all, stacked
 from trainables.types import sum_dtype
 
@@ -26,6 +27,10 @@ Barred = Float[Tensor, "B #H #T K"]
 NARROW = 16
 """Columns from which on the kernels of a CPU take a result as it is; of fewer they make the transposed one in
 a third of the time."""
+FEW_PAIRS = 1 << 21
+"""Up to so many pairs of queries and keys are worked on at once on a CPU."""
+MOST_PAIRS = 1 << 17
+"""Of more, so many: half a mebibyte in 32 bits."""
 
 
 @dataclass(frozen=True)
@@ -83,63 +88,104 @@ def _of_values(  # noqa: PLR0917 in the order of the pass
     return product(left(weights, keep).to(v.dtype).transpose(1, 2), grad, scale, out)
 
 
+@dataclass(frozen=True)
+class _Around:
+    """What has no gradient."""
+
+    places: tuple[HeadRows, HeadRows]
+    """Of what is given, and of what comes out."""
+    factors: tuple[Factor, Factor] | None
+    barred: Barred | None
+    kept: KeptWeights | None
+    parts: tuple[RowPart, ...]
+    """Rows that are worked on at once."""
+
+    def bar(self, part: RowPart) -> Tensor | None:
+        """What bars keys of one part."""
+        return None if self.barred is None else part.of_pairs(self.barred)
+
+    def keep(self, part: RowPart) -> Tensor | None:
+        """What dropout leaves of the weights of one part."""
+        return None if self.kept is None else part.of_pairs(self.kept.keep).flatten(0, 1)
+
+    @property
+    def scale(self) -> float:
+        """Of what dropout leaves."""
+        return 1.0 if self.kept is None else self.kept.scale
+
+
 class _Packed(torch.autograd.Function):
     """Of packed rows of heads, moved to the layout of batched products and back in the same function.
 
-    `x` holds the queries alone, where keys and values are given in that layout, or all three.
+    `x` holds the queries alone, where keys and values are given in that layout, or all three. What comes out
+    for padding is of no use, nor are its gradients.
     """
 
     @staticmethod
-    def forward(  # noqa: PLR0917 autograd takes no keywords
-        ctx: Any,
-        x: Tensor,
-        given: Tensor | None,
-        places: tuple[HeadRows, HeadRows],
-        factors: tuple[Factor, Factor] | None,
-        barred: Tensor | None,
-        keep: Tensor | None,
-        keep_scale: float,
-    ) -> Tensor:
-        parts = moved(x, places[0], None if factors is None else factors[0])
-        q, k, v = _three(parts, given)
-        scale = q.shape[-1] ** -0.5
-        weights = _weights(q, k, scale, None, barred)
-        ctx.save_for_backward(parts, given, weights, keep)
-        ctx.scale, ctx.keep_scale, ctx.shape = scale, keep_scale, x.shape
-        ctx.places, ctx.factors = places, factors
-        found = product(left(weights, keep).to(v.dtype), v, keep_scale)
-        rows = found.reshape(-1, found.shape[-1]).index_select(0, places[1].back)
+    def forward(ctx: Any, x: Tensor, given: Tensor | None, around: _Around) -> Tensor:
+        ours = moved(x, around.places[0], None if around.factors is None else around.factors[0])
+        q, k, v = _three(ours, given)
+        several, scale = len(around.parts) > 1, q.shape[-1] ** -0.5
+        kept: list[Tensor] = []
+        found = v.new_empty(q.shape) if several else None
+        for part in around.parts:
+            weights = _weights(part.of_queries(q), part.of_keys(k), scale, None, around.bar(part))
+            used = left(weights, around.keep(part)).to(v.dtype)
+            into = None if found is None else part.of_queries(found)
+            made = product(used, part.of_keys(v), around.scale, into)
+            kept.append(weights)
+        found = made if found is None else found
+        ctx.save_for_backward(ours, given, *kept)
+        ctx.around, ctx.shape = around, x.shape
+        rows = found.reshape(-1, found.shape[-1]).index_select(0, around.places[1].back)
         return rows.view(x.shape[0], *x.shape[2:])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        parts, given, weights, keep = ctx.saved_tensors
-        q, k, v = _three(parts, given)
-        wide = put_back(grads[0], ctx.places[1]).view(q.shape)
-        # What is as large as the weights comes first and goes before the next of its kind.
-        scores = of_logits(wide, v, weights, keep, ctx.keep_scale).to(q.dtype)
-        if not wide.is_cuda and wide.shape[-1] < NARROW:
-            into: tuple[Tensor | None, ...] = (None, None, None)
+        ours, given, *kept = ctx.saved_tensors
+        around: _Around = ctx.around
+        three = _three(ours, given)
+        wide = put_back(grads[0], around.places[1]).view(three[0].shape)
+        if len(kept) == 1 and not wide.is_cuda and wide.shape[-1] < NARROW:
+            grad_q, *others = _of_part(WHOLE, three, wide, kept[0], around)
+            made = torch.stack((grad_q, *others) if given is None else (grad_q,)).view(ours.shape)
+            beside = None if given is None else torch.stack(others).view(given.shape)
         else:
-            made = torch.empty_like(parts)
-            others = None if given is None else torch.empty_like(given)
-            into = _three(made, others)
-        grad_q = product(scores, k, ctx.scale, into[0])
-        grad_k = product(scores.transpose(1, 2), q, ctx.scale, into[1])
-        del scores
-        grad_v = _of_values(wide, v, weights, keep, ctx.keep_scale, into[2])
-        if into[0] is None:
-            found = (grad_q, grad_k, grad_v) if given is None else (grad_q,)
-            made = torch.stack(found).view(parts.shape)
-            others = None if given is None else torch.stack((grad_k, grad_v)).view(given.shape)
-        if ctx.factors is not None:
-            turn(made, ctx.factors[1])
-        packed = made.view(-1, made.shape[-1]).index_select(0, ctx.places[0].back).view(ctx.shape)
-        return packed, others, None, None, None, None, None
+            made = torch.empty_like(ours)
+            beside = None if given is None else torch.empty_like(given)
+            into = _three(made, beside)
+            for part, weights in zip(around.parts, kept, strict=True):
+                _of_part(part, three, wide, weights, around, into)
+        if around.factors is not None:
+            turn(made, around.factors[1])
+        packed = made.view(-1, made.shape[-1]).index_select(0, around.places[0].back).view(ctx.shape)
+        return packed, beside, None
 
 
-def _three(parts: Tensor, given: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values of all rows and heads."""
+_Three = tuple[Tensor, Tensor, Tensor]
+"""Queries, keys and values of all rows and heads, or their gradients."""
+
+
+def _of_part(  # noqa: PLR0917 in the order of the pass
+    part: RowPart, three: _Three, grad: Tensor, weights: Tensor, around: _Around, into: _Three | None = None
+) -> _Three:
+    """The gradients of some rows, written `into` those of all if these are given."""
+    q, k, v = part.of_queries(three[0]), part.of_keys(three[1]), part.of_keys(three[2])
+    of_q, of_k, of_v = (
+        (None, None, None)
+        if into is None
+        else (part.of_queries(into[0]), part.of_keys(into[1]), part.of_keys(into[2]))
+    )
+    grad, keep, scale = part.of_queries(grad), around.keep(part), q.shape[-1] ** -0.5
+    # What is as large as the weights comes first and goes before the next of its kind.
+    scores = of_logits(grad, v, weights, keep, around.scale).to(q.dtype)
+    grad_q = product(scores, k, scale, of_q)
+    grad_k = product(scores.transpose(1, 2), q, scale, of_k)
+    del scores
+    return grad_q, grad_k, _of_values(grad, v, weights, keep, around.scale, of_v)
+
+
+def _three(parts: Tensor, given: Tensor | None) -> _Three:
     others = () if given is None else given.flatten(1, 2).unbind(0)
     q, k, v = (*parts.flatten(1, 2).unbind(0), *others)
     return q, k, v
@@ -153,7 +199,7 @@ def _scores(q: Tensor, k: Tensor, scale: float, bias: Tensor | None, barred: Ten
         return torch.baddbmm(first, q, keys, alpha=scale)
     scores = product(q, keys, scale) if bias is None else torch.baddbmm(bias, q, keys, alpha=scale)
     if barred is not None:
-        scores.view(barred.shape[0], -1, *scores.shape[1:]).add_(barred)
+        scores.unflatten(0, (barred.shape[0], scores.shape[0] // barred.shape[0])).add_(barred)
     return scores
 
 
@@ -199,6 +245,7 @@ def explicit_packed(
     x: Float[Tensor, "M P H E"],
     packing: Packing,
     given: Float[Tensor, "2 B H K E"] | None = None,
+    keys: Packing | None = None,
     *,
     factors: tuple[Factor, Factor] | None = None,
     barred: Barred | None = None,
@@ -206,7 +253,8 @@ def explicit_packed(
 ) -> Float[Tensor, "M H E"]:
     """The same of packed tokens: of queries alone to `given` keys and values, or of all three.
 
-    `factors` are what parts of `x` are multiplied by, and its conjugate (`layers.head_rows`).
+    `keys` is the packing of what is `given`, if it is known. `factors` are what parts of `x` are multiplied
+    by, and its conjugate (`layers.head_rows`).
     """
     if stacked():
         assert isinstance(packing, PaddedRows), "members of a stack have padded rows"
@@ -226,7 +274,14 @@ def explicit_packed(
         return for_all(of_all, x, given, barred, None if kept is None else kept.keep)
     _, parts, heads, _ = x.shape
     places = HeadRows.of(packing, heads, parts), HeadRows.of(packing, heads)
-    keep = None if kept is None else kept.keep.flatten(0, 1)
-    scale = 1.0 if kept is None else kept.scale
-    found: Tensor = _Packed.apply(x, given, places, factors, barred, keep, scale)  # type: ignore[no-untyped-call]
+    at_once = _parts(packing, packing if given is None else keys, heads)
+    around = _Around(places, factors, barred, kept, at_once)
+    found: Tensor = _Packed.apply(x, given, around)  # type: ignore[no-untyped-call]
     return found
+
+
+def _parts(queries: Packing, keys: Packing | None, heads: int) -> tuple[RowPart, ...]:
+    if keys is None or not can_leave_padding(queries, keys):
+        return (WHOLE,)
+    pairs = queries.num_rows * heads * queries.width * keys.width
+    return (WHOLE,) if pairs <= FEW_PAIRS else tuple(row_parts(queries, keys, heads, MOST_PAIRS))

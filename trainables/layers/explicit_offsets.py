@@ -8,7 +8,6 @@ padding.
 Legend: N = B H heads of width E of all rows, T queries, K keys, O offsets.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +16,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from trainables.layers.explicit import Barred, KeptWeights, left, of_logits, product
-from trainables.layers.head_rows import stepped
 from trainables.layers.packing import Packing
+from trainables.layers.row_parts import RowPart, row_parts
 from trainables.types import sum_dtype
 
 MOST_PAIRS = 1 << 15
@@ -40,57 +39,30 @@ class OffsetBias:
 
 
 @dataclass(frozen=True)
-class _RowPart:
-    """Rows that are worked on at once, and their most queries and keys."""
-
-    rows: slice
-    heads: slice
-    queries: int
-    keys: int
-
-
-def _parts(queries: Packing, keys: Packing, heads: int) -> Iterator[_RowPart]:
-    """Rows one after the other, as long as they are few pairs."""
-    asks, sees = queries.host_counts.tolist(), keys.host_counts.tolist()
-    counts = [
-        (stepped(ask, queries.width), stepped(see, keys.width)) for ask, see in zip(asks, sees, strict=True)
-    ]
-    begin, most = 0, (0, 0)
-    for row, (ask, see) in enumerate(counts):
-        wider = max(most[0], ask), max(most[1], see)
-        if row > begin and (row + 1 - begin) * heads * wider[0] * wider[1] > MOST_PAIRS:
-            yield _RowPart(slice(begin, row), slice(begin * heads, row * heads), *most)
-            begin, wider = row, (ask, see)
-        most = wider
-    if counts:
-        yield _RowPart(slice(begin, len(counts)), slice(begin * heads, len(counts) * heads), *most)
-
-
-@dataclass(frozen=True)
 class _Around:
     """What has no gradient."""
 
-    parts: tuple[_RowPart, ...]
+    parts: tuple[RowPart, ...]
     offset: Int[Tensor, "B T K"]
     barred: Barred | None
     kept: KeptWeights | None
 
-    def offsets(self, part: _RowPart, heads: int) -> Int[Tensor, "R H T K"]:
+    def offsets(self, part: RowPart, heads: int) -> Int[Tensor, "R H T K"]:
         """The numbers of pairs of one part."""
         some = self.offset[part.rows, None, : part.queries, : part.keys]
         return some.expand(-1, heads, -1, -1)
 
-    def bar(self, scores: Float[Tensor, "R H T K"], part: _RowPart) -> None:
+    def bar(self, scores: Float[Tensor, "R H T K"], part: RowPart) -> None:
         """Add what bars."""
         if self.barred is not None:
             # Of one query, where all of a row see the same.
-            scores.add_(self.barred[part.rows, :, : part.queries, : part.keys])
+            scores.add_(part.of_pairs(self.barred))
 
-    def keep(self, part: _RowPart) -> Tensor | None:
+    def keep(self, part: RowPart) -> Tensor | None:
         """What dropout leaves of the weights of one part."""
         if self.kept is None:
             return None
-        return self.kept.keep[part.rows, :, : part.queries, : part.keys].flatten(0, 1)
+        return part.of_pairs(self.kept.keep).flatten(0, 1)
 
     @property
     def scale(self) -> float:
@@ -105,7 +77,7 @@ class _ByOffset(torch.autograd.Function):
     ) -> Tensor:
         out, kept, scale = torch.empty_like(q), [], q.shape[-1] ** -0.5
         for part in around.parts:
-            asking, seen = q[part.heads, : part.queries], k[part.heads, : part.keys]
+            asking, seen = part.of_queries(q), part.of_keys(k)
             some = found[part.rows, :, : part.queries]
             scores = some.gather(-1, around.offsets(part, found.shape[1]))
             flat = scores.flatten(0, 1)
@@ -113,7 +85,7 @@ class _ByOffset(torch.autograd.Function):
             around.bar(scores, part)
             weights = scores.softmax(-1, dtype=sum_dtype(scores.dtype)).flatten(0, 1)
             used = left(weights, around.keep(part)).to(v.dtype)
-            product(used, v[part.heads, : part.keys], around.scale, out[part.heads, : part.queries])
+            product(used, part.of_keys(v), around.scale, part.of_queries(out))
             kept += [weights] if any(ctx.needs_input_grad) else []
         ctx.save_for_backward(q, k, v, *kept)
         ctx.around, ctx.scale, ctx.found = around, scale, found.shape
@@ -126,23 +98,18 @@ class _ByOffset(torch.autograd.Function):
         grad_q, grad_k, grad_v = (torch.empty_like(each) for each in (q, k, v))
         grad_found = q.new_zeros(ctx.found)
         for part, weights in zip(around.parts, kept, strict=True):
-            wide, keep = grads[0][part.heads, : part.queries], around.keep(part)
-            seen, values = k[part.heads, : part.keys], v[part.heads, : part.keys]
+            wide, keep = part.of_queries(grads[0]), around.keep(part)
+            seen, values = part.of_keys(k), part.of_keys(v)
             used = left(weights, keep).to(v.dtype)
-            product(used.transpose(1, 2), wide, around.scale, grad_v[part.heads, : part.keys])
+            product(used.transpose(1, 2), wide, around.scale, part.of_keys(grad_v))
             scores = of_logits(wide, values, weights, keep, around.scale).to(q.dtype)
             pairs = scores.view(-1, ctx.found[1], part.queries, part.keys)
             some = grad_found[part.rows, :, : part.queries]
             some.scatter_add_(-1, around.offsets(part, ctx.found[1]), pairs)
-            product(scores, seen, scale, grad_q[part.heads, : part.queries])
-            asking = q[part.heads, : part.queries]
-            product(scores.transpose(1, 2), asking, scale, grad_k[part.heads, : part.keys])
+            product(scores, seen, scale, part.of_queries(grad_q))
+            asking = part.of_queries(q)
+            product(scores.transpose(1, 2), asking, scale, part.of_keys(grad_k))
         return grad_q, grad_k, grad_v, grad_found, None
-
-
-def can_leave_padding(queries: Packing, keys: Packing) -> bool:
-    """Whether the host knows lengths, and kernels cost little."""
-    return queries.by_host and keys.by_host and not queries.row.is_cuda
 
 
 def explicit_by_offset(
@@ -157,7 +124,7 @@ def explicit_by_offset(
 ) -> Float[Tensor, "B H T E"]:
     """Attention of the tokens of one packing to those of the other. What comes out for padding is of no use,
     nor are its gradients but those of `bias`, which are zero."""
-    parts = tuple(_parts(*packings, q.shape[1]))
+    parts = tuple(row_parts(*packings, q.shape[1], MOST_PAIRS))
     around = _Around(parts, bias.offset, barred, kept)
     flat = (x.flatten(0, 1) for x in (q, k, v))
     out: Tensor = _ByOffset.apply(*flat, bias.found, around)  # type: ignore[no-untyped-call]

@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from trainables.layers import explicit as explicit_module
 from trainables.layers import head_rows
 from trainables.layers.attention import barring
 from trainables.layers.explicit import NARROW, KeptWeights, explicit, explicit_packed
@@ -123,6 +124,43 @@ def test_packed_rows_attend_as_padded_ones(width: int, given: bool, dropping: bo
         torch.autograd.grad(expected.square().sum(), inputs),
         strict=True,
     ):
+        torch.testing.assert_close(one, other)
+
+
+LENGTHS = np.array([5, 2, 0, 7, 1])
+SEEN = np.array([6, 2, 3, 7, 9])
+
+
+@pytest.mark.parametrize("width", [4, NARROW])
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("most", [1, 150])
+def test_rows_at_once_give_what_all_rows_give(
+    width: int, given: bool, causal: bool, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packing = Packing.of_counts(LENGTHS, torch.device("cpu"))
+    keys = Packing.of_counts(SEEN, torch.device("cpu")) if given else packing
+    x = tensor(LENGTHS.sum(), 1 if given else 3, HEADS, width)
+    # Padding repeats the last token of a row, so that it is never a number that is none.
+    source = tensor(SEEN.sum(), 2, HEADS, width, seed=1)
+    reach = torch.cat([torch.arange(1, length + 1) for length in LENGTHS])
+    columns = torch.arange(keys.width)
+    barred = barring(keys.mask[:, None, None], torch.float64).expand(-1, HEADS, -1, -1)
+    if causal:
+        upto = reach[packing.padded_index.flatten()].view(-1, packing.width, 1)
+        barred = barring((columns < upto)[:, None], torch.float64)
+    keep = tensor(len(LENGTHS), HEADS, packing.width, keys.width, seed=2) > -0.6
+
+    def found() -> list[Tensor]:
+        others = spread_parts(source, keys) if given else None
+        kept = KeptWeights(keep, 1 / SHARE)
+        out = explicit_packed(x, packing, others, keys, barred=barred, kept=kept)
+        return [out, *torch.autograd.grad(out.square().sum(), [x, source] if given else [x])]
+
+    whole = found()
+    monkeypatch.setattr(explicit_module, "FEW_PAIRS", 0)
+    monkeypatch.setattr(explicit_module, "MOST_PAIRS", most)
+    for one, other in zip(found(), whole, strict=True):
         torch.testing.assert_close(one, other)
 
 

@@ -11,8 +11,9 @@ from tests.support.examples import examples
 from trainables.layers import explicit_offsets
 from trainables.layers.attention import barring
 from trainables.layers.explicit import KeptWeights, explicit
-from trainables.layers.explicit_offsets import OffsetBias, can_leave_padding, explicit_by_offset
+from trainables.layers.explicit_offsets import OffsetBias, explicit_by_offset
 from trainables.layers.packing import Packing
+from trainables.layers.row_parts import can_leave_padding
 
 HEADS, WIDTH, OFFSETS = 2, 3, 4
 CPU = torch.device("cpu")
