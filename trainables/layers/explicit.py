@@ -210,6 +210,9 @@ def product(
     out: Float[Tensor, "N T E"] | None = None,
 ) -> Float[Tensor, "N T E"]:
     """scale * one @ other, written into `out` if that is given."""
+    if out is not None and not out.is_cuda and not out.is_contiguous():
+        # Into a part of a tensor PyTorch writes matrix by matrix on a CPU.
+        return out.copy_(product(one, other, scale))
     if not one.is_cuda and other.shape[2] < NARROW < one.shape[1]:
         found = product(other.transpose(1, 2), one.transpose(1, 2), scale).transpose(1, 2)
         return found if out is None else out.copy_(found)

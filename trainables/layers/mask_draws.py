@@ -15,6 +15,8 @@ from trainables.regions.masks import MASK_LEVELS, MIX_A, MIX_B
 
 MOST_WORDS = 1 << 22
 """Most that are hashed at once for several masks, of one model: 16 MiB, and as much again while they are."""
+CACHED_WORDS = 1 << 18
+"""Words that are hashed at once on a CPU where there are more than `MOST_WORDS`."""
 _LOW = 0 if sys.byteorder == "little" else 1
 
 
@@ -117,9 +119,7 @@ def _of_members(job: _Job, place: Int[Tensor, "W ..."], give: Callable[[list[Ten
 
 def _draw_all(jobs: list[_Job]) -> None:
     if len(jobs) == 1:
-        word = jobs[0].place.to(torch.int32) ^ jobs[0].salt
-        mix(word)
-        _give(jobs[0], word)
+        _draw_one(jobs[0])
         return
     groups = _groups(jobs)
     grouped = [job for group in groups for job in group]
@@ -143,6 +143,25 @@ def _draw_all(jobs: list[_Job]) -> None:
             _give(job, mask)
             continue
         job.give(list(torch.split(mask, [2 * count for _, count in job.parts], -1)))
+
+
+def _draw_one(job: _Job) -> None:
+    place, count = job.place.to(torch.int32), prod(job.shape)
+    if count <= MOST_WORDS or place.is_cuda or len(job.parts) > 1:
+        word = place ^ job.salt
+        mix(word)
+        _give(job, word)
+        return
+    # Where words stay in the cache until they are compared, all passes over them take half of the time.
+    (level, _), (rows, *others) = job.parts[0], job.shape
+    keep = torch.empty((rows, *others[:-1], 2 * others[-1]), dtype=torch.uint8, device=place.device)
+    few = max(1, CACHED_WORDS * rows // count)
+    place = place.expand(rows, *place.shape[1:])
+    for some, out in zip(place.split(few), keep.split(few), strict=True):
+        word = some ^ job.salt
+        mix(word)
+        torch.ge(word.view(torch.int16), level - MASK_LEVELS // 2, out=out)
+    job.give([keep.view(torch.bool)])
 
 
 def _groups(jobs: list[_Job]) -> list[list[_Job]]:

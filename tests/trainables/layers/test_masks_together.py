@@ -44,11 +44,14 @@ def alone(parts: nn.ModuleList) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("rates", [(0.3,), (0.3, 0.6)])
-@pytest.mark.parametrize("most", [1, 100, mask_draws.MOST_WORDS])
+@pytest.mark.parametrize(
+    ("most", "cached"), [(1, 1), (1, 20), (100, 50), (mask_draws.MOST_WORDS, mask_draws.CACHED_WORDS)]
+)
 def test_masks_of_several_calls_are_those_of_each(
-    rates: tuple[float, ...], most: int, monkeypatch: pytest.MonkeyPatch
+    rates: tuple[float, ...], most: int, cached: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mask_draws, "MOST_WORDS", most)
+    monkeypatch.setattr(mask_draws, "CACHED_WORDS", cached)
     together, apart, draws = begun(*rates), begun(*rates), MaskDraws()
     for _ in range(3):
         asked(together, draws)
