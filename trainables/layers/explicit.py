@@ -199,7 +199,8 @@ def _scores(q: Tensor, k: Tensor, scale: float, bias: Tensor | None, barred: Ten
         return torch.baddbmm(first, q, keys, alpha=scale)
     scores = product(q, keys, scale) if bias is None else torch.baddbmm(bias, q, keys, alpha=scale)
     if barred is not None:
-        scores.unflatten(0, (barred.shape[0], scores.shape[0] // barred.shape[0])).add_(barred)
+        rows = barred.shape[0]
+        scores.view(rows, scores.shape[0] // rows, *scores.shape[1:]).add_(barred)
     return scores
 
 

@@ -157,7 +157,7 @@ def _draw_one(job: _Job) -> None:
     keep = torch.empty((rows, *others[:-1], 2 * others[-1]), dtype=torch.uint8, device=place.device)
     few = max(1, CACHED_WORDS * rows // count)
     place = place.expand(rows, *place.shape[1:])
-    for some, out in zip(place.split(few), keep.split(few), strict=True):
+    for some, out in zip(torch.split(place, few), torch.split(keep, few), strict=True):
         word = some ^ job.salt
         mix(word)
         torch.ge(word.view(torch.int16), level - MASK_LEVELS // 2, out=out)
