@@ -89,29 +89,36 @@ def _of_values(  # noqa: PLR0917 in the order of the pass
 
 
 @dataclass(frozen=True)
-class _Around:
-    """What has no gradient."""
+class RowMasks:
+    """What bars keys of rows, and what dropout leaves of their weights."""
 
-    places: tuple[HeadRows, HeadRows]
-    """Of what is given, and of what comes out."""
-    factors: tuple[Factor, Factor] | None
     barred: Barred | None
     kept: KeptWeights | None
-    parts: tuple[RowPart, ...]
-    """Rows that are worked on at once."""
 
     def bar(self, part: RowPart) -> Tensor | None:
-        """What bars keys of one part."""
+        """Of one part."""
         return None if self.barred is None else part.of_pairs(self.barred)
 
     def keep(self, part: RowPart) -> Tensor | None:
-        """What dropout leaves of the weights of one part."""
+        """Of one part, the heads of all rows one after the other."""
         return None if self.kept is None else part.of_pairs(self.kept.keep).flatten(0, 1)
 
     @property
     def scale(self) -> float:
         """Of what dropout leaves."""
         return 1.0 if self.kept is None else self.kept.scale
+
+
+@dataclass(frozen=True)
+class _Moves:
+    """How packed rows are worked on; none of it has a gradient."""
+
+    places: tuple[HeadRows, HeadRows]
+    """Of what is given, and of what comes out."""
+    factors: tuple[Factor, Factor] | None
+    masks: RowMasks
+    parts: tuple[RowPart, ...]
+    """Rows that are worked on at once."""
 
 
 class _Packed(torch.autograd.Function):
@@ -122,43 +129,43 @@ class _Packed(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, given: Tensor | None, around: _Around) -> Tensor:
-        ours = moved(x, around.places[0], None if around.factors is None else around.factors[0])
+    def forward(ctx: Any, x: Tensor, given: Tensor | None, moves: _Moves) -> Tensor:
+        ours = moved(x, moves.places[0], None if moves.factors is None else moves.factors[0])
         q, k, v = _three(ours, given)
-        several, scale = len(around.parts) > 1, q.shape[-1] ** -0.5
+        several, scale = len(moves.parts) > 1, q.shape[-1] ** -0.5
         kept: list[Tensor] = []
         found = v.new_empty(q.shape) if several else None
-        for part in around.parts:
-            weights = _weights(part.of_queries(q), part.of_keys(k), scale, None, around.bar(part))
-            used = left(weights, around.keep(part)).to(v.dtype)
+        for part in moves.parts:
+            weights = _weights(part.of_queries(q), part.of_keys(k), scale, None, moves.masks.bar(part))
+            used = left(weights, moves.masks.keep(part)).to(v.dtype)
             into = None if found is None else part.of_queries(found)
-            made = product(used, part.of_keys(v), around.scale, into)
+            made = product(used, part.of_keys(v), moves.masks.scale, into)
             kept.append(weights)
         found = made if found is None else found
         ctx.save_for_backward(ours, given, *kept)
-        ctx.around, ctx.shape = around, x.shape
-        rows = found.reshape(-1, found.shape[-1]).index_select(0, around.places[1].back)
+        ctx.moves, ctx.shape = moves, x.shape
+        rows = found.reshape(-1, found.shape[-1]).index_select(0, moves.places[1].back)
         return rows.view(x.shape[0], *x.shape[2:])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         ours, given, *kept = ctx.saved_tensors
-        around: _Around = ctx.around
+        moves: _Moves = ctx.moves
         three = _three(ours, given)
-        wide = put_back(grads[0], around.places[1]).view(three[0].shape)
+        wide = put_back(grads[0], moves.places[1]).view(three[0].shape)
         if len(kept) == 1 and not wide.is_cuda and wide.shape[-1] < NARROW:
-            grad_q, *others = _of_part(WHOLE, three, wide, kept[0], around)
+            grad_q, *others = _of_part(WHOLE, three, wide, kept[0], moves)
             made = torch.stack((grad_q, *others) if given is None else (grad_q,)).view(ours.shape)
             beside = None if given is None else torch.stack(others).view(given.shape)
         else:
             made = torch.empty_like(ours)
             beside = None if given is None else torch.empty_like(given)
             into = _three(made, beside)
-            for part, weights in zip(around.parts, kept, strict=True):
-                _of_part(part, three, wide, weights, around, into)
-        if around.factors is not None:
-            turn(made, around.factors[1])
-        packed = made.view(-1, made.shape[-1]).index_select(0, around.places[0].back).view(ctx.shape)
+            for part, weights in zip(moves.parts, kept, strict=True):
+                _of_part(part, three, wide, weights, moves, into)
+        if moves.factors is not None:
+            turn(made, moves.factors[1])
+        packed = made.view(-1, made.shape[-1]).index_select(0, moves.places[0].back).view(ctx.shape)
         return packed, beside, None
 
 
@@ -167,7 +174,7 @@ _Three = tuple[Tensor, Tensor, Tensor]
 
 
 def _of_part(  # noqa: PLR0917 in the order of the pass
-    part: RowPart, three: _Three, grad: Tensor, weights: Tensor, around: _Around, into: _Three | None = None
+    part: RowPart, three: _Three, grad: Tensor, weights: Tensor, moves: _Moves, into: _Three | None = None
 ) -> _Three:
     """The gradients of some rows, written `into` those of all if these are given."""
     q, k, v = part.of_queries(three[0]), part.of_keys(three[1]), part.of_keys(three[2])
@@ -176,13 +183,13 @@ def _of_part(  # noqa: PLR0917 in the order of the pass
         if into is None
         else (part.of_queries(into[0]), part.of_keys(into[1]), part.of_keys(into[2]))
     )
-    grad, keep, scale = part.of_queries(grad), around.keep(part), q.shape[-1] ** -0.5
+    grad, keep, scale = part.of_queries(grad), moves.masks.keep(part), q.shape[-1] ** -0.5
     # What is as large as the weights comes first and goes before the next of its kind.
-    scores = of_logits(grad, v, weights, keep, around.scale).to(q.dtype)
+    scores = of_logits(grad, v, weights, keep, moves.masks.scale).to(q.dtype)
     grad_q = product(scores, k, scale, of_q)
     grad_k = product(scores.transpose(1, 2), q, scale, of_k)
     del scores
-    return grad_q, grad_k, _of_values(grad, v, weights, keep, around.scale, of_v)
+    return grad_q, grad_k, _of_values(grad, v, weights, keep, moves.masks.scale, of_v)
 
 
 def _three(parts: Tensor, given: Tensor | None) -> _Three:
@@ -279,8 +286,8 @@ def explicit_packed(
     _, parts, heads, _ = x.shape
     places = HeadRows.of(packing, heads, parts), HeadRows.of(packing, heads)
     at_once = _parts(packing, packing if given is None else keys, heads)
-    around = _Around(places, factors, barred, kept, at_once)
-    found: Tensor = _Packed.apply(x, given, around)  # type: ignore[no-untyped-call]
+    moves = _Moves(places, factors, RowMasks(barred, kept), at_once)
+    found: Tensor = _Packed.apply(x, given, moves)  # type: ignore[no-untyped-call]
     return found
 
 

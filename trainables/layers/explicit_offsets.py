@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from trainables.layers.explicit import Barred, KeptWeights, left, of_logits, product
+from trainables.layers.explicit import Barred, KeptWeights, RowMasks, left, of_logits, product
 from trainables.layers.packing import Packing
 from trainables.layers.row_parts import RowPart, row_parts
 from trainables.types import sum_dtype
@@ -44,8 +44,7 @@ class _Around:
 
     parts: tuple[RowPart, ...]
     offset: Int[Tensor, "B T K"]
-    barred: Barred | None
-    kept: KeptWeights | None
+    masks: RowMasks
 
     def offsets(self, part: RowPart, heads: int) -> Int[Tensor, "R H T K"]:
         """The numbers of pairs of one part."""
@@ -54,20 +53,10 @@ class _Around:
 
     def bar(self, scores: Float[Tensor, "R H T K"], part: RowPart) -> None:
         """Add what bars."""
-        if self.barred is not None:
+        barred = self.masks.bar(part)
+        if barred is not None:
             # Of one query, where all of a row see the same.
-            scores.add_(part.of_pairs(self.barred))
-
-    def keep(self, part: RowPart) -> Tensor | None:
-        """What dropout leaves of the weights of one part."""
-        if self.kept is None:
-            return None
-        return part.of_pairs(self.kept.keep).flatten(0, 1)
-
-    @property
-    def scale(self) -> float:
-        """Of what dropout leaves."""
-        return 1.0 if self.kept is None else self.kept.scale
+            scores.add_(barred)
 
 
 class _ByOffset(torch.autograd.Function):
@@ -84,8 +73,8 @@ class _ByOffset(torch.autograd.Function):
             torch.baddbmm(flat, asking, seen.transpose(1, 2), alpha=scale, out=flat)
             around.bar(scores, part)
             weights = scores.softmax(-1, dtype=sum_dtype(scores.dtype)).flatten(0, 1)
-            used = left(weights, around.keep(part)).to(v.dtype)
-            product(used, part.of_keys(v), around.scale, part.of_queries(out))
+            used = left(weights, around.masks.keep(part)).to(v.dtype)
+            product(used, part.of_keys(v), around.masks.scale, part.of_queries(out))
             kept += [weights] if any(ctx.needs_input_grad) else []
         ctx.save_for_backward(q, k, v, *kept)
         ctx.around, ctx.scale, ctx.found = around, scale, found.shape
@@ -98,11 +87,11 @@ class _ByOffset(torch.autograd.Function):
         grad_q, grad_k, grad_v = (torch.empty_like(each) for each in (q, k, v))
         grad_found = q.new_zeros(ctx.found)
         for part, weights in zip(around.parts, kept, strict=True):
-            wide, keep = part.of_queries(grads[0]), around.keep(part)
+            wide, keep = part.of_queries(grads[0]), around.masks.keep(part)
             seen, values = part.of_keys(k), part.of_keys(v)
             used = left(weights, keep).to(v.dtype)
-            product(used.transpose(1, 2), wide, around.scale, part.of_keys(grad_v))
-            scores = of_logits(wide, values, weights, keep, around.scale).to(q.dtype)
+            product(used.transpose(1, 2), wide, around.masks.scale, part.of_keys(grad_v))
+            scores = of_logits(wide, values, weights, keep, around.masks.scale).to(q.dtype)
             pairs = scores.view(-1, ctx.found[1], part.queries, part.keys)
             some = grad_found[part.rows, :, : part.queries]
             some.scatter_add_(-1, around.offsets(part, ctx.found[1]), pairs)
@@ -125,7 +114,7 @@ def explicit_by_offset(
     """Attention of the tokens of one packing to those of the other. What comes out for padding is of no use,
     nor are its gradients but those of `bias`, which are zero."""
     parts = tuple(row_parts(*packings, q.shape[1], MOST_PAIRS))
-    around = _Around(parts, bias.offset, barred, kept)
+    around = _Around(parts, bias.offset, RowMasks(barred, kept))
     flat = (x.flatten(0, 1) for x in (q, k, v))
     out: Tensor = _ByOffset.apply(*flat, bias.found, around)  # type: ignore[no-untyped-call]
     return out.view(q.shape)
