@@ -140,7 +140,7 @@ class _Packed(torch.autograd.Function):
             used = left(weights, moves.masks.keep(part)).to(v.dtype)
             into = None if found is None else part.of_queries(found)
             made = product(used, part.of_keys(v), moves.masks.scale, into)
-            kept.append(weights)
+            kept += [weights] if any(ctx.needs_input_grad) else []
         found = made if found is None else found
         ctx.save_for_backward(ours, given, *kept)
         ctx.moves, ctx.shape = moves, x.shape
