@@ -6,7 +6,7 @@ for each element of the mask are kept; what dropout made of them is made again.
 Legend: N = B H heads of width E of all rows, T queries, K keys.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -90,23 +90,30 @@ def _of_values(  # noqa: PLR0917 in the order of the pass
 
 @dataclass(frozen=True)
 class RowMasks:
-    """What bars keys of rows, and what dropout leaves of their weights."""
+    """What bars keys of rows, and which of their weights dropout leaves."""
 
     barred: Barred | None
-    kept: KeptWeights | None
+    kept: Bool[Tensor, "B H T K"] | None
+    scale: float
+    """What is left is multiplied by this."""
+
+    @classmethod
+    def of(cls, barred: Barred | None, kept: KeptWeights | None) -> "RowMasks":
+        """Of all rows."""
+        return cls(barred, None, 1.0) if kept is None else cls(barred, kept.keep, kept.scale)
 
     def bar(self, part: RowPart) -> Tensor | None:
-        """Of one part."""
+        """What bars keys of one part."""
         return None if self.barred is None else part.of_pairs(self.barred)
 
-    def keep(self, part: RowPart) -> Tensor | None:
-        """Of one part, the heads of all rows one after the other."""
-        return None if self.kept is None else part.of_pairs(self.kept.keep).flatten(0, 1)
+    def keep(self, part: RowPart) -> Bool[Tensor, "N Q S"] | None:
+        """What is left in one part, the heads of all rows one after the other."""
+        return None if self.kept is None else part.of_pairs(self.kept).flatten(0, 1)
 
-    @property
-    def scale(self) -> float:
-        """Of what dropout leaves."""
-        return 1.0 if self.kept is None else self.kept.scale
+    def without(self) -> "RowMasks":
+        """For a backward pass, which has what is left from where tensors are saved: a layer that is run again
+        shall not hold it."""
+        return replace(self, barred=None, kept=None)
 
 
 @dataclass(frozen=True)
@@ -142,15 +149,15 @@ class _Packed(torch.autograd.Function):
             made = product(used, part.of_keys(v), moves.masks.scale, into)
             kept += [weights] if any(ctx.needs_input_grad) else []
         found = made if found is None else found
-        ctx.save_for_backward(ours, given, *kept)
-        ctx.moves, ctx.shape = moves, x.shape
+        ctx.save_for_backward(ours, given, moves.masks.kept, *kept)
+        ctx.moves, ctx.shape = replace(moves, masks=moves.masks.without()), x.shape
         rows = found.reshape(-1, found.shape[-1]).index_select(0, moves.places[1].back)
         return rows.view(x.shape[0], *x.shape[2:])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        ours, given, *kept = ctx.saved_tensors
-        moves: _Moves = ctx.moves
+        ours, given, keep, *kept = ctx.saved_tensors
+        moves: _Moves = replace(ctx.moves, masks=replace(ctx.moves.masks, kept=keep))
         three = _three(ours, given)
         wide = put_back(grads[0], moves.places[1]).view(three[0].shape)
         if len(kept) == 1 and not wide.is_cuda and wide.shape[-1] < NARROW:
@@ -286,7 +293,7 @@ def explicit_packed(
     _, parts, heads, _ = x.shape
     places = HeadRows.of(packing, heads, parts), HeadRows.of(packing, heads)
     at_once = _parts(packing, packing if given is None else keys, heads)
-    moves = _Moves(places, factors, RowMasks(barred, kept), at_once)
+    moves = _Moves(places, factors, RowMasks.of(barred, kept), at_once)
     found: Tensor = _Packed.apply(x, given, moves)  # type: ignore[no-untyped-call]
     return found
 

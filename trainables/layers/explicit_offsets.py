@@ -8,7 +8,7 @@ padding.
 Legend: N = B H heads of width E of all rows, T queries, K keys, O offsets.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -76,14 +76,15 @@ class _ByOffset(torch.autograd.Function):
             used = left(weights, around.masks.keep(part)).to(v.dtype)
             product(used, part.of_keys(v), around.masks.scale, part.of_queries(out))
             kept += [weights] if any(ctx.needs_input_grad) else []
-        ctx.save_for_backward(q, k, v, *kept)
-        ctx.around, ctx.scale, ctx.found = around, scale, found.shape
+        ctx.save_for_backward(q, k, v, around.masks.kept, *kept)
+        ctx.around, ctx.scale, ctx.found = replace(around, masks=around.masks.without()), scale, found.shape
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, *kept = ctx.saved_tensors
-        around, scale = ctx.around, ctx.scale
+        q, k, v, keep, *kept = ctx.saved_tensors
+        masks, scale = replace(ctx.around.masks, kept=keep), ctx.scale
+        around = replace(ctx.around, masks=masks)
         grad_q, grad_k, grad_v = (torch.empty_like(each) for each in (q, k, v))
         grad_found = q.new_zeros(ctx.found)
         for part, weights in zip(around.parts, kept, strict=True):
@@ -114,7 +115,7 @@ def explicit_by_offset(
     """Attention of the tokens of one packing to those of the other. What comes out for padding is of no use,
     nor are its gradients but those of `bias`, which are zero."""
     parts = tuple(row_parts(*packings, q.shape[1], MOST_PAIRS))
-    around = _Around(parts, bias.offset, RowMasks(barred, kept))
+    around = _Around(parts, bias.offset, RowMasks.of(barred, kept))
     flat = (x.flatten(0, 1) for x in (q, k, v))
     out: Tensor = _ByOffset.apply(*flat, bias.found, around)  # type: ignore[no-untyped-call]
     return out.view(q.shape)
