@@ -17,6 +17,7 @@ from orchestrator.drivers.watchdog import heard_within
 from orchestrator.drivers.worker_checkpoints import Damaged
 from orchestrator.drivers.worker_measurements import sound
 from orchestrator.drivers.worker_outcomes import NoSource, outcome_of
+from orchestrator.drivers.working_directory import WorkingDirectory
 from orchestrator.errors import InputError
 from orchestrator.identity import checkpoint_step
 from orchestrator.redact import redact
@@ -62,6 +63,7 @@ class Harness:
         self._checkpoint_seconds = checkpoint_seconds
         self._clock = clock
         self._workload: Workload | None = None
+        self._directory = WorkingDirectory()
         self._folder = Path()
         self._phase: Phase = "search"
         self._splits: tuple[str, ...] = ()
@@ -91,6 +93,7 @@ class Harness:
         self._last = self._again = self._failure = self._unreachable = None
         self._saved_step, self._saved_at, self._owes = -1, self._clock(), False
         self._unsaved = ""
+        self._directory.begin()
         try:
             self._store.clear_unfinished(folder)
             self._restore(self._with_source(job))
@@ -148,7 +151,8 @@ class Harness:
     def _measured(self) -> Measurement | None:
         """The next report; None if the work has ended without another one."""
         assert self._workload is not None, "there must be a workload to advance"
-        reported = self._workload.advance()
+        with self._directory.inside():
+            reported = self._workload.advance()
         ended = reported is None and self._last is not None and bool(self._workload.finished)
         return None if ended else sound(reported, self._last)
 
@@ -188,7 +192,7 @@ class Harness:
         for checkpoint in self._store.complete(self._folder):
             try:
                 measurement = checkpoint.measurement()
-                self._workload = self._begin(job)
+                self._workload = self._begun(job)
                 self._workload.restore(checkpoint.state)
             except KeyboardInterrupt:
                 raise
@@ -199,7 +203,11 @@ class Harness:
                 self._last = self._again = measurement
                 self._saved_step = checkpoint.step
                 return
-        self._workload = self._begin(job)
+        self._workload = self._begun(job)
+
+    def _begun(self, job: Job) -> Workload:
+        with self._directory.inside():
+            return self._begin(job)
 
     def _with_source(self, job: Job) -> Job:
         """The job with `source` pointing at the state inside that checkpoint. Raises NoSource.
@@ -260,7 +268,8 @@ class Harness:
         if workload is None:
             return
         try:
-            workload.close()
+            with self._directory.inside():
+                workload.close()
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # the trial's outcome is known already
