@@ -1,15 +1,16 @@
-"""The working directory of a trial, which its code may change, and that of the process around it, which stays."""
+"""The working directory of a trial, which its code may change; that of the process around it stays."""
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 
 class WorkingDirectory:
     """Of one trial after the other. Paths of a sweep may be relative to where it was started."""
 
     def __init__(self) -> None:
-        self._trials: str | None = None
+        self._trials: Path | None = None
         """Where the code of the trial went; None while it is where the process is."""
 
     def begin(self) -> None:
@@ -18,7 +19,7 @@ class WorkingDirectory:
 
     @contextmanager
     def inside(self) -> Iterator[None]:
-        """Within, the trial's own directory; after, that of before. One that is gone is neither kept nor missed."""
+        """Within, the trial's own directory; after, that of before. One that is gone is not missed."""
         outside = _current()
         if self._trials is not None:
             _go(self._trials)
@@ -31,14 +32,14 @@ class WorkingDirectory:
                 _go(outside)
 
 
-def _current() -> str | None:
+def _current() -> Path | None:
     """None if it was deleted."""
     try:
-        return os.getcwd()
+        return Path.cwd()
     except FileNotFoundError:
         return None
 
 
-def _go(folder: str) -> None:
+def _go(folder: Path) -> None:
     with suppress(OSError):
         os.chdir(folder)

@@ -86,7 +86,7 @@ ONE_BY_ONE = " Look at the seeds one by one."
 COLLAPSE_EARLY = " Where an arm ended after {seeds}, as here, it is {tenth:.0%} and {fifth:.0%}."
 ALIKE = (
     "{arms} measured the very same {metrics} in each of {seeds}, which differ: what tells these arms apart "
-    "changes at most what they cost."
+    "changes at most what they cost, or too little was learnt or measured for it to show."
 )
 FRONT = (
     "Several points of the front of each arm were confirmed, and are kept apart: verdicts, differences and "

@@ -32,6 +32,10 @@ class Winner:
     """Confirm seeds of the plan, or search trials that finished in the arm."""
     rivals: int
     """Arms it was chosen from, itself included."""
+    equals: tuple[str, ...] = ()
+    """Other arms of the very same value: the first in the spec was taken."""
+    spoilt: tuple[str, ...] = ()
+    """Arms of a better value that were passed over, for seeds of them failed or measured no outcome."""
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -49,6 +53,10 @@ class Winner:
         """What it was chosen by, a sentence each, for people."""
         most = {"max": "the highest", "min": "the lowest", None: ""}[self.goal]
         most = f", {most} of {amount(self.rivals, 'arm')}" if self.rivals > 1 else ""
+        if most and self.spoilt:
+            most += f" but for {' and '.join(self.spoilt)}, passed over for its failed seeds"
+        if most and self.equals:
+            most += f", as is that of {' and '.join(self.equals)}: of equals the first in the spec is taken"
         if self.by == "confirm":
             seeds = f"{len(self.records)} of {amount(self.of, 'seed')}"
             mean = f"mean {self.metric} {self.value:.6g} over {seeds}"
@@ -110,7 +118,11 @@ def _confirmed(plan: Plan, finished: Sequence[Record], report: Report) -> Winner
     best = max(groups, key=merit)
     chosen = tuple(sorted(groups[best], key=lambda each: each.seed))
     value, seeds = _mean(chosen, metric), len(plan.confirm.seeds)
-    return Winner(best[0], "confirm", metric, goal, value, chosen, seeds, len(arms))
+    worth = {key: merit(key) for key in groups if key[0] != best[0]}
+    equals = {arm: None for (arm, _), its in worth.items() if its == merit(best)}
+    spoilt = {arm: None for (arm, _), its in worth.items() if its[1] > sign * value}
+    made = (metric, goal, value, chosen, seeds, len(arms), tuple(equals), tuple(spoilt))
+    return Winner(best[0], "confirm", *made)
 
 
 def _mean(records: Sequence[Record], metric: str) -> float:
@@ -143,6 +155,7 @@ def _searched(plan: Plan, finished: Sequence[Record]) -> Winner | None:
         return None
     sign = 1.0 if objective.goal == "max" else -1.0
     best_arm = max(bests, key=lambda each: sign * each.value)
+    equals = (each.arm for each in bests if each.value == best_arm.value and each is not best_arm)
     return Winner(
         best_arm.arm,
         "search",
@@ -152,4 +165,5 @@ def _searched(plan: Plan, finished: Sequence[Record]) -> Winner | None:
         best_arm.records,
         best_arm.of,
         len(bests),
+        tuple(equals),
     )

@@ -78,8 +78,17 @@ def test_where_small_values_are_good():
 def test_an_arm_with_failed_seeds_comes_last():
     found = chosen(confirmed((0.5, 0.4), (0.9, None)))
     assert found.arm == "arm-0"
+    assert "the highest of 2 arms but for arm-1, passed over for its failed seeds." in next(found.told())
     found = chosen(confirmed((0.5, 0.4), (0.9, None)), arm="arm-1")
     assert list(found.told()) == ["arm-1, by its confirm trials: mean test/score 0.9 over 1 of 2 seeds."]
+
+
+def test_equals_are_named():
+    found = chosen(confirmed((0.5, 0.7), (0.5, 0.7)))
+    assert found.arm == "arm-0"
+    assert "of 2 arms, as is that of arm-1: of equals the first in the spec is taken." in next(found.told())
+    found = chosen({("arm-0", "search", 0): 0.8, ("arm-1", "search", 1): 0.8})
+    assert "of 2 arms, as is that of arm-1" in next(found.told())
 
 
 def test_by_the_search_where_nothing_is_confirmed():
