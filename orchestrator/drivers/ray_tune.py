@@ -32,7 +32,9 @@ from orchestrator.redact import redact
 from orchestrator.trials import OutcomeKind
 
 REASON_CHARACTERS = 500
-_RAYS_NAMES = re.compile(r"(class_name|actor_id|namespace|pid|ip)\b")
+_RAYS_NAMES = re.compile(r"(class_name|actor_id|namespace|pid|ip)\b|[\^~ ]+\Z")
+"""Lines that name what Ray calls things, and those that only mark places of the line above."""
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(slots=True)
@@ -223,12 +225,19 @@ class Hearing(FIFOScheduler):
 
 
 def _reason(run: Run) -> str:
-    """What Tune wrote of the failure, on one line, without the names that Ray gives to things."""
+    """What Tune wrote of the failure, on one line, without the names that Ray gives to things.
+
+    Of a long one the middle is left out: a traceback says at its end what happened.
+    """
     if not run.error_file or not Path(run.error_file).is_file():
         return "Ray gave no reason"
-    lines = [line.strip() for line in Path(run.error_file).read_text(errors="replace").splitlines()[1:]]
+    written = _COLOURS.sub("", Path(run.error_file).read_text(errors="replace"))
+    lines = [line.strip() for line in written.splitlines()[1:]]
     text = " ".join(line for line in lines if line and not _RAYS_NAMES.match(line))
     text = redact(text.partition(" Some common causes include")[0])
     if UNFIT in text:
         return UNFIT
-    return text if len(text) <= REASON_CHARACTERS else f"{text[:REASON_CHARACTERS]} ..."
+    if len(text) <= REASON_CHARACTERS:
+        return text
+    half = REASON_CHARACTERS // 2
+    return f"{text[:half]} ... {text[-half:]}"
