@@ -128,7 +128,7 @@ def ask(url: str) -> None:
     file = database_file(engine.url) if engine.url.get_backend_name() == "sqlite" else None
     if file is not None and not file.parent.is_dir():
         raise InputError(
-            f"a ledger must be kept in a folder that is there, and {file.parent} is not; "
+            f"a ledger must be kept in a folder that is there, and {redact_url(str(file.parent))} is not; "
             "make that folder or choose another place with --storage"
         )
     try:
@@ -272,6 +272,11 @@ def _parse(url: str) -> URL:
         raise InputError(
             "a ledger must be at sqlite:///FILE or postgresql+psycopg://USER@HOST/DATABASE, got "
             f"{redact_url(url)!r}"
+        )
+    if parsed.host or parsed.username:
+        raise InputError(
+            f"a ledger in a file must have neither user nor host, got {redact_url(url)!r}; use "
+            "sqlite:////absolute/path/ledger.db"
         )
     if parsed.query:
         raise InputError(

@@ -108,10 +108,20 @@ def check_uri(uri: str, mounts: Path = MOUNTS) -> None:
         )
     if scheme in ("http", "https") and not host:
         raise InputError(f"an MLflow server must have a host, got {redact_url(uri)!r}; use http://HOST:PORT")
+    if scheme.partition("+")[0] == "sqlite" and (urlsplit(uri).netloc or _in_memory(uri)):
+        raise InputError(
+            "an MLflow store in SQLite must be a file, without user or host, got "
+            f"{redact_url(uri)!r}; use sqlite:////absolute/path/mlflow.db"
+        )
     if scheme == "sqlite":
         file = Path(uri.removeprefix("sqlite:///")).resolve()
         refuse_network_file_system(file, mounts)
         _refuse_other_files(file)
+
+
+def _in_memory(uri: str) -> bool:
+    """Whether it is a database that ends with the process."""
+    return urlsplit(uri).path.removeprefix("/") in ("", ":memory:")
 
 
 def _refuse_other_files(file: Path) -> None:

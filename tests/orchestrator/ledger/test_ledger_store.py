@@ -14,7 +14,7 @@ from sqlalchemy import text
 from orchestrator.errors import InputError, LeaseLost, StoreError
 from orchestrator.ledger import events as log
 from orchestrator.ledger.admission import TrialEnded
-from orchestrator.ledger.engine import connect, transaction
+from orchestrator.ledger.engine import ask, connect, transaction
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.fold import measurements
 from orchestrator.ledger.lease import Holder
@@ -237,6 +237,17 @@ class TestWhere:
     def test_other_databases_are_refused(self, bad: str) -> None:
         with pytest.raises(InputError, match=r"must be at sqlite:///FILE or postgresql\+psycopg://.*got"):
             Ledger.open(bad, "sweep", create=True)
+
+    @pytest.mark.parametrize("bad", ["sqlite://bob:pw1@h/ledger.db", "sqlite://h/ledger.db"])
+    def test_a_file_has_neither_user_nor_host(self, bad: str) -> None:
+        with pytest.raises(InputError, match=r"must have neither user nor host, got .*h/ledger.db") as raised:
+            ask(bad)
+        assert "pw1" not in str(raised.value)
+
+    def test_a_folder_that_looks_like_a_password_is_not_shown(self) -> None:
+        with pytest.raises(InputError, match="must be kept in a folder that is there") as raised:
+            ask("sqlite:///bob:pw1@h/ledger.db")
+        assert "pw1" not in str(raised.value)
 
     @pytest.mark.parametrize("bad", ["sqlite://", "sqlite:///:memory:"])
     def test_a_database_in_memory_is_refused(self, bad: str) -> None:

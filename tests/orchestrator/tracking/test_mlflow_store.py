@@ -26,6 +26,15 @@ def test_file_stores_are_refused(uri: str, tmp_path: Path) -> None:
         RunStore(uri, "sweep", tmp_path)
 
 
+@pytest.mark.parametrize(
+    "uri", ["sqlite://bob:pw1@h/mlflow.db", "sqlite+pysqlite://h/x.db", "sqlite://", "sqlite:///:memory:"]
+)
+def test_a_store_in_sqlite_is_a_file(uri: str) -> None:
+    with pytest.raises(InputError, match=r"must be a file, without user or host, got 'sqlite") as raised:
+        check_uri(uri)
+    assert "pw1" not in str(raised.value)
+
+
 def test_sqlite_on_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mounts = tmp_path / "mounts"
     mounts.write_text(f"server:/x {tmp_path} nfs4 rw 0 0\n")
