@@ -51,6 +51,7 @@ class _Replay:
 
     def __init__(self, output: Output, config: TrainConfig) -> None:
         self.model = _Answer(output)
+        self.seed = 0
         self.config = config
 
     def autocast(self) -> AbstractContextManager[None]:

@@ -320,7 +320,10 @@ class Probe:
             while len(self._runs) >= KEPT_RUNS:
                 del self._runs[next(iter(self._runs))]
             self._require_run(system, point)
-            self._runs[key] = ProbedModel.of(system, self._model(system), point)
+            run = ProbedModel.of(system, self._model(system), point)
+            if point == 0 and self._is_outside(system):
+                _require_repeated(run, ProbedModel.of(system, self._model(system), point))
+            self._runs[key] = run
         return self._runs[key]
 
     def _require_run(self, system: System, point: int) -> None:
@@ -375,6 +378,17 @@ def _require_streams(system: System, structure: Structure) -> None:
         raise ValueError(
             f"{drawn[0]} must be drawn by a method reset_parameters of the module it belongs to, so that it "
             "has the same random stream in every arm, got one that a constructor draws; move it there"
+        )
+
+
+def _require_repeated(run: ProbedModel, again: ProbedModel) -> None:
+    """Raises ValueError for a model whose passes differ by themselves: they would tell any two arms apart."""
+    losses = [each.output.loss.detach() for each in (run, again)]
+    if not torch.equal(*map(torch.nan_to_num, losses)):
+        told = " and ".join(f"{float(each.mean()):.8g}" for each in losses)
+        raise ValueError(
+            "a model must give the same for the same weights, inputs and seed, got losses of "
+            f"{told} in two passes; let it draw from PyTorch's generators alone, or from named streams"
         )
 
 

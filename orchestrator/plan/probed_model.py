@@ -13,6 +13,7 @@ from orchestrator.plan.settings import System
 from trainables.assembly import as_fault
 from trainables.counting import Flops, only_counted_kernels
 from trainables.layers.dropout import set_dropout_context
+from trainables.layers.plain import evaluation_stream
 from trainables.threads import cpu_threads
 from trainables.training.config import TrainConfig
 from trainables.training.step import objective
@@ -79,7 +80,7 @@ class ProbedModel:
             model.train(dropping)
             move(model, point)
             set_dropout_context(model, SEED, 0)
-            with as_fault(system.model, "run on a batch"):
+            with as_fault(system.model, "run on a batch"), evaluation_stream(model, SEED):
                 output = model(batch)
         encoded = output.encoded
         quantities = (output.loss, output.hits, encoded.depth, encoded.computed, encoded.ponder)

@@ -37,6 +37,7 @@ END = """
         return Encoded.of_fixed_depth(states, states.sum(1), 2)
 """
 STATES = "\n    def states(self, x, mask):\n        return "
+RUNS = "\n    runs = iter(range(1, 99))\n"
 LSTM = f"{STATES}self.lstm(x)[0]\n"
 
 
@@ -169,6 +170,10 @@ def test_costs_that_no_file_states_are_counted(site: Path) -> None:
         (
             "        self.inner = nowhere\n",
             "must be built, got site/mine/model.py:12: NameError: name 'nowhere'",
+        ),
+        (
+            f"        self.inner = nn.Linear(8, 8)\n{STATES}self.inner(x).roll(next(self.runs), -1)\n{RUNS}",
+            "a model must give the same for the same weights, inputs and seed, got losses of",
         ),
         (
             f"        self.inner = nn.Linear(8, 8)\n{STATES}self.outer(x)\n",

@@ -13,6 +13,7 @@ from torch import nn
 
 from trainables.layers.dropout import Keyed
 from trainables.layers.linear import Initialised
+from trainables.seeds import derive
 
 OURS: Final = __name__.partition(".")[0]
 CONTAINERS: Final = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
@@ -53,6 +54,19 @@ def global_stream(seed: int, device: torch.device | None = None) -> Iterator[Non
         for each in devices:
             with torch.cuda.device(each):
                 torch.cuda.manual_seed(seed)
+        yield
+
+
+@contextmanager
+def evaluation_stream(model: nn.Module, seed: int) -> Iterator[None]:
+    """Inside, what plain modules of `model` draw while it is evaluated is of `seed`.
+
+    It begins anew each time: the same weights on the same split measure the same, now and read again.
+    """
+    if not any(isinstance(module, GlobalStream) for module in model.children()):
+        yield
+        return
+    with global_stream(derive(seed, "evaluation"), next(model.parameters()).device):
         yield
 
 

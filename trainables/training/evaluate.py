@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from trainables.layers.plain import evaluation_stream
 from trainables.metrics import Metric
 from trainables.threads import cpu_threads
 from trainables.training.step import Learner
@@ -97,7 +98,8 @@ def evaluate(
     labels: list[Tensor] = []
     lengths: list[Tensor] = []
     learner.model.eval()
-    with cpu_threads(learner.config.threads), learner.autocast():
+    drawn = evaluation_stream(learner.model, learner.seed)
+    with cpu_threads(learner.config.threads), learner.autocast(), drawn:
         for batch in batches:
             output = learner.model(batch)
             names = tuple(output.shares)

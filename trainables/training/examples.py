@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from trainables.layers.boundaries import NUM_BOUNDARIES
+from trainables.layers.plain import evaluation_stream
 from trainables.recurrence.watching import ForwardWatch, PassSeen, watching
 from trainables.settings import Settings
 from trainables.streams import numpy_stream
@@ -49,7 +50,8 @@ def chosen(examples: int, count: int) -> np.ndarray:
 def seen_of(learner: Learner, batch: Batch, task: Settings) -> dict[str, Any]:
     """What a forward pass on the one example of `batch` shows; empty for a model that never halts."""
     learner.model.eval()
-    with cpu_threads(learner.config.threads), learner.autocast(), watching() as watch:
+    drawn = evaluation_stream(learner.model, learner.seed)
+    with cpu_threads(learner.config.threads), learner.autocast(), drawn, watching() as watch:
         output = learner.model(batch)
     learner.model.train()
     found = next((each for each in watch.passes if each.halts), None)

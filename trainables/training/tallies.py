@@ -22,6 +22,7 @@ import numpy as np
 import torch
 
 from trainables.layers.boundaries import NUM_BOUNDARIES
+from trainables.layers.plain import evaluation_stream
 from trainables.recurrence.watching import PassSeen, watching
 from trainables.settings import Settings
 from trainables.task_catalog import token_classes
@@ -57,15 +58,16 @@ def tallied(
     with cpu_threads(learner.config.threads), learner.autocast():
         for split, batches in splits.items():
             depths = _Depths(classes, separator)
-            for batch in batches:
-                with watching() as watch:
-                    output = learner.model(batch)
-                # One transfer a batch: reading row by row would wait for the device at each.
-                table = zip(batch.tokens.cpu(), batch.mask.cpu(), strict=True)
-                rows = [row[mask].tolist() for row, mask in table]
-                depths.add(rows, output)
-                if classes and watch.passes:
-                    experts.add(rows, watch.passes[0])
+            with evaluation_stream(learner.model, learner.seed):
+                for batch in batches:
+                    with watching() as watch:
+                        output = learner.model(batch)
+                    # One transfer a batch: reading row by row would wait for the device at each.
+                    table = zip(batch.tokens.cpu(), batch.mask.cpu(), strict=True)
+                    rows = [row[mask].tolist() for row, mask in table]
+                    depths.add(rows, output)
+                    if classes and watch.passes:
+                        experts.add(rows, watch.passes[0])
             yield from depths.kept(split)
     learner.model.train()
     if experts.uses:

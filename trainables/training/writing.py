@@ -8,6 +8,7 @@ import torch
 
 from trainables.decoding.answers import answers
 from trainables.heads.sequence import SequenceModel
+from trainables.layers.plain import evaluation_stream
 from trainables.metrics import Metric
 from trainables.settings import Settings
 from trainables.task_catalog import task_module, task_name
@@ -47,7 +48,8 @@ def measure_writing(learner: Learner, batches: Iterable[Batch], task: Settings) 
     references: list[list[int]] = []
     model = cast(SequenceModel, learner.model)
     model.eval()
-    with cpu_threads(learner.config.threads), learner.autocast():
+    drawn = evaluation_stream(model, learner.seed)
+    with cpu_threads(learner.config.threads), learner.autocast(), drawn:
         for batch in batches:
             hypotheses += answers(model, batch, learner.config)
             references += right_answers(batch)

@@ -1,15 +1,18 @@
 """Quantities of a split, recomputed from the samples one by one."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
 
 from tests.trainables.training.fakes import Bag, some_batch
+from trainables.layers.plain import GlobalStream
 from trainables.training.config import train_config
 from trainables.training.evaluate import evaluate
 from trainables.training.step import Learner
-from trainables.types import Batch
+from trainables.types import Batch, Output
 
 
 def learner_of(model: Bag) -> Learner:
@@ -53,6 +56,24 @@ def test_measuring_leaves_the_model_in_training_mode_and_without_gradients() -> 
     evaluate(learner_of(model), [some_batch()])
     assert model.training
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_what_a_model_draws_while_it_is_evaluated_is_of_its_seed() -> None:
+    """A model from outside may draw from the global generator then too."""
+
+    class Noisy(Bag):
+        def forward(self, batch: Batch) -> Output:
+            output = super().forward(batch)
+            return replace(output, loss=output.loss + torch.rand(len(output.loss)))
+
+    model, batches = Noisy(), [some_batch(1), some_batch(2)]
+    model.global_stream = GlobalStream(model)
+    before = torch.get_rng_state()
+    found = evaluate(learner_of(model), batches)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.rand(1)
+    assert evaluate(learner_of(model), batches) == found
+    assert evaluate(Learner(model, train_config({"steps": 1}), seed=1), batches) != found
 
 
 def test_how_a_split_is_cut_does_not_matter() -> None:
