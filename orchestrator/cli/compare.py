@@ -36,7 +36,8 @@ def compare(
         return
     for each in found:
         _show(each)
-    say(NOTE)
+    if any(arm.difference.low is not None for each in found for arm in each.arms):
+        say(NOTE)
 
 
 def _side(name: str, runs: Path, names: list[str]) -> "Side":

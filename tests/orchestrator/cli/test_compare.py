@@ -26,6 +26,7 @@ def test_two_sweeps_and_what_differs(haltsweep):
     assert told.code == 0, told
     assert "no arm of tiny was confirmed with the same content in other" in told.out
     assert "only in tiny: baseline, minus-gate\n" in told.out
+    assert "Each interval" not in told.out, "there is none"
     assert "  confirm.seeds: [101, 102] -> [101]\n" in told.out
     (found,) = json.loads(haltsweep("compare", "tiny", "other", "--json").out)
     assert [what for what, *_ in found["data"]] == ["listops/train", "listops/valid", "listops/near-iid"]
