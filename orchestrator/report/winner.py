@@ -54,7 +54,7 @@ class Winner:
         most = {"max": "the highest", "min": "the lowest", None: ""}[self.goal]
         most = f", {most} of {amount(self.rivals, 'arm')}" if self.rivals > 1 else ""
         if most and self.spoilt:
-            most += f" but for {' and '.join(self.spoilt)}, passed over for its failed seeds"
+            most += f" but for {' and '.join(self.spoilt)}, passed over for failed seeds"
         if most and self.equals:
             most += f", as is that of {' and '.join(self.equals)}: of equals the first in the spec is taken"
         if self.by == "confirm":

@@ -78,7 +78,7 @@ def test_where_small_values_are_good():
 def test_an_arm_with_failed_seeds_comes_last():
     found = chosen(confirmed((0.5, 0.4), (0.9, None)))
     assert found.arm == "arm-0"
-    assert "the highest of 2 arms but for arm-1, passed over for its failed seeds." in next(found.told())
+    assert "the highest of 2 arms but for arm-1, passed over for failed seeds." in next(found.told())
     found = chosen(confirmed((0.5, 0.4), (0.9, None)), arm="arm-1")
     assert list(found.told()) == ["arm-1, by its confirm trials: mean test/score 0.9 over 1 of 2 seeds."]
 
