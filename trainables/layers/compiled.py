@@ -13,6 +13,7 @@ from trainables.layers.packing import Packing
 from trainables.layers.positions import NoRotation, Rotation, turning_table
 from trainables.layers.tokens import KeysValues, Placed, Tokens
 from trainables.regions import block as region
+from trainables.regions.depth import Making
 from trainables.regions.heads import Turning
 from trainables.regions.masks import ElementMask, WeightMask
 
@@ -23,6 +24,13 @@ if TYPE_CHECKING:
 
 def run(block: "Block", x: Tensor, tokens: Tokens, seen: KeysValues | None) -> Tensor:
     """`block` on tokens with states `x`."""
+    given = None if seen is None else _given(seen)
+    found = parts(block, tokens, given, tokens.packing if seen is None else seen.packing)
+    return region.layer(x, *found, heads=block.attention.heads)
+
+
+def parts(block: "Block", tokens: Tokens, seen: region.GivenKeys | None, keys: Packing) -> region.LayerParts:
+    """What a region needs of a layer on `tokens`, which attend to keys packed by `keys`."""
     attention, feedforward, gate, recall = block.attention, block.feedforward, block.gate, block.recall
     kept = _kept(block.dropouts.salts(tokens.place.device))
     assert tokens.recallers is None
@@ -32,11 +40,11 @@ def run(block: "Block", x: Tensor, tokens: Tokens, seen: KeysValues | None) -> T
         tokens.place,
         _turning(tokens.query_rotation),
         tokens.reach,
-        None if seen is None else _given(seen),
+        seen,
         None if recall is None or tokens.recalled is None else _given(tokens.recalled),
     )
     dropped = region.Dropped(
-        _kept_weights(attention, tokens, tokens.packing if seen is None else seen.packing),
+        _kept_weights(attention, tokens, keys),
         kept.get(attention.output_dropout),
         None
         if tokens.recalled is None or recall is None
@@ -47,25 +55,30 @@ def run(block: "Block", x: Tensor, tokens: Tokens, seen: KeysValues | None) -> T
         None if gate is None else kept.get(gate.inner_dropout),
         None if gate is None else kept.get(gate.outer_dropout),
     )
-    weights = _weights(block, tokens, alone=seen is None)
-    return region.layer(x, weights, where, dropped, heads=attention.heads)
+    return region.LayerParts(_weights(block, tokens, alone=seen is None), where, dropped)
+
+
+def making(block: "Block", tokens: Tokens) -> Making:
+    """What a region needs to make keys and values of `tokens`."""
+    (weight,) = block.attention.maps(alone=False).whole(tokens)
+    return Making(_affine(block.attention_norm), weight, _turning(tokens.key_rotation))
+
+
+def rows_of_keys(keys: Packing, both: Tensor | None) -> region.GivenKeys:
+    """Keys and values that are given, or are yet to be made, packed by `keys`."""
+    # A tensor that is given twice is compiled for once, and not for two: these may be those of the queries.
+    return region.GivenKeys(None, None, both, *(each.detach() for each in keys.rows))
 
 
 def keys_values(block: "Block", x: Tensor, tokens: Tokens, mixing: region.Mixing | None = None) -> KeysValues:
     """Rotated keys, and values, of `tokens` with states `x`, or with mixtures of these, normed first."""
-    attention, norm = block.attention, block.attention_norm
-    (weight,) = attention.maps(alone=False).whole(tokens)
-    turning = _turning(tokens.key_rotation)
-    made = region.keys_beside_values(x, _affine(norm), weight, turning, mixing, heads=attention.heads)
+    made = region.keys_beside_values(x, *making(block, tokens), mixing, heads=block.attention.heads)
     return KeysValues.beside(made, tokens.packing)
 
 
 def _given(seen: KeysValues) -> region.GivenKeys:
-    # A tensor that is given twice is compiled for once, and not for two: these may be those of the queries.
-    rows, both = (each.detach() for each in seen.packing.rows), seen.both
-    if both is None:
-        return region.GivenKeys(seen.keys, seen.values, None, *rows)
-    return region.GivenKeys(None, None, both, *rows)
+    given = rows_of_keys(seen.packing, seen.both)
+    return given if seen.both is not None else given._replace(keys=seen.keys, values=seen.values)
 
 
 def _weights(block: "Block", tokens: Tokens, *, alone: bool) -> region.Weights:

@@ -165,7 +165,7 @@ def keep(
     """
     if compiling():
         step = compiled_step(decision, all_keep=all_keep)
-        survival, spent, kept, active = region.account_after(_account(halting), step, delay=halting.delay)
+        survival, spent, kept, active = region.account_after(account(halting), step, delay=halting.delay)
         return replace(halting, survival=survival, spent=spent, kept=kept, active=active)
     if all_keep:
         return replace(
@@ -221,7 +221,8 @@ def compiled_step(decision: Decision, *, all_keep: bool) -> region.Step:
     return region.Step(decision.weight, keeps, decision.crossed, decision.survival)
 
 
-def _account(halting: HaltingState) -> region.Account:
+def account(halting: HaltingState) -> region.Account:
+    """A halting state as regions read it."""
     assert isinstance(halting.kept, Tensor)
     return region.Account(halting.survival, halting.spent, halting.kept, halting.cap, halting.active)
 
@@ -229,5 +230,5 @@ def _account(halting: HaltingState) -> region.Account:
 def _decided(
     halting: HaltingState, p: Float[Tensor, " U"], threshold: float, *, undo: bool, all_active: bool
 ) -> Decision:
-    step = region.decided(_account(halting), p, threshold=threshold, undo=undo, all_active=all_active)
+    step = region.decided(account(halting), p, threshold=threshold, undo=undo, all_active=all_active)
     return Decision(step.weight, halting.active if step.keeps is None else step.keeps, *step[2:])

@@ -245,9 +245,9 @@ class Tokens(Placed):
             parts_if_any(self.position),
             strict=True,
         )
-        return [self._some(*each) for each in columns]
+        return [self.some(*each) for each in columns]
 
-    def _some(
+    def some(
         self,
         packing: Packing,
         place: Int[Tensor, " K"],
@@ -300,7 +300,7 @@ class Tokens(Placed):
             parts(self.position),
             strict=True,
         )
-        one, other = (self._some(*each) for each in columns)
+        one, other = (self.some(*each) for each in columns)
         recalled = None if self.recalled is None else self.recalled.select_rows(*rows)
         return replace(one, recalled=recalled), replace(other, recalled=None)
 

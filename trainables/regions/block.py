@@ -87,6 +87,14 @@ class Where(NamedTuple):
     """What cross-attention is to."""
 
 
+class LayerParts(NamedTuple):
+    """All that a pass through a layer needs beside states."""
+
+    weights: Weights
+    where: Where
+    dropped: Dropped
+
+
 @region
 def layer(
     x: Float[Tensor, "M D"], weights: Weights, where: Where, dropped: Dropped, *, heads: int
