@@ -13,7 +13,6 @@ from trainables.layers.packing import Packing
 from trainables.layers.positions import NoRotation, Rotation, turning_table
 from trainables.layers.tokens import KeysValues, Placed, Tokens
 from trainables.regions import block as region
-from trainables.regions.depth import Making
 from trainables.regions.heads import Turning
 from trainables.regions.masks import ElementMask, WeightMask
 
@@ -58,13 +57,13 @@ def parts(block: "Block", tokens: Tokens, seen: region.GivenKeys | None, keys: P
     return region.LayerParts(_weights(block, tokens, alone=seen is None), where, dropped)
 
 
-def making(block: "Block", tokens: Tokens) -> Making:
-    """What a region needs to make keys and values of `tokens`."""
+def making(block: "Block", tokens: Tokens) -> tuple[region.Affine, Tensor, Turning | None]:
+    """The norm, the weight and the turning by which keys and values of `tokens` are made."""
     (weight,) = block.attention.maps(alone=False).whole(tokens)
-    return Making(_affine(block.attention_norm), weight, _turning(tokens.key_rotation))
+    return _affine(block.attention_norm), weight, _turning(tokens.key_rotation)
 
 
-def rows_of_keys(keys: Packing, both: Tensor | None) -> region.GivenKeys:
+def rows_of_keys(keys: Packing, both: Tensor | None = None) -> region.GivenKeys:
     """Keys and values that are given, or are yet to be made, packed by `keys`."""
     # A tensor that is given twice is compiled for once, and not for two: these may be those of the queries.
     return region.GivenKeys(None, None, both, *(each.detach() for each in keys.rows))

@@ -8,7 +8,7 @@ of width E.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -17,15 +17,19 @@ from torch import Tensor
 
 from trainables.layers import compiled
 from trainables.layers.block import Block
-from trainables.layers.halting import Decision, account
+from trainables.layers.halting import account
 from trainables.layers.host import on_host, uploaded
 from trainables.layers.packing import Packing
 from trainables.layers.recomputing import RecomputableLayer
 from trainables.layers.tokens import Tokens
 from trainables.recurrence.depth_pass import ForwardPass, Proposal
-from trainables.recurrence.depth_units import DepthUnits, EndedUnits
+from trainables.recurrence.depth_units import DepthResult, DepthUnits, EndedUnits
 from trainables.regions import depth as region
+from trainables.regions.block import LayerParts
 from trainables.regions.halting import Account, RowOf, Step, decided
+
+LEAST: Final = 2
+"""Entries of a table: one, or none, is a case of its own to PyTorch's compiler."""
 
 
 @runtime_checkable
@@ -35,13 +39,6 @@ class DecidesByRegion(Protocol):
     def decision(self, *features: Float[Tensor, "U D"], account: Account, **how: Any) -> Step:
         """As `regions.depth.decision`."""
         raise NotImplementedError
-
-
-class Decided(NamedTuple):
-    """What was decided for units, and what was proposed for them, if that came first."""
-
-    step: Step
-    proposed: Proposal | None
 
 
 @dataclass(frozen=True)
@@ -63,60 +60,104 @@ class HeldKeys:
         every = np.arange(packing.row.shape[0])
         return cls(None, every, packing, every)
 
-    @property
-    def all_active(self) -> bool:
-        """Whether no token has halted in the rows that are left."""
-        return len(self.known) == len(self.held)
-
-    def with_made(self, both: Float[Tensor, "K 2 H E"]) -> "HeldKeys":
-        """The same keys, which are those of the active tokens now, and of others those of before."""
-        return replace(self, both=both, held=np.arange(both.shape[0]))
-
-    def renewing(self, kept: Bool[np.ndarray, " K"]) -> region.Renewing:
-        """How those of the active tokens are written, and which of all are `kept` then."""
-        tokens = self.known.shape[0]
+    def written(
+        self, stays: Bool[np.ndarray, " M"], made: Bool[np.ndarray, " M"]
+    ) -> "tuple[HeldKeys, tuple[Int[np.ndarray, ' _'] | None, ...]]":
+        """Those of rows in which a token stays, which are the active ones then, and tables as in
+        `regions.depth.Anew` by which those `made` are written; but for the tensor itself."""
+        tokens, kept = len(self.known), self._kept(stays)
         of_made = np.full(self.held.shape, -1)
-        of_made[self.known] = np.arange(tokens)
-        of_before = np.where(of_made < 0, self.held, -1)[kept]
-        of_made = of_made[kept]
-        device = self.packing.row.device
-        made = of_made, _inverse(of_made, tokens)
-        if self.both is None or (of_before < 0).all():
-            made_of, made_to = _uploaded(device, *made)
-            return region.Renewing(None, made_of, None, made_to, None)
-        tables = _uploaded(device, *made, of_before, _inverse(of_before, self.both.shape[0]))
-        made_of, made_to, before_of, before_to = tables
-        return region.Renewing(self.both, made_of, before_of, made_to, before_to)
+        of_made[self.known[made]] = made.nonzero()[0]
+        of_before, of_made = np.where(of_made < 0, self.held, -1)[kept], of_made[kept]
+        after = replace(self.of_staying(stays), held=np.arange(len(of_made)))
+        if self.both is None:
+            return after, (of_made, None, _inverse(of_made, tokens), None)
+        before_to = _inverse(of_before, self.both.shape[0])
+        return after, (of_made, of_before, _inverse(of_made, tokens), before_to)
 
-    def kept(self, stays: Bool[np.ndarray, " M"]) -> Bool[np.ndarray, " K"]:
-        """Which are in the rows in which a token stays."""
+    def of_staying(self, stays: Bool[np.ndarray, " M"]) -> "HeldKeys":
+        """Only rows in which a token stays, and of their tokens only these as active ones."""
+        kept = self._kept(stays)
+        packing = self.packing if kept.all() else self.packing.left(kept)[1]
+        return HeldKeys(self.both, self.held[kept], packing, (kept.cumsum() - 1)[self.known[stays]])
+
+    def _kept(self, stays: Bool[np.ndarray, " M"]) -> Bool[np.ndarray, " K"]:
         row: np.ndarray = np.repeat(np.arange(self.packing.num_rows), self.packing.host_counts)
         any_stays = np.zeros(self.packing.num_rows, dtype=bool)
         any_stays[row[self.known[stays]]] = True
         found: np.ndarray = any_stays[row]
         return found
 
-    def of_staying(self, stays: Bool[np.ndarray, " M"], kept: Bool[np.ndarray, " K"]) -> "HeldKeys":
-        """Only those that are `kept`, and of their tokens only those that stay as active ones."""
-        known = self.known[stays]
-        if kept.all():
-            return replace(self, known=known)
-        renumber = kept.cumsum() - 1
-        return HeldKeys(self.both, self.held[kept], self.packing.left(kept)[1], renumber[known])
+
+@dataclass(frozen=True)
+class Parting:
+    """Which units stay, and what that leaves of their tokens."""
+
+    stay: Bool[np.ndarray, " U"]
+    stays: Bool[np.ndarray, " M"]
+    """The same of tokens."""
+    packing: Packing
+    """Of the tokens that stay."""
+    rows: Int[np.ndarray, " B"]
+    """In which any stays."""
+
+    @classmethod
+    def of(cls, units: DepthUnits, stay: Bool[np.ndarray, " U"]) -> "Parting":
+        """Of `units`."""
+        stays = stay if units.per_token else np.repeat(stay, units.packing.host_counts)
+        if stay.all():
+            return cls(stay, stays, units.packing, np.arange(units.packing.num_rows))
+        rows, packing = units.packing.left(stays)
+        return cls(stay, stays, packing, rows)
+
+    def cut(self, units: DepthUnits) -> region.Cut:
+        """For regions."""
+        tables = [*_halves(self.stays), *(() if units.per_token else _halves(self.stay))]
+        found = _uploaded(units.packing.row.device, *tables)
+        of_units = None if units.per_token else region.Halves(*found[3:])
+        return region.Cut(region.Halves(*found[:3]), of_units, _rows(units))
+
+    def tokens(self, units: DepthUnits) -> Tokens:
+        """Those that stay, with numbers of all of the tokens still."""
+        found, rows = units.tokens, self.rows
+        if found.recalled is not None and len(rows) < units.packing.num_rows:
+            where = uploaded(rows, units.packing.row.device)
+            found = replace(found, recalled=found.recalled.select_rows(where, rows))
+        return replace(found, packing=self.packing)
+
+    def ended(self, units: DepthUnits, left: region.Ended) -> EndedUnits:
+        """What units leave behind, of which a region says what they `left`."""
+        source, origin = (
+            np.pad(each, (0, max(0, LEAST - len(each))), constant_values=-1)
+            for each in (units.source[~self.stays], units.origin[~self.stay])
+        )
+        return EndedUnits(source, origin, *left, units.halting.computed)
+
+    def staying(
+        self, units: DepthUnits, tokens: Tokens, found: region.Present, halts_by: Tensor | None = None
+    ) -> DepthUnits:
+        """Those of `units` that stay, which a region `found`."""
+        source, origin = units.source[self.stays], units.origin[self.stay]
+        tokens = tokens.some(self.packing, *found.numbers)
+        return replace(_updated(units, found, halts_by), tokens=tokens, source=source, origin=origin)
 
 
 @dataclass
 class CompiledPass(ForwardPass):
-    """The state of one forward pass."""
+    """The state of one forward pass. Its halted results have entries that are of no unit, as sizes want."""
 
     keys: HeldKeys | None = None
     """Of whole rows, where tokens leave them."""
-    renewed: bool = False
-    """Whether they are those of the present states."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
+        units, counts = self.units, self.units.packing.host_counts
+        self._size = len(units.source), len(units.origin)
+        self._cap = np.repeat(self.row_caps, counts) if units.per_token else self.row_caps
+        self._capped = np.zeros(self._size[1], dtype=bool)
+        """Which units may take no more steps, but are still in the batch."""
         if self.recurrence.tokens_leave:
-            self.keys = HeldKeys.begin(self.units.packing)
+            self.keys = HeldKeys.begin(units.packing)
 
     @property
     def _block(self) -> Block:
@@ -125,187 +166,147 @@ class CompiledPass(ForwardPass):
 
     def step(self, number: int) -> None:
         """Step `number`, counted from 1."""
-        proposed = self._propose() if self.recurrence.transition else None
-        decided = self._leaving(self._decided(number, proposed))
-        if decided is None:
-            return
-        step, proposed = decided
-        after = None
-        if proposed is None:
-            proposed, after = self._proposed(step)
-        self.tell(number, Decision(step.weight, self.units.halting.active, None, step.survival), proposed)
-        units = self.units
-        if after is None:
-            after = region.after(_present(units), None, step, _rows(units), delay=units.halting.delay)
-        self.units = units.after(proposed.states, proposed.means, after)
-        if number < self.recurrence.max_layers and number in self.caps:
-            stay = on_host(self.units.halting.active)
-            self.over = not stay.any()
-            if not self.over and not stay.all():
-                self._part(stay)
-
-    def _leaving(self, decided: Decided) -> Decided | None:
-        """Units that have crossed the threshold leave: the same of the others, if there are any."""
-        assert decided.step.crossed is not None
-        stay = ~on_host(decided.step.crossed)
+        made = self._propose() if self.recurrence.transition else None
+        step = self._decided(number, made)
+        assert step.crossed is not None
+        stay = ~(on_host(step.crossed) | self._capped)
         self.over = not stay.any()
         if self.over:
-            return None
-        if not stay.all():
-            return self._part(stay, decided)
-        return decided._replace(step=decided.step._replace(crossed=None))
+            return
+        if made is not None:
+            self._settle(number, stay, step, made)
+            return
+        self._leave_and_go_on(stay, step)
+        self._capped = self._cap == number
 
     def end(self) -> None:
         """All units that are left have halted."""
         units = self.units
-        ended = region.ended(_present(units), _rows(units))
-        self.halted.add(EndedUnits(units.source, units.origin, *ended, units.halting.computed))
+        left = region.ended(_present(units), _rows(units))
+        self.halted.add(EndedUnits(units.source, units.origin, *left, units.halting.computed))
 
-    def _decided(self, number: int, proposed: Proposal | None) -> Decided:
+    def result(self) -> DepthResult:
+        """How all units ended, once all have left."""
+        left, device = self.halted.left, self.units.states.device
+        columns = (
+            torch.cat(each) for each in zip(*((e.states, e.ponder, e.kept) for e in left), strict=True)
+        )
+        source, origin = (
+            np.concatenate(each) for each in zip(*((e.source, e.origin) for e in left), strict=True)
+        )
+        orders = [
+            (_inverse(each, size), each) for each, size in zip((source, origin), self._size, strict=True)
+        ]
+        out, back, out_of_units, back_of_units = _uploaded(device, *orders[0], *orders[1])
+        found = region.in_order(
+            region.Ended(*columns), region.Order(out, back), region.Order(out_of_units, back_of_units)
+        )
+        computed = np.repeat([each.computed for each in left], [len(each.origin) for each in left])
+        return DepthResult(*found, uploaded(computed[orders[1][0]], device), self.layer_outputs)
+
+    def _decided(self, number: int, made: Proposal | None) -> Step:
         recurrence, halt, present = self.recurrence, self.recurrence.halt, account(self.units.halting)
         how: dict[str, Any] = {"threshold": recurrence.threshold, "undo": True, "all_active": True}
         if number <= recurrence.origin:
-            return Decided(decided(present, torch.zeros_like(present.survival), **how), proposed)
+            return decided(present, torch.zeros_like(present.survival), **how)
         features = self.units.features
-        seen = (features,) if proposed is None else (features, proposed.features)
+        seen = (features,) if made is None else (features, made.features)
         assert isinstance(halt, RecomputableLayer)
         assert isinstance(halt, DecidesByRegion)
-        return Decided(halt.use(halt.decision, *seen, account=present, **how), proposed)
+        return halt.use(halt.decision, *seen, account=present, **how)
 
     def _propose(self) -> Proposal:
-        return self._proposed(None)[0]
-
-    def _proposed(self, step: Step | None) -> tuple[Proposal, region.After | None]:
-        """What the layer makes; and what is after the `step`, where that is told by the same region."""
+        """What the layer makes of all active units."""
         if self.keys is None:
-            return super()._propose(), None
-        states, made, after = self._block.use(self._onwards, self.units.tokens, self.keys, step)
-        if made is not None:
-            self.keys = self.keys.with_made(made)
-        self.units, self.renewed = self.units.counted(), False
-        return Proposal(states, None, ()), after
+            return super()._propose()
+        states, both = self._block.use(self._proposed, self.units.tokens, self.keys)
+        self.units = self.units.counted()
+        self.keys = replace(self.keys, both=both)
+        return Proposal(states, None, ())
+
+    def _proposed(self, tokens: Tokens, keys: HeldKeys) -> tuple[Tensor, Tensor]:
+        every = np.ones(keys.known.shape, dtype=bool)
+        self.keys, anew = self._anew(tokens, keys, every, every)
+        heads, mixes = self._block.attention.heads, self.recurrence.sees_mixture
+        parts = self._parts(tokens, self.keys)
+        return region.proposed(_present(self.units), anew, parts, mixes=mixes, heads=heads)
+
+    def _settle(self, number: int, stay: Bool[np.ndarray, " U"], step: Step, made: Proposal) -> None:
+        """The step to what was `made` is taken by units that `stay`, of which some may leave after it."""
+        units, capped = self.units, self._cap == number
+        self.over = number < self.recurrence.max_layers and not (stay & ~capped).any()
+        if number < self.recurrence.max_layers and not self.over:
+            stay = stay & ~capped
+        parting = Parting.of(units, stay)
+        proposed, cut = region.Proposed(made.states, made.means), parting.cut(units)
+        found, means, left = region.settled(_present(units), step, proposed, cut, delay=units.halting.delay)
+        self.halted.add(parting.ended(units, left))
+        self.units = parting.staying(units, parting.tokens(units), found, means)
+        self._cap, self._capped = self._cap[stay], self._capped[stay]
+        if self.keys is not None:
+            self.keys = self.keys.of_staying(parting.stays)
+
+    def _leave_and_go_on(self, stay: Bool[np.ndarray, " U"], step: Step) -> None:
+        """Units that do not `stay` leave; the others take the step."""
+        units, parting = self.units, Parting.of(self.units, stay)
+        tokens = parting.tokens(units)
+        if self.keys is None:
+            present, step, left = region.parted(_present(units), step, parting.cut(units))
+            self.units = parting.staying(units, tokens, present)
+            made, rows = self._propose(), _rows(self.units)
+            found = region.after(_present(self.units), made.states, step, rows, delay=units.halting.delay)
+            self.units = _updated(self.units, found, made.means)
+        else:
+            found, left, both = self._block.use(self._onwards, tokens, self.keys, parting, step)
+            self.units = parting.staying(units, tokens, found).counted()
+            self.keys = replace(self.keys, both=both)
+        self.halted.add(parting.ended(units, left))
+        self._cap = self._cap[stay]
 
     def _onwards(
-        self, tokens: Tokens, keys: HeldKeys, step: Step | None
-    ) -> tuple[Tensor, Tensor | None, region.After | None]:
-        block, both, anew = self._block, keys.both, None
-        if not self.renewed:
-            every = np.ones(keys.held.shape, dtype=bool)
-            renewing = None if keys.all_active else keys.renewing(every)
-            both, anew = None, region.Anew(compiled.making(block, tokens), renewing)
-        return region.onwards(
-            _present(self.units),
-            step,
-            anew,
-            compiled.parts(block, tokens, compiled.rows_of_keys(keys.packing, both), keys.packing),
-            heads=block.attention.heads,
-            mixes=self.recurrence.sees_mixture,
-            delay=self.units.halting.delay,
-        )
+        self, tokens: Tokens, keys: HeldKeys, parting: Parting, step: Step
+    ) -> tuple[region.Present, region.Ended, Tensor]:
+        units, mixes = self.units, self.recurrence.sees_mixture
+        # What leaves at its cap is seen as it was before its last step.
+        self.keys, anew = self._anew(tokens, keys, parting.stays, ~self._capped)
+        cut, parts = parting.cut(units), self._parts(tokens, self.keys)
+        how = self._block.attention.heads, units.halting.delay
+        return region.onwards(_present(units), step, cut, anew, parts, mixes=mixes, how=how)
 
-    def _part(self, stay: Bool[np.ndarray, " U"], decided: Decided | None = None) -> Decided | None:
-        """Take units that do not `stay` out of the batch; what was decided and proposed for the others."""
-        units, counts = self.units, self.units.packing.host_counts
-        parting = _Parting.of(units, stay, stay if units.per_token else np.repeat(stay, counts))
-        renews = decided is not None and decided.proposed is None and self.keys is not None
-        if renews:
-            made = self._block.use(self._parted, units.tokens, parting, decided)
-        else:
-            made = self._parted(None, parting, decided)
-        if self.keys is not None:
-            kept = self.keys.kept(parting.stays)
-            self.keys = self.keys.of_staying(parting.stays, kept)
-            if made.keys is not None:
-                self.keys, self.renewed = self.keys.with_made(made.keys), True
-        self.halted.add(
-            EndedUnits(units.source[~parting.stays], units.origin[~stay], *made.ended, units.halting.computed)
-        )
-        self.units = parting.staying(units, made)
-        if made.outcome is None:
-            return None
-        step, proposed = made.outcome
-        return Decided(step, None if proposed is None else Proposal(*proposed, ()))
+    def _anew(
+        self, tokens: Tokens, keys: HeldKeys, stays: Bool[np.ndarray, " M"], made: Bool[np.ndarray, " M"]
+    ) -> tuple[HeldKeys, region.Anew]:
+        after, tables = keys.written(stays, made)
+        there = iter(_uploaded(tokens.place.device, *(each for each in tables if each is not None)))
+        found = (None if each is None else next(there) for each in tables)
+        return after, region.Anew(*compiled.making(self._block, tokens)[:2], keys.both, *found)  # type: ignore[arg-type]
 
-    def _parted(self, tokens: Tokens | None, parting: "_Parting", decided: Decided | None) -> region.Parted:
-        """By a region, which makes keys and values of all of the `tokens` if they are given."""
-        units, anew, outcome = self.units, None, None
-        if tokens is not None:
-            assert self.keys is not None
-            renewing = self.keys.renewing(self.keys.kept(parting.stays))
-            anew = region.Anew(compiled.making(self._block, tokens), renewing)
-        if decided is not None:
-            step, made = decided
-            outcome = region.Outcome(step, None if made is None else region.Proposed(made.states, made.means))
-        return region.parted(
-            # After a decision what units halt by is that of what comes next.
-            _present(units, features=units.halts_by if decided is None else None),
-            _numbers(units.tokens),
-            outcome,
-            anew,
-            region.Cut(parting.tokens, parting.units, _rows(units)),
-            heads=self._block.attention.heads,
-            mixes=self.recurrence.sees_mixture,
-        )
+    def _parts(self, tokens: Tokens, keys: HeldKeys) -> LayerParts:
+        return compiled.parts(self._block, tokens, compiled.rows_of_keys(keys.packing), keys.packing)
 
 
-@dataclass(frozen=True)
-class _Parting:
-    """Which units stay."""
-
-    stay: Bool[np.ndarray, " U"]
-    stays: Bool[np.ndarray, " M"]
-    """The same of tokens."""
-    tokens: region.Halves
-    units: region.Halves | None
-    """None: these are the tokens."""
-    rows: tuple[Int[Tensor, " B"], Int[np.ndarray, " B"]]
-    """In which any stays, for the device and for the host."""
-    packing: Packing
-    """Of the tokens that stay."""
-
-    @classmethod
-    def of(cls, units: DepthUnits, stay: Bool[np.ndarray, " U"], stays: Bool[np.ndarray, " M"]) -> "_Parting":
-        """Of `units` which `stay`, and so of their tokens."""
-        rows, packing = units.packing.left(stays)
-        known = [rows]
-        for each in (stays,) if units.per_token else (stays, stay):
-            order = np.argsort(~each, kind="stable")
-            first = int(each.sum())
-            known += [order[:first], order[first:], np.argsort(order)]
-        tables = _uploaded(packing.row.device, *known)
-        of_units = None if units.per_token else region.Halves(*tables[4:])
-        return cls(stay, stays, region.Halves(*tables[1:4]), of_units, (tables[0], rows), packing)
-
-    def staying(self, units: DepthUnits, made: region.Parted) -> DepthUnits:
-        """Those of `units` that stay, for which a region has made these."""
-        present, recalled = made.present, units.tokens.recalled
-        tokens = units.tokens.some(self.packing, *made.numbers)
-        if recalled is not None:
-            tokens = replace(tokens, recalled=recalled.select_rows(*self.rows))
-        survival, spent, kept, cap, active = present.account
-        halting = replace(units.halting, survival=survival, spent=spent, kept=kept, cap=cap, active=active)
-        return replace(
-            units,
-            tokens=tokens,
-            source=units.source[self.stays],
-            origin=units.origin[self.stay],
-            states=present.states,
-            mixed=present.mixed,
-            halts_by=present.features,
-            halting=halting,
-        )
+def _present(units: DepthUnits) -> region.Present:
+    tokens = units.tokens
+    numbers = region.Numbers(tokens.place, tokens.query_rotation.where, tokens.reach, tokens.position)
+    return region.Present(units.states, units.mixed, account(units.halting), numbers)
 
 
-def _present(units: DepthUnits, features: Tensor | None = None) -> region.Present:
-    return region.Present(units.states, units.mixed, account(units.halting), features)
-
-
-def _numbers(tokens: Tokens) -> region.Numbers:
-    return region.Numbers(tokens.place, tokens.query_rotation.where, tokens.reach, tokens.position)
+def _updated(units: DepthUnits, found: region.Present, halts_by: Tensor | None) -> DepthUnits:
+    survival, spent, kept, cap, active = found.account
+    halting = replace(units.halting, survival=survival, spent=spent, kept=kept, cap=cap, active=active)
+    return replace(units, states=found.states, mixed=found.mixed, halts_by=halts_by, halting=halting)
 
 
 def _rows(units: DepthUnits) -> RowOf | None:
     return None if units.per_token else RowOf(units.packing.row, units.packing.rows)
+
+
+def _halves(stay: Bool[np.ndarray, " U"]) -> tuple[Int[np.ndarray, " _"], ...]:
+    """As in `regions.depth.Halves`."""
+    order = np.argsort(~stay, kind="stable")
+    first = int(stay.sum())
+    leaving = order[first:]
+    return order[:first], np.pad(leaving, (0, max(0, LEAST - len(leaving)))), np.argsort(order)
 
 
 def _inverse(index: Int[np.ndarray, " K"], size: int) -> Int[np.ndarray, " M"]:
@@ -317,5 +318,8 @@ def _inverse(index: Int[np.ndarray, " K"], size: int) -> Int[np.ndarray, " M"]:
 
 
 def _uploaded(device: torch.device, *tables: Int[np.ndarray, " _"]) -> tuple[Int[Tensor, " _"], ...]:
-    """All of them by one copy."""
-    return torch.split(uploaded(np.concatenate(tables), device), [each.shape[0] for each in tables])
+    """All of them by one copy, each at an even place behind the first, as kernels want it."""
+    first = np.zeros(LEAST, dtype=np.int64)
+    padded = [first, *(np.pad(each, (0, len(each) % 2)) for each in tables)]
+    found = torch.split(uploaded(np.concatenate(padded), device), [len(each) for each in padded])
+    return tuple(part[: len(each)] for part, each in zip(found[1:], tables, strict=True))

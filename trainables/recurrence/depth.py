@@ -88,11 +88,12 @@ class DepthRecurrence:
 
     def run(self, states: Float[Tensor, "M D"], tokens: Tokens) -> DepthResult:
         """Repeat the layer on all tokens of a batch until each unit has halted."""
-        cap, caps = torch.full_like(tokens.packing.counts, self.max_layers), {self.max_layers}
+        cap = torch.full_like(tokens.packing.counts, self.max_layers)
+        caps = np.full(tokens.packing.num_rows, self.max_layers)
         if self.length_bounds and tokens.reach is None:
             cap = torch.minimum(cap, tokens.packing.counts + 1)
             if self.early_exit != "none":
-                caps = set(np.minimum(self.max_layers, tokens.packing.host_counts + 1).tolist())
+                caps = np.minimum(caps, tokens.packing.host_counts + 1)
         units = DepthUnits.begin(
             states,
             tokens,
@@ -102,8 +103,9 @@ class DepthRecurrence:
             delay=self.delay,
             all_keep=self.early_exit == "compact",
         )
-        made = CompiledPass if self._compiled else ForwardPass
-        run = made(self, units, caps, seen=begun(tokens.packing))
+        seen = begun(tokens.packing)
+        made = CompiledPass if self._compiled and seen is None else ForwardPass
+        run = made(self, units, caps, seen=seen)
         for number in range(1, self.max_layers + 1):
             run.step(number)
             if run.over:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from trainables.layers.block import Block
@@ -59,14 +59,17 @@ class ForwardPass:
 
     recurrence: "DepthRecurrence"
     units: DepthUnits
-    caps: set[int]
-    """Most layers that some unit may keep."""
+    row_caps: Int[np.ndarray, " B"]
+    """Most layers that the units of each row may keep."""
     seen: PassSeen | None = None
     """Where layers are told to who watches."""
     halted: HaltedResults[EndedUnits] = field(default_factory=HaltedResults)
     layer_outputs: list[LayerOutputs] = field(default_factory=list)
     cache: KeyValueCache | None = None
     over: bool = False
+
+    def __post_init__(self) -> None:
+        self.caps = set(self.row_caps.tolist())
 
     def step(self, number: int) -> None:
         """Step `number`, counted from 1."""

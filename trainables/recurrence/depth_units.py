@@ -20,7 +20,6 @@ from trainables.recurrence.active_units import PER_TOKEN, PER_UNIT, ActiveUnits,
 from trainables.regions import halting as region
 from trainables.regions.block import Mixing
 from trainables.regions.compiling import compiling
-from trainables.regions.depth import After
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,14 +142,6 @@ class DepthUnits(ActiveUnits):
         step = compiled_step(decision, all_keep=all_keep)
         mixed = region.stepped(self.states, self.mixed, step, where)
         return states if all_keep else region.chosen(states, self.states, decision.keeps, where), mixed
-
-    def after(
-        self, states: Float[Tensor, "M D"], means: Float[Tensor, "U D"] | None, after: After
-    ) -> "DepthUnits":
-        """After a step by a region, to `states` of which these are the means; all keep it."""
-        survival, spent, kept, active = after.account
-        halting = replace(self.halting, survival=survival, spent=spent, kept=kept, active=active)
-        return replace(self, states=states, mixed=after.mixed, halts_by=means, halting=halting)
 
     def part(self, parting: Leaving) -> "tuple[DepthUnits, DepthUnits]":
         """Those that stay and those that leave; final states of the latter go into `halted_sum`."""

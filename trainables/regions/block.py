@@ -100,8 +100,16 @@ def layer(
     x: Float[Tensor, "M D"], weights: Weights, where: Where, dropped: Dropped, *, heads: int
 ) -> Float[Tensor, "M D"]:
     """States one layer on."""
+    return layer_of_normed(x, normed(x, weights.norm), LayerParts(weights, where, dropped), heads=heads)
+
+
+def layer_of_normed(
+    x: Float[Tensor, "M D"], z: Float[Tensor, "M D"], parts: LayerParts, *, heads: int
+) -> Float[Tensor, "M D"]:
+    """The same of states `x`, normed as `z`."""
+    weights, where, dropped = parts
     seen, kept = where.seen, dropped.weights
-    made = F.linear(_normed(x, weights.norm), weights.first).view(x.shape[0], 1 if seen else 3, heads, -1)
+    made = F.linear(z, weights.first).view(x.shape[0], 1 if seen else 3, heads, -1)
     if seen is None:
         q, k, v = spread(made, where.turning, where.rows, queries=True, copies=_copies(kept))
         visible = _visible(where.rows.mask, where, kept)
@@ -113,7 +121,7 @@ def layer(
     attended = x + _dropped(F.linear(found, weights.output), dropped.attended, where)
     if where.recalled is not None:
         attended = attended + _recalled(attended, weights, where, dropped, heads)
-    inner = F.linear(_normed(attended, weights.feedforward_norm), *weights.inner)
+    inner = F.linear(normed(attended, weights.feedforward_norm), *weights.inner)
     size = weights.outer.weight.shape[1]
     if weights.gate is None:
         inner = F.gelu(_dropped(inner, dropped.inner, where))
@@ -152,7 +160,14 @@ def keys_beside_values(
     one tensor."""
     if mixing is not None:
         x = torch.addcmul(mixing.mixed, mixing.share, x)
-    both = F.linear(_normed(x, norm), weight).view(x.shape[0], 2, heads, -1)
+    return keys_of_normed(normed(x, norm), weight, turning, heads=heads)
+
+
+def keys_of_normed(
+    z: Float[Tensor, "M D"], weight: Tensor, turning: Turning | None, *, heads: int
+) -> Float[Tensor, "M 2 H E"]:
+    """The same of states that are normed."""
+    both = F.linear(z, weight).view(z.shape[0], 2, heads, -1)
     return turned(both, None if turning is None else turning.of(1, 2))
 
 
@@ -190,15 +205,15 @@ def updated(
 ) -> Float[Tensor, "M D"]:
     """Slots of memory after a layer by which they take in `states`."""
     where, kept = Where(places.slots, places.place, None, None, None, None), dropped.weights
-    kv = F.linear(_normed(states, weights.source_norm), weights.keys_values).view(
+    kv = F.linear(normed(states, weights.source_norm), weights.keys_values).view(
         states.shape[0], 2, heads, -1
     )
     k, v = spread(kv, None, places.taken, queries=False, copies=_copies(kept))
-    asked = F.linear(_normed(slots, weights.norm), weights.query).view(slots.shape[0], 1, heads, -1)
+    asked = F.linear(normed(slots, weights.norm), weights.query).view(slots.shape[0], 1, heads, -1)
     q = spread_queries(asked, None, places.slots)
     found = _attended((q, k, v), _visible(places.taken.mask, where, kept), where, kept)
     slots = slots + _dropped(F.linear(found, weights.output), dropped.attended, where)
-    hidden = F.linear(_normed(slots, weights.feedforward_norm), *weights.inner)
+    hidden = F.linear(normed(slots, weights.feedforward_norm), *weights.inner)
     hidden = F.gelu(_dropped(hidden, dropped.inner, where))
     return slots + _dropped(F.linear(hidden, *weights.outer), dropped.outer, where)
 
@@ -210,7 +225,7 @@ def _recalled(x: Tensor, weights: Weights, where: Where, dropped: Dropped, heads
     assert weights.recall_query is not None
     assert weights.recall_output is not None
     kept, every = dropped.recall_weights, where._replace(reach=None)
-    asked = F.linear(_normed(x, weights.recall_norm), weights.recall_query).view(x.shape[0], 1, heads, -1)
+    asked = F.linear(normed(x, weights.recall_norm), weights.recall_query).view(x.shape[0], 1, heads, -1)
     k, v = _given(recalled, kept)
     q = spread_queries(asked, None, where.rows)
     found = _attended((q, k, v), _visible(recalled.rows.mask, every, kept), where, kept)
@@ -269,7 +284,8 @@ def _attended(
     return out if kept is None else out * kept.scale
 
 
-def _normed(x: Tensor, norm: Affine) -> Tensor:
+def normed(x: Float[Tensor, "*M D"], norm: Affine) -> Float[Tensor, "*M D"]:
+    """By the mean and the variance of each."""
     return F.layer_norm(x, (x.shape[-1],), norm.weight, norm.bias)
 
 

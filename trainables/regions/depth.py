@@ -1,7 +1,8 @@
 """What recurrence over depth does between two waits of the host, as functions of tensors.
 
 Each is compiled as one: what several parts of a step read is then read once, and gradients that meet in a
-tensor are added where they are made.
+tensor are added where they are made. Units leave the batch in every step, if only in name: a step in which
+none does is the same to the compiler, which so meets nothing new when the first ones halt.
 
 Legend: M packed tokens in B rows of T columns, U units (the tokens, or their rows), of which some stay and
 others leave; L packed keys before a step and K after it, H heads of width E, D the width of a state.
@@ -10,15 +11,15 @@ others leave; L packed keys before a step and K after it, H heads of width E, D 
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from trainables.regions.block import (
     Affine,
     LayerParts,
-    Mixing,
-    keys_beside_values,
-    layer,
+    keys_of_normed,
+    layer_of_normed,
+    normed,
 )
 from trainables.regions.compiling import region
 from trainables.regions.halting import (
@@ -27,12 +28,10 @@ from trainables.regions.halting import (
     Step,
     account_after,
     at_tokens,
-    chosen,
     decided,
     probability,
     stepped,
 )
-from trainables.regions.heads import Turning
 
 
 class Halves(NamedTuple):
@@ -40,69 +39,9 @@ class Halves(NamedTuple):
 
     staying: Int[Tensor, " K"]
     leaving: Int[Tensor, " L"]
+    """Some that stay may stand here too, for what leaves to be no case of its own."""
     back: Int[Tensor, " M"]
     """Of each of all, where it is among those that stay, followed by those that leave."""
-
-
-class Present(NamedTuple):
-    """Units in the batch, between two steps."""
-
-    states: Float[Tensor, "M D"]
-    mixed: Float[Tensor, "M D"]
-    account: Account
-    features: Float[Tensor, "U D"] | None
-    """What they halt by, where those are not their states, and it is wanted."""
-
-
-class Numbers(NamedTuple):
-    """Of tokens, what has no gradient."""
-
-    place: Int[Tensor, " M"]
-    rotated: Int[Tensor, " M"]
-    reach: Int[Tensor, " M"] | None
-    position: Int[Tensor, " M"] | None
-
-
-class Proposed(NamedTuple):
-    """What the next layer made, and what units halt by, where those are not its states."""
-
-    states: Float[Tensor, "M D"]
-    features: Float[Tensor, "U D"] | None
-
-
-class Making(NamedTuple):
-    """How keys and values are made of states."""
-
-    norm: Affine
-    weight: Tensor
-    turning: Turning | None
-
-
-class Renewing(NamedTuple):
-    """Which of the keys after a step were just made, and which were cached before; -1 is none."""
-
-    before: Float[Tensor, "L 2 H E"] | None
-    """None: no key is one of these."""
-    of_made: Int[Tensor, " K"]
-    of_before: Int[Tensor, " K"] | None
-    made_to: Int[Tensor, " M"]
-    """Which key after the step each is that was just made."""
-    before_to: Int[Tensor, " L"] | None
-
-
-class Anew(NamedTuple):
-    """Keys and values that are made in a region, and what becomes of those that are cached."""
-
-    making: Making
-    renewing: Renewing | None
-    """None: all are made anew."""
-
-
-class Outcome(NamedTuple):
-    """What was decided for units, and what was proposed for them, if that came first."""
-
-    step: Step
-    proposed: Proposed | None
 
 
 class Cut(NamedTuple):
@@ -114,6 +53,56 @@ class Cut(NamedTuple):
     rows: RowOf | None
     """Of all tokens, where rows halt."""
 
+    @property
+    def of_units(self) -> Halves:
+        """Whatever they are."""
+        return self.tokens if self.units is None else self.units
+
+
+class Numbers(NamedTuple):
+    """Of tokens, what has no gradient."""
+
+    place: Int[Tensor, " M"]
+    rotated: Int[Tensor, " M"]
+    reach: Int[Tensor, " M"] | None
+    position: Int[Tensor, " M"] | None
+
+    def at(self, tokens: Int[Tensor, " K"]) -> "Numbers":
+        """Of some."""
+        found = (None if each is None else each.index_select(0, tokens) for each in self)
+        return Numbers(*found)  # type: ignore[arg-type]
+
+
+class Present(NamedTuple):
+    """Units in the batch, between two steps."""
+
+    states: Float[Tensor, "M D"]
+    mixed: Float[Tensor, "M D"]
+    account: Account
+    numbers: Numbers
+
+
+class Proposed(NamedTuple):
+    """What the next layer made, and what units halt by, where those are not its states."""
+
+    states: Float[Tensor, "M D"]
+    features: Float[Tensor, "U D"] | None
+
+
+class Anew(NamedTuple):
+    """How keys and values are made, and what becomes of those that are cached; -1 is no key."""
+
+    norm: Affine
+    weight: Tensor
+    before: Float[Tensor, "L 2 H E"] | None
+    """Those that are cached."""
+    of_made: Int[Tensor, " K"]
+    """Which of those just made each key is after the step."""
+    of_before: Int[Tensor, " K"] | None
+    made_to: Int[Tensor, " M"]
+    """Which key each of those just made is."""
+    before_to: Int[Tensor, " L"] | None
+
 
 class Ended(NamedTuple):
     """What units leave behind (`recurrence.depth_units.EndedUnits`)."""
@@ -123,24 +112,122 @@ class Ended(NamedTuple):
     kept: Int[Tensor, " U"]
 
 
-class Parted(NamedTuple):
-    """Units that stay, what was decided and proposed for them, what the others leave behind; all keys."""
+class Order(NamedTuple):
+    """Where each of a full batch is among those that have left, and the reverse; -1 is nowhere."""
 
-    present: Present
-    numbers: Numbers
-    outcome: Outcome | None
-    ended: Ended
-    keys: Float[Tensor, "K 2 H E"] | None
+    out: Int[Tensor, " K"]
+    back: Int[Tensor, " L"]
 
 
-class After(NamedTuple):
-    """Units after a step."""
+@region
+def decision(
+    features: Float[Tensor, "U D"],
+    proposed: Float[Tensor, "U D"] | None,
+    inner: Affine,
+    outer: Affine,
+    account: Account,
+    *,
+    threshold: float,
+    undo: bool,
+    all_active: bool,
+) -> Step:
+    """What is decided by the halting probability of `features`."""
+    p = probability(features, proposed, inner, outer)
+    return decided(account, p, threshold=threshold, undo=undo, all_active=all_active)
 
-    states: Float[Tensor, "M D"] | None
-    """None: those that the layer made."""
-    mixed: Float[Tensor, "M D"]
-    account: tuple[Float[Tensor, " U"], Float[Tensor, " U"], Int[Tensor, " U"], Bool[Tensor, " U"]]
-    """Survival, spent, kept and active."""
+
+@region
+def onwards(
+    present: Present,
+    step: Step,
+    cut: Cut,
+    anew: Anew,
+    parts: LayerParts,
+    *,
+    mixes: bool,
+    how: tuple[int, int],
+) -> tuple[Present, Ended, Float[Tensor, "K 2 H E"]]:
+    """Units, which are tokens, leave; the others take the `step` that was decided on; and all keys.
+
+    Keys are made of the states before it, of those that leave too, or of mixtures if it `mixes`. `parts` are
+    those of the layer on the tokens that stay, but for the numbers of tokens. `how`: heads, and the delay.
+    """
+    mixture, (heads, delay) = _mixture(present, None), how
+    staying, ended = _parted(present, mixture, cut)
+    before = mixture if mixes else present.states
+    z = normed(torch.cat((before, staying.states)), anew.norm)
+    of_keys, z = torch.split(z, [before.shape[0], staying.states.shape[0]])
+    parts = _placed(parts, staying.numbers)
+    keys = _keys_anew(of_keys, anew, present.numbers, parts, heads)
+    states = layer_of_normed(staying.states, z, _seeing(parts, keys), heads=heads)
+    found, _, _ = _moved(staying, states, _of_staying(step, cut.of_units), None, delay)
+    return found, ended, keys
+
+
+@region
+def proposed(
+    present: Present, anew: Anew, parts: LayerParts, *, mixes: bool, heads: int
+) -> tuple[Float[Tensor, "M D"], Float[Tensor, "K 2 H E"]]:
+    """States of units, which are tokens, one layer on; and all keys."""
+    before = _mixture(present, None) if mixes else present.states
+    of_keys, z = normed(torch.stack((before, present.states)), anew.norm).unbind(0)
+    keys = _keys_anew(of_keys, anew, present.numbers, parts, heads)
+    return layer_of_normed(present.states, z, _seeing(parts, keys), heads=heads), keys
+
+
+@region
+def parted(present: Present, step: Step, cut: Cut) -> tuple[Present, Step, Ended]:
+    """Units leave; what was decided for the others."""
+    staying, ended = _parted(present, _mixture(present, cut.rows), cut)
+    return staying, _of_staying(step, cut.of_units), ended
+
+
+@region
+def after(
+    present: Present, states: Float[Tensor, "M D"], step: Step, rows: RowOf | None, *, delay: int
+) -> Present:
+    """After a `step` to `states`."""
+    return _moved(present, states, step, rows, delay)[0]
+
+
+@region
+def settled(
+    present: Present, step: Step, made: Proposed, cut: Cut, *, delay: int
+) -> tuple[Present, Float[Tensor, "U D"] | None, Ended]:
+    """After a `step` to what was proposed, which those that have crossed the threshold do not take.
+
+    These leave, and those that are at their caps. In the place of their states, of means of the others.
+    """
+    assert step.crossed is not None
+    crossed, units = step.crossed, cut.of_units
+    found, mixture, ponder = _moved(present, made.states, step._replace(crossed=None), cut.rows, delay)
+    at_token = crossed if cut.rows is None else crossed.index_select(0, cut.rows.row)
+    mixture = torch.where(at_token[:, None], _mixture(present, cut.rows), mixture)
+    before = present.account
+    ponder = torch.where(crossed, before.spent + before.survival * before.kept, ponder)
+    kept = torch.where(crossed, before.kept, found.account.kept)
+    ended = Ended(
+        halved(mixture, cut.tokens)[1], halved(ponder, units)[1], kept.index_select(0, units.leaving)
+    )
+    features = None if made.features is None else halved(made.features, units)[0]
+    return _staying(found, cut), features, ended
+
+
+@region
+def ended(present: Present, rows: RowOf | None) -> Ended:
+    """What all units leave behind."""
+    account = present.account
+    return Ended(
+        _mixture(present, rows), account.spent + account.survival * account.kept, account.kept.clone()
+    )
+
+
+@region
+def in_order(found: Ended, tokens: Order, units: Order) -> Ended:
+    """Of all units in the order of the full batch, given those that have left one after the other."""
+    states: Tensor = _InOrder.apply(found.states, *tokens)  # type: ignore[no-untyped-call]
+    ponder: Tensor = _InOrder.apply(found.ponder, *units)  # type: ignore[no-untyped-call]
+    return Ended(states, ponder, found.kept.index_select(0, units.out))
 
 
 class _Halved(torch.autograd.Function):
@@ -172,129 +259,84 @@ class _Renewed(torch.autograd.Function):
         return _at_any(grads[0], made_to), None if before_to is None else _at_any(grads[0], before_to), None
 
 
-@region
-def decision(
-    features: Float[Tensor, "U D"],
-    proposed: Float[Tensor, "U D"] | None,
-    inner: Affine,
-    outer: Affine,
-    account: Account,
-    *,
-    threshold: float,
-    undo: bool,
-    all_active: bool,
-) -> Step:
-    """What is decided by the halting probability of `features`."""
-    p = probability(features, proposed, inner, outer)
-    return decided(account, p, threshold=threshold, undo=undo, all_active=all_active)
+class _InOrder(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, out: Tensor, back: Tensor) -> Tensor:
+        ctx.save_for_backward(back)
+        return x.index_select(0, out)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        (back,) = ctx.saved_tensors
+        return _at_any(grads[0], back), None, None
 
 
-@region
-def parted(
-    present: Present,
-    numbers: Numbers,
-    outcome: Outcome | None,
-    anew: Anew | None,
-    cut: Cut,
-    *,
-    heads: int,
-    mixes: bool,
-) -> Parted:
-    """Those that leave are taken out of the batch. Keys are made of all that were in it, if they are made."""
-    (states, mixed, account, features), (tokens, units, rows) = present, cut
-    units = tokens if units is None else units
-    (states, left), (mixed, left_mixed) = (_halved(each, tokens) for each in (states, mixed))
-    survival, spent = (_halved(each, units) for each in (account.survival, account.spent))
-    share = survival if rows is None else _halved(at_tokens(account.survival, rows)[:, 0], tokens)
-    kept, kept_by_left = (account.kept.index_select(0, each) for each in units[:2])
-    cap = account.cap.index_select(0, units.staying)
-    features = None if features is None else _halved(features, units)[0]
-    place, rotated, *others = numbers
-    return Parted(
-        Present(states, mixed, Account(survival[0], spent[0], kept, cap, kept < cap), features),
-        Numbers(
-            place.index_select(0, tokens.staying),
-            rotated.index_select(0, tokens.staying),
-            *(None if each is None else each.index_select(0, tokens.staying) for each in others),
-        ),
-        None if outcome is None else _of_staying(outcome, tokens, units),
-        Ended(
-            torch.addcmul(left_mixed, share[1][:, None], left),
-            spent[1] + survival[1] * kept_by_left,
-            kept_by_left,
-        ),
-        None if anew is None else keys_anew(present, anew, heads, mixes=mixes),
-    )
-
-
-@region
-def ended(present: Present, rows: RowOf | None) -> Ended:
-    """What all units leave behind."""
-    account = present.account
-    mixture = torch.addcmul(present.mixed, at_tokens(account.survival, rows), present.states)
-    return Ended(mixture, account.spent + account.survival * account.kept, account.kept.clone())
-
-
-@region
-def onwards(
-    present: Present,
-    step: Step | None,
-    anew: Anew | None,
-    parts: LayerParts,
-    *,
-    heads: int,
-    mixes: bool,
-    delay: int,
-) -> tuple[Float[Tensor, "M D"], Float[Tensor, "K 2 H E"] | None, After | None]:
-    """States one layer on; keys, if these are made; and what is after the step, if one was decided on.
-
-    Units are tokens.
-    """
-    keys, where = None, parts.where
-    if anew is not None:
-        keys = keys_anew(present, anew, heads, mixes=mixes)
-        assert where.seen is not None
-        where = where._replace(seen=where.seen._replace(both=keys))
-    states = layer(present.states, parts.weights, where, parts.dropped, heads=heads)
-    return states, keys, None if step is None else after(present, None, step, None, delay=delay)
-
-
-@region
-def after(
-    present: Present, states: Float[Tensor, "M D"] | None, step: Step, rows: RowOf | None, *, delay: int
-) -> After:
-    """After a step to `states`, which not all units keep, if these are given."""
-    found = None
-    if states is not None:
-        assert step.keeps is not None
-        found = chosen(states, present.states, step.keeps, rows)
-    mixed = stepped(present.states, present.mixed, step, rows)
-    return After(found, mixed, account_after(present.account, step, delay=delay))
-
-
-def keys_anew(present: Present, anew: Anew, heads: int, *, mixes: bool) -> Float[Tensor, "K 2 H E"]:
-    """Keys and values of tokens that halt for themselves, of mixtures of their states if it `mixes`."""
-    (norm, weight, turning), renewing = anew
-    mixing = Mixing(present.mixed, present.account.survival[:, None]) if mixes else None
-    made = keys_beside_values(present.states, norm, weight, turning, mixing, heads=heads)
-    if renewing is None:
-        return made
-    found: Tensor = _Renewed.apply(made, renewing.before, renewing[1:])  # type: ignore[no-untyped-call]
-    return found
-
-
-def _halved(x: Tensor, halves: Halves) -> tuple[Tensor, Tensor]:
+def halved(x: Shaped[Tensor, "M ..."], halves: Halves) -> tuple[Tensor, Tensor]:
+    """Those that stay, and those that leave."""
     found: tuple[Tensor, Tensor] = _Halved.apply(x, *halves)  # type: ignore[no-untyped-call]
     return found
 
 
-def _of_staying(outcome: Outcome, tokens: Halves, units: Halves) -> Outcome:
-    (weight, _, _, survival), proposed = outcome
-    step = Step(_halved(weight, units)[0], None, None, _halved(survival, units)[0])
-    if proposed is None:
-        return Outcome(step, None)
-    features = None if proposed.features is None else _halved(proposed.features, units)[0]
-    return Outcome(step, Proposed(_halved(proposed.states, tokens)[0], features))
+def _mixture(present: Present, rows: RowOf | None) -> Float[Tensor, "M D"]:
+    return torch.addcmul(present.mixed, at_tokens(present.account.survival, rows), present.states)
+
+
+def _staying(present: Present, cut: Cut) -> Present:
+    account, tokens, units = present.account, cut.tokens, cut.of_units
+    kept, cap = (each.index_select(0, units.staying) for each in (account.kept, account.cap))
+    survival, spent = (halved(each, units)[0] for each in (account.survival, account.spent))
+    states, mixed = (halved(each, tokens)[0] for each in (present.states, present.mixed))
+    account = Account(survival, spent, kept, cap, kept < cap)
+    return Present(states, mixed, account, present.numbers.at(tokens.staying))
+
+
+def _parted(present: Present, mixture: Float[Tensor, "M D"], cut: Cut) -> tuple[Present, Ended]:
+    """Units that stay, and what those leave behind that do not take the step that was decided on."""
+    account, units = present.account, cut.of_units
+    ponder = account.spent + account.survival * account.kept
+    ended = Ended(
+        halved(mixture, cut.tokens)[1], halved(ponder, units)[1], account.kept.index_select(0, units.leaving)
+    )
+    return _staying(present, cut), ended
+
+
+def _of_staying(step: Step, units: Halves) -> Step:
+    return Step(halved(step.weight, units)[0], None, None, halved(step.survival, units)[0])
+
+
+def _moved(
+    present: Present, states: Float[Tensor, "M D"], step: Step, rows: RowOf | None, delay: int
+) -> tuple[Present, Float[Tensor, "M D"], Float[Tensor, " U"]]:
+    """After a step that all units take, and what each would leave behind then."""
+    mixed, account = stepped(present.states, present.mixed, step, rows), present.account
+    survival, spent, kept, active = account_after(account, step, delay=delay)
+    found = Present(states, mixed, Account(survival, spent, kept, account.cap, active), present.numbers)
+    return found, _mixture(found, rows), spent + survival * kept
+
+
+def _placed(parts: LayerParts, numbers: Numbers) -> LayerParts:
+    """With such numbers of tokens."""
+    where = parts.where._replace(place=numbers.place, reach=numbers.reach)
+    if where.turning is not None:
+        where = where._replace(turning=where.turning._replace(position=numbers.rotated))
+    return parts._replace(where=where)
+
+
+def _seeing(parts: LayerParts, keys: Float[Tensor, "K 2 H E"]) -> LayerParts:
+    """Tokens that attend to such keys."""
+    assert parts.where.seen is not None
+    return parts._replace(where=parts.where._replace(seen=parts.where.seen._replace(both=keys)))
+
+
+def _keys_anew(
+    z: Float[Tensor, "M D"], anew: Anew, numbers: Numbers, parts: LayerParts, heads: int
+) -> Float[Tensor, "K 2 H E"]:
+    """Keys and values after a step, of tokens with what is normed."""
+    turning = parts.where.turning
+    turning = None if turning is None else turning._replace(position=numbers.rotated)
+    made = keys_of_normed(z, anew.weight, turning, heads=heads)
+    found: Tensor = _Renewed.apply(made, anew.before, anew[3:])  # type: ignore[no-untyped-call]
+    return found
 
 
 def _at(x: Tensor, index: Tensor) -> Tensor:
@@ -303,4 +345,5 @@ def _at(x: Tensor, index: Tensor) -> Tensor:
 
 def _at_any(x: Tensor, index: Tensor) -> Tensor:
     """Zero where there is none."""
-    return torch.where((index >= 0)[:, None, None, None], _at(x, index), 0.0)
+    there = (index >= 0).view(-1, *(1 for _ in x.shape[1:]))
+    return torch.where(there, _at(x, index), 0.0)
