@@ -63,8 +63,10 @@ def probability(
     """sigmoid(W2 GELU(W1 [features] + b1) + b2); of transition features the `proposed` ones come second."""
     if proposed is not None:
         features = torch.cat((features, proposed), -1)
-    logit = F.linear(F.gelu(F.linear(features, *inner)), *outer)[:, 0]
-    return logit.to(exact(logit.dtype)).sigmoid()
+    hidden = F.gelu(F.linear(features, *inner))
+    # A product with one column is a sum, which is fused with what is before and behind it.
+    logit = (hidden.to(exact(hidden.dtype)) * outer.weight[0]).sum(-1) + outer.bias
+    return logit.sigmoid()
 
 
 @region
