@@ -1,6 +1,6 @@
 """Universal Transformers over a sequence or a chunk: settings, halting function and costs they share."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import torch
 from jaxtyping import Float
@@ -19,8 +19,7 @@ from trainables.recurrence.depth import DepthRecurrence
 from trainables.recurrence.result import RecurrenceResult
 from trainables.regions.block import Affine
 from trainables.regions.compiling import compiling
-from trainables.regions.depth import decision
-from trainables.regions.halting import Account, Step, probability
+from trainables.regions.halting import probability
 from trainables.settings import CausalSettings, Settings, SharedDepth, Small
 from trainables.types import sum_dtype
 
@@ -113,18 +112,15 @@ class HaltingProbability(RecomputableLayer):
     def forward(self, *features: Float[Tensor, "U D"]) -> Float[Tensor, " U"]:
         """One probability a unit."""
         if compiling():
-            return probability(*self._inputs(*features))
+            return probability(features[0], features[1] if len(features) > 1 else None, *self.affines())
         seen = features[0] if len(features) == 1 else torch.cat(features, -1)
         logit: Tensor = self.outer(F.gelu(self.inner(seen))).squeeze(-1)
         return logit.to(sum_dtype(logit.dtype)).sigmoid()
 
-    def decision(self, *features: Float[Tensor, "U D"], account: Account, **how: Any) -> Step:
-        """What is decided by it, in one region."""
-        return decision(*self._inputs(*features), account, **how)
-
-    def _inputs(self, *features: Float[Tensor, "U D"]) -> tuple[Tensor, Tensor | None, Affine, Affine]:
+    def affines(self) -> tuple[Affine, Affine]:
+        """Both of its maps, as regions read them."""
         inner, outer = (Affine(each.weight, each.bias) for each in (self.inner, self.outer))
-        return features[0], features[1] if len(features) > 1 else None, inner, outer
+        return inner, outer
 
 
 def halting_function(config: UniversalSettings) -> HaltingProbability | None:

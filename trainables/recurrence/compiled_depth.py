@@ -8,7 +8,7 @@ of width E.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -25,19 +25,19 @@ from trainables.layers.tokens import Tokens
 from trainables.recurrence.depth_pass import ForwardPass, Proposal
 from trainables.recurrence.depth_units import DepthResult, DepthUnits, EndedUnits
 from trainables.regions import depth as region
-from trainables.regions.block import LayerParts
-from trainables.regions.halting import Account, RowOf, Step, decided
+from trainables.regions.block import Affine, LayerParts
+from trainables.regions.halting import RowOf, Step, decided
 
 LEAST: Final = 2
 """Entries of a table: one, or none, is a case of its own to PyTorch's compiler."""
 
 
 @runtime_checkable
-class DecidesByRegion(Protocol):
-    """A halting function that decides where its probabilities are made."""
+class HasAffines(Protocol):
+    """A halting function whose probabilities are those of `regions.halting.probability`."""
 
-    def decision(self, *features: Float[Tensor, "U D"], account: Account, **how: Any) -> Step:
-        """As `regions.depth.decision`."""
+    def affines(self) -> tuple[Affine, Affine]:
+        """Its two maps."""
         raise NotImplementedError
 
 
@@ -166,8 +166,7 @@ class CompiledPass(ForwardPass):
 
     def step(self, number: int) -> None:
         """Step `number`, counted from 1."""
-        made = self._propose() if self.recurrence.transition else None
-        step = self._decided(number, made)
+        made, step = self._weighed(number) if self.recurrence.transition else (None, self._decided(number))
         assert step.crossed is not None
         stay = ~(on_host(step.crossed) | self._capped)
         self.over = not stay.any()
@@ -204,32 +203,67 @@ class CompiledPass(ForwardPass):
         computed = np.repeat([each.computed for each in left], [len(each.origin) for each in left])
         return DepthResult(*found, uploaded(computed[orders[1][0]], device), self.layer_outputs)
 
-    def _decided(self, number: int, made: Proposal | None) -> Step:
-        recurrence, halt, present = self.recurrence, self.recurrence.halt, account(self.units.halting)
-        how: dict[str, Any] = {"threshold": recurrence.threshold, "undo": True, "all_active": True}
+    def _decided(self, number: int, made: Proposal | None = None) -> Step:
+        recurrence, present = self.recurrence, account(self.units.halting)
+        threshold, proposed = recurrence.threshold, None if made is None else made.features
         if number <= recurrence.origin:
-            return decided(present, torch.zeros_like(present.survival), **how)
-        features = self.units.features
-        seen = (features,) if made is None else (features, made.features)
-        assert isinstance(halt, RecomputableLayer)
-        assert isinstance(halt, DecidesByRegion)
-        return halt.use(halt.decision, *seen, account=present, **how)
+            p = torch.zeros_like(present.survival)
+            return decided(present, p, threshold=threshold, undo=True, all_active=True)
 
-    def _propose(self) -> Proposal:
-        """What the layer makes of all active units."""
-        if self.keys is None:
-            return super()._propose()
-        states, both = self._block.use(self._proposed, self.units.tokens, self.keys)
-        self.units = self.units.counted()
-        self.keys = replace(self.keys, both=both)
-        return Proposal(states, None, ())
+        def run(features: Tensor) -> Step:
+            maps = self._maps()
+            return region.decision(
+                features, proposed, *maps, present, threshold=threshold, undo=True, all_active=True
+            )
 
-    def _proposed(self, tokens: Tokens, keys: HeldKeys) -> tuple[Tensor, Tensor]:
-        every = np.ones(keys.known.shape, dtype=bool)
-        self.keys, anew = self._anew(tokens, keys, every, every)
-        heads, mixes = self._block.attention.heads, self.recurrence.sees_mixture
-        parts = self._parts(tokens, self.keys)
-        return region.proposed(_present(self.units), anew, parts, mixes=mixes, heads=heads)
+        return self._halt.use(run, self.units.features)
+
+    def _weighed(self, number: int) -> tuple[Proposal, Step]:
+        """What the layer makes of all active units, and what is decided by it."""
+        if self.keys is None and self.recurrence.sees_mixture:
+            made = self._propose()
+            return made, self._decided(number, made)
+        (states, features), step, both = self._block.use(self._proposed, self.units.tokens, self.keys, number)
+        self.units, made = self.units.counted(), Proposal(states, features, ())
+        if self.keys is not None:
+            self.keys = replace(self.keys, both=both)
+        return made, self._decided(number) if step is None else step
+
+    def _proposed(
+        self, tokens: Tokens, keys: HeldKeys | None, number: int
+    ) -> tuple[region.Proposed, Step | None, Tensor | None]:
+        block, units, recurrence, anew = self._block, self.units, self.recurrence, None
+        if keys is None:
+            parts = compiled.parts(block, tokens, None, tokens.packing)
+        else:
+            every = np.ones(keys.known.shape, dtype=bool)
+            self.keys, anew = self._anew(tokens, keys, every, every)
+            parts = self._parts(tokens, self.keys)
+
+        def run(deciding: region.Deciding | None) -> tuple[region.Proposed, Step | None, Tensor | None]:
+            return region.proposed(
+                _present(units),
+                deciding,
+                anew,
+                parts,
+                None if units.per_token else units.packing.counts,
+                mixes=recurrence.sees_mixture,
+                heads=block.attention.heads,
+                threshold=recurrence.threshold,
+            )
+
+        if number <= recurrence.origin:
+            return run(None)
+        return self._halt.use(lambda: run(region.Deciding(units.halts_by, *self._maps())))
+
+    @property
+    def _halt(self) -> RecomputableLayer:
+        assert isinstance(self.recurrence.halt, RecomputableLayer)
+        return self.recurrence.halt
+
+    def _maps(self) -> tuple[Affine, Affine]:
+        assert isinstance(self.recurrence.halt, HasAffines)
+        return self.recurrence.halt.affines()
 
     def _settle(self, number: int, stay: Bool[np.ndarray, " U"], step: Step, made: Proposal) -> None:
         """The step to what was `made` is taken by units that `stay`, of which some may leave after it."""

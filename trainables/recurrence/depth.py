@@ -20,7 +20,7 @@ from trainables.layers.halting import Rule
 from trainables.layers.recomputing import RecomputableLayer
 from trainables.layers.tokens import KeysValues, Tokens
 from trainables.recurrence.active_units import EarlyExit
-from trainables.recurrence.compiled_depth import CompiledPass, DecidesByRegion
+from trainables.recurrence.compiled_depth import CompiledPass, HasAffines
 from trainables.recurrence.depth_pass import ForwardPass
 from trainables.recurrence.depth_units import DepthResult, DepthUnits, SideOutputs
 from trainables.recurrence.watching import begun
@@ -83,7 +83,7 @@ class DepthRecurrence:
         """Whether the present forward pass is one of `recurrence.compiled_depth`."""
         if not compiling() or self.early_exit != "compact" or self.rule != "undo" or self.running:
             return False
-        halts = isinstance(self.halt, RecomputableLayer) and isinstance(self.halt, DecidesByRegion)
+        halts = isinstance(self.halt, RecomputableLayer) and isinstance(self.halt, HasAffines)
         return halts and isinstance(self.layer, Block) and not self.layer.recomputes
 
     def run(self, states: Float[Tensor, "M D"], tokens: Tokens) -> DepthResult:

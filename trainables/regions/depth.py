@@ -18,6 +18,7 @@ from trainables.regions.block import (
     Affine,
     LayerParts,
     keys_of_normed,
+    layer,
     layer_of_normed,
     normed,
 )
@@ -32,6 +33,7 @@ from trainables.regions.halting import (
     probability,
     stepped,
 )
+from trainables.regions.rows import means
 
 
 class Halves(NamedTuple):
@@ -87,6 +89,15 @@ class Proposed(NamedTuple):
 
     states: Float[Tensor, "M D"]
     features: Float[Tensor, "U D"] | None
+
+
+class Deciding(NamedTuple):
+    """By what it is decided which units halt."""
+
+    features: Float[Tensor, "U D"] | None
+    """Of the last kept states; None: these."""
+    inner: Affine
+    outer: Affine
 
 
 class Anew(NamedTuple):
@@ -166,13 +177,40 @@ def onwards(
 
 @region
 def proposed(
-    present: Present, anew: Anew, parts: LayerParts, *, mixes: bool, heads: int
-) -> tuple[Float[Tensor, "M D"], Float[Tensor, "K 2 H E"]]:
-    """States of units, which are tokens, one layer on; and all keys."""
-    before = _mixture(present, None) if mixes else present.states
-    of_keys, z = normed(torch.stack((before, present.states)), anew.norm).unbind(0)
-    keys = _keys_anew(of_keys, anew, present.numbers, parts, heads)
-    return layer_of_normed(present.states, z, _seeing(parts, keys), heads=heads), keys
+    present: Present,
+    deciding: Deciding | None,
+    anew: Anew | None,
+    parts: LayerParts,
+    counts: Int[Tensor, " B"] | None,
+    *,
+    mixes: bool,
+    heads: int,
+    threshold: float,
+) -> tuple[Proposed, Step | None, Float[Tensor, "K 2 H E"] | None]:
+    """States of units one layer on, their means over rows of as many tokens as `counts`, if these are given;
+    what is decided by that; and all keys, if these are made, of units that are tokens."""
+    keys = None
+    if anew is None:
+        states = layer(present.states, *parts, heads=heads)
+    else:
+        before = _mixture(present, None) if mixes else present.states
+        of_keys, z = normed(torch.stack((before, present.states)), anew.norm).unbind(0)
+        keys = _keys_anew(of_keys, anew, present.numbers, parts, heads)
+        states = layer_of_normed(present.states, z, _seeing(parts, keys), heads=heads)
+    made = Proposed(states, None if counts is None else means(states, parts.where.rows, counts))
+    if deciding is None:
+        return made, None, keys
+    step = decision(
+        present.states if deciding.features is None else deciding.features,
+        states if made.features is None else made.features,
+        deciding.inner,
+        deciding.outer,
+        present.account,
+        threshold=threshold,
+        undo=True,
+        all_active=True,
+    )
+    return made, step, keys
 
 
 @region
