@@ -21,7 +21,7 @@ from trainables.layers.recomputing import RecomputableLayer
 from trainables.layers.tokens import KeysValues, Tokens
 from trainables.recurrence.active_units import EarlyExit
 from trainables.recurrence.compiled_depth import CompiledPass, HasAffines
-from trainables.recurrence.depth_pass import ForwardPass
+from trainables.recurrence.depth_pass import DepthPass
 from trainables.recurrence.depth_units import DepthResult, DepthUnits, SideOutputs
 from trainables.recurrence.watching import begun
 from trainables.regions.compiling import compiling
@@ -104,7 +104,7 @@ class DepthRecurrence:
             all_keep=self.early_exit == "compact",
         )
         seen = begun(tokens.packing)
-        made = CompiledPass if self._compiled and seen is None else ForwardPass
+        made = CompiledPass if self._compiled and seen is None else DepthPass
         run = made(self, units, caps, seen=seen)
         for number in range(1, self.max_layers + 1):
             run.step(number)

@@ -54,7 +54,7 @@ class Proposal:
 
 
 @dataclass
-class ForwardPass:
+class DepthPass:
     """The state of one forward pass: active units, halted results, cached keys and values."""
 
     recurrence: "DepthRecurrence"

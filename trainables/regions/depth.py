@@ -46,7 +46,7 @@ class Halves(NamedTuple):
     """Of each of all, where it is among those that stay, followed by those that leave."""
 
 
-class Cut(NamedTuple):
+class Exits(NamedTuple):
     """Which units leave."""
 
     tokens: Halves
@@ -151,7 +151,7 @@ def decision(
 def onwards(
     present: Present,
     step: Step,
-    cut: Cut,
+    exits: Exits,
     anew: Anew,
     parts: LayerParts,
     *,
@@ -164,14 +164,14 @@ def onwards(
     those of the layer on the tokens that stay, but for the numbers of tokens. `how`: heads, and the delay.
     """
     mixture, (heads, delay) = _mixture(present, None), how
-    staying, ended = _parted(present, mixture, cut)
+    staying, ended = _parted(present, mixture, exits)
     before = mixture if mixes else present.states
     z = normed(torch.cat((before, staying.states)), anew.norm)
     of_keys, z = torch.split(z, [before.shape[0], staying.states.shape[0]])
     parts = _placed(parts, staying.numbers)
     keys = _keys_anew(of_keys, anew, present.numbers, parts, heads)
     states = layer_of_normed(staying.states, z, _seeing(parts, keys), heads=heads)
-    found, _, _ = _moved(staying, states, _of_staying(step, cut.of_units), None, delay)
+    found, _, _ = _moved(staying, states, _of_staying(step, exits.of_units), None, delay)
     return found, ended, keys
 
 
@@ -214,10 +214,10 @@ def proposed(
 
 
 @region
-def parted(present: Present, step: Step, cut: Cut) -> tuple[Present, Step, Ended]:
+def parted(present: Present, step: Step, exits: Exits) -> tuple[Present, Step, Ended]:
     """Units leave; what was decided for the others."""
-    staying, ended = _parted(present, _mixture(present, cut.rows), cut)
-    return staying, _of_staying(step, cut.of_units), ended
+    staying, ended = _parted(present, _mixture(present, exits.rows), exits)
+    return staying, _of_staying(step, exits.of_units), ended
 
 
 @region
@@ -230,25 +230,25 @@ def after(
 
 @region
 def settled(
-    present: Present, step: Step, made: Proposed, cut: Cut, *, delay: int
+    present: Present, step: Step, made: Proposed, exits: Exits, *, delay: int
 ) -> tuple[Present, Float[Tensor, "U D"] | None, Ended]:
     """After a `step` to what was proposed, which those that have crossed the threshold do not take.
 
     These leave, and those that are at their caps. In the place of their states, of means of the others.
     """
     assert step.crossed is not None
-    crossed, units = step.crossed, cut.of_units
-    found, mixture, ponder = _moved(present, made.states, step._replace(crossed=None), cut.rows, delay)
-    at_token = crossed if cut.rows is None else crossed.index_select(0, cut.rows.row)
-    mixture = torch.where(at_token[:, None], _mixture(present, cut.rows), mixture)
+    crossed, units = step.crossed, exits.of_units
+    found, mixture, ponder = _moved(present, made.states, step._replace(crossed=None), exits.rows, delay)
+    at_token = crossed if exits.rows is None else crossed.index_select(0, exits.rows.row)
+    mixture = torch.where(at_token[:, None], _mixture(present, exits.rows), mixture)
     before = present.account
     ponder = torch.where(crossed, before.spent + before.survival * before.kept, ponder)
     kept = torch.where(crossed, before.kept, found.account.kept)
     ended = Ended(
-        halved(mixture, cut.tokens)[1], halved(ponder, units)[1], kept.index_select(0, units.leaving)
+        halved(mixture, exits.tokens)[1], halved(ponder, units)[1], kept.index_select(0, units.leaving)
     )
     features = None if made.features is None else halved(made.features, units)[0]
-    return _staying(found, cut), features, ended
+    return _staying(found, exits), features, ended
 
 
 @region
@@ -319,8 +319,8 @@ def _mixture(present: Present, rows: RowOf | None) -> Float[Tensor, "M D"]:
     return torch.addcmul(present.mixed, at_tokens(present.account.survival, rows), present.states)
 
 
-def _staying(present: Present, cut: Cut) -> Present:
-    account, tokens, units = present.account, cut.tokens, cut.of_units
+def _staying(present: Present, exits: Exits) -> Present:
+    account, tokens, units = present.account, exits.tokens, exits.of_units
     kept, cap = (each.index_select(0, units.staying) for each in (account.kept, account.cap))
     survival, spent = (halved(each, units)[0] for each in (account.survival, account.spent))
     states, mixed = (halved(each, tokens)[0] for each in (present.states, present.mixed))
@@ -328,14 +328,16 @@ def _staying(present: Present, cut: Cut) -> Present:
     return Present(states, mixed, account, present.numbers.at(tokens.staying))
 
 
-def _parted(present: Present, mixture: Float[Tensor, "M D"], cut: Cut) -> tuple[Present, Ended]:
+def _parted(present: Present, mixture: Float[Tensor, "M D"], exits: Exits) -> tuple[Present, Ended]:
     """Units that stay, and what those leave behind that do not take the step that was decided on."""
-    account, units = present.account, cut.of_units
+    account, units = present.account, exits.of_units
     ponder = account.spent + account.survival * account.kept
     ended = Ended(
-        halved(mixture, cut.tokens)[1], halved(ponder, units)[1], account.kept.index_select(0, units.leaving)
+        halved(mixture, exits.tokens)[1],
+        halved(ponder, units)[1],
+        account.kept.index_select(0, units.leaving),
     )
-    return _staying(present, cut), ended
+    return _staying(present, exits), ended
 
 
 def _of_staying(step: Step, units: Halves) -> Step:
