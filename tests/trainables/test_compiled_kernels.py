@@ -14,8 +14,8 @@ BOUNDS = {
 }
 """System and early exit to the most kernels, those of graphs and those around them; they only go down.
 
-PyTorch's backend fuses by the processor too, by up to two kernels a layer: GUT took 508 and UT 487 where these
-bounds were set.
+PyTorch's backend fuses by the processor too, by up to two kernels a layer: GUT took 508 and UT 487 where
+these bounds were set.
 """
 
 pytestmark = [
