@@ -163,6 +163,7 @@ def onwards(
     Keys are made of the states before it, of those that leave too, or of mixtures if it `mixes`. `parts` are
     those of the layer on the tokens that stay, but for the numbers of tokens. `how`: heads, and the delay.
     """
+    present = _before(present, step)
     mixture, (heads, delay) = _mixture(present, None), how
     staying, ended = _parted(present, mixture, exits)
     before = mixture if mixes else present.states
@@ -216,6 +217,7 @@ def proposed(
 @region
 def parted(present: Present, step: Step, exits: Exits) -> tuple[Present, Step, Ended]:
     """Units leave; what was decided for the others."""
+    present = _before(present, step)
     staying, ended = _parted(present, _mixture(present, exits.rows), exits)
     return staying, _of_staying(step, exits.of_units), ended
 
@@ -237,7 +239,7 @@ def settled(
     These leave, and those that are at their caps. In the place of their states, of means of the others.
     """
     assert step.crossed is not None
-    crossed, units = step.crossed, exits.of_units
+    present, crossed, units = _before(present, step), step.crossed, exits.of_units
     found, mixture, ponder = _moved(present, made.states, step._replace(crossed=None), exits.rows, delay)
     at_token = crossed if exits.rows is None else crossed.index_select(0, exits.rows.row)
     mixture = torch.where(at_token[:, None], _mixture(present, exits.rows), mixture)
@@ -313,6 +315,11 @@ def halved(x: Shaped[Tensor, "M ..."], halves: Halves) -> tuple[Tensor, Tensor]:
     """Those that stay, and those that leave."""
     found: tuple[Tensor, Tensor] = _Halved.apply(x, *halves)  # type: ignore[no-untyped-call]
     return found
+
+
+def _before(present: Present, step: Step) -> Present:
+    """The same, its survival told by the `step`: so it has no gradient of two regions, to be added later."""
+    return present._replace(account=present.account._replace(survival=step.weight + step.survival))
 
 
 def _mixture(present: Present, rows: RowOf | None) -> Float[Tensor, "M D"]:
