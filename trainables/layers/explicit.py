@@ -27,10 +27,10 @@ Barred = Float[Tensor, "B #H #T K"]
 NARROW = 16
 """Columns from which on the kernels of a CPU take a result as it is; of fewer they make the transposed one in
 a third of the time."""
-FEW_PAIRS = 1 << 21
-"""Up to so many pairs of queries and keys are worked on at once on a CPU."""
 MOST_PAIRS = 1 << 17
-"""Of more, so many: half a mebibyte in 32 bits."""
+"""Pairs of queries and keys that are worked on at once on a CPU: half a mebibyte in 32 bits."""
+FEW_PAIRS, MOST_OF_FEW = 1 << 21, 1 << 19
+"""Of up to so many in all, so many at once: there what kernels cost weighs more."""
 
 
 @dataclass(frozen=True)
@@ -302,4 +302,5 @@ def _parts(queries: Packing, keys: Packing | None, heads: int) -> tuple[RowPart,
     if keys is None or not can_leave_padding(queries, keys):
         return (WHOLE,)
     pairs = queries.num_rows * heads * queries.width * keys.width
-    return (WHOLE,) if pairs <= FEW_PAIRS else tuple(row_parts(queries, keys, heads, MOST_PAIRS))
+    most = MOST_OF_FEW if pairs <= FEW_PAIRS else MOST_PAIRS
+    return (WHOLE,) if pairs <= most else tuple(row_parts(queries, keys, heads, most))
