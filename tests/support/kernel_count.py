@@ -87,7 +87,7 @@ def counted(run: Callable[[], object]) -> DeviceCounts:
     # On a CPU a list is made without any operator.
     Tensor.tolist = listed
     try:
-        with mock.patch.object(explicit, "can_leave_padding", lambda *_: False), _Counting(counts):
+        with mock.patch.object(explicit, "can_leave_padding", return_value=False), _Counting(counts):
             run()
     finally:
         Tensor.tolist = tolist
