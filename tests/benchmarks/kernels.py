@@ -14,6 +14,11 @@ With `--compiled` each function that PyTorch's backend generates counts as one, 
 compiled Transformer layer has 32, forward and backward: 14 products of matrices and attentions, which are
 fused with nothing; 4 sums over all tokens, for gradients of biases and norms, which wait for all of them; and
 14 of what is between two of these, one each time.
+
+That bounds a step at the default sizes. Of the 377 kernels of ten Transformer layers 140 are products and
+attentions, 100 lie between two of these, and 55 are not of layers. Of the 887 of TLB, two layers and a memory
+on each of five chunks, 335 are products and attentions, at least 220 lie between, and 117 are not of layers.
+Fewer takes products that compute what comes after them, as templates of PyTorch's backend can on a GPU.
 """
 
 import argparse
