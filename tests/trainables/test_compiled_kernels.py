@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.benchmarks import kernels
-from tests.trainables.test_kernels import CASES, SLACK, batch
+from tests.trainables.test_kernels import CASES, batch
 
 BOUNDS = {
     ("transformer", "-"): 281,
@@ -15,8 +15,9 @@ BOUNDS = {
 """System and early exit to the most kernels, those of graphs and those around them; they only go down.
 
 PyTorch's backend fuses by the processor too, by up to two kernels a layer: GUT took 502 and UT 481 where
-these bounds were set.
+these bounds were set, on the one of two processors on which fewer are fused.
 """
+SLACK = 1.1
 
 pytestmark = [
     pytest.mark.slow,
