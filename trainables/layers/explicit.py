@@ -303,4 +303,12 @@ def _parts(queries: Packing, keys: Packing | None, heads: int) -> tuple[RowPart,
         return (WHOLE,)
     pairs = queries.num_rows * heads * queries.width * keys.width
     most = MOST_OF_FEW if pairs <= FEW_PAIRS else MOST_PAIRS
-    return (WHOLE,) if pairs <= most else tuple(row_parts(queries, keys, heads, most))
+    if pairs <= most:
+        return (WHOLE,)
+    if keys is not queries:
+        return tuple(row_parts(queries, keys, heads, most))
+    # The same in all layers that run on these tokens.
+    found: tuple[RowPart, ...] = queries.once(
+        ("row parts", heads, most), lambda: tuple(row_parts(queries, keys, heads, most))
+    )
+    return found
