@@ -24,7 +24,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 SHAPED = (
     "tests/contracts/test_halting_properties.py",
-    "tests/gpu/",
+    "tests/gpu/test_flash.py",
+    "tests/gpu/test_models_on_cuda.py",
     "tests/oracles/test_naive_composition.py",
     "tests/oracles/test_naive_decoders.py",
     "tests/oracles/test_naive_looped.py",
