@@ -10,6 +10,10 @@ LONG_ENOUGH: Final = 5_000
 """Fewest steps of a training that `auto` compiles. On an H200 compiling took 9 s of a transformer and saved
 1.9 ms a step, and 24 s of a temporal latent bottleneck and saved 11 ms: repaid after 4,800 and 2,100 steps.
 """
+WIDE_ENOUGH: Final = 512
+"""Least width that `auto` compiles: that of those steps. At width 64, on an H100, compiled steps of both took
+1.1 to 1.25 times as long: calling a region costs the host more than launching its kernels one by one.
+"""
 
 
 def compiled(model: Settings, config: TrainConfig, device: str) -> bool:
@@ -22,5 +26,6 @@ def compiled(model: Settings, config: TrainConfig, device: str) -> bool:
         raise ValueError(f"train.compile {why}")
     if config.compile == "auto":
         can = why is None and not config.checkpoint_activations
-        return can and compiling_pays(model) and device == "cuda" and config.steps >= LONG_ENOUGH
+        pays = config.steps >= LONG_ENOUGH and getattr(model, "width", 0) >= WIDE_ENOUGH
+        return can and pays and compiling_pays(model) and device == "cuda"
     return config.compile

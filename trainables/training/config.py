@@ -122,10 +122,10 @@ class LearningConfig(Settings):
     compile: Annotated[Literal["auto"] | bool, Acts("running"), LATER] = False
     """Run the layers of training steps through PyTorch's compiler: fewer kernels and the same results up to
     rounding, after a minute or more of compiling in the first steps of a process (`train/compile_seconds`).
-    Measuring is not compiled. `auto`: where there is a CUDA device, the model can be compiled and steps are
-    many enough to pay for it. On CUDA attention is PyTorch's fused kernel, or that of `math` where it drops
-    weights. On a CPU a step takes longer than without: 1.3 to 1.7 times as long at width 64, 1.1 to 1.4
-    times at width 128."""
+    Measuring is not compiled. `auto`: where there is a CUDA device, the model can be compiled, and width and
+    steps are large enough to pay for it. On CUDA attention is PyTorch's fused kernel, or that of `math`
+    where it drops weights. On a CPU a step takes longer than without: 1.3 to 1.7 times as long at width 64,
+    1.1 to 1.4 times at width 128."""
     threads: Annotated[int, Acts("running")] = Field(default=1, ge=1, le=1024)
     """CPU threads of PyTorch. Sums depend on it in the last bit; one makes every machine agree."""
 

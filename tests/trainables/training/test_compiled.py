@@ -11,11 +11,11 @@ from trainables.assembly import model_config
 from trainables.data.synthetic import synthetic_batch
 from trainables.regions.compiling import Compiler
 from trainables.training import Training, workload
-from trainables.training.compiled import LONG_ENOUGH, compiled
+from trainables.training.compiled import LONG_ENOUGH, WIDE_ENOUGH, compiled
 from trainables.training.config import train_config
 
-GUT = {"name": "universal", "width": 8, "heads": 2}
-TLB = {"name": "tlb", "width": 8, "heads": 2}
+GUT = {"name": "universal", "width": WIDE_ENOUGH, "heads": 2}
+TLB = {"name": "tlb", "width": WIDE_ENOUGH, "heads": 2}
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,7 @@ TLB = {"name": "tlb", "width": 8, "heads": 2}
         ({"compile": "auto"}, GUT, "cuda", False),
         ({"compile": True}, GUT, "cuda", True),
         ({"compile": "auto", "steps": LONG_ENOUGH - 1}, {}, "cuda", False),
+        ({"compile": "auto"}, TLB | {"width": WIDE_ENOUGH - 8}, "cuda", False),
         ({"compile": "auto"}, {}, "cpu", False),
         ({"compile": "auto", "checkpoint_activations": True}, {}, "cuda", False),
         ({"compile": "auto"}, {"name": "crvnn", "width": 8}, "cuda", False),
@@ -49,7 +50,7 @@ def test_what_cannot_be_compiled_says_why(name: str) -> None:
 def test_time_of_compiling_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workload, "Sources", FakeSources)
     monkeypatch.setattr(workload, "Compiler", lambda: Compiler("eager"))
-    plain, told = (run(Training(job(model=GUT, compile=switch))) for switch in (False, True))
+    plain, told = (run(Training(job(model=GUT | {"width": 8}, compile=switch))) for switch in (False, True))
     first, *others = [each.metrics.pop("train/compile_seconds") for each in told]
     assert first > 0, "masks are drawn by a region"
     assert others == [first] * len(others), "nothing is compiled later"
