@@ -22,9 +22,8 @@ demo: $(READY)  ## search and confirm five arms on ListOps, then show the ablati
 test: $(READY)  ## what every change must pass: all tests but the slow ones; about seven minutes on two cores
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow"
 
-test-all: $(READY)  ## the gate: all tests; then every spec is planned, proved and trained for one step
-	$(BIN)/python -m pytest $(WAITING)
-	$(BIN)/python -m pytest $(PARALLEL) --haltsweep experiments
+test-all: $(READY)  ## the gate: all tests, and every spec is planned, proved and trained for one step
+	$(BIN)/python -m pytest $(WAITING) --haltsweep tests experiments
 
 search: $(READY)  ## properties on many random examples, for hours; to see them again: make search SEED=...
 	$(BIN)/python -m pytest $(PARALLEL) -m hypothesis --hypothesis-profile=thorough --hypothesis-seed=$(SEED) --timeout=0

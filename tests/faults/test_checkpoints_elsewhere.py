@@ -16,7 +16,7 @@ from tests.support.s3 import SECRET, s3_server
 
 pytestmark = pytest.mark.slow
 SPEC = (
-    TINY.replace("steps: 4", "steps: 30")
+    TINY.replace("steps: 4", "steps: 12")
     .replace("resources: {cpus: 1}", "resources: {cpus: 1, checkpoint_seconds: 0.01}")
     .replace("trials_per_arm: 2", "trials_per_arm: 1")
     .replace("profiles:", "posthoc: {model.halt.threshold: [0.5]}\n\nprofiles:")
