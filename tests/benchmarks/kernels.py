@@ -8,7 +8,7 @@ save the work of what has halted. Counted are forward and backward pass of the o
 compute or move something (views are none), those that only copy, operators for which the host would wait on a
 CUDA device, and bytes read and written. "A layer" divides by the layers that the slowest sequence ran. The
 update of the weights, the norm of the gradient included, stands apart. Nothing is timed: the same versions
-give the same figures on every machine, but for compiled ones, which differ by a few with the processor.
+give the same figures on every machine.
 
 With `--compiled` each function that PyTorch's backend generates counts as one, and each call of a library. A
 compiled Transformer layer has 32, forward and backward: 14 products of matrices and attentions, which are

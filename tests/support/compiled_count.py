@@ -5,6 +5,7 @@ from contextlib import contextmanager, suppress
 from copy import deepcopy
 from typing import Any
 
+from torch._functorch import config as functorch
 from torch._inductor import ir
 from torch._inductor.compile_fx import compile_fx
 from torch._inductor.scheduler import NopKernelSchedulerNode, Scheduler
@@ -42,7 +43,9 @@ class CountingCompiler(Compiler):
 
     def _compile(self, graph: Any, inputs: Any) -> Any:
         self.graphs += 1
-        return compile_fx(graph, inputs, inner_compile=self._inner)
+        # What is found among graphs that were compiled before is not compiled, so not counted.
+        with functorch.patch(enable_autograd_cache=False):
+            return compile_fx(graph, inputs, inner_compile=self._inner)
 
     def _inner(self, graph: Any, inputs: Any, **options: Any) -> Callable[..., Any]:
         operators = GraphModule(graph, deepcopy(graph.graph))

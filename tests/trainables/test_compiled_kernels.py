@@ -12,11 +12,7 @@ BOUNDS = {
     ("gut", "compact"): 502,
     ("ut", "compact"): 481,
 }
-"""System and early exit to the most kernels, those of graphs and those around them; they only go down.
-
-PyTorch's backend fuses by the processor too: these are of the one of two on which fewer are fused, by up to
-two kernels a layer.
-"""
+"""System and early exit to the most kernels, those of graphs and those around them; they only go down."""
 
 pytestmark = [
     pytest.mark.slow,
