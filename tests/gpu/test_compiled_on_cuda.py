@@ -51,7 +51,7 @@ def check_steps(case: dict[str, Any], device: str, precision: str) -> None:
         compiler = Compiler(BACKENDS[device])
         plain, compiled = (learner(raw, device, each, precision) for each in (None, compiler))
         met = 0
-        for step, lengths in enumerate(VARIED * STEPS):
+        for step, lengths in enumerate(VARIED * (STEPS if device == "cuda" else 1)):
             given = batch(lengths).to(torch.device(device))
             compiled.model.load_state_dict(plain.model.state_dict())  # differences do not add up
             compiled.optimizer.load_state_dict(plain.optimizer.state_dict())
