@@ -49,10 +49,10 @@ def ui(
     if urlsplit(uri).scheme in REMOTE:
         _show(uri, folder, browser=browser)
         return
-    from orchestrator.tracking.server import choose_port, serving
+    from orchestrator.tracking.server import serving_anywhere
 
     artifacts = (folder.root.resolve().parent if folder else root) / "mlartifacts"
-    with ended_by_signals(), serving(uri, artifacts, choose_port(port)) as server:
+    with ended_by_signals(), serving_anywhere(uri, artifacts, port) as server:
         _show(server.url, folder, browser=browser)
         say("Ctrl-C ends it")
         server.wait()

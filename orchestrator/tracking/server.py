@@ -13,7 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -45,6 +45,24 @@ class Server:
         """Until it ends by itself, which it should not. Raises StoreError with what it said."""
         self.process.wait()
         raise _ended(self.process, self.log)
+
+
+@contextmanager
+def serving_anywhere(uri: str, artifacts: Path, wanted: int | None) -> Iterator[Server]:
+    """As `serving`, on the port that is `wanted`, else on one that is free.
+
+    One that another program took while the server was starting is left to it, if it was not asked for.
+    Raises InputError if the port that is wanted is taken.
+    """
+    port = choose_port(wanted)
+    with ExitStack() as stack:
+        try:
+            server = stack.enter_context(serving(uri, artifacts, port))
+        except StoreError:
+            if wanted is not None or _free(port):
+                raise
+            server = stack.enter_context(serving(uri, artifacts, choose_port(None)))
+        yield server
 
 
 @contextmanager

@@ -110,11 +110,11 @@ def test_a_store_on_this_machine_is_served_until_a_signal(
     name: str, runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (runs / "mlflow.db").touch()
-    asked: list[tuple[str, Path, int]] = []
+    asked: list[tuple[str, Path, int | None]] = []
     ended: list[bool] = []
 
     @contextmanager
-    def fake(uri: str, artifacts: Path, port: int) -> Iterator["Fake"]:
+    def fake(uri: str, artifacts: Path, port: int | None) -> Iterator["Fake"]:
         asked.append((uri, artifacts, port))
         with answering(with_arms("arm-0", "arm-1")) as answers:
             try:
@@ -123,10 +123,9 @@ def test_a_store_on_this_machine_is_served_until_a_signal(
                 os.kill(os.getpid(), signal.Signals[name])  # an impatient second one
                 ended.append(True)
 
-    monkeypatch.setattr(server, "serving", fake)
-    monkeypatch.setattr(server, "choose_port", {None: 41234}.__getitem__)  # a real one may be taken meanwhile
+    monkeypatch.setattr(server, "serving_anywhere", fake)
     ui("gates", runs)
-    assert asked == [(f"sqlite:///{runs / 'mlflow.db'}", runs / "mlartifacts", 41234)]
+    assert asked == [(f"sqlite:///{runs / 'mlflow.db'}", runs / "mlartifacts", None)]
     assert "arms:     http://127.0.0.1" in capsys.readouterr().out
     assert ended == [True]
 

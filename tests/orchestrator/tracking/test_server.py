@@ -94,6 +94,34 @@ def test_the_answer_of_another_server_is_not_taken_for_its_own(
             raise AssertionError("it is not its own")
 
 
+def test_who_loses_a_port_takes_another_unless_it_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = own_port()
+    monkeypatch.setattr(server, "USUAL_PORT", port)
+    taken: list[socket.socket] = []
+
+    def command(asked: int) -> list[str]:
+        if asked == port and not taken:  # by somebody who is quicker
+            taken.append(socket.create_server(("127.0.0.1", port)))
+        return [sys.executable, "-c", SERVES + LISTENS, str(asked)]
+
+    monkeypatch.setattr(server, "_command", command)
+    try:
+        with server.serving_anywhere("sqlite:///x.db", tmp_path, None) as running:
+            assert running.url != f"http://127.0.0.1:{port}"
+    finally:
+        taken.pop().close()
+    try:
+        with (
+            pytest.raises(StoreError, match="Address already in use"),
+            server.serving_anywhere("sqlite:///x.db", tmp_path, port),
+        ):
+            raise AssertionError("it must not go elsewhere")
+    finally:
+        taken.pop().close()
+
+
 def test_a_server_that_ends_by_itself_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(monkeypatch, SERVES + LISTENS)
     with server.serving("sqlite:///x.db", tmp_path, own_port()) as running:
