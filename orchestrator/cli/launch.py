@@ -139,7 +139,7 @@ def resume(
 
     _check_driver(driver, address, debug=debug)
     folder, made = found(name, runs_root(runs))
-    say(f"{made.name}: to be continued, in {folder.root}")
+    say(f"{made.name}: resuming, in {folder.root}")
     start = partial(resume_sweep, folder, changed_code=changed_code)
     _run(made, folder, partial(start, driver=driver.value, address=address, debug=debug), debug=debug)
 

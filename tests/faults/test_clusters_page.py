@@ -58,7 +58,7 @@ def test_the_script_for_slurm_runs_is_signalled_and_goes_on(tmp_path):
     with Job(shell, environment) as process:
         out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, err
-    assert "tiny: to be continued, in" in out
+    assert "tiny: resuming, in" in out
     assert seen(shell, EventKind.ENDED) > ended
     check_log(events(shell), launched_plan(SweepFolder(shell.folder / "runs" / "tiny")))
     assert not left()
