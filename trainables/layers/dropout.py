@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from trainables.layers.functions import Function
 from trainables.layers.host import uploaded
 from trainables.layers.mask_draws import MaskDraws, kept, mix
 from trainables.layers.stacked import for_all, stacked
@@ -176,9 +177,9 @@ class KeyedDropout(Keyed):
             return for_all(self.drop, x, keep, onto)
         scale = 1 / self.keep_share()
         if onto is None:
-            dropped: Tensor = _Drop.apply(x, keep, scale)  # type: ignore[no-untyped-call]
+            dropped: Tensor = _Drop.run(x, keep, scale)
         else:
-            dropped = _DropOnto.apply(onto, x, keep, scale)  # type: ignore[no-untyped-call]
+            dropped = _DropOnto.run(onto, x, keep, scale)
         return dropped
 
     def forward(
@@ -237,7 +238,7 @@ class KeyedDropout(Keyed):
         return self.take().keep[..., :columns] if self.drawn_at(place) else None
 
 
-class _Drop(torch.autograd.Function):
+class _Drop(Function):
     """x * keep * scale, both ways; all that is kept for the backward pass is a byte an element."""
 
     @staticmethod
@@ -252,7 +253,7 @@ class _Drop(torch.autograd.Function):
         return scaled(grads[0], keep, ctx.scale), None, None
 
 
-class _DropOnto(torch.autograd.Function):
+class _DropOnto(Function):
     """other + x * keep * scale."""
 
     @staticmethod

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from trainables.layers.dropout import KeyedDropout, KeyedNoise, scattered
+from trainables.layers.functions import Function
 from trainables.layers.linear import Initialised, Linear, Stream, dtype_of_products
 from trainables.layers.tokens import Placed
 from trainables.settings import Settings, Small
@@ -91,11 +92,11 @@ class ExpertLinear(Initialised):
         """Rows of `x`, of which the first `counts[0]` belong to expert 0, the next to expert 1, and so on."""
         dtype = dtype_of_products(self.weight)
         bias = None if self.bias is None else self.bias.to(dtype)
-        found: Tensor = _Linears.apply(x.to(dtype), self.weight.to(dtype), bias, counts)  # type: ignore[no-untyped-call]
+        found: Tensor = _Linears.run(x.to(dtype), self.weight.to(dtype), bias, counts)
         return found
 
 
-class _Linears(torch.autograd.Function):
+class _Linears(Function):
     """The maps of all experts, each written where its rows are: nothing is put together afterwards."""
 
     @staticmethod
@@ -134,7 +135,7 @@ def _shares(counts: list[int], one: Tensor, other: Tensor) -> Iterator[tuple[int
     return ((expert, *parts) for expert, parts in enumerate(shares) if counts[expert])
 
 
-class _Permute(torch.autograd.Function):
+class _Permute(Function):
     """Rows of `x` in `order`, which `back` undoes; both ways one copy, where indexing would add."""
 
     @staticmethod
@@ -148,7 +149,7 @@ class _Permute(torch.autograd.Function):
         return grads[0].index_select(0, back), None, None
 
 
-class _Dispatch(torch.autograd.Function):
+class _Dispatch(Function):
     """Each row of `x` `copies` times, in `order`, which `back` undoes."""
 
     @staticmethod
@@ -199,17 +200,17 @@ class Routing:
 
     def dispatch(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "P D"]:
         """Each token once for each of its experts."""
-        copies: Tensor = _Dispatch.apply(x, self.order, self.back, self.active)  # type: ignore[no-untyped-call]
+        copies: Tensor = _Dispatch.run(x, self.order, self.back, self.active)
         return copies
 
     def sort(self, x: Float[Tensor, "M k D"]) -> Float[Tensor, "P D"]:
         """Values of each token for each of its experts, in the order of the experts."""
-        ordered: Tensor = _Permute.apply(x.flatten(0, 1), self.order, self.back)  # type: ignore[no-untyped-call]
+        ordered: Tensor = _Permute.run(x.flatten(0, 1), self.order, self.back)
         return ordered
 
     def collect(self, y: Float[Tensor, "P D"]) -> Float[Tensor, "M k D"]:
         """Outputs of the experts in the order of the tokens."""
-        pairs: Tensor = _Permute.apply(y, self.back, self.order)  # type: ignore[no-untyped-call]
+        pairs: Tensor = _Permute.run(y, self.back, self.order)
         return pairs.view(*self.chosen.shape, -1)
 
     def mix(self, y: Float[Tensor, "P D"]) -> Float[Tensor, "M D"]:

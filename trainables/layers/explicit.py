@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from trainables.layers.dropout import scaled
+from trainables.layers.functions import Function
 from trainables.layers.head_rows import Factor, HeadRows, factors_of_all, moved, put_back, turn
 from trainables.layers.packing import Packing, PaddedRows
 from trainables.layers.row_parts import WHOLE, RowPart, can_leave_padding, row_parts
@@ -41,7 +42,7 @@ class KeptWeights:
     scale: float
 
 
-class _Explicit(torch.autograd.Function):
+class _Explicit(Function):
     @staticmethod
     def forward(  # noqa: PLR0917 autograd takes no keywords
         ctx: Any,
@@ -128,7 +129,7 @@ class _Moves:
     """Rows that are worked on at once."""
 
 
-class _Packed(torch.autograd.Function):
+class _Packed(Function):
     """Of packed rows of heads, moved to the layout of batched products and back in the same function.
 
     `x` holds the queries alone, where keys and values are given in that layout, or all three. What comes out
@@ -255,7 +256,7 @@ def explicit(
     bias = None if bias is None else bias.flatten(0, 1)
     keep = None if kept is None else kept.keep.flatten(0, 1)
     scale = 1.0 if kept is None else kept.scale
-    out: Tensor = _Explicit.apply(*flat, bias, barred, keep, scale)  # type: ignore[no-untyped-call]
+    out: Tensor = _Explicit.run(*flat, bias, barred, keep, scale)
     return out.view(q.shape)
 
 
@@ -294,7 +295,7 @@ def explicit_packed(
     places = HeadRows.of(packing, heads, parts), HeadRows.of(packing, heads)
     at_once = _parts(packing, packing if given is None else keys, heads)
     moves = _Moves(places, factors, RowMasks.of(barred, kept), at_once)
-    found: Tensor = _Packed.apply(x, given, moves)  # type: ignore[no-untyped-call]
+    found: Tensor = _Packed.run(x, given, moves)
     return found
 
 

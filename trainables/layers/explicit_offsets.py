@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from trainables.layers.explicit import Barred, KeptWeights, RowMasks, left, of_logits, product
+from trainables.layers.functions import Function
 from trainables.layers.packing import Packing
 from trainables.layers.row_parts import RowPart, row_parts
 from trainables.types import sum_dtype
@@ -59,7 +60,7 @@ class _Around:
             scores.add_(barred)
 
 
-class _ByOffset(torch.autograd.Function):
+class _ByOffset(Function):
     @staticmethod
     def forward(  # noqa: PLR0917 autograd takes no keywords
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, found: Tensor, around: _Around
@@ -117,5 +118,5 @@ def explicit_by_offset(
     parts = tuple(row_parts(*packings, q.shape[1], MOST_PAIRS))
     around = _Around(parts, bias.offset, RowMasks.of(barred, kept))
     flat = (x.flatten(0, 1) for x in (q, k, v))
-    out: Tensor = _ByOffset.apply(*flat, bias.found, around)  # type: ignore[no-untyped-call]
+    out: Tensor = _ByOffset.run(*flat, bias.found, around)
     return out.view(q.shape)

@@ -28,6 +28,7 @@ from torch.nn import functional as F
 from trainables.layers.attention import barring
 from trainables.layers.dropout import KeyedDropout
 from trainables.layers.explicit import product
+from trainables.layers.functions import Function
 from trainables.layers.head_rows import by_length, gather, sorts_rows, spread, stepped
 from trainables.layers.linear import Constant, Linear, XavierLinear
 from trainables.layers.packing import Packing, take
@@ -78,7 +79,7 @@ class Portion:
         return x[self.rows, :, : self.barred.shape[-1]]
 
 
-class _Nearest(torch.autograd.Function):
+class _Nearest(Function):
     """Values by the probability that their key is the nearest match; logits are products of `q` and `k`, with
     `near` added, and `more` where a key comes later. What comes out for padding is of no use.
 
@@ -244,7 +245,7 @@ def attend_nearest(  # noqa: PLR0917 as tensors come
         rows = q.shape[0]
         return for_all(of_all, q, k, v, near, more, portions[0].barred)
     flat = (each.flatten(0, 1) for each in (q, k, v))
-    found: Tensor = _Nearest.apply(*flat, near, more, portions, normalise)  # type: ignore[no-untyped-call]
+    found: Tensor = _Nearest.run(*flat, near, more, portions, normalise)
     return found.view(q.shape)
 
 

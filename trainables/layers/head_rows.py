@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Complex, Float, Int
 from torch import Tensor
 
+from trainables.layers.functions import Function
 from trainables.layers.host import uploaded
 from trainables.layers.packing import Packing, PaddedRows
 from trainables.layers.stacked import for_all, stacked
@@ -109,7 +110,7 @@ def stepped(length: int, width: int) -> int:
     return min(-(-length // WIDTH_STEP) * WIDTH_STEP, width)
 
 
-class _SpreadHeads(torch.autograd.Function):
+class _SpreadHeads(Function):
     """The padded layout of packed rows, the first of its parts multiplied by complex factors."""
 
     @staticmethod
@@ -142,7 +143,7 @@ def turn(x: Float[Tensor, "P B H T E"], factor: Factor) -> Tensor:
     return x
 
 
-class _GatherHeads(torch.autograd.Function):
+class _GatherHeads(Function):
     """Packed rows of the padded layout; padding has no gradient."""
 
     @staticmethod
@@ -172,7 +173,7 @@ def spread(
     if stacked():
         return for_all(lambda x: _by_member(spread, x, packing), x)
     rows = HeadRows.sorted(packing, x.shape[1]) if longest_first else HeadRows.of(packing, x.shape[1])
-    made: Tensor = _SpreadHeads.apply(x, rows, None)  # type: ignore[no-untyped-call]
+    made: Tensor = _SpreadHeads.run(x, rows, None)
     return made.squeeze(0)
 
 
@@ -185,7 +186,7 @@ def spread_parts(
     if stacked():
         return for_all(lambda x: _parts_by_member(x, packing, factors), x)
     rows = HeadRows.of(packing, x.shape[2], x.shape[1])
-    made: Tensor = _SpreadHeads.apply(x, rows, factors)  # type: ignore[no-untyped-call]
+    made: Tensor = _SpreadHeads.run(x, rows, factors)
     return made
 
 
@@ -205,7 +206,7 @@ def gather(
     if stacked():
         return for_all(lambda x: _by_member(gather, x, packing), x)
     rows = HeadRows.sorted(packing, x.shape[1]) if longest_first else HeadRows.of(packing, x.shape[1])
-    made: Tensor = _GatherHeads.apply(x, rows)  # type: ignore[no-untyped-call]
+    made: Tensor = _GatherHeads.run(x, rows)
     return made.view(-1, *x.shape[1:2], x.shape[-1])
 
 

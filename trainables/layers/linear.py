@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from trainables.layers.functions import Function
 from trainables.layers.stacked import for_all, stack, stacked
 
 Stream = Callable[[str], torch.Generator]
@@ -32,11 +33,11 @@ def linear(x: Float[Tensor, "*any I"], weight: Tensor, bias: Tensor | None = Non
 
 def _linear_of_all(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """One batched product for all members."""
-    found: Tensor = _Products.apply(x.reshape(x.shape[0], -1, x.shape[-1]), weight, bias)  # type: ignore[no-untyped-call]
+    found: Tensor = _Products.run(x.reshape(x.shape[0], -1, x.shape[-1]), weight, bias)
     return found.view(*x.shape[:-1], -1)
 
 
-class _Products(torch.autograd.Function):
+class _Products(Function):
     """The maps of all members; the gradient of a weight has the layout of the weight, as that of one has."""
 
     @staticmethod
@@ -56,7 +57,7 @@ class _Products(torch.autograd.Function):
         return back, torch.bmm(grad.transpose(1, 2), x), grad.sum(1) if ctx.has_bias else None
 
 
-class _Addcmul(torch.autograd.Function):
+class _Addcmul(Function):
     """`torch.addcmul`, of which PyTorch's own gradient takes each factor times one before it uses it."""
 
     @staticmethod
@@ -84,7 +85,7 @@ def addcmul(x: Tensor, one: Tensor, other: Tensor) -> Tensor:
     """x + one * other."""
     if stacked():
         return for_all(_addcmul_of_all, x, one, other)
-    made: Tensor = _Addcmul.apply(x, one, other)  # type: ignore[no-untyped-call]
+    made: Tensor = _Addcmul.run(x, one, other)
     return made
 
 
@@ -197,7 +198,7 @@ def dtype_of_products(weight: Tensor) -> torch.dtype:
     return weight.dtype
 
 
-class _JoinedSets(torch.autograd.Function):
+class _JoinedSets(Function):
     """Weights put together set by set. Each set has memory of its own: code that is compiled for one would
     otherwise be compiled anew for where the next begins."""
 
@@ -234,7 +235,7 @@ def joined_sets(sets: Sequence[Sequence[Tensor]]) -> tuple[Tensor, ...]:
     counts, axis = [len(each) for each in sets], int(stacked())
 
     def join(*weights: Tensor) -> tuple[Tensor, ...]:
-        made: tuple[Tensor, ...] = _JoinedSets.apply(counts, axis, *weights)  # type: ignore[no-untyped-call]
+        made: tuple[Tensor, ...] = _JoinedSets.run(counts, axis, *weights)
         return made
 
     return for_all(join, *chain(*sets)) if stacked() else join(*chain(*sets))

@@ -18,10 +18,12 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from trainables.layers.functions import Function
+
 Retriever = Literal["additive", "product"]
 
 
-class _Additive(torch.autograd.Function):
+class _Additive(Function):
     """The additive form as a minimum: R_ij = min(e_j, max(0, 1 - sum_{i<k<j} e_k)).
 
     A weight before the sum reaches one has gradient 1 for its own e_j; the first that does not fit has
@@ -58,7 +60,7 @@ def neighbours(
 
 
 def _additive(exist: Tensor) -> Tensor:
-    weights: Tensor = _Additive.apply(exist)  # type: ignore[no-untyped-call]
+    weights: Tensor = _Additive.run(exist)
     return weights
 
 

@@ -16,13 +16,14 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
+from trainables.layers.functions import Function
 from trainables.layers.host import on_host, uploaded
 from trainables.layers.stacked import by_token, stacked
 from trainables.regions.compiling import compiling
 from trainables.regions.rows import RowPlaces, means
 
 
-class _Take(torch.autograd.Function):
+class _Take(Function):
     """`x[index]` for indices without repeats: the gradient is a copy, where indexing would add."""
 
     @staticmethod
@@ -37,7 +38,7 @@ class _Take(torch.autograd.Function):
         return put(grads[0], index, ctx.size), None
 
 
-class _Spread(torch.autograd.Function):
+class _Spread(Function):
     """Of each row its value at every token; the gradient is a sum over the padded form, in fixed order."""
 
     @staticmethod
@@ -50,7 +51,7 @@ class _Spread(torch.autograd.Function):
         return ctx.packing.pad(grads[0]).sum(1), None
 
 
-class _RowSums(torch.autograd.Function):
+class _RowSums(Function):
     """Sums over the tokens of each row, by the padded form; every token has the gradient of its row."""
 
     @staticmethod
@@ -63,7 +64,7 @@ class _RowSums(torch.autograd.Function):
         return grads[0].index_select(0, ctx.packing.row), None
 
 
-class _Put(torch.autograd.Function):
+class _Put(Function):
     """Rows of `x` at `index` of a zero tensor, for indices without repeats."""
 
     @staticmethod
@@ -77,7 +78,7 @@ class _Put(torch.autograd.Function):
         return take(grads[0], index), None, None
 
 
-class _CutInTwo(torch.autograd.Function):
+class _CutInTwo(Function):
     """Rows of `x` in a new order, cut in two: the gradient of each part is copied to where it came from."""
 
     @staticmethod
@@ -109,7 +110,7 @@ def take(x: Shaped[Tensor, "K ..."], index: Int[Tensor, " M"]) -> Shaped[Tensor,
     """Rows of `x` at `index`, in which nothing repeats."""
     if stacked() or not x.requires_grad:
         return x.index_select(0, index)
-    taken: Tensor = _Take.apply(x, index)  # type: ignore[no-untyped-call]
+    taken: Tensor = _Take.run(x, index)
     return taken
 
 
@@ -118,7 +119,7 @@ def put(x: Shaped[Tensor, "M ..."], index: Int[Tensor, " M"], size: int) -> Shap
     if not x.requires_grad:
         return x.new_zeros((size, *x.shape[1:])).index_copy_(0, index, x)
     # PyTorch's own gradient of a copy would keep `x`.
-    placed: Tensor = _Put.apply(x, index, size)  # type: ignore[no-untyped-call]
+    placed: Tensor = _Put.run(x, index, size)
     return placed
 
 
@@ -142,7 +143,7 @@ class InTwo:
             return x[self.known], x[~self.known]
         first = int(self.known.sum())
         if x.requires_grad:
-            parts: tuple[Tensor, Tensor] = _CutInTwo.apply(x, self.order, first)  # type: ignore[no-untyped-call]
+            parts: tuple[Tensor, Tensor] = _CutInTwo.run(x, self.order, first)
             return parts
         one, other = torch.split(x.index_select(0, self.order), [first, x.shape[0] - first])
         return one, other
@@ -292,14 +293,14 @@ class Packing:
         """A row's value at each of its tokens; its gradient is a sum in fixed order."""
         if not x.requires_grad:
             return x.index_select(0, self.row)
-        wide: Tensor = _Spread.apply(x, self)  # type: ignore[no-untyped-call]
+        wide: Tensor = _Spread.run(x, self)
         return wide
 
     def mean(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "B D"]:
         """Mean over the tokens of each row; rows must not be empty."""
         if compiling():
             return means(x, self.rows, self.counts)
-        total: Tensor = _RowSums.apply(x, self)  # type: ignore[no-untyped-call]
+        total: Tensor = _RowSums.run(x, self)
         counts = self.once(("counts", total.dtype), lambda: self.counts.to(total.dtype)[:, None])
         mean: Tensor = total / counts
         return mean

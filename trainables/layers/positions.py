@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Complex, Float, Int
 from torch import Tensor
 
+from trainables.layers.functions import Function
 from trainables.types import sum_dtype
 
 ROTATION_BASE = 10_000.0
@@ -55,11 +56,11 @@ class Rotation:
         width = 2 * self.table.shape[-1]
         if not x.requires_grad:
             return _turned(x, self.factor, heads * width)
-        found: Tensor = _Turned.apply(x, self.factors, heads * width)  # type: ignore[no-untyped-call]
+        found: Tensor = _Turned.run(x, self.factors, heads * width)
         return found
 
 
-class _Turned(torch.autograd.Function):
+class _Turned(Function):
     """First columns read as complex numbers times factors, in place."""
 
     @staticmethod

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from trainables.layers.functions import Function
 from trainables.layers.stacked import for_all, stacked
 
 
@@ -49,7 +50,7 @@ class _Totals:
         return sums
 
 
-class _Aliases(torch.autograd.Function):
+class _Aliases(Function):
     """The weights themselves, as other tensors."""
 
     @staticmethod
@@ -87,9 +88,9 @@ class _Sources:
         """For one use."""
         return self._through(_Use, self._tensors)
 
-    def _through(self, step: type[torch.autograd.Function], tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def _through(self, step: type[Function], tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         def run(*given: Tensor) -> tuple[Tensor, ...]:
-            made: tuple[Tensor, ...] = step.apply(self._totals, *given)  # type: ignore[no-untyped-call]
+            made: tuple[Tensor, ...] = step.run(self._totals, *given)
             return made
 
         return for_all(run, *tensors) if tensors and stacked() else run(*tensors)

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from trainables.layers.functions import Function
 from trainables.layers.stacked import for_all
 
 
@@ -48,20 +49,20 @@ class StackedNorms:
                 first += 2 * weight.numel()
         self._whole: Tensor | None = None
         if given:
-            self._whole = _Weights.apply([*self._norms.values()], *given)  # type: ignore[no-untyped-call]
+            self._whole = _Weights.run([*self._norms.values()], *given)
 
     def __call__(self, module: nn.LayerNorm, x: Float[Tensor, "*M D"]) -> Float[Tensor, "*M D"]:
         """The norm of `x`, as seen by each member."""
 
         def of_all(x: Float[Tensor, "W *M D"]) -> Float[Tensor, "W *M D"]:
             rows = x.reshape(x.shape[0], -1, x.shape[-1])
-            found: Tensor = _Norms.apply(rows, self._whole, self._norms[module], module.eps)  # type: ignore[no-untyped-call]
+            found: Tensor = _Norms.run(rows, self._whole, self._norms[module], module.eps)
             return found.view(x.shape)
 
         return for_all(of_all, x)
 
 
-class _Weights(torch.autograd.Function):
+class _Weights(Function):
     """Weights and biases of all norms in one tensor; their gradients wait for all uses."""
 
     @staticmethod
@@ -95,7 +96,7 @@ class _Weights(torch.autograd.Function):
         )
 
 
-class _Norms(torch.autograd.Function):
+class _Norms(Function):
     """One use of a norm."""
 
     @staticmethod
