@@ -23,6 +23,7 @@ from trainables.layers.functions import Function
 from trainables.layers.host import uploaded
 from trainables.layers.mask_draws import MaskDraws, kept, mix
 from trainables.layers.stacked import for_all, stacked
+from trainables.layers.walking import modules_of, named_modules_of
 from trainables.regions.compiling import compiling
 from trainables.regions.masks import MASK_LEVELS, MIX_A, MIX_B, ODD_32, drawn
 from trainables.seeds import derive
@@ -460,14 +461,14 @@ def set_dropout_context(model: nn.Module, seed: int | tuple[int, ...], step: int
     passes within one (gradient accumulation), which matters for what draws without places alone. The same
     (seed, step, part) gives the same masks. A pass of several models has a seed for each.
     """
-    for name, module in model.named_modules():
+    for name, module in named_modules_of(model):
         if isinstance(module, Keyed):
             module.begin(seed, "dropout", step, 0 if module.by_place else part, name)
 
 
 def drawn_in(part: nn.Module) -> list[tuple[Keyed, Drawn]]:
     """Every keyed module of `part`, and how far its stream is, without masks that were drawn before."""
-    modules = (module for module in part.modules() if isinstance(module, Keyed))
+    modules = (module for module in modules_of(part) if isinstance(module, Keyed))
     return [(module, (*module.drawn[:2], ())) for module in modules]
 
 
@@ -476,6 +477,6 @@ def skip_dropout_calls(model: nn.Module, call: int) -> None:
 
     For modules whose number of calls depends on the other rows of a batch, which masks must not depend on.
     """
-    for module in model.modules():
+    for module in modules_of(model):
         if isinstance(module, Keyed):
             module.skip_to(call)

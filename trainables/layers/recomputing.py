@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from trainables.layers.dropout import Drawn, Keyed, drawn_in
 from trainables.layers.reused import Reused, learned
 from trainables.layers.tokens import KeysValues, Placed
+from trainables.layers.walking import parameters_of
 
 Found = TypeVar("Found")
 
@@ -41,9 +42,17 @@ class RecomputableLayer(Recomputable):
         """`run(*inputs)`, a pass through this layer or a part of it."""
         if self.reused is None:
             return again_if_asked(self, run, *inputs, **named)
-        made = next((each.made for each in inputs if isinstance(each, Placed)), {})
-        with self.reused.used(made):
+        made: dict[Any, Any] = {}
+        for each in inputs:
+            if isinstance(each, Placed):
+                made = each.made
+                break
+        reused = self.reused
+        before = reused.begin(made)
+        try:
             return run(*inputs, **named)
+        finally:
+            reused.end(made, before)
 
 
 @contextmanager
@@ -56,7 +65,7 @@ def reusing(*layers: nn.Module | None) -> Iterator[None]:
         layer
         for layer in (layers if torch.is_grad_enabled() else ())
         if isinstance(layer, RecomputableLayer) and layer.reused is None and not layer.recomputes
-        if any(map(learned, layer.parameters()))
+        if any(map(learned, parameters_of(layer)))
     ]
     for layer in begun:
         layer.reused = Reused(layer)

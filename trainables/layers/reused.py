@@ -4,8 +4,8 @@ Without it PyTorch adds the gradient of every weight by a kernel of its own for 
 use sees aliases of the weights, whose gradients arrive together; the order of the sums is the same.
 """
 
-from collections.abc import Iterator, MutableMapping, Sequence
-from contextlib import contextmanager
+from collections.abc import MutableMapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from trainables.layers.functions import Function
 from trainables.layers.stacked import for_all, stacked
+from trainables.layers.walking import modules_of
 
 
 def learned(weight: Tensor) -> bool:
@@ -57,7 +58,8 @@ class _Aliases(Function):
     def forward(ctx: Any, totals: _Totals, *weights: Tensor) -> tuple[Tensor, ...]:
         ctx.totals = totals
         ctx.set_materialize_grads(False)
-        return tuple(each.view_as(each) for each in weights)
+        # Of what a function returns as it was given autograd makes a view.
+        return weights
 
 
 class _Collect(_Aliases):
@@ -89,73 +91,101 @@ class _Sources:
         return self._through(_Use, self._tensors)
 
     def _through(self, step: type[Function], tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        def run(*given: Tensor) -> tuple[Tensor, ...]:
-            made: tuple[Tensor, ...] = step.run(self._totals, *given)
-            return made
+        if tensors and stacked():
+            return for_all(lambda *given: self._run(step, given), *tensors)
+        return self._run(step, tensors)
 
-        return for_all(run, *tensors) if tensors and stacked() else run(*tensors)
+    def _run(self, step: type[Function], tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        made: tuple[Tensor, ...] = step.run(self._totals, *tensors)
+        return made
+
+
+@dataclass
+class _Held:
+    """What had been made of the weights before a use, and tells of it as long as no more is made."""
+
+    made: MutableMapping[Any, Any]
+    size: int
+    keys: list[Any]
 
 
 class Reused:
     """All weights of one part of a model, and what was made of them, for the time of a pass."""
 
     def __init__(self, part: nn.Module) -> None:
-        self._modules = set(part.modules())
-        self._places: list[tuple[nn.Module, str]] = []
+        modules = modules_of(part)
+        self._modules = set(map(id, modules))
+        self._places: list[tuple[dict[str, Any], str]] = []
         self._weights: list[nn.Parameter] = []
         self._cast: list[Tensor] = []
         """What stands for each weight in products."""
-        for module in part.modules():
+        for module in modules:
             for name, weight in module._parameters.items():
                 if weight is None or not learned(weight) or (cast := _cast(module, weight)) is None:
                     continue
-                self._places.append((module, name))
+                self._places.append((module._parameters, name))
                 self._weights.append(weight)
                 self._cast.append(cast)
-        self._began: tuple[dict[Any, Any], _Sources] | None = None
+        self._first: tuple[dict[Any, Any], _Sources] | None = None
         """What had been made of the weights before the first use; that and the weights."""
         self._later: dict[Any, _Sources] = {}
         """What was made in a use."""
+        self._held: _Held | None = None
 
-    @contextmanager
-    def used(self, made: MutableMapping[Any, Any]) -> Iterator[None]:
-        """Inside, modules have aliases in the place of their weights, and so has `made` of what it holds of
-        them: what was made before the first use from that on, other things from the next."""
-        before = {key: each for key, each in made.items() if self._holds(key, each)}
-        if self._began is None:
+    def begin(self, made: MutableMapping[Any, Any]) -> dict[Any, Any]:
+        """Until `end`, modules have aliases in the place of their weights, and so has `made` of what it holds
+        of them: what was made before the first use from that on, other things from the next.
+
+        What it holds now, which `end` is to be given.
+        """
+        before = {key: made[key] for key in self._keys(made)}
+        if self._first is None:
             sources = [*self._cast, *chain(*map(_tensors, before.values()))]
-            self._began = before, _Sources(sources)
-        first, together = self._began
-        aliases = iter(together.aliases())
-        own = [next(aliases) for _ in self._weights]
-        replaced = {key: _as_before(value, aliases) for key, value in first.items()}
-        made.update((key, alias) for key, alias in replaced.items() if key in before)
-        for key in before.keys() - first.keys():
+            self._first = before, _Sources(sources)
+        first, together = self._first
+        aliases, count = together.aliases(), len(self._places)
+        for key, value in first.items():
+            end = count + (len(value) if isinstance(value, tuple) else 1)
+            if key in before:
+                made[key] = aliases[count:end] if isinstance(value, tuple) else aliases[count]
+            count = end
+        if len(before) > len(first):
+            self._begin_later(before, made)
+        for (parameters, name), alias in zip(self._places, aliases, strict=False):
+            parameters[name] = alias
+        return before
+
+    def end(self, made: MutableMapping[Any, Any], before: dict[Any, Any]) -> None:
+        """Modules have their weights again."""
+        made.update(before)
+        for (parameters, name), weight in zip(self._places, self._weights, strict=True):
+            parameters[name] = weight
+
+    def _begin_later(self, before: dict[Any, Any], made: MutableMapping[Any, Any]) -> None:
+        assert self._first is not None
+        for key in before.keys() - self._first[0].keys():
+            value = before[key]
             if key not in self._later:
-                self._later[key] = _Sources(_tensors(before[key]))
-            made[key] = _as_before(before[key], iter(self._later[key].aliases()))
-        for (module, name), alias in zip(self._places, own, strict=True):
-            module._parameters[name] = alias  # type: ignore[assignment]
-        try:
-            yield
-        finally:
-            made.update(before)
-            for (module, name), weight in zip(self._places, self._weights, strict=True):
-                module._parameters[name] = weight
+                self._later[key] = _Sources(_tensors(value))
+            aliases = self._later[key].aliases()
+            made[key] = aliases if isinstance(value, tuple) else aliases[0]
+
+    def _keys(self, made: MutableMapping[Any, Any]) -> list[Any]:
+        """What `made` holds of the weights. It only grows."""
+        held = self._held
+        if held is None or held.made is not made or held.size != len(made):
+            keys = [key for key, each in made.items() if self._holds(key, each)]
+            held = self._held = _Held(made, len(made), keys)
+        return held.keys
 
     def _holds(self, key: Any, value: Any) -> bool:
-        if not (isinstance(key, tuple) and key[0] in self._modules):
+        if not (isinstance(key, tuple) and id(key[0]) in self._modules):
             return False
         return all(isinstance(each, Tensor) and learned(each) for each in _tensors(value))
 
 
 def _tensors(value: Tensor | tuple[Tensor, ...]) -> list[Tensor]:
     return list(value) if isinstance(value, tuple) else [value]
-
-
-def _as_before(value: Tensor | tuple[Tensor, ...], aliases: Iterator[Tensor]) -> Tensor | tuple[Tensor, ...]:
-    """The next `aliases` in the place of what `value` is."""
-    return tuple(next(aliases) for _ in value) if isinstance(value, tuple) else next(aliases)
 
 
 def _cast(module: nn.Module, weight: Tensor) -> Tensor | None:
