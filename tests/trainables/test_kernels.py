@@ -14,14 +14,14 @@ LENGTHS = (30, 17, 3, 24, 2, 9)
 OPTIONS = argparse.Namespace(width=16, heads=2, bound=7)
 SLACK = 1.05
 BOUNDS: dict[tuple[str, str], tuple[int, int, int]] = {
-    ("gut", "compact"): (1004, 16, 10),
-    ("gut", "none"): (1162, 12, 1),
-    ("ut", "compact"): (1010, 22, 10),
-    ("ut", "none"): (1093, 19, 1),
-    ("gutlb", "compact"): (2477, 32, 17),
-    ("gutlb", "none"): (2861, 28, 1),
-    ("looped", "-"): (376, 2, 1),
-    ("ndr", "-"): (1179, 66, 1),
+    ("gut", "compact"): (984, 16, 10),
+    ("gut", "none"): (1102, 12, 1),
+    ("ut", "compact"): (990, 22, 10),
+    ("ut", "none"): (1033, 19, 1),
+    ("gutlb", "compact"): (2411, 32, 17),
+    ("gutlb", "none"): (2729, 28, 1),
+    ("looped", "-"): (375, 2, 1),
+    ("ndr", "-"): (1178, 66, 1),
     ("sut", "compact"): (2548, 14, 22),
     ("sut", "none"): (2719, 14, 15),
     ("crvnn", "compact"): (1931, 22, 9),

@@ -16,7 +16,7 @@ import importlib.util
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Literal
 
 import numpy as np
@@ -59,11 +59,18 @@ class WeightDropout:
 
     @classmethod
     def ask(
-        cls, draws: MaskDraws, dropout: KeyedDropout, place: Int[Tensor, "B T"], heads: int, keys: int
+        cls,
+        draws: MaskDraws,
+        dropout: KeyedDropout,
+        place: Int[Tensor, "B T"],
+        heads: int,
+        keys: int,
+        *,
+        layers: int = 1,
     ) -> None:
-        """Have the mask of the next call drawn."""
+        """Have the masks of the next calls drawn, of as many as `layers`."""
         rows, width = place.shape
-        dropout.ask(draws, place, (rows, 1, width, 1), pairs_of_keys(heads, keys))
+        dropout.ask(draws, place, (rows, 1, width, 1), pairs_of_keys(heads, keys), layers=layers)
 
     @property
     def by_member(self) -> Tensor:
@@ -95,10 +102,12 @@ class WeightDropout:
         return KeptWeights(self.keep(heads, keys), 1 / self.dropout.keep_share())
 
 
+@lru_cache(maxsize=64)
 def pairs_of_keys(heads: int, keys: int) -> Int[np.ndarray, "H 1 W"]:
-    """Numbers of the weights of one query, of two keys each."""
+    """Numbers of the weights of one query, of two keys each; not to be written to."""
     pair, head = np.arange((keys + 1) // 2), np.arange(heads)[:, None, None]
     found: np.ndarray = head * HEAD_STRIDE + pair
+    found.flags.writeable = False
     return found
 
 

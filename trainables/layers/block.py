@@ -27,6 +27,9 @@ from trainables.regions.block import Mixing
 from trainables.regions.compiling import compiling
 from trainables.settings import HeadSettings, Small
 
+AHEAD_WORDS = 1 << 18
+"""Most that are hashed at once for the masks of several layers: of more, drawing takes longer than asking."""
+
 
 class BlockSettings(HeadSettings):
     """Sizes and rates of a block."""
@@ -105,10 +108,20 @@ class _Heads(nn.Module):
     def _split(self, x: Tensor) -> Tensor:
         return x.reshape(x.shape[0], self.heads, -1)
 
-    def ask(self, draws: MaskDraws, tokens: Placed, keys: Packing) -> None:
-        """Have the mask of weights drawn, where it is a keyed one."""
-        if self.weight_dropout.active and (self.backend == "math" or not tokens.place.is_cuda):
-            WeightDropout.ask(draws, self.weight_dropout, tokens.padded_place, self.heads, keys.width)
+    def ask(self, draws: MaskDraws, tokens: Placed, keys: Packing, *, layers: int = 1) -> None:
+        """Have the masks of weights of so many `layers` drawn, where they are keyed ones."""
+        if self._masks_are_keyed(tokens):
+            place, dropout = tokens.padded_place, self.weight_dropout
+            WeightDropout.ask(draws, dropout, place, self.heads, keys.width, layers=layers)
+
+    def words(self, tokens: Placed, keys: Packing) -> int:
+        """Words that are hashed for the mask of weights."""
+        if not self._masks_are_keyed(tokens):
+            return 0
+        return tokens.packing.num_rows * tokens.packing.width * self.heads * ((keys.width + 1) // 2)
+
+    def _masks_are_keyed(self, tokens: Placed) -> bool:
+        return self.weight_dropout.active and (self.backend == "math" or not tokens.place.is_cuda)
 
     def _drop(self, tokens: Placed, keys: Packing) -> WeightDropout | None:
         dropout = self.weight_dropout
@@ -277,25 +290,56 @@ class Block(RecomputableLayer):
         recall = [self.recall.attention.maps()] if offers and self.recall is not None else []
         return [self.attention.maps(alone=alone), *gate, *recall]
 
-    def ask(self, draws: MaskDraws, tokens: Tokens, keys: Packing, recalled: Packing | None = None) -> None:
-        """Have the masks of the next pass drawn, in which `tokens` attend to those of `keys` and recall."""
-        self.dropouts.ask(draws, tokens.place)
-        self.attention.ask(draws, tokens, keys)
+    def ask(
+        self,
+        draws: MaskDraws,
+        tokens: Tokens,
+        keys: Packing,
+        recalled: Packing | None = None,
+        *,
+        layers: int = 1,
+    ) -> None:
+        """Have the masks of the next pass drawn, in which `tokens` attend to those of `keys` and recall, or
+        of as many such passes as `layers`."""
+        self.dropouts.ask(draws, tokens.place, layers=layers)
+        self.attention.ask(draws, tokens, keys, layers=layers)
         if self.recall is not None:
             assert recalled is not None
-            self.recall.attention.ask(draws, tokens.recalling, recalled)
+            self.recall.attention.ask(draws, tokens.recalling, recalled, layers=layers)
+
+    def forget(self) -> None:
+        """Let masks that were drawn for further passes be drawn anew."""
+        self.dropouts.forget()
+        self.attention.weight_dropout.forget()
+        if self.recall is not None:
+            self.recall.attention.weight_dropout.forget()
+
+    def _draw(self, tokens: Tokens, keys: Packing, ahead: int) -> None:
+        """Draw the masks of the next passes of these tokens: at most `ahead`, and fewer that are large."""
+        recalled = None if tokens.recalled is None else tokens.recalled.packing
+        layers = 1
+        if ahead > 1 and not self.recomputes and not stacked():
+            words = self.dropouts.words() * tokens.place.shape[0] + self.attention.words(tokens, keys)
+            if self.recall is not None and recalled is not None:
+                words += self.recall.attention.words(tokens.recalling, recalled)
+            layers = max(1, min(ahead, AHEAD_WORDS // max(1, words)))
+        self.forget()
+        draws = MaskDraws()
+        self.ask(draws, tokens, keys, recalled, layers=layers)
+        draws.run()
 
     def forward(
-        self, x: Float[Tensor, "M D"], tokens: Tokens, seen: KeysValues | None = None
+        self, x: Float[Tensor, "M D"], tokens: Tokens, seen: KeysValues | None = None, *, ahead: int = 1
     ) -> Float[Tensor, "M D"]:
-        """States of `tokens` one layer on; without `seen` they attend to each other."""
+        """States of `tokens` one layer on; without `seen` they attend to each other.
+
+        `ahead`: so many passes of the same tokens, this among them, are likely to come, for which masks may
+        be drawn at once.
+        """
         if compiling():
             return compiled.run(self, x, tokens, seen)
         if not self.dropouts.drawn_at(tokens.place):
-            recalled = None if tokens.recalled is None else tokens.recalled.packing
-            draws = MaskDraws()
-            self.ask(draws, tokens, tokens.packing if seen is None else seen.packing, recalled)
-            draws.run()
+            self._draw(tokens, tokens.packing if seen is None else seen.packing, ahead)
         z = self.attention_norm(x)
         attended: Tensor = self.attention(z, tokens, seen, x)
         if self.recall is not None:

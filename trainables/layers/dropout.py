@@ -10,16 +10,15 @@ masks. Masks are the same on every device.
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cache
 from operator import is_
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from trainables.layers.functions import Function
+from trainables.layers.dropping import dropped
 from trainables.layers.host import uploaded
 from trainables.layers.mask_draws import MaskDraws, kept, mix
 from trainables.layers.stacked import for_all, stacked
@@ -29,12 +28,9 @@ from trainables.regions.masks import MASK_LEVELS, MIX_A, MIX_B, ODD_32, drawn
 from trainables.seeds import derive
 
 HALF_WORDS = 1 << 31
-MIXED = 1 << 21
-"""Most elements of a product of numbers and bytes on a CPU; of more, memory for both counts."""
 
 
-@dataclass(frozen=True)
-class _Ready:
+class _Ready(NamedTuple):
     """A mask that waits for its use."""
 
     keep: Tensor
@@ -148,6 +144,7 @@ class KeyedDropout(Keyed):
         self.rate = rate
         self.columns = columns
         self.levels = round(rate * MASK_LEVELS)
+        self.scale = 1 / self.keep_share()
 
     @property
     def active(self) -> bool:
@@ -176,12 +173,7 @@ class KeyedDropout(Keyed):
         """`x` where `keep` has it, scaled, and zero elsewhere; added `onto` something if that is given."""
         if stacked():
             return for_all(self.drop, x, keep, onto)
-        scale = 1 / self.keep_share()
-        if onto is None:
-            dropped: Tensor = _Drop.run(x, keep, scale)
-        else:
-            dropped = _DropOnto.run(onto, x, keep, scale)
-        return dropped
+        return dropped(x, keep, self.scale, onto)
 
     def forward(
         self, x: Float[Tensor, "*M C"], place: Int[Tensor, "*M"], onto: Float[Tensor, "*M C"] | None = None
@@ -190,19 +182,21 @@ class KeyedDropout(Keyed):
 
         `place` is each token's place in the full batch.
         """
-        if not self.active:
+        if not (self.training and self.levels):
             return x if onto is None else onto + x
         return self.drop(x, self.taken(place, x.shape[-1]), onto)
 
     def taken(self, place: Int[Tensor, "*M"], columns: int) -> Bool[Tensor, "*M C"]:
         """The mask of this call, which no other gets."""
-        if not self.drawn_at(place):
+        ready = _begun(self).ready
+        if not (ready and ready[0].place is place):
             DropoutGroup([self]).draw(place, columns)
-        return self.take().keep
+        return ready.popleft().keep
 
     def drawn_at(self, place: Tensor) -> bool:
         """Whether the mask of the next use has been drawn already, at this very `place`."""
-        return self._stream is not None and bool(self._stream.ready) and self._stream.ready[0].place is place
+        stream = self._stream
+        return stream is not None and bool(stream.ready) and stream.ready[0].place is place
 
     def forget(self) -> None:
         """Let masks that wait be drawn anew: the next use is at another place than was thought."""
@@ -219,13 +213,25 @@ class KeyedDropout(Keyed):
         return _begun(self).ready.popleft()
 
     def ask(
-        self, draws: "MaskDraws", place: Int[Tensor, "*M"], shape: tuple[int, ...], element: np.ndarray
+        self,
+        draws: "MaskDraws",
+        place: Int[Tensor, "*M"],
+        shape: tuple[int, ...],
+        element: np.ndarray,
+        *,
+        layers: int = 1,
     ) -> None:
-        """Have the mask of the next call drawn for `element`s of `place`, which is seen in `shape`."""
-        salt = self.salt(element, place.device)
-        draws.add(
-            place.view(shape), salt, [(self.levels, salt.shape[-1])], lambda masks: self.put(masks[0], place)
-        )
+        """Have the masks of the next `layers` calls drawn for `element`s of `place`, which is seen in
+        `shape`."""
+        salt = self.salt(element, place.device) if layers == 1 else self._salts(element, place, layers)
+        if layers > 1:
+            salt = salt.view(layers, *(1,) * (len(shape) - element.ndim), *element.shape)
+
+        def give(masks: list[Tensor]) -> None:
+            for each in masks if layers == 1 else masks[0].unbind(0):
+                self.put(each, place)
+
+        draws.add(place.view(shape), salt, [(self.levels, salt.shape[-1])], give)
 
     def salt(self, element: Int[np.ndarray, "*C"], device: torch.device) -> Int[Tensor, "*W_C"]:
         """What places are hashed with in the next call, for each of the `element`s."""
@@ -234,57 +240,20 @@ class KeyedDropout(Keyed):
             key = key.reshape(-1, *(1,) * numbers.ndim)
         return uploaded(_salted(key, numbers), device)
 
+    def _salts(self, element: Int[np.ndarray, "*C"], place: Tensor, layers: int) -> Int[Tensor, "*L_C"]:
+        """The same in the next calls, of one model."""
+        keys = np.array([self.draw() for _ in range(layers)], dtype=np.int64)
+        numbers = element.astype(np.int64) * ODD_32
+        return uploaded(_salted(keys.reshape(-1, *(1,) * numbers.ndim), numbers), place.device)
+
     def asked(self, place: Tensor, columns: int) -> Bool[Tensor, "*K"] | None:
-        """The mask that was asked for, if it has been drawn at this very `place`."""
-        return self.take().keep[..., :columns] if self.drawn_at(place) else None
-
-
-class _Drop(Function):
-    """x * keep * scale, both ways; all that is kept for the backward pass is a byte an element."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, keep: Tensor, scale: float) -> Tensor:
-        ctx.save_for_backward(keep)
-        ctx.scale = scale
-        return scaled(x, keep, scale)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        (keep,) = ctx.saved_tensors
-        return scaled(grads[0], keep, ctx.scale), None, None
-
-
-class _DropOnto(Function):
-    """other + x * keep * scale."""
-
-    @staticmethod
-    def forward(ctx: Any, other: Tensor, x: Tensor, keep: Tensor, scale: float) -> Tensor:
-        ctx.save_for_backward(keep)
-        ctx.scale = scale
-        return torch.addcmul(other, x, keep.view(torch.uint8), value=scale)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        (keep,) = ctx.saved_tensors
-        return grads[0], scaled(grads[0], keep, ctx.scale), None, None
-
-
-def scaled(x: Float[Tensor, "*K"], keep: Bool[Tensor, "*K"], scale: float) -> Float[Tensor, "*K"]:
-    """x * keep * scale, without a gradient."""
-    if x.is_cuda:
-        return torch.ops.aten.native_dropout_backward(x, keep, scale)  # type: ignore[no-any-return]
-    # On a CPU bytes become floats in a tenth of the time that booleans take.
-    kept = keep.view(torch.uint8)
-    if x.numel() > MIXED:
-        kept = kept.to(x.dtype)
-        return kept.mul_(x) if scale == 1 else torch.addcmul(_zero(x.dtype), x, kept, value=scale)
-    return x * kept if scale == 1 else torch.addcmul(_zero(x.dtype), x, kept, value=scale)
-
-
-@cache
-@torch.inference_mode(mode=False)
-def _zero(dtype: torch.dtype) -> Tensor:
-    return torch.zeros((), dtype=dtype)
+        """The mask that was asked for, if it has been drawn at this very `place`; if not, what waits is
+        forgotten."""
+        if self.drawn_at(place):
+            keep = self.take().keep
+            return keep if keep.shape[-1] == columns else keep[..., :columns]
+        self.forget()
+        return None
 
 
 def drop_side_by_side(
@@ -328,8 +297,7 @@ class DropoutGroup:
 
         `columns` for dropouts that do not know their own.
         """
-        for each in self._dropouts:
-            each.forget()
+        self.forget()
         draws = MaskDraws()
         self.ask(draws, place, columns)
         draws.run()
@@ -347,24 +315,34 @@ class DropoutGroup:
         """Whether that has been done."""
         return all(each.drawn_at(place) for each in self._dropouts if each.active)
 
-    def ask(self, draws: "MaskDraws", place: Int[Tensor, "*M"], columns: int | None = None) -> None:
-        """Have it done by `draws`."""
+    def forget(self) -> None:
+        """Let masks that wait be drawn anew."""
+        for each in self._dropouts:
+            each.forget()
+
+    def words(self) -> int:
+        """Words that are hashed for the masks of one place."""
+        return sum(((each.columns or 0) + 1) // 2 for each in self._dropouts if each.active)
+
+    def ask(
+        self,
+        draws: "MaskDraws",
+        place: Int[Tensor, "*M"],
+        columns: int | None = None,
+        *,
+        layers: int = 1,
+    ) -> None:
+        """Have it done by `draws`, for so many `layers` of one model: its next calls, all at this place."""
         active = [each for each in self._dropouts if each.active]
         if not active:
             return
-        sizes = tuple(each.columns or columns or 0 for each in active)
-        salt = self._salt(active, sizes, place.device)
+        sizes = [each.columns or columns or 0 for each in active]
+        salt = self._salt(active, tuple(sizes), place.device, layers)
         words = [(size + 1) // 2 for size in sizes]
-        alike = len({each.rate for each in active}) == 1
+        alike = len({each.levels for each in active}) == 1
 
         def give(masks: list[Tensor]) -> None:
-            whole = masks[0] if alike else None
-            if whole is not None:
-                masks = list(torch.split(whole, [2 * count for count in words], -1))
-            pair = whole is not None and self._beside[:1] == tuple(active[:1]) and sizes[0] % 2 == 0
-            beside = whole[..., : sizes[0] + sizes[1]] if whole is not None and pair else None
-            for each, size, mask in zip(active, sizes, masks, strict=True):
-                each.put(mask[..., :size], place, beside if each is active[0] else None)
+            self._give(active, sizes, place, masks, layers)
 
         levels = [each.levels for each in active]
         parts = [(levels[0], sum(words))] if alike else list(zip(levels, words, strict=True))
@@ -372,26 +350,58 @@ class DropoutGroup:
             split = zip(parts, torch.split(salt, [count for _, count in parts]), strict=True)
             give([drawn(place, part, level) for (level, _), part in split])
             return
+        if layers > 1:
+            salt = salt.view(layers, *(1,) * place.dim(), -1)
         draws.add(place[..., None], salt, parts, give)
 
+    def _give(
+        self,
+        active: list[KeyedDropout],
+        sizes: list[int],
+        place: Tensor,
+        masks: list[Tensor],
+        layers: int,
+    ) -> None:
+        """Each its masks, which are one if all have the same rate."""
+        beside = None
+        if len(masks) < len(active) or len(active) == 1:
+            (whole,) = masks
+            masks = list(whole.split_with_sizes([size + size % 2 for size in sizes], -1))
+            if self._beside and self._beside[0] is active[0] and sizes[0] % 2 == 0:
+                beside = whole[..., : sizes[0] + sizes[1]]
+        for each, size, mask in zip(active, sizes, masks, strict=True):
+            cut = mask[..., :size] if size % 2 else mask
+            pair = beside if each is active[0] else None
+            if layers == 1:
+                each.put(cut, place, pair)
+                continue
+            pairs = [None] * layers if pair is None else pair.unbind(0)
+            ready = _begun(each).ready
+            ready.extend(
+                [_Ready(*of_layer) for of_layer in zip(cut.unbind(0), [place] * layers, pairs, strict=True)]
+            )
+
     def _salt(
-        self, active: list[KeyedDropout], sizes: tuple[int, ...], device: torch.device
-    ) -> Int[Tensor, "*W C"]:
-        """Salts of this call for all columns; as many as the last pass had are made at once."""
+        self, active: list[KeyedDropout], sizes: tuple[int, ...], device: torch.device, layers: int = 1
+    ) -> Int[Tensor, "*L_W C"]:
+        """Salts of this call for all columns, or of as many calls as `layers`; as many as the last pass had
+        are made at once."""
         streams = [_begun(each) for each in active]
         call = streams[0].calls
         salts = self._salts
-        if salts is None or not salts.serve(streams, sizes, device):
+        if salts is None or not salts.serve(streams, sizes, device, layers):
             # Modules that draw at different calls have no common table.
             last = 0 if salts is None or any(each.calls != call for each in streams) else salts.last
             # A layer that is run again asks for calls that are over, of which no more will come.
             again = salts is not None and salts.belong_to(streams)
-            salts = self._salts = _Salts.of(streams, sizes, device, 1 if again else max(1, last + 1 - call))
+            count = 1 if again else last + 1 - call
+            salts = self._salts = _Salts.of(streams, sizes, device, max(layers, count))
             salts.last = last if again else 0
-        salts.last = max(salts.last, call)
+        salts.last = max(salts.last, call + layers - 1)
         for stream in streams:
-            stream.calls += 1
-        return salts.table[call - salts.first]
+            stream.calls += layers
+        begin = call - salts.first
+        return salts.table[begin] if layers == 1 else salts.table[begin : begin + layers]
 
 
 @dataclass
@@ -422,13 +432,15 @@ class _Salts:
         """Whether these were made for `streams`."""
         return len(streams) == len(self.streams) and all(map(is_, streams, self.streams))
 
-    def serve(self, streams: list[_Stream], sizes: tuple[int, ...], device: torch.device) -> bool:
-        """Whether the next call of these is among them."""
+    def serve(
+        self, streams: list[_Stream], sizes: tuple[int, ...], device: torch.device, layers: int
+    ) -> bool:
+        """Whether the next calls of these are among them."""
         return (
             self.belong_to(streams)
             and all(each.calls == streams[0].calls for each in streams)
             and sizes == self.sizes
-            and 0 <= streams[0].calls - self.first < self.table.shape[0]
+            and 0 <= streams[0].calls - self.first <= self.table.shape[0] - layers
             and self.table.device.type == device.type
         )
 

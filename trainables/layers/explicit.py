@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from trainables.layers.dropout import scaled
+from trainables.layers.dropping import scaled
 from trainables.layers.functions import Function
 from trainables.layers.head_rows import Factor, HeadRows, factors_of_all, moved, put_back, turn
 from trainables.layers.packing import Packing, PaddedRows

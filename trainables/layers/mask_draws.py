@@ -2,10 +2,9 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
@@ -39,8 +38,7 @@ def kept(words: Int[Tensor, "*W"], levels: int) -> Bool[Tensor, "*C"]:
     return torch.ge(draws, levels - MASK_LEVELS // 2, out=keep).view(torch.bool)
 
 
-@dataclass(frozen=True)
-class _Job:
+class _Job(NamedTuple):
     """Masks of one table of words."""
 
     place: Int[Tensor, "*M"]
@@ -48,11 +46,30 @@ class _Job:
     parts: list[tuple[int, int]]
     """Of each of the masks beside each other its level, and how many words it takes of a place."""
     give: Callable[[list[Tensor]], None]
+    shape: tuple[int, ...]
+    """Of the words."""
+    words: int
+    """How many there are."""
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of the words."""
-        return np.broadcast_shapes(tuple(self.place.shape), tuple(self.salt.shape))
+    @classmethod
+    def of(
+        cls,
+        place: Tensor,
+        salt: Tensor,
+        parts: list[tuple[int, int]],
+        give: Callable[[list[Tensor]], None],
+    ) -> "_Job":
+        """Masks over `place` and `salt` broadcast."""
+        shape = _broadcast(tuple(place.shape), tuple(salt.shape))
+        return cls(place, salt, parts, give, shape, prod(shape))
+
+
+def _broadcast(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    """As NumPy's, in a tenth of its time."""
+    if len(one) < len(other):
+        one, other = other, one
+    gap = len(one) - len(other)
+    return (*one[:gap], *[y if x == 1 else x for x, y in zip(one[gap:], other, strict=True)])
 
 
 class MaskDraws:
@@ -70,7 +87,7 @@ class MaskDraws:
     ) -> None:
         """Draw masks over `place` and `salt` broadcast, whose last axis is that of the words of all `parts`,
         and `give` them to who uses them. Of a level, draws from it on are kept (`kept`)."""
-        self._jobs.append(_Job(place, salt, parts, give))
+        self._jobs.append(_Job.of(place, salt, parts, give))
 
     def run(self) -> None:
         """Draw what was added, in portions of at most `MOST_WORDS` a model where there are several jobs."""
@@ -85,12 +102,11 @@ def _draw_in_portions(jobs: list[_Job], most: int = MOST_WORDS) -> None:
     portion: list[_Job] = []
     total = 0
     for job in jobs:
-        count = prod(job.shape)
-        if portion and total + count > most:
+        if portion and total + job.words > most:
             _draw_all(portion)
             portion, total = [], 0
         portion.append(job)
-        total += count
+        total += job.words
     if portion:
         _draw_all(portion)
 
@@ -114,7 +130,7 @@ def _draw_for_members(jobs: list[_Job]) -> None:
 
 def _of_members(job: _Job, place: Int[Tensor, "W ..."], give: Callable[[list[Tensor]], None]) -> _Job:
     between = (1,) * (place.dim() - job.salt.dim())
-    return _Job(place, job.salt.view(job.salt.shape[0], *between, *job.salt.shape[1:]), job.parts, give)
+    return _Job.of(place, job.salt.view(job.salt.shape[0], *between, *job.salt.shape[1:]), job.parts, give)
 
 
 def _draw_all(jobs: list[_Job]) -> None:
@@ -123,9 +139,9 @@ def _draw_all(jobs: list[_Job]) -> None:
         return
     groups = _groups(jobs)
     grouped = [job for group in groups for job in group]
-    sizes = [prod(job.shape) for job in grouped]
+    sizes = [job.words for job in grouped]
     whole = torch.empty(sum(sizes), dtype=torch.int32, device=jobs[0].place.device)
-    parts = torch.split(whole, [len(group) * prod(group[0].shape) for group in groups])
+    parts = whole.split_with_sizes([len(group) * group[0].words for group in groups])
     for group, salts, part in zip(groups, _salts(groups), parts, strict=True):
         job = group[0]
         out = part.view(len(group), *job.shape)
@@ -134,7 +150,7 @@ def _draw_all(jobs: list[_Job]) -> None:
     levels = {level for job in jobs for level, _ in job.parts}
     several = len(levels) > 1
     table = whole if several else kept(whole, levels.pop())
-    pieces = torch.split(table, sizes if several else [2 * size for size in sizes])
+    pieces = table.split_with_sizes(sizes if several else [2 * size for size in sizes])
     found = {id(job): piece for job, piece in zip(grouped, pieces, strict=True)}
     # In the order in which they were asked for, in which masks of members come back.
     for job in jobs:
@@ -142,11 +158,11 @@ def _draw_all(jobs: list[_Job]) -> None:
         if several:
             _give(job, mask)
             continue
-        job.give(list(torch.split(mask, [2 * count for _, count in job.parts], -1)))
+        job.give(_cut(mask, [2 * count for _, count in job.parts]))
 
 
 def _draw_one(job: _Job) -> None:
-    place, count = job.place.to(torch.int32), prod(job.shape)
+    place, count = job.place.to(torch.int32), job.words
     if count <= MOST_WORDS or place.is_cuda or len(job.parts) > 1:
         word = place ^ job.salt
         mix(word)
@@ -193,5 +209,10 @@ def _salts(groups: list[list[_Job]]) -> Iterator[Int[Tensor, "*J C"]]:
 
 
 def _give(job: _Job, words: Int[Tensor, "*K"]) -> None:
-    pieces = torch.split(words, [count for _, count in job.parts], -1)
+    pieces = _cut(words, [count for _, count in job.parts])
     job.give([kept(piece, level) for (level, _), piece in zip(job.parts, pieces, strict=True)])
+
+
+def _cut(x: Tensor, sizes: list[int]) -> list[Tensor]:
+    """Parts of the last axis."""
+    return [x] if len(sizes) == 1 else list(x.split_with_sizes(sizes, -1))

@@ -133,8 +133,8 @@ def run_all(
     config: UniversalSettings, block: Block, states: Float[Tensor, "M D"], tokens: Tokens
 ) -> Float[Tensor, "M D"]:
     """Repeat `block` where nothing halts."""
-    for _ in range(config.max_layers):
-        states = block(states, tokens)
+    for done in range(config.max_layers):
+        states = block(states, tokens, ahead=config.max_layers - done)
     return states
 
 

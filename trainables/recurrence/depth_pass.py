@@ -67,6 +67,8 @@ class DepthPass:
     layer_outputs: list[LayerOutputs] = field(default_factory=list)
     cache: KeyValueCache | None = None
     over: bool = False
+    placed: tuple[Tensor | None, int] = (None, 0)
+    """The places of the last layer's tokens, and how many layers have run on them."""
 
     def __post_init__(self) -> None:
         self.caps = set(self.row_caps.tolist())
@@ -105,6 +107,8 @@ class DepthPass:
 
     def end(self) -> None:
         """All units that are left have halted."""
+        if isinstance(self.recurrence.layer, Block):
+            self.recurrence.layer.forget()
         self.halted.add(self.units.ended())
 
     def result(self) -> DepthResult:
@@ -117,11 +121,27 @@ class DepthPass:
 
     def _propose(self) -> Proposal:
         """Run the layer on all active units."""
-        made = self.recurrence.layer(self.units.states, self.units.tokens, self._context())
+        layer, tokens = self.recurrence.layer, self.units.tokens
+        if isinstance(layer, Block):
+            made = layer(self.units.states, tokens, self._context(), ahead=self._ahead())
+        else:
+            made = layer(self.units.states, tokens, self._context())
         states, side = made if isinstance(made, tuple) else (made, ())
         self.units = self.units.counted()
         means = self.units.means_of(states, halted_as_given=self.recurrence.halted_proposals)
         return Proposal(states, means, side)
+
+    def _ahead(self) -> int:
+        """How many layers are likely to run on the tokens that are in the batch: where units leave, as many
+        again as since the last did."""
+        left = self.recurrence.max_layers - self.units.halting.computed
+        if self.recurrence.early_exit == "none":
+            return left
+        place, since = self.placed
+        if place is not self.units.tokens.place:
+            place, since = self.placed = self.units.tokens.place, 0
+        self.placed = place, since + 1
+        return min(left, since + 1)
 
     def _decide(self, number: int, proposed: Proposal | None) -> Decision:
         halting, features = self.units.halting, self.units.features
