@@ -6,8 +6,8 @@ for each element of the mask are kept; what dropout made of them is made again.
 Legend: N = B H heads of width E of all rows, T queries, K keys.
 """
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -89,8 +89,7 @@ def _of_values(  # noqa: PLR0917 in the order of the pass
     return product(left(weights, keep).to(v.dtype).transpose(1, 2), grad, scale, out)
 
 
-@dataclass(frozen=True)
-class RowMasks:
+class RowMasks(NamedTuple):
     """What bars keys of rows, and which of their weights dropout leaves."""
 
     barred: Barred | None
@@ -114,11 +113,10 @@ class RowMasks:
     def without(self) -> "RowMasks":
         """For a backward pass, which has what is left from where tensors are saved: a layer that is run again
         shall not hold it."""
-        return replace(self, barred=None, kept=None)
+        return RowMasks(None, None, self.scale)
 
 
-@dataclass(frozen=True)
-class _Moves:
+class _Moves(NamedTuple):
     """How packed rows are worked on; none of it has a gradient."""
 
     places: tuple[HeadRows, HeadRows]
@@ -151,14 +149,15 @@ class _Packed(Function):
             kept += [weights] if any(ctx.needs_input_grad) else []
         found = made if found is None else found
         ctx.save_for_backward(ours, given, moves.masks.kept, *kept)
-        ctx.moves, ctx.shape = replace(moves, masks=moves.masks.without()), x.shape
+        ctx.moves, ctx.shape = moves._replace(masks=moves.masks.without()), x.shape
         rows = found.reshape(-1, found.shape[-1]).index_select(0, moves.places[1].back)
         return rows.view(x.shape[0], *x.shape[2:])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         ours, given, keep, *kept = ctx.saved_tensors
-        moves: _Moves = replace(ctx.moves, masks=replace(ctx.moves.masks, kept=keep))
+        moves: _Moves = ctx.moves
+        moves = moves._replace(masks=RowMasks(None, keep, moves.masks.scale))
         three = _three(ours, given)
         wide = put_back(grads[0], moves.places[1]).view(three[0].shape)
         if len(kept) == 1 and not wide.is_cuda and wide.shape[-1] < NARROW:

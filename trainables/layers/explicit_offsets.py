@@ -84,7 +84,7 @@ class _ByOffset(Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, keep, *kept = ctx.saved_tensors
-        masks, scale = replace(ctx.around.masks, kept=keep), ctx.scale
+        masks, scale = ctx.around.masks._replace(kept=keep), ctx.scale
         around = replace(ctx.around, masks=masks)
         grad_q, grad_k, grad_v = (torch.empty_like(each) for each in (q, k, v))
         grad_found = q.new_zeros(ctx.found)

@@ -18,7 +18,7 @@ costs the layers that made it and the `delay` more until that is decided: 1 in t
 decision comes before the next layer (Tan et al., Sparse Universal Transformer, Eq. 4).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
@@ -29,6 +29,7 @@ from torch import Tensor
 
 from trainables.layers.linear import addcmul
 from trainables.layers.packing import InTwo, take
+from trainables.layers.records import changed
 from trainables.regions import halting as region
 from trainables.regions.compiling import compiling
 from trainables.types import sum_dtype
@@ -83,14 +84,14 @@ class HaltingState:
         floats, others = (self.survival, self.spent), (self.cap, self.active)
         columns = zip(*map(cut.of, floats), kept, *map(cut.of, others), strict=True)
         one, other = (
-            replace(self, survival=survival, spent=spent, kept=kept, cap=cap, active=active)
+            changed(self, survival=survival, spent=spent, kept=kept, cap=cap, active=active)
             for survival, spent, kept, cap, active in columns
         )
         return one, other
 
     def count_run(self) -> "HaltingState":
         """One more step was run on every unit."""
-        return replace(self, computed=self.computed + 1)
+        return changed(self, computed=self.computed + 1)
 
     @property
     def ponder(self) -> Float[Tensor, " U"]:
@@ -166,9 +167,9 @@ def keep(
     if compiling():
         step = compiled_step(decision, all_keep=all_keep)
         survival, spent, kept, active = region.account_after(account(halting), step, delay=halting.delay)
-        return replace(halting, survival=survival, spent=spent, kept=kept, active=active)
+        return changed(halting, survival=survival, spent=spent, kept=kept, active=active)
     if all_keep:
-        return replace(
+        return changed(
             halting,
             survival=decision.survival,
             spent=addcmul(halting.spent, decision.weight, _as_factor(halting.kept + halting.delay, decision)),
@@ -177,7 +178,7 @@ def keep(
         )
     keeps, cost = decision.keeps, halting.kept + halting.delay
     kept = halting.kept + keeps
-    return replace(
+    return changed(
         halting,
         survival=torch.where(keeps, decision.survival, halting.survival),
         spent=torch.where(keeps, halting.spent + decision.weight * cost, halting.spent),

@@ -69,16 +69,18 @@ class _Addcmul(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (grad,), (one, other) = grads, ctx.saved_tensors
-        made = (
-            grad if ctx.needs_input_grad[0] else None,
-            None if other is None else grad * other,
-            None if one is None else grad * one,
+        (grad,), (one, other), alike = grads, ctx.saved_tensors, ctx.alike
+        return (
+            _alike(grad, *alike[0]) if ctx.needs_input_grad[0] else None,
+            None if other is None else _alike(grad * other, *alike[1]),
+            None if one is None else _alike(grad * one, *alike[2]),
         )
-        return tuple(
-            None if each is None else each.sum_to_size(shape).to(dtype)
-            for each, (dtype, shape) in zip(made, ctx.alike, strict=True)
-        )
+
+
+def _alike(grad: Tensor, dtype: torch.dtype, shape: torch.Size) -> Tensor:
+    if grad.shape != shape:
+        grad = grad.sum_to_size(shape)
+    return grad if grad.dtype == dtype else grad.to(dtype)
 
 
 def addcmul(x: Tensor, one: Tensor, other: Tensor) -> Tensor:
@@ -177,7 +179,8 @@ class LayerNorm(nn.LayerNorm, Initialised):
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 PyTorch's name
         """The norm over the last axis."""
         if (present := stack()) is None:
-            return super().forward(input)
+            # What `torch.nn.functional` calls, which asks for a flag first.
+            return torch.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
         assert present.norm is not None, "a stack whose layers have norms must be given them"
         return present.norm(self, input)
 

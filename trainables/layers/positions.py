@@ -7,7 +7,7 @@ queries and by zeta_i^(-p/512) in keys, zeta_i = (2i + 0.4 E) / (1.4 E). A key t
 therefore amplified; the published runs have this asymmetry too.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -16,6 +16,7 @@ from jaxtyping import Complex, Float, Int
 from torch import Tensor
 
 from trainables.layers.functions import Function
+from trainables.layers.records import changed
 from trainables.types import sum_dtype
 
 ROTATION_BASE = 10_000.0
@@ -124,7 +125,7 @@ def selected(rotations: tuple[Rotation, Rotation], tokens: Int[Tensor, " K"]) ->
     """Those of some of the tokens."""
     query, key = rotations
     where = query.where.index_select(0, tokens)
-    return replace(query, where=where), replace(key, where=where)
+    return changed(query, where=where), changed(key, where=where)
 
 
 @lru_cache(maxsize=8)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from trainables.layers.head_rows import MOST_BY_HOST, Factor, spread, spread_par
 from trainables.layers.host import uploaded
 from trainables.layers.packing import InTwo, Packing, PaddedRows, take
 from trainables.layers.positions import NoRotation, Rotation, rotations, selected
+from trainables.layers.records import changed
 
 ROW_STRIDE = 1 << 16
 
@@ -53,7 +54,7 @@ class KeysValues:
 
     def alone(self) -> "KeysValues":
         """The same, with nothing made of it yet."""
-        return replace(self)
+        return changed(self)
 
     def with_rows(self, where: Int[Tensor, " K"], others: "KeysValues") -> "KeysValues":
         """With `others` in place of some keys and values."""
@@ -129,7 +130,7 @@ class Placed:
 
     def select(self, tokens: Int[Tensor, " K"], rows: Int[Tensor, " R"], packing: Packing) -> "Placed":  # noqa: ARG002
         """Only `tokens`, which are all in `rows`, packed by `packing`."""
-        return replace(self, packing=packing, place=self.place.index_select(0, tokens))
+        return changed(self, packing=packing, place=self.place.index_select(0, tokens))
 
     def part(
         self,
@@ -141,7 +142,7 @@ class Placed:
         """Both parts of a `cut` through the tokens, and how each is packed; those that stay are all in
         `rows`, which the host knows."""
         one, other = cut.of(self.place)
-        return replace(self, packing=staying, place=one), replace(self, packing=going, place=other)
+        return changed(self, packing=staying, place=one), changed(self, packing=going, place=other)
 
 
 @dataclass(frozen=True)
@@ -256,12 +257,12 @@ class Tokens(Placed):
         position: Int[Tensor, " K"] | None,
     ) -> "Tokens":
         """Some tokens, of which all that differs from token to token is given; they recall the same."""
-        return replace(
+        return changed(
             self,
             packing=packing,
             place=place,
-            query_rotation=replace(self.query_rotation, where=where),
-            key_rotation=replace(self.key_rotation, where=where),
+            query_rotation=changed(self.query_rotation, where=where),
+            key_rotation=changed(self.key_rotation, where=where),
             reach=reach,
             position=position,
         )
@@ -269,7 +270,7 @@ class Tokens(Placed):
     def select(self, tokens: Int[Tensor, " K"], rows: Int[Tensor, " R"], packing: Packing) -> "Tokens":
         """Only `tokens`, which are all in `rows`, packed by `packing`."""
         query, key = selected((self.query_rotation, self.key_rotation), tokens)
-        return replace(
+        return changed(
             self,
             packing=packing,
             place=self.place.index_select(0, tokens),
@@ -302,7 +303,7 @@ class Tokens(Placed):
         )
         one, other = (self.some(*each) for each in columns)
         recalled = None if self.recalled is None else self.recalled.select_rows(*rows)
-        return replace(one, recalled=recalled), replace(other, recalled=None)
+        return changed(one, recalled=recalled), changed(other, recalled=None)
 
 
 def padded_rows(x: Int[Tensor, " M"], packing: Packing) -> Int[Tensor, " BT"]:

@@ -10,7 +10,7 @@ Shapes: M packed tokens in B rows, U units (M or B).
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from trainables.layers.host import on_host, uploaded
 from trainables.layers.packing import InTwo, Packing, put, take
+from trainables.layers.records import changed
 from trainables.layers.stacked import stacked
 from trainables.layers.tokens import Placed
 
@@ -117,7 +118,7 @@ class ActiveUnits:
                 continue
             index = indices[axis]
             chosen[name] = take(value, index) if isinstance(value, Tensor) else value.select(index)
-        return replace(self, **chosen)
+        return changed(self, **chosen)
 
     def parting(self, stay: Bool[np.ndarray, " U"]) -> Leaving:
         """Of the units that are to `stay` from the others."""
@@ -140,7 +141,7 @@ class ActiveUnits:
                 plain = isinstance(value, Tensor | np.ndarray)
                 parts[id(value)] = cut.of(value) if plain else value.part(cut)
             staying[name], going[name] = parts[id(value)]
-        return replace(self, **staying), replace(self, **going)
+        return changed(self, **staying), changed(self, **going)
 
     def _entries(self) -> Iterator[tuple[str, str, Any]]:
         """Of every field with an entry for each token or unit its name, which of both, and its value."""

@@ -4,7 +4,7 @@ Shapes: M packed tokens in B rows, U units (the tokens, or their rows), D the wi
 width E.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -15,6 +15,7 @@ from torch import Tensor
 from trainables.layers.halting import Decision, HaltingState, compiled_step, keep
 from trainables.layers.host import uploaded
 from trainables.layers.linear import addcmul
+from trainables.layers.records import changed
 from trainables.layers.tokens import KeysValues, Tokens
 from trainables.recurrence.active_units import PER_TOKEN, PER_UNIT, ActiveUnits, Leaving, everywhere
 from trainables.regions import halting as region
@@ -69,7 +70,7 @@ class DepthUnits(ActiveUnits):
             halting=halting,
             halted_sum=torch.zeros_like(states) if running else None,
         )
-        return replace(begun, halts_by=begun.means_of(states))
+        return changed(begun, halts_by=begun.means_of(states))
 
     @property
     def features(self) -> Float[Tensor, "U D"]:
@@ -106,7 +107,7 @@ class DepthUnits(ActiveUnits):
 
     def counted(self) -> "DepthUnits":
         """One more step was run on every unit."""
-        return replace(self, halting=self.halting.count_run())
+        return changed(self, halting=self.halting.count_run())
 
     def step(
         self,
@@ -134,7 +135,7 @@ class DepthUnits(ActiveUnits):
             # Other tokens of the row may not have kept the step that `features` are of.
             halts_by = self.means_of(states)
         halting = keep(self.halting, decision, all_keep=all_keep, capped=capped)
-        return replace(self, states=states, mixed=mixed, halts_by=halts_by, halting=halting)
+        return changed(self, states=states, mixed=mixed, halts_by=halts_by, halting=halting)
 
     def _stepped(self, states: Tensor, decision: Decision, *, all_keep: bool) -> tuple[Tensor, Tensor]:
         """States and mixture after the step, by a region."""
@@ -149,7 +150,7 @@ class DepthUnits(ActiveUnits):
             return super().part(parting)
         leaves = uploaded(~parting.tokens.known, self.states.device)
         gone = self.packing.running_sum(torch.where(leaves[:, None], self.states, 0))
-        return super(DepthUnits, replace(self, halted_sum=self.halted_sum + gone)).part(parting)
+        return super(DepthUnits, changed(self, halted_sum=self.halted_sum + gone)).part(parting)
 
     def ended(self) -> "EndedUnits":
         """What they leave behind, having halted."""
@@ -216,7 +217,7 @@ class KeyValueCache:
 
     def write(self, slots: Int[Tensor, " K"], made: KeysValues) -> "KeyValueCache":
         """Those just `made` in `slots`."""
-        found = replace(self, seen=self.seen.with_rows(slots, made))
+        found = changed(self, seen=self.seen.with_rows(slots, made))
         vars(found)["slots"] = self.slots
         return found
 
