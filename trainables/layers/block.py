@@ -5,8 +5,8 @@ Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dyn
 before the GELU, and the gate's last dropout on its logit, so that a dropped gate is half open.
 """
 
-from collections.abc import Iterable
-from typing import Annotated, ClassVar, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -277,6 +277,15 @@ class Block(RecomputableLayer):
     def keys_values_of_mixtures(self, x: Float[Tensor, "M D"], tokens: Tokens, mixing: Mixing) -> KeysValues:
         """The same of mixtures of states, which are made in the region that is compiled."""
         return compiled.keys_values(self, x, tokens, mixing)
+
+    def read_by(self, run: Callable[..., Any]) -> Sequence[nn.Module]:
+        """Those of keys and values, where these alone are made."""
+        if run == self.keys_values:
+            return self.attention_norm, self.attention, self.attention.key, self.attention.value
+        if self.recall is not None and run == self.recall.offer:
+            heads = self.recall.attention
+            return self.recall.source_norm, heads, heads.key, heads.value
+        return ()
 
     def maps(self, *, alone: bool = True, offers: bool = False) -> list[Maps]:
         """Maps of the same inputs in a pass whose tokens are `alone`, as in `Attention.maps`.

@@ -5,7 +5,7 @@ the states are kept, and of the inside of layers that of one at a time. Results 
 run again draws the dropout masks of its first run.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -48,11 +48,15 @@ class RecomputableLayer(Recomputable):
                 made = each.made
                 break
         reused = self.reused
-        before = reused.begin(made)
+        begun = reused.begin(made, run)
         try:
             return run(*inputs, **named)
         finally:
-            reused.end(made, before)
+            reused.end(made, begun)
+
+    def read_by(self, run: Callable[..., Any]) -> Sequence[nn.Module]:  # noqa: ARG002 here of any
+        """Modules whose weights `run` reads, where these are few; none, where it may read those of all."""
+        return ()
 
 
 @contextmanager
@@ -68,7 +72,7 @@ def reusing(*layers: nn.Module | None) -> Iterator[None]:
         if any(map(learned, parameters_of(layer)))
     ]
     for layer in begun:
-        layer.reused = Reused(layer)
+        layer.reused = Reused(layer, layer.read_by)
     try:
         yield
     finally:

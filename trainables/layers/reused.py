@@ -4,10 +4,9 @@ Without it PyTorch adds the gradient of every weight by a kernel of its own for 
 use sees aliases of the weights, whose gradients arrive together; the order of the sums is the same.
 """
 
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -31,28 +30,32 @@ class _Totals:
         self._own: set[int] = set()
         """Whose sums no other has: what autograd hands over may be."""
 
-    def add(self, grads: tuple[Tensor | None, ...]) -> None:
-        """Those of one more use."""
-        found = {place: grad for place, grad in enumerate(grads) if grad is not None}
-        again = found.keys() & self._sums.keys()
-        if own := sorted(again & self._own):
-            torch._foreach_add_([self._sums[each] for each in own], [found[each] for each in own])
-        if others := sorted(again - self._own):
-            made = torch._foreach_add([self._sums[each] for each in others], [found[each] for each in others])
-            self._sums.update(zip(others, made, strict=True))
-            self._own.update(others)
-        self._sums.update((place, found[place]) for place in found.keys() - again)
+    def add(self, places: Sequence[int], grads: tuple[Tensor | None, ...]) -> None:
+        """Those of one more use, which reads the weights at these places."""
+        found = {place: grad for place, grad in zip(places, grads, strict=True) if grad is not None}
+        sums, own = self._sums, self._own
+        if own.issuperset(found):
+            if found:
+                torch._foreach_add_([sums[each] for each in found], [*found.values()])
+            return
+        if old := [each for each in found if each in own]:
+            torch._foreach_add_([sums[each] for each in old], [found[each] for each in old])
+        if others := [each for each in found if each in sums and each not in own]:
+            made = torch._foreach_add([sums[each] for each in others], [found[each] for each in others])
+            found.update(zip(others, made, strict=True))
+            own.update(others)
+        sums.update({each: grad for each, grad in found.items() if each not in old})
 
     def taken(self, count: int) -> tuple[Tensor | None, ...]:
         """All of them; the next backward pass begins anew."""
-        sums = tuple(self._sums.get(place) for place in range(count))
+        sums = tuple([self._sums.get(place) for place in range(count)])
         self._sums.clear()
         self._own.clear()
         return sums
 
 
-class _Aliases(Function):
-    """The weights themselves, as other tensors."""
+class _Collect(Function):
+    """The weights themselves; their gradients are the totals of all uses."""
 
     @staticmethod
     def forward(ctx: Any, totals: _Totals, *weights: Tensor) -> tuple[Tensor, ...]:
@@ -61,43 +64,49 @@ class _Aliases(Function):
         # Of what a function returns as it was given autograd makes a view.
         return weights
 
-
-class _Collect(_Aliases):
-    """The weights themselves; their gradients are the totals of all uses."""
-
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         return (None, *ctx.totals.taken(len(grads)))
 
 
-class _Use(_Aliases):
+class _Use(Function):
     """Aliases of the weights for one use, whose gradients go to the totals."""
 
     @staticmethod
+    def forward(ctx: Any, totals: _Totals, places: Sequence[int], *weights: Tensor) -> tuple[Tensor, ...]:
+        ctx.totals, ctx.places = totals, places
+        ctx.set_materialize_grads(False)
+        return weights
+
+    @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[None, ...]:
-        ctx.totals.add(grads)
-        return (None,) * (1 + len(grads))
+        ctx.totals.add(ctx.places, grads)
+        return (None,) * (2 + len(grads))
 
 
 class _Sources:
     """Some tensors that are used again and again."""
 
-    def __init__(self, tensors: list[Tensor]) -> None:
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
         self._totals = _Totals()
-        self._tensors = self._through(_Collect, tensors)
+        self.tensors = self._through(_Collect, (), tensors)
 
-    def aliases(self) -> tuple[Tensor, ...]:
-        """For one use."""
-        return self._through(_Use, self._tensors)
+    def aliases(self, places: Sequence[int], tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Of the `tensors` at these places, for one use."""
+        return self._through(_Use, (places,), tensors)
 
-    def _through(self, step: type[Function], tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        if tensors and stacked():
-            return for_all(lambda *given: self._run(step, given), *tensors)
-        return self._run(step, tensors)
+    def all_aliases(self) -> tuple[Tensor, ...]:
+        """Of all of them, for one use."""
+        return self.aliases(range(len(self.tensors)), self.tensors)
 
-    def _run(self, step: type[Function], tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        made: tuple[Tensor, ...] = step.run(self._totals, *tensors)
-        return made
+    def _through(
+        self, step: type[Function], told: tuple[Any, ...], tensors: Sequence[Tensor]
+    ) -> tuple[Tensor, ...]:
+        def run(*given: Tensor) -> tuple[Tensor, ...]:
+            made: tuple[Tensor, ...] = step.run(self._totals, *told, *given)
+            return made
+
+        return for_all(run, *tensors) if tensors and stacked() else run(*tensors)
 
 
 @dataclass
@@ -109,65 +118,116 @@ class _Held:
     keys: list[Any]
 
 
+class _Weight(NamedTuple):
+    """A weight, where its module has it, and what stands for it in products."""
+
+    owner: nn.Module
+    parameters: dict[str, Any]
+    name: str
+    weight: nn.Parameter
+    cast: Tensor
+
+
+class _Reading(NamedTuple):
+    """What some uses read."""
+
+    modules: set[int] | None
+    """Whose weights; None: any."""
+    weights: list[_Weight]
+    places: list[int]
+    """Of these weights among all, and of what was made of them."""
+    tensors: list[Tensor]
+    made: list[tuple[Any, int, int | None]]
+    """What was made of weights before the first use: its key, where its aliases begin, and how many there are
+    if it is no tensor."""
+
+
+Begun = tuple[_Reading, dict[Any, Any]]
+
+
 class Reused:
     """All weights of one part of a model, and what was made of them, for the time of a pass."""
 
-    def __init__(self, part: nn.Module) -> None:
+    def __init__(
+        self, part: nn.Module, read_by: Callable[[Callable[..., Any]], Sequence[nn.Module]] | None = None
+    ) -> None:
+        """`read_by` tells modules of which a use reads the weights; none, if it may read those of all."""
         modules = modules_of(part)
+        self._read_by = read_by
         self._modules = set(map(id, modules))
-        self._places: list[tuple[dict[str, Any], str]] = []
-        self._weights: list[nn.Parameter] = []
-        self._cast: list[Tensor] = []
-        """What stands for each weight in products."""
-        for module in modules:
-            for name, weight in module._parameters.items():
-                if weight is None or not learned(weight) or (cast := _cast(module, weight)) is None:
-                    continue
-                self._places.append((module._parameters, name))
-                self._weights.append(weight)
-                self._cast.append(cast)
-        self._first: tuple[dict[Any, Any], _Sources] | None = None
-        """What had been made of the weights before the first use; that and the weights."""
+        self._weights = [
+            _Weight(module, module._parameters, name, weight, cast)
+            for module in modules
+            for name, weight in module._parameters.items()
+            if weight is not None and learned(weight) and (cast := _cast(module, weight)) is not None
+        ]
+        self._first: dict[Any, Any] = {}
+        """What had been made of the weights before the first use."""
+        self._together: _Sources | None = None
+        """The weights and that."""
         self._later: dict[Any, _Sources] = {}
         """What was made in a use."""
         self._held: _Held | None = None
+        self._readings: dict[Any, _Reading] = {}
 
-    def begin(self, made: MutableMapping[Any, Any]) -> dict[Any, Any]:
-        """Until `end`, modules have aliases in the place of their weights, and so has `made` of what it holds
-        of them: what was made before the first use from that on, other things from the next.
+    def begin(self, made: MutableMapping[Any, Any], run: Callable[..., Any]) -> Begun:
+        """While a use runs `run`, until `end`, which is to be given the result: modules have aliases in the
+        place of their weights, and so has `made` of what it holds of them, of what was made before the first
+        use from that on, of other things from the next."""
+        keys = self._keys(made)
+        if self._together is None:
+            self._first = {key: made[key] for key in keys}
+            tensors = [each for value in self._first.values() for each in _tensors(value)]
+            self._together = _Sources([*(each.cast for each in self._weights), *tensors])
+        kind = getattr(run, "__func__", None)
+        reading = self._readings.get(kind)
+        if reading is None:
+            modules = () if self._read_by is None else self._read_by(run)
+            reading = self._readings[kind] = self._reading(self._together.tensors, modules)
+        aliases, before = self._together.aliases(reading.places, reading.tensors), dict[Any, Any]()
+        for key, at, count in reading.made:
+            if key in made:
+                before[key] = made[key]
+                made[key] = aliases[at] if count is None else aliases[at : at + count]
+        if len(keys) > len(before):
+            self._begin_later(keys, reading, made, before)
+        for (_, parameters, own, _, _), alias in zip(reading.weights, aliases, strict=False):
+            parameters[own] = alias
+        return reading, before
 
-        What it holds now, which `end` is to be given.
-        """
-        before = {key: made[key] for key in self._keys(made)}
-        if self._first is None:
-            sources = [*self._cast, *chain(*map(_tensors, before.values()))]
-            self._first = before, _Sources(sources)
-        first, together = self._first
-        aliases, count = together.aliases(), len(self._places)
-        for key, value in first.items():
-            end = count + (len(value) if isinstance(value, tuple) else 1)
-            if key in before:
-                made[key] = aliases[count:end] if isinstance(value, tuple) else aliases[count]
-            count = end
-        if len(before) > len(first):
-            self._begin_later(before, made)
-        for (parameters, name), alias in zip(self._places, aliases, strict=False):
-            parameters[name] = alias
-        return before
-
-    def end(self, made: MutableMapping[Any, Any], before: dict[Any, Any]) -> None:
+    def end(self, made: MutableMapping[Any, Any], begun: Begun) -> None:
         """Modules have their weights again."""
+        reading, before = begun
         made.update(before)
-        for (parameters, name), weight in zip(self._places, self._weights, strict=True):
+        for _, parameters, name, weight, _ in reading.weights:
             parameters[name] = weight
 
-    def _begin_later(self, before: dict[Any, Any], made: MutableMapping[Any, Any]) -> None:
-        assert self._first is not None
-        for key in before.keys() - self._first[0].keys():
-            value = before[key]
+    def _reading(self, tensors: Sequence[Tensor], modules: Sequence[nn.Module]) -> _Reading:
+        only = {id(each) for each in modules} or None
+        places = [place for place, each in enumerate(self._weights) if only is None or id(each.owner) in only]
+        weights, made, begin = [self._weights[each] for each in places], [], len(self._weights)
+        for key, value in self._first.items():
+            count = len(_tensors(value))
+            if only is None or id(key[0]) in only:
+                made.append((key, len(places), count if isinstance(value, tuple) else None))
+                places += range(begin, begin + count)
+            begin += count
+        return _Reading(only, weights, places, [tensors[each] for each in places], made)
+
+    def _begin_later(
+        self,
+        keys: Sequence[Any],
+        reading: _Reading,
+        made: MutableMapping[Any, Any],
+        before: dict[Any, Any],
+    ) -> None:
+        for key in keys:
+            if key in self._first or (reading.modules is not None and id(key[0]) not in reading.modules):
+                continue
+            value = before[key] = made[key]
             if key not in self._later:
                 self._later[key] = _Sources(_tensors(value))
-            aliases = self._later[key].aliases()
+            aliases = self._later[key].all_aliases()
             made[key] = aliases if isinstance(value, tuple) else aliases[0]
 
     def _keys(self, made: MutableMapping[Any, Any]) -> list[Any]:
