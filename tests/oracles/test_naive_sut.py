@@ -11,7 +11,8 @@ from tests.oracles import naive_sut
 from tests.oracles.test_naive_twins import LENGTHS, WIDTH, gradients, inputs, objective, stream
 from trainables import catalog
 from trainables.assembly import initialise, model_config
-from trainables.layers.dropout import KeyedNoise, scattered, set_dropout_context
+from trainables.layers.dropout import KeyedNoise, set_dropout_context
+from trainables.layers.mask_draws import scattered
 from trainables.layers.tokens import ROW_STRIDE
 from trainables.types import Encoded
 

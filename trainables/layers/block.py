@@ -8,7 +8,6 @@ before the GELU, and the gate's last dropout on its logit, so that a dropped gat
 from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any, ClassVar, NamedTuple
 
-import torch
 from jaxtyping import Float, Int
 from pydantic import Field, model_validator
 from torch import Tensor, nn
@@ -243,7 +242,7 @@ def together(
     something."""
     inner = linear(z, *one.maps_beside(other).whole(placed))
     inner = F.gelu(drop_side_by_side((one.inner_dropout, other.inner_dropout), inner, placed.place))
-    first, second = torch.split(inner, [one.inner.out_features, other.inner.out_features], 1)
+    first, second = inner.split_with_sizes([one.inner.out_features, other.inner.out_features], 1)
     return one.outwards(first, placed, onto), other.outwards(second, placed)
 
 

@@ -10,6 +10,7 @@ masks. Masks are the same on every device.
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from operator import is_
 from typing import Any, ClassVar, NamedTuple
 
@@ -24,7 +25,7 @@ from trainables.layers.mask_draws import MaskDraws, kept, mix
 from trainables.layers.stacked import for_all, stacked
 from trainables.layers.walking import modules_of, named_modules_of
 from trainables.regions.compiling import compiling
-from trainables.regions.masks import MASK_LEVELS, MIX_A, MIX_B, ODD_32, drawn
+from trainables.regions.masks import MASK_LEVELS, ODD_32, drawn
 from trainables.seeds import derive
 
 HALF_WORDS = 1 << 31
@@ -78,7 +79,8 @@ class Keyed(nn.Module):
 
     def begin(self, seed: int | tuple[int, ...], *name: str | int) -> None:
         """Start the stream `name` of `seed`; the next call is number 0."""
-        self._stream = _Stream(seed, name)
+        # PyTorch would look whether it is a weight.
+        object.__setattr__(self, "_stream", _Stream(seed, name))
 
     def skip_to(self, call: int) -> None:
         """Make the next call number `call`."""
@@ -189,9 +191,16 @@ class KeyedDropout(Keyed):
     def taken(self, place: Int[Tensor, "*M"], columns: int) -> Bool[Tensor, "*M C"]:
         """The mask of this call, which no other gets."""
         ready = _begun(self).ready
-        if not (ready and ready[0].place is place):
+        if ready and ready[0].place is place:
+            return ready.popleft().keep
+        if compiling():
             DropoutGroup([self]).draw(place, columns)
-        return ready.popleft().keep
+            return ready.popleft().keep
+        self.forget()
+        draws = MaskDraws()
+        self.ask(draws, place, (*place.shape, 1), np.arange((columns + 1) // 2))
+        draws.run()
+        return ready.popleft().keep[..., :columns]
 
     def drawn_at(self, place: Tensor) -> bool:
         """Whether the mask of the next use has been drawn already, at this very `place`."""
@@ -235,7 +244,7 @@ class KeyedDropout(Keyed):
 
     def salt(self, element: Int[np.ndarray, "*C"], device: torch.device) -> Int[Tensor, "*W_C"]:
         """What places are hashed with in the next call, for each of the `element`s."""
-        key, numbers = self.draw(), element.astype(np.int64) * ODD_32
+        key, numbers = self.draw(), element * ODD_32
         if isinstance(key, np.ndarray):
             key = key.reshape(-1, *(1,) * numbers.ndim)
         return uploaded(_salted(key, numbers), device)
@@ -243,8 +252,7 @@ class KeyedDropout(Keyed):
     def _salts(self, element: Int[np.ndarray, "*C"], place: Tensor, layers: int) -> Int[Tensor, "*L_C"]:
         """The same in the next calls, of one model."""
         keys = np.array([self.draw() for _ in range(layers)], dtype=np.int64)
-        numbers = element.astype(np.int64) * ODD_32
-        return uploaded(_salted(keys.reshape(-1, *(1,) * numbers.ndim), numbers), place.device)
+        return uploaded(_salted(keys.reshape(-1, *(1,) * element.ndim), element * ODD_32), place.device)
 
     def asked(self, place: Tensor, columns: int) -> Bool[Tensor, "*K"] | None:
         """The mask that was asked for, if it has been drawn at this very `place`; if not, what waits is
@@ -419,13 +427,14 @@ class _Salts:
     @classmethod
     def of(cls, streams: list[_Stream], sizes: tuple[int, ...], device: torch.device, calls: int) -> "_Salts":
         """Those of the next `calls` calls."""
-        words = [(size + 1) // 2 for size in sizes]
-        numbers = np.concatenate([np.arange(count, dtype=np.int64) for count in words]) * ODD_32
-        keys = [[stream.key(stream.calls + ahead) for stream in streams] for ahead in range(calls)]
-        # The members of a stack come before the columns.
-        spread = np.repeat(np.asarray(keys, dtype=np.int64), words, 1)
-        spread = np.ascontiguousarray(np.moveaxis(spread, 1, -1))
-        table = uploaded(_salted(spread, numbers), device)
+        words = tuple([(size + 1) // 2 for size in sizes])
+        begin = streams[0].calls
+        keys = np.array([[each.key(call) for each in streams] for call in range(begin, begin + calls)])
+        spread = keys.repeat(words, 1)
+        if keys.ndim > 2:
+            # The members of a stack come before the columns.
+            spread = np.ascontiguousarray(np.moveaxis(spread, 1, -1))
+        table = uploaded(_salted(spread, _numbers(words)), device)
         return cls(streams, sizes, streams[0].calls, table)
 
     def belong_to(self, streams: list[_Stream]) -> bool:
@@ -445,25 +454,17 @@ class _Salts:
         )
 
 
+@lru_cache(maxsize=256)
+def _numbers(counts: tuple[int, ...]) -> Int[np.ndarray, " C"]:
+    """Of words, in each of some groups from zero on, what they are salted with; not to be written to."""
+    found: np.ndarray = np.concatenate([np.arange(count, dtype=np.int64) for count in counts]) * ODD_32
+    found.flags.writeable = False
+    return found
+
+
 def _salted(key: Any, number: Int[np.ndarray, "*C"]) -> Int[np.ndarray, "*K"]:
     salted: np.ndarray = ((number + (key & 0x7FFFFFFF)) ^ (key >> 32)).astype(np.uint32).view(np.int32)
     return salted
-
-
-def scattered(number: Int[Tensor, "*M"]) -> Int[Tensor, "*M"]:
-    """A 32-bit word for each number below 2^32, spread over all bits; no two are alike."""
-    word = number.to(torch.int32) * ODD_32
-    mix(word)
-    return word
-
-
-def host_scattered(number: Int[np.ndarray, "*M"]) -> Int[np.ndarray, "*M"]:
-    """The same of numbers that the host knows."""
-    word: np.ndarray = number.astype(np.uint32) * np.uint32(ODD_32 & 0xFFFFFFFF)
-    for shift, factor in ((16, MIX_A), (15, MIX_B)):
-        word = (word ^ (word >> shift)) * np.uint32(factor & 0xFFFFFFFF)
-    scattered: np.ndarray = (word ^ (word >> 16)).view(np.int32)
-    return scattered
 
 
 def set_dropout_context(model: nn.Module, seed: int | tuple[int, ...], step: int, part: int = 0) -> None:

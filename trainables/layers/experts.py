@@ -23,9 +23,10 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from trainables.layers.dropout import KeyedDropout, KeyedNoise, scattered
+from trainables.layers.dropout import KeyedDropout, KeyedNoise
 from trainables.layers.functions import Function
 from trainables.layers.linear import Initialised, Linear, Stream, dtype_of_products
+from trainables.layers.mask_draws import scattered
 from trainables.layers.tokens import Placed
 from trainables.settings import Settings, Small
 from trainables.types import sum_dtype

@@ -220,14 +220,14 @@ class _JoinedSets(Function):
             )
             for alike, sizes in zip(sets, ctx.sizes, strict=True)
         ]
-        parts = [torch.split(whole, sizes, axis) for whole, sizes in zip(made, ctx.sizes, strict=True)]
+        parts = [whole.split_with_sizes(sizes, axis) for whole, sizes in zip(made, ctx.sizes, strict=True)]
         torch._foreach_copy_([*chain(*parts)], weights)
         return tuple(made)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         parts = (
-            (None,) * len(sizes) if grad is None else torch.split(grad.to(ctx.dtype), sizes, ctx.axis)
+            (None,) * len(sizes) if grad is None else grad.to(ctx.dtype).split_with_sizes(sizes, ctx.axis)
             for grad, sizes in zip(grads, ctx.sizes, strict=True)
         )
         return None, None, *chain(*parts)

@@ -5,12 +5,13 @@ from collections.abc import Callable, Iterator
 from math import prod
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
 from trainables.layers.stacked import for_all, stacked
-from trainables.regions.masks import MASK_LEVELS, MIX_A, MIX_B
+from trainables.regions.masks import MASK_LEVELS, MIX_A, MIX_B, ODD_32
 
 MOST_WORDS = 1 << 22
 """Most that are hashed at once for several masks, of one model: 16 MiB, and as much again while they are."""
@@ -28,6 +29,22 @@ def mix(word: Tensor) -> None:
     word ^= (word >> 15).bitwise_and_(0x1FFFF)
     word *= MIX_B
     low ^= high
+
+
+def scattered(number: Int[Tensor, "*M"]) -> Int[Tensor, "*M"]:
+    """A 32-bit word for each number below 2^32, spread over all bits; no two are alike."""
+    word = number.to(torch.int32) * ODD_32
+    mix(word)
+    return word
+
+
+def host_scattered(number: Int[np.ndarray, "*M"]) -> Int[np.ndarray, "*M"]:
+    """The same of numbers that the host knows."""
+    word: np.ndarray = number.astype(np.uint32) * np.uint32(ODD_32 & 0xFFFFFFFF)
+    for shift, factor in ((16, MIX_A), (15, MIX_B)):
+        word = (word ^ (word >> shift)) * np.uint32(factor & 0xFFFFFFFF)
+    scattered: np.ndarray = (word ^ (word >> 16)).view(np.int32)
+    return scattered
 
 
 def kept(words: Int[Tensor, "*W"], levels: int) -> Bool[Tensor, "*C"]:

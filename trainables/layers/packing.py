@@ -86,7 +86,7 @@ class _CutInTwo(Function):
         ctx.set_materialize_grads(False)
         ctx.sizes = [first, x.shape[0] - first]
         ctx.save_for_backward(order)
-        one, other = torch.split(x.index_select(0, order), ctx.sizes)
+        one, other = x.index_select(0, order).split_with_sizes(ctx.sizes)
         return one, other
 
     @staticmethod
@@ -94,7 +94,7 @@ class _CutInTwo(Function):
         (order,) = ctx.saved_tensors
         given = [
             (grad, index)
-            for grad, index in zip(grads, torch.split(order, ctx.sizes), strict=True)
+            for grad, index in zip(grads, order.split_with_sizes(ctx.sizes), strict=True)
             if grad is not None
         ]
         if not given:
@@ -145,7 +145,7 @@ class InTwo:
         if x.requires_grad:
             parts: tuple[Tensor, Tensor] = _CutInTwo.run(x, self.order, first)
             return parts
-        one, other = torch.split(x.index_select(0, self.order), [first, x.shape[0] - first])
+        one, other = x.index_select(0, self.order).split_with_sizes([first, x.shape[0] - first])
         return one, other
 
 

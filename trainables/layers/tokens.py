@@ -12,9 +12,9 @@ from jaxtyping import Complex, Float, Int
 from torch import Tensor
 
 from trainables.layers.batch_parts import rows_in_batch
-from trainables.layers.dropout import host_scattered, scattered
 from trainables.layers.head_rows import MOST_BY_HOST, Factor, spread, spread_parts
 from trainables.layers.host import uploaded
+from trainables.layers.mask_draws import host_scattered, scattered
 from trainables.layers.packing import InTwo, Packing, PaddedRows, take
 from trainables.layers.positions import NoRotation, Rotation, rotations, selected
 from trainables.layers.records import changed
@@ -189,14 +189,14 @@ class Tokens(Placed):
         begins = np.cumsum([0, *(each.row.shape[0] for each in packings)])
         tables = [each.host_rows[0].ravel() + begin for each, begin in zip(packings, begins, strict=False)]
         index, sizes = uploaded(np.concatenate(tables), self.place.device), [each.size for each in tables]
-        places = torch.split(self.place.index_select(0, index), sizes)
+        places = self.place.index_select(0, index).split_with_sizes(sizes)
         for part, place in zip(parts, places, strict=True):
             part._made_for(part.place, partial(place.view, -1, part.packing.width))
         rotation = self.query_rotation
         if isinstance(rotation, NoRotation):
             return
         wide = rotation.table.index_select(1, rotation.where.index_select(0, index))
-        for part, factors in zip(parts, torch.split(wide, sizes, 1), strict=True):
+        for part, factors in zip(parts, wide.split_with_sizes(sizes, 1), strict=True):
             part._made_for(part.query_rotation.where, partial(part._turned, factors))
 
     def alone(self) -> "Tokens":
@@ -233,7 +233,7 @@ class Tokens(Placed):
         sizes = [packing.row.shape[0] for packing in packings]
 
         def parts(x: Tensor) -> Sequence[Tensor]:
-            return torch.split(x, sizes)
+            return x.split_with_sizes(sizes)
 
         def parts_if_any(x: Tensor | None) -> Sequence[Tensor | None]:
             return [None] * len(sizes) if x is None else parts(x)

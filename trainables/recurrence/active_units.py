@@ -126,7 +126,7 @@ class ActiveUnits:
         (rows, staying), (_, going) = self.packing.left(stays), self.packing.left(~stays)
         known = [rows, *(np.argsort(~each, kind="stable") for each in (stays, stay))]
         whole = uploaded(np.concatenate(known), self.packing.row.device)
-        tables = torch.split(whole, [each.shape[0] for each in known])
+        tables = whole.split_with_sizes([each.shape[0] for each in known])
         tokens, units = (InTwo(order, each) for order, each in zip(tables[1:], (stays, stay), strict=True))
         return Leaving(tokens if self.per_token else units, tokens, (tables[0], rows), staying, going)
 

@@ -242,7 +242,7 @@ def _parted(
 ) -> tuple[Float[Tensor, "K S D"], Float[Tensor, "L S D"]]:
     """Those of rows that stay, and of the others."""
     ordered = moved(slots, parting.order, parting.back)
-    staying, gone = torch.split(ordered, [parting.stays, slots.shape[0] - parting.stays])
+    staying, gone = ordered.split_with_sizes([parting.stays, slots.shape[0] - parting.stays])
     return staying, gone
 
 

@@ -12,9 +12,9 @@ from trainables.layers.dropout import (
     KeyedDropout,
     KeyedNoise,
     drop_side_by_side,
-    scattered,
     set_dropout_context,
 )
+from trainables.layers.mask_draws import scattered
 from trainables.layers.tokens import batch_places
 
 

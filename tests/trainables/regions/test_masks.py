@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from trainables.layers.dropout import DropoutGroup, KeyedDropout, scattered, set_dropout_context
+from trainables.layers.dropout import DropoutGroup, KeyedDropout, set_dropout_context
+from trainables.layers.mask_draws import scattered
 from trainables.regions.masks import WeightMask, drawn
 
 PLACES = 50
