@@ -7,7 +7,9 @@ Legend: N = B H heads of width E of all rows, T queries, K keys.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
+from weakref import ref
 
 import torch
 from jaxtyping import Bool, Float
@@ -58,7 +60,7 @@ class _Explicit(Function):
         weights = _weights(q, k, scale, bias, barred)
         ctx.save_for_backward(q, k, v, weights, keep)
         ctx.scale, ctx.keep_scale, ctx.biased = scale, keep_scale, bias is not None
-        return product(left(weights, keep).to(v.dtype), v, keep_scale)
+        return product(left(weights, keep, v.dtype), v, keep_scale)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -77,7 +79,9 @@ def _weights(q: Tensor, k: Tensor, scale: float, bias: Tensor | None, barred: Te
 
 def of_logits(grad: Tensor, v: Tensor, weights: Tensor, keep: Tensor | None, scale: float) -> Tensor:
     """The gradient of the logits."""
-    found = product(grad, v.transpose(1, 2), scale).to(weights.dtype)
+    found = product(grad, v.transpose(1, 2), scale)
+    if found.dtype != weights.dtype:
+        found = found.to(weights.dtype)
     if keep is not None:
         found.mul_(keep.view(torch.uint8))
     return torch._softmax_backward_data(found, weights, -1, weights.dtype)
@@ -86,7 +90,7 @@ def of_logits(grad: Tensor, v: Tensor, weights: Tensor, keep: Tensor | None, sca
 def _of_values(  # noqa: PLR0917 in the order of the pass
     grad: Tensor, v: Tensor, weights: Tensor, keep: Tensor | None, scale: float, out: Tensor | None = None
 ) -> Tensor:
-    return product(left(weights, keep).to(v.dtype).transpose(1, 2), grad, scale, out)
+    return product(left(weights, keep, v.dtype).transpose(1, 2), grad, scale, out)
 
 
 class RowMasks(NamedTuple):
@@ -138,18 +142,19 @@ class _Packed(Function):
     def forward(ctx: Any, x: Tensor, given: Tensor | None, moves: _Moves) -> Tensor:
         ours = moved(x, moves.places[0], None if moves.factors is None else moves.factors[0])
         q, k, v = _three(ours, given)
-        several, scale = len(moves.parts) > 1, q.shape[-1] ** -0.5
+        scale, masks, needed = q.shape[-1] ** -0.5, moves.masks, any(ctx.needs_input_grad)
         kept: list[Tensor] = []
-        found = v.new_empty(q.shape) if several else None
+        found = v.new_empty(q.shape) if len(moves.parts) > 1 else None
         for part in moves.parts:
-            weights = _weights(part.of_queries(q), part.of_keys(k), scale, None, moves.masks.bar(part))
-            used = left(weights, moves.masks.keep(part)).to(v.dtype)
+            weights = _weights(part.of_queries(q), part.of_keys(k), scale, None, masks.bar(part))
+            used = left(weights, masks.keep(part), v.dtype)
             into = None if found is None else part.of_queries(found)
-            made = product(used, part.of_keys(v), moves.masks.scale, into)
-            kept += [weights] if any(ctx.needs_input_grad) else []
+            made = product(used, part.of_keys(v), masks.scale, into)
+            if needed:
+                kept.append(weights)
         found = made if found is None else found
-        ctx.save_for_backward(ours, given, moves.masks.kept, *kept)
-        ctx.moves, ctx.shape = moves._replace(masks=moves.masks.without()), x.shape
+        ctx.save_for_backward(ours, given, masks.kept, *kept)
+        ctx.moves, ctx.shape = moves._replace(masks=masks.without()), x.shape
         rows = found.reshape(-1, found.shape[-1]).index_select(0, moves.places[1].back)
         return rows.view(x.shape[0], *x.shape[2:])
 
@@ -162,8 +167,10 @@ class _Packed(Function):
         wide = put_back(grads[0], moves.places[1]).view(three[0].shape)
         if len(kept) == 1 and not wide.is_cuda and wide.shape[-1] < NARROW:
             grad_q, *others = _of_part(WHOLE, three, wide, kept[0], moves)
-            made = torch.stack((grad_q, *others) if given is None else (grad_q,)).view(ours.shape)
-            beside = None if given is None else torch.stack(others).view(given.shape)
+            if given is None:
+                made, beside = torch.stack((grad_q, *others)).view(ours.shape), None
+            else:
+                made, beside = torch.stack((grad_q,)).view(ours.shape), torch.stack(others).view(given.shape)
         else:
             made = torch.empty_like(ours)
             beside = None if given is None else torch.empty_like(given)
@@ -185,14 +192,14 @@ def _of_part(  # noqa: PLR0917 in the order of the pass
 ) -> _Three:
     """The gradients of some rows, written `into` those of all if these are given."""
     q, k, v = part.of_queries(three[0]), part.of_keys(three[1]), part.of_keys(three[2])
-    of_q, of_k, of_v = (
-        (None, None, None)
-        if into is None
-        else (part.of_queries(into[0]), part.of_keys(into[1]), part.of_keys(into[2]))
-    )
+    of_q = of_k = of_v = None
+    if into is not None:
+        of_q, of_k, of_v = part.of_queries(into[0]), part.of_keys(into[1]), part.of_keys(into[2])
     grad, keep, scale = part.of_queries(grad), moves.masks.keep(part), q.shape[-1] ** -0.5
     # What is as large as the weights comes first and goes before the next of its kind.
-    scores = of_logits(grad, v, weights, keep, moves.masks.scale).to(q.dtype)
+    scores = of_logits(grad, v, weights, keep, moves.masks.scale)
+    if scores.dtype != q.dtype:
+        scores = scores.to(q.dtype)
     grad_q = product(scores, k, scale, of_q)
     grad_k = product(scores.transpose(1, 2), q, scale, of_k)
     del scores
@@ -200,8 +207,10 @@ def _of_part(  # noqa: PLR0917 in the order of the pass
 
 
 def _three(parts: Tensor, given: Tensor | None) -> _Three:
-    others = () if given is None else given.flatten(1, 2).unbind(0)
-    q, k, v = (*parts.flatten(1, 2).unbind(0), *others)
+    if given is None:
+        q, k, v = parts.flatten(1, 2).unbind(0)
+    else:
+        q, (k, v) = parts.view(-1, *parts.shape[3:]), given.flatten(1, 2).unbind(0)
     return q, k, v
 
 
@@ -233,12 +242,21 @@ def product(
         return found if out is None else out.copy_(found)
     if scale == 1:
         return torch.bmm(one, other, out=out)
-    return torch.baddbmm(one.new_empty((1, 1, 1)), one, other, beta=0, alpha=scale, out=out)
+    return torch.baddbmm(_nothing(one.dtype, one.device), one, other, beta=0, alpha=scale, out=out)
 
 
-def left(weights: Tensor, keep: Tensor | None) -> Tensor:
-    """`weights` that dropout leaves, not scaled yet: that is done by the product they go into."""
-    return weights if keep is None else scaled(weights, keep, 1.0)
+@lru_cache(maxsize=16)
+@torch.inference_mode(mode=False)
+def _nothing(dtype: torch.dtype, device: torch.device) -> Tensor:
+    """What a product is added to if it is added to nothing."""
+    return torch.zeros((1, 1, 1), dtype=dtype, device=device)
+
+
+def left(weights: Tensor, keep: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """`weights` that dropout leaves, not scaled yet: that is done by the product they go into, which has this
+    `dtype`."""
+    found = weights if keep is None else scaled(weights, keep, 1.0)
+    return found if found.dtype == dtype else found.to(dtype)
 
 
 def explicit(
@@ -290,12 +308,27 @@ def explicit_packed(
             return found.view(members, -1, *found.shape[1:])
 
         return for_all(of_all, x, given, barred, None if kept is None else kept.keep)
-    _, parts, heads, _ = x.shape
-    places = HeadRows.of(packing, heads, parts), HeadRows.of(packing, heads)
-    at_once = _parts(packing, packing if given is None else keys, heads)
+    places, at_once = _arranged(packing, packing if given is None else keys, x.shape[2], x.shape[1])
     moves = _Moves(places, factors, RowMasks.of(barred, kept), at_once)
     found: Tensor = _Packed.run(x, given, moves)
     return found
+
+
+_Arranged = tuple[tuple[HeadRows, HeadRows], tuple[RowPart, ...]]
+
+
+def _arranged(queries: Packing, keys: Packing | None, heads: int, parts: int) -> _Arranged:
+    """Places in both layouts, and rows that are worked on at once: the same in all layers that run on these
+    tokens and see these keys."""
+    name = ("arranged", heads, parts, keys is None)
+    known = queries.made.get(name)
+    # Keys may hold these queries.
+    if known is None or (keys is not None and known[0]() is not keys):
+        places = HeadRows.of(queries, heads, parts), HeadRows.of(queries, heads)
+        held = None if keys is None else ref(keys)
+        known = queries.made[name] = held, (places, _parts(queries, keys, heads))
+    arranged: _Arranged = known[1]
+    return arranged
 
 
 def _parts(queries: Packing, keys: Packing | None, heads: int) -> tuple[RowPart, ...]:

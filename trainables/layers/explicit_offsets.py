@@ -74,7 +74,7 @@ class _ByOffset(Function):
             torch.baddbmm(flat, asking, seen.transpose(1, 2), alpha=scale, out=flat)
             around.bar(scores, part)
             weights = scores.softmax(-1, dtype=sum_dtype(scores.dtype)).flatten(0, 1)
-            used = left(weights, around.masks.keep(part)).to(v.dtype)
+            used = left(weights, around.masks.keep(part), v.dtype)
             product(used, part.of_keys(v), around.masks.scale, part.of_queries(out))
             kept += [weights] if any(ctx.needs_input_grad) else []
         ctx.save_for_backward(q, k, v, around.masks.kept, *kept)
@@ -91,7 +91,7 @@ class _ByOffset(Function):
         for part, weights in zip(around.parts, kept, strict=True):
             wide, keep = part.of_queries(grads[0]), around.masks.keep(part)
             seen, values = part.of_keys(k), part.of_keys(v)
-            used = left(weights, keep).to(v.dtype)
+            used = left(weights, keep, v.dtype)
             product(used.transpose(1, 2), wide, around.masks.scale, part.of_keys(grad_v))
             scores = of_logits(wide, values, weights, keep, around.masks.scale).to(q.dtype)
             pairs = scores.view(-1, ctx.found[1], part.queries, part.keys)

@@ -128,17 +128,18 @@ class _SpreadHeads(Function):
 
 def moved(x: Float[Tensor, "*M E"], rows: HeadRows, factor: Factor | None) -> Float[Tensor, "P B H T E"]:
     """The padded layout of packed rows, times `factor`, without a gradient."""
-    made = x.reshape(-1, x.shape[-1]).index_select(0, rows.out).view(*rows.shape, -1)
+    width = x.shape[-1]
+    made = x.reshape(-1, width).index_select(0, rows.out).view(*rows.shape, width)
     return made if factor is None else turn(made, factor)
 
 
 def turn(x: Float[Tensor, "P B H T E"], factor: Factor) -> Tensor:
     """The first R parts of `x` times `factor`, in place."""
     part = x[: factor.shape[0]]
-    exact = part.to(factor.real.dtype)
-    pairs = torch.view_as_complex(exact.view(*exact.shape[:-1], -1, 2))
-    pairs.mul_(factor)
-    if exact.dtype != part.dtype:
+    dtype = factor.dtype.to_real()
+    exact = part if part.dtype == dtype else part.to(dtype)
+    torch.view_as_complex(exact.view(*exact.shape[:-1], -1, 2)).mul_(factor)
+    if exact is not part:
         part.copy_(exact)
     return x
 
@@ -158,10 +159,11 @@ class _GatherHeads(Function):
 
 def put_back(x: Float[Tensor, "*M E"], rows: HeadRows) -> Float[Tensor, "P_B_H_T E"]:
     """Packed rows where they are in the padded layout, zero in padding, without a gradient."""
-    x = x.reshape(-1, x.shape[-1])
-    if rows.out.shape == rows.back.shape:
+    width, (places, real) = x.shape[-1], (rows.out.shape[0], rows.back.shape[0])
+    x = x.reshape(real, width)
+    if places == real:
         return x.index_select(0, rows.out)  # there is no padding
-    return x.new_zeros((rows.out.shape[0], x.shape[-1])).index_copy_(0, rows.back, x)
+    return x.new_zeros((places, width)).index_copy_(0, rows.back, x)
 
 
 def spread(

@@ -42,9 +42,10 @@ class Rotation:
         return self.table[self.part].index_select(0, self.where)
 
     @cached_property
-    def factors(self) -> Complex[Tensor, "2 M half"]:
-        """The same, and their conjugates."""
-        return self.table[self.part :: 2].index_select(1, self.where)
+    def factors(self) -> tuple[Complex[Tensor, "M 1 half"], Complex[Tensor, "M 1 half"]]:
+        """The same for all heads, and their conjugates."""
+        one, other = self.table[self.part :: 2].index_select(1, self.where)[:, :, None].unbind(0)
+        return one, other
 
     def __call__(self, x: Float[Tensor, "M H E"]) -> Float[Tensor, "M H E"]:
         """Rotated and scaled `x`, in the precision of the factors."""
@@ -56,7 +57,7 @@ class Rotation:
         """`x` with its first `heads` heads rotated and scaled in place, and the others as they are."""
         width = 2 * self.table.shape[-1]
         if not x.requires_grad:
-            return _turned(x, self.factor, heads * width)
+            return _turned(x, self.factor[:, None], heads * width)
         found: Tensor = _Turned.run(x, self.factors, heads * width)
         return found
 
@@ -65,7 +66,7 @@ class _Turned(Function):
     """First columns read as complex numbers times factors, in place."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, factors: Tensor, columns: int) -> Tensor:
+    def forward(ctx: Any, x: Tensor, factors: tuple[Tensor, Tensor], columns: int) -> Tensor:
         ctx.mark_dirty(x)
         ctx.back, ctx.columns = factors[1], columns
         return _turned(x, factors[0], columns)
@@ -76,17 +77,17 @@ class _Turned(Function):
         if ctx.columns < grad.shape[1]:
             whole = grad.clone(memory_format=torch.contiguous_format)
             return _turned(whole, back, ctx.columns), None, None
-        exact = grad.to(back.real.dtype).reshape(grad.shape[0], -1, back.shape[1], 2)
-        made = torch.view_as_real(torch.view_as_complex(exact) * back[:, None])
-        return made.reshape(grad.shape).to(grad.dtype), None, None
+        dtype, exact = grad.dtype, back.dtype.to_real()
+        wide = (grad if dtype == exact else grad.to(exact)).reshape(grad.shape[0], -1, back.shape[2], 2)
+        made = torch.view_as_real(torch.view_as_complex(wide) * back).view(grad.shape)
+        return made if dtype == exact else made.to(dtype), None, None
 
 
-def _turned(x: Float[Tensor, "M PHE"], factor: Complex[Tensor, "M half"], columns: int) -> Tensor:
-    part = x[:, :columns]
-    exact = part.to(factor.real.dtype)
-    pairs = torch.view_as_complex(exact.view(x.shape[0], -1, factor.shape[1], 2))
-    pairs.mul_(factor[:, None])
-    if exact.dtype != part.dtype:
+def _turned(x: Float[Tensor, "M PHE"], factor: Complex[Tensor, "M 1 half"], columns: int) -> Tensor:
+    part, dtype = x if columns == x.shape[1] else x[:, :columns], factor.dtype.to_real()
+    exact = part if x.dtype == dtype else part.to(dtype)
+    torch.view_as_complex(exact.view(x.shape[0], -1, factor.shape[2], 2)).mul_(factor)
+    if exact is not part:
         part.copy_(exact)
     return x
 
