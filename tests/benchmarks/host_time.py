@@ -1,0 +1,100 @@
+"""What the host does in one training step of every system, at sizes where kernels take next to nothing.
+
+    python -m tests.benchmarks.host_time [--only gut crvnn] [--width 16] [--repeats 60] [--json] ...
+
+Systems are those of `tests.benchmarks.kernels`, with dropout, in each way to save the work of what has halted.
+A step is the forward and backward pass of the objective. "Calls" are those of Python functions and of what
+they call in C, as `cProfile` counts them: the same versions give the same figures on every machine. On a CPU
+the clock counts processor time; "fastest" is the least of all repeats, which other processes disturb least.
+"""
+
+import argparse
+import cProfile
+import pstats
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from tests.benchmarks import _timing, kernels, systems
+from trainables.types import Batch
+
+SIZES = {"width": 16, "heads": 2, "batch": 4, "length": 12, "bound": 10, "repeats": 60}
+WARM_UP = 4
+"""Steps before anything is counted: they fill what is made once for several steps."""
+
+
+def stepped(model: nn.Module, batch: Batch) -> Callable[[], None]:
+    """Forward and backward pass, gradients made anew."""
+    weights, passes = list(model.parameters()), kernels.passes(model, batch)
+
+    def step() -> None:
+        for each in weights:
+            each.grad = None
+        passes()
+
+    return step
+
+
+def calls(step: Callable[[], None]) -> int:
+    """Of functions in one step, the step itself among them."""
+    profile = cProfile.Profile()
+    profile.enable()
+    step()
+    profile.disable()
+    return int(pstats.Stats(profile).total_calls)
+
+
+def milliseconds(step: Callable[[], None], options: argparse.Namespace) -> list[float]:
+    """Of each of the repeats."""
+    clock = time.perf_counter if options.device == "cuda" else time.process_time
+    found = []
+    for _ in range(options.repeats):
+        begin = clock()
+        step()
+        if options.device == "cuda":
+            torch.cuda.synchronize()
+        found.append(1e3 * (clock() - begin))
+    return sorted(found)
+
+
+def measure(label: str, raw: dict[str, Any], options: argparse.Namespace) -> list[dict[str, Any]]:
+    """The rows of one system."""
+    batch, rows = systems.batches(options), []
+    for (dropout, mode), full in kernels.cases(raw, options).items():
+        if dropout == "off":
+            continue
+        model = systems.build(full, options.device).train()
+        step, layers = stepped(model, batch), kernels.layers_run(model, batch)
+        for _ in range(WARM_UP):
+            step()
+        row: dict[str, Any] = {"system": label, "early exit": mode, "layers": layers, "calls": calls(step)}
+        if options.repeats:
+            found = milliseconds(step, options)
+            row |= {"ms, fastest": found[0], "ms, median": found[len(found) // 2]}
+        rows.append(row)
+    return rows
+
+
+def parser() -> argparse.ArgumentParser:
+    """Options of this script."""
+    found = _timing.parser(__doc__, **SIZES)
+    found.add_argument("--only", nargs="+", choices=sorted(systems.systems()))
+    found.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    found.add_argument("--json", action="store_true")
+    return found
+
+
+def main() -> None:
+    options = parser().parse_args()
+    torch.set_num_threads(options.threads)
+    warnings.simplefilter("ignore")
+    rows = [row for label, raw in systems.chosen(options).items() for row in measure(label, raw, options)]
+    _timing.tell(rows, options)
+
+
+if __name__ == "__main__":
+    main()
