@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.host_time [--only gut crvnn] [--width 16] [--repeats 60] [--json] ...
 
-Systems are those of `tests.benchmarks.kernels`, with dropout, in each way to save the work of what has halted.
+Systems are those of `tests.benchmarks.kernels`, with dropout, in each way to save work of what has halted.
 A step is the forward and backward pass of the objective. "Calls" are those of Python functions and of what
 they call in C, as `cProfile` counts them: the same versions give the same figures on every machine. On a CPU
 the clock counts processor time; "fastest" is the least of all repeats, which other processes disturb least.

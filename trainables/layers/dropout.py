@@ -474,7 +474,7 @@ def set_dropout_context(model: nn.Module, seed: int | tuple[int, ...], step: int
     passes within one (gradient accumulation), which matters for what draws without places alone. The same
     (seed, step, part) gives the same masks. A pass of several models has a seed for each.
     """
-    for name, module in named_modules_of(model):
+    for module, name in named_modules_of(model).items():
         if isinstance(module, Keyed):
             module.begin(seed, "dropout", step, 0 if module.by_place else part, name)
 

@@ -82,9 +82,9 @@ class _CutInTwo(Function):
     """Rows of `x` in a new order, cut in two: the gradient of each part is copied to where it came from."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, order: Tensor, first: int) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, x: Tensor, order: Tensor, sizes: list[int]) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
-        ctx.sizes = [first, x.shape[0] - first]
+        ctx.sizes = sizes
         ctx.save_for_backward(order)
         one, other = x.index_select(0, order).split_with_sizes(ctx.sizes)
         return one, other
@@ -132,20 +132,31 @@ class InTwo:
     known: Bool[np.ndarray, " N"]
     """Which are in the first part."""
 
-    @property
+    @cached_property
+    def sizes(self) -> list[int]:
+        """Of both parts."""
+        first = int(self.known.sum())
+        return [first, self.known.shape[0] - first]
+
+    @cached_property
+    def others(self) -> Bool[np.ndarray, " N"]:
+        """Which are in the second part."""
+        found: np.ndarray = ~self.known
+        return found
+
+    @cached_property
     def one(self) -> Int[Tensor, " K"]:
         """Which are in the first part."""
-        return self.order[: int(self.known.sum())]
+        return self.order[: self.sizes[0]]
 
     def of(self, x: Any) -> tuple[Any, Any]:
         """Both parts of `x`: by one kernel of a tensor, by the host of what it knows."""
         if isinstance(x, np.ndarray):
-            return x[self.known], x[~self.known]
-        first = int(self.known.sum())
+            return x[self.known], x[self.others]
         if x.requires_grad:
-            parts: tuple[Tensor, Tensor] = _CutInTwo.run(x, self.order, first)
+            parts: tuple[Tensor, Tensor] = _CutInTwo.run(x, self.order, self.sizes)
             return parts
-        one, other = x.index_select(0, self.order).split_with_sizes([first, x.shape[0] - first])
+        one, other = x.index_select(0, self.order).split_with_sizes(self.sizes)
         return one, other
 
 

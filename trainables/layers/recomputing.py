@@ -14,9 +14,9 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from trainables.layers.dropout import Drawn, Keyed, drawn_in
-from trainables.layers.reused import Reused, learned
+from trainables.layers.reused import Reused
 from trainables.layers.tokens import KeysValues, Placed
-from trainables.layers.walking import parameters_of
+from trainables.layers.walking import modules_of
 
 Found = TypeVar("Found")
 
@@ -65,14 +65,13 @@ def reusing(*layers: nn.Module | None) -> Iterator[None]:
 
     Not where layers are run again in the backward pass.
     """
-    begun = [
-        layer
-        for layer in (layers if torch.is_grad_enabled() else ())
-        if isinstance(layer, RecomputableLayer) and layer.reused is None and not layer.recomputes
-        if any(map(learned, parameters_of(layer)))
-    ]
-    for layer in begun:
-        layer.reused = Reused(layer, layer.read_by)
+    begun = []
+    for layer in layers if torch.is_grad_enabled() else ():
+        if isinstance(layer, RecomputableLayer) and layer.reused is None and not layer.recomputes:
+            reused = Reused(layer, layer.read_by)
+            if reused.learns:
+                layer.reused = reused
+                begun.append(layer)
     try:
         yield
     finally:
@@ -126,6 +125,12 @@ def recompute(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, Recomputable):
             module.recomputes = True
+
+
+def recomputes_any(model: nn.Module) -> bool:
+    """Whether it was asked of any layer of `model`."""
+    found = [each.recomputes for each in modules_of(model) if isinstance(each, Recomputable)]
+    return True in found
 
 
 def can_recompute(model: nn.Module) -> bool:

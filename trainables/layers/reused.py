@@ -152,14 +152,23 @@ class Reused:
         self, part: nn.Module, read_by: Callable[[Callable[..., Any]], Sequence[nn.Module]] | None = None
     ) -> None:
         """`read_by` tells modules of which a use reads the weights; none, if it may read those of all."""
-        modules = modules_of(part)
+        modules, inside = modules_of(part), stacked()
         self._read_by = read_by
         self._modules = set(map(id, modules))
-        self._weights = [
-            _Weight(module, module._parameters, name, weight, cast)
+        found = [
+            (module, name, weight)
             for module in modules
+            if module._parameters
             for name, weight in module._parameters.items()
-            if weight is not None and learned(weight) and (cast := _cast(module, weight)) is not None
+            if weight is not None and (weight.requires_grad or inside)
+        ]
+        self.learns = bool(found)
+        """Whether a backward pass gives any weight a gradient."""
+        cast = any(map(torch.is_autocast_enabled, {weight.device.type for *_, weight in found}))
+        self._weights = [
+            _Weight(module, module._parameters, name, weight, seen)
+            for module, name, weight in found
+            if (seen := _cast(module, weight) if cast else weight) is not None
         ]
         self._first: dict[Any, Any] = {}
         """What had been made of the weights before the first use."""

@@ -1,35 +1,26 @@
 """The modules of a model, found without PyTorch's nested generators, which every step would pass through."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 from torch import nn
 
 
-def named_modules_of(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """What `model.named_modules()` goes through, in the same order."""
-    found: list[tuple[str, nn.Module]] = []
-    seen: set[int] = set()
-    waiting = [("", model)]
+def named_modules_of(model: nn.Module) -> dict[nn.Module, str]:
+    """What `model.named_modules()` goes through, in the same order, to its name."""
+    found: dict[nn.Module, str] = {}
+    waiting = [(model, "")]
     while waiting:
-        name, module = waiting.pop()
-        if id(module) in seen:
+        module, name = waiting.pop()
+        if module in found:
             continue
-        seen.add(id(module))
-        found.append((name, module))
-        if children := module._modules:
+        found[module] = name
+        children = module._modules
+        if children:
             begin = f"{name}." if name else ""
-            waiting += [(begin + key, each) for key, each in reversed(children.items()) if each is not None]
+            waiting += [(each, begin + key) for key, each in reversed(children.items()) if each is not None]
     return found
 
 
-def modules_of(model: nn.Module) -> list[nn.Module]:
+def modules_of(model: nn.Module) -> Iterable[nn.Module]:
     """What `model.modules()` goes through, in the same order."""
-    return [module for _, module in named_modules_of(model)]
-
-
-def parameters_of(model: nn.Module) -> Iterator[nn.Parameter]:
-    """What `model.parameters()` goes through, in the same order; what is shared, as often as it is used."""
-    for module in modules_of(model):
-        for weight in module._parameters.values():
-            if weight is not None:
-                yield weight
+    return named_modules_of(model)

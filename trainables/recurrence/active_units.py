@@ -145,12 +145,23 @@ class ActiveUnits:
 
     def _entries(self) -> Iterator[tuple[str, str, Any]]:
         """Of every field with an entry for each token or unit its name, which of both, and its value."""
-        for each in fields(self):
-            value = getattr(self, each.name)
-            if value is not None and _AXIS in each.metadata:
-                yield each.name, each.metadata[_AXIS], value
+        values = self.__dict__
+        for name, axis in _axes(type(self)):
+            value = values[name]
+            if value is not None and axis is not None:
+                yield name, axis, value
             else:
-                assert not isinstance(value, Tensor), f"{each.name} must be declared PER_TOKEN or PER_UNIT"
+                assert not isinstance(value, Tensor), f"{name} must be declared PER_TOKEN or PER_UNIT"
+
+
+_AXES: dict[type, list[tuple[str, str | None]]] = {}
+
+
+def _axes(kind: type[ActiveUnits]) -> list[tuple[str, str | None]]:
+    """Of every field, what it has an entry for."""
+    if kind not in _AXES:
+        _AXES[kind] = [(each.name, each.metadata.get(_AXIS)) for each in fields(kind)]
+    return _AXES[kind]
 
 
 def everywhere(packing: Packing) -> tuple[Int[np.ndarray, " M"], Int[np.ndarray, " B"]]:

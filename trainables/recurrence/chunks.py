@@ -20,7 +20,7 @@ from trainables.layers.chunks import Chunk, ChunkSettings, Cut, PaddedCut, Parti
 from trainables.layers.mask_draws import MaskDraws
 from trainables.layers.memory import Memory, MemorySettings, update_flops, update_saved_bytes
 from trainables.layers.packing import Packing, lengths_of, put, take
-from trainables.layers.recomputing import Recomputable, reusing
+from trainables.layers.recomputing import recomputes_any, reusing
 from trainables.layers.stacked import by_token, stacked
 from trainables.layers.tokens import Placed, Tokens
 from trainables.recurrence.result import RecurrenceResult
@@ -133,9 +133,7 @@ class Chunked(nn.Module):
 
     def _draw_ahead(self, parts: Sequence[ChunkPart]) -> None:
         """Draw masks of all chunks at once, where it is known which layers run on them."""
-        if compiling() or any(
-            layer.recomputes for layer in self.modules() if isinstance(layer, Recomputable)
-        ):
+        if compiling() or recomputes_any(self):
             return
         draws = MaskDraws()
         for part in parts:
