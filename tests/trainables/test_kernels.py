@@ -14,11 +14,11 @@ LENGTHS = (30, 17, 3, 24, 2, 9)
 OPTIONS = argparse.Namespace(width=16, heads=2, bound=7)
 SLACK = 1.05
 BOUNDS: dict[tuple[str, str], tuple[int, int, int]] = {
-    ("gut", "compact"): (984, 16, 10),
+    ("gut", "compact"): (964, 16, 10),
     ("gut", "none"): (1102, 12, 1),
-    ("ut", "compact"): (990, 22, 10),
+    ("ut", "compact"): (970, 22, 10),
     ("ut", "none"): (1033, 19, 1),
-    ("gutlb", "compact"): (2411, 32, 17),
+    ("gutlb", "compact"): (2389, 32, 17),
     ("gutlb", "none"): (2729, 28, 1),
     ("looped", "-"): (375, 2, 1),
     ("ndr", "-"): (1178, 66, 1),

@@ -99,7 +99,7 @@ class WeightDropout:
 
     def kept(self, heads: int, keys: int) -> KeptWeights:
         """The mask with the scale of what it keeps."""
-        return KeptWeights(self.keep(heads, keys), 1 / self.dropout.keep_share())
+        return KeptWeights(self.keep(heads, keys), self.dropout.scale)
 
 
 @lru_cache(maxsize=64)
@@ -411,18 +411,24 @@ def _kernel_stream(drop: WeightDropout | None) -> Iterator[None]:
     """Fused kernels read the generator of their device: seed it by key, and put it back afterwards.
 
     That one alone: to fork PyTorch's, that of the CPU too, takes the host as long as launching ten kernels.
+    On CUDA a seed and an offset are all of its state.
     """
     if drop is None:
         yield
         return
     generator = _generator(drop.place.device)
-    before = generator.get_state()
+    counts = generator.device.type == "cuda"
+    before = (generator.initial_seed(), generator.get_offset()) if counts else generator.get_state()
     assert isinstance(drop.key, int), "of several members masks are drawn by `math`"
     generator.manual_seed(drop.key)
     try:
         yield
     finally:
-        generator.set_state(before)
+        if isinstance(before, tuple):
+            generator.manual_seed(before[0])
+            generator.set_offset(before[1])
+        else:
+            generator.set_state(before)
 
 
 def _generator(device: torch.device) -> torch.Generator:

@@ -266,6 +266,8 @@ class Block(RecomputableLayer):
         self.gate = None if gate_width is None else FeedForward(width, gate_width, config.dropout, linear)
         beside = () if self.gate is None else (self.feedforward.inner_dropout, self.gate.inner_dropout)
         self.dropouts = DropoutGroup.within(self, beside)
+        self.likely = 1
+        """Passes of the same tokens that are likely, by those before; masks are drawn at once for as many."""
 
     def keys_values(self, x: Float[Tensor, "M D"], tokens: Tokens) -> KeysValues:
         """Keys and values of `tokens` with states `x`, normed like queries."""
@@ -326,7 +328,7 @@ class Block(RecomputableLayer):
         """Draw the masks of the next passes of these tokens: at most `ahead`, and fewer that are large."""
         recalled = None if tokens.recalled is None else tokens.recalled.packing
         layers = 1
-        if ahead > 1 and not self.recomputes and not stacked():
+        if ahead > 1 and not self.recomputes:
             words = self.dropouts.words() * tokens.place.shape[0] + self.attention.words(tokens, keys)
             if self.recall is not None and recalled is not None:
                 words += self.recall.attention.words(tokens.recalling, recalled)

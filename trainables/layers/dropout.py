@@ -10,9 +10,8 @@ masks. Masks are the same on every device.
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache
 from operator import is_
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -21,7 +20,7 @@ from torch import Tensor, nn
 
 from trainables.layers.dropping import dropped
 from trainables.layers.host import uploaded
-from trainables.layers.mask_draws import MaskDraws, kept, mix
+from trainables.layers.mask_draws import MaskDraws, kept, mix, salt_numbers, salted
 from trainables.layers.stacked import for_all, stacked
 from trainables.layers.walking import modules_of, named_modules_of
 from trainables.regions.compiling import compiling
@@ -125,7 +124,7 @@ class KeyedNoise(Keyed):
         numbers, key = np.arange(columns, dtype=np.int64) * ODD_32, self.draw()
         if isinstance(key, np.ndarray):
             key = key[:, None, None]
-        salt = uploaded(_salted(key, numbers), place.device)
+        salt = uploaded(salted(key, numbers), place.device)
 
         def even(place: Tensor) -> Tensor:
             words = place.to(torch.int32)[..., None] ^ salt
@@ -165,7 +164,7 @@ class KeyedDropout(Keyed):
         Every element of the last axis stands for two columns: a 32-bit hash holds two 16-bit draws. Places
         come scattered already.
         """
-        word = place.to(torch.int32) ^ uploaded(_salted(key, element.astype(np.int64) * ODD_32), place.device)
+        word = place.to(torch.int32) ^ uploaded(salted(key, element.astype(np.int64) * ODD_32), place.device)
         mix(word)
         return kept(word, self.levels)[..., :columns]
 
@@ -204,8 +203,9 @@ class KeyedDropout(Keyed):
 
     def drawn_at(self, place: Tensor) -> bool:
         """Whether the mask of the next use has been drawn already, at this very `place`."""
-        stream = self._stream
-        return stream is not None and bool(stream.ready) and stream.ready[0].place is place
+        return (
+            (stream := self._stream) is not None and bool(ready := stream.ready) and ready[0].place is place
+        )
 
     def forget(self) -> None:
         """Let masks that wait be drawn anew: the next use is at another place than was thought."""
@@ -232,27 +232,31 @@ class KeyedDropout(Keyed):
     ) -> None:
         """Have the masks of the next `layers` calls drawn for `element`s of `place`, which is seen in
         `shape`."""
-        salt = self.salt(element, place.device) if layers == 1 else self._salts(element, place, layers)
-        if layers > 1:
-            salt = salt.view(layers, *(1,) * (len(shape) - element.ndim), *element.shape)
+        if layers == 1:
+            salt, seen = self.salt(element, place.device), place.view(shape)
+        else:
+            salt, seen = self._salts(element, place, len(shape), layers), place.view(1, *shape)
 
         def give(masks: list[Tensor]) -> None:
             for each in masks if layers == 1 else masks[0].unbind(0):
                 self.put(each, place)
 
-        draws.add(place.view(shape), salt, [(self.levels, salt.shape[-1])], give)
+        draws.add(seen, salt, [(self.levels, salt.shape[-1])], give)
 
     def salt(self, element: Int[np.ndarray, "*C"], device: torch.device) -> Int[Tensor, "*W_C"]:
         """What places are hashed with in the next call, for each of the `element`s."""
         key, numbers = self.draw(), element * ODD_32
         if isinstance(key, np.ndarray):
             key = key.reshape(-1, *(1,) * numbers.ndim)
-        return uploaded(_salted(key, numbers), device)
+        return uploaded(salted(key, numbers), device)
 
-    def _salts(self, element: Int[np.ndarray, "*C"], place: Tensor, layers: int) -> Int[Tensor, "*L_C"]:
-        """The same in the next calls, of one model."""
-        keys = np.array([self.draw() for _ in range(layers)], dtype=np.int64)
-        return uploaded(_salted(keys.reshape(-1, *(1,) * element.ndim), element * ODD_32), place.device)
+    def _salts(
+        self, element: Int[np.ndarray, "*C"], place: Tensor, axes: int, layers: int
+    ) -> Int[Tensor, "*W_L_C"]:
+        """The same in the next calls, for places seen in so many axes."""
+        keys = np.array([self.draw() for _ in range(layers)], dtype=np.int64).T
+        salts = salted(keys.reshape(*keys.shape, *(1,) * axes), element * ODD_32)
+        return uploaded(np.ascontiguousarray(salts), place.device)
 
     def asked(self, place: Tensor, columns: int) -> Bool[Tensor, "*K"] | None:
         """The mask that was asked for, if it has been drawn at this very `place`; if not, what waits is
@@ -358,9 +362,12 @@ class DropoutGroup:
             split = zip(parts, torch.split(salt, [count for _, count in parts]), strict=True)
             give([drawn(place, part, level) for (level, _), part in split])
             return
+        seen = place[..., None]
         if layers > 1:
-            salt = salt.view(layers, *(1,) * place.dim(), -1)
-        draws.add(place[..., None], salt, parts, give)
+            # Members of a stack come before layers.
+            salt = salt.movedim(0, -2).contiguous()
+            salt, seen = salt.view(*salt.shape[:-1], *(1,) * place.dim(), salt.shape[-1]), seen[None]
+        draws.add(seen, salt, parts, give)
 
     def _give(
         self,
@@ -434,7 +441,7 @@ class _Salts:
         if keys.ndim > 2:
             # The members of a stack come before the columns.
             spread = np.ascontiguousarray(np.moveaxis(spread, 1, -1))
-        table = uploaded(_salted(spread, _numbers(words)), device)
+        table = uploaded(salted(spread, salt_numbers(words)), device)
         return cls(streams, sizes, streams[0].calls, table)
 
     def belong_to(self, streams: list[_Stream]) -> bool:
@@ -452,19 +459,6 @@ class _Salts:
             and 0 <= streams[0].calls - self.first <= self.table.shape[0] - layers
             and self.table.device.type == device.type
         )
-
-
-@lru_cache(maxsize=256)
-def _numbers(counts: tuple[int, ...]) -> Int[np.ndarray, " C"]:
-    """Of words, in each of some groups from zero on, what they are salted with; not to be written to."""
-    found: np.ndarray = np.concatenate([np.arange(count, dtype=np.int64) for count in counts]) * ODD_32
-    found.flags.writeable = False
-    return found
-
-
-def _salted(key: Any, number: Int[np.ndarray, "*C"]) -> Int[np.ndarray, "*K"]:
-    salted: np.ndarray = ((number + (key & 0x7FFFFFFF)) ^ (key >> 32)).astype(np.uint32).view(np.int32)
-    return salted
 
 
 def set_dropout_context(model: nn.Module, seed: int | tuple[int, ...], step: int, part: int = 0) -> None:

@@ -2,8 +2,9 @@
 
 import sys
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -29,6 +30,21 @@ def mix(word: Tensor) -> None:
     word ^= (word >> 15).bitwise_and_(0x1FFFF)
     word *= MIX_B
     low ^= high
+
+
+@lru_cache(maxsize=256)
+def salt_numbers(counts: tuple[int, ...]) -> Int[np.ndarray, " C"]:
+    """Of words, in each of some groups from zero on, what they are salted with; not to be written to."""
+    found: np.ndarray = np.concatenate([np.arange(count, dtype=np.int64) for count in counts]) * ODD_32
+    found.flags.writeable = False
+    return found
+
+
+def salted(key: Any, number: Int[np.ndarray, "*C"]) -> Int[np.ndarray, "*K"]:
+    """What places are hashed with, for a key or several and the numbers of elements times `ODD_32`."""
+    words = (number + (key & 0x7FFFFFFF)) ^ (key >> 32)
+    found: np.ndarray = words.astype(np.uint32).view(np.int32)
+    return found
 
 
 def scattered(number: Int[Tensor, "*M"]) -> Int[Tensor, "*M"]:

@@ -310,6 +310,36 @@ def dropping(key: int, device: str) -> WeightDropout:
     return WeightDropout(KeyedDropout(0.5), key, torch.zeros(1, 1, dtype=torch.long, device=device))
 
 
+class CountingGenerator:
+    """What a generator on CUDA is: a seed, and how far it has been used."""
+
+    device = torch.device("cuda")
+
+    def __init__(self) -> None:
+        self.state = (5, 8)
+
+    def initial_seed(self) -> int:
+        return self.state[0]
+
+    def get_offset(self) -> int:
+        return self.state[1]
+
+    def manual_seed(self, seed: int) -> None:
+        self.state = (seed, 0)
+
+    def set_offset(self, offset: int) -> None:
+        self.state = (self.state[0], offset)
+
+
+def test_a_generator_on_cuda_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = CountingGenerator()
+    monkeypatch.setattr(attention, "_generator", lambda _: generator)
+    with attention._kernel_stream(dropping(3, "cpu")):
+        assert generator.state == (3, 0)
+        generator.set_offset(4)
+    assert generator.state == (5, 8)
+
+
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, needs_cuda])])
 def test_fused_kernels_draw_by_their_key_and_leave_the_generator_as_it_was(device: str) -> None:
     def drawn() -> Tensor:
