@@ -17,7 +17,7 @@ from trainables.layers import compiled
 from trainables.layers.attention import Backend, WeightDropout, attend_among, attend_packed
 from trainables.layers.dropout import DropoutGroup, KeyedDropout, drop_side_by_side
 from trainables.layers.linear import LayerNorm, Linear, XavierLinear, addcmul, joined, joined_sets, linear
-from trainables.layers.mask_draws import MaskDraws
+from trainables.layers.mask_draws import MOST_WORDS, MaskDraws
 from trainables.layers.packing import Packing
 from trainables.layers.recomputing import RecomputableLayer
 from trainables.layers.stacked import stacked
@@ -27,7 +27,8 @@ from trainables.regions.compiling import compiling
 from trainables.settings import HeadSettings, Small
 
 AHEAD_WORDS = 1 << 18
-"""Most that are hashed at once for the masks of several layers: of more, drawing takes longer than asking."""
+"""Most that are hashed at once on a CPU for the masks of several layers: of more, drawing takes longer than
+asking. A GPU draws in no time as many as are hashed at once in all."""
 
 
 class BlockSettings(HeadSettings):
@@ -332,7 +333,8 @@ class Block(RecomputableLayer):
             words = self.dropouts.words() * tokens.place.shape[0] + self.attention.words(tokens, keys)
             if self.recall is not None and recalled is not None:
                 words += self.recall.attention.words(tokens.recalling, recalled)
-            layers = max(1, min(ahead, AHEAD_WORDS // max(1, words)))
+            most = MOST_WORDS if tokens.place.is_cuda else AHEAD_WORDS
+            layers = max(1, min(ahead, most // max(1, words)))
         self.forget()
         draws = MaskDraws()
         self.ask(draws, tokens, keys, recalled, layers=layers)
