@@ -185,7 +185,8 @@ class KeyedDropout(Keyed):
         """
         if not (self.training and self.levels):
             return x if onto is None else onto + x
-        return self.drop(x, self.taken(place, x.shape[-1]), onto)
+        keep = self.taken(place, x.shape[-1])
+        return self.drop(x, keep, onto) if stacked() else dropped(x, keep, self.scale, onto)
 
     def taken(self, place: Int[Tensor, "*M"], columns: int) -> Bool[Tensor, "*M C"]:
         """The mask of this call, which no other gets."""

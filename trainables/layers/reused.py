@@ -93,7 +93,10 @@ class _Sources:
 
     def aliases(self, places: Sequence[int], tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Of the `tensors` at these places, for one use."""
-        return self._through(_Use, (places,), tensors)
+        if stacked():
+            return self._through(_Use, (places,), tensors)
+        made: tuple[Tensor, ...] = _Use.run(self._totals, places, *tensors)
+        return made
 
     def all_aliases(self) -> tuple[Tensor, ...]:
         """Of all of them, for one use."""
