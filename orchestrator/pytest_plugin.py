@@ -82,8 +82,8 @@ def sweep_spec(request: pytest.FixtureRequest) -> "Callable[..., SpecUnderTest]"
         places = [folder / path for folder in (request.path.parent, request.config.invocation_params.dir)]
         found = next((place for place in places if place.is_file()), None)
         if found is None:
-            told = " nor ".join(map(str, dict.fromkeys(places)))
-            raise FileNotFoundError(f"a spec must be there to be tested, found neither {told}")
+            message = " nor ".join(map(str, dict.fromkeys(places)))
+            raise FileNotFoundError(f"a spec must be there to be tested, found neither {message}")
         tested = SpecUnderTest(found, as_texts(overrides), profile, keep)
         assert tested.plan, "a faulty spec is told here, not where its plan is first looked at"
         return tested

@@ -62,18 +62,18 @@ def redact(text: object) -> str:
 
     A URL in a text ends at the next white space; for a value that is a URL and nothing else see `redact_url`.
     """
-    told = str(text)
+    message = str(text)
     parts: list[str] = []
     done = 0
-    for found in _SEPARATOR.finditer(told):
+    for found in _SEPARATOR.finditer(message):
         if found.start() < done:
             continue
-        end = _RUN_END.search(told, found.end())
-        stop = end.start() if end else len(told)
-        parts.append(_without_parameters(told[done : found.start()]))
-        parts.append(_masked(_scheme(told, found.start()), found[0], told[found.end() : stop]))
+        end = _RUN_END.search(message, found.end())
+        stop = end.start() if end else len(message)
+        parts.append(_without_parameters(message[done : found.start()]))
+        parts.append(_masked(_scheme(message, found.start()), found[0], message[found.end() : stop]))
         done = stop
-    return "".join(parts) + _without_parameters(told[done:])
+    return "".join(parts) + _without_parameters(message[done:])
 
 
 def redact_url(url: str) -> str:
@@ -109,24 +109,24 @@ def redact_code(text: str) -> str:
     there goes on, and in prose the value that such a name is said to have, if it has letters and digits. A
     short password of letters alone that no name stands beside cannot be told from a word.
     """
-    told = _ISSUED.sub(MASK, _PRIVATE_KEY.sub(MASK, redact(text)))
-    told = _REMARK.sub(
-        lambda found: f"{found['start']} {MASK}" if _is_secret(found["key"]) else found[0], told
+    message = _ISSUED.sub(MASK, _PRIVATE_KEY.sub(MASK, redact(text)))
+    message = _REMARK.sub(
+        lambda found: f"{found['start']} {MASK}" if _is_secret(found["key"]) else found[0], message
     )
-    return "\n".join(map(_without_bare, _without_quoted(told.split("\n"))))
+    return "\n".join(map(_without_bare, _without_quoted(message.split("\n"))))
 
 
 def _without_bare(line: str) -> str:
     """A line of code or prose, without values that stand there in no quotes of their own."""
     if line.startswith(_HEAD_OF_CHANGES):
         return line
-    told = _TOLD.sub(
+    message = _TOLD.sub(
         lambda found: (
             f"{found['start']}{MASK}" if _is_secret(found["key"]) and _is_mixed(found["value"]) else found[0]
         ),
         line,
     )
-    return _RUN.sub(lambda found: MASK if _is_drawn(found[0]) else found[0], told)
+    return _RUN.sub(lambda found: MASK if _is_drawn(found[0]) else found[0], message)
 
 
 def _is_mixed(value: str) -> bool:

@@ -123,8 +123,8 @@ def _left_out(asked: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[
             lost = [str(each) for each in value.get("also", ()) if each not in kept.get("also", ())]
             gone += [f"{section}.also of {', '.join(lost)}"] if lost and "also" in kept else []
     if gone:
-        told = "; ".join(gone)
-        yield f"Left out of the spec of the sweep, as this is one arm with what was chosen: {told}."
+        message = "; ".join(gone)
+        yield f"Left out of the spec of the sweep, as this is one arm with what was chosen: {message}."
 
 
 def _settings(spec: "Spec", settings: Mapping[str, Any]) -> dict[str, Any]:

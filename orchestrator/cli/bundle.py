@@ -140,11 +140,11 @@ def findings(path: Path, rerun: int, data_dir: Path) -> "Iterator[Finding]":
             again = folder / "made-again"  # no name that a bundle can hold
             passing = _counted(contents.read_events(folder), events, sessions)
             made, known = report_files(plan, passing, again)
-            told = f"{amount(events.total(), 'event')}, each chained to the one before"
-            yield Finding("ledger", "sound", told)
+            message = f"{amount(events.total(), 'event')}, each chained to the one before"
+            yield Finding("ledger", "sound", message)
         except Exception as error:  # plan and events may be anything that has the right digests
-            told = str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
-            yield Finding("bundle", "damaged", f"no report can be made of it: {told}", "ask for it again")
+            message = str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
+            yield Finding("bundle", "damaged", f"no report can be made of it: {message}", "ask for it again")
             return
         yield from _agreeing(folder, plan, sessions, listing["files"])
         yield from _compared(folder, made, listing)
@@ -202,11 +202,11 @@ def _compared(folder: Path, made: "Mapping[str, Path]", listing: "Mapping[str, A
     unlike = _unlike_versions(folder / contents.ENVIRONMENT)
     if listing.get("code") != contents.code_digest():
         unlike.insert(0, f"haltsweep {listing.get('haltsweep')} as it was then")
-    told = f"made again from the ledger other bytes come out: {', '.join(other)}"
+    message = f"made again from the ledger other bytes come out: {', '.join(other)}"
     if unlike:
-        yield Finding("report", "unknown", told, f"make it with {', '.join(unlike)}, as the bundle was")
+        yield Finding("report", "unknown", message, f"make it with {', '.join(unlike)}, as the bundle was")
     else:
-        yield Finding("report", "damaged", told, "it is not what the ledger says: trust the ledger")
+        yield Finding("report", "damaged", message, "it is not what the ledger says: trust the ledger")
 
 
 def _unlike_versions(environment: Path) -> list[str]:

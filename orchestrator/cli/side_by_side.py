@@ -162,8 +162,8 @@ def _checked_alone(path: Path) -> Checked:
                 found = pool.submit(_checked_there, path)
             return found.result()
         except BrokenProcessPool:
-            told = "the process that looked at it was ended, by code that it names or for want of memory"
-            return Checked((), (f"{path}: {told}; run that code by itself to see which",))
+            message = "the process that looked at it was ended, by code that it names or for want of memory"
+            return Checked((), (f"{path}: {message}; run that code by itself to see which",))
 
 
 def _checked_there(path: Path) -> Checked:

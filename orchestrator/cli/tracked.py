@@ -43,8 +43,8 @@ class Tracked:
             self.writing and f"{self.writing}{ago}",
             self.error or ("" if held else "nobody writes it now"),
         ]
-        told = f"MLflow: {'; '.join(part for part in parts if part)} ({self.store})"
-        return told if held else f"{told}\ncatch up with: {sync}"
+        message = f"MLflow: {'; '.join(part for part in parts if part)} ({self.store})"
+        return message if held else f"{message}\ncatch up with: {sync}"
 
 
 def tracking_of(sweep: "Opened") -> Tracked | None:

@@ -51,5 +51,5 @@ class Attempts:
         its worker where it is gets no further, and one that gets further will end.
         """
         losses, allowed = self.losses + 1, retries + 1
-        told = f"{what} died, time {losses} of at most {allowed} without progress: {reason}"
-        return Outcome(OutcomeKind.CRASHED if losses >= allowed else OutcomeKind.STOPPED, told)
+        message = f"{what} died, time {losses} of at most {allowed} without progress: {reason}"
+        return Outcome(OutcomeKind.CRASHED if losses >= allowed else OutcomeKind.STOPPED, message)

@@ -301,11 +301,11 @@ class Conductor:
             low, high = self._spans[name]
             slack = ROUNDING * max(1.0, abs(value))
             if not low - slack <= value <= high + slack:
-                told = (
+                message = (
                     f"{name} must be {_within(low, high)}, as it is declared, got {value:.6g} at step "
                     f"{measurement.step}; correct what is reported, or the range in `metrics`"
                 )
-                return Stop(OutcomeKind.CRASHED, told)
+                return Stop(OutcomeKind.CRASHED, message)
         return None
 
     def _pruned(self, state: TrialState, measurement: Measurement) -> Stop | None:
@@ -379,8 +379,8 @@ class Conductor:
         why = self._spending.search_over(arm_state.arm.name, len(distinct), wanted)
         planned = amount(sum(1 for _ in arm_state.phase("search")), "trial")
         for state in waiting if why else ():
-            told = f"the search of {arm_state.arm.name} ended before its {planned} had begun: {why}"
-            self._end_unrun(state, told, OutcomeKind.SKIPPED)
+            message = f"the search of {arm_state.arm.name} ended before its {planned} had begun: {why}"
+            self._end_unrun(state, message, OutcomeKind.SKIPPED)
 
     def _teach(self, state: TrialState, kind: OutcomeKind) -> None:
         """Tell the sampler of the arm, and keep what may be confirmed."""

@@ -51,8 +51,8 @@ def _other_code(record: Record, here: Mapping[str, str]) -> str:
     """Which parts of the code are not those that the trial ran; empty where all known ones are."""
     then = record.provenance.get("code_parts") or {}
     other = [name for name in here if then.get(name, here[name]) != here[name]]
-    told = ", ".join(f"{name} (digest {then[name]} then, {here[name]} here)" for name in other)
-    return f"; by other code than then: {told}" if told else ""
+    message = ", ".join(f"{name} (digest {then[name]} then, {here[name]} here)" for name in other)
+    return f"; by other code than then: {message}" if message else ""
 
 
 def _run(workload: str, job: Job, folder: Path) -> tuple[Outcome, Measurement | None]:
@@ -80,6 +80,6 @@ def _compared(record: Record, outcome: Outcome, last: Measurement | None, splits
     if not other:
         return Finding("rerun", "sound", f"{name}: all of {len(wanted)} metrics the same, to the last digit")
     now = {metric: last.metrics.get(metric, math.nan) for metric in other}
-    told = ", ".join(f"{metric} {wanted[metric]:.9g} -> {value:.9g}" for metric, value in now.items())
-    told = f"{name}: {len(other)} of {len(wanted)} metrics differ: {told}"
-    return Finding("rerun", "unknown", told, _REMEDY)
+    message = ", ".join(f"{metric} {wanted[metric]:.9g} -> {value:.9g}" for metric, value in now.items())
+    message = f"{name}: {len(other)} of {len(wanted)} metrics differ: {message}"
+    return Finding("rerun", "unknown", message, _REMEDY)

@@ -57,8 +57,8 @@ def _examples(given: Any) -> tuple[Mapping[str, Any], ...]:
         values = json.loads(text)
         listed = isinstance(values, list) and all(isinstance(each, dict) for each in values)
     except (TypeError, ValueError, RecursionError) as error:
-        told = storable(str(error))
-        raise BadMeasurement(f"examples must be JSON values ({told}); mend the workload") from error
+        message = storable(str(error))
+        raise BadMeasurement(f"examples must be JSON values ({message}); mend the workload") from error
     if not listed:
         raise BadMeasurement(f"examples must be a list of mappings, got {_kind(given)}; mend the workload")
     if len(text) > EXAMPLES_MOST:
@@ -103,11 +103,11 @@ def _number(name: Any, value: Any, step: int) -> float:
             "workload"
         ) from error
     if not math.isfinite(number):
-        told = f"metrics must stay finite, got {name}={number} at step {step}"
-        raise BadMeasurement(storable(told), OutcomeKind.DIVERGED)
+        message = f"metrics must stay finite, got {name}={number} at step {step}"
+        raise BadMeasurement(storable(message), OutcomeKind.DIVERGED)
     if abs(number) > NUMBER_MOST:
-        told = f"metrics must stay within {NUMBER_MOST:g}, got {name}={number:g} at step {step}"
-        raise BadMeasurement(storable(told), OutcomeKind.DIVERGED)
+        message = f"metrics must stay within {NUMBER_MOST:g}, got {name}={number:g} at step {step}"
+        raise BadMeasurement(storable(message), OutcomeKind.DIVERGED)
     return number
 
 

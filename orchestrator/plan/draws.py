@@ -125,17 +125,17 @@ def _check_left(
             if any(drawing.admits({**left[0], path: value}) for value in finely if value != left[0][path]):
                 continue
         rules = ", ".join(map(str, asked))
-        told = (
+        message = (
             f"{rules} leaves {path} one value in {arm.name}, {shown(left[0][path])}: set it in place of "
             "searching it, or change the range"
         )
         if tied := next((each for each in asked if drawing.never_equal(each)), None):
-            told = (
+            message = (
                 f"{tied}: two real numbers that are drawn are never equal in {arm.name}: give both the same "
                 "choices, or search one of them"
             )
         faults.add(
-            told,
+            message,
             "search",
             "constraints",
             search.constraints.index(asked[0]),

@@ -92,8 +92,8 @@ def _kept(change: Difference) -> str:
 def _no_looks(what: str, begun: Begun) -> str:
     if not begun.looked:
         return ""
-    told = "changes what was decided at looks at the seeds, and which seeds ran for it"
-    return f"with stop: decided {what} more {told}"
+    message = "changes what was decided at looks at the seeds, and which seeds ran for it"
+    return f"with stop: decided {what} more {message}"
 
 
 def _of_search(change: Difference, inner: list[str], begun: Begun) -> str:

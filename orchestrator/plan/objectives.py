@@ -107,9 +107,9 @@ def check_answer_moves(
             for arm, space in arms
         ]
         if all(still):
-            told = ", ".join(filter(None, still[:NAMED])) + (", ..." if len(still) > NAMED else "")
+            message = ", ".join(filter(None, still[:NAMED])) + (", ..." if len(still) > NAMED else "")
             faults.add(
-                f"must differ between seeds, got {name}, which {told}: no seed is needed to know it; choose "
+                f"must differ between seeds, got {name}, which {message}: no seed is needed to know it; choose "
                 "another, or let something halt",
                 "answer",
                 *keys,

@@ -66,8 +66,8 @@ class Own:
             added = faults.added_fields
             written = [field for field, _ in leaves(known) if not any(overlap(field, each) for each in added)]
             for path in added:
-                told = f"the baseline has no field {path}. {hint(path, related(path, written))}"
-                faults.add(told, *in_baseline(path))
+                message = f"the baseline has no field {path}. {hint(path, related(path, written))}"
+                faults.add(message, *in_baseline(path))
         for arm in arms:
             for path in (*arm.request.changes, *arm.request.cell):
                 if self._is_no_field(path, arm, known):

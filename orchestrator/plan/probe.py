@@ -385,10 +385,10 @@ def _require_repeated(run: ProbedModel, again: ProbedModel) -> None:
     """Raises ValueError for a model whose passes differ by themselves: they would tell any two arms apart."""
     losses = [each.output.loss.detach() for each in (run, again)]
     if not torch.equal(*map(torch.nan_to_num, losses)):
-        told = " and ".join(f"{float(each.mean()):.8g}" for each in losses)
+        message = " and ".join(f"{float(each.mean()):.8g}" for each in losses)
         raise ValueError(
             "a model must give the same for the same weights, inputs and seed, got losses of "
-            f"{told} in two passes; let it draw from PyTorch's generators alone, or from named streams"
+            f"{message} in two passes; let it draw from PyTorch's generators alone, or from named streams"
         )
 
 

@@ -175,8 +175,8 @@ def _difference(first: Cell, second: Cell) -> tuple[Estimate, str]:
 
 def _failures(*sides: tuple[str, Cell]) -> str:
     """How many seeds failed in which sweep; empty where none did."""
-    told = ", ".join(f"{amount(cell.failed, 'seed')} in {label}" for label, cell in sides if cell.failed)
-    return f"; failed: {told}" if told else ""
+    message = ", ".join(f"{amount(cell.failed, 'seed')} in {label}" for label, cell in sides if cell.failed)
+    return f"; failed: {message}" if message else ""
 
 
 def _unmeasured(first: Side, second: Side, names: tuple[str, str]) -> str:

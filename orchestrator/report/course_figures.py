@@ -99,10 +99,10 @@ def _all_arms(report: Report, own: Sequence[CostCurve], name: str) -> Panel:
         over = f"{cost}, mean over seeds"
         axes.set_xlabel(worded(report.estimates, intervals=over, means=over, one=cost))
 
-    told = "; ".join(
+    message = "; ".join(
         f"{numbers[arm]}. {arm} {each.cost:.4g}, {each.value:.4g}" for arm, each in trained.items()
     )
-    return Panel(name, f"{outcome} against {cost}: {told}", paint, title="arms by number, as trained")
+    return Panel(name, f"{outcome} against {cost}: {message}", paint, title="arms by number, as trained")
 
 
 def _paint_cost(
@@ -135,13 +135,13 @@ def depth_panels(details: Details) -> Iterator[Panel]:
     own = [each for each in details.depths if each.moves]
     top = max((max(each.high) for each in own), default=1.0)
     for index, each in enumerate(own):
-        told = "; ".join(
+        message = "; ".join(
             f"{split} {mean:.3g} ({low:.3g} to {high:.3g})"
             for split, mean, low, high in zip(each.splits, each.mean, each.low, each.high, strict=True)
         )
         yield Panel(
             f"depth-{index + 1}",
-            f"{each.quantity} of {each.arm}: {told}",
+            f"{each.quantity} of {each.arm}: {message}",
             partial(_paint_depth, curve=each, top=top * 1.08),
             title=each.arm,
             width=SMALL,

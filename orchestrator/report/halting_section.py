@@ -99,13 +99,15 @@ def _words(arms: Sequence[ArmMaps]) -> str:
     arms_of: dict[str, list[str]] = {}
     for each in arms:
         arms_of.setdefault(MEANINGS.get(each.examples[0].meaning, "unknown"), []).append(each.arm)
-    told = "; ".join(f"in {', '.join(names)}, {meaning}" for meaning, names in arms_of.items())
-    return MAPS.format(meaning=told, split=arms[0].examples[0].split)
+    message = "; ".join(f"in {', '.join(names)}, {meaning}" for meaning, names in arms_of.items())
+    return MAPS.format(meaning=message, split=arms[0].examples[0].split)
 
 
 def _rest(still: tuple[str, ...]) -> str:
-    told = "no word halts by itself there (a looped model stops for a whole input), or layers were not seen."
-    return f"No map was kept of {', '.join(still)}: {told}" if still else ""
+    message = (
+        "no word halts by itself there (a looped model stops for a whole input), or layers were not seen."
+    )
+    return f"No map was kept of {', '.join(still)}: {message}" if still else ""
 
 
 def _cut(maps: ArmMaps, most: int) -> str:

@@ -48,8 +48,8 @@ def map_panels(maps: ArmMaps, place: int, most: int) -> Iterator[Panel]:
 def _title(example: MappedExample) -> str:
     if example.target is not None:
         right = example.hits == example.counts
-        told = f"{example.answer}, right" if right else f"{example.answer}, right is {example.target}"
-        return f"example {example.number}: {told}"
+        message = f"{example.answer}, right" if right else f"{example.answer}, right is {example.target}"
+        return f"example {example.number}: {message}"
     return f"example {example.number}: {example.hits} of {example.counts} answers right"
 
 

@@ -137,8 +137,8 @@ def _alike(report: Report) -> list[str]:
 
 def _unfinished(report: Report) -> str:
     have = "has" if report.left == 1 else "have"
-    told = f"{amount(report.left, 'trial')} {have} not ended: every number is of those that have."
-    return f"{told} Nothing more begins: {report.spent}." if report.spent else told
+    message = f"{amount(report.left, 'trial')} {have} not ended: every number is of those that have."
+    return f"{message} Nothing more begins: {report.spent}." if report.spent else message
 
 
 def in_words(report: Report) -> list[str]:

@@ -216,11 +216,11 @@ def _search_facts(course: SearchCourse) -> Iterator[tuple[str, str]]:
     yield "trials", f"{ended} of {count(course.planned)} planned"
     if course.best is not None:
         values = zip(course.objectives, course.best.values, strict=True)
-        told = ", ".join(f"{each.metric} {value:.4g}" for each, value in values)
+        message = ", ".join(f"{each.metric} {value:.4g}" for each, value in values)
         assigned = ", ".join(
             f"{path} = {value_words(value)}" for path, value in course.best.assignment.items()
         )
-        yield "best", f"trial {course.best.number}: {told} with {assigned or 'nothing to choose'}"
+        yield "best", f"trial {course.best.number}: {message} with {assigned or 'nothing to choose'}"
     if (found := course.importance) is not None and found.trials < TRIALS_A_DIMENSION * len(found.shares):
         of = f"{counted(found.trials, 'finished trial')} and {counted(len(found.shares), 'dimension')}"
         yield "importance", f"of {of}: too few to tell it from chance"

@@ -113,10 +113,10 @@ def _thinned(values: Sequence[T]) -> list[T]:
 def _importance(course: SearchCourse, name: str) -> Panel:
     assert course.importance is not None, "only what is known is drawn"
     shares = list(course.importance.shares.items())
-    told = ", ".join(f"{path} {share:.0%}" for path, share in shares)
+    message = ", ".join(f"{path} {share:.0%}" for path, share in shares)
     return Panel(
         name,
-        f"Importance of dimensions of {course.arm} by {course.importance.method}: {told}",
+        f"Importance of dimensions of {course.arm} by {course.importance.method}: {message}",
         partial(_paint_importance, shares=shares),
         title=f"importance, {course.importance.method}",
         width=SMALL,
@@ -205,10 +205,10 @@ def _across(dimension: Dimension, trial: SearchTrial) -> float:
 def _front_panels(course: SearchCourse, place: int) -> Iterator[Panel]:
     first, *others = course.objectives
     for index, other in enumerate(others, start=1):
-        told = "; ".join(f"{each.values[0]:.4g}, {each.values[index]:.4g}" for each in course.front)
+        message = "; ".join(f"{each.values[0]:.4g}, {each.values[index]:.4g}" for each in course.front)
         yield Panel(
             f"search-{place}-front-{index}",
-            f"{first.metric} against {other.metric} of {course.arm}, the front: {told}",
+            f"{first.metric} against {other.metric} of {course.arm}, the front: {message}",
             partial(_paint_front, course=course, index=index),
             title=f"{first.metric} against {other.metric}",
             width=3.6,

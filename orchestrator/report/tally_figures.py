@@ -63,13 +63,13 @@ def _values(one: DepthBin) -> Iterator[float]:
 
 
 def _told(depth: BinnedDepth, what: str) -> str:
-    told = "; ".join(
+    message = "; ".join(
         f"{_words(one.fewest, one.most)} {what} {one.mean:.3g}"
         + ("" if one.low is None or one.high is None else f" [{one.low:.3g}, {one.high:.3g}]")
         + f" ({one.tenth:.3g} to {one.ninetieth:.3g}), {one.examples} examples"
         for one in depth.bins
     )
-    return f"{depth.split}: {told}" if depth.split else told
+    return f"{depth.split}: {message}" if depth.split else message
 
 
 def _words(fewest: int, most: int) -> str:
@@ -114,13 +114,13 @@ def expert_panels(uses: Sequence[ExpertUse]) -> Iterator[Panel]:
 
 
 def _shares_panel(name: str, what: str, title: str, rows: Sequence[str], shares: Shares) -> Panel:
-    told = "; ".join(
+    message = "; ".join(
         f"{row}: " + ", ".join(f"expert {place + 1} {share:.0%}" for place, share in _likeliest(own))
         for row, own in zip(rows, shares, strict=True)
     )
     return Panel(
         name,
-        f"{what}, the three most chosen: {told}",
+        f"{what}, the three most chosen: {message}",
         partial(_paint_experts, rows=rows, shares=shares),
         title=title,
         height=0.36 + 0.66 + ROW * len(rows),

@@ -137,8 +137,8 @@ def read_text(text: str, file: str, *, lines: bool = True) -> Document:
     except RecursionError:
         reader.refuse((), "is nested too deeply to be read", 0)
     except _TooLarge:
-        told = f"must hold at most {MAX_VALUES:,} keys and values, aliases counted as often as used"
-        reader.refuse((), told, 0, oversized=True)
+        message = f"must hold at most {MAX_VALUES:,} keys and values, aliases counted as often as used"
+        reader.refuse((), message, 0, oversized=True)
     return document
 
 
@@ -233,8 +233,8 @@ class _NodeReader:
         try:
             value = scalars.value_of(node.tag, node.value)
         except ValueError:
-            told = f"cannot be read as a number, got {node.value[:40]!r}"
-            self.refuse(keys, told, line, oversized=True)  # thousands of digits
+            message = f"cannot be read as a number, got {node.value[:40]!r}"
+            self.refuse(keys, message, line, oversized=True)  # thousands of digits
             return None
         if isinstance(value, float) and not math.isfinite(value):
             self.refuse(keys, f"must be a finite number, got {node.value}", line)

@@ -33,7 +33,7 @@ def check_snapshot(file: Path, text: str, *, update: bool) -> None:
     if kept != text:
         names = ("snapshot", "now")
         lines = difflib.unified_diff(kept.splitlines(), text.splitlines(), *names, lineterm="", n=1)
-        told = "\n".join(lines)
+        message = "\n".join(lines)
         raise AssertionError(
-            f"the expansion must be that of {file}; if it was changed on purpose, pytest {UPDATE}\n{told}"
+            f"the expansion must be that of {file}; if it was changed on purpose, pytest {UPDATE}\n{message}"
         )

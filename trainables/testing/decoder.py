@@ -86,8 +86,8 @@ class DecoderContract(ModelCases):
             states = model.decoder(y, y_mask, memory, memory_mask).states[:, column]
             (found,) = torch.autograd.grad(states.square().sum(), memory)
             read = found.abs().sum(-1) > 0
-            told = f"answer token {column} must read all of the input and no padding, got {read}"
-            check(torch.equal(read, memory_mask), told)
+            message = f"answer token {column} must read all of the input and no padding, got {read}"
+            check(torch.equal(read, memory_mask), message)
 
     def test_padding_of_answers_and_inputs_never_leaks(self, writing: Raw) -> None:
         """Neither what stands in it nor how much there is."""
@@ -109,10 +109,10 @@ class DecoderContract(ModelCases):
         }
         for what, given in others.items():
             found = model.decoder(*given)
-            told = f"{what} must not matter"
-            check_close(found.states[:, :LENGTH][y_mask], clean.states[y_mask], f"{told}: states")
+            message = f"{what} must not matter"
+            check_close(found.states[:, :LENGTH][y_mask], clean.states[y_mask], f"{message}: states")
             for name in ("pooled", "depth", "ponder"):
-                check_close(getattr(found, name), getattr(clean, name), f"{told}: {name}")
+                check_close(getattr(found, name), getattr(clean, name), f"{message}: {name}")
 
     def test_an_answer_does_not_depend_on_its_batch(self, writing: Raw) -> None:
         """Each row alone is written as among others."""
@@ -121,9 +121,9 @@ class DecoderContract(ModelCases):
         together = model.decoder(*given)
         for row, length in enumerate(LENGTHS):
             alone = model.decoder(*(each[row : row + 1] for each in given))
-            told = f"answer {row} must be written alone as in its batch"
-            check_close(alone.states[0, :length], together.states[row, :length], f"{told}: states")
-            check_close(alone.ponder, together.ponder[row : row + 1], f"{told}: ponder")
+            message = f"answer {row} must be written alone as in its batch"
+            check_close(alone.states[0, :length], together.states[row, :length], f"{message}: states")
+            check_close(alone.ponder, together.ponder[row : row + 1], f"{message}: ponder")
 
     def test_every_parameter_of_a_writer_gets_a_gradient(self, writing: Raw) -> None:
         """With a readout of its own, and with embeddings that are tied, where it can tie them."""
@@ -137,8 +137,8 @@ class DecoderContract(ModelCases):
                 for name, _ in model.named_parameters()
                 if name not in gradients or not gradients[name].any()
             ]
-            told = f"every parameter must get a gradient with {tied=}, got none for {', '.join(zero)}"
-            check(not zero, told)
+            message = f"every parameter must get a gradient with {tied=}, got none for {', '.join(zero)}"
+            check(not zero, message)
 
     def test_early_exit_changes_no_answer(self, writing: Raw) -> None:
         """In training, with dropout: losses, costs and gradients are those of `none`."""
@@ -152,8 +152,8 @@ class DecoderContract(ModelCases):
         for mode, (other, others) in results.items():
             check_close(other, value, f"{EXIT}: {mode} must change no loss and no cost")
             for name, gradient in gradients.items():
-                told = f"{EXIT}: {mode} must change no gradient: {name}"
-                check_close(others.get(name, torch.zeros_like(gradient)), gradient, told)
+                message = f"{EXIT}: {mode} must change no gradient: {name}"
+                check_close(others.get(name, torch.zeros_like(gradient)), gradient, message)
 
     def _writer(self, raw: Raw, shape: TaskShape = WRITTEN) -> Any:
         return self.built(raw, shape)

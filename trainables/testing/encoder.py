@@ -139,8 +139,8 @@ class EncoderContract(ModelCases):
         computed = self.built(arm).eval()(batch()).encoded.computed
         for length, layers in zip(LENGTHS, computed.tolist(), strict=True):
             least, most = costs.depth_range(config, length)
-            told = f"layers run on {length} tokens must be from {least} to {most}, got {layers}"
-            check(least <= layers <= most, told)
+            message = f"layers run on {length} tokens must be from {least} to {most}, got {layers}"
+            check(least <= layers <= most, message)
 
 
 def _kind(module: torch.nn.Module) -> tuple[object, ...]:

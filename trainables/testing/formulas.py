@@ -93,6 +93,6 @@ def _config(raw: Raw) -> ModelSettings:
 
 
 def _check_memory(stated: float, kept: float) -> None:
-    told = f"memory must be stated within a factor of {FACTOR}"
+    message = f"memory must be stated within a factor of {FACTOR}"
     within = 1 / FACTOR < stated / kept < FACTOR
-    check(within, f"{told}, got {stated:,.0f} bytes where {kept:,.0f} are kept")
+    check(within, f"{message}, got {stated:,.0f} bytes where {kept:,.0f} are kept")

@@ -53,8 +53,8 @@ class ResumeContract(ModelCases):
         for one, other in zip(found, expected, strict=True):
             compared = other.metrics.keys() - NONDETERMINISTIC
             changed = {name for name in compared if one.metrics[name] != other.metrics[name]}
-            told = f"step {other.step} must be measured as if undisturbed, got others: "
-            check(not changed, told + ", ".join(sorted(changed)))
+            message = f"step {other.step} must be measured as if undisturbed, got others: "
+            check(not changed, message + ", ".join(sorted(changed)))
         ours, theirs = (dict(one.model.named_parameters()) for one in (resumed, whole))
         differing = [name for name, each in ours.items() if not torch.equal(each, theirs[name])]
         check(not differing, f"weights must be as if undisturbed, got others: {', '.join(differing)}")

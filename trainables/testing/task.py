@@ -111,8 +111,10 @@ class TaskContract(Contract):
         for form, raw in self.every_form().items():
             here = {info.name: split.content_hash for info, split in stored(raw).items()}
             changed = [name for name, digest in here.items() if there[form][name] != digest]
-            told = f"splits of {form} must be the same in every process, got others for {', '.join(changed)}"
-            check(not changed, told)
+            message = (
+                f"splits of {form} must be the same in every process, got others for {', '.join(changed)}"
+            )
+            check(not changed, message)
 
     def contents_elsewhere(self) -> dict[str, dict[str, str]]:
         """Hashes of all splits by form, from a process of its own."""
@@ -183,12 +185,12 @@ class TaskContract(Contract):
             if mark is None:
                 touched = touched_splits(form, changed)
                 first = next(touched, None)
-                told = f"{field} changes tests alone: mark it with InSplits and their names"
-                check(first not in tests or any(name not in tests for name in touched), told)
+                message = f"{field} changes tests alone: mark it with InSplits and their names"
+                check(first not in tests or any(name not in tests for name in touched), message)
             else:
                 strange = {*touched_splits(form, changed, _not_among(mark))}
-                told = f"{field} is marked by InSplits{mark.patterns}, and changes {sorted(strange)}"
-                check(not strange, told)
+                message = f"{field} is marked by InSplits{mark.patterns}, and changes {sorted(strange)}"
+                check(not strange, message)
 
     def test_no_example_is_in_two_splits(self, form: Raw) -> None:
         """Where training never ends, test inputs are longer than all that is trained on."""
@@ -196,8 +198,8 @@ class TaskContract(Contract):
             infos = task_catalog.splits(task_catalog.task_config(form))
             longest = max(info.length_max for info in infos if info.role != "test")
             for info, split in stored(form).items():
-                told = f"inputs of {info.name} must be longer than {longest}, got {split.lengths.min()}"
-                check(info.role != "test" or split.lengths.min() > longest, told)
+                message = f"inputs of {info.name} must be longer than {longest}, got {split.lengths.min()}"
+                check(info.role != "test" or split.lengths.min() > longest, message)
             return
         seen = {info.name: set(rows(split)) for info, split in stored(form).items()}
         for one, other in combinations(seen, 2):
@@ -207,11 +209,11 @@ class TaskContract(Contract):
     def test_lengths_and_numbers_are_as_announced(self, form: Raw) -> None:
         """By `splits`, without any data."""
         for info, split in stored(form).items():
-            told = f"{info.name} must hold {info.examples or 'some'} examples, got {len(split)}"
-            check(len(split) > 0 and info.examples in (None, len(split)), told)
+            message = f"{info.name} must hold {info.examples or 'some'} examples, got {len(split)}"
+            check(len(split) > 0 and info.examples in (None, len(split)), message)
             least, most = int(split.lengths.min()), int(split.lengths.max())
-            told = f"inputs of {info.name} must have {info.length_min} to {info.length_max} tokens, got "
-            check(info.length_min <= least <= most <= info.length_max, f"{told}{least} to {most}")
+            message = f"inputs of {info.name} must have {info.length_min} to {info.length_max} tokens, got "
+            check(info.length_min <= least <= most <= info.length_max, f"{message}{least} to {most}")
 
     def test_shape_agrees_with_the_data(self, form: Raw) -> None:
         """Ids of tokens and classes, and the longest input and answer that is trained on."""
@@ -219,18 +221,20 @@ class TaskContract(Contract):
         allowed, classes = set(range(shape.vocabulary_size)) - {shape.pad_id}, set(range(shape.num_classes))
         for info, split in stored(form).items():
             strange = {token for row in rows(split) for token in row} - allowed
-            told = f"tokens of {info.name} must be ids below {shape.vocabulary_size} other than the padding's"
-            check(not strange, f"{told}, got {sorted(strange)}")
+            message = (
+                f"tokens of {info.name} must be ids below {shape.vocabulary_size} other than the padding's"
+            )
+            check(not strange, f"{message}, got {sorted(strange)}")
             strange = set(split.label_histogram) - (classes - {shape.end_id})
-            told = f"labels of {info.name} must be below {shape.num_classes}, and not the end, got "
-            check(not strange, f"{told}{sorted(strange)}")
+            message = f"labels of {info.name} must be below {shape.num_classes}, and not the end, got "
+            check(not strange, f"{message}{sorted(strange)}")
             if info.role == "train":
                 longest = int(split.lengths.max())
-                told = f"training inputs must have at most {shape.length_max} tokens, got {longest}"
-                check(longest <= shape.length_max, told)
+                message = f"training inputs must have at most {shape.length_max} tokens, got {longest}"
+                check(longest <= shape.length_max, message)
                 answer = 0 if split.answer_lengths is None else int(split.answer_lengths.max()) + 1
-                told = f"training answers must have at most {shape.answer_length_max} tokens, got {answer}"
-                check(answer <= (shape.answer_length_max or 0), told)
+                message = f"training answers must have at most {shape.answer_length_max} tokens, got {answer}"
+                check(answer <= (shape.answer_length_max or 0), message)
 
     def test_batches_are_right_padded(self, form: Raw) -> None:
         """Of stored splits; every input has a token."""
@@ -266,15 +270,15 @@ class TaskContract(Contract):
         check(info.role == "train", f"only the split to train on may be streamed, got role {info.role}")
         batches, again = drawn(config), drawn(config)
         different = len({tuple(batch.tokens.flatten().tolist()) for batch in batches.values()})
-        told = f"batches of the seeds and steps {DRAWN} must differ, got {different} of them"
-        check(different == len(DRAWN), told)
+        message = f"batches of the seeds and steps {DRAWN} must differ, got {different} of them"
+        check(different == len(DRAWN), message)
         for (seed, step), batch in batches.items():
             same = torch.equal(batch.tokens, again[seed, step].tokens)
             check(same, f"{step=} of {seed=} must draw the same batch again")
             check_batch(batch, shape.pad_id)
             least, most = int(batch.mask.sum(1).min()), int(batch.mask.sum(1).max())
-            told = f"streamed inputs must have {info.length_min} to {info.length_max} tokens, got "
-            check(info.length_min <= least <= most <= info.length_max, f"{told}{least} to {most}")
+            message = f"streamed inputs must have {info.length_min} to {info.length_max} tokens, got "
+            check(info.length_min <= least <= most <= info.length_max, f"{message}{least} to {most}")
 
     def test_a_model_trains_on_it_from_beginning_to_end(self, form: Raw, tmp_path: Path) -> None:
         """Two steps of a tiny model, validated, then measured on the first test split."""

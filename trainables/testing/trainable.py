@@ -96,8 +96,8 @@ class TrainableContract(Contract):
             check(values, f"{metric.name} is declared and must be reported, got no value of it")
             low, high = metric.span
             wrong = [value for value in values if not low <= value <= high]
-            told = f"{metric.name} is declared to be from {low} to {high}, got {wrong}"
-            check(not wrong, told)
+            message = f"{metric.name} is declared to be from {low} to {high}, got {wrong}"
+            check(not wrong, message)
 
     def test_test_splits_are_measured_in_confirmed_trials_alone(self, trial: Raw, tmp_path: Path) -> None:
         """At the last report; a search never sees them."""

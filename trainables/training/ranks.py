@@ -156,8 +156,8 @@ class Ranks:
             except subprocess.TimeoutExpired:
                 continue
             said.seek(0)
-            told = said.read()[-MOST_TOLD:].strip()
-            why = f" and said: {told}" if told else ""
+            message = said.read()[-MOST_TOLD:].strip()
+            why = f" and said: {message}" if message else ""
             return RankFailed(
                 f"all {self._count} processes of a trial must live until its end, got rank {rank} that ended "
                 f"with code {code}{why}; start the trial again"
