@@ -66,11 +66,11 @@ class FaultyInput(InputError):
     def __init__(self, faults: Sequence[Fault]) -> None:
         assert faults, "a faulty input must have at least one fault"
         more = len(faults) - self.most_told
-        told = [
+        lines = [
             *map(str, faults[: self.most_told]),
             *([f"... and {amount(more, 'fault')} more"] * (more > 0)),
         ]
-        super().__init__("\n".join([*told, *self.closing]))
+        super().__init__("\n".join([*lines, *self.closing]))
         self.faults = tuple(faults)
 
 

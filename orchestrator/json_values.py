@@ -41,11 +41,11 @@ def from_json_values(kind: type[T], values: Any) -> T:
         made: T = _adapter(wanted).validate_python(values)
     except ValidationError as error:
         # Not what was given: it may be a URL with a password.
-        told = (
+        reasons = (
             f"{'.'.join(map(str, each['loc'])) or kind.__name__}: {each['msg']}"
             for each in error.errors(include_url=False, include_context=False, include_input=False)
         )
-        raise ValueError("; ".join(told)) from None
+        raise ValueError("; ".join(reasons)) from None
     return made
 
 

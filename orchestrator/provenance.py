@@ -125,9 +125,9 @@ def installed() -> tuple[str, ...]:
 def _identity(distribution: metadata.Distribution) -> tuple[str | None, str | None]:
     """Name and version. The headers end with the first empty line; what follows is a whole README."""
     headers = (distribution.read_text("METADATA") or "").partition("\n\n")[0]
-    told = HeaderParser().parsestr(headers)
-    if "Name" in told and "Version" in told:
-        return told["Name"], told["Version"]
+    parsed = HeaderParser().parsestr(headers)
+    if "Name" in parsed and "Version" in parsed:
+        return parsed["Name"], parsed["Version"]
     return distribution.name, distribution.version  # of an egg, or a file
 
 

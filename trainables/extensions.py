@@ -160,12 +160,12 @@ def exits_raised() -> Iterator[None]:
     """While it is open, `os._exit` of this thread raises SystemExit: who looks at code can tell of it."""
     ends, thread, process = os._exit, threading.get_ident(), os.getpid()
 
-    def told(status: int) -> NoReturn:
+    def exit_seen(status: int) -> NoReturn:
         if (threading.get_ident(), os.getpid()) != (thread, process):
             ends(status)
         raise SystemExit(f"os._exit({status!r})")
 
-    os._exit = told
+    os._exit = exit_seen
     try:
         yield
     finally:

@@ -78,8 +78,8 @@ def _splits_faults(found: Any) -> Iterator[str]:
     listed: list[Any] = list(found) if isinstance(found, list | tuple) else []
     strange = [each for each in listed if not isinstance(each, SplitInfo)]
     if strange or not isinstance(found, list | tuple):
-        told = type(strange[0] if strange else found).__name__
-        yield f"a tuple of trainables.task_protocol.SplitInfo, got {told}"
+        kind = type(strange[0] if strange else found).__name__
+        yield f"a tuple of trainables.task_protocol.SplitInfo, got {kind}"
         return
     for each in listed:
         if each.role not in get_args(Role):

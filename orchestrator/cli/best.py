@@ -43,7 +43,7 @@ def best(
         spec = load_spec(sweep.folder.spec)
         content = _content(spec, found)
         left_out = _left_out(spec.content(), content)
-        comments = [*found.told(), *_state(found, report), *_checkpoints(found, sweep), *left_out]
+        comments = [*found.comments(), *_state(found, report), *_checkpoints(found, sweep), *left_out]
     lines = [f"# {printable(line)}" for line in comments]
     sys.stdout.write(visible("\n".join(lines) + "\n" + dump(content)))
 

@@ -58,10 +58,10 @@ def plan(
 
     for part in render(made):
         out().print(part)
-    if told := hours_of(made, runs):
-        out().print(told)
-    if told := left_out(read):
-        out().print(told)
+    if message := hours_of(made, runs):
+        out().print(message)
+    if message := left_out(read):
+        out().print(message)
     _tell_what_is_missing(made)
 
 

@@ -79,8 +79,8 @@ def _show(found: "Comparison") -> None:
     for name, arms in zip((found.first, found.second), found.alone, strict=True):
         if arms:
             say(f"only in {name}: {', '.join(arms)}")
-    for told in (*found.unmeasured, *found.assignments):
-        say(told)
+    for line in (*found.unmeasured, *found.assignments):
+        say(line)
     for title, lines in (
         ("spec", [str(each) for each in found.spec]),
         ("code and machine", [f"{what}: {before} -> {after}" for what, before, after in found.code]),

@@ -176,7 +176,7 @@ def verify(
             say(line_of(each, removed=each in removed))
         counts = Counter(each.verdict for each in found)
         say(f"{root}: " + (", ".join(f"{n} {kind}" for kind, n in sorted(counts.items())) or "no data"))
-    for told in kept:
-        complain(told)
+    for line in kept:
+        complain(line)
     if kept or any(each.verdict == "damaged" for each in found if each not in removed):
         raise typer.Exit(1)

@@ -24,9 +24,9 @@ def guard(paths: Sequence[Path], overrides: Sequence[str] = ()) -> None:
     """
     if not (named := _named(paths, overrides)):
         return
-    told, at_end = os.pipe()
+    read_end, at_end = os.pipe()
     if (copy := _copied()) == 0:
-        os.close(told)
+        os.close(read_end)
         # What has been said stays said, whatever ends this process.
         for stream in (sys.stdout, sys.stderr):
             stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
@@ -37,7 +37,7 @@ def guard(paths: Sequence[Path], overrides: Sequence[str] = ()) -> None:
     # A terminal sends Ctrl-C to both, and the copy says what there is to say.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda number, _: os.kill(copy, number))
-    status = _awaited(copy, told, named)
+    status = _awaited(copy, read_end, named)
     os._exit(ENDED if status is None else os.waitstatus_to_exitcode(status) % 256)
 
 
@@ -49,7 +49,7 @@ def rehearse(plan: Callable[[], object], paths: Sequence[Path], overrides: Seque
     """
     if not (named := _named(paths, overrides)):
         return
-    told, at_end = os.pipe()
+    read_end, at_end = os.pipe()
     if (copy := _copied()) == 0:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
@@ -66,7 +66,7 @@ def rehearse(plan: Callable[[], object], paths: Sequence[Path], overrides: Seque
         os.kill(os.getpid(), number)
 
     before = signal.signal(signal.SIGTERM, end_both)
-    ended = _awaited(copy, told, named)
+    ended = _awaited(copy, read_end, named)
     signal.signal(signal.SIGTERM, before)
     if ended is None:
         raise SystemExit(ENDED)
@@ -96,18 +96,18 @@ def _copied() -> int:
     return os.fork()
 
 
-def _awaited(copy: int, told: int, named: Mapping[Path, tuple[str, ...]]) -> int | None:
+def _awaited(copy: int, read_end: int, named: Mapping[Path, tuple[str, ...]]) -> int | None:
     """How the process `copy` ended; None, and why is said, where code of others ended it.
 
     It writes to the other end of the pipe `told` before it ends by itself.
     """
     _, status = os.waitpid(copy, 0)
-    os.set_blocking(told, False)  # what that code began may still hold the other end
+    os.set_blocking(read_end, False)  # what that code began may still hold the other end
     try:
-        finished = bool(os.read(told, 1))
+        finished = bool(os.read(read_end, 1))
     except BlockingIOError:
         finished = False
-    os.close(told)
+    os.close(read_end)
     stopped = os.WIFSIGNALED(status) and os.WTERMSIG(status) in {signal.SIGINT, signal.SIGTERM}
     if stopped or (finished and not os.WIFSIGNALED(status)):
         return status

@@ -119,8 +119,8 @@ def launch(
     say(
         f"{made.name}: {amount(len(made.arms), 'arm')}, {amount(len(made.trials), 'trial')}, in {folder.root}"
     )
-    if told := left_out(read):
-        say(told)
+    if message := left_out(read):
+        say(message)
     start = partial(run_sweep, made, folder, setup, to_yaml(read.spec))
     _run(made, folder, partial(start, driver=driver.value, address=address, debug=debug), debug=debug)
 

@@ -136,8 +136,8 @@ class View:
         self._shorter = may_end_early(plan)
         self._snapshot: Snapshot | None = None
         self._tracking_since: float | None = None
-        self._told_at = -PLAIN_EVERY_S
-        self._told = self._data = ""
+        self._last_at = -PLAIN_EVERY_S
+        self._last_text = self._data = ""
         self._data_since = self._began
         self._wants_live = live
         self._live: Live | None = None
@@ -167,12 +167,12 @@ class View:
         if self._live is not None:
             hint = "" if snapshot.draining else f"; {self._hint}"
             self._draw(how + left + hint, *tables(arms, self._objective, snapshot.outlook))
-        elif now - self._told_at >= PLAIN_EVERY_S or sum(each.ended == each.planned for each in arms) == len(
+        elif now - self._last_at >= PLAIN_EVERY_S or sum(each.ended == each.planned for each in arms) == len(
             arms
         ):
-            quiet = how == self._told and now - self._told_at >= QUIET_S
+            quiet = how == self._last_text and now - self._last_at >= QUIET_S
             if quiet:
-                self._told = ""
+                self._last_text = ""
             self._say(how, now, left + (_moving(snapshot) if quiet else ""))
 
     def show_starting(self, what: str) -> None:
@@ -187,7 +187,7 @@ class View:
         """Which data are being built."""
         done = ready == total
         self._data = f"data: {task}/{split} ({ready + 1} of {total})"
-        self._data_since, self._told_at = self._clock(), -PLAIN_EVERY_S
+        self._data_since, self._last_at = self._clock(), -PLAIN_EVERY_S
         if done:
             self._data = f"data: {total} splits of {task} ready"
         if self._live is not None:
@@ -202,7 +202,7 @@ class View:
         if self._live is not None:
             self._draw(text)
         elif (
-            done < total and now - self._data_since >= SHOWN_AFTER_S and now - self._told_at >= PLAIN_EVERY_S
+            done < total and now - self._data_since >= SHOWN_AFTER_S and now - self._last_at >= PLAIN_EVERY_S
         ):
             self._say(text, now)
 
@@ -231,7 +231,7 @@ class View:
         text = f"trials have ended; waiting for MLflow: {what}; Ctrl-C leaves it for `haltsweep sync`"
         if self._live is not None:
             self._draw(text)
-        elif now - self._told_at >= PLAIN_EVERY_S:
+        elif now - self._last_at >= PLAIN_EVERY_S:
             self._say(text, now)
 
     def _draw(self, text: str, *below: "Table") -> None:
@@ -244,9 +244,9 @@ class View:
 
     def _say(self, text: str, now: float, more: str = "") -> None:
         """A line, if `text` is new; `more` alone makes none."""
-        if text != self._told:
+        if text != self._last_text:
             say(f"[{duration(now - self._began)}] {text}{more}")
-            self._told, self._told_at = text, now
+            self._last_text, self._last_at = text, now
 
     def _left(self, snapshot: "Snapshot", now: float) -> str:
         """Time left, if there is ground to say so, or when the budget of wall clock ends it."""

@@ -90,8 +90,8 @@ def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as
     for reason in skipped(records):
         say(f"ended early: {reason}")
     if state is SweepState.FINISHED:
-        for told in _verdicts(sweep.folder, sum(each.ended for each in progress)):
-            say(told)
+        for verdict in _verdicts(sweep.folder, sum(each.ended for each in progress)):
+            say(verdict)
     _print_failures([record for record in records if record.outcome and record.outcome.failed])
     if trials:
         _print_trials(records)
@@ -105,16 +105,16 @@ def _verdicts(folder: SweepFolder, ended: int) -> list[str]:
     """
     try:
         written = json.loads((folder.report / "report.json").read_bytes())
-        told = [visible(str(each["line"])) for each in written.get("verdicts", ())]
+        verdicts = [visible(str(each["line"])) for each in written.get("verdicts", ())]
         outcomes = [counts for arm in written["tallies"] for counts in arm["outcomes"].values()]
         counted = sum(sum(counts.values()) - counts.get("open", 0) for counts in outcomes)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return []
-    if told and (written.get("left") or counted != ended):
+    if verdicts and (written.get("left") or counted != ended):
         return [
             f"the report was written before the last trials ended: {command('report', folder)} does it again"
         ]
-    return told
+    return verdicts
 
 
 def _state(progress: Sequence[Progress], *, held: bool) -> SweepState:

@@ -356,7 +356,7 @@ class Conductor:
             for name, decision in decided.items():
                 for state in self._arms[name].phase("confirm"):
                     if state.status is TrialStatus.WAITING:
-                        self._end_unrun(state, self._rounds.told(decision), OutcomeKind.SKIPPED)
+                        self._end_unrun(state, self._rounds.reason(decision), OutcomeKind.SKIPPED)
             for arm_state in self._arms.values():
                 if not arm_state.searching:
                     self._release(arm_state)

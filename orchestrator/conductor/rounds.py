@@ -89,7 +89,7 @@ class Rounds:
             if seed in last.get(arm, self._seeds)
         }
 
-    def told(self, decision: EarlyVerdict) -> str:
+    def reason(self, decision: EarlyVerdict) -> str:
         """Why an arm needs no more seeds, for people."""
         said = "; ".join(f"{name}: {each.text}" for name, each in decision.verdicts.items())
         seeds = amount(len(self._seeds), "seed")

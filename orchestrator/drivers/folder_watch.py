@@ -38,7 +38,7 @@ class FolderWatch:
         self._looked_at = now
         found = entry_of(self._root)
         if found != self._identity:
-            raise FolderGone(self._told(replaced=found is not None))
+            raise FolderGone(self._reason(replaced=found is not None))
 
     def __enter__(self) -> Self:
         return self
@@ -46,7 +46,7 @@ class FolderWatch:
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         os.close(self._handle)
 
-    def _told(self, *, replaced: bool) -> str:
+    def _reason(self, *, replaced: bool) -> str:
         root = shlex.quote(str(self._root))
         resume = f"`haltsweep resume {root}`"
         moved = self._moved_to()

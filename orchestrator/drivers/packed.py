@@ -34,7 +34,7 @@ class PackedJob:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Answer:
     """What a trial is told after a reply."""
 
     stop: Outcome | None
@@ -45,7 +45,7 @@ class _Told:
 @dataclass
 class _Member:
     harness: Harness
-    answers: queue.SimpleQueue[_Told] = field(default_factory=queue.SimpleQueue)
+    answers: queue.SimpleQueue[_Answer] = field(default_factory=queue.SimpleQueue)
 
 
 class PackedTrials:
@@ -107,7 +107,7 @@ class PackedTrials:
 
         `heard`: as of `Harness.advance`.
         """
-        self._members[number].answers.put(_Told(stop, save, heard))
+        self._members[number].answers.put(_Answer(stop, save, heard))
 
     def _live(self, number: int, start: PackedJob) -> None:
         """One trial, in its own thread."""
@@ -129,14 +129,14 @@ class PackedTrials:
             if reply.ended is not None:
                 return
             with self._meeting.away():
-                told = self._answer(member)
-            heard = told.heard
-            if told.stop is not None:
-                saved = member.harness.stop(save=told.save)
-                self._replies.put((number, Reply(checkpoint=saved.checkpoint, ended=told.stop)))
+                answer = self._answer(member)
+            heard = answer.heard
+            if answer.stop is not None:
+                saved = member.harness.stop(save=answer.save)
+                self._replies.put((number, Reply(checkpoint=saved.checkpoint, ended=answer.stop)))
                 return
 
-    def _answer(self, member: _Member) -> _Told:
+    def _answer(self, member: _Member) -> _Answer:
         while True:
             try:
                 return member.answers.get(timeout=1.0)

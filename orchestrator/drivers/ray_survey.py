@@ -18,11 +18,11 @@ ANSWERS_S = 120.0
 
 def main() -> None:
     """One survey."""
-    told = json.loads(sys.stdin.readline())
-    needs = None if told["needs"] is None else NodeRequirements.from_json(told["needs"])
+    request = json.loads(sys.stdin.readline())
+    needs = None if request["needs"] is None else NodeRequirements.from_json(request["needs"])
     with ray_environment(private=False):
         try:
-            found: dict[str, Any] = {"nodes": _nodes(told["address"], needs)}
+            found: dict[str, Any] = {"nodes": _nodes(request["address"], needs)}
         except Exception as error:  # Ray has no class of its own for what goes wrong here
             found = {"fault": f"{error}"}
     sys.stdout.write(f"\n{json.dumps(found)}\n")

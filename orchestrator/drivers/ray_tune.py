@@ -153,10 +153,10 @@ class Asking(Searcher):
                 return Searcher.FINISHED if attempt is NoAttempt.NEVER else None
             kept_out = link.nodes.kept_out if link.nodes is not None else ()
             others = list(_beside(session, trial_id)) if link.orders.pack > 1 else []
-            told = {WORKER_JOB: link.orders.encode(attempt, kept_out)}
-            return (
-                {**told, BESIDE: [link.orders.encode(each, kept_out) for each in others]} if others else told
-            )
+            config: dict[str, Any] = {WORKER_JOB: link.orders.encode(attempt, kept_out)}
+            if others:
+                config[BESIDE] = [link.orders.encode(each, kept_out) for each in others]
+            return config
 
     def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
         """The scheduler has told already."""

@@ -106,7 +106,7 @@ def _first_report(trainable: str, arm: Arm, folder: Path) -> str | None:
     harness.start(Job(arm.settings, SEED, "confirm", data_dir=folder / "data"), folder)
     reply = harness.advance()
     if reply.ended is not None and reply.ended.kind is not OutcomeKind.FINISHED:
-        return _told(reply.ended.kind, reply.ended.reason)
+        return _outcome_text(reply.ended.kind, reply.ended.reason)
     saved = harness.stop(save=True)
     left = saved.checkpoint is not None or reply.checkpoint is not None
     return None if left else "no checkpoint: it cannot be saved"
@@ -143,10 +143,11 @@ def _run(plan: Plan, folder: SweepFolder) -> list[Record]:
 def _message(record: Record) -> str:
     """One line: of a crash its error and the innermost place of its call stack."""
     assert record.outcome is not None, "a rehearsal runs to its end"
-    return f"one training step of {record.arm} must end well, got {_told(record.outcome, record.reason)}"
+    outcome = _outcome_text(record.outcome, record.reason)
+    return f"one training step of {record.arm} must end well, got {outcome}"
 
 
-def _told(outcome: OutcomeKind, reason: str) -> str:
+def _outcome_text(outcome: OutcomeKind, reason: str) -> str:
     error = reason.partition("\n")[0]
     places = _PLACE.findall(reason)
     where = " ({}:{})".format(*places[-1]) if places else ""

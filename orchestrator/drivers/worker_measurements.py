@@ -74,7 +74,7 @@ def _step(value: Any) -> int:
         step = operator.index(value)
     except TypeError as error:
         raise BadMeasurement(
-            f"a step must be a whole number, got {_told(value)}; mend the workload"
+            f"a step must be a whole number, got {_quoted(value)}; mend the workload"
         ) from error
     if not 0 <= step < STEP_END:
         raise BadMeasurement("a step must be from 0 to 2**63 - 1, got one beyond; mend the workload")
@@ -83,7 +83,7 @@ def _step(value: Any) -> int:
 
 def _name(name: Any) -> str:
     if not isinstance(name, str) or not name.strip():
-        raise BadMeasurement(f"a metric must have a name, got {_told(name)}; mend the workload")
+        raise BadMeasurement(f"a metric must have a name, got {_quoted(name)}; mend the workload")
     return storable(name)
 
 
@@ -95,11 +95,11 @@ def _number(name: Any, value: Any, step: int) -> float:
         number = _float(value)
     except OverflowError as error:
         raise BadMeasurement(
-            f"a metric must fit into a 64-bit float, got one beyond for {_told(name)}"
+            f"a metric must fit into a 64-bit float, got one beyond for {_quoted(name)}"
         ) from error
     except Exception as error:  # whatever an object raises that is no number
         raise BadMeasurement(
-            f"a metric must be a number, got {_told(value)} for {_told(name)} at step {step}; mend the "
+            f"a metric must be a number, got {_quoted(value)} for {_quoted(name)} at step {step}; mend the "
             "workload"
         ) from error
     if not math.isfinite(number):
@@ -117,7 +117,7 @@ def _float(value: Any) -> float:
     return float(value)
 
 
-def _told(value: Any) -> str:
+def _quoted(value: Any) -> str:
     return storable(shown(value)) if value is None or isinstance(value, str) else _kind(value)
 
 

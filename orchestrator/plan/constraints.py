@@ -24,10 +24,10 @@ def check_constraints(search: Search, arms: Searched, faults: Faults) -> None:
             faults.add(problem, *PLACE, place)
         else:
             sound.append((place, constraint))
-    told = set[str]()
+    known = set[str]()
     for place, constraint in reversed(sound):  # of two that say the same the later one is told
-        if _implied(constraint, arms, told):
-            told.add(str(constraint))
+        if _implied(constraint, arms, known):
+            known.add(str(constraint))
             faults.add(
                 f"{constraint}: follows from the others and the ranges in every arm, so that it decides "
                 "nothing: leave it out",
@@ -81,13 +81,13 @@ def _idle(constraint: Constraint, arms: Searched) -> str | None:
     return None
 
 
-def _implied(constraint: Constraint, arms: Searched, told: Collection[str]) -> bool:
+def _implied(constraint: Constraint, arms: Searched, known: Collection[str]) -> bool:
     """Whether a constraint follows from those that are not `told` to, in every arm that has its fields."""
     found = []
     for arm, space in arms:
         if _range(constraint.left, arm, space) is None or _range(constraint.right, arm, space) is None:
             continue
-        others = [each for each in space.constraints if str(each) not in {*told, str(constraint)}]
+        others = [each for each in space.constraints if str(each) not in {*known, str(constraint)}]
         sides = (side for each in (constraint, *others) for side in (each.left, each.right))
         paths = dict.fromkeys(side for side in sides if isinstance(side, str))
         fields = {path: field for path in paths if (field := _field(path, arm, space)) is not None}

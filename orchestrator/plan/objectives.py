@@ -109,8 +109,8 @@ def check_answer_moves(
         if all(still):
             message = ", ".join(filter(None, still[:NAMED])) + (", ..." if len(still) > NAMED else "")
             faults.add(
-                f"must differ between seeds, got {name}, which {message}: no seed is needed to know it; choose "
-                "another, or let something halt",
+                f"must differ between seeds, got {name}, which {message}: no seed is needed to know it; "
+                "choose another, or let something halt",
                 "answer",
                 *keys,
             )

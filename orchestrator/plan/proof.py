@@ -155,28 +155,28 @@ def _notes(
     # What nothing reaches in the arm it is compared with is told there.
     known = _unreached(reference, probe) if reference and looked else ()
     unreached = probe.unreached(arm.system, known) if looked else ()
-    told = list(notes(arm, reference, probe)) if reference else []
+    remarks = list(notes(arm, reference, probe)) if reference else []
     if reference is not None:
-        told += _idle_halves(arm, reference, probe, sweep)
+        remarks += _idle_halves(arm, reference, probe, sweep)
         if found == ("measuring",):
-            told.append("it learns what it is compared with learns, and is only measured otherwise")
+            remarks.append("it learns what it is compared with learns, and is only measured otherwise")
     parts, whole = arm.system.train.parts, batch_cost(arm.system.model)
     if parts > 1 and whole is not None and arm.system.train.auxiliary_weight:
-        told.append(
+        remarks.append(
             f"{whole} is that of each of {parts} parts of a batch, as on so many GPUs, not of the batch"
         )
     if unreached:
         more = f" and {len(unreached) - NAMED} more" if len(unreached) > NAMED else ""
-        told.append(
+        remarks.append(
             f"no gradient reaches {', '.join(unreached[:NAMED])}{more} at any of the {POINTS} weights tried, "
             f"nor on inputs of {min(SEVERAL_CHUNKS[-1], arm.system.shape.length_max)} tokens"
         )
     if not looked:
-        told.append(
+        remarks.append(
             "whether a gradient reaches every weight was not looked at: that takes too long in a model of "
             f"more than {LARGE:,} parameters which cannot be tried with narrower layers"
         )
-    return tuple(told)
+    return tuple(remarks)
 
 
 def _unreached(arm: BuiltInArm, probe: Probe) -> tuple[str, ...]:
@@ -199,13 +199,13 @@ def _idle_halves(arm: BuiltInArm, reference: BuiltInArm, probe: Probe, sweep: Sw
 def check_same(arms: Sequence[CheckedArm[Any]], faults: Faults) -> None:
     """Two arms must not be one system under two names, nor two cells of the grid."""
     seen: dict[Hashable, CheckedArm[Any]] = {}
-    told = set[str]()
+    same = set[str]()
     for arm in arms:
         other = seen.setdefault(key_of(arm.system.settings), arm)
-        if other is arm or arm.reference in told:  # what cells have in common all arms have in both
+        if other is arm or arm.reference in same:  # what cells have in common all arms have in both
             continue
         if arm.request.is_baseline:
-            told.add(arm.name)
+            same.add(arm.name)
             axis = _axis(arm.request.cell, other.request.cell)
             faults.add(f"{arm.name} is the same system as {other.name}: drop one of them", "grid", axis)
         elif not other.request.is_baseline:

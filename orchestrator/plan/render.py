@@ -252,16 +252,17 @@ def _exhausted(plan: Plan) -> str:
 def _repeated(plan: Plan) -> str:
     """Which searches must try a point again, since there are fewer than they have trials."""
     found = Counter(each.arm for each in plan.trials if each.phase == SEARCH)
-    told = [
+    repeated = [
         f"{arm.name} {points} for {found[arm.name]}"
         for arm in plan.arms
         if arm.name in found and (points := num_points(arm)) is not None and 1 < points < found[arm.name]
     ]
-    if not told:
+    if not repeated:
         return ""
     return (
-        f"\nLook twice: there are fewer points than trials of the search: {', '.join(told)}. The rest repeat "
-        "points with other seeds; lower search.trials_per_arm, or take the sampler grid: it tries each once."
+        f"\nLook twice: there are fewer points than trials of the search: {', '.join(repeated)}. The rest "
+        "repeat points with other seeds; lower search.trials_per_arm, or take the sampler grid: it tries "
+        "each once."
     )
 
 

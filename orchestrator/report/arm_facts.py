@@ -61,7 +61,7 @@ def arm_facts(plan: Plan, records: Sequence[Record]) -> Iterator[ArmFacts]:
             if each.outcome is not None and each.outcome.failed
         )
         commonest = sorted(failed.items(), key=lambda pair: (-pair[1], pair[0]))
-        told = tuple(Failures(*key, count) for key, count in commonest[:REASONS])
+        named = tuple(Failures(*key, count) for key, count in commonest[:REASONS])
         yield ArmFacts(
             arm=arm.name,
             why=arm.why,
@@ -71,8 +71,8 @@ def arm_facts(plan: Plan, records: Sequence[Record]) -> Iterator[ArmFacts]:
             step_flops=_range(price.train_flops_min, price.train_flops_max) if price else None,
             ended=_ended(own),
             planned=dict(Counter(each.phase for each in plan.trials if each.arm == arm.name)),
-            failures=told,
-            more_failures=failed.total() - sum(each.count for each in told),
+            failures=named,
+            more_failures=failed.total() - sum(each.count for each in named),
             device_s=sum(each.last.seconds for each in own if each.last) * devices,
         )
 

@@ -24,8 +24,8 @@ def code_versions(records: Sequence[Record]) -> str:
             found.setdefault(str(part), Counter())[str(digest)] += 1
     if not all("code_parts" in each for each in ended):
         found["code"] = Counter(str(each["code"]) for each in ended if each.get("code"))
-    told = [_versions(part, counts) for part, counts in sorted(found.items()) if len(counts) > 1]
-    return f"Trials ran {' and '.join(told)}: {CAVEAT}." if told else ""
+    differing = [_versions(part, counts) for part, counts in sorted(found.items()) if len(counts) > 1]
+    return f"Trials ran {' and '.join(differing)}: {CAVEAT}." if differing else ""
 
 
 def _versions(part: str, counts: Counter[str]) -> str:

@@ -99,7 +99,7 @@ def compare(first: Side, second: Side) -> Comparison:
         arms=arms,
         alone=(alone[0], alone[1]),
         unmeasured=tuple(_unmeasured(first, second, names) for names, _ in pairs if names not in measured),
-        assignments=tuple(told for names, _ in pairs for told in _assignments(first, second, names)),
+        assignments=tuple(lines for names, _ in pairs for lines in _assignments(first, second, names)),
         spec=tuple(differences(first.spec, second.spec)),
         code=tuple(_unlike(_origin(first), _origin(second))),
         data=tuple(_unlike(first.data, second.data)),
@@ -181,12 +181,12 @@ def _failures(*sides: tuple[str, Cell]) -> str:
 
 def _unmeasured(first: Side, second: Side, names: tuple[str, str]) -> str:
     """Of an arm in both, why there is no difference."""
-    told = []
+    lines = []
     for side, name in zip((first, second), names, strict=True):
         finished, failed = next((each.seeds for each in side.report.tallies if each.arm == name), (0, 0))
-        told.append(f"{side.label}: {amount(finished, 'seed')} finished, {failed} failed")
+        lines.append(f"{side.label}: {amount(finished, 'seed')} finished, {failed} failed")
     arm = names[0] if names[0] == names[1] else " = ".join(names)
-    return f"{arm}: no outcome in both sweeps to compare ({'; '.join(told)})"
+    return f"{arm}: no outcome in both sweeps to compare ({'; '.join(lines)})"
 
 
 def _assignments(first: Side, second: Side, names: tuple[str, str]) -> Iterator[str]:

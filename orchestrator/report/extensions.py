@@ -33,7 +33,7 @@ def exploratory(plan: Plan, arm: str) -> str:
     return ""
 
 
-def told(plan: Plan) -> Iterator[str]:
+def sentences(plan: Plan) -> Iterator[str]:
     """Every extension in a sentence, then what it means for claims."""
     for each in plan.extended:
         when = f"{datetime.fromtimestamp(each.at, UTC):%Y-%m-%d %H:%M} UTC"

@@ -126,7 +126,7 @@ def _lacking(
             return f"{arm} not run yet"
         return "" if seed in finished[arm] else f"{arm} not run"
 
-    told: Sequence[tuple[int, list[str]]] = [
+    reasons: Sequence[tuple[int, list[str]]] = [
         (seed, [words for arm in arms if (words := why(arm, seed))]) for seed in plan.confirm.seeds
     ]
-    return tuple(f"seed {seed}: {', '.join(words)}" for seed, words in told if words)
+    return tuple(f"seed {seed}: {', '.join(words)}" for seed, words in reasons if words)

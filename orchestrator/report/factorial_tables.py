@@ -25,7 +25,7 @@ def tables(report: Report) -> Iterator[Rows]:
         lacking = ("lacking",) if any(each.lacking for each in own) else ()
         headers = ("components", "seeds", "effect", "p", *lacking)
         rows = [
-            (_name(each, several), *_told(each, report), *([_lacks(each.lacking)] if lacking else []))
+            (_name(each, several), *_effect_cells(each, report), *([_lacks(each.lacking)] if lacking else []))
             for each in own
         ]
         title = f"{metric}, exploratory main effects (with minus without) and interactions: {shown}"
@@ -53,7 +53,7 @@ def _name(each: FactorialEffect, several: bool) -> str:
     return f"{words} ({each.cell})" if several else words
 
 
-def _told(each: FactorialEffect, report: Report) -> tuple[str, str, str]:
+def _effect_cells(each: FactorialEffect, report: Report) -> tuple[str, str, str]:
     n, planned = len(each.by_seed), len(report.confirm_seeds)
     return (
         f"{n} of {planned}",

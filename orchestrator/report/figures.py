@@ -77,7 +77,7 @@ def metric_panels(report: Report) -> Iterator[Panel]:
 def _values(report: Report, metric: str, name: str) -> Panel:
     split = metric.rpartition("/")[0]
     words = [_value_words(report, arm, metric) for arm in report.arms]
-    told = [f"{arm} {said}" for arm, said in zip(report.arms, words, strict=True)]
+    texts = [f"{arm} {said}" for arm, said in zip(report.arms, words, strict=True)]
     found = [each.estimate for each in report.cells if each.metric == metric]
     keys = len({*map(_mean, found)}) + any(each.n > 1 for each in found)
     keys += (metric in report.floors) + len(_published_of(report, metric))
@@ -88,7 +88,7 @@ def _values(report: Report, metric: str, name: str) -> Panel:
         means="mean and every seed",
         one="one seed",
     )
-    label = f"{metric}, {marks}: {'; '.join(told)}"
+    label = f"{metric}, {marks}: {'; '.join(texts)}"
     made = _panel(name, title, partial(_paint_values, report=report, metric=metric), words, keys)
     return replace(made, label=label)
 

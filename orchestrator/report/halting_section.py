@@ -59,19 +59,19 @@ def halting(report: Report, details: Details) -> PageSection:
 
 
 def _tallies(details: Details, over: str) -> Iterator[Part]:
-    def told(text: str, found: Sequence[BinnedDepth]) -> str:
+    def sentence(text: str, found: Sequence[BinnedDepth]) -> str:
         whiskers = any(one.low is not None for each in found for one in each.bins)
         bands = "Whiskers are 95% intervals of the mean over seeds, bands" if whiskers else "Bands"
         return text.format(bands=bands, over=over)
 
     yield Part(
         title="Depth by length",
-        texts=(told(LENGTHS, details.lengths),),
+        texts=(sentence(LENGTHS, details.lengths),),
         panels=pictures(binned_panels(details.lengths, "tokens")),
     )
     yield Part(
         title="Depth by number of operators",
-        texts=(told(OPERATORS, details.operators),),
+        texts=(sentence(OPERATORS, details.operators),),
         panels=pictures(binned_panels(details.operators, "operators")),
     )
     yield Part(

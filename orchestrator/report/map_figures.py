@@ -36,7 +36,7 @@ def map_panels(maps: ArmMaps, place: int, most: int) -> Iterator[Panel]:
         high = LAYER * layers
         yield Panel(
             f"map-{place}-{index}",
-            _told(maps.arm, each),
+            _example_text(maps.arm, each),
             partial(_paint, strips=strips, layers=layers, note=_note(each)),
             title=_title(each),
             height=0.36 + BOTTOM + len(strips) * (high + NAMES + ABOVE),
@@ -53,7 +53,7 @@ def _title(example: MappedExample) -> str:
     return f"example {example.number}: {example.hits} of {example.counts} answers right"
 
 
-def _told(arm: str, example: MappedExample) -> str:
+def _example_text(arm: str, example: MappedExample) -> str:
     words = "; ".join(
         f"{word} {depth}"
         for part in example.parts

@@ -170,8 +170,8 @@ def _card(facts: ArmFacts, changed: tuple[str, ...] | None) -> Iterator[tuple[st
     if changed:
         titles = ("changes", "chosen by its search", "not searched")
         # A browser breaks lines within "->".
-        told = (words.replace(" -> ", " → ") for words in changed[2:])
-        yield from ((title, words) for title, words in zip(titles, told, strict=True) if words != "-")
+        texts = (words.replace(" -> ", " → ") for words in changed[2:])
+        yield from ((title, words) for title, words in zip(titles, texts, strict=True) if words != "-")
     if facts.parameters is not None:
         yield "parameters", count(facts.parameters)
     if facts.forward_flops is not None:

@@ -51,7 +51,7 @@ def prior_work(plan: Plan) -> Iterator[PriorWork]:
 def unmet(plan: Plan, metrics: Collection[str], cells: Iterable[Cell]) -> Iterator[PriorWork]:
     """Rows that stand nowhere in a report of `metrics` whose readings, those under other settings among
     them, are `cells`: nothing was measured there, or every seed failed."""
-    told = {(cell.arm, cell.metric, cell.setting) for cell in cells}
+    shown = {(cell.arm, cell.metric, cell.setting) for cell in cells}
     for row in plan.published:
         metric = f"{row['split']}/{row['metric']}"
         places = [
@@ -60,16 +60,16 @@ def unmet(plan: Plan, metrics: Collection[str], cells: Iterable[Cell]) -> Iterat
             for overrides in ({}, *plan.posthoc)
             if _belongs(row, arm, overrides)
         ]
-        stands = metric in metrics if row.get("alone") else any(_stands(place, told) for place in places)
+        stands = metric in metrics if row.get("alone") else any(_stands(place, shown) for place in places)
         if not stands:
             yield _as_published(row)
 
 
-def _stands(place: tuple[str, str, str], told: Collection[tuple[str, str, str]]) -> bool:
+def _stands(place: tuple[str, str, str], shown: Collection[tuple[str, str, str]]) -> bool:
     """Whether a reading is there; readings of a front are told point by point, after their setting."""
     arm, metric, setting = place
-    return place in told or any(
-        (arm, metric) == each[:2] and each[2].startswith(f"{setting}, ") for each in told if setting
+    return place in shown or any(
+        (arm, metric) == each[:2] and each[2].startswith(f"{setting}, ") for each in shown if setting
     )
 
 

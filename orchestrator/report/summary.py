@@ -94,7 +94,7 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
         objectives=_objectives(plan),
         selected_on=plan.selected_on,
         code_versions=code_versions(known),
-        extensions=tuple(extensions.told(plan)),
+        extensions=tuple(extensions.sentences(plan)),
     )
 
 
@@ -224,9 +224,9 @@ def _failed_readings(
     plan: Plan, reread: Sequence[Record], trained: Readings, shown: Sequence[Cell]
 ) -> Iterator[FailedReadings]:
     """Settings of arms that no cell is of, since each of their seeds failed."""
-    told = {(cell.arm, cell.setting) for cell in shown}
+    there = {(cell.arm, cell.setting) for cell in shown}
     for arm, words, _, own in _settings(plan, reread):
-        if (arm, words) not in told and replace(trained, records=own).failed_seeds(arm):
+        if (arm, words) not in there and replace(trained, records=own).failed_seeds(arm):
             yield FailedReadings(arm, words, len({each.seed for each in own}))
 
 
@@ -311,10 +311,10 @@ def arm_metrics(report: Report) -> dict[str, dict[str, float]]:
         flat[cell.arm] |= known
         if report.answer and cell.metric in report.outcomes:
             place = report.outcomes.index(cell.metric)
-            told = {ANSWERS[name]: value for name, value in named.items() if name in ANSWERS}
+            answers = {ANSWERS[name]: value for name, value in named.items() if name in ANSWERS}
             answer = {
                 answer_key(name, place): float(f"{value:.10g}")
-                for name, value in {**told, "p": _p(report, effect)}.items()
+                for name, value in {**answers, "p": _p(report, effect)}.items()
                 if value is not None
             }
             answered[cell.arm] |= answer

@@ -50,7 +50,7 @@ def binned_panels(depths: Sequence[BinnedDepth], what: Literal["tokens", "operat
         rows = -(-len(found) // KEY_COLUMNS) if any(each.split for each in found) else 0
         yield Panel(
             f"{what}-{index}",
-            f"Depth of {arm} by number of {what}: {'. '.join(_told(each, what) for each in found)}",
+            f"Depth of {arm} by number of {what}: {'. '.join(_depth_text(each, what) for each in found)}",
             partial(_paint_depths, depths=found, what=what, top=top),
             title=arm,
             height=2.2 + KEY_ROW * rows,
@@ -62,7 +62,7 @@ def _values(one: DepthBin) -> Iterator[float]:
     yield from (one.mean, one.ninetieth, one.mean if one.high is None else one.high)
 
 
-def _told(depth: BinnedDepth, what: str) -> str:
+def _depth_text(depth: BinnedDepth, what: str) -> str:
     message = "; ".join(
         f"{_words(one.fewest, one.most)} {what} {one.mean:.3g}"
         + ("" if one.low is None or one.high is None else f" [{one.low:.3g}, {one.high:.3g}]")

@@ -49,7 +49,7 @@ class Winner:
             *(frozenset(each.last.metrics) if each.last else frozenset() for each in self.records)
         )
 
-    def told(self) -> Iterator[str]:
+    def comments(self) -> Iterator[str]:
         """What it was chosen by, a sentence each, for people."""
         most = {"max": "the highest", "min": "the lowest", None: ""}[self.goal]
         most = f", {most} of {amount(self.rivals, 'arm')}" if self.rivals > 1 else ""

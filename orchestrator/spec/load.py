@@ -85,7 +85,7 @@ def validate(found: Document) -> tuple[Spec | None, list[Fault]]:
         own = names_trainable(found.data)
         spec = spec_class(found.data).model_validate(found.data, context={OWN: own})
     except ValidationError as error:
-        faults = [*_told(error, found), *faults]
+        faults = [*_faults_of(error, found), *faults]
     # What could not be read stands as null, which is rarely right: it is no second fault.
     unreadable = {fault.path for fault in found.faults if fault.path}
     return spec, [*found.faults, *(fault for fault in faults if fault.path not in unreadable)]
@@ -134,7 +134,7 @@ def in_order(faults: Sequence[Fault]) -> list[Fault]:
     return sorted(dict.fromkeys(faults), key=lambda fault: (fault.line is None, fault.line or 0))
 
 
-def _told(error: ValidationError, found: Document) -> list[Fault]:
+def _faults_of(error: ValidationError, found: Document) -> list[Fault]:
     """Every error as a fault, in our words."""
     faults: list[Fault] = []
     for one in error.errors(include_url=False):

@@ -87,8 +87,8 @@ def _survived(
             )
     ended = _outcomes(expected)
     if not any(event.kind is EventKind.MEASURED for event in expected):
-        told = ", ".join(sorted({kind.value for kind in ended.values()})) or "no trial ended"
-        raise AssertionError(f"trials of {plan.name!r} must measure something, got none that did: {told}")
+        outcomes = ", ".join(sorted({kind.value for kind in ended.values()})) or "no trial ended"
+        raise AssertionError(f"trials of {plan.name!r} must measure something, got none that did: {outcomes}")
     for kill in kills:
         killed = replace(calm, runs=str(Path(calm.runs).with_name(f"killed-{kill}")))
         sessions.run(replace(killed, kill_at=kill))

@@ -20,7 +20,7 @@ class ArmCurves:
     _sums: dict[str, dict[int, tuple[int, float]]] = field(default_factory=dict)
     """By metric and step: of how many trials, and their sum."""
     _finished: int = 0
-    _told: int = 0
+    _published: int = 0
 
     def hear(self, trial_id: str, measurement: Measurement) -> None:
         """A trial measured something; what it measures again after a lost worker counts once."""
@@ -41,9 +41,9 @@ class ArmCurves:
     def points(self, at_ms: int) -> list[Point]:
         """Means over all finished trials at the steps at which each measured, where there are two at least
         and they are not all the same; nothing if they were told before."""
-        if self._finished <= self._told:
+        if self._finished <= self._published:
             return []
-        self._told = self._finished
+        self._published = self._finished
         section = f"curve-{self._finished}-seed{'s' * (self._finished > 1)}"
         found = []
         for name, by_step in sorted(self._sums.items()):

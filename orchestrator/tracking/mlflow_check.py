@@ -65,8 +65,8 @@ def compare(
             continue
         desired = desired_runs.seen(each.run.key)
         parent = None if desired.parent is None else ids.get(desired.parent)
-        told = (published.get(each.run.key, {}), desired_runs.at_close.get(each.run.key, ()))
-        differ = differences(desired, each, parent, *told)
+        closing = (published.get(each.run.key, {}), desired_runs.at_close.get(each.run.key, ()))
+        differ = differences(desired, each, parent, *closing)
         if differ.wrong or (settled and differ.missing):
             text = _listed([*differ.wrong, *differ.missing])
             found.append(Finding(WHAT, "damaged", f"{name}: {text}", remedy))
@@ -100,8 +100,8 @@ def differences(
         *_inputs(desired, kept),
     ):
         (missing if late else wrong).append(text)
-    told = tuple(f"{name} {LACKS}" for name in {point.key for point in at_close})
-    untold = [text for text in missing if text.startswith(told)] if told else []
+    known = tuple(f"{name} {LACKS}" for name in {point.key for point in at_close})
+    untold = [text for text in missing if text.startswith(known)] if known else []
     missing = [text for text in missing if text not in untold]
     newest = {name: history[-1][1] for name, history in kept.histories.items()}
     outdated = [

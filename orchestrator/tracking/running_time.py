@@ -20,7 +20,7 @@ class RunningTime:
     _heard_ms: int = 0
     """When a running trial was last heard of."""
     _total_ms: int = 0
-    _told: list[int] = field(default_factory=list)
+    _written: list[int] = field(default_factory=list)
 
     def start(self, trial_id: str, at_ms: int) -> None:
         """An attempt at a trial begins."""
@@ -48,10 +48,10 @@ class RunningTime:
 
     def points(self, at_ms: int) -> list[Point]:
         """All that they ran until now, in seconds; nothing if that was told before."""
-        if self._total_ms == (self._told or [0])[-1]:
+        if self._total_ms == (self._written or [0])[-1]:
             return []
-        self._told.append(self._total_ms)
-        return [Point(KEY, self._total_ms / 1000, at_ms, len(self._told) - 1)]
+        self._written.append(self._total_ms)
+        return [Point(KEY, self._total_ms / 1000, at_ms, len(self._written) - 1)]
 
     def _add(self) -> None:
         self._total_ms += max(0, self._heard_ms - self._since_ms)

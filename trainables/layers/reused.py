@@ -103,10 +103,10 @@ class _Sources:
         return self.aliases(range(len(self.tensors)), self.tensors)
 
     def _through(
-        self, step: type[Function], told: tuple[Any, ...], tensors: Sequence[Tensor]
+        self, step: type[Function], arguments: tuple[Any, ...], tensors: Sequence[Tensor]
     ) -> tuple[Tensor, ...]:
         def run(*given: Tensor) -> tuple[Tensor, ...]:
-            made: tuple[Tensor, ...] = step.run(self._totals, *told, *given)
+            made: tuple[Tensor, ...] = step.run(self._totals, *arguments, *given)
             return made
 
         return for_all(run, *tensors) if tensors and stacked() else run(*tensors)

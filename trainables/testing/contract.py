@@ -56,4 +56,4 @@ def check(holds: object, message: str) -> None:
 def check_close(found: torch.Tensor, expected: torch.Tensor, what: str) -> None:
     """Fail unless two tensors are equal but for rounding; `what` says which they are, and what must hold."""
     __tracebackhide__ = True
-    torch.testing.assert_close(found, expected, msg=lambda told: f"{what}\n{told}")
+    torch.testing.assert_close(found, expected, msg=lambda difference: f"{what}\n{difference}")

@@ -145,8 +145,8 @@ class EncoderContract(ModelCases):
 
 def _kind(module: torch.nn.Module) -> tuple[object, ...]:
     """What tells whether two arms share a module: class, sizes, and what it was told when it was made."""
-    told = {name: value for name, value in vars(module).items() if isinstance(value, int | float | str)}
-    return type(module), tuple(each.shape for each in _parameters(module)), tuple(sorted(told.items()))
+    constants = {name: value for name, value in vars(module).items() if isinstance(value, int | float | str)}
+    return type(module), tuple(each.shape for each in _parameters(module)), tuple(sorted(constants.items()))
 
 
 def _parameters(module: torch.nn.Module) -> list[torch.nn.Parameter]:

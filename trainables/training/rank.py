@@ -29,9 +29,9 @@ from trainables.training.step import Learner, share_of_step
 def main() -> None:
     """Work until the trial ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the trial, which is saved first
-    told: SimpleQueue[dict[str, Any]] = SimpleQueue()
-    threading.Thread(target=_listen, args=(told,), daemon=True).start()
-    first = told.get()
+    orders: SimpleQueue[dict[str, Any]] = SimpleQueue()
+    threading.Thread(target=_listen, args=(orders,), daemon=True).start()
+    first = orders.get()
     rank, count = first["rank"], first["count"]
     device = torch.device("cuda", rank) if torch.cuda.is_available() else torch.device("cpu")
     if device.type == "cuda":
@@ -47,15 +47,15 @@ def main() -> None:
     join(rank, count, Path(first["store"]), device)
     exchange = Exchange(learner.model)
     while True:
-        step = told.get()["step"]
+        step = orders.get()["step"]
         exchange.spread_weights()
         exchange.gather(share_of_step(learner, sources.train_batch(step), step, rank))
 
 
-def _listen(told: "SimpleQueue[dict[str, Any]]") -> None:
+def _listen(orders: "SimpleQueue[dict[str, Any]]") -> None:
     """Hear what is to be done; end at once where nobody will say any more, whatever is under way."""
     for line in sys.stdin:
-        told.put(json.loads(line))
+        orders.put(json.loads(line))
     os._exit(0)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.ledger.fold import records
 from orchestrator.plan.types import AnswerPlan, Extension
-from orchestrator.report.extensions import exploratory, told
+from orchestrator.report.extensions import exploratory, sentences
 from orchestrator.report.notes import notes
 from orchestrator.report.summary import summarise
 from tests.orchestrator.report.test_winner import SCORE, confirmed, played
@@ -83,7 +83,7 @@ def test_what_was_added_for_others_marks_nobody_else():
 
 def test_without_claims_nothing_is_said_of_looks():
     made = replace(plan(added(seen={"arm-0": 2})), answer=None)
-    assert len(list(told(made))) == 1
+    assert len(list(sentences(made))) == 1
     assert summarise(made, records((), made)).extensions
 
 

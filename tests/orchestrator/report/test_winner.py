@@ -61,42 +61,43 @@ def test_by_the_mean_over_confirm_seeds_whatever_the_search_said():
     found = chosen(SEARCHED | confirmed((0.5, 0.6), (0.7, 0.6)))
     assert (found.arm, found.by, found.value) == ("arm-1", "confirm", pytest.approx(0.65))
     assert [each.seed for each in found.records] == [101, 102]
-    told = list(found.told())
-    assert told[0] == (
+    comments = list(found.comments())
+    assert comments[0] == (
         "arm-1, by its confirm trials: mean test/score 0.65 over 2 of 2 seeds, the highest of 2 arms."
     )
-    assert told[1].startswith("That a mean is the best of several is no test")
+    assert comments[1].startswith("That a mean is the best of several is no test")
 
 
 def test_where_small_values_are_good():
     plan = replace(PLAN, metrics=(replace(SCORE, better="min"),))
     found = chosen(confirmed((0.5, 0.6), (0.7, 0.6)), plan)
     assert found.arm == "arm-0"
-    assert "the lowest of 2 arms" in next(found.told())
+    assert "the lowest of 2 arms" in next(found.comments())
 
 
 def test_an_arm_with_failed_seeds_comes_last():
     found = chosen(confirmed((0.5, 0.4), (0.9, None)))
     assert found.arm == "arm-0"
-    assert "the highest of 2 arms but for arm-1, passed over for failed seeds." in next(found.told())
+    assert "the highest of 2 arms but for arm-1, passed over for failed seeds." in next(found.comments())
     found = chosen(confirmed((0.5, 0.4), (0.9, None)), arm="arm-1")
-    assert list(found.told()) == ["arm-1, by its confirm trials: mean test/score 0.9 over 1 of 2 seeds."]
+    assert list(found.comments()) == ["arm-1, by its confirm trials: mean test/score 0.9 over 1 of 2 seeds."]
 
 
 def test_equals_are_named():
     found = chosen(confirmed((0.5, 0.7), (0.5, 0.7)))
     assert found.arm == "arm-0"
-    assert "of 2 arms, as is that of arm-1: of equals the first in the spec is taken." in next(found.told())
+    equals = "of 2 arms, as is that of arm-1: of equals the first in the spec is taken."
+    assert equals in next(found.comments())
     found = chosen({("arm-0", "search", 0): 0.8, ("arm-1", "search", 1): 0.8})
-    assert "of 2 arms, as is that of arm-1" in next(found.told())
+    assert "of 2 arms, as is that of arm-1" in next(found.comments())
 
 
 def test_by_the_search_where_nothing_is_confirmed():
     found = chosen(SEARCHED)
     assert (found.arm, found.by, found.value, found.of) == ("arm-0", "search", 0.9, 2)
-    told = " ".join(found.told())
-    assert "by its search alone: valid/score 0.9 in search trial 0, the best of 2 of the arm that" in told
-    assert "expect less of the same settings run again" in told
+    comments = " ".join(found.comments())
+    assert "by its search alone: valid/score 0.9 in search trial 0, the best of 2 of the arm that" in comments
+    assert "expect less of the same settings run again" in comments
 
 
 def test_of_several_assignments_the_best():
