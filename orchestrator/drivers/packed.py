@@ -34,7 +34,7 @@ class PackedJob:
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _ReportAnswer:
     """What a trial is told after a reply."""
 
     stop: Outcome | None
@@ -45,7 +45,7 @@ class _Answer:
 @dataclass
 class _Member:
     harness: Harness
-    answers: queue.SimpleQueue[_Answer] = field(default_factory=queue.SimpleQueue)
+    answers: queue.SimpleQueue[_ReportAnswer] = field(default_factory=queue.SimpleQueue)
 
 
 class PackedTrials:
@@ -107,7 +107,7 @@ class PackedTrials:
 
         `heard`: as of `Harness.advance`.
         """
-        self._members[number].answers.put(_Answer(stop, save, heard))
+        self._members[number].answers.put(_ReportAnswer(stop, save, heard))
 
     def _live(self, number: int, start: PackedJob) -> None:
         """One trial, in its own thread."""
@@ -136,7 +136,7 @@ class PackedTrials:
                 self._replies.put((number, Reply(checkpoint=saved.checkpoint, ended=answer.stop)))
                 return
 
-    def _answer(self, member: _Member) -> _Answer:
+    def _answer(self, member: _Member) -> _ReportAnswer:
         while True:
             try:
                 return member.answers.get(timeout=1.0)
