@@ -12,7 +12,6 @@ import argparse
 import cProfile
 import pstats
 import time
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -89,11 +88,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main() -> None:
-    options = parser().parse_args()
-    torch.set_num_threads(options.threads)
-    warnings.simplefilter("ignore")
-    rows = [row for label, raw in systems.chosen(options).items() for row in measure(label, raw, options)]
-    _timing.tell(rows, options)
+    kernels.tell(parser().parse_args(), measure)
 
 
 if __name__ == "__main__":

@@ -167,12 +167,19 @@ def parser() -> argparse.ArgumentParser:
     return found
 
 
-def main() -> None:
-    options = parser().parse_args()
+Measure = Callable[[str, dict[str, Any], argparse.Namespace], list[dict[str, Any]]]
+
+
+def tell(options: argparse.Namespace, measure: Measure) -> None:
+    """Print what is measured of every system that was asked for."""
     torch.set_num_threads(options.threads)
     warnings.simplefilter("ignore")
     rows = [row for label, raw in systems.chosen(options).items() for row in measure(label, raw, options)]
     _timing.tell(rows, options)
+
+
+def main() -> None:
+    tell(parser().parse_args(), measure)
 
 
 if __name__ == "__main__":
