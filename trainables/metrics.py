@@ -5,7 +5,8 @@ the box, and trainables of others alike.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -73,70 +74,92 @@ def declared(written: object) -> tuple[Metric, ...]:
         metrics = {"accuracy": {"better": "max", "range": [0, 1], "floor": 0.1}, "depth": {"cost": True}}
 
     A `cost` is what is spent on an example: arms are also compared where they spend the same. Raises
-    ValueError for anything else.
+    ValueError, which says all that is wrong, for anything else.
     """
     if isinstance(written, Mapping):
-        made = tuple(_metric(name, said) for name, said in written.items())
-        _check_all(made)
-        return made
-    found = tuple(written) if isinstance(written, Iterable) else (None,)
-    if all(isinstance(each, Metric) for each in found):
-        made = tuple(replace(each, low=_bound(each.low), high=_bound(each.high)) for each in found)
-        _check_all(made)
-        return made
-    raise ValueError(f"metrics must be a mapping from name to what is known of it, got {written!r}")
+        described = [(name, said) for name, said in written.items() if _is_name(name)]
+        faults = [_misnamed(name) for name in written if not _is_name(name)]
+        faults += [fault for name, said in described for fault in _misdescribed(name, said)]
+        made = [] if faults else [_metric(name, said) for name, said in described]
+    else:
+        found = tuple(written) if isinstance(written, Iterable) else (None,)
+        if not all(isinstance(each, Metric) for each in found):
+            raise ValueError(f"metrics must be a mapping from name to what is known of it, got {written!r}")
+        made = [replace(each, low=_bound(each.low), high=_bound(each.high)) for each in found]
+        faults = [_misnamed(each.name) for each in made if not _is_name(each.name)]
+    named = [each for each in made if _is_name(each.name)]
+    faults += [fault for each in named for fault in _faults(each)]
+    counts = Counter((each.name, each.split) for each in named)
+    faults += [
+        f"a metric must be declared once, got {name} twice" for (name, _), n in counts.items() if n > 1
+    ]
+    if faults:
+        raise ValueError("; ".join(faults))
+    return tuple(made)
 
 
-def _check_all(metrics: Sequence[Metric]) -> None:
-    """Raises ValueError for the first metric that is not as it must be, or is there twice."""
-    seen: set[tuple[str, str]] = set()
-    for each in metrics:
-        name = each.name
-        if not isinstance(name, str) or not name or "/" in name:
-            raise ValueError(f"a metric must be declared by its name without a split, got {name!r}")
-        if (name, each.split) in seen:
-            raise ValueError(f"a metric must be declared once, got {name} twice")
-        seen.add((name, each.split))
-        if each.better not in ("max", "min", None):
-            raise ValueError(f"better must be max or min, got {each.better!r} for {name}")
-        for end in (each.low, each.high, each.floor):
-            if end is not None and not (_is_number(end) and math.isfinite(end)):
-                raise ValueError(f"a range and a floor must be finite numbers, got {end!r} for {name}")
-        low, high = each.span
-        if not low < high:
-            raise ValueError(f"a range must go up, got [{low:g}, {high:g}] for {name}")
-        if each.floor is not None and not low <= each.floor <= high:
-            raise ValueError(
-                f"a floor must be within the range [{low:g}, {high:g}], got {each.floor:g} for {name}"
-            )
-        if unknown := [place for place in each.shown if place not in get_args(Place)]:
-            known = ", ".join(get_args(Place))
-            raise ValueError(f"a metric must be shown in some of {known}, got {unknown[0]!r} for {name}")
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and bool(name) and "/" not in name
 
 
-def _metric(name: Any, said: Any) -> Metric:
-    if not isinstance(said, Mapping) or (unknown := [key for key in said if key not in KEYS]):
-        given = said if not isinstance(said, Mapping) else unknown[0]
-        raise ValueError(f"a metric must be described by {', '.join(KEYS)}, got {given!r} for {name}")
-    low, high = _range(name, said.get("range"))
-    floor = said.get("floor")
+def _misnamed(name: object) -> str:
+    """What to say of a name that is none."""
+    instead = name.rpartition("/")[2] if isinstance(name, str) else ""
+    what_to_do = f"; write {instead!r}, for all splits" if instead else ""
+    return f"a metric must be declared by its name without a split, got {name!r}{what_to_do}"
+
+
+def _faults(metric: Metric) -> Iterator[str]:
+    """All that is not as it must be in what is known of a quantity."""
+    name = metric.name
+    if metric.better not in ("max", "min", None):
+        yield f"better must be max or min, got {metric.better!r} for {name}"
+    ends = (metric.low, metric.high, metric.floor)
+    infinite = [end for end in ends if end is not None and not (_is_number(end) and math.isfinite(end))]
+    for end in infinite:
+        yield f"a range and a floor must be finite numbers, got {end!r} for {name}"
+    low, high = metric.span
+    if not infinite and not low < high:
+        yield f"a range must go up, got [{low:g}, {high:g}] for {name}"
+    elif not infinite and metric.floor is not None and not low <= metric.floor <= high:
+        yield f"a floor must be within the range [{low:g}, {high:g}], got {metric.floor:g} for {name}"
+    if unknown := [place for place in metric.shown if place not in get_args(Place)]:
+        known = ", ".join(get_args(Place))
+        yield f"a metric must be shown in some of {known}, got {unknown[0]!r} for {name}"
+
+
+def _misdescribed(name: str, said: Any) -> Iterator[str]:
+    """All that keeps a description from being read."""
+    if not isinstance(said, Mapping):
+        yield f"a metric must be described by {', '.join(KEYS)}, got {said!r} for {name}"
+        return
+    for key in said:
+        if key not in KEYS:
+            yield f"a metric must be described by {', '.join(KEYS)}, got {key!r} for {name}"
+    given, floor, cost = said.get("range"), said.get("floor"), said.get("cost", False)
+    if given is not None:
+        ends = list(given) if isinstance(given, list | tuple) else []
+        if len(ends) != 2 or not all(end is None or _is_number(end) for end in ends):
+            yield f"a range must be [low, high], null for no bound, got {given!r} for {name}"
     if floor is not None and not _is_number(floor):
-        raise ValueError(f"a floor must be a number, got {floor!r} for {name}")
-    cost, meaning = said.get("cost", False), str(said.get("meaning", ""))
+        yield f"a floor must be a number, got {floor!r} for {name}"
     if not isinstance(cost, bool):
-        raise ValueError(f"a cost must be true or false, got {cost!r} for {name}")  # noqa: TRY004
-    unit = str(said.get("unit", ""))
-    return Metric(name, said.get("better"), unit, low, high, floor, meaning=meaning, is_cost=cost)
+        yield f"a cost must be true or false, got {cost!r} for {name}"
 
 
-def _range(name: str, given: Any) -> tuple[float | None, float | None]:
-    if given is None:
-        return None, None
-    ends = list(given) if isinstance(given, list | tuple) else []
-    if len(ends) != 2 or not all(end is None or _is_number(end) for end in ends):
-        raise ValueError(f"a range must be [low, high], null for no bound, got {given!r} for {name}")
-    low, high = (None if end is None else _bound(float(end)) for end in ends)
-    return low, high
+def _metric(name: str, said: Mapping[str, Any]) -> Metric:
+    """As it is described."""
+    low, high = (None if end is None else _bound(float(end)) for end in said.get("range") or (None, None))
+    return Metric(
+        name,
+        said.get("better"),
+        str(said.get("unit", "")),
+        low,
+        high,
+        said.get("floor"),
+        meaning=str(said.get("meaning", "")),
+        is_cost=said.get("cost", False),
+    )
 
 
 def _bound(end: float | None) -> float | None:
