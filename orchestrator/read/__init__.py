@@ -20,7 +20,7 @@ from orchestrator.cli.reading import opened
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from orchestrator.report.images import Image
+    from orchestrator.report.panels import Image
     from orchestrator.report.types import Report
 
 __all__ = ["figures", "measurements", "report", "trials"]
@@ -65,7 +65,7 @@ def report(name: str, *, runs: Path | str | None = None, storage: str | None = N
 
 def figures(name: str, *, runs: Path | str | None = None, storage: str | None = None) -> "dict[str, Image]":
     """The figures of the report by name. The last line of a cell shows one: `figures(name)["outcome-1"]`."""
-    from orchestrator.report.images import images
+    from orchestrator.report.panels import images
 
     return images(report(name, runs=runs, storage=storage))
 

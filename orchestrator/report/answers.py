@@ -1,19 +1,23 @@
-"""Arms against their references: primary outcomes by the one procedure of `statistics`, all else as it is."""
+"""Arms against their references: primary outcomes by the one procedure of `statistics`, all else as it is.
+
+Arms that were decided before their last seed have the verdict of the look that decided it.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from orchestrator.conductor.rounds import decisions, measured
 from orchestrator.plan.answer import answer_plan, better
 from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.report.extensions import exploratory
-from orchestrator.report.looks import decided, when
 from orchestrator.report.readings import NOT_MEASURED, Readings, Seeded, by_seed_alone
 from orchestrator.report.statistics import estimate, of_paired, sign_flip_p
 from orchestrator.report.types import ArmVerdict, Effect, interval_words, p_words
 from orchestrator.statistics.paired import Key, Paired, compare, resolution
 from orchestrator.statistics.sequential import EarlyVerdict
 from orchestrator.statistics.verdicts import verdict
+from orchestrator.trials import OutcomeKind
 from search_spaces.wording import amount
 from trainables.metrics import Metric
 
@@ -84,7 +88,7 @@ def effects(
         for arm in plan.arms
         if arm.reference and (found := _pairs(arm.name, arm.reference, metric, readings)).by_seed
     }
-    looked, to_run = decided(plan, readings), open_seeds(plan, ended)
+    looked, to_run = decided_early(plan, readings), open_seeds(plan, ended)
     primary = _primary(plan, pairs, answer, readings) | _at_looks(looked)
     for (arm, metric), each in pairs.items():
         values = list(each.by_seed.values())
@@ -116,7 +120,7 @@ def verdicts(
         if arm.reference
     }
     primary = _primary(plan, {key: each for key, each in pairs.items() if each.by_seed}, answer, readings)
-    looked, to_run = decided(plan, readings), open_seeds(plan, ended)
+    looked, to_run = decided_early(plan, readings), open_seeds(plan, ended)
     for arm, metric in pairs:
         if arm in looked:
             yield _of_look(plan, looked[arm], metric, readings)
@@ -195,7 +199,7 @@ def _of_look(plan: Plan, decision: EarlyVerdict, metric: str, readings: Readings
         difference=of_paired(found, readings.span_of_difference(metric, decision.arm, reference)),
         p=found.p,
         level=decision.level,
-        seeds=when(plan, decision),
+        seeds=when_decided(plan, decision),
         looked=True,
     )
     return replace(made, line=_line(made))
@@ -249,3 +253,22 @@ def _lacking(arms: tuple[str, ...], readings: Readings, to_run: Mapping[str, set
     return Lacking(
         len(failed), len(unmeasured), len(set[int]().union(*(to_run.get(arm, set()) for arm in arms)))
     )
+
+
+def decided_early(plan: Plan, readings: Readings) -> dict[str, EarlyVerdict]:
+    """By arm, what was decided at a look, found again from what the trials measured."""
+    if plan.confirm is None or plan.confirm.stop is None or plan.answer is None:
+        return {}
+    confirmed: dict[tuple[str, int], Mapping[str, float] | None] = {}
+    for each in readings.records:
+        if each.outcome is not None and each.outcome.final and each.outcome is not OutcomeKind.SKIPPED:
+            metrics = each.last.metrics if each.last is not None else None
+            confirmed[each.arm, each.seed] = measured(each.outcome, metrics)
+    return decisions(plan, confirmed)
+
+
+def when_decided(plan: Plan, decision: EarlyVerdict) -> str:
+    """After how many seeds, and how its interval is to be read."""
+    assert plan.confirm is not None
+    seeds = amount(len(plan.confirm.seeds), "seed")
+    return f"ended after {decision.seeds} of {seeds}, interval at level {decision.level:g}"

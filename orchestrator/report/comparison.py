@@ -15,10 +15,9 @@ from orchestrator.plan.answer import SELECTION_SPLIT
 from orchestrator.plan.types import Plan
 from orchestrator.report.origin import DATA, origin
 from orchestrator.report.readings import Readings, difference_of
-from orchestrator.report.statistics import Estimate, estimate, within
+from orchestrator.report.statistics import Estimate, estimate, mean_difference, within
 from orchestrator.report.types import Cell, Report
 from orchestrator.spec.differences import Difference, differences
-from orchestrator.statistics.welch import difference
 from orchestrator.trials import OutcomeKind, Record
 from search_spaces.paths import MISSING, lookup
 from search_spaces.wording import amount
@@ -168,7 +167,7 @@ def _difference(first: Cell, second: Cell) -> tuple[Estimate, str]:
         return estimate([after[seed] - before[seed] for seed in common]), (
             f"paired, {amount(len(common), 'seed')}{rest}"
         )
-    mean, low, high = difference([*before.values()], [*after.values()])
+    mean, low, high = mean_difference([*before.values()], [*after.values()])
     shared = "no seed" if not common else "one seed"
     return Estimate(min(len(before), len(after)), mean, low, high), f"Welch, {shared} in both"
 

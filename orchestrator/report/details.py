@@ -9,9 +9,8 @@ from orchestrator.report.compute import CostCurve, cost_curves
 from orchestrator.report.curves import ArmCurve, learning_curves
 from orchestrator.report.halting import DepthCurve, depth_curves
 from orchestrator.report.halting_maps import HaltingMaps, halting_maps
-from orchestrator.report.late_splits import with_late_splits
 from orchestrator.report.origin import listings, origin
-from orchestrator.report.readings import Readings
+from orchestrator.report.readings import Readings, with_late_splits
 from orchestrator.report.searches import SearchCourse, searches
 from orchestrator.report.summary import declared_by
 from orchestrator.report.tallies import BinnedDepth, ExpertUse, binned_depths, expert_uses

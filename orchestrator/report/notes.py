@@ -6,9 +6,9 @@ from statistics import stdev
 
 from orchestrator.plan.answer import SEEN
 from orchestrator.plan.planned_trials import SEARCH
-from orchestrator.report import looks
-from orchestrator.report.searched import NO_CLAIM
+from orchestrator.report.searches import NO_CLAIM
 from orchestrator.report.types import PriorWork, Report, ended_word, number_words, worded
+from orchestrator.statistics.sequential import LOOK_SHARE
 from orchestrator.statistics.verdicts import SEEDS_LEAST, unseen
 from search_spaces.wording import amount
 from trainables.metrics import Metric
@@ -40,6 +40,13 @@ NO_OUTCOME = (
 RAISED = (
     "The seeds of {arms} lie closer together than chance explains, or than the steps of the quantity "
     "allow: their intervals are made of half the median spread of all arms, or of that of the steps."
+)
+LOOKS = (
+    "Arms were looked at after each round of seeds. One that was decided then has the interval and p of its "
+    "look, at level {level:g}, a twentieth of the study's; others are judged with all seeds at level "
+    "{full:g}. An arm was also given up where all seeds together would hardly have decided it. Estimates of "
+    "arms that stopped early lean away from 0, because chance that agrees with a difference makes a look "
+    "decide it."
 )
 VERDICTS = (
     "A verdict is better or worse where the interval leaves out 0{margin}; it is withheld where a seed "
@@ -184,7 +191,7 @@ def notes(report: Report) -> list[str]:
             )
         )
     if report.answer is not None and any(each.looked for each in report.verdicts):
-        found.append(looks.note(report.answer.level))
+        found.append(LOOKS.format(level=report.answer.level * LOOK_SHARE, full=report.answer.level))
     found += report.extensions
     found += [f"Ended early: {each}." for each in report.skipped]
     sources = dict.fromkeys((each.arm, each.published_source) for each in (*report.cells, *report.posthoc))

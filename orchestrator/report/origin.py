@@ -1,12 +1,15 @@
 """Where the numbers come from: code, versions, machines, seeds; each value once."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
 from orchestrator.plan.format import value_words
 from orchestrator.plan.types import Plan
+from orchestrator.provenance import OURS
 from orchestrator.trials import Record
+from search_spaces.wording import amount
 
 NAMED: Mapping[str, str] = {
     "commit": "commit of the folder it was launched from",
@@ -29,6 +32,9 @@ DATA = "data, "
 """What the names of data begin with; task and split follow."""
 LISTED = 3
 """Different values of one thing that are shown."""
+DIGITS = 8
+"""Of a digest, those that are shown."""
+CAVEAT = "differences between arms may be differences of code"
 
 
 def origin(plan: Plan, records: Sequence[Record]) -> Iterator[tuple[str, str]]:
@@ -110,3 +116,25 @@ def _data(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
         for name, digest in each.items():
             found.setdefault(str(name), []).append(str(digest))
     yield from ((f"{DATA}{name}", "; ".join(dict.fromkeys(found[name]))) for name in sorted(found))
+
+
+def code_versions(records: Sequence[Record]) -> str:
+    """One sentence where trials that ended ran different code; else empty.
+
+    A record from before the digests of parts were kept has that of the whole.
+    """
+    ended = [each.provenance for each in records if each.outcome is not None]
+    found: dict[str, Counter[str]] = {}
+    for each in ended:
+        for part, digest in (each.get("code_parts") or {}).items():
+            found.setdefault(str(part), Counter())[str(digest)] += 1
+    if not all("code_parts" in each for each in ended):
+        found["code"] = Counter(str(each["code"]) for each in ended if each.get("code"))
+    differing = [_versions(part, counts) for part, counts in sorted(found.items()) if len(counts) > 1]
+    return f"Trials ran {' and '.join(differing)}: {CAVEAT}." if differing else ""
+
+
+def _versions(part: str, counts: Counter[str]) -> str:
+    which = "; ".join(f"{digest[:DIGITS]}: {amount(count, 'trial')}" for digest, count in counts.items())
+    what = {OURS: OURS, "code": "the code"}.get(part, f"the training code ({part})")
+    return f"{len(counts)} versions of {what} (digest {which})"

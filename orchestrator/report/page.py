@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.report.details import Details
 from orchestrator.report.notes import notes, notices
 from orchestrator.report.page_sections import arms_answered, cost_words, sections
-from orchestrator.report.searched import NO_CLAIM
+from orchestrator.report.searches import NO_CLAIM
 from orchestrator.report.types import Report
 from search_spaces.wording import one_line, visible
 

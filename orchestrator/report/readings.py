@@ -2,15 +2,19 @@
 
 A seed that finished without a primary outcome is counted as failed, as `conductor.rounds` does: that it has
 no value may depend on what the value would have been.
+
+Test splits may be added to a sweep: what is read of them later belongs to the confirm trials.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
 
 from orchestrator.conductor.rounds import one_run
+from orchestrator.identity import canonical
+from orchestrator.plan.types import Plan
 from orchestrator.trials import OutcomeKind, Record
 from trainables.metrics import Metric, look_up
 
@@ -18,6 +22,7 @@ Seeded = Mapping[tuple[int, int], tuple[float, str]]
 """(rank, seed) to value and record id."""
 NOT_MEASURED = "not measured"
 """How a seed failed of which every trial finished, and some without a primary outcome."""
+Place = tuple[str, int | None, int, str]
 
 
 @dataclass(frozen=True)
@@ -148,3 +153,40 @@ def by_seed_alone(values: Seeded) -> dict[int, float]:
     for (_, seed), (value, _) in values.items():
         found[seed].append(value)
     return {seed: fmean(of_ranks) for seed, of_ranks in sorted(found.items())}
+
+
+def with_late_splits(plan: Plan, records: Sequence[Record]) -> list[Record]:
+    """Records in which trials have the values of splits that their checkpoints were read again for.
+
+    The records of those readings are left out. Of the others only `last.metrics` changes.
+    """
+    late = {each.trial_id: each.late_splits for each in plan.trials if each.late_splits}
+    if not late:
+        return list(records)
+    read: dict[Place, dict[str, float]] = {}
+    for each in records:
+        if each.trial_id in late and each.outcome is OutcomeKind.FINISHED and each.last is not None:
+            splits = late[each.trial_id]
+            values = {k: v for k, v in each.last.metrics.items() if k.rpartition("/")[0] in splits}
+            read.setdefault(_place(each), {}).update(values)
+    return [_added(each, read) for each in records if each.trial_id not in late]
+
+
+def _added(record: Record, read: dict[Place, dict[str, float]]) -> Record:
+    found = read.get(_place(record)) if record.phase != "search" else None
+    if not found or record.last is None:
+        return record
+    return replace(record, last=replace(record.last, metrics={**record.last.metrics, **found}))
+
+
+def _place(record: Record) -> Place:
+    """Of a confirm trial, or of one reading of it."""
+    return record.arm, record.rank, record.seed, canonical(dict(record.overrides))
+
+
+def awaited(plan: Plan, records: Sequence[Record]) -> frozenset[str]:
+    """Splits for which some checkpoint is still to be read again."""
+    ended = {each.trial_id for each in records if each.outcome is not None and each.outcome.final}
+    return frozenset(
+        split for each in plan.trials if each.trial_id not in ended for split in each.late_splits
+    )

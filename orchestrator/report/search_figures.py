@@ -9,7 +9,7 @@ from orchestrator.plan.format import value_words
 from orchestrator.report.figures import NAMED
 from orchestrator.report.searches import SearchCourse, SearchTrial
 from orchestrator.report.style import BLUE, INK, MUTED, ORANGE, SMALL, Panel, key_below, shortened
-from orchestrator.statistics.expected_best import ExpectedBest
+from orchestrator.statistics.search_quality import ExpectedBest
 from search_spaces.dimensions import Choice, Dimension, Float, Int, same
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from orchestrator.conductor.winners import Candidate, best_first
 from orchestrator.plan.format import domain_words, value_words
 from orchestrator.plan.types import Arm, Plan
+from orchestrator.report.types import SearchBest
 from orchestrator.spec.section import Objective
-from orchestrator.statistics.expected_best import ExpectedBest, expected_best
-from orchestrator.statistics.hypervolume import hypervolume
+from orchestrator.statistics.search_quality import ExpectedBest, expected_best, hypervolume
 from orchestrator.trials import OutcomeKind, Record
 from search_spaces.dimensions import Choice, Dimension, Fixed, Float, Int, Value, greatest
 
@@ -25,6 +25,11 @@ DRAWS = 40
 """Numbers of draws for which the expected best is worked out, evenly on a logarithmic scale."""
 EXPECTED_FROM = 5
 """Finished trials from which the expected best is shown: of fewer it says little more than they do."""
+NO_CLAIM = (
+    "The best of a search is chosen by the very values that are shown: they are better than what the same "
+    "settings give again, the more so the more trials there were, and support no claim about arms. `confirm` "
+    "in the spec retrains the best of every arm on seeds that no search has seen, and reads test splits."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,3 +256,30 @@ def place(dimension: Dimension, value: float) -> float:
     if domain.log:
         return (log(value) - log(domain.low)) / (log(domain.high) - log(domain.low))
     return (value - domain.low) / (domain.high - domain.low)
+
+
+def search_bests(plan: Plan, records: Sequence[Record]) -> tuple[SearchBest, ...]:
+    """The best finished trial of every arm, ranked as for `confirm`; nothing where the plan confirms."""
+    if plan.search is None or plan.confirm is not None:
+        return ()
+    wanted = [each.metric for each in plan.search.objectives]
+    found = []
+    for arm in plan.arms:
+        own = {each.number: each for each in records if each.arm == arm.name and _finished(each, wanted)}
+        values = {number: _values(each, wanted) for number, each in own.items()}
+        candidates = [Candidate(number, own[number].assignment, each) for number, each in values.items()]
+        for best in best_first(candidates, plan.search.objectives)[:1]:
+            measured = dict(zip(wanted, best.values, strict=True))
+            record_id = own[best.number].trial_id
+            found.append(SearchBest(arm.name, measured, dict(best.assignment), record_id, len(own)))
+    return tuple(found)
+
+
+def _finished(record: Record, wanted: Sequence[str]) -> bool:
+    ended = record.phase == "search" and record.outcome is OutcomeKind.FINISHED
+    return ended and record.last is not None and all(name in record.last.metrics for name in wanted)
+
+
+def _values(record: Record, wanted: Sequence[str]) -> tuple[float, ...]:
+    assert record.last is not None, "a finished trial was measured"
+    return tuple(record.last.metrics[name] for name in wanted)

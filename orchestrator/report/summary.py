@@ -10,11 +10,10 @@ from orchestrator.plan.answer import SELECTION_SPLIT
 from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.report import answers, equal_cost, extensions, published
 from orchestrator.report.arm_changes import arm_changes
-from orchestrator.report.code_versions import code_versions
 from orchestrator.report.factorial import FactorialEffect, factorial_effects
-from orchestrator.report.late_splits import awaited, with_late_splits
-from orchestrator.report.readings import NOT_MEASURED, Readings, by_seed_alone
-from orchestrator.report.searched import search_bests
+from orchestrator.report.origin import code_versions
+from orchestrator.report.readings import NOT_MEASURED, Readings, awaited, by_seed_alone, with_late_splits
+from orchestrator.report.searches import search_bests
 from orchestrator.report.statistics import estimate
 from orchestrator.report.types import ArmTally, Cell, Effect, FailedReadings, Report
 from orchestrator.trials import OutcomeKind, Record, skipped

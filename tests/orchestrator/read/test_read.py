@@ -13,7 +13,7 @@ from orchestrator.errors import InputError
 from orchestrator.ledger import events as log
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
-from orchestrator.report.images import images
+from orchestrator.report.panels import images
 from orchestrator.tracking.flat import TRIALS
 from orchestrator.trials import OutcomeKind
 from tests.support.commands import PATIENCE_S, tree

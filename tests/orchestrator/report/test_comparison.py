@@ -6,9 +6,8 @@ import pytest
 
 from orchestrator.plan.types import AnswerPlan
 from orchestrator.report.comparison import Side, compare
-from orchestrator.report.statistics import estimate
+from orchestrator.report.statistics import estimate, mean_difference
 from orchestrator.report.summary import summarise
-from orchestrator.statistics.welch import difference
 from orchestrator.trials import OutcomeKind
 from tests.orchestrator.report.test_winner import SCORE, played
 from tests.support.plans import make_plan
@@ -106,7 +105,7 @@ def test_seeds_that_failed_are_told_and_so_are_arms_that_nothing_is_known_of():
 def test_other_seeds_are_samples_of_their_own(seeds, how):
     (found,) = compare(FIRST, side({"arm-0": (0.2, 0.5)}, seeds=seeds)).arms
     assert found.how == how
-    mean, low, high = difference([0.1, 0.2, 0.3], [0.2, 0.5])
+    mean, low, high = mean_difference([0.1, 0.2, 0.3], [0.2, 0.5])
     assert (found.difference.mean, found.difference.low, found.difference.high) == (mean, low, high)
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from orchestrator.report.late_splits import awaited, with_late_splits
+from orchestrator.report.readings import awaited, with_late_splits
 from orchestrator.report.summary import summarise
 from orchestrator.trials import OutcomeKind
 from tests.orchestrator.report.studies import SPLITS, study

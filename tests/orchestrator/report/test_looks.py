@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.plan.types import ConfirmPlan
-from orchestrator.report.looks import decided
+from orchestrator.report.answers import decided_early
 from orchestrator.report.readings import Readings
 from orchestrator.report.summary import summarise
 from orchestrator.report.tables import headline
@@ -24,7 +24,9 @@ def whole():
 
 def as_run():
     """What of these would have run: nothing of an arm after the look that decided it."""
-    after = {name: SEEDS[each.seeds :] for name, each in decided(LOOKING, Readings(whole(), METRICS)).items()}
+    after = {
+        name: SEEDS[each.seeds :] for name, each in decided_early(LOOKING, Readings(whole(), METRICS)).items()
+    }
     return [
         replace(each, outcome=OutcomeKind.SKIPPED, **SKIP) if each.seed in after.get(each.arm, ()) else each
         for each in whole()
@@ -32,14 +34,14 @@ def as_run():
 
 
 def test_some_arms_are_decided_and_found_again_from_what_has_run():
-    found = decided(LOOKING, Readings(whole(), METRICS))
+    found = decided_early(LOOKING, Readings(whole(), METRICS))
     assert {"good", "bad"} <= set(found)
     assert all(3 <= each.seeds < 8 for each in found.values())
-    assert decided(LOOKING, Readings(as_run(), METRICS)) == found
+    assert decided_early(LOOKING, Readings(as_run(), METRICS)) == found
 
 
 def test_a_plan_without_looks_has_none():
-    assert decided(plan(), Readings(whole(), METRICS)) == {}
+    assert decided_early(plan(), Readings(whole(), METRICS)) == {}
     shown = markdown(summarise(plan(), whole()), [])
     assert "looked at after each round" not in shown
     assert "as here, it is" not in shown
@@ -47,7 +49,7 @@ def test_a_plan_without_looks_has_none():
 
 def test_the_verdict_the_interval_and_p_are_those_of_the_look():
     report = summarise(LOOKING, as_run())
-    found = decided(LOOKING, Readings(as_run(), METRICS))["good"]
+    found = decided_early(LOOKING, Readings(as_run(), METRICS))["good"]
     (verdict,) = (each for each in report.verdicts if each.arm == "good")
     assert (verdict.kind, verdict.looked) == ("better", True)
     assert f"ended after {found.seeds} of 8 seeds, interval at level 0.0025" in verdict.line
@@ -55,7 +57,7 @@ def test_the_verdict_the_interval_and_p_are_those_of_the_look():
     effect = report.effect("good", "iid/accuracy")
     assert (effect.estimate, effect.p) == (verdict.difference, verdict.p)
     assert "Arms were looked at after each round of seeds." in markdown(report, [])
-    fewest = min(each.seeds for each in decided(LOOKING, Readings(as_run(), METRICS)).values())
+    fewest = min(each.seeds for each in decided_early(LOOKING, Readings(as_run(), METRICS)).values())
     unseen = (
         f"Where an arm ended after {fewest} seeds, as here, it is {0.9**fewest:.0%} and {0.8**fewest:.0%}."
     )
