@@ -5,9 +5,16 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, Generic, Protocol, TypeVar
 
-from orchestrator.plan.changes import differences, undeclared
 from orchestrator.plan.faults import Faults, Keys
-from orchestrator.plan.settings import SettingFault, System, checked, fields_of, readable_parts
+from orchestrator.plan.settings import (
+    SettingFault,
+    System,
+    checked,
+    differences,
+    fields_of,
+    readable_parts,
+    undeclared,
+)
 from orchestrator.plan.types import Change
 from orchestrator.spec.checks import BASELINE
 from orchestrator.spec.scalars import dump

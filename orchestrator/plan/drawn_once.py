@@ -1,14 +1,15 @@
-"""Random numbers that were drawn before are copied, where a plan builds models with shared modules again.
+"""What is drawn once for a plan: random numbers of modules that models share, and models that are run again.
 
 Most arms share most modules, whose weights come from streams named after them, and a proof builds each model
 several times: filling large weights from a generator takes longer than all else of building them.
 """
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 DRAWS: Final = frozenset({torch.Tensor.uniform_, torch.Tensor.normal_})
@@ -62,3 +63,33 @@ class DrawnOnce(TorchFunctionMode):
 
 def _worth(filled: Tensor) -> bool:
     return filled.device.type == "cpu" and filled.is_contiguous() and filled.numel() >= LEAST
+
+
+@dataclass(frozen=True, slots=True)
+class ReusedModel:
+    """A model that is built and drawn once and run many times, each time with weights of its own.
+
+    Building and drawing a narrow model takes longer than running it, and a proof runs it at several weights.
+    What a run kept for its backward pass stays as it was, for the next run has other parameters; their values
+    are shared until somebody gives a parameter new ones.
+    """
+
+    model: nn.Module
+    initial: tuple[tuple[dict[str, nn.Parameter | None], str, nn.Parameter], ...]
+    """Where each of its weights belongs, and what it is at first."""
+
+    @classmethod
+    def of(cls, model: nn.Module) -> "ReusedModel":
+        """Of a model with its initial weights, which must not be changed in place from now on."""
+        named = (
+            (module._parameters, name, own)
+            for module in model.modules()
+            for name, own in module.named_parameters(recurse=False)
+        )
+        return cls(model, tuple(named))
+
+    def anew(self) -> nn.Module:
+        """The model, in training mode, with its initial weights in new parameters."""
+        for where, name, own in self.initial:
+            where[name] = nn.Parameter(own.detach(), requires_grad=own.requires_grad)
+        return self.model.train()

@@ -5,10 +5,11 @@ one, is an arm because the layers run differ. A setting of task or training coun
 selects, measures or writes anything else with it (`trainables.acting`). What agrees in all that, in losses,
 gradients and layers run on all the weights that were tried, on long inputs, and in counted operations, is the
 same system under another name: weights that nothing reads, FLOPs that only a formula has, and sums in another
-order are no effect.
+order are no effect. What makes no difference beside the baseline's own values may make one beside those that
+a search draws.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
@@ -17,12 +18,12 @@ from orchestrator.plan.declared import Sweep, declared_effects
 from orchestrator.plan.drawn_data import MOST_MADE, MOST_MEASURED, same_data
 from orchestrator.plan.moved_weights import LATE, POINTS, RANDOM
 from orchestrator.plan.probe import LAYERS, Probe
-from orchestrator.plan.probe_batches import EXAMPLES
-from orchestrator.plan.probed_model import LENGTH, READ_LENGTH, ForwardPass
+from orchestrator.plan.probed_model import EXAMPLES, LENGTH, READ_LENGTH, ForwardPass, close, same_gradient
 from orchestrator.plan.renamed import only_renamed, other_names
-from orchestrator.plan.same_passes import close, same_gradient
-from orchestrator.plan.settings import System
+from orchestrator.plan.settings import System, checked
+from orchestrator.plan.spaces import assigned, condition_values, ends
 from orchestrator.plan.unmet_bounds import of_like_bounds
+from search_spaces.dimensions import Space, Value
 from search_spaces.paths import leaves
 from trainables import catalog
 from trainables.costs import depth_range, most_layers
@@ -367,3 +368,34 @@ def _seen(probe: Probe, before: System, after: System, point: int) -> list[str]:
         *(["layers run"] if old.layers != new.layers else []),
         *(["rounding"] if loss and turned and not same else []),
     ]
+
+
+def draws(space: Space, left_out: Collection[str] = ()) -> Iterator[dict[str, Value]]:
+    """Every dimension of `space` at each of its ends, alone, with what it depends on."""
+    for dimension in space.dimensions:
+        if dimension.path not in left_out:
+            for value in ends(dimension.domain):
+                yield {**condition_values(dimension, space), dimension.path: value}
+
+
+def effects_where_searched(
+    probe: Probe, before: System, after: System, sweep: Sweep, left_out: Collection[str]
+) -> tuple[str, ...]:
+    """What `effects` shows of both with one of the searched fields, but those `left_out`, at one of its ends.
+
+    Empty where nothing does, or where nothing is searched.
+    """
+    for draw in draws(sweep.searched, left_out):
+        one, other = (_with(system.settings, draw) for system in (before, after))
+        if one is None or other is None:
+            continue
+        with suppress(ValueError):  # what cannot be run there is told of the search
+            if shows(found := effects(probe, one, other, sweep)):
+                return found
+    return ()
+
+
+def _with(settings: Mapping[str, Any], draw: Mapping[str, Value]) -> System | None:
+    made = assigned(settings, draw)
+    found = None if made is None else checked(made)
+    return found if isinstance(found, System) else None

@@ -17,7 +17,6 @@ from orchestrator.plan.dimensions import check_dimensions
 from orchestrator.plan.draws import check_draws
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.first import Found, looked_up, with_first
-from orchestrator.plan.grid import check_grid
 from orchestrator.plan.own import Own
 from orchestrator.plan.planned_trials import planned_trials
 from orchestrator.plan.power import power
@@ -25,7 +24,7 @@ from orchestrator.plan.price import by_arm
 from orchestrator.plan.probe import Probe
 from orchestrator.plan.reading import Salvaged, check_size, read_to_plan
 from orchestrator.plan.settings import written
-from orchestrator.plan.spaces import Searched, arm_space
+from orchestrator.plan.spaces import Searched, arm_space, check_grid
 from orchestrator.plan.trainable import TrainableForPlan
 from orchestrator.plan.types import Arm, ArmPrice, ArmProof, ConfirmPlan, Plan, SearchPlan
 from orchestrator.spec.combine import away_of

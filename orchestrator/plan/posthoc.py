@@ -4,12 +4,11 @@ from collections.abc import Mapping, Sequence
 
 from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.declared import Sweep, declared
-from orchestrator.plan.effects import differ_further, quick_first
+from orchestrator.plan.effects import differ_further, draws, quick_first
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.probe import Probe
 from orchestrator.plan.settings import System, checked
 from orchestrator.plan.spaces import assigned, common_space
-from orchestrator.plan.where_searched import draws
 from orchestrator.spec.types import Spec
 from search_spaces.algebra import without
 from search_spaces.dimensions import Space, Value, same

@@ -1,18 +1,21 @@
-"""What the chosen seeds can show, said before anything runs; the arithmetic is `statistics.power`'s."""
+"""What the chosen seeds can show and what looks between them may save, said before anything runs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orchestrator.plan.published_rows import name_of, of_cell
-from orchestrator.plan.types import AnswerPlan, ConfirmPlan, Power
+from orchestrator.plan.types import AnswerPlan, ConfirmPlan, Plan, Power
 from orchestrator.spec.checks import BASELINE
 from orchestrator.spec.kinds import FOUND, FROM
 from orchestrator.statistics.power import POWER, seeds_needed, smallest_effect
+from orchestrator.statistics.sequential import FIRST_LOOK, LOOK_SHARE, expected_seeds
 from orchestrator.statistics.verdicts import SEEDS_LEAST
 from search_spaces.wording import amount
 
 LARGE = 1.0
 """A difference of so many standard deviations is what few seeds are compared with."""
+EXPECTED_FOR = (2.0, 5.0, 10.0, 20.0)
+"""Differences, in standard deviations of a run over seeds, that are given as examples."""
 
 
 def power(
@@ -87,3 +90,19 @@ def _published(
     row = min(known, key=lambda each: (each["arm"] != BASELINE, not of_cell(each, baseline)))
     own = row["arm"] == BASELINE and of_cell(row, baseline)
     return float(row["std"]), f"published{'' if own else f' of {name_of(row)}'}, {row['source']}"
+
+
+def rounds_sentence(plan: Plan) -> str:
+    """How seeds run in rounds and how many an arm is expected to need; empty for a plan without looks."""
+    if plan.confirm is None or plan.confirm.stop is None or plan.answer is None:
+        return ""
+    seeds, answer = len(plan.confirm.seeds), plan.answer
+    means = [expected_seeds(effect, seeds, answer.family, answer.level) for effect in EXPECTED_FOR]
+    listed = ", ".join(f"{mean:.1f} by {effect:g}" for effect, mean in zip(EXPECTED_FOR, means, strict=True))
+    return (
+        f"Seeds run in rounds, {FIRST_LOOK} and then one at a time, and a round waits for its slowest trial. "
+        f"An arm that is certain at level {answer.level * LOOK_SHARE:g} after a round needs no more seeds; "
+        "what others are compared with runs all of them. An arm that differs by so many standard deviations "
+        f"over seeds needs on average, of {seeds} seeds: {listed}. Arms that all "
+        "seeds would hardly decide are given up, which saves more."
+    )

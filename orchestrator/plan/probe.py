@@ -16,13 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from orchestrator.identity import canonical
-from orchestrator.plan.drawn_once import DrawnOnce
+from orchestrator.plan.drawn_once import DrawnOnce, ReusedModel
 from orchestrator.plan.format import bytes_amount
 from orchestrator.plan.limits import too_large
 from orchestrator.plan.metrics import reported
 from orchestrator.plan.moved_weights import POINTS, RANDOM, SEED, without_zeros
-from orchestrator.plan.probe_batches import EXAMPLES, made_batch
 from orchestrator.plan.probed_model import (
+    EXAMPLES,
     READ_LENGTH,
     BackwardPass,
     ForwardPass,
@@ -30,8 +30,8 @@ from orchestrator.plan.probed_model import (
     Watched,
     batch_of,
     counted,
+    made_batch,
 )
-from orchestrator.plan.reused_model import ReusedModel
 from orchestrator.plan.settings import System, common_factor, divided, widths
 from orchestrator.plan.structure import Shapes, Structure
 from trainables import catalog

@@ -1,28 +1,38 @@
-"""What a model makes of synthetic examples at some weights: one pass forwards, one back, one evaluation."""
+"""What a model makes of synthetic examples at some weights: one pass forwards, one back, one evaluation.
+
+Examples are made once, and copied for whoever runs. Two passes are the same up to the order of their sums.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from math import isclose
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from orchestrator.plan.moved_weights import SEED, move
-from orchestrator.plan.probe_batches import made_batch
 from orchestrator.plan.settings import System
 from trainables.assembly import as_fault
 from trainables.counting import Flops, only_counted_kernels
+from trainables.data.synthetic import synthetic_batch
 from trainables.layers.dropout import set_dropout_context
 from trainables.layers.plain import evaluation_stream
 from trainables.threads import cpu_threads
 from trainables.training.config import TrainConfig
 from trainables.training.step import objective
-from trainables.types import Batch, Output
+from trainables.types import Batch, Output, TaskShape
 
 LENGTH = 8
 """Tokens of the longer example: short, so that a wide and deep model still takes a fraction of a second."""
 READ_LENGTH = 64
 """The same where nothing is learnt: long enough for windows and chunks to matter."""
+EXAMPLES = 2
+KEPT_BATCHES = 64
+"""Synthetic batches that are kept."""
+ROUNDING = 1e-4
+"""Relative difference up to which losses and gradients may be the same sums in another order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,3 +164,35 @@ class Watched:
     def __getattr__(self, name: str) -> Any:
         self.read.add(name)
         return getattr(self._config, name)
+
+
+def made_batch(shape: TaskShape, length: int, examples: int = EXAMPLES) -> Batch:
+    """So many examples of a task of `shape`, the longest of `length` tokens."""
+    made = _kept(shape, length, examples)
+    steps = None if made.steps is None else made.steps.clone()
+    return Batch(made.tokens.clone(), made.mask.clone(), made.labels.clone(), steps)
+
+
+@lru_cache(KEPT_BATCHES)
+@torch.inference_mode(mode=False)
+def _kept(shape: TaskShape, length: int, examples: int) -> Batch:
+    return synthetic_batch(shape, examples, length, SEED)
+
+
+def close(before: float, after: float) -> bool:
+    """Whether two losses, costs or measured values differ by no more than `ROUNDING`."""
+    return isclose(before, after, rel_tol=ROUNDING)
+
+
+def same_gradient(before: BackwardPass, after: BackwardPass) -> bool:
+    """Whether two gradients differ by no more than the order of sums explains."""
+    reached, also = ([each for each in one.parts if any(each[1:])] for one in (before, after))
+    if [name for name, *_ in reached] != [name for name, *_ in also]:
+        return False
+    limit = ROUNDING * max(before.norm, after.norm)
+    pairs = zip(reached, also, strict=True)
+    return all(
+        abs(old - new) <= limit
+        for (_, *one), (_, *other) in pairs
+        for old, new in zip(one, other, strict=True)
+    )

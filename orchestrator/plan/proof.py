@@ -7,7 +7,6 @@ from math import isfinite
 from typing import Any
 
 from orchestrator.plan.arms import BuiltInArm, CheckedArm
-from orchestrator.plan.changes import differences
 from orchestrator.plan.declared import Sweep
 from orchestrator.plan.dimensions import one_value
 from orchestrator.plan.effects import (
@@ -15,7 +14,9 @@ from orchestrator.plan.effects import (
     LARGE,
     differ,
     differ_at_once,
+    draws,
     effects,
+    effects_where_searched,
     large,
     learn_otherwise_at_once,
     shows,
@@ -25,7 +26,7 @@ from orchestrator.plan.limits import too_large
 from orchestrator.plan.moved_weights import POINTS, SEED
 from orchestrator.plan.notes import notes
 from orchestrator.plan.probe import LAYERS, SEVERAL_CHUNKS, Probe
-from orchestrator.plan.settings import System, checked
+from orchestrator.plan.settings import System, checked, differences
 from orchestrator.plan.spaces import (
     assigned,
     common_space,
@@ -37,7 +38,6 @@ from orchestrator.plan.spaces import (
 from orchestrator.plan.structure import tree_difference
 from orchestrator.plan.types import ArmProof
 from orchestrator.plan.unmoved import moves
-from orchestrator.plan.where_searched import draws, effects_where_searched
 from orchestrator.spec.types import Search
 from search_spaces.algebra import without
 from search_spaces.dimensions import Dimension, Fixed, Space, contains, key_of

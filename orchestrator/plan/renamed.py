@@ -8,8 +8,7 @@ from collections.abc import Mapping
 
 from orchestrator.plan.moved_weights import POINTS
 from orchestrator.plan.probe import Probe
-from orchestrator.plan.probed_model import READ_LENGTH
-from orchestrator.plan.same_passes import close, same_gradient
+from orchestrator.plan.probed_model import READ_LENGTH, close, same_gradient
 from orchestrator.plan.settings import System
 
 

@@ -23,11 +23,10 @@ from orchestrator.plan.format import (
     value_words,
 )
 from orchestrator.plan.planned_trials import CONFIRM, POSTHOC, SEARCH, num_points
+from orchestrator.plan.power import rounds_sentence
 from orchestrator.plan.probe import LAYERS, NARROW
-from orchestrator.plan.probe_batches import EXAMPLES
-from orchestrator.plan.probed_model import LENGTH
+from orchestrator.plan.probed_model import EXAMPLES, LENGTH
 from orchestrator.plan.published_rows import name_of, read_nowhere
-from orchestrator.plan.rounds import rounds_sentence
 from orchestrator.plan.types import SILENT_PAUSES, SILENT_S, Arm, ArmPrice, ArmProof, Plan
 from search_spaces.dimensions import Assignment, same
 from search_spaces.paths import MISSING, leaves, lookup

@@ -1,8 +1,8 @@
-"""From raw settings to full, checked ones, or to everything that is wrong with them in words."""
+"""From raw settings to full, checked ones, or to all that is wrong with them; in what two settings differ."""
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from math import gcd
@@ -11,10 +11,11 @@ from typing import Any, Final
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from orchestrator.plan.types import Change
 from orchestrator.spec.field_paths import bare
 from orchestrator.spec.sizes import beyond
 from search_spaces.dimensions import Assignment, Value
-from search_spaces.paths import ROOTS, leaves, with_values
+from search_spaces.paths import MISSING, ROOTS, leaves, overlap, with_values
 from search_spaces.wording import hint, nearest, shown
 from trainables import catalog
 from trainables.assembly import misfit, model_config, uncompiled
@@ -344,3 +345,26 @@ def _is_model(kind: Any) -> bool:
 def fields_of(root: str, name: str) -> frozenset[str]:
     """Top-level fields of the task or model called `name`. Raises `BadName`."""
     return frozenset(_config_class(root, {"name": name}).model_fields)
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = "") -> tuple[Change, ...]:
+    """Every field that differs, outermost where one side has no mapping. What is absent counts as null."""
+    found: list[Change] = []
+    for key in dict.fromkeys([*before, *after]):
+        old, new = before.get(key, MISSING), after.get(key, MISSING)
+        path = f"{prefix}{key}"
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            found += differences(old, new, f"{path}.")
+        elif type(old) is not type(new) or old != new:
+            found.append(Change(path, _null(old), _null(new)))
+    return tuple(found)
+
+
+def undeclared(changes: Iterable[Change], declared: Iterable[str]) -> tuple[Change, ...]:
+    """The changes that touch none of the `declared` paths. A change of name declares its whole part."""
+    paths = [path.removesuffix(".name") if path.count(".") == 1 else path for path in declared]
+    return tuple(change for change in changes if not any(overlap(change.path, path) for path in paths))
+
+
+def _null(value: Any) -> Any:
+    return None if value is MISSING else value

@@ -8,12 +8,11 @@ from functools import cache, partial
 from orchestrator.identity import canonical
 from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.declared import Sweep, declared
-from orchestrator.plan.effects import differ
+from orchestrator.plan.effects import differ, effects_where_searched
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.probe import Probe
-from orchestrator.plan.same_passes import close
+from orchestrator.plan.probed_model import close
 from orchestrator.plan.settings import widths
-from orchestrator.plan.where_searched import effects_where_searched
 from trainables import catalog
 from trainables.task_catalog import task_name
 from trainables.types import TaskShape

@@ -18,9 +18,7 @@ from orchestrator.plan.effects import (
 from orchestrator.plan.metrics import VALID, written
 from orchestrator.plan.moved_weights import POINTS
 from orchestrator.plan.probe import Probe
-from orchestrator.plan.probe_batches import EXAMPLES, made_batch
-from orchestrator.plan.probed_model import LENGTH
-from orchestrator.plan.same_passes import same_gradient
+from orchestrator.plan.probed_model import EXAMPLES, LENGTH, made_batch, same_gradient
 from orchestrator.plan.settings import System
 from trainables.metrics import Metric, look_up
 from trainables.training import evaluate, workload
