@@ -57,7 +57,7 @@ def bundle(
 def _files(sweep: "Opened", place: Path) -> "dict[str, bytes | Path]":
     """What is bundled, by name; what may be large lies in the folder `place`."""
     from orchestrator.bundle import contents
-    from orchestrator.drivers.data_digests import data_digests
+    from orchestrator.drivers.datasets import data_digests
     from orchestrator.drivers.extend_folder import editions
     from orchestrator.drivers.launch_folder import read_setup
     from orchestrator.file_digests import read_kept

@@ -68,7 +68,7 @@ def plan(
 def _tell_what_is_missing(made: "Plan") -> None:
     """What a launch here would refuse. A plan may be made where there are no data and no GPU."""
     from orchestrator.drivers.datasets import require_files
-    from orchestrator.drivers.machine_check import require_means
+    from orchestrator.drivers.slots import require_means
 
     for require in (require_files, partial(require_means, driver="ray", num_cpus=None)):
         try:

@@ -42,7 +42,7 @@ def compare(
 
 def _side(name: str, runs: Path, names: list[str]) -> "Side":
     from orchestrator.cli.reading import opened
-    from orchestrator.drivers.data_digests import data_digests
+    from orchestrator.drivers.datasets import data_digests
     from orchestrator.drivers.launch_folder import read_setup
     from orchestrator.file_digests import kept_file, read_kept
     from orchestrator.report.comparison import Side

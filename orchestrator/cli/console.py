@@ -5,6 +5,7 @@ a URL.
 """
 
 import json
+import re
 import sys
 import threading
 from functools import cache
@@ -16,12 +17,14 @@ from search_spaces.wording import visible
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+    from rich.measure import Measurement
     from rich.segment import Segment
 
 _DRAWN = threading.Event()
 PLAIN_WIDTH = 160
 """Columns when nobody is watching: a log or a pipe has no width of its own."""
+_PART = re.compile(r"[^-_/.,=\[\] ]*[-_/.,=\[\] ]*")
 
 
 @cache
@@ -82,3 +85,40 @@ def _console(*, width: int | None, stderr: bool = False) -> "Console":
     made = Console(width=width, stderr=stderr, highlight=False, markup=False, emoji=False)
     made.push_render_hook(EverythingVisible())
     return made
+
+
+class Name:
+    """The name of an arm, shown in as many lines as its column needs.
+
+    Names have no spaces, so a column that is too narrow breaks them at their parts.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def lines(self, width: int) -> "Iterator[str]":
+        """Of at most `width` characters each; a part that is longer is cut."""
+        line = ""
+        for part in _PART.findall(self._text):
+            if line and len(line) + len(part) > width:
+                yield line
+                line = ""
+            line += part
+            while len(line) > width:
+                yield line[:width]
+                line = line[width:]
+        if line:
+            yield line
+
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
+        """Rich's own name for it."""
+        from rich.text import Text
+
+        yield Text("\n".join(self.lines(max(1, options.max_width))))
+
+    def __rich_measure__(self, console: "Console", options: "ConsoleOptions") -> "Measurement":
+        """Rich's own name for it."""
+        from rich.measure import Measurement
+
+        longest = max(map(len, _PART.findall(self._text)))
+        return Measurement(min(longest, options.max_width), min(len(self._text), options.max_width))

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestrator.cli.arms_taken import arms_of
 from orchestrator.cli.console import complain, say
 from orchestrator.cli.launch import Address, ChangedCode, Driver, DriverOption, resume
 from orchestrator.cli.locations import runs_root
 from orchestrator.cli.options import Profile, Runs, SweepName
 from orchestrator.errors import InputError, StoreError
+from orchestrator.file_digests import kept_file, read_kept
 from orchestrator.identity import SweepFolder
-from search_spaces.wording import amount
+from search_spaces.wording import amount, hint
 
 if TYPE_CHECKING:
     from orchestrator.plan.extension_rules import Begun
@@ -161,7 +161,6 @@ def _refuse_unplanned(
 
     Of another spec it is known once that is planned: only then it holds what other sweeps have found.
     """
-    from orchestrator.file_digests import kept_file, read_kept
     from orchestrator.plan.extending import changes_allowed
     from orchestrator.spec.load import load_spec
 
@@ -178,7 +177,6 @@ def _planned(
     from orchestrator.cli.guard import rehearse
     from orchestrator.cli.planning import planned
     from orchestrator.drivers.launch_folder import read_setup
-    from orchestrator.file_digests import kept_file, read_kept
     from trainables.extensions import look_in
 
     read_kept(folder.spec, "restore it from a backup")
@@ -194,12 +192,10 @@ def _extended(
     folder: SweepFolder, old: "Plan", spec: "SpecFile", new: "Plan", *, write: bool, changed_code: bool
 ) -> "Plan":
     """The plan with more in it, written unless that is not wanted. Raises InputError for what cannot be."""
-    from orchestrator.drivers.changed_code import require_same_code
     from orchestrator.drivers.extend_folder import commit
     from orchestrator.drivers.kept_checkpoints import require_checkpoints
     from orchestrator.drivers.launch_folder import read_setup
-    from orchestrator.drivers.node_check import origin_of
-    from orchestrator.file_digests import kept_file
+    from orchestrator.drivers.node_check import origin_of, require_same_code
     from orchestrator.ledger.fold import records
     from orchestrator.ledger.lease import Holder
     from orchestrator.ledger.store import Ledger
@@ -284,3 +280,37 @@ def _tell(old: "Plan", made: "Plan") -> None:
             "confirm trials have been seen before these were asked for: claims that rest on both are marked "
             "exploratory in the report"
         )
+
+
+def arms_of(path: Path | None, names: str, folder: SweepFolder, profile: str | None = None) -> list[str]:
+    """`arms.NAME={...}` for each of `names`, a list with commas, as the spec at `path` has it.
+
+    An arm is a change of the sweep's baseline, not of the one beside it: where these differ it is told.
+    Raises InputError, SpecError.
+    """
+    from orchestrator.spec.differences import differences
+    from orchestrator.spec.load import load_spec
+    from orchestrator.spec.overrides import render
+
+    wanted = list(dict.fromkeys(filter(None, map(str.strip, names.split(",")))))
+    if path is None or not wanted:
+        raise InputError(
+            "--arms must name arms of a SPEC that is given too, as in `extend NAME SPEC --arms wide,deep`, "
+            f"got {names!r}{'' if path else ' without SPEC'}; an arm without a spec is written out: "
+            "'arms.wide={why: more room, set: {model.width: 128}}'"
+        )
+    asked = load_spec(path, profile=profile).content()
+    known = asked.get("arms", {})
+    for name in wanted:
+        if name not in known:
+            raise InputError(
+                f"--arms must name arms under `arms` of {path}, got {name!r}. {hint(name, known)}"
+            )
+    kept = load_spec(kept_file(folder.spec)).content()
+    other = [str(each) for each in differences(kept["baseline"], asked["baseline"])]
+    if other:
+        complain(
+            f"arms are changes of the baseline of {folder.name}, not of that in {path}, which differs: "
+            + "; ".join(other)
+        )
+    return [render(f"arms.{name}", known[name]) for name in wanted]

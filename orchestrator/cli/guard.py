@@ -5,15 +5,20 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from orchestrator.cli.console import complain
-from orchestrator.cli.outside_names import outside_names
+from orchestrator.spec.document import read_file
+from search_spaces.paths import ROOTS
+from trainables import catalog
+from trainables.extensions import is_module_name
 
 ENDED = 2
 """Exit code of bad input, as of all else that is wrong with a spec."""
+_KINDS: Mapping[str, catalog.Kind] = {"model": "models", "task": "tasks"}
 
 
 def guard(paths: Sequence[Path], overrides: Sequence[str] = ()) -> None:
@@ -122,3 +127,33 @@ def _awaited(copy: int, read_end: int, named: Mapping[Path, tuple[str, ...]]) ->
             "by that code or for want of memory; run that code by itself to see which"
         )
     return None
+
+
+def outside_names(path: Path, overrides: Sequence[str] = ()) -> tuple[str, ...]:
+    """Modules, and names of installed ones, that planning the spec at `path` may import.
+
+    Nothing is found in a file that no spec can be read from. A pipe is read once, as for planning.
+    """
+    written = read_file(path).data
+    set_here = {key: value for key, _, value in (each.partition("=") for each in overrides)}
+    return tuple(dict.fromkeys((*_named_in(written, ""), *_named_in(set_here, ""))))
+
+
+def _named_in(written: Any, at: str) -> Iterator[str]:
+    if isinstance(written, Mapping):
+        for key, value in written.items():
+            yield from _named_in(value, f"{at}.{key}")
+    elif isinstance(written, list):
+        for value in written:
+            yield from _named_in(value, at)
+    elif isinstance(written, str) and _is_outside(written.strip(), at.split(".")):
+        yield written.strip()
+
+
+def _is_outside(value: str, at: Sequence[str]) -> bool:
+    """Whether the text `value` at this place can be code of others; paths of settings are none."""
+    if at[-1] == "trainable":
+        return True
+    if at[-1] == "name" and at[-2] in _KINDS:
+        return catalog.is_outside(_KINDS[at[-2]], value)
+    return is_module_name(value) and value.partition(".")[0] not in ROOTS

@@ -10,7 +10,7 @@ from orchestrator.cli.console import emit_json, out, say
 from orchestrator.cli.locations import runs_root
 from orchestrator.cli.options import Json, Runs, Storage
 from orchestrator.cli.progress import duration
-from orchestrator.cli.states import SweepState, state_of
+from orchestrator.cli.status import SweepState, state_of
 from orchestrator.errors import StoreError
 from orchestrator.identity import SweepFolder
 from search_spaces.wording import printable

@@ -7,8 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from orchestrator.cli.building import PLAIN_EVERY_S, SHOWN_AFTER_S, share
-from orchestrator.cli.console import Visible, complain, drawn, out, say
-from orchestrator.cli.names import Name
+from orchestrator.cli.console import Name, Visible, complain, drawn, out, say
 from orchestrator.cli.running import HOUR_S, Pace, roughly, running_table, seconds_left, time_left
 from orchestrator.conductor.messages import Progress
 from orchestrator.conductor.outlook import Outlook

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.names import Name
+from orchestrator.cli.console import Name
 from orchestrator.conductor.outlook import Outlook, RunningTrial, remaining
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ import gc
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +15,6 @@ from orchestrator.cli.locations import command, more_budget, runs_root
 from orchestrator.cli.options import Json, Runs, Storage, SweepName
 from orchestrator.cli.progress import line, may_end_early, progress_of, tables
 from orchestrator.cli.running import time_left
-from orchestrator.cli.states import SweepState, state_of
 from orchestrator.cli.tracked import tracking_of
 from orchestrator.conductor.messages import Progress
 from orchestrator.conductor.outlook import outlook_of
@@ -25,6 +25,28 @@ from search_spaces.wording import visible
 
 SHOWN_FAILURES = 10
 REASON_CHARACTERS = 300
+
+
+class SweepState(StrEnum):
+    """What state a sweep is in, in one word; written here and nowhere else."""
+
+    RUNNING = "running"
+    UNFINISHED = "unfinished"
+    """Nobody runs it and something is left to do: `haltsweep resume` goes on."""
+    FINISHED = "finished"
+    FAILED = "failed"
+    """Every trial has ended, and every one of them failed."""
+    DAMAGED = "damaged"
+    """It cannot be read."""
+
+
+def state_of(*, held: bool, planned: int, ended: int, failed: int) -> SweepState:
+    """Of a sweep that can be read."""
+    if held:
+        return SweepState.RUNNING
+    if ended < planned:
+        return SweepState.UNFINISHED
+    return SweepState.FAILED if ended and failed == ended else SweepState.FINISHED
 
 
 def status(

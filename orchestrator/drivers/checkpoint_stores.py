@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from orchestrator.abandoned import CHECKPOINTS, clear_abandoned
 from orchestrator.drivers import worker_checkpoints as local
 from orchestrator.drivers.checkpoint_uris import below, file_system
-from orchestrator.drivers.scratch import CHECKPOINTS, clear_abandoned
 from orchestrator.drivers.worker_checkpoints import KEPT, MANIFEST, STATE, Checkpoint
 from orchestrator.errors import StoreError
 from orchestrator.identity import checkpoint_name, checkpoint_step

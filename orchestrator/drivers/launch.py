@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from orchestrator.drivers.address import check_address
+from orchestrator.abandoned import clear_abandoned
 from orchestrator.drivers.checkpoint_stores import Elsewhere
 from orchestrator.drivers.datasets import build_datasets, inputs_of, require_files
 from orchestrator.drivers.extend_folder import complete
@@ -16,13 +16,12 @@ from orchestrator.drivers.inline import run_inline
 from orchestrator.drivers.launch_folder import DEFAULT_WORKLOAD, Setup, launched_plan, publish, read_setup
 from orchestrator.drivers.launch_undo import clear_unbegun, refuse_foreign, withdraw, withdraw_folder
 from orchestrator.drivers.live_view import Listeners, ThrottledView
-from orchestrator.drivers.machine_check import Driver, require_means
 from orchestrator.drivers.node_check import needs_built, origin_of
 from orchestrator.drivers.open_sweep import OpenSweep, SweepResult, open_sweep
-from orchestrator.drivers.scratch import clear_abandoned
 from orchestrator.drivers.signals import interrupts
+from orchestrator.drivers.slots import Driver, require_means
 from orchestrator.drivers.supervisor import run_ray
-from orchestrator.drivers.survey import require_cluster
+from orchestrator.drivers.survey import check_address, require_cluster
 from orchestrator.drivers.watchdog import silence_of
 from orchestrator.drivers.worker import load_workload
 from orchestrator.errors import Withdrawn

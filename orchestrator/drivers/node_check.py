@@ -1,11 +1,15 @@
-"""What every machine must have that runs trials of a sweep: asked on each of them before it gets one."""
+"""What every machine must have that runs trials of a sweep: asked on each of them before it gets one.
+
+Trials of one sweep are compared with each other: they must run the same training code.
+"""
 
 import hashlib
 import importlib.util
 import json
 import secrets
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import metadata
@@ -23,6 +27,8 @@ from orchestrator.plan.types import Plan
 from orchestrator.provenance import OURS as HALTSWEEP
 from orchestrator.provenance import provenance
 from orchestrator.redact import redact
+from orchestrator.trials import Record
+from search_spaces.wording import amount
 from trainables import catalog
 from trainables.extensions import BadName
 from trainables.outside import not_installed
@@ -274,3 +280,21 @@ def _no_data(needs: NodeRequirements) -> str:
         return f"{redact(error)}"
     other = [name for name, content in needs.data.items() if found.get(name) != content]
     return f"its data differ from the launching machine's: {', '.join(other)}" if other else ""
+
+
+def require_same_code(plan: Plan, known: Sequence[Record], origin: Mapping[str, Any]) -> None:
+    """Raises InputError if trials have run training code from outside that is not that of `origin`.
+
+    Another haltsweep, and trials from before these digests were kept, are no reason: the report tells them.
+    """
+    ran = [each.provenance.get("code_parts") or {} for each in known if each.attempts]
+    for part, now in origin.get("code_parts", {}).items():
+        before = Counter(each[part] for each in ran if part in each)
+        if part == HALTSWEEP or not before or now in before:
+            continue
+        which = ", ".join(f"{digest} ({amount(count, 'trial')})" for digest, count in before.items())
+        raise InputError(
+            f"trials of one sweep must run the same training code, and {part} of {plan.name} was changed "
+            f"since trials ran: digest {which}, now {now}; put it back, launch a new sweep under another "
+            "name, or go on all the same with --changed-code, of which the report tells first"
+        )

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.conductor.budget import budget_end
-from orchestrator.drivers.changed_code import require_same_code
 from orchestrator.drivers.checkpoint_index import InStore
 from orchestrator.drivers.folder_watch import FolderGone, FolderWatch
 from orchestrator.drivers.heartbeat import Heartbeat
 from orchestrator.drivers.launch_folder import Setup
 from orchestrator.drivers.live_view import Listeners, Snapshot
+from orchestrator.drivers.node_check import require_same_code
 from orchestrator.drivers.recorder import Recorder
 from orchestrator.drivers.signals import Interrupts, as_interrupt
 from orchestrator.errors import StoreError

@@ -13,11 +13,11 @@ from typing import Any
 import psutil
 import ray
 
-from orchestrator.drivers.address import no_cluster
+from orchestrator.abandoned import RAY, clear_abandoned, short_folder
 from orchestrator.drivers.ray_nodes import Nodes, alive
 from orchestrator.drivers.ray_settings import redacted_entrypoint, without_spare_servers
-from orchestrator.drivers.scratch import RAY, clear_abandoned, short_folder
 from orchestrator.drivers.slots import require_room, slots
+from orchestrator.drivers.survey import no_cluster
 from orchestrator.errors import ExecutorError
 from orchestrator.spec.section import Resources
 

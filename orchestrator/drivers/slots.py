@@ -1,14 +1,21 @@
-"""How many trials fit on a cluster at once: arithmetic on what its nodes have."""
+"""How many trials fit on a cluster or on this machine at once, and whether one can run there at all."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from math import floor
+from typing import Literal
 
 from orchestrator.errors import InputError
+from orchestrator.plan.types import Arm, Plan
 from orchestrator.spec.section import Resources
+from search_spaces.dimensions import Choice, Fixed
+from search_spaces.paths import lookup
 
 EPSILON = 1e-4
 """Ray counts resources in ten-thousandths."""
+Driver = Literal["ray", "inline"]
+PRECISION = "train.precision"
+HALF = "fp16"
 
 
 def slots(nodes: Iterable[Mapping[str, float]], wanted: Resources) -> int:
@@ -55,3 +62,31 @@ def _on_node(node: Mapping[str, float], wanted: Resources) -> int:
 
 def _times(total: float, part: float) -> int:
     return floor(total / part + EPSILON)
+
+
+def require_means(plan: Plan, driver: Driver, num_cpus: int | None) -> None:
+    """Raises InputError if this machine, with `num_cpus`, lacks what a trial of `plan` asks for."""
+    if driver == "ray":
+        require_room([this_machine(num_cpus)], plan.resources)
+    if plan.trainable is None:
+        _require_half_precision(plan)
+
+
+def _require_half_precision(plan: Plan) -> None:
+    if not this_machine(None)["GPU"] and (arm := next(filter(_wants_half, plan.arms), None)):
+        raise InputError(
+            f"{PRECISION} {HALF!r} must run on a CUDA device, and PyTorch finds none on this machine; "
+            f"give {arm.name} another precision, or launch where there is one"
+        )
+
+
+def _wants_half(arm: Arm) -> bool:
+    if PRECISION not in arm.space.paths:
+        return bool(lookup(arm.settings, PRECISION) == HALF)
+    match arm.space[PRECISION].domain:
+        case Choice(values):
+            return HALF in values
+        case Fixed(value):
+            return value == HALF
+        case _:
+            return False

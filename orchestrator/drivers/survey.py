@@ -4,6 +4,7 @@ Another process does so, since Ray prints what it likes, and can be asked once a
 """
 
 import json
+import socket
 import subprocess
 import sys
 import tempfile
@@ -11,7 +12,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
-from orchestrator.drivers.address import no_cluster
 from orchestrator.drivers.launch_folder import Setup
 from orchestrator.drivers.node_check import NodeRequirements, marked, needs_of
 from orchestrator.drivers.ray_settings import token_place
@@ -19,7 +19,7 @@ from orchestrator.drivers.slots import require_room, slots
 from orchestrator.errors import InputError
 from orchestrator.identity import SweepFolder
 from orchestrator.plan.types import Plan
-from orchestrator.redact import redact
+from orchestrator.redact import redact, redact_url
 from orchestrator.spec.section import Resources
 
 AUTOSCALED = "ray.io/node-group"
@@ -29,6 +29,12 @@ PATIENCE_S = 180.0
 LOOK_S = 0.1
 REFUSED = b"InvalidAuthToken"
 """What Ray prints, again and again, where the token is missing or wrong."""
+ANSWER_S = 10.0
+RUNNING_HERE = "auto"
+"""The address of whatever cluster this machine is a node of."""
+CLIENT = "ray://"
+PORT = 6379
+"""That of a head node unless it was started with another one."""
 
 
 def require_cluster(address: str, plan: Plan, setup: Setup, folder: SweepFolder) -> None:
@@ -107,4 +113,32 @@ def _wrong_token(address: str) -> InputError:
     return InputError(
         f"the cluster at {address} asks for a token, and {found}; copy ~/.ray/auth_token from its head node, "
         "or set RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH"
+    )
+
+
+def check_address(address: str) -> None:
+    """Raises InputError unless `address` is HOST:PORT, and something listens there."""
+    if address == RUNNING_HERE:
+        return
+    if address.startswith(CLIENT):
+        host = address.removeprefix(CLIENT).rpartition("@")[2].partition(":")[0] or "HOST"
+        raise no_cluster(
+            address,
+            "a Ray client has no node of its own, and Ray Tune runs on a node; launch on a machine of the "
+            f"cluster with the address of its head, {host}:{PORT} unless it was started with another --port",
+        )
+    host, _, port = address.rpartition(":")
+    if not host or "/" in host or not port.isdecimal() or not 0 < int(port) < 2**16:
+        raise no_cluster(address, "it is not of the form HOST:PORT")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), ANSWER_S).close()
+    except (OSError, UnicodeError) as error:
+        raise no_cluster(address, error) from error
+
+
+def no_cluster(address: str, why: object) -> InputError:
+    """What is said when there is no cluster at `address`."""
+    return InputError(
+        f"--address must be that of a running Ray cluster, got {redact_url(address)!r}: {why}; "
+        "see `ray status`, set RAY_AUTH_MODE=token if it has tokens, or leave it out to use this machine"
     )

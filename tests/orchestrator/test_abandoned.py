@@ -2,41 +2,51 @@
 
 import os
 import socket
+import tempfile
+from pathlib import Path
 
 import pytest
 
+from orchestrator import abandoned
 from orchestrator.abandoned import clear_folders, own_file, own_folder
 
 DEAD = 999_999_99
-PREFIX = "haltsweep-ray-"
 
 
 def test_folders_of_dead_processes_are_removed(tmp_path):
-    for name in (f"{PREFIX}{DEAD}-abc", f"{PREFIX}{DEAD}", f"{PREFIX}{os.getpid()}-abc", f"x{PREFIX}{DEAD}"):
+    for name in (
+        f"{abandoned.RAY}{DEAD}-abc",
+        f"{abandoned.RAY}{DEAD}",
+        f"{abandoned.RAY}{os.getpid()}-abc",
+        f"x{abandoned.RAY}{DEAD}",
+    ):
         (tmp_path / name / "below").mkdir(parents=True)
-    clear_folders(tmp_path, PREFIX)
-    assert {each.name for each in tmp_path.iterdir()} == {f"{PREFIX}{os.getpid()}-abc", f"x{PREFIX}{DEAD}"}
+    clear_folders(tmp_path, abandoned.RAY)
+    assert {each.name for each in tmp_path.iterdir()} == {
+        f"{abandoned.RAY}{os.getpid()}-abc",
+        f"x{abandoned.RAY}{DEAD}",
+    }
 
 
 @pytest.mark.parametrize("rest", ["", "-", "x", "-5", "0x10", "²", "٣", "9" * 400, "1 2", "1e3"])
 def test_names_that_are_no_process_stop_nobody(tmp_path, rest):
-    (tmp_path / f"{PREFIX}{rest[:200]}").mkdir()
-    clear_folders(tmp_path, PREFIX)
+    (tmp_path / f"{abandoned.RAY}{rest[:200]}").mkdir()
+    clear_folders(tmp_path, abandoned.RAY)
     assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_links_files_pipes_and_sockets_are_left(tmp_path):
     precious = tmp_path / "precious"
     (precious / "below").mkdir(parents=True)
-    (tmp_path / f"{PREFIX}{DEAD}-link").symlink_to(precious)
-    (tmp_path / f"{PREFIX}{DEAD}-dangling").symlink_to("nowhere")
-    (tmp_path / f"{PREFIX}{DEAD}-round").symlink_to(f"{PREFIX}{DEAD}-round")
-    (tmp_path / f"{PREFIX}{DEAD}-file").write_text("")
-    os.mkfifo(tmp_path / f"{PREFIX}{DEAD}-pipe")
+    (tmp_path / f"{abandoned.RAY}{DEAD}-link").symlink_to(precious)
+    (tmp_path / f"{abandoned.RAY}{DEAD}-dangling").symlink_to("nowhere")
+    (tmp_path / f"{abandoned.RAY}{DEAD}-round").symlink_to(f"{abandoned.RAY}{DEAD}-round")
+    (tmp_path / f"{abandoned.RAY}{DEAD}-file").write_text("")
+    os.mkfifo(tmp_path / f"{abandoned.RAY}{DEAD}-pipe")
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(os.path.relpath(tmp_path / f"{PREFIX}{DEAD}-s"))
+        listener.bind(os.path.relpath(tmp_path / f"{abandoned.RAY}{DEAD}-s"))
         before = sorted(os.listdir(tmp_path))  # noqa: PTH208 - names
-        clear_folders(tmp_path, PREFIX)
+        clear_folders(tmp_path, abandoned.RAY)
     assert sorted(os.listdir(tmp_path)) == before  # noqa: PTH208
     assert (precious / "below").is_dir()
 
@@ -44,31 +54,31 @@ def test_links_files_pipes_and_sockets_are_left(tmp_path):
 def test_a_folder_that_holds_links_goes_without_what_they_lead_to(tmp_path):
     precious = tmp_path / "precious"
     (precious / "below").mkdir(parents=True)
-    left = tmp_path / f"{PREFIX}{DEAD}-x"
+    left = tmp_path / f"{abandoned.RAY}{DEAD}-x"
     left.mkdir()
     (left / "link").symlink_to(precious)
-    clear_folders(tmp_path, PREFIX)
+    clear_folders(tmp_path, abandoned.RAY)
     assert not left.exists()
     assert (precious / "below").is_dir()
 
 
 def test_folders_of_others_are_left(tmp_path, monkeypatch):
-    (tmp_path / f"{PREFIX}{DEAD}-x").mkdir()
+    (tmp_path / f"{abandoned.RAY}{DEAD}-x").mkdir()
     monkeypatch.setattr("os.getuid", lambda: 12345)
-    clear_folders(tmp_path, PREFIX)
+    clear_folders(tmp_path, abandoned.RAY)
     assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_a_folder_that_cannot_be_looked_into_stops_nobody(tmp_path):
-    clear_folders(tmp_path / "nowhere", PREFIX)
+    clear_folders(tmp_path / "nowhere", abandoned.RAY)
     (tmp_path / "file").write_text("")
-    clear_folders(tmp_path / "file", PREFIX)
-    (tmp_path / f"{PREFIX}{DEAD}-x" / "below").mkdir(parents=True)
-    (tmp_path / f"{PREFIX}{DEAD}-x").chmod(0)
-    clear_folders(tmp_path, PREFIX)
+    clear_folders(tmp_path / "file", abandoned.RAY)
+    (tmp_path / f"{abandoned.RAY}{DEAD}-x" / "below").mkdir(parents=True)
+    (tmp_path / f"{abandoned.RAY}{DEAD}-x").chmod(0)
+    clear_folders(tmp_path, abandoned.RAY)
     assert (tmp_path / "file").read_text() == ""
     assert not (tmp_path / "nowhere").exists()
-    for left in tmp_path.glob(f"{PREFIX}*"):
+    for left in tmp_path.glob(f"{abandoned.RAY}*"):
         left.chmod(0o700)
 
 
@@ -83,3 +93,30 @@ def test_what_is_a_file_or_a_folder_of_ours(tmp_path):
     assert (files, folders) == ({"file"}, {"folder"})
     assert not own_file(tmp_path / "none")
     assert not own_folder(tmp_path / "none")
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_what_killed_ones_left_is_cleared_away(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(abandoned, "SHORT", len(str(temporary)))
+    for prefix in (abandoned.RAY, abandoned.CHECKPOINTS):
+        for pid in (DEAD, os.getpid()):
+            (temporary / f"{prefix}{pid}-abc" / "below").mkdir(parents=True)
+    abandoned.clear_abandoned()
+    kept = {f"{prefix}{os.getpid()}-abc" for prefix in (abandoned.RAY, abandoned.CHECKPOINTS)}
+    assert {each.name for each in temporary.iterdir()} == kept
+
+
+@pytest.mark.parametrize(
+    ("folder", "used"), [("/tmp/abcd", "/tmp/abcd"), ("/tmp/slurm.123", "/tmp"), ("/tmp/ä123", "/tmp")]
+)
+def test_sockets_of_ray_have_room(folder: str, used: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", folder)
+    assert abandoned.short_folder() == Path(used)
+    pid = "1234567"
+    socket = f"{abandoned.RAY}{pid}-abcdefgh/r0/session_2026-11-22_04-55-00_172740_{pid}/sockets/plasma_store"
+    assert len(bytes(abandoned.short_folder() / socket)) <= 107

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.drivers.scratch import clear_abandoned
+from orchestrator.abandoned import clear_abandoned
 from trainables.function import FunctionWorkload
 from trainables.protocol import TRIALS, Job, Measurement
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from orchestrator.cli.outside_names import outside_names
+from orchestrator.cli.guard import outside_names
 from orchestrator.spec.document import read_file
 from tests.support.commands import PATIENCE_S, Shell, wait_for
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.cli.states import SweepState, state_of
+from orchestrator.cli.status import SweepState, state_of
 from orchestrator.drivers.launch_folder import Setup, publish
 from orchestrator.errors import InputError
 from orchestrator.identity import SweepFolder

@@ -4,7 +4,7 @@ import pytest
 from rich.console import Console, Group
 
 from orchestrator.cli import watching
-from orchestrator.cli.names import Name
+from orchestrator.cli.console import Name
 from orchestrator.cli.progress import tables
 from orchestrator.cli.running import SHOWN, Pace, roughly, running_table
 from orchestrator.conductor.messages import Progress

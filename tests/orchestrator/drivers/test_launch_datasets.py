@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.drivers.data_digests import data_digests
-from orchestrator.drivers.datasets import build_datasets, inputs_of, require_files
+from orchestrator.drivers.datasets import build_datasets, data_digests, inputs_of, require_files
 from orchestrator.drivers.launch_folder import Setup
 from orchestrator.errors import InputError
 from orchestrator.plan.types import ConfirmPlan

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.drivers.machine_check import require_means
+from orchestrator.drivers.slots import require_means
 from orchestrator.errors import InputError
 from orchestrator.spec.section import Resources
 from search_spaces.dimensions import Choice, Dimension, Fixed, Space
