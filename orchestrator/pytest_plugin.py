@@ -69,7 +69,7 @@ def sweep_spec(request: pytest.FixtureRequest) -> "Callable[..., SpecUnderTest]"
     taken: set[Path] = set()
 
     def keep(text: str, name: str) -> None:
-        from orchestrator.testing.snapshot import check_snapshot, snapshot_file
+        from orchestrator.testing.spec_under_test import check_snapshot, snapshot_file
 
         __tracebackhide__ = True
         file = snapshot_file(request.path, request.node.name, name)

@@ -1,12 +1,13 @@
-"""No password is shown or stored: what masks URLs in everything that is written or printed.
+"""No password is shown or stored, and no text stored that a database refuses: what masks and what escapes.
 
-The rules err on the side of masking. A password may hold any character, so whatever stands between `://` and
-the last `@` before a space is masked if it may be one.
+URLs are masked in everything that is written or printed. The rules err on the side of masking. A password may
+hold any character, so whatever stands between `://` and the last `@` before a space is masked if it may be
+one.
 """
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TextIO, cast
 from urllib.parse import unquote
@@ -55,6 +56,7 @@ _RESERVED = re.compile(r"[/?#@\[\]\s\x00-\x1f\x7f]")
 _SECRET = re.compile(
     "pass|pwd|secret|token|apikey|accesskey|privatekey|accountkey|credential|auth|signature|session|^sig$|^key$"
 )
+_REFUSED = re.compile("[\x00\ud800-\udfff]")
 
 
 def redact(text: object) -> str:
@@ -281,3 +283,24 @@ def redacted_stderr() -> Iterator[None]:
         yield
     finally:
         sys.stderr = before
+
+
+def storable(text: str) -> str:
+    """`text`, readable, in characters that can be encoded and that PostgreSQL takes.
+
+    Lone surrogates and NULs are written as escapes.
+    """
+    return _REFUSED.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+def storable_value(value: Any) -> Any:
+    """A JSON value with every text in it, keys included, made `storable`."""
+    match value:
+        case str():
+            return storable(value)
+        case Mapping():
+            return {storable(str(key)): storable_value(each) for key, each in value.items()}
+        case list() | tuple():
+            return [storable_value(each) for each in value]
+        case _:
+            return value

@@ -1,4 +1,4 @@
-"""What a bundle holds of a sweep, and how it is read again without running any code of its maker."""
+"""What a bundle holds of a sweep, read again without running code of its maker; whether its parts agree."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,6 +32,8 @@ SOURCES: Final = frozenset({".py", ".css", ".jinja"})
 
 MAX_LINE: Final = 64 * 1024**2
 """Bytes of one event."""
+SPEC: Final = "spec.yaml"
+DATA: Final = "data.json"
 
 
 def ledger_lines(uid: str, rows: Iterable[Sequence[Any]]) -> Iterator[bytes]:
@@ -129,3 +131,37 @@ def _row(line: bytes, previous: str, after: int) -> list[Any]:
     for broken in chain.breaks(previous, after, [row]):
         raise ValueError(f"{broken.place} {broken.what}")
     return row
+
+
+def disagreements(
+    plan: Plan, sessions: Sequence[Mapping[str, Any]], digests: Mapping[str, Any]
+) -> Iterator[str]:
+    """What `plan` and the files of these `digests` say otherwise than the `opened` events `sessions`.
+
+    The last session counts; where the sweep was extended and nothing has run since, the edition before.
+    Ledgers from before sessions kept digests of both files know that of the spec's content alone.
+    """
+    if not sessions:
+        return
+    last, before = sessions[-1], f"extensions/{len(plan.extended) - 1}/"
+    specs = {plan.spec_digest, *(each.spec_digest for each in plan.extended[-1:])}
+    if last.get("spec_digest") not in specs:
+        yield f"the spec of {PLAN} must be that of the ledger, {last['spec_digest']}, got {plan.spec_digest}"
+    files = last.get("provenance", {}).get("files")
+    for name, known in files.items() if isinstance(files, dict) else ():
+        if known not in (digests.get(name), digests.get(before + name)):
+            here = digests.get(name)
+            yield f"{name} must be that by which trials ran, digest {known} in the ledger, got {here}"
+
+
+def data_fault(folder: Path) -> str:
+    """Why data.json holds no digests of data; empty if it does, or is not there."""
+    try:
+        found = parsed((folder / DATA).read_bytes())
+    except FileNotFoundError:
+        return ""
+    except (ValueError, RecursionError) as error:
+        return f"{DATA} must be JSON as `haltsweep bundle` writes it: {error}"
+    if isinstance(found, dict) and all(isinstance(each, str) for each in found.values()):
+        return ""
+    return f"{DATA} must hold digests of data by name, got {json.dumps(found)[:40]}"

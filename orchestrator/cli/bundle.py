@@ -171,7 +171,7 @@ def _agreeing(
     folder: Path, plan: "Plan", sessions: "Sequence[Mapping[str, Any]]", digests: "Mapping[str, Any]"
 ) -> "Iterator[Finding]":
     """Spec, plan and data beside the ledger."""
-    from orchestrator.bundle.agreement import data_fault, disagreements
+    from orchestrator.bundle.contents import data_fault, disagreements
     from orchestrator.findings import Finding
 
     faults = [*disagreements(plan, sessions, digests)]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from orchestrator.errors import InputError
 from orchestrator.identity import SweepFolder
-from orchestrator.sqlite_urls import absolute
+from orchestrator.sqlite_files import absolute
 from search_spaces.wording import hint
 
 RUNS_VARIABLE = "HALTSWEEP_RUNS"

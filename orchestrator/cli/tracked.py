@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from orchestrator.drivers.launch_folder import Setup, read_setup
 from orchestrator.identity import SweepFolder
 from orchestrator.redact import redact_url
-from orchestrator.sqlite_urls import file_of
+from orchestrator.sqlite_files import file_of
 from orchestrator.tracking.state import read_state
 from search_spaces.wording import amount
 

@@ -20,7 +20,7 @@ from orchestrator.ledger.lease import Holder
 from orchestrator.plan.serialise import read_plan, to_json
 from orchestrator.plan.types import Plan
 from orchestrator.regular_files import read_ordinary
-from orchestrator.sqlite_urls import absolute, beside, from_beside
+from orchestrator.sqlite_files import absolute, beside, from_beside
 from trainables.atomic import PRIVATE, flush, write_atomically
 
 DEFAULT_WORKLOAD = "trainables.training:Training"

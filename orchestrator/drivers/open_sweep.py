@@ -195,8 +195,8 @@ def _gone(error: BaseException, presence: FolderWatch) -> StoreError | None:
 
 def _write_parquet(plan: Plan, folder: SweepFolder, ledger: Ledger) -> str:
     """What the follower could not write, or did not come to for MLflow; what was in the way, or nothing."""
-    from orchestrator.tracking.lock import projection_lock
     from orchestrator.tracking.parquet import ParquetFiles
+    from orchestrator.tracking.state import projection_lock
 
     try:
         with projection_lock(folder.root, wait_s=PARQUET_WAIT_S):

@@ -22,7 +22,7 @@ from orchestrator.ledger.deletion import delete_sweep
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.regular_files import read_ordinary
-from orchestrator.tracking.lock import projection_lock
+from orchestrator.tracking.state import projection_lock
 from trainables.atomic import PRIVATE, write_atomically
 
 NOTE = "removal.json"

@@ -20,8 +20,7 @@ from orchestrator.drivers.worker_outcomes import NoSource, outcome_of
 from orchestrator.drivers.working_directory import WorkingDirectory
 from orchestrator.errors import InputError
 from orchestrator.identity import checkpoint_step
-from orchestrator.redact import redact
-from orchestrator.storable import storable
+from orchestrator.redact import redact, storable
 from orchestrator.trials import Outcome, OutcomeKind
 from trainables.outside import load
 from trainables.protocol import Job, Measurement, Phase, Workload

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from orchestrator.storable import storable, storable_value
+from orchestrator.redact import storable, storable_value
 from orchestrator.trials import Outcome, OutcomeKind
 from search_spaces.wording import shown
 from trainables.protocol import Measurement

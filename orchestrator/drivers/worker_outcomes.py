@@ -5,8 +5,7 @@ import traceback
 
 from orchestrator.drivers.watchdog import TrialHangs
 from orchestrator.drivers.worker_measurements import BadMeasurement
-from orchestrator.redact import redact
-from orchestrator.storable import storable
+from orchestrator.redact import redact, storable
 from orchestrator.trials import Outcome, OutcomeKind
 from trainables.protocol import Diverged
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from orchestrator.json_values import parsed
 from orchestrator.ledger.events import Event, EventKind
-from orchestrator.storable import storable_value
+from orchestrator.redact import storable_value
 from orchestrator.trials import OutcomeKind
 
 _KINDS = {kind.value: kind for kind in EventKind}

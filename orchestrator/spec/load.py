@@ -1,7 +1,7 @@
 """From a YAML file, a profile and overrides to a `Spec`, or to every fault at once."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,11 +9,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from orchestrator.errors import Fault, SpecError
+from orchestrator.redact import redact, storable
 from orchestrator.spec import checks, combine, document, field_paths, readings, scalars, sizes
 from orchestrator.spec.document import Document, Keys
 from orchestrator.spec.kinds import FAULTS, OWN
 from orchestrator.spec.overrides import BadOverride, apply, parse, profile_overrides, said
-from orchestrator.spec.texts import unfit
 from orchestrator.spec.types import Spec, names_trainable, spec_class
 from search_spaces.wording import hint, shown
 
@@ -167,3 +167,33 @@ def _sentence(kind: str, message: str, given: Any, keys: Keys, spec: type[Spec])
 def to_yaml(spec: Spec) -> str:
     """The YAML of a sweep's folder, profile and overrides applied: what `load_spec` reads back as `spec`."""
     return scalars.dump(spec.content())
+
+
+def unfit(document: Document) -> list[Fault]:
+    """A fault for each text, keys included, that holds a password or cannot be stored."""
+    found = []
+    for keys, text in _texts(document.data, ()):
+        if redact(text) != text:
+            message = (
+                "must hold no password or token, for a spec is stored and shown as it is, got "
+                f"{redact(text)!r}; leave it out, or give it in the environment of what reads it"
+            )
+        elif storable(text) != text:
+            message = f"must be text that can be stored, got {storable(text)!r}; leave that character out"
+        else:
+            continue
+        found.append(document.fault(keys, message))
+    return found
+
+
+def _texts(value: Any, keys: Keys) -> Iterator[tuple[Keys, str]]:
+    match value:
+        case str():
+            yield keys, value
+        case dict():
+            for key, each in value.items():
+                yield keys, key
+                yield from _texts(each, (*keys, key))
+        case list():
+            for place, each in enumerate(value):
+                yield from _texts(each, (*keys, place))

@@ -1,6 +1,8 @@
-"""A spec as a test sees it: its plan, arms, trials and price, and a text of all of it."""
+"""A spec as a test sees it: its plan, arms, trials and price, and a text of all, compared with a kept one."""
 
+import difflib
 import io
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,10 +18,14 @@ from orchestrator.plan.types import Arm, ArmPrice, Plan
 from orchestrator.spec.load import SpecFile
 from orchestrator.spec.scalars import dump
 from orchestrator.trials import PlannedTrial
+from trainables.atomic import write_atomically
 
 COLUMNS = 100
 Overrides = Mapping[str, Any] | Sequence[str]
 """Values by path, or texts as on the command line: `baseline.train.steps=20`."""
+FOLDER = "snapshots"
+UPDATE = "--snapshot-update"
+_ODD = re.compile(r"[^\w.=-]+")
 
 
 @dataclass(frozen=True)
@@ -97,3 +103,31 @@ def as_texts(overrides: Overrides) -> tuple[str, ...]:
     if isinstance(overrides, Mapping):
         return tuple(f"{path}={dump(value, flow=True)}" for path, value in overrides.items())
     return tuple(overrides)
+
+
+def snapshot_file(test_file: Path, test: str, name: str) -> Path:
+    """Where a test keeps the snapshot called `name`: `snapshots/<file>.<test>.<name>.txt` beside it."""
+    parts = (test_file.stem, test, name)
+    return test_file.parent / FOLDER / f"{'.'.join(_ODD.sub('-', part).strip('-') for part in parts)}.txt"
+
+
+def check_snapshot(file: Path, text: str, *, update: bool) -> None:
+    """Write `text` if `update`, else fail unless it is what `file` holds. Raises AssertionError."""
+    __tracebackhide__ = True
+    if update:
+        file.parent.mkdir(exist_ok=True)
+        write_atomically(file, text)
+        return
+    if not file.is_file():
+        raise AssertionError(
+            f"there must be a snapshot to compare with, and {file} is not there; "
+            f"write it with pytest {UPDATE}, read it, and commit it"
+        )
+    kept = file.read_text(encoding="utf-8")
+    if kept != text:
+        names = ("snapshot", "now")
+        lines = difflib.unified_diff(kept.splitlines(), text.splitlines(), *names, lineterm="", n=1)
+        message = "\n".join(lines)
+        raise AssertionError(
+            f"the expansion must be that of {file}; if it was changed on purpose, pytest {UPDATE}\n{message}"
+        )

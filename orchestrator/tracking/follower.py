@@ -24,10 +24,9 @@ from orchestrator.plan.serialise import read_plan
 from orchestrator.redact import redact_url, redacted_stderr
 from orchestrator.tracking.background import LEDGER_VARIABLE, PARQUET_BEHIND, URI_VARIABLE
 from orchestrator.tracking.inputs import read_inputs
-from orchestrator.tracking.lock import projection_lock
 from orchestrator.tracking.mlflow_writer import MlflowWriter
 from orchestrator.tracking.parquet import ParquetFiles
-from orchestrator.tracking.state import TrackingState, write_state
+from orchestrator.tracking.state import TrackingState, projection_lock, write_state
 from orchestrator.tracking.summary import ArmSummary, read_summary
 from orchestrator.tracking.sync import artifact_root
 

@@ -7,11 +7,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from orchestrator.sqlite_files import SQLITE, snapshot
 from orchestrator.tracking.mlflow_runs import Stored, open_store, outages, runs_of
-from orchestrator.tracking.snapshot import snapshot
 from search_spaces.wording import amount
 
-SQLITE = "sqlite:///"
 History = list[tuple[int, float]]
 """Step and value of every point of a metric, steps increasing."""
 

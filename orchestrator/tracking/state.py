@@ -1,14 +1,22 @@
-"""The note that whoever writes MLflow leaves in the sweep's folder, for those who wait and for `status`."""
+"""Who writes MLflow and Parquet leaves a note in the sweep's folder, and keeps others out with a lock.
 
-import contextlib
+The note is for those who wait, and for `status`. One process of this machine writes projections at a time.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
+from orchestrator.disk import remedy
+from orchestrator.errors import StoreError
 from orchestrator.file_digests import sealed, unsealed
 from orchestrator.identity import SweepFolder
 from orchestrator.json_values import from_json_values, to_json_values
-from orchestrator.regular_files import read_ordinary
+from orchestrator.regular_files import found_instead, read_ordinary
 from search_spaces.wording import amount
-from trainables.atomic import write_atomically
+from trainables.atomic import clear_unfinished, write_atomically
+from trainables.locks import locked
 
 STATE = "tracking.json"
 
@@ -50,5 +58,35 @@ def read_state(folder: SweepFolder) -> TrackingState | None:
 
 def write_state(folder: SweepFolder, state: TrackingState) -> None:
     """Leave a note; a disk that does not take it is no reason to stop."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         write_atomically(folder.root / STATE, sealed(to_json_values(state)))
+
+
+@contextmanager
+def projection_lock(root: Path, wait_s: float) -> Iterator[None]:
+    """Hold the lock of the sweep folder `root`. Raises StoreError if another keeps it for `wait_s`."""
+
+    def refuse(holder: str) -> None:
+        raise StoreError(
+            f"one process at a time may write MLflow and Parquet of {root.name!r}, and {holder} is doing it; "
+            "it brings them up to date by itself, so wait for it, or stop it and try again"
+        )
+
+    file = root / ".tracking.lock"
+    lock = locked(file, wait_s, refuse)
+    try:
+        lock.__enter__()
+    except OSError as error:
+        raise _not_made(file, error) from error
+    try:
+        clear_unfinished(root / STATE)  # of a writer that was killed
+        yield
+    finally:
+        lock.__exit__(None, None, None)
+
+
+def _not_made(file: Path, error: OSError) -> StoreError:
+    kind = "a symbolic link" if file.is_symlink() else found_instead(file)
+    if kind:
+        return StoreError(f"the lock {str(file)!r} must be a file, and is {kind}; delete it")
+    return StoreError(f"the lock {str(file)!r} could not be made: {error}; {remedy(error)}")

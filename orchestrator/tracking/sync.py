@@ -9,10 +9,9 @@ from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import read_plan
 from orchestrator.redact import redact_url
 from orchestrator.tracking.inputs import read_inputs
-from orchestrator.tracking.lock import projection_lock
 from orchestrator.tracking.mlflow_writer import Counts, MlflowWriter, OnAsk
 from orchestrator.tracking.parquet import ParquetFiles
-from orchestrator.tracking.state import TrackingState, write_state
+from orchestrator.tracking.state import TrackingState, projection_lock, write_state
 from orchestrator.tracking.summary import ArmSummary
 
 LOCK_WAIT_S = 10.0

@@ -10,8 +10,8 @@ from orchestrator.errors import StoreError
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.store import Ledger
 from orchestrator.spec.section import Resources
-from orchestrator.tracking.lock import projection_lock
 from orchestrator.tracking.parquet import ParquetFiles
+from orchestrator.tracking.state import projection_lock
 from tests.faults.chaos import Place, check_log, go
 from tests.faults.outage_launcher import HERE, sweep
 from tests.support.disks import clear, fill, small_disk

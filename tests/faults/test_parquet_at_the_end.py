@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.drivers.live_view import Listeners
-from orchestrator.tracking import lock
+from orchestrator.tracking import state
 from orchestrator.tracking.background import LOG
 from orchestrator.tracking.parquet import read_records
 from tests.faults.chaos import Place, go
@@ -33,7 +33,7 @@ def block(place: Place) -> None:
 
 @pytest.mark.slow
 def test_the_launcher_writes_what_its_writer_could_not(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = lock.projection_lock
+    taken = state.projection_lock
 
     @contextmanager
     def once_the_way_is_free(root: Path, wait_s: float) -> Iterator[None]:
@@ -41,7 +41,7 @@ def test_the_launcher_writes_what_its_writer_could_not(place: Place, monkeypatch
         with taken(root, wait_s):
             yield
 
-    monkeypatch.setattr(lock, "projection_lock", once_the_way_is_free)
+    monkeypatch.setattr(state, "projection_lock", once_the_way_is_free)
     finish = go(place, watch=Listeners(on_end=lambda: block(place)))
     assert "could not be written" in (place.folder.root / LOG).read_text()
     assert finish.untracked == ""

@@ -1,5 +1,6 @@
-"""Passwords in URLs are masked wherever they stand, and nothing else is touched."""
+"""Passwords in URLs are masked, what no database takes is escaped, and nothing else is touched."""
 
+import json
 from urllib.parse import quote
 
 import pytest
@@ -14,6 +15,8 @@ from orchestrator.redact import (
     redact_arguments,
     redact_code,
     redact_url,
+    storable,
+    storable_value,
 )
 
 MARKER = "Kx7Marker9Zq"
@@ -26,6 +29,7 @@ SCHEMES = st.sampled_from(
 KEYS = st.sampled_from(
     ["password", "token", "access_token", "sslpassword", "api_key", "secret", "PassWord", "pass%77ord", "sig"]
 )
+ANY_TEXT = st.text(st.characters())
 
 
 @st.composite
@@ -243,3 +247,30 @@ def test_other_source_text_is_shown_as_it_is(line: str) -> None:
 
 def test_a_long_number_to_the_base_16_is_masked() -> None:
     assert redact_code("+    use 0123456789abcdef0123456789abcdef") == f"+    use {MASK}"
+
+
+@given(ANY_TEXT)
+def test_any_text_can_be_stored(text: str) -> None:
+    kept = storable(text)
+    assert kept.encode().decode() == kept
+    assert "\0" not in kept
+    assert storable(kept) == kept
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\0")))
+def test_what_can_be_stored_is_left_alone(text: str) -> None:
+    assert storable(text) == text
+
+
+def test_escapes_can_be_read() -> None:
+    assert storable("a\udc80b\0") == r"a\udc80b\x00"
+
+
+@given(
+    st.recursive(
+        ANY_TEXT | st.integers() | st.none(), lambda each: st.lists(each) | st.dictionaries(ANY_TEXT, each)
+    )
+)
+def test_so_can_whatever_holds_texts(value) -> None:
+    text = json.dumps(storable_value(value), ensure_ascii=False)
+    assert text.encode().decode() == text

@@ -20,7 +20,7 @@ from orchestrator.ledger.fold import measurements
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.schema import SCHEMA_VERSION
 from orchestrator.ledger.store import Ledger
-from orchestrator.storable import storable_value
+from orchestrator.redact import storable_value
 from orchestrator.trials import Outcome, OutcomeKind
 from tests.support.examples import examples
 from tests.support.histories import DEAD, history, measurement

@@ -24,10 +24,9 @@ from orchestrator.plan.types import Plan
 from orchestrator.tracking import follower as followers
 from orchestrator.tracking.background import LOG, start_follower
 from orchestrator.tracking.follower import FollowerLoop
-from orchestrator.tracking.lock import projection_lock
 from orchestrator.tracking.mlflow_writer import MlflowWriter
 from orchestrator.tracking.parquet import read_records
-from orchestrator.tracking.state import read_state
+from orchestrator.tracking.state import projection_lock, read_state
 from orchestrator.tracking.summary import ArmSummary
 from orchestrator.tracking.sync import artifact_root, sync
 from tests.support.histories import begun, history

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.sqlite_urls import absolute, beside, file_of, from_beside
+from orchestrator.sqlite_files import absolute, beside, file_of, from_beside
 
 OTHERS = (
     "http://host:5000",

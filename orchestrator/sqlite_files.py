@@ -1,10 +1,15 @@
-"""URLs of SQLite files: named so that they mean the same file from anywhere, and beside what they belong to.
+"""SQLite files: URLs that mean the same file from anywhere, or beside what it belongs to; copies to look at.
 
 A URL is `sqlite:///PATH`; what SQLite itself would read otherwise (`:memory:`, `file:...?uri=true`) and every
 other URL stays as it is.
 """
 
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 SQLITE = "sqlite:///"
 _BESIDE = f"{SQLITE}../"
@@ -33,3 +38,24 @@ def beside(url: str, folder: Path) -> str:
 def from_beside(url: str, folder: Path) -> str:
     """What `beside` was given, where `folder` is now."""
     return url.replace(_BESIDE, f"{SQLITE}{folder.resolve().parent}/", 1) if url.startswith(_BESIDE) else url
+
+
+@contextmanager
+def snapshot(file: Path) -> Iterator[Path]:
+    """A copy of the database as it is at this moment, to be looked at. Raises OSError, sqlite3.Error.
+
+    Nothing is written to, or beside, the original.
+    """
+    import sqlite3
+
+    with TemporaryDirectory(prefix="haltsweep-verify-") as folder:
+        copy = Path(folder) / file.name
+        if os.access(file.parent, os.W_OK):
+            with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(copy)) as target:
+                source.backup(target)
+        else:
+            # SQLite must make files beside a database to read it; where nobody can write, nobody does.
+            for each in (file, file.with_name(f"{file.name}-wal")):
+                if each.exists():
+                    shutil.copyfile(each, copy.with_name(each.name))
+        yield copy
