@@ -11,7 +11,7 @@
             trial.report(step, {"valid/accuracy": accuracy})
 
 The function runs in a greenlet: inside `report` it is suspended while the trial is recorded, saved or
-stopped.
+stopped. What measures a confirmed checkpoint under other settings is a plain function too.
 """
 
 import copy
@@ -33,6 +33,7 @@ from trainables.seeds import derive
 Train = Callable[[Mapping[str, Any], "FunctionTrial"], object]
 FILES, REPORTED = "files", "reported.json"
 """In a checkpoint: what the function saved, and its last report."""
+Evaluate = Callable[[Mapping[str, Any], Path], Mapping[str, float]]
 
 
 class FunctionTrial:
@@ -146,3 +147,33 @@ class FunctionWorkload:
                 self._running.throw(GreenletExit)
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class Evaluation:
+    """Calls `evaluate(settings, folder)` once; `folder` holds what the confirmed trial had saved."""
+
+    def __init__(self, evaluate: Evaluate, job: Job) -> None:
+        if job.source is None:
+            raise ValueError("a posthoc job must name the checkpoint it reads, got source=None")
+        self.finished = False
+        """Whether it has been measured."""
+        self._evaluate, self._settings, self._source = evaluate, job.settings, job.source
+
+    def advance(self) -> Measurement:
+        """The one measurement, at the step at which the training ended."""
+        began = perf_counter()
+        reported = self._source / REPORTED
+        of_function = reported.is_file()
+        step = json.loads(reported.read_text(encoding="utf-8"))["step"] if of_function else 0
+        metrics = self._evaluate(self._settings, self._source / FILES if of_function else self._source)
+        self.finished = True
+        return Measurement(step, perf_counter() - began, metrics)
+
+    def save(self, folder: Path) -> None:
+        """Nothing was made that is worth keeping."""
+
+    def restore(self, folder: Path) -> None:
+        """There is nothing to go on from: it is measured anew."""
+
+    def close(self) -> None:
+        """Nothing is held."""

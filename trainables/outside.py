@@ -20,9 +20,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from trainables.evaluation import Evaluate, Evaluation
 from trainables.extensions import BadName, imported
-from trainables.function import FunctionWorkload
+from trainables.function import Evaluate, Evaluation, FunctionWorkload
 from trainables.metrics import Metric, declared
 from trainables.protocol import Job, Workload
 

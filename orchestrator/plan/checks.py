@@ -16,7 +16,7 @@ from search_spaces.wording import amount, hint
 from trainables.assembly import unstacked
 from trainables.metrics import Metric, look_up
 from trainables.task_catalog import splits
-from trainables.training.packed import apart
+from trainables.training.stacked_step import apart
 
 if TYPE_CHECKING:
     from orchestrator.samplers import Chosen  # which loads Optuna

@@ -70,7 +70,7 @@ UPWARD = {
     "trainables/layers/block.py": "trainables.recurrence.depth",
     "trainables/recurrence/result.py": "trainables.models.universal",
     "trainables/heads/classify.py": "trainables.training.step",
-    "trainables/decoding/answers.py": "trainables.training.config",
+    "trainables/decoding/search.py": "trainables.training.config",
     "orchestrator/ledger/store.py": "orchestrator.conductor.conductor",
 }
 

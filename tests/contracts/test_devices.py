@@ -14,7 +14,7 @@ from tests.support.box import built, every, one
 from tests.support.pretended_gpu import GPU, PretendedGpu, back, on_gpu
 from trainables.assembly import build_model
 from trainables.data.synthetic import synthetic_batch
-from trainables.decoding.answers import answers
+from trainables.decoding.search import answers
 from trainables.testing.arms import having
 from trainables.testing.cases import LENGTHS, SEED, SHAPE, batch, check_same, trained
 from trainables.testing.decoder import WRITTEN

@@ -10,7 +10,7 @@ from tests.oracles.logical_inference_solver import SMALL
 from trainables import catalog, task_catalog
 from trainables.assembly import build_model
 from trainables.data.split import Split, content_hash
-from trainables.decoding.answers import answers
+from trainables.decoding.search import answers
 from trainables.tasks import logical_inference
 from trainables.training.config import train_config
 from trainables.training.step import Learner, one_step

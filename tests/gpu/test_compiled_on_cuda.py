@@ -12,8 +12,8 @@ from trainables.assembly import model_config
 from trainables.regions.compiling import Compiler
 from trainables.testing.arms import EXIT, having
 from trainables.testing.cases import SEED, batch
-from trainables.testing.compiling import VARIED
 from trainables.testing.exits import modes_of
+from trainables.testing.fast_paths import VARIED
 from trainables.training.config import train_config
 from trainables.training.step import Learner, one_step
 

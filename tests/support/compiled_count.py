@@ -13,8 +13,7 @@ from torch._inductor.utils import fresh_cache
 from torch.fx import GraphModule
 from torch.utils._python_dispatch import _disable_current_modes
 
-from trainables.regions.compiling import Compiler
-from trainables.regions.inductor import generated
+from trainables.regions.compiling import Compiler, generated
 
 
 class CountingCompiler(Compiler):

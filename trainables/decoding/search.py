@@ -1,4 +1,4 @@
-"""Greedy decoding and beam search over many inputs at once.
+"""Answers to many inputs at once, by greedy decoding or beam search.
 
 Beam search as in the published translation runs of Tan et al., Sparse Universal Transformer, which used
 fairseq (their length penalty of 0.4 is one of its kind): the `beam_size` best unfinished hypotheses are
@@ -20,7 +20,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from trainables.decoding.hypotheses import Hypotheses
+from trainables.decoding.config import LENGTH_MARGIN, DecodeConfig
+from trainables.decoding.hypotheses import Hypotheses, hypotheses_of
+from trainables.heads.sequence import SequenceModel
+from trainables.types import Batch, TaskShape
 
 NEVER = float("-inf")
 
@@ -33,7 +36,7 @@ def greedy(
     An answer has at most `length_max` tokens, its end included. `hypotheses` hold one an input; inputs
     whose answer has ended are dropped from them.
     """
-    answers: list[list[int]] = [[] for _ in range(num_inputs)]
+    made: list[list[int]] = [[] for _ in range(num_inputs)]
     unfinished = list(range(num_inputs))
     tokens = torch.full((num_inputs,), end_id, device=device)
     for _ in range(length_max - 1):
@@ -42,7 +45,7 @@ def greedy(
         written = tokens.tolist()
         going = [place for place, token in enumerate(written) if token != end_id]
         for place in going:
-            answers[unfinished[place]].append(written[place])
+            made[unfinished[place]].append(written[place])
         if not going:
             break
         if len(going) < len(unfinished):
@@ -50,7 +53,7 @@ def greedy(
             staying = torch.tensor(going, device=device)
             hypotheses.keep(staying)
             tokens = tokens.index_select(0, staying)
-    return answers
+    return made
 
 
 def beam_search(
@@ -177,3 +180,31 @@ def _best(scores: Float[Tensor, "N K"], count: int) -> tuple[Float[Tensor, "N c"
     keys = (rank << 31) | (0x7FFFFFFF - place)
     places = keys.topk(count, dim=1).indices
     return scores.gather(1, places), places
+
+
+def length_max(config: DecodeConfig, shape: TaskShape) -> int:
+    """Most tokens of an answer, its end included."""
+    if config.decode_length_max is not None:
+        return config.decode_length_max
+    assert shape.answer_length_max is not None
+    return LENGTH_MARGIN * shape.answer_length_max
+
+
+@torch.inference_mode()
+def answers(model: SequenceModel, batch: Batch, config: DecodeConfig) -> list[list[int]]:
+    """What the model, in evaluation mode, answers to the inputs of `batch`, without ends; labels unread."""
+    most = length_max(config, model.shape)
+    encoded, memory_mask = model.encode(batch.tokens, batch.mask)
+    hypotheses = hypotheses_of(model, encoded.states, memory_mask, config.beam_size, most)
+    num_inputs, device = batch.tokens.shape[0], batch.tokens.device
+    if config.beam_size == 1:
+        return greedy(hypotheses, num_inputs, model.end_id, most, device)
+    return beam_search(
+        hypotheses,
+        num_inputs,
+        model.end_id,
+        most,
+        device,
+        beam_size=config.beam_size,
+        length_penalty=config.length_penalty,
+    )

@@ -67,3 +67,16 @@ def _weight_bytes(config: BlockSettings, keys: int) -> float:
     if not config.attention_dropout and config.attention != "math":
         return 0.0
     return float(config.heads * keys * (FLOAT_BYTES + bool(config.attention_dropout)))
+
+
+def recalling_flops(config: BlockSettings, gate_width: int | None, length: int, memory_length: int) -> float:
+    """One block on an answer of `length` tokens attending to `memory_length` states."""
+    return block_flops(config, gate_width, length) + recall_flops(config, length, memory_length)
+
+
+def recalling_saved_bytes(
+    config: BlockSettings, gate_width: int | None, rows: int, length: int, memory_length: int
+) -> float:
+    """Activation bytes that one block on `rows` answers keeps for the backward pass."""
+    block = block_saved_bytes(config, gate_width, rows, length)
+    return block + recall_saved_bytes(config, rows, length, memory_length)

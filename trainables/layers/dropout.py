@@ -19,10 +19,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from trainables.layers.dropping import dropped
-from trainables.layers.host import uploaded
+from trainables.layers.host import modules_of, named_modules_of, uploaded
 from trainables.layers.mask_draws import MaskDraws, kept, mix, salt_numbers, salted
 from trainables.layers.stacked import for_all, stacked
-from trainables.layers.walking import modules_of, named_modules_of
 from trainables.regions.compiling import compiling
 from trainables.regions.masks import MASK_LEVELS, ODD_32, drawn
 from trainables.seeds import derive

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from trainables.layers.functions import Function
+from trainables.layers.host import Function
 
 MIXED = 1 << 21
 """Most elements of a product of numbers and bytes on a CPU; of more, memory for both counts."""

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from trainables.layers.dropout import KeyedDropout, KeyedNoise
-from trainables.layers.functions import Function
+from trainables.layers.host import Function
 from trainables.layers.linear import Initialised, Linear, Stream, dtype_of_products
 from trainables.layers.mask_draws import scattered
 from trainables.layers.tokens import Placed

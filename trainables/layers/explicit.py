@@ -16,8 +16,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from trainables.layers.dropping import scaled
-from trainables.layers.functions import Function
 from trainables.layers.head_rows import Factor, HeadRows, factors_of_all, moved, put_back, turn
+from trainables.layers.host import Function
 from trainables.layers.packing import Packing, PaddedRows
 from trainables.layers.row_parts import WHOLE, RowPart, can_leave_padding, row_parts
 from trainables.layers.stacked import for_all, stacked

@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from trainables.layers.explicit import Barred, KeptWeights, RowMasks, left, of_logits, product
-from trainables.layers.functions import Function
+from trainables.layers.host import Function
 from trainables.layers.packing import Packing
 from trainables.layers.row_parts import RowPart, row_parts
 from trainables.types import sum_dtype

@@ -28,8 +28,8 @@ from torch.nn import functional as F
 from trainables.layers.attention import barring
 from trainables.layers.dropout import KeyedDropout
 from trainables.layers.explicit import product
-from trainables.layers.functions import Function
 from trainables.layers.head_rows import by_length, gather, sorts_rows, spread, stepped
+from trainables.layers.host import Function
 from trainables.layers.linear import Constant, Linear, XavierLinear
 from trainables.layers.packing import Packing, take
 from trainables.layers.stacked import for_all, stacked

@@ -27,9 +27,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from trainables.layers.host import changed
 from trainables.layers.linear import addcmul
 from trainables.layers.packing import InTwo, take
-from trainables.layers.records import changed
 from trainables.regions import halting as region
 from trainables.regions.compiling import compiling
 from trainables.types import sum_dtype

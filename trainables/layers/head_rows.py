@@ -15,8 +15,7 @@ import torch
 from jaxtyping import Complex, Float, Int
 from torch import Tensor
 
-from trainables.layers.functions import Function
-from trainables.layers.host import uploaded
+from trainables.layers.host import Function, uploaded
 from trainables.layers.packing import Packing, PaddedRows
 from trainables.layers.stacked import for_all, stacked
 

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from trainables.layers.functions import Function
+from trainables.layers.host import Function
 from trainables.layers.stacked import for_all, stack, stacked
 
 Stream = Callable[[str], torch.Generator]

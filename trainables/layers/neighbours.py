@@ -18,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from trainables.layers.functions import Function
+from trainables.layers.host import Function
 
 Retriever = Literal["additive", "product"]
 

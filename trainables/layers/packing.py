@@ -16,8 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from trainables.layers.functions import Function
-from trainables.layers.host import on_host, uploaded
+from trainables.layers.host import Function, on_host, uploaded
 from trainables.layers.stacked import by_token, stacked
 from trainables.regions.compiling import compiling
 from trainables.regions.rows import RowPlaces, means

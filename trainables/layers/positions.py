@@ -15,8 +15,7 @@ import torch
 from jaxtyping import Complex, Float, Int
 from torch import Tensor
 
-from trainables.layers.functions import Function
-from trainables.layers.records import changed
+from trainables.layers.host import Function, changed
 from trainables.types import sum_dtype
 
 ROTATION_BASE = 10_000.0

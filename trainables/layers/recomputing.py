@@ -14,9 +14,9 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from trainables.layers.dropout import Drawn, Keyed, drawn_in
+from trainables.layers.host import modules_of
 from trainables.layers.reused import Reused
 from trainables.layers.tokens import KeysValues, Placed
-from trainables.layers.walking import modules_of
 
 Found = TypeVar("Found")
 

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from trainables.layers.functions import Function
+from trainables.layers.host import Function, modules_of
 from trainables.layers.stacked import for_all, stacked
-from trainables.layers.walking import modules_of
 
 
 def learned(weight: Tensor) -> bool:

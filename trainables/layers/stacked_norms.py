@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from trainables.layers.functions import Function
+from trainables.layers.host import Function
 from trainables.layers.stacked import for_all
 
 

@@ -13,11 +13,10 @@ from torch import Tensor
 
 from trainables.layers.batch_parts import rows_in_batch
 from trainables.layers.head_rows import MOST_BY_HOST, Factor, spread, spread_parts
-from trainables.layers.host import uploaded
+from trainables.layers.host import changed, uploaded
 from trainables.layers.mask_draws import host_scattered, scattered
 from trainables.layers.packing import InTwo, Packing, PaddedRows, take
 from trainables.layers.positions import NoRotation, Rotation, rotations, selected
-from trainables.layers.records import changed
 
 ROW_STRIDE = 1 << 16
 

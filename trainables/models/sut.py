@@ -47,7 +47,6 @@ from trainables.layers.boundaries import boundaries, positions
 from trainables.layers.costs import FLOAT_BYTES
 from trainables.layers.packing import packed
 from trainables.layers.tokens import KeysValues, Tokens
-from trainables.models._decoders import written
 from trainables.models._sut import (
     FinalNorm,
     SparseLayer,
@@ -64,6 +63,7 @@ from trainables.models._sut import (
     states_between_layers,
 )
 from trainables.recurrence.decoding_state import DecodingState, StepwiseDecoder
+from trainables.recurrence.result import written
 from trainables.recurrence.stepwise import extend_by_one_token
 from trainables.types import Encoded
 

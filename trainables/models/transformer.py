@@ -17,13 +17,18 @@ from torch import Tensor, nn
 
 from trainables.layers.block import Block, BlockSettings, Maps, draw_ahead, join_ahead
 from trainables.layers.boundaries import PooledSettings, Pooling, boundaries, positions
-from trainables.layers.costs import block_flops, block_saved_bytes, offer_flops
+from trainables.layers.costs import (
+    block_flops,
+    block_saved_bytes,
+    offer_flops,
+    recalling_flops,
+    recalling_saved_bytes,
+)
 from trainables.layers.linear import LayerNorm
 from trainables.layers.packing import packed
 from trainables.layers.tokens import KeysValues, Tokens
-from trainables.models._decoders import recalling_flops, recalling_saved_bytes, written
 from trainables.recurrence.decoding_state import DecodingState, StepwiseDecoder
-from trainables.recurrence.result import RecurrenceResult
+from trainables.recurrence.result import RecurrenceResult, written
 from trainables.settings import AnswerSettings, UnsharedDepth
 from trainables.types import Encoded
 

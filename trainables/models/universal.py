@@ -47,11 +47,16 @@ from torch import Tensor, nn
 
 from trainables.layers.block import Block
 from trainables.layers.boundaries import PooledSettings, boundaries, positions
-from trainables.layers.costs import block_flops, block_saved_bytes, offer_flops
+from trainables.layers.costs import (
+    block_flops,
+    block_saved_bytes,
+    offer_flops,
+    recalling_flops,
+    recalling_saved_bytes,
+)
 from trainables.layers.linear import LayerNorm
 from trainables.layers.packing import packed
 from trainables.layers.tokens import KeysValues, Tokens
-from trainables.models._decoders import recalling_flops, recalling_saved_bytes, written
 from trainables.models._universal import (
     UniversalSettings,
     depth_recurrence,
@@ -64,6 +69,7 @@ from trainables.models._universal import (
     states_between_layers,
 )
 from trainables.recurrence.decoding_state import DecodingState, StepwiseDecoder
+from trainables.recurrence.result import written
 from trainables.recurrence.stepwise import extend_by_one_token
 from trainables.settings import AnswerSettings
 from trainables.types import Encoded

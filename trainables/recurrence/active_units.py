@@ -18,9 +18,8 @@ import torch
 from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
-from trainables.layers.host import on_host, uploaded
+from trainables.layers.host import changed, on_host, uploaded
 from trainables.layers.packing import InTwo, Packing, put, take
-from trainables.layers.records import changed
 from trainables.layers.stacked import stacked
 from trainables.layers.tokens import Placed
 

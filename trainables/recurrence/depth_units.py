@@ -13,9 +13,8 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from trainables.layers.halting import Decision, HaltingState, compiled_step, keep
-from trainables.layers.host import uploaded
+from trainables.layers.host import changed, uploaded
 from trainables.layers.linear import addcmul
-from trainables.layers.records import changed
 from trainables.layers.tokens import KeysValues, Tokens
 from trainables.recurrence.active_units import PER_TOKEN, PER_UNIT, ActiveUnits, Leaving, everywhere
 from trainables.regions import halting as region

@@ -45,3 +45,8 @@ class RecurrenceResult:
             computed=self.computed,
             bound=torch.full_like(self.depth, bound),
         )
+
+
+def written(result: RecurrenceResult, packing: Packing, y: Float[Tensor, "N T D"], bound: int) -> Encoded:
+    """What a decoder that can run at most `bound` layers returns for answers `y` that ended as `result`."""
+    return result.encoded(NoBoundaries(), packing, y, pooling="end", bound=bound)

@@ -1,16 +1,21 @@
-"""What all contracts share: cases by the names of arguments, classes made in one line, clear failures."""
+"""What all contracts share: cases by arguments, classes made in one line, clear failures, stopped runs."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import torch
 
 from trainables.extensions import BadName
+from trainables.protocol import Job, Measurement, Workload
 
 if TYPE_CHECKING:
     import pytest
 
 Class = TypeVar("Class", bound="type[Contract]")
+Trained = TypeVar("Trained", bound=Workload)
+MOST = 10_000
+"""Reports after which a trial is taken to go on for ever."""
 
 
 class Contract:
@@ -57,3 +62,33 @@ def check_close(found: torch.Tensor, expected: torch.Tensor, what: str) -> None:
     """Fail unless two tensors are equal but for rounding; `what` says which they are, and what must hold."""
     __tracebackhide__ = True
     torch.testing.assert_close(found, expected, msg=lambda difference: f"{what}\n{difference}")
+
+
+def undisturbed(make: Callable[[Job], Trained], job: Job) -> tuple[list[Measurement], Trained]:
+    """All measurements of a trial, and its workload, which is not closed."""
+    workload, found = make(job), []
+    while not workload.finished:
+        if (measurement := workload.advance()) is not None:
+            found.append(measurement)
+        if len(found) > MOST:
+            raise AssertionError(f"a trial must end, got {MOST:,} reports and no end")
+    return found, workload
+
+
+def interrupted(make: Callable[[Job], Trained], job: Job, folder: Path) -> tuple[list[Measurement], Trained]:
+    """The same, saved in the empty `folder` at every report, closed, and continued by another workload."""
+    workload, found = make(job), []
+    while not workload.finished:
+        measurement = workload.advance()
+        if measurement is None:
+            continue
+        found.append(measurement)
+        saved = folder / str(len(found))
+        saved.mkdir()
+        workload.save(saved)
+        workload.close()
+        workload = make(job)
+        workload.restore(saved)
+        if len(found) > MOST:
+            raise AssertionError(f"a resumed trial must end, got {MOST:,} reports and no end")
+    return found, workload

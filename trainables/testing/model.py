@@ -4,14 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainables.testing.causality import CausalContract
-from trainables.testing.compiling import CompileContract
 from trainables.testing.contract import made
 from trainables.testing.decoder import DecoderContract
 from trainables.testing.encoder import EncoderContract
 from trainables.testing.exits import EarlyExitContract
+from trainables.testing.fast_paths import CompileContract, StackContract
 from trainables.testing.formulas import CostContract
 from trainables.testing.resuming import ResumeContract
-from trainables.testing.stacking import StackContract
 
 
 class ModelContract(

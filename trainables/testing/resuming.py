@@ -9,8 +9,7 @@ import torch
 from trainables.protocol import Job
 from trainables.testing.arms import BASE, Raw
 from trainables.testing.cases import ModelCases
-from trainables.testing.contract import check
-from trainables.testing.interrupting import interrupted, undisturbed
+from trainables.testing.contract import check, interrupted, undisturbed
 from trainables.training import NONDETERMINISTIC, Training
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from trainables import outside
 from trainables.metrics import Metric
 from trainables.outside import Trainable
 from trainables.protocol import Job, Measurement
-from trainables.testing.contract import Contract, check, made
-from trainables.testing.interrupting import interrupted, undisturbed
+from trainables.testing.contract import Contract, check, interrupted, made, undisturbed
 
 Raw = dict[str, Any]
 

@@ -24,6 +24,7 @@ from trainables.layers.dropout import set_dropout_context
 from trainables.layers.stacked import Stack, stacking
 from trainables.layers.stacked_norms import StackedNorms
 from trainables.threads import cpu_threads
+from trainables.training.config import TrainConfig
 from trainables.training.optimizers import optimizer_of
 from trainables.training.state import COUNT
 from trainables.training.step import Learner, StepResult, objective, one_step, set_rates
@@ -32,6 +33,7 @@ from trainables.types import NOT_ASKED, Batch
 LOG = logging.getLogger(__name__)
 _SMALL = 1e-6
 """What PyTorch adds to a norm that it clips by."""
+REMEDY = "drop it, or resources.pack"
 
 
 class StackedUpdateFailed(RuntimeError):
@@ -334,3 +336,25 @@ def _padded(parts: Sequence[Tensor], value: float) -> Tensor:
         for each in parts
     )
     return torch.stack([*wide])
+
+
+def apart(config: TrainConfig) -> str | None:
+    """Why several trainings of `config`, of a seed each, take their steps apart, as `must ..., got ...`; None
+    where they need not.
+
+    `trainables.assembly.unstacked` says the same of models.
+    """
+    wanted = (
+        ("precision", config.precision, "fp32", "autocast casts the weights of one model at a time"),
+        ("accumulate", config.accumulate, 1, "batches are run as a whole"),
+        ("ranks", config.ranks, 1, "one process has all of them"),
+        ("compile", config.compile, False, "layers are compiled for one model"),
+        ("checkpoint_activations", config.checkpoint_activations, False, "layers are run once"),
+        ("halve_after", config.halve_after, None, "all have the same learning rate"),
+        ("batch_tokens", config.batch_tokens, None, "batches must have as many rows as each other"),
+    )
+    for name, given, needed, why in wanted:
+        if given != needed:
+            must = "be left out" if needed is None else f"be {needed}"
+            return f"train.{name} must {must} where seeds are trained as one, got {given}: {why}; {REMEDY}"
+    return None

@@ -22,12 +22,11 @@ from trainables.training.compiled import compiled
 from trainables.training.config import TrainConfig, train_config
 from trainables.training.evaluate import evaluate
 from trainables.training.examples import seen_of
-from trainables.training.packed import apart
 from trainables.training.ranks import Ranks
 from trainables.training.schedule import learning_rate
 from trainables.training.selected_weights import ScoredWeights, best, copied, holding, mean
 from trainables.training.sources import VALID, Sources
-from trainables.training.stacked_step import NextStep, StepsTogether
+from trainables.training.stacked_step import NextStep, StepsTogether, apart
 from trainables.training.state import TrainingProgress, TrainingState, read_selected
 from trainables.training.step import Learner, StepResult, one_step
 from trainables.training.tallies import MOST_EXAMPLES, tallied

@@ -6,7 +6,7 @@ from typing import cast
 
 import torch
 
-from trainables.decoding.answers import answers
+from trainables.decoding.search import answers
 from trainables.heads.sequence import SequenceModel
 from trainables.layers.plain import evaluation_stream
 from trainables.metrics import Metric

@@ -11,8 +11,8 @@ from tests.support.box import MODELS
 from trainables import catalog
 from trainables.assembly import build_model, model_config
 from trainables.data.synthetic import synthetic_batch
-from trainables.decoding.answers import answers
 from trainables.decoding.hypotheses import Cached, Recomputing, hypotheses_of
+from trainables.decoding.search import answers
 from trainables.testing.arms import base, having, variations
 from trainables.testing.cases import SEED, enliven
 from trainables.testing.cases import SHAPE as CLASSIFYING
@@ -131,7 +131,7 @@ def test_decoding_from_a_cache_is_decoding_anew(
     alone = [answers(model, Batch(*(each[row : row + 1] for each in parts)), config)[0] for row in range(4)]
     assert alone == fast
     monkeypatch.setattr(
-        "trainables.decoding.answers.hypotheses_of",
+        "trainables.decoding.search.hypotheses_of",
         lambda model, memory, mask, width, _: Recomputing(model, memory, mask, width),
     )
     assert answers(model, batch, config) == fast
