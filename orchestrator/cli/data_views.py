@@ -74,16 +74,12 @@ def as_plain(each: Shown) -> dict[str, Any]:
         "lengths": dict(zip(map(str, values.tolist()), counts.tolist(), strict=True)),
         "labels": facts.labels,
         "floor": facts.floor,
-        "padding": {"batch_size": _batch_size(each)} | facts.padding,
+        "padding": {"batch_size": DRAWN if each.info.streamed else each.subject.batch_size} | facts.padding,
         "shown": [
             {"text": example.text, "answer": example.answer, "length": example.length}
             for example in each.examples
         ],
     }
-
-
-def _batch_size(each: Shown) -> int:
-    return DRAWN if each.info.streamed else each.subject.batch_size
 
 
 def render(found: Sequence[Shown]) -> "Iterator[RenderableType]":

@@ -172,7 +172,9 @@ class ArmSearch:
             () if self._sampler.is_seeded_once else (number, attempt) if attempt else (number,)
         )
         seed = derive_seed(self._plan.seed, self._arm.name, *place)
-        return make_sampler(self._sampler, seed) if attempt < INFORMED_TRIES else _uniform(seed, attempt)
+        if attempt < INFORMED_TRIES:
+            return make_sampler(self._sampler, seed)
+        return optuna.samplers.RandomSampler(seed=derive_seed(seed, attempt))
 
     def _redrawn(self, number: int, assignment: Assignment) -> bool:
         """Ask again, for what the sampler notes in the study; another Optuna may answer otherwise."""
@@ -210,10 +212,6 @@ def _encoded(dimensions: Sequence[Dimension], assignment: Assignment) -> dict[st
 
 def _position(values: Sequence[Value], value: Value) -> int:
     return next(position for position, each in enumerate(values) if same(each, value))
-
-
-def _uniform(seed: int, attempt: int) -> optuna.samplers.BaseSampler:
-    return optuna.samplers.RandomSampler(seed=derive_seed(seed, attempt))
 
 
 def _chosen(plan: SearchPlan) -> tuple[Chosen, optuna.pruners.BasePruner]:

@@ -122,12 +122,11 @@ def _shortened(plan: Plan) -> Plan:
         posthoc=(),
         resources=Resources(checkpoint_seconds=NEVER_S),
         wall_clock_hours=None,
-        trials=tuple(map(_trial, plan.arms)),
+        trials=tuple(
+            PlannedTrial(digest("rehearsal", arm.digest), arm.name, "confirm", 0, SEED, rank=0)
+            for arm in plan.arms
+        ),
     )
-
-
-def _trial(arm: Arm) -> PlannedTrial:
-    return PlannedTrial(digest("rehearsal", arm.digest), arm.name, "confirm", 0, SEED, rank=0)
 
 
 def _run(plan: Plan, folder: SweepFolder) -> list[Record]:

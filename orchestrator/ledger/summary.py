@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Engine, func, inspect, select
+from sqlalchemy import Connection, func, inspect, select
 
 from orchestrator.errors import StoreError
 from orchestrator.ledger import chain, schema
@@ -50,7 +50,8 @@ def summaries(url: str, name: str | None = None) -> list[Summary]:
     """
     engine = connect(url)
     try:
-        _refuse_absent(engine)
+        if engine.dialect.name == "sqlite" and not database_file(engine.url).exists():
+            raise StoreError(f"the ledger {str(database_file(engine.url))!r} must be there, and is not")
         with transaction(engine, write=False) as connection:
             schema.verify(connection, engine.url.render_as_string(hide_password=True))
             return _read(connection, name)
@@ -71,11 +72,6 @@ def holds(url: str, name: str) -> bool:
         engine.dispose()
 
 
-def _refuse_absent(engine: Engine) -> None:
-    if engine.dialect.name == "sqlite" and not database_file(engine.url).exists():
-        raise StoreError(f"the ledger {str(database_file(engine.url))!r} must be there, and is not")
-
-
 def _read(connection: Connection, name: str | None) -> list[Summary]:
     query = select(sweeps).order_by(sweeps.c.name)
     rows = connection.execute(query if name is None else query.where(sweeps.c.name == name)).all()
@@ -85,8 +81,10 @@ def _read(connection: Connection, name: str | None) -> list[Summary]:
     ended, newest = _outcomes(connection, ids), _newest(connection, ids)
     found = []
     for row in rows:
-        _refuse_changed(dict(row._mapping))
-        lease = lease_of(dict(row._mapping))
+        whole = dict(row._mapping)
+        if not chain.sealed(whole):
+            raise StoreError(f"the row of sweep {whole['name']!r} is not as it was written; {DAMAGED}")
+        lease = lease_of(whole)
         held = lease is not None and lease.stands(now)
         beats = [lease.expires_at - LEASE_S] if lease is not None else []
         last = newest.get(row.id)
@@ -103,11 +101,6 @@ def _read(connection: Connection, name: str | None) -> list[Summary]:
             )
         )
     return found
-
-
-def _refuse_changed(row: Mapping[str, Any]) -> None:
-    if not chain.sealed(row):
-        raise StoreError(f"the row of sweep {row['name']!r} is not as it was written; {DAMAGED}")
 
 
 def _outcomes(connection: Connection, ids: Sequence[int]) -> dict[int, dict[OutcomeKind, int]]:

@@ -92,17 +92,12 @@ def _other_data(spec: Spec, before: System, after: System, setting: str) -> str 
     had, has = ({each.name for each in splits(system.task)} for system in (before, after))
     if lost := (had - has).intersection(wanted):
         return f"has no split {', '.join(sorted(lost))} with {setting}"
-    if _learns_otherwise(before, after):
+    if _learned(before) != _learned(after):
         return (
             f"learned from other data than {setting} gives, so that test samples may be among those it was "
             "trained on: make it an arm"
         )
     return None
-
-
-def _learns_otherwise(before: System, after: System) -> bool:
-    """Whether another setting of the task changes what is trained on or selected by."""
-    return _learned(before) != _learned(after)
 
 
 def _learned(system: System) -> dict[str, Value]:

@@ -98,7 +98,7 @@ def tree_difference(before: Built, after: Built) -> tuple[str, ...]:
     outermost = [name for name in only if not any(parent in added for parent in _parents(name))]
     kinds = [name for name in after.modules if before.modules.get(name, "") not in {"", after.modules[name]}]
     shapes = [
-        f"{name} {_shape(shape)}"
+        f"{name} {'x'.join(map(str, shape))}"
         for name, shape in after.shapes.items()
         if before.shapes.get(name, shape) != shape
     ]
@@ -116,7 +116,3 @@ def reshaped_share(before: Mapping[str, tuple[int, ...]], after: Mapping[str, tu
     """Share of the weights, given by their shapes, that both have and that have another shape."""
     shared = before.keys() & after.keys()
     return sum(before[name] != after[name] for name in shared) / max(1, len(shared))
-
-
-def _shape(shape: tuple[int, ...]) -> str:
-    return "x".join(map(str, shape))

@@ -237,13 +237,12 @@ class Plan:
 
     def arm(self, name: str) -> Arm:
         """The arm called `name`. Raises KeyError."""
-        return next((arm for arm in self.arms if arm.name == name), None) or _unknown(name)
+        for arm in self.arms:
+            if arm.name == name:
+                return arm
+        raise KeyError(name)
 
     @property
     def baseline(self) -> Arm:
         """The first arm."""
         return self.arms[0]
-
-
-def _unknown(name: str) -> Arm:
-    raise KeyError(name)

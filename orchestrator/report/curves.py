@@ -103,9 +103,6 @@ def _metrics(
     aims = [each.metric for each in plan.search.objectives] if plan.search else []
     judged = [f"{SELECTION_SPLIT}/{each.name}" for each in plan.metrics if "headline" in each.shown]
     losses = [f"train/{each.name}" for each in plan.metrics if each.better == "min" and not each.split]
-    wanted = dict.fromkeys([*aims, *judged, *losses, *(name for name in counted if _of_selection(name))])
+    selection = [name for name in counted if name.rpartition("/")[0] == SELECTION_SPLIT]
+    wanted = dict.fromkeys([*aims, *judged, *losses, *selection])
     return tuple(name for name in wanted if counted.get(name, 0) > 1)[:SHOWN]
-
-
-def _of_selection(metric: str) -> bool:
-    return metric.rpartition("/")[0] == SELECTION_SPLIT

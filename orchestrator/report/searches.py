@@ -122,7 +122,8 @@ def searches(plan: Plan, records: Sequence[Record]) -> Iterator[SearchCourse]:
             if each.arm == arm.name and each.phase == "search" and each.outcome and each.outcome.final
         ]
         own.sort(key=lambda each: (each.ended_at or 0.0, each.number))
-        trials = tuple(_trial(each, plan.search.objectives, devices) for each in own if _ran(each))
+        ran = (each for each in own if each.outcome is not OutcomeKind.SKIPPED)
+        trials = tuple(_trial(each, plan.search.objectives, devices) for each in ran)
         best = _best(trials, plan.search.objectives)
         yield SearchCourse(
             arm=arm.name,
@@ -137,10 +138,6 @@ def searches(plan: Plan, records: Sequence[Record]) -> Iterator[SearchCourse]:
             front=tuple(_front(trials, plan.search.objectives)),
             hypervolumes=tuple(_hypervolumes(trials, plan.search.objectives)),
         )
-
-
-def _ran(record: Record) -> bool:
-    return record.outcome is not OutcomeKind.SKIPPED
 
 
 def _trial(record: Record, objectives: Sequence[Objective], devices: float) -> SearchTrial:

@@ -90,7 +90,7 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
         factorial=_factorial(plan, readings, answer, ended),
         skipped=skipped(known),
         unread=_unread(plan, confirmed, expected),
-        objectives=_objectives(plan),
+        objectives=tuple(each.metric for each in plan.search.objectives) if plan.search is not None else (),
         selected_on=plan.selected_on,
         code_versions=code_versions(known),
         extensions=tuple(extensions.sentences(plan)),
@@ -103,10 +103,6 @@ def _factorial(
     if answer is None:
         return ()
     return tuple(factorial_effects(plan, readings, answer, answers.open_seeds(plan, ended)))
-
-
-def _objectives(plan: Plan) -> tuple[str, ...]:
-    return tuple(each.metric for each in plan.search.objectives) if plan.search is not None else ()
 
 
 def keeps_front(plan: Plan) -> bool:

@@ -423,9 +423,5 @@ def as_rich(grid: Grid) -> "Table":
 def as_markdown(grid: Grid) -> str:
     """The table in GitHub's Markdown, its title above it in bold."""
     lines = [grid.headers, ["---"] * len(grid.headers), *grid.rows]
-    escaped = ["| " + " | ".join(map(_markdown_cell, line)) + " |" for line in lines]
+    escaped = ["| " + " | ".join(markdown_line(one_line(each)) for each in line) + " |" for line in lines]
     return "\n".join([f"**{markdown_line(grid.title)}**", "", *escaped])
-
-
-def _markdown_cell(text: str) -> str:
-    return markdown_line(one_line(text))

@@ -97,7 +97,10 @@ def _built_in() -> Schema:
     search["first"]["items"] = {"anyOf": [_by_path(fields), _EARLIER]}
     search["spaces"]["items"] = {"anyOf": [{"enum": list(spaces.full_names())}, MODULE_NAME]}
     properties = whole["properties"]
-    axes = {path: _axis(one) for path, one in fields.items()}
+    axes = {
+        path: {"type": "array", "minItems": 1, "uniqueItems": True, "items": one}
+        for path, one in fields.items()
+    }
     properties["grid"] |= _by_path(axes)
     properties["posthoc"] |= _by_path(
         {path: axis for path, axis in axes.items() if not path.startswith("train.")}
@@ -110,10 +113,6 @@ def _built_in() -> Schema:
     properties["components"] |= by_name
     properties["profiles"]["additionalProperties"] = False
     return whole
-
-
-def _axis(values: Schema) -> Schema:
-    return {"type": "array", "minItems": 1, "uniqueItems": True, "items": values}
 
 
 def _by_path(fields: Mapping[str, Schema]) -> Schema:

@@ -209,12 +209,12 @@ def _events(plan: Plan, session: ChaosSession) -> list[Event]:
 
 
 def _outcomes(events: list[Event]) -> dict[str, OutcomeKind]:
-    ends = ((event.trial_id or "", OutcomeKind(event.payload["kind"])) for event in events if _is_end(event))
+    ends = (
+        (event.trial_id or "", OutcomeKind(event.payload["kind"]))
+        for event in events
+        if event.kind is EventKind.ENDED
+    )
     return {trial_id: kind for trial_id, kind in ends if kind.final}
-
-
-def _is_end(event: Event) -> bool:
-    return event.kind is EventKind.ENDED
 
 
 def _log(events: list[Event], ignore: Collection[str]) -> Log:

@@ -15,7 +15,6 @@ from trainables.layers.dropout import DropoutGroup, KeyedDropout
 from trainables.layers.experts import (
     ExpertFeedForward,
     FeedforwardSettings,
-    Routing,
     Use,
     mutual_information_loss,
     switch_loss,
@@ -154,17 +153,14 @@ class SparseLayer(RecomputableLayer):
             routings.append(routing)
         z, last = self.feedforward(self._before(x, self.feedforward_norm), tokens)
         x = self._after(self.feedforward_dropout(z, tokens.place, x), self.feedforward_norm)
-        return x, _side_outputs([*routings, last])
+        routings.append(last)
+        return x, tuple(part for each in routings for part in (each.log_probabilities, each.chosen))
 
     def _before(self, x: Tensor, norm: nn.Module) -> Tensor:
         return norm(x) if self.norm_first else x
 
     def _after(self, x: Tensor, norm: nn.Module) -> Tensor:
         return x if self.norm_first else norm(x)
-
-
-def _side_outputs(routings: list[Routing]) -> SideOutputs:
-    return tuple(each for routing in routings for each in (routing.log_probabilities, routing.chosen))
 
 
 def halting_gate(config: SparseSettings) -> HaltingGate | None:
