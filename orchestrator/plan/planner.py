@@ -31,6 +31,7 @@ from orchestrator.spec.combine import away_of
 from orchestrator.spec.load import SpecFile, in_order
 from orchestrator.spec.types import Search, Spec
 from orchestrator.trials import PlannedTrial
+from search_spaces.dimensions import Value
 from search_spaces.wording import amount
 from trainables.extensions import exits_raised
 from trainables.outside import load
@@ -74,9 +75,7 @@ def plan(
     if not faults:
         arms = _together(arms, resolved, spec, trainable, faults)
     faults.raise_if_any()
-    search, confirm = _search_plan(spec), _confirm_plan(spec)
-    # One posthoc setting at a time, all others as trained.
-    posthoc = tuple({path: value} for path, values in spec.posthoc.items() for value in values)
+    search, confirm, posthoc = _search_plan(spec), _confirm_plan(spec), _overrides(spec)
     limits = limits_of(spec)
     trials = tuple(planned_trials(arms, search, confirm, posthoc, limits))
     prices = _prices(trainable, resolved, trials, on_progress, calibrate=calibrate)
@@ -301,3 +300,8 @@ def _confirm_plan(spec: Spec) -> ConfirmPlan | None:
         return None
     asked = spec.confirm
     return ConfirmPlan(asked.best, asked.seeds, asked.splits, asked.stop, asked.halting_examples)
+
+
+def _overrides(spec: Spec) -> tuple[Mapping[str, Value], ...]:
+    """One posthoc setting at a time, all others as trained."""
+    return tuple({path: value} for path, values in spec.posthoc.items() for value in values)
