@@ -2,12 +2,15 @@
 
 What goes wrong on a GPU alone is seen without one: an operation on tensors of two devices, and the places
 where the program waits for what the device has computed. Values and gradients are computed, by the CPU. What
-is not seen: kernels of CUDA, its random numbers, its memory, autocast.
+is not seen: kernels of CUDA, its random numbers, its memory, autocast. The CPU's generator stands in for the
+device's.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from contextlib import ExitStack, nullcontext
+from typing import Any, Self, TypeVar
+from unittest import mock
 
 import torch
 from torch import Tensor, nn
@@ -22,8 +25,18 @@ WAITING = frozenset(
     | {"tolist", "unique", "unique_consecutive"}
 )
 """Operations whose result the host needs, or whose shape depends on values."""
-CROSSING = frozenset({"copy_", "to", "__get__", "__set__"})
+PACKING = frozenset({"_pack_padded_sequence", "_pad_packed_sequence"})
+"""Operations that return values and their lengths, which stay on the CPU."""
+CROSSING = frozenset({"copy_", "to", "__get__", "__set__", "gru", "lstm", "rnn_relu", "rnn_tanh"} | PACKING)
 """Operations that may see both devices."""
+STAND_INS: dict[str, Callable[..., Any]] = {
+    "cuda.device": lambda _: nullcontext(),
+    "cuda.get_rng_state": lambda _: torch.empty(0),
+    "cuda.manual_seed": lambda _: None,
+    "cuda.set_rng_state": lambda _state, _device: None,
+    "backends.cudnn.is_acceptable": lambda _: False,
+}
+"""Functions of `torch` that ask for a device of CUDA. The device has no generator of its own to keep."""
 
 
 class OnGpu(Tensor):
@@ -41,6 +54,16 @@ class PretendedGpu(TorchFunctionMode):
         super().__init__()
         self.waits: Counter[str] = Counter()
         """How often the host waited for the device, by operation."""
+
+    def __enter__(self) -> Self:
+        self._patches = ExitStack()
+        for name, stand_in in STAND_INS.items():
+            self._patches.enter_context(mock.patch(f"torch.{name}", stand_in))
+        return super().__enter__()
+
+    def __exit__(self, *raised: Any) -> None:
+        super().__exit__(*raised)
+        self._patches.close()
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Sequence[type], args: Any = (), kwargs: Any = None
@@ -64,7 +87,10 @@ class PretendedGpu(TorchFunctionMode):
             there = devices[0].type == "cuda"
             args, kwargs = tree_map(lambda leaf: CPU if _is_device(leaf) else leaf, (args, kwargs))
         with torch._C.DisableTorchFunctionSubclass():
-            return _placed(func(*args, **kwargs), there and name != "cpu")
+            result = func(*args, **kwargs)
+            if name in PACKING:
+                return _placed(result[0], there), result[1]
+            return _placed(result, there and name != "cpu")
 
 
 def on_gpu(x: T) -> T:

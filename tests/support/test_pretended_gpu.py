@@ -3,8 +3,10 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from tests.support.pretended_gpu import CPU, GPU, OnGpu, PretendedGpu, back, on_gpu
+from trainables.layers.plain import global_stream
 
 
 def test_tensors_of_two_devices_do_not_mix() -> None:
@@ -50,3 +52,31 @@ def test_gradients_lie_where_parameters_do() -> None:
         assert model.weight.grad.device == GPU
     assert isinstance(model.weight, OnGpu)
     assert torch.equal(back(model.weight.grad), torch.ones(1, 2))
+
+
+def test_its_generator_is_seeded_and_put_back() -> None:
+    """What plain modules draw: the same as on the CPU, and nothing of it is left."""
+    x, before = torch.ones(20), torch.get_rng_state()
+    with global_stream(7):
+        expected = nn.functional.dropout(x)
+    with PretendedGpu(), global_stream(7, GPU):
+        found = nn.functional.dropout(on_gpu(x))
+    assert torch.equal(back(found), expected)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_packed_sequences_have_their_lengths_on_the_cpu() -> None:
+    gru, x, lengths = nn.GRU(2, 2, batch_first=True), torch.rand(2, 3, 2), torch.tensor([1, 3])
+
+    def states(x: torch.Tensor) -> torch.Tensor:
+        packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        padded, told = pad_packed_sequence(gru(packed)[0], batch_first=True)
+        assert told.device == CPU
+        return padded
+
+    expected = states(x)
+    gru = on_gpu(gru)
+    with PretendedGpu():
+        found = states(on_gpu(x))
+        assert found.device == GPU
+    assert torch.equal(back(found), expected)
