@@ -182,6 +182,20 @@ def look_in(folder: Path) -> None:
         importlib.invalidate_caches()
 
 
+def hides(module: ModuleType) -> str:
+    """What to add to a fault of `module` if the current directory has another file of its name; else empty.
+
+    One named as a module of Python itself, or as an installed one, is never found: its folder comes last.
+    """
+    top = module.__name__.partition(".")[0]
+    found = getattr(sys.modules.get(top), "__file__", None)
+    places = (Path.cwd() / f"{top}.py", Path.cwd() / top / "__init__.py")
+    own = next((each for each in places if each.is_file()), None)
+    if own is None or (found is not None and Path(found).resolve() == own.resolve()):
+        return ""
+    return f". It is {found or 'built in'}, which comes before {own}: give that another name"
+
+
 def _sibling(module: str) -> str:
     """The most similar name beside a module that is not there, as a question."""
     parent = module.rpartition(".")[0]

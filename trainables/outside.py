@@ -20,7 +20,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from trainables.extensions import BadName, imported
+from trainables.extensions import BadName, hides, imported
 from trainables.function import Evaluate, Evaluation, FunctionWorkload
 from trainables.metrics import Metric, declared
 from trainables.protocol import Job, Workload
@@ -64,7 +64,8 @@ def load(path: str) -> Trainable:
         for part in name.split("."):
             found = getattr(found, part)
     except AttributeError:
-        raise ValueError(f"{module_name} has no {name}; it has {_names(module)}") from None
+        message = f"{module_name} has no {name}; it has {_names(module)}{hides(module)}"
+        raise ValueError(message) from None
     if not callable(found):
         raise ValueError(  # noqa: TRY004 - of a spec, not of code
             f"must be a class or a function, got {type(found).__name__} at {path}"

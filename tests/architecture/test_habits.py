@@ -153,3 +153,13 @@ def test_the_orchestrator_knows_no_metric_by_name():
         for path, place, name in said
         if name in names and name not in WORDS_NOT_METRICS.get(path, ())
     ]
+
+
+def test_every_model_is_compared_with_a_naive_twin():
+    """A new one has none that pytest would miss: its name stands in a test of `tests/oracles`."""
+    named = {
+        node.value
+        for place, node in found(ast.Constant, among=with_tests())
+        if place.startswith("tests/oracles/test_naive_") and isinstance(node.value, str)
+    }
+    assert not set(catalog.names("models")) - named, "write its equations once more, see CONTRIBUTING.md"

@@ -1,6 +1,7 @@
 """What a spec can name as its trainable, and what is told where it cannot be had."""
 
 import math
+import sys
 
 import pytest
 
@@ -69,6 +70,15 @@ def test_what_cannot_be_had_is_told_in_one_sentence(code, path, told, written):
     with pytest.raises(ValueError, match=told) as error:
         load(path)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["wave", "torch", "time"])
+def test_a_file_named_as_a_module_that_comes_first_is_told(name, tmp_path, monkeypatch):
+    (tmp_path / f"{name}.py").write_text("def train(s, t): ...")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    with pytest.raises(ValueError, match=rf"{name} has no train; .*which comes before .*{name}.py: give"):
+        load(f"{name}:train")
 
 
 def test_only_code_that_is_not_installed_travels(tmp_path, written):
