@@ -44,6 +44,7 @@ def best(
         content = _content(spec, found)
         left_out = _left_out(spec.content(), content)
         comments = [*found.comments(), *_state(found, report), *_checkpoints(found, sweep), *left_out]
+        comments += _goal_left_out(found, report)
     lines = [f"# {printable(line)}" for line in comments]
     sys.stdout.write(visible("\n".join(lines) + "\n" + dump(content)))
 
@@ -125,6 +126,18 @@ def _left_out(asked: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[
     if gone:
         message = "; ".join(gone)
         yield f"Left out of the spec of the sweep, as this is one arm with what was chosen: {message}."
+
+
+def _goal_left_out(found: "Winner", report: "Report") -> Iterator[str]:
+    """That the spec no longer says which values of its answer are good, where only its search did."""
+    if found.by != "confirm" or found.goal is None or report.quantity(found.metric).better is not None:
+        return
+    quantity = found.metric.rpartition("/")[2]
+    end = {"min": "lowest", "max": "highest"}[found.goal]
+    yield (
+        f"That the {end} {found.metric} is best was told by search.objectives, which are left out: declare "
+        f"`better` of {quantity} beside the training code, or arms that you add can only be lower or higher."
+    )
 
 
 def _settings(spec: "Spec", settings: Mapping[str, Any]) -> dict[str, Any]:

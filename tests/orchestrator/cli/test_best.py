@@ -1,6 +1,7 @@
 """`haltsweep best`: what it writes is a spec that gives the same again."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +12,7 @@ from orchestrator.spec.load import load_spec
 from orchestrator.spec.scalars import dump
 from orchestrator.trials import OutcomeKind, Record
 from tests.support.commands import TINY
+from trainables.metrics import Metric
 from trainables.protocol import Measurement
 
 pytestmark = pytest.mark.usefixtures("untracked")
@@ -87,6 +89,14 @@ def test_what_holds_of_one_arm_stays_in_its_spec_and_what_does_not_is_said(tmp_p
     assert "posthoc" not in content
     (told,) = best._left_out(spec.content(), content)
     assert told.endswith(": arms; search; answer.also; posthoc; budget.")
+
+
+@pytest.mark.parametrize(("better", "told"), [(None, 1), ("max", 0)])
+def test_a_goal_that_only_the_search_told_is_said_to_be_gone(better, told):
+    report = SimpleNamespace(quantity=lambda metric: Metric(metric, better=better))
+    lines = list(best._goal_left_out(chosen({}, "near-iid/accuracy"), report))
+    assert len(lines) == told
+    assert all("highest near-iid/accuracy is best was told by search.objectives" in each for each in lines)
 
 
 def chosen(settings, *metrics):
