@@ -7,6 +7,7 @@ No sampler outlives an ask: it is made anew for each, with a `seed` if it takes 
 """
 
 import inspect
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from optuna.samplers import BaseSampler
 from orchestrator.keywords import can_be_written, fits, is_required, parameters, type_words
 from search_spaces.dimensions import Choice, Domain, Fixed, Float, Value, contains, greatest
 from search_spaces.grid import NAME as GRID
-from search_spaces.wording import hint
+from search_spaces.wording import hint, nearest
 from trainables.extensions import BadName, imported
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -54,7 +55,7 @@ _OF_SPEC = {
     "time_attr": "what is counted are steps",
     "metric": "search.objectives names it",
     "mode": "search.objectives says it",
-    "stop_last_trials": "a trial ends with its training, after train.steps",
+    "stop_last_trials": "a trial ends with its training",
 }
 """Keywords of all of Ray Tune's schedulers."""
 _RAY_ASHA = Alias(
@@ -62,7 +63,7 @@ _RAY_ASHA = Alias(
     {"grace_period": "min_resource"},
     {
         **_OF_SPEC,
-        "max_t": "a trial ends with its training, after train.steps",
+        "max_t": "a trial ends with its training",
         "brackets": "choose hyperband, which has several",
     },
 )
@@ -86,6 +87,8 @@ STOPPERS: Mapping[str, Alias] = {
     ),
 }
 """Of Ray Tune's schedulers those that stop trials by comparing them. They count steps here, not reports."""
+RAYS: Final = "ray.tune.schedulers."
+"""What their names begin with where they are written in full."""
 _EXPLOITS = (
     "it copies weights and settings between running trials, so that none has settings of its own to confirm "
     "and to compare; use asha or median"
@@ -353,8 +356,9 @@ class Named:
 def named(given: Mapping[str, Any], kind: Kind) -> Named:
     """The class that `given` names. Raises `SamplerRefused` if there is none."""
     name = str(given.get("name"))
-    alias = kind.aliases.get(name) or Alias(_optunas_name(name, kind))
-    if why := kind.instead.get(name):
+    short = _rays_name(name, kind)
+    alias = kind.aliases.get(short) or Alias(_optunas_name(name, kind))
+    if why := kind.instead.get(short):
         raise SamplerRefused([Refusal("", f"{kind.noun} {name!r} cannot be used: {why}")])
     is_optunas = alias.class_name in constructors(kind)
     if not is_optunas and alias.class_name != GRID and not _is_dotted(alias.class_name):
@@ -373,6 +377,13 @@ def _optunas_name(name: str, kind: Kind) -> str:
     return short if module == f"optuna.{kind.package}" and short in constructors(kind) else name
 
 
+def _rays_name(name: str, kind: Kind) -> str:
+    """The short name of a scheduler of Ray Tune that is written in full, else `name`."""
+    module, _, short = name.replace(":", ".").rpartition(".")
+    is_rays = f"{module}.".startswith(RAYS) and (short in kind.aliases or short in kind.instead)
+    return short if is_rays else name
+
+
 def _class(name: str, kind: Kind) -> Callable[..., Any]:
     """What makes the sampler or stopper `name`. Raises `SamplerRefused`."""
     if not _is_dotted(name):
@@ -385,7 +396,9 @@ def _class(name: str, kind: Kind) -> Callable[..., Any]:
     except BadName as error:
         raise SamplerRefused([Refusal("", str(error))]) from error
     except AttributeError as error:
-        raise SamplerRefused([Refusal("", f"{module_name} has no {inner}: {error}")]) from error
+        near = nearest(inner, dir(sys.modules[module_name]))
+        question = f". Did you mean {near!r}?" if near is not None else f": {error}"
+        raise SamplerRefused([Refusal("", f"{module_name} has no {inner}{question}")]) from error
     if not callable(found):
         raise SamplerRefused([Refusal("", f"{name} must be a class, got {type(found).__name__}")])
     made: Callable[..., Any] = found

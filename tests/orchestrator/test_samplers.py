@@ -83,6 +83,8 @@ def test_optunas_own_class_name_is_accepted() -> None:
     [
         ({"name": "tpee"}, r"no sampler named 'tpee'. Did you mean 'tpe'\? Known: bruteforce, cmaes, gp"),
         ({"name": "tpe", "seed": 3}, r"must not be given seed: .* search\.seed"),
+        ({"name": "optuna.samplers.TPESamplr"}, r"samplers has no TPESamplr. Did you mean 'TPESampler'\?"),
+        ({"name": "optuna.samplers.Zzz"}, r"samplers has no Zzz: module 'optuna.samplers' has no attribute"),
         ({"name": "tpe", "gamma": 3}, r"sampler 'tpe' has no keyword 'gamma'"),
         ({"name": "tpe", "n_startup_trial": 3}, r"Did you mean 'n_startup_trials'\?"),
         ({"name": "tpe", "multivariate": "yes"}, r"multivariate must be None or bool, got 'yes'"),
@@ -156,6 +158,11 @@ def test_stoppers_refused(given: dict[str, object], message: str) -> None:
         ),
         ({"name": "AsyncHyperBandScheduler"}, {"name": "asha"}),
         (
+            {"name": "ray.tune.schedulers.ASHAScheduler", "grace_period": 7},
+            {"name": "asha", "grace_steps": 7},
+        ),
+        ({"name": "ray.tune.schedulers.async_hyperband:AsyncHyperBandScheduler"}, {"name": "asha"}),
+        (
             {"name": "HyperBandScheduler", "max_t": 81, "reduction_factor": 3},
             {"name": "hyperband", "max_resource": 81, "reduction": 3},
         ),
@@ -175,11 +182,12 @@ def test_schedulers_of_ray_tune_are_the_pruners_they_resemble(
     ("given", "message"),
     [
         ({"name": "PopulationBasedTraining"}, "cannot be used: it copies weights and settings"),
+        ({"name": "ray.tune.schedulers.pb2.PB2"}, "cannot be used: it copies weights"),
         ({"name": "PB2"}, "'PB2' cannot be used: it copies weights"),
         ({"name": "FIFOScheduler"}, "it stops nothing; leave the stopper out"),
         ({"name": "HyperBandForBOHB"}, "use hyperband, and tpe as the sampler"),
         ({"name": "ResourceChangingScheduler"}, "resources says that of all"),
-        ({"name": "ASHAScheduler", "max_t": 100}, "has no max_t here: a trial ends .* after train.steps"),
+        ({"name": "ASHAScheduler", "max_t": 100}, "has no max_t here: a trial ends with its training"),
         ({"name": "ASHAScheduler", "brackets": 2}, "has no brackets here: choose hyperband"),
         ({"name": "ASHAScheduler", "time_attr": "t"}, "has no time_attr here: what is counted are steps"),
         ({"name": "HyperBandScheduler", "metric": "loss"}, "has no metric here: search.objectives names it"),
