@@ -1,7 +1,7 @@
 """What the page shows, section by section, in the order in which a reader asks."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from orchestrator.plan.format import amount, count, duration, value_words
 from orchestrator.report import tables
@@ -36,9 +36,12 @@ IMPORTANCE = (
     "says nothing of values that were not tried."
 )
 COST = (
-    "Each arm by its number above, as trained; where marks touch, their numbers stand above them. Then, arm "
-    "by arm, the same checkpoints under other settings (blue), the square as trained, beside the arm that it "
-    "is compared with (dashed grey); {values}. Exploratory."
+    "Each arm by its number above, as trained; where marks touch, their numbers stand above them{again}; "
+    "{values}. Exploratory."
+)
+COST_AGAIN = (
+    ". Then, arm by arm, the same checkpoints under other settings (blue), the square as trained, beside the "
+    "arm that it is compared with (dashed grey)"
 )
 TRIALS_A_DIMENSION = 10
 """With fewer finished trials the importance of dimensions is told to be no more than chance may make it."""
@@ -52,9 +55,7 @@ def sections(report: Report, details: Details | None) -> Iterator[PageSection]:
         found += [_searches(details), _compute(report, details), _curves(report, details)]
         found.append(halting(report, details))
     else:
-        found += [
-            PageSection("compute", "Outcome against compute", (), (Part(grids=tuple(tables.costs(report))),))
-        ]
+        found.append(_compute_section(report, "", ()))
     found.append(_metrics(report))
     if details is not None:
         part = Part(facts=details.origin, folded=details.listings)
@@ -206,7 +207,8 @@ def _searches(details: Details) -> PageSection:
         )
         for place, course in enumerate(details.searches, start=1)
     )
-    return PageSection("search", "Search", (SEARCH, IMPORTANCE), parts)
+    told = any(course.importance is not None for course in details.searches)
+    return PageSection("search", "Search", (SEARCH, IMPORTANCE) if told else (SEARCH,), parts)
 
 
 def _search_facts(course: SearchCourse) -> Iterator[tuple[str, str]]:
@@ -236,10 +238,18 @@ def _compute(report: Report, details: Details) -> PageSection:
         )
         for place, (outcome, cost) in enumerate(pairs, start=1)
     ]
-    parts.append(Part(grids=tuple(tables.costs(report))))
     over = "means over seeds"
-    text = COST.format(values=worded(report.estimates, intervals=over, means=over, one="of one seed"))
-    return PageSection("compute", "Outcome against compute", (text,) if found else (), tuple(parts))
+    values = worded(report.estimates, intervals=over, means=over, one="of one seed")
+    again = COST_AGAIN if any(each.path for each in details.costs) else ""
+    return _compute_section(report, COST.format(again=again, values=values) if found else "", parts)
+
+
+def _compute_section(report: Report, text: str, parts: Sequence[Part]) -> PageSection:
+    """Figures of costs with their `text`, if any, and the tables; without costs, what was read again."""
+    title = "Outcome against compute" if text or report.equal_costs else "Checkpoints read again"
+    return PageSection(
+        "compute", title, (text,) if text else (), (*parts, Part(grids=tuple(tables.costs(report))))
+    )
 
 
 def _curves(report: Report, details: Details) -> PageSection:

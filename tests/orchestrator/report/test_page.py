@@ -230,6 +230,24 @@ def test_the_search_of_every_arm_is_told_from_its_records() -> None:
     assert "of 9 finished trials and 3 dimensions: too few to tell it from chance" in seen.text
 
 
+def test_only_what_is_drawn_is_explained() -> None:
+    told = "Importance is the share", "Then, arm by arm, the same checkpoints under other settings"
+    whole, bare = shown(study(2, 3, 9)), shown(study(2, 3, 2, readings=()))
+    assert all(each in whole.text for each in told)
+    assert not any(each in bare.text for each in told)
+    assert "Each arm by its number above, as trained" in bare.text
+
+
+def test_readings_without_any_cost_are_not_called_compute() -> None:
+    made = study(2, 3, 2)
+    report, details = replace(made.report(), equal_costs=()), replace(made.details(), costs=())
+    for found in (page(report, details), page(report)):
+        seen = read(found)
+        assert "Checkpoints read again" in seen.text
+        assert "Outcome against compute" not in seen.text
+    assert "Outcome against compute" in shown(made).text
+
+
 def test_several_objectives_have_a_front_and_its_volume() -> None:
     aims = (Objective(metric="valid/accuracy", goal="max"), Objective(metric="valid/depth", goal="min"))
     seen = shown(study(2, 0, 12, readings=(), objectives=aims))
