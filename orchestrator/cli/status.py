@@ -114,7 +114,10 @@ def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as
     if state is SweepState.FINISHED:
         for verdict in _verdicts(sweep.folder, sum(each.ended for each in progress)):
             say(verdict)
-    _print_failures([record for record in records if record.outcome and record.outcome.failed])
+    failed = [record for record in records if record.outcome and record.outcome.failed]
+    _print_failures(failed)
+    if traced := next((each.trial_id for each in failed if "\n" in each.reason), None):
+        say(f"a whole traceback: {command('logs', sweep.folder, traced)}")
     if trials:
         _print_trials(records)
     _exit_if_failed(state)

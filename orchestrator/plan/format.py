@@ -1,5 +1,6 @@
 """Values, domains, conditions and quantities as people read them, and as one would write them in a spec."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,20 +12,30 @@ LISTED_MAX = 8
 
 
 def value_words(value: Any) -> str:
-    """A setting as one would write it: `null`, `true`, `[1, 2]`."""
+    """A setting as one would write it: `null`, `true`, `[1, 2]`; a text that YAML reads as none is quoted."""
     match value:
-        case None:
-            return "null"
-        case bool():
-            return str(value).lower()
+        case None | bool():
+            return "null" if value is None else str(value).lower()
         case Mapping():
             return ", ".join(f"{key} {value_words(inner)}" for key, inner in value.items())
         case list() | tuple():
             return f"[{', '.join(map(value_words, value))}]"
         case float():
             return f"{value:g}"
+        case str():
+            return repr(value) if _reads_as_no_text(value) else value
         case _:
             return str(value)
+
+
+def _reads_as_no_text(text: str) -> bool:
+    """Whether `text`, written without quotes, is a number, null or a switch."""
+    if text in {"", "~", "null", "true", "false"}:
+        return True
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def among(values: Sequence[Value], word: str = "or") -> str:

@@ -74,7 +74,11 @@ def _words(value: Any) -> str:
         case list() | tuple():
             return " ".join(map(str, value))
         case Mapping():
-            return ", ".join(f"{name} {value_words(each)}" for name, each in value.items())
+            # A version is a text, though many look like numbers.
+            words = {
+                name: each if isinstance(each, str) else value_words(each) for name, each in value.items()
+            }
+            return ", ".join(f"{name} {each}" for name, each in words.items())
         case _:
             return str(value)
 

@@ -125,6 +125,7 @@ def test_failures_are_told_with_their_reasons(haltsweep, sweep):
     assert f"failed: arm-0 search 0 ({first}): out_of_memory: no room for the batch\n" in out
     assert f"failed: arm-0 search 1 ({second}): crashed: {long[:REASON_CHARACTERS]}...\n" in out
     assert "Traceback" not in out
+    assert out.endswith(f"\na whole traceback: haltsweep logs synthetic {second}\n")
     assert re.search(r"│ arm-0 +│ +3/6 │ +0 │ +1 │ +2 │", out)
 
 
