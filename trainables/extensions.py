@@ -225,7 +225,7 @@ def fault_of_others(error: BaseException) -> str:
     theirs = [each for each in files if not _is_known(str(each)) and any(map(each.is_relative_to, _theirs()))]
     if not theirs:
         return ""
-    return f"code that a spec names must not raise where it is only looked at, got {said(error)}; correct it"
+    return f"code that a spec names must not raise outside of trials, got {said(error)}; correct it"
 
 
 def _theirs() -> set[Path]:

@@ -1,5 +1,6 @@
 """`haltsweep compare`: sweeps side by side, and what differs between them."""
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -76,10 +77,7 @@ def _show(found: "Comparison") -> None:
         out().print(as_rich(_grid(found)))
     else:
         say(f"no arm of {found.first} was confirmed with the same content in {found.second}")
-    for name, arms in zip((found.first, found.second), found.alone, strict=True):
-        if arms:
-            say(f"only in {name}: {', '.join(arms)}")
-    for line in (*found.unmeasured, *found.assignments):
+    for line in (*_unmatched(found), *found.unmeasured, *found.assignments):
         say(line)
     for title, lines in (
         ("spec", [str(each) for each in found.spec]),
@@ -89,6 +87,15 @@ def _show(found: "Comparison") -> None:
         say(f"{title}: {'' if lines else 'no difference'}".rstrip())
         for line in lines:
             say(f"  {line}")
+
+
+def _unmatched(found: "Comparison") -> Iterator[str]:
+    """Arms without one of the same content in the other sweep; a name may be in both all the same."""
+    if both := [arm for arm in found.alone[0] if arm in found.alone[1]]:
+        yield f"of one name and different content: {', '.join(both)}"
+    for name, arms in zip((found.first, found.second), found.alone, strict=True):
+        if only := [arm for arm in arms if arm not in both]:
+            yield f"only in {name}: {', '.join(only)}"
 
 
 def _grid(found: "Comparison") -> "Grid":

@@ -78,7 +78,9 @@ def _compared(record: Record, outcome: Outcome, last: Measurement | None, splits
     }
     other = [metric for metric, value in sorted(wanted.items()) if last.metrics.get(metric) != value]
     if not other:
-        return Finding("rerun", "sound", f"{name}: all of {len(wanted)} metrics the same, to the last digit")
+        read = ", ".join(dict.fromkeys(metric.rpartition("/")[0] for metric in wanted))
+        message = f"{name}: all {len(wanted)} metrics of {read} the same, to the last digit"
+        return Finding("rerun", "sound", message)
     now = {metric: last.metrics.get(metric, math.nan) for metric in other}
     message = ", ".join(f"{metric} {wanted[metric]:.9g} -> {value:.9g}" for metric, value in now.items())
     message = f"{name}: {len(other)} of {len(wanted)} metrics differ: {message}"

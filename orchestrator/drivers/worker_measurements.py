@@ -95,11 +95,11 @@ def _number(name: Any, value: Any, step: int) -> float:
         number = _float(value)
     except OverflowError as error:
         raise BadMeasurement(
-            f"a metric must fit into a 64-bit float, got one beyond for {_quoted(name)}"
+            f"a metric must fit into a 64-bit float, got one beyond for {_named(name)}"
         ) from error
     except Exception as error:  # whatever an object raises that is no number
         raise BadMeasurement(
-            f"a metric must be a number, got {_quoted(value)} for {_quoted(name)} at step {step}; mend the "
+            f"a metric must be a number, got {_quoted(value)} for {_named(name)} at step {step}; mend the "
             "workload"
         ) from error
     if not math.isfinite(number):
@@ -115,6 +115,10 @@ def _float(value: Any) -> float:
     if isinstance(value, str | bytes | bytearray):
         raise TypeError("text is no number, even where it can be read as one")
     return float(value)
+
+
+def _named(name: Any) -> str:
+    return _quoted(name).removeprefix("the text ")
 
 
 def _quoted(value: Any) -> str:

@@ -165,25 +165,25 @@ def test_so_it_is_in_postgresql(tmp_path: Path, raised: BaseException | None) ->
     [
         (
             Measurement(1, 1.0, {"valid/score": None}),
-            r"a metric must be a number, got null for the text 'valid/sc",
+            r"a metric must be a number, got null for 'valid/sc",
         ),
         (
             Measurement(1, 1.0, {"x": "0.5"}),
-            r"a metric must be a number, got the text '0.5' for the text 'x' at",
+            r"a metric must be a number, got the text '0.5' for 'x' at",
         ),
         (
             Measurement(1, 1.0, {"valid": {"x": 1.0}}),
-            r"a metric must be a number, got a dict for the text 'valid'",
+            r"a metric must be a number, got a dict for 'valid'",
         ),
         (Measurement(1, 1.0, {"x": 10**400}), r"a metric must fit into a 64-bit float, got one beyond for"),
         (
             Measurement(1, 1.0, {"x": np.zeros(2)}),
-            r"a metric must be a number, got a ndarray for the text 'x'",
+            r"a metric must be a number, got a ndarray for 'x'",
         ),
         (Measurement(1, 1.0, {" ": 1.0}), r"a metric must have a name, got the text ' '; mend the workload"),
         (Measurement(1, 1.0, {3: 1.0}), r"a metric must have a name, got a int; mend the workload"),
         (Measurement(1, 1.0, None), r"metrics must be a mapping, got a NoneType; mend the workload"),
-        (Measurement(1, None, {}), r"a metric must be a number, got null for the text 'seconds'"),
+        (Measurement(1, None, {}), r"a metric must be a number, got null for 'seconds'"),
         (Measurement(0.5, 1.0, {}), r"a step must be a whole number, got a float; mend the workload"),
         (
             Measurement(-1, 1.0, {}),

@@ -2,9 +2,11 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from orchestrator.cli import compare
 from tests.support.commands import TINY
 
 pytestmark = pytest.mark.usefixtures("untracked")
@@ -25,12 +27,22 @@ def test_two_sweeps_and_what_differs(haltsweep):
     told = haltsweep("compare", "tiny", "other")
     assert told.code == 0, told
     assert "no arm of tiny was confirmed with the same content in other" in told.out
-    assert "only in tiny: baseline, minus-gate\n" in told.out
+    assert "of one name and different content: baseline, minus-gate\n" in told.out
+    assert "only in" not in told.out
     assert "Each interval" not in told.out, "there is none"
     assert "  confirm.seeds: [101, 102] -> [101]\n" in told.out
     (found,) = json.loads(haltsweep("compare", "tiny", "other", "--json").out)
     assert [what for what, *_ in found["data"]] == ["listops/train", "listops/valid", "listops/near-iid"]
     assert all(len(before) > 20 and len(after) > 20 for _, before, after in found["data"])
+
+
+def test_a_name_in_both_is_not_said_to_be_in_one_alone():
+    found = SimpleNamespace(first="one", second="two", alone=(("base", "a"), ("base", "b")))
+    assert list(compare._unmatched(found)) == [
+        "of one name and different content: base",
+        "only in one: a",
+        "only in two: b",
+    ]
 
 
 def test_one_sweep_is_none_to_compare(haltsweep):
