@@ -8,6 +8,7 @@ from orchestrator.spec import scalars
 
 ABSENT: Final = object()
 LONGEST = 60
+CUT = "..."
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,10 @@ class Difference:
         return ".".join(self.keys)
 
     def __str__(self) -> str:
-        return f"{self.path}: {_shown(self.before)} -> {_shown(self.after)}"
+        after = _shown(self.after)
+        if after.endswith(CUT) and (added := _added(self.before, self.after)):
+            after = f"the same and {_shown(added)}"
+        return f"{self.path}: {_shown(self.before)} -> {after}"
 
 
 def differences(
@@ -40,8 +44,15 @@ def differences(
             yield Difference((*inside, str(key)), old, new)
 
 
+def _added(before: Any, after: Any) -> list[Any]:
+    """What `after` has behind all of `before`; empty unless both are lists, the first no longer."""
+    if not isinstance(before, list | tuple) or not isinstance(after, list | tuple):
+        return []
+    return list(after[len(before) :]) if list(after[: len(before)]) == list(before) else []
+
+
 def _shown(value: Any) -> str:
     if value is ABSENT:
         return "(nothing)"
     text = scalars.dump(value, flow=True)
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+    return text if len(text) <= LONGEST else text[: LONGEST - len(CUT)] + CUT
