@@ -121,6 +121,7 @@ def launch(
     )
     if message := left_out(read):
         say(message)
+    _tell_missing_gpus(made, driver)
     start = partial(run_sweep, made, folder, setup, to_yaml(read.spec))
     _run(made, folder, partial(start, driver=driver.value, address=address, debug=debug), debug=debug)
 
@@ -140,6 +141,7 @@ def resume(
     _check_driver(driver, address, debug=debug)
     folder, made = found(name, runs_root(runs))
     say(f"{made.name}: resuming, in {folder.root}")
+    _tell_missing_gpus(made, driver)
     start = partial(resume_sweep, folder, changed_code=changed_code)
     _run(made, folder, partial(start, driver=driver.value, address=address, debug=debug), debug=debug)
 
@@ -168,6 +170,13 @@ def _check_driver(driver: Driver, address: str | None, *, debug: bool) -> None:
             f"--address goes with --driver ray, got --driver {driver.value} and --address "
             f"{redact_url(address)}; drop one"
         )
+
+
+def _tell_missing_gpus(plan: "Plan", driver: Driver) -> None:
+    from orchestrator.drivers.slots import missing_gpus
+
+    if message := missing_gpus(plan, driver.value):
+        complain(message)
 
 
 def _checkpoints(uri: str | None, name: str) -> str | None:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from math import floor
+from math import ceil, floor
 from typing import Literal
 
 from orchestrator.errors import InputError
@@ -70,6 +70,17 @@ def require_means(plan: Plan, driver: Driver, num_cpus: int | None) -> None:
         require_room([this_machine(num_cpus)], plan.resources)
     if plan.trainable is None:
         _require_half_precision(plan)
+
+
+def missing_gpus(plan: Plan, driver: Driver) -> str:
+    """What to say where `inline`, which gives trials what there is, has fewer GPUs than one asks for."""
+    asked = plan.resources.gpus
+    if driver != "inline" or not asked or ceil(asked) <= (there := this_machine(None)["GPU"]):
+        return ""
+    return (
+        f"a trial asks for gpus={asked:g}, and PyTorch finds {there:g} on this machine: with --driver inline "
+        "it runs on what is there, and its device hours count what it asked for"
+    )
 
 
 def _require_half_precision(plan: Plan) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.drivers.slots import require_means
+from orchestrator.drivers.slots import missing_gpus, require_means
 from orchestrator.errors import InputError
 from orchestrator.spec.section import Resources
 from search_spaces.dimensions import Choice, Dimension, Fixed, Space
@@ -55,3 +55,25 @@ def test_a_trial_must_fit_on_this_machine(gpus):
     with pytest.raises(InputError, match=r"asks for cpus=2 and gpus=2, and there is a node with CPU=4 GPU=1"):
         require_means(plan, "ray", 4)
     assert refusal(plan, "inline", 4) is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "there", "driver", "told"),
+    [
+        (
+            1.0,
+            0,
+            "inline",
+            "a trial asks for gpus=1, and PyTorch finds 0 on this machine: with --driver inline",
+        ),
+        (2.0, 1, "inline", "a trial asks for gpus=2, and PyTorch finds 1 on this machine"),
+        (0.25, 1, "inline", ""),
+        (0.0, 0, "inline", ""),
+        (1.0, 0, "ray", ""),
+    ],
+)
+def test_inline_says_what_it_goes_without(gpus, asked, there, driver, told):
+    gpus(there)
+    found = missing_gpus(make_plan([WIDE], resources=Resources(gpus=asked)), driver)
+    assert found.startswith(told)
+    assert bool(found) == bool(told)
