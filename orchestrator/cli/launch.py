@@ -116,9 +116,8 @@ def launch(
     _check_stores(setup)
     clear_unbegun(folder)
     refuse_existing(made, folder)
-    say(
-        f"{made.name}: {amount(len(made.arms), 'arm')}, {amount(len(made.trials), 'trial')}, in {folder.root}"
-    )
+    trials = amount(len(made.trials), "trial")
+    say(f"{made.name}: {amount(len(made.arms), 'arm')}, {trials}, in {folder.root}")
     if message := left_out(read):
         say(message)
     _tell_missing_gpus(made, driver)

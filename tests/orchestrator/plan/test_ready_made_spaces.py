@@ -41,7 +41,7 @@ PAIRS = [(name, model) for name in catalog.names() for model in MADE_FOR.get(nam
 @pytest.mark.parametrize("variant", ["", ".wide"])
 @pytest.mark.parametrize(("name", "model"), PAIRS)
 def test_every_dimension_can_be_searched(name: str, model: str, variant: str) -> None:
-    assert model in MODELS, f"name a model that the space {name!r} was made for"
+    assert model in MODELS, f"name a model that the space {name!r} was made for, in MADE_FOR"
     task = TASKS.get(name, {"name": "listops", "train_length_max": 100})
     train = BASELINE["train"] | TRAININGS.get(name, {})
     baseline = {"task": task, "model": MODELS[model], "train": train}
