@@ -19,7 +19,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -73,11 +73,16 @@ class FunctionTrial:
         Steps must increase. A trial that is stopped early never returns from here: GreenletExit unwinds it.
         Raises ValueError for a metric that names no split.
         """
-        if nameless := [name for name in metrics if "/" not in str(name)]:
-            raise ValueError(
-                f"a metric must be named <split>/<quantity>, e.g. valid/accuracy, got {nameless[0]!r}"
-            )
+        require_splits(metrics)
         self._hand_over(step, metrics)
+
+
+def require_splits(metrics: Iterable[str]) -> None:
+    """Raises ValueError for a metric that names no split: no report would know where it belongs."""
+    if nameless := [name for name in metrics if "/" not in str(name)]:
+        raise ValueError(
+            f"a metric must be named <split>/<quantity>, e.g. valid/accuracy, got {nameless[0]!r}"
+        )
 
 
 class FunctionWorkload:
@@ -160,13 +165,20 @@ class Evaluation:
         self._evaluate, self._settings, self._source = evaluate, job.settings, job.source
 
     def advance(self) -> Measurement:
-        """The one measurement, at the step at which the training ended."""
+        """The one measurement, at the step at which the training ended.
+
+        Raises ValueError where nothing is measured, and for a metric that names no split.
+        """
         began = perf_counter()
         reported = self._source / REPORTED
         of_function = reported.is_file()
         step = json.loads(reported.read_text(encoding="utf-8"))["step"] if of_function else 0
         metrics = self._evaluate(self._settings, self._source / FILES if of_function else self._source)
         self.finished = True
+        if isinstance(metrics, Mapping):  # of anything else the worker tells
+            if not metrics:
+                raise ValueError("evaluate(settings, folder) must return at least one metric, got none")
+            require_splits(metrics)
         return Measurement(step, perf_counter() - began, metrics)
 
     def save(self, folder: Path) -> None:

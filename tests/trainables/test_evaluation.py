@@ -1,0 +1,33 @@
+"""What `evaluate(settings, folder)` beside own training code returns is checked like any other report."""
+
+from typing import Any
+
+import pytest
+
+from trainables.evaluation import Evaluation
+from trainables.protocol import Job
+
+
+def evaluation(tmp_path: Any, returned: Any) -> Evaluation:
+    return Evaluation(lambda settings, folder: returned, Job({}, 0, "posthoc", source=tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("returned", "told"),
+    [
+        ({}, r"evaluate\(settings, folder\) must return at least one metric, got none"),
+        (
+            {"valid/x": 1.0, "steps": 2.0},
+            "must be named <split>/<quantity>, e.g. valid/accuracy, got 'steps'",
+        ),
+    ],
+)
+def test_a_reading_that_no_report_could_show_is_refused(tmp_path: Any, returned: Any, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        evaluation(tmp_path, returned).advance()
+
+
+def test_what_is_measured_is_handed_on(tmp_path: Any) -> None:
+    reading = evaluation(tmp_path, {"test/x": 1.0})
+    assert reading.advance().metrics == {"test/x": 1.0}
+    assert reading.finished
