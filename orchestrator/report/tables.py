@@ -331,10 +331,11 @@ def _posthoc(report: Report) -> list[Grid]:
     settings.sort(key=lambda each: report.arms.index(each[0]))
     if not settings:
         return []
+    read = {cell.metric for cell in report.posthoc}
     metrics = [
         metric
         for metric in report.metrics
-        if metric in report.outcomes or "posthoc" in report.quantity(metric).shown
+        if metric in report.outcomes or (metric in read and "posthoc" in report.quantity(metric).shown)
     ]
     cells = {(cell.arm, cell.setting, cell.metric): cell for cell in report.posthoc}
     rows: list[tuple[str, ...]] = []

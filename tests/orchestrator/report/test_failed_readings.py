@@ -45,6 +45,17 @@ def test_readings_of_which_every_seed_failed_have_a_row(tmp_path: Path) -> None:
         assert "0 of 8 finished" in (tmp_path / name).read_text()
 
 
+def test_what_no_reading_measures_has_no_column() -> None:
+    report = study(2, seeds=3, trials=0).report()
+    (whole, *_) = costs(report)
+    other = next(metric for metric in whole.headers[2:] if metric not in report.outcomes)
+    (table, *_) = costs(
+        replace(report, posthoc=tuple(each for each in report.posthoc if each.metric != other))
+    )
+    assert table.headers == tuple(name for name in whole.headers if name != other)
+    assert "-" not in {cell for row in table.rows for cell in row}
+
+
 def test_so_have_they_where_no_arm_was_read() -> None:
     made = failing(None, range(101, 109))
     records = tuple(each for each in made.records if each.phase != "posthoc" or each.arm == "arm-1")
