@@ -117,9 +117,10 @@ def _lacks(arm: CheckedArm[Any], path: str) -> str:
 
 
 def related(path: str, fields: Iterable[str]) -> list[str]:
-    """The fields in the same part of the settings as `path`; all if it names no part."""
-    root, dot, _ = path.partition(".")
-    return [field for field in fields if not dot or field.partition(".")[0] == root]
+    """The fields in the same part of the settings as `path`; all if it names no part, or one that is not."""
+    root, every = path.partition(".")[0], list(fields)
+    own = [field for field in every if field.partition(".")[0] == root]
+    return own if "." in path and own else every
 
 
 def dimension_keys(path: str, search: Search) -> Keys:

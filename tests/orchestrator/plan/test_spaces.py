@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import PlanError
+from orchestrator.plan.spaces import related
 from tests.orchestrator.plan.small import ARMS, SEARCH, baseline, spec
 from tests.support.planned import plan
 
@@ -140,3 +141,15 @@ def test_when_trials_are_measured_is_searched_only_where_training_goes_by_it() -
         searched(often | LR)
     patient = {**baseline(), "train": {"steps": 400, "report_every": 10, "patience": 2}}
     assert "train.report_every" in searched(often | LR, baseline=patient).baseline.space.paths
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("model.widht", ["model.width"]),
+        ("wdth", ["model.width", "lr"]),
+        ("modle.width", ["model.width", "lr"]),
+    ],
+)
+def test_a_path_into_no_part_is_told_of_all_fields(path: str, told: list[str]) -> None:
+    assert related(path, iter(["model.width", "lr"])) == told
