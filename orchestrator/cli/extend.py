@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli.console import complain, say
-from orchestrator.cli.launch import Address, ChangedCode, Driver, DriverOption, resume
+from orchestrator.cli.launch import Address, ChangedCode, DriverOption, resume
 from orchestrator.cli.locations import runs_root
 from orchestrator.cli.options import Profile, Runs, SweepName
 from orchestrator.errors import InputError, StoreError
@@ -60,7 +60,7 @@ def extend(
         bool, typer.Option("--dry-run", help="Show what would be added; write nothing.")
     ] = False,
     changed_code: ChangedCode = False,
-    driver: DriverOption = Driver.RAY,
+    driver: DriverOption = None,
     address: Address = None,
     runs: Runs = None,
 ) -> None:

@@ -45,8 +45,11 @@ class Driver(StrEnum):
 
 
 DriverOption = Annotated[
-    Driver,
-    typer.Option(help="ray: in parallel, here or on a cluster; inline: in this process, for debuggers."),
+    Driver | None,
+    typer.Option(
+        help="ray: in parallel, here or on a cluster; inline: in this process, for debuggers.  "
+        "[default: as launched, at first ray]"
+    ),
 ]
 Debug = Annotated[
     bool, typer.Option("--pdb", help="Open Python's debugger where a trial fails; with --driver inline.")
@@ -76,7 +79,7 @@ def launch(
     gpus: Annotated[
         float | None, typer.Option(help="GPUs of each trial; with 0.25 four trials share one.")
     ] = None,
-    driver: DriverOption = Driver.RAY,
+    driver: DriverOption = None,
     address: Address = None,
     debug: Debug = False,
     runs: Runs = None,
@@ -95,7 +98,8 @@ def launch(
         return
     # Before what it must not meet is loaded: PyTorch and threads.
     rehearse(partial(planned, spec, changes, profile, runs=runs), [spec], changes)
-    _check_driver(driver, address, debug=debug)
+    chosen = driver or Driver.RAY
+    _check_driver(chosen, address, debug=debug)
     read, made = planned(spec, changes, profile, runs=runs)
     from orchestrator.drivers.launch import run_sweep
     from orchestrator.drivers.launch_folder import refuse_existing
@@ -112,6 +116,7 @@ def launch(
         _setup(made, data_root(data), tracked_by_launch(tracking, root)),
         storage=storage,
         checkpoints=_checkpoints(checkpoints, made.name),
+        driver=chosen.value,
     )
     _check_stores(setup)
     clear_unbegun(folder)
@@ -120,14 +125,14 @@ def launch(
     say(f"{made.name}: {amount(len(made.arms), 'arm')}, {trials}, in {folder.root}")
     if message := left_out(read):
         say(message)
-    _tell_missing_gpus(made, driver)
+    _tell_missing_gpus(made, chosen)
     start = partial(run_sweep, made, folder, setup, to_yaml(read.spec))
-    _run(made, folder, partial(start, driver=driver.value, address=address, debug=debug), debug=debug)
+    _run(made, folder, partial(start, driver=chosen.value, address=address, debug=debug), debug=debug)
 
 
 def resume(
     name: SweepName,
-    driver: DriverOption = Driver.RAY,
+    driver: DriverOption = None,
     address: Address = None,
     debug: Debug = False,
     changed_code: ChangedCode = False,
@@ -136,13 +141,19 @@ def resume(
     """Continue a sweep that was interrupted or killed: nothing measured is lost, nothing runs twice."""
     from orchestrator.cli.reading import found
     from orchestrator.drivers.launch import resume_sweep
+    from orchestrator.drivers.launch_folder import read_setup
 
-    _check_driver(driver, address, debug=debug)
+    asked = driver or (None if address is None else Driver.RAY)
+    if asked is not None:
+        _check_driver(asked, address, debug=debug)
     folder, made = found(name, runs_root(runs))
-    say(f"{made.name}: resuming, in {folder.root}")
-    _tell_missing_gpus(made, driver)
+    chosen = asked or Driver(read_setup(folder).driver)
+    _check_driver(chosen, address, debug=debug)
+    as_launched = ", with --driver inline as launched" if asked is None and chosen is Driver.INLINE else ""
+    say(f"{made.name}: resuming, in {folder.root}{as_launched}")
+    _tell_missing_gpus(made, chosen)
     start = partial(resume_sweep, folder, changed_code=changed_code)
-    _run(made, folder, partial(start, driver=driver.value, address=address, debug=debug), debug=debug)
+    _run(made, folder, partial(start, driver=chosen.value, address=address, debug=debug), debug=debug)
 
 
 def _setup(plan: "Plan", data_dir: Path, tracking: str | None) -> "Setup":

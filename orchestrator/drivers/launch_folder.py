@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from orchestrator.abandoned import clear_folders
 from orchestrator.disk import remedy
@@ -45,6 +45,8 @@ class Setup:
     """MLflow; None to write neither MLflow nor Parquet while the sweep runs."""
     checkpoints: str | None = None
     """URI of a place for the checkpoints of this sweep alone; None for its folder."""
+    driver: Literal["ray", "inline"] = "ray"
+    """What runs its trials unless resume is told otherwise."""
 
     def ledger_url(self, folder: SweepFolder) -> str:
         """URL of the ledger."""

@@ -156,11 +156,11 @@ def test_a_sweep_in_the_making_is_continued_only_if_it_is_the_same(haltsweep, ha
     assert plan.spec_digest != before.spec_digest  # nothing had begun: it is launched anew
 
 
-def publish(plan, folder):
+def publish(plan, folder, setup=None):
     from orchestrator.drivers.launch_folder import Setup
     from orchestrator.drivers.launch_folder import publish as make
 
-    make(plan, folder, "", {}, Setup(Path("data")))
+    make(plan, folder, "", {}, setup or Setup(Path("data")))
 
 
 def test_data_that_cannot_be_built_are_told_with_the_way_on(haltsweep, monkeypatch):
@@ -187,6 +187,23 @@ def test_resume_refuses_what_is_no_sweep(haltsweep):
     answer = haltsweep("resume", "tiny")
     assert answer.code == 2
     assert "no sweep named 'tiny' in runs" in answer.err
+
+
+def test_resume_goes_on_with_the_driver_of_the_launch_unless_told_otherwise(haltsweep, handed_on):
+    haltsweep("launch", "tiny.yaml", "--driver", "inline")
+    (plan, folder, setup, _), _ = handed_on.pop()
+    publish(plan, folder, setup)
+    chosen = {}
+    for given in ((), ("--driver", "ray"), ("--address", "h:1")):
+        handed_on.clear()
+        told = haltsweep("resume", "tiny", *given)
+        (((_, options),),) = (handed_on,)
+        chosen[given] = options["driver"], "as launched" in told.out
+    assert chosen == {
+        (): ("inline", True),
+        ("--driver", "ray"): ("ray", False),
+        ("--address", "h:1"): ("ray", False),
+    }
 
 
 @pytest.mark.usefixtures("untracked")
