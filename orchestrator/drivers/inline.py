@@ -63,7 +63,7 @@ def run_inline(
     run = _InlineRun(recorder, harness, stop, on_change or (lambda: None), silence, check or (lambda: None))
     threads = partial(torch_threads, threads_of(cpus))
     packed = partial(PackedTrials, workload, checkpoint_seconds, store=checkpoints, threads=threads)
-    with threads():
+    with threads(), _let_go(harness):
         while not stop.is_set() and (attempt := recorder.ask()) is not None:
             run.changed()
             attempts = [attempt, *others_beside(recorder, attempt, 1 if debug else pack)]
@@ -74,6 +74,15 @@ def run_inline(
     if stop.is_set():
         recorder.drain(INTERRUPTED)
     assert recorder.finished or recorder.draining, "with nothing running, something must be left to hand out"
+
+
+@contextmanager
+def _let_go(harness: Harness) -> Iterator[None]:
+    """Whatever ends the run: nothing that the running trial has set for this process stays."""
+    try:
+        yield
+    finally:
+        harness.stop(save=False)
 
 
 def others_beside(recorder: Recorder, attempt: Attempt, most: int) -> Iterator[Attempt]:

@@ -73,7 +73,13 @@ class PackedTrials:
         outputs = [ThreadOutput() for _ in jobs]
         self._members = [
             _Member(
-                Harness(self._workload, self._checkpoint_seconds, store=store_at(self._store), output=output)
+                Harness(
+                    self._workload,
+                    self._checkpoint_seconds,
+                    store=store_at(self._store),
+                    output=output,
+                    beside=True,
+                )
             )
             for output in outputs
         ]

@@ -13,6 +13,7 @@ from pathlib import Path
 from orchestrator.conductor.messages import Reply
 from orchestrator.drivers.checkpoint_stores import PATIENCE_S, CheckpointStore, InFolder, Unreachable
 from orchestrator.drivers.output import NoOutput, TrialOutput
+from orchestrator.drivers.process_state import ProcessState
 from orchestrator.drivers.watchdog import heard_within
 from orchestrator.drivers.worker_checkpoints import Damaged
 from orchestrator.drivers.worker_measurements import sound
@@ -43,7 +44,11 @@ def load_workload(path: str) -> Callable[[Job], Workload]:
 
 
 class Harness:
-    """Runs one trial at a time; used again for the next. `on_error` hears what a trial raised."""
+    """Runs one trial at a time; used again for the next. `on_error` hears what a trial raised.
+
+    What the trial's code sets for all of the process is put back at its end, unless the harness is `beside`
+    others in its process.
+    """
 
     def __init__(
         self,
@@ -54,6 +59,7 @@ class Harness:
         output: TrialOutput | None = None,
         *,
         on_error: Callable[[OutcomeKind, BaseException], None] | None = None,
+        beside: bool = False,
     ) -> None:
         self._begin = load_workload(workload)
         self._store = store or InFolder()
@@ -63,6 +69,7 @@ class Harness:
         self._clock = clock
         self._workload: Workload | None = None
         self._directory = WorkingDirectory()
+        self._process = None if beside else ProcessState()
         self._folder = Path()
         self._phase: Phase = "search"
         self._splits: tuple[str, ...] = ()
@@ -205,6 +212,8 @@ class Harness:
         self._workload = self._begun(job)
 
     def _begun(self, job: Job) -> Workload:
+        if self._process is not None:
+            self._process.begin(job.seed)
         with self._directory.inside():
             return self._begin(job)
 
@@ -264,12 +273,14 @@ class Harness:
 
     def _close(self) -> None:
         workload, self._workload = self._workload, None
-        if workload is None:
-            return
         try:
-            with self._directory.inside():
-                workload.close()
+            if workload is not None:
+                with self._directory.inside():
+                    workload.close()
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # the trial's outcome is known already
             _log.warning("closing a workload failed: %s", redact(repr(error)))
+        finally:
+            if self._process is not None:
+                self._process.end()
