@@ -69,9 +69,14 @@ def _examples(given: Any) -> tuple[Mapping[str, Any], ...]:
     return tuple(storable_value(values))
 
 
+def _is_truth_value(value: Any) -> bool:
+    """Python's, or a NumPy or torch scalar of that kind: a comparison that was not averaged, most likely."""
+    return isinstance(value, bool) or str(getattr(value, "dtype", "")) in ("bool", "torch.bool")
+
+
 def _step(value: Any) -> int:
     try:
-        step = operator.index(value)
+        step = operator.index("" if _is_truth_value(value) else value)
     except TypeError as error:
         raise BadMeasurement(
             f"a step must be a whole number, got {_quoted(value)}; mend the workload"
@@ -88,9 +93,14 @@ def _name(name: Any) -> str:
 
 
 def _number(name: Any, value: Any, step: int) -> float:
-    """Of Python's, NumPy's and torch's numbers, all whose fourth powers are 64-bit floats."""
+    """Of Python's, NumPy's and torch's numbers, all whose fourth powers are 64-bit floats; no truth value."""
     if isinstance(value, float) and -NUMBER_MOST <= value <= NUMBER_MOST:
         return float(value)
+    if _is_truth_value(value):
+        raise BadMeasurement(
+            f"a metric must be a number, got {_kind(value)} for {_quoted(name)} at step {step}: report a "
+            "share or a count, or float(...) of it if 0 and 1 are meant"
+        )
     try:
         number = _float(value)
     except OverflowError as error:
