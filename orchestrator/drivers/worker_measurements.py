@@ -75,8 +75,9 @@ def _is_truth_value(value: Any) -> bool:
 
 
 def _step(value: Any) -> int:
+    given: Any = "" if _is_truth_value(value) else value
     try:
-        step = operator.index("" if _is_truth_value(value) else value)
+        step = operator.index(given)
     except TypeError as error:
         raise BadMeasurement(
             f"a step must be a whole number, got {_quoted(value)}; mend the workload"
