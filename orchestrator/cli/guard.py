@@ -2,11 +2,12 @@
 
 import atexit
 import os
+import select
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,11 @@ from trainables.extensions import is_module_name
 
 ENDED = 2
 """Exit code of bad input, as of all else that is wrong with a spec."""
+INTERRUPTED = 130
+LEAVE_S = 2.0
+"""How long a copy has to end after Ctrl-C, which code of others may not let it hear."""
+LOOK_S = 0.25
+LINE_BYTES = 4096
 _KINDS: Mapping[str, catalog.Kind] = {"model": "models", "task": "tasks"}
 
 
@@ -39,10 +45,20 @@ def guard(paths: Sequence[Path], overrides: Sequence[str] = ()) -> None:
         atexit.register(os.write, at_end, b".")
         return
     os.close(at_end)
-    # A terminal sends Ctrl-C to both, and the copy says what there is to say.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    killed: list[int] = []
+
+    def kill(*_: object) -> None:
+        killed.append(copy)
+        os.kill(copy, signal.SIGKILL)
+
+    # A terminal sends Ctrl-C to both, and the copy says what there is to say, if it hears of it.
+    signal.signal(signal.SIGALRM, kill)
+    signal.signal(signal.SIGINT, lambda *_: signal.setitimer(signal.ITIMER_REAL, LEAVE_S))
     signal.signal(signal.SIGTERM, lambda number, _: os.kill(copy, number))
-    status = _awaited(copy, read_end, named)
+    status = _awaited(copy, read_end, named, killed)
+    if killed:
+        complain("interrupted")
+        os._exit(INTERRUPTED)
     os._exit(ENDED if status is None else os.waitstatus_to_exitcode(status) % 256)
 
 
@@ -54,8 +70,13 @@ def rehearse(plan: Callable[[], object], paths: Sequence[Path], overrides: Seque
     """
     if not (named := _named(paths, overrides)):
         return
-    read_end, at_end = os.pipe()
+    from orchestrator.cli.planning import planning
+    from orchestrator.cli.waiting import echo
+
+    (read_end, at_end), (heard, said) = os.pipe(), os.pipe()
     if (copy := _copied()) == 0:
+        os.set_blocking(said, False)
+        echo(said)
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.dup2(nowhere, sys.stderr.fileno())
@@ -64,17 +85,60 @@ def rehearse(plan: Callable[[], object], paths: Sequence[Path], overrides: Seque
         os.write(at_end, b".")
         os._exit(0)
     os.close(at_end)
+    os.close(said)
+    killed: list[int] = []
+    names = dict.fromkeys(each for names in named.values() for each in names)
+    with _ended_with_this(copy, killed), planning(list(names)) as waiting, _followed(heard, waiting.update):
+        ended = _awaited(copy, read_end, named, killed)
+    if killed:
+        raise KeyboardInterrupt
+    if ended is None:
+        raise SystemExit(ENDED)
+
+
+@contextmanager
+def _ended_with_this(copy: int, killed: list[int]) -> Iterator[None]:
+    """Inside, who ends this process or interrupts it ends the copy; one interrupted is among the `killed`."""
 
     def end_both(number: int, _: object) -> None:
         os.kill(copy, signal.SIGKILL)
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 
-    before = signal.signal(signal.SIGTERM, end_both)
-    ended = _awaited(copy, read_end, named)
-    signal.signal(signal.SIGTERM, before)
-    if ended is None:
-        raise SystemExit(ENDED)
+    def kill(*_: object) -> None:
+        killed.append(copy)
+        os.kill(copy, signal.SIGKILL)
+
+    before = signal.signal(signal.SIGTERM, end_both), signal.signal(signal.SIGINT, kill)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before[0])
+        signal.signal(signal.SIGINT, before[1])
+
+
+@contextmanager
+def _followed(heard: int, tell: Callable[[str], None]) -> Iterator[None]:
+    """Inside, `tell` is told the newest line that comes from the pipe `heard`, which is closed then."""
+    over = threading.Event()
+
+    def follow() -> None:
+        while not over.is_set():
+            if not select.select([heard], [], [], LOOK_S)[0]:
+                continue
+            if not (came := os.read(heard, LINE_BYTES)):
+                return
+            if lines := came.decode(errors="replace").split("\n")[:-1]:
+                tell(lines[-1])
+
+    thread = threading.Thread(target=follow, name="followed", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        os.close(heard)
 
 
 def may_be_copied() -> bool:
@@ -101,10 +165,13 @@ def _copied() -> int:
     return os.fork()
 
 
-def _awaited(copy: int, read_end: int, named: Mapping[Path, tuple[str, ...]]) -> int | None:
+def _awaited(
+    copy: int, read_end: int, named: Mapping[Path, tuple[str, ...]], killed: Sequence[int]
+) -> int | None:
     """How the process `copy` ended; None, and why is said, where code of others ended it.
 
-    It writes to the other end of the pipe `told` before it ends by itself.
+    It writes to the other end of the pipe `read_end` before it ends by itself. If it is among the `killed`,
+    somebody here did not want to wait for it.
     """
     _, status = os.waitpid(copy, 0)
     os.set_blocking(read_end, False)  # what that code began may still hold the other end
@@ -113,6 +180,8 @@ def _awaited(copy: int, read_end: int, named: Mapping[Path, tuple[str, ...]]) ->
     except BlockingIOError:
         finished = False
     os.close(read_end)
+    if copy in killed and os.WIFSIGNALED(status):
+        return status
     stopped = os.WIFSIGNALED(status) and os.WTERMSIG(status) in {signal.SIGINT, signal.SIGTERM}
     if stopped or (finished and not os.WIFSIGNALED(status)):
         return status

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.earlier import found_by, spread_of
+from orchestrator.cli.guard import outside_names
 from orchestrator.cli.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -15,6 +16,12 @@ if TYPE_CHECKING:
 
 FIRST_S = 10.0
 """A plan of a few arms is made sooner, on a busy machine too."""
+
+
+def planning(code: Sequence[str] = ()) -> Waiting:
+    """To be open while a plan is made that looks at this code of others, which may never come back."""
+    doing = "planning" + (f" with {', '.join(code)}" if code else "")
+    return Waiting("Ctrl-C ends it, nothing is written", doing, first_s=FIRST_S)
 
 
 def left_out(source: "SpecFile") -> str:
@@ -50,7 +57,7 @@ def planned(
     read = read_to_plan(path, overrides, profile)
     from orchestrator.plan.planner import plan_file
 
-    with Waiting("Ctrl-C ends it, nothing is written", "planning", first_s=FIRST_S) as waiting:
+    with planning(outside_names(path, overrides)) as waiting:
         return plan_file(
             path,
             overrides,

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.earlier import found_by, spread_of
-from orchestrator.cli.guard import guard, may_be_copied
-from orchestrator.cli.planning import FIRST_S, planned
-from orchestrator.cli.waiting import LOOK_S, Waiting
+from orchestrator.cli.guard import guard, may_be_copied, outside_names
+from orchestrator.cli.planning import planned, planning
+from orchestrator.cli.waiting import LOOK_S
 from orchestrator.errors import InputError
 from search_spaces.wording import amount, visible
 
@@ -132,7 +132,7 @@ def cores() -> int:
 
 def _awaited(found: "Future[Checked]", path: Path, all_of_them: "Sequence[Future[Checked]]") -> Checked:
     """What was found of the spec at `path`; a fault only if it is there too with nothing else running."""
-    with Waiting("Ctrl-C ends it, nothing is written", "planning", first_s=FIRST_S) as waiting:
+    with planning(outside_names(path)) as waiting:
         left = 0
         while not found.done():
             before, left = left, sum(not each.done() for each in all_of_them)

@@ -1,7 +1,9 @@
 """Says what is waited for while it takes its time: on a terminal at once, in a log soon and now and then."""
 
+import os
 import threading
 import time
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -14,6 +16,14 @@ if TYPE_CHECKING:
 LOOK_S = 0.25
 FIRST_S = 1.0
 """What takes longer is told, even in a log, unless `first_s` says otherwise."""
+
+
+_ECHOES: list[int] = []
+
+
+def echo(told: int) -> None:
+    """From now on the file `told` hears what this process waits for, a line each time."""
+    _ECHOES.append(told)
 
 
 class Waiting:
@@ -30,6 +40,9 @@ class Waiting:
     def update(self, what: str) -> None:
         """This is asked for now."""
         self._update = (what, time.monotonic())
+        for told in _ECHOES:
+            with suppress(OSError):  # full, or nobody listens any more
+                os.write(told, f"{what}\n".encode())
 
     def __enter__(self) -> Self:
         if err().is_terminal:

@@ -41,8 +41,9 @@ Arm = CheckedArm[OwnSystem]
 class Own:
     """A trainable that a spec names; see `Planned` for what each method is for."""
 
-    def __init__(self, trainable: Trainable) -> None:
+    def __init__(self, trainable: Trainable, progress: Progress = lambda _: None) -> None:
         self._trainable = trainable
+        self._progress = progress
         self._seen: dict[str, Seen] = {}
         self.path: str | None = trainable.path
         self.trying = Trying(self._checked, lambda _: None, one_by_one(self._checked))
@@ -126,6 +127,7 @@ class Own:
         config = self._trainable.config
         if config is None:
             return OwnSystem(dict(raw))
+        self._progress(f"Config beside {self.path} to read settings")
         try:
             return OwnSystem(config.model_validate(dict(raw)).model_dump(mode="json"))
         except ValidationError as error:
@@ -141,7 +143,11 @@ class Own:
     def _look(self, arm: Arm) -> Seen:
         key = arm.name
         if key not in self._seen:
-            self._seen[key] = look(self._trainable, arm.system.settings)
+            self._seen[key] = look(
+                self._trainable,
+                arm.system.settings,
+                lambda phase: self._progress(f"{phase} beside {self.path} to return, of {arm.name}"),
+            )
         return self._seen[key]
 
     def _check_posthoc(self, spec: Spec, arms: Sequence[Arm], faults: Faults) -> None:

@@ -1,6 +1,6 @@
 """What building a model of an own trainable shows: weights, and with an example outputs and gradients too."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,13 +31,18 @@ class Seen:
     """Of the forward pass of the example, as PyTorch counts them."""
 
 
-def look(trainable: Trainable, settings: Mapping[str, Any]) -> Seen:
-    """The model of `settings`. Raises ValueError if it cannot be built or run."""
+def look(
+    trainable: Trainable, settings: Mapping[str, Any], begins: Callable[[str], None] = lambda _: None
+) -> Seen:
+    """The model of `settings`. `begins` hears what is called next. Raises ValueError if it cannot be built or
+    run.
+    """
     import torch
 
     assert trainable.build is not None, "there must be something to build"
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
+        begins("build(settings)")
         model = _called(trainable.build, settings, "build")
         if not isinstance(model, torch.nn.Module):
             raise ValueError(f"build must return an nn.Module, got {type(model).__name__}")  # noqa: TRY004
@@ -49,7 +54,10 @@ def look(trainable: Trainable, settings: Mapping[str, Any]) -> Seen:
         if trainable.example is None:
             return seen
         torch.manual_seed(SEED)
-        return _run(seen, model, _called(trainable.example, settings, "example"))
+        begins("example(settings)")
+        example = _called(trainable.example, settings, "example")
+        begins("the model of build(settings)")
+        return _run(seen, model, example)
 
 
 def _called(function: Any, settings: Mapping[str, Any], name: str) -> Any:

@@ -65,7 +65,7 @@ def plan(
     faults = Faults(source)
     check_size(spec, faults)
     stopper = None if spec.search is None else checks.check_samplers(spec.search, faults)
-    trainable = _trainable(spec, faults, probe)
+    trainable = _trainable(spec, faults, probe, on_progress)
     resolved = trainable.resolve(spec, faults, on_progress)
     if not resolved or not resolved[0].request.is_baseline:
         faults.raise_if_any()
@@ -146,7 +146,8 @@ def _proved(
         check_dimensions(resolved, spec.search, lambda path: trainable.measures(path, resolved), faults)
     proofs, arms = [], []
     for number, arm in enumerate(resolved):
-        on_progress(f"{amount(len(resolved) - number, 'arm')} of {len(resolved):,} to build and prove")
+        left = f"{amount(len(resolved) - number, 'arm')} of {len(resolved):,} to build and prove"
+        on_progress(f"{left}, first {arm.name}")
         proved = trainable.prove(arm, by_name.get(arm.reference), faults)
         searched = Searched()
         if spec.search is not None:
@@ -158,12 +159,13 @@ def _proved(
     return proofs, arms
 
 
-def _trainable(spec: Spec, faults: Faults, probe: Probe | None) -> TrainableForPlan:
+def _trainable(spec: Spec, faults: Faults, probe: Probe | None, on_progress: OnProgress) -> TrainableForPlan:
     """What runs the trials of `spec`. Raises `PlanError` if it cannot be had."""
     if spec.trainable is None:
         return BuiltIn(probe)
+    on_progress(f"{spec.trainable} to be imported")
     try:
-        return Own(load(spec.trainable))
+        return Own(load(spec.trainable), on_progress)
     except ValueError as error:
         faults.add(str(error), "trainable")
         faults.raise_if_any()

@@ -8,9 +8,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from orchestrator.cli import guard, waiting
 from orchestrator.cli.guard import outside_names
+from orchestrator.cli.planning import planning
+from orchestrator.plan.planner import plan_file
 from orchestrator.spec.document import read_file
 from tests.support.commands import PATIENCE_S, Shell, wait_for
+from tests.support.own_code import forgotten
 
 SPEC = """\
 name: own
@@ -72,6 +76,96 @@ def test_who_stops_a_launch_while_it_plans_in_a_copy_stops_the_copy_too(tmp_path
     while runs(copy):
         assert time.monotonic() < until, "the copy goes on"
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize("command", ["check", "plan", "launch"])
+@pytest.mark.parametrize("hangs", ["time.sleep(1000)", "sum(itertools.repeat(0))"])
+def test_ctrl_c_ends_a_command_that_waits_for_code_which_does_not_hear_it(tmp_path, command, hangs):
+    shell = Shell.at(tmp_path)
+    code = f"""
+import itertools, os, time
+open(f'pid-{{os.getpid()}}', 'w').close()
+while True:
+    try:
+        {hangs}
+    except BaseException:
+        pass
+"""
+    (shell.folder / "crashing.py").write_text(code)
+    (shell.folder / "own.yaml").write_text(SPEC)
+
+    def copies():
+        return [int(each.name.removeprefix("pid-")) for each in shell.folder.glob("pid-*")]
+
+    with shell.started_fresh(command, "own.yaml") as process:
+        wait_for(copies, process)
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=PATIENCE_S)
+    said = [line for line in err.splitlines() if not line.startswith("planning with crashing:train: ")]
+    assert (process.returncode, out, said) == (130, "", ["interrupted"])
+    assert not runs(copies()[0])
+    assert not (shell.folder / "runs").exists()
+
+
+HANGS = """
+import time
+
+from pydantic import BaseModel
+
+
+class Config(BaseModel):
+    lr: float
+
+
+def build(settings):
+    import torch
+    return torch.nn.Linear(64, 10)
+
+
+def example(settings):
+    import torch
+    return torch.ones(4, 64)
+
+
+def train(settings, trial):
+    trial.report(1, {"valid/score": settings["lr"]})
+"""
+IMPORTED = "crashing:train to be imported"
+READ = "Config beside crashing:train to read settings"
+BUILT = "build(settings) beside crashing:train to return, of fast"
+EXAMPLE = "example(settings) beside crashing:train to return, of fast"
+RUN = "the model of build(settings) beside crashing:train to return, of fast"
+
+
+def test_each_call_of_code_of_others_is_told_before_it_is_made(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "crashing.py").write_text(HANGS)
+    (tmp_path / "own.yaml").write_text(SPEC)
+    heard = []
+    with forgotten(tmp_path):
+        plan_file(tmp_path / "own.yaml", on_progress=heard.append)
+    places = [heard.index(each) for each in (IMPORTED, READ, BUILT, EXAMPLE, RUN)]
+    assert places == sorted(places)
+
+
+def test_what_a_copy_waits_for_is_told_by_who_waits_for_the_copy(monkeypatch):
+    monkeypatch.setattr(waiting, "_ECHOES", [])
+    heard, said = os.pipe()
+    lines = []
+    waiting.echo(said)
+    with guard._followed(heard, lines.append):
+        waiting.Waiting("hint", "planning").update(IMPORTED)
+        until = time.monotonic() + PATIENCE_S
+        while not lines and time.monotonic() < until:
+            time.sleep(0.01)
+    waiting.Waiting("hint", "planning").update("nobody listens any more")
+    os.close(said)
+    assert lines == [IMPORTED]
+
+
+def test_who_plans_names_the_code_of_others():
+    assert planning(["mine:train", "kit.gru"])._doing == "planning with mine:train, kit.gru"
+    assert planning()._doing == "planning"
 
 
 def runs(process):
