@@ -5,6 +5,7 @@ other URL stays as it is.
 """
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -13,12 +14,21 @@ from tempfile import TemporaryDirectory
 
 SQLITE = "sqlite:///"
 _BESIDE = f"{SQLITE}../"
+_OF_SERVER = re.compile(r"sqlite(\+\w+)?:///[^/?]*:[^/?]*@", re.IGNORECASE)
 
 
 def file_of(url: str) -> Path | None:
     """The file that the URL names; None if it names none."""
     text = url.removeprefix(SQLITE).partition("?")[0]
     return None if text == url or not text or text.startswith((":", "file:")) else Path(text)
+
+
+def has_password(url: str) -> bool:
+    """Whether the path begins with `user:password@`, as URLs of servers do, and would be a folder's name.
+
+    A folder that is called so can be given with its path from the root.
+    """
+    return _OF_SERVER.match(url) is not None
 
 
 def absolute(url: str) -> str:

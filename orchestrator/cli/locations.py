@@ -7,7 +7,8 @@ from pathlib import Path
 
 from orchestrator.errors import InputError
 from orchestrator.identity import SweepFolder
-from orchestrator.sqlite_files import absolute
+from orchestrator.redact import redact_url
+from orchestrator.sqlite_files import absolute, has_password
 from search_spaces.wording import hint
 
 RUNS_VARIABLE = "HALTSWEEP_RUNS"
@@ -30,7 +31,8 @@ def data_root(given: Path | None) -> Path:
 def tracking_uri(given: str | None, runs: Path) -> str:
     """`--tracking`, else $MLFLOW_TRACKING_URI, else an SQLite file beside the sweeps.
 
-    Raises InputError for `none`, which is for `launch` alone; from the environment it means nothing here.
+    Raises InputError for `none`, which is for `launch` alone (from the environment it means nothing here), and
+    for SQLite with a password.
     """
     if given == UNTRACKED:
         raise InputError(
@@ -38,6 +40,11 @@ def tracking_uri(given: str | None, runs: Path) -> str:
         )
     steering = os.environ.get(TRACKING_VARIABLE)
     named = given or (steering if steering != UNTRACKED else None)
+    if named is not None and has_password(named):
+        raise InputError(
+            "an MLflow store in SQLite must be a file, without user or host, got "
+            f"{redact_url(named)!r}; use sqlite:////absolute/path/mlflow.db, or http://HOST:PORT of a server"
+        )
     return absolute(named or f"sqlite:///{runs / 'mlflow.db'}")
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.sqlite_files import absolute, beside, file_of, from_beside
+from orchestrator.sqlite_files import absolute, beside, file_of, from_beside, has_password
 
 OTHERS = (
     "http://host:5000",
@@ -36,3 +36,19 @@ def test_a_relative_file_is_that_of_the_working_directory(
     monkeypatch.chdir(tmp_path)
     assert absolute("sqlite:///x/y.db") == f"sqlite:///{tmp_path}/x/y.db"
     assert absolute(f"sqlite:///{tmp_path}/y.db") == f"sqlite:///{tmp_path}/y.db"
+
+
+@pytest.mark.parametrize(
+    ("url", "has"),
+    [
+        ("sqlite:///user:pw@h/x.db", True),
+        ("SQLite+pysqlite:///user:@h/x.db", True),
+        ("sqlite:///user@h/x.db", False),
+        ("sqlite:////a/user:pw@h/x.db", False),
+        ("sqlite:///runs/user:pw@h/x.db", False),
+        ("sqlite:///x.db?a=b:c@d", False),
+        ("postgresql://user:pw@h/x", False),
+    ],
+)
+def test_a_password_of_a_server_is_seen_where_a_folder_s_name_would_be(url: str, has: bool) -> None:
+    assert has_password(url) is has

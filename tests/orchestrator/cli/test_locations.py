@@ -68,6 +68,17 @@ def test_a_launch_may_track_nothing_and_nothing_else_may(here, monkeypatch):
     assert tracking_uri(None, Path("runs")) == beside, "what was launched so can be brought there later"
 
 
+@pytest.mark.parametrize("by", ["option", "variable"])
+def test_a_password_makes_no_folder_of_its_name(here, monkeypatch, by):
+    url = "sqlite:///user:pw1@h/x.db"
+    if by == "variable":
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", url)
+    with pytest.raises(InputError, match=r"must be a file, without user or host, got 'sqlite") as raised:
+        tracked_by_launch(url if by == "option" else None, Path("runs"))
+    assert "pw1" not in str(raised.value)
+    assert not list(here.iterdir())
+
+
 @pytest.mark.parametrize("root", [runs_root, data_root])
 def test_a_file_is_no_folder(here, root):
     (here / "file").write_text("")
