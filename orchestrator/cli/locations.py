@@ -31,8 +31,8 @@ def data_root(given: Path | None) -> Path:
 def tracking_uri(given: str | None, runs: Path) -> str:
     """`--tracking`, else $MLFLOW_TRACKING_URI, else an SQLite file beside the sweeps.
 
-    Raises InputError for `none`, which is for `launch` alone (from the environment it means nothing here), and
-    for SQLite with a password.
+    Raises InputError for `none`, which is for `launch` alone (from the environment it means nothing here),
+    and for SQLite with a password.
     """
     if given == UNTRACKED:
         raise InputError(

@@ -43,3 +43,13 @@ def test_an_unknown_name_gets_the_nearest(haltsweep):
     assert told.code == 2
     assert "Did you mean 'quickstart'?" in told.err
     assert not list(Path.cwd().iterdir())
+
+
+@pytest.mark.parametrize(("first", "second"), [("own", "digits"), ("digits", "own")])
+def test_two_examples_of_one_name_do_not_meet_in_one_directory(haltsweep, first, second):
+    assert haltsweep("new", first).code == 0
+    before = {path.name: path.read_text() for path in Path.cwd().iterdir()}
+    told = haltsweep("new", second)
+    assert (told.code, told.out) == (2, "")
+    assert "here there is digits.yaml already; work in another directory, or rename it" in told.err
+    assert {path.name: path.read_text() for path in Path.cwd().iterdir()} == before
