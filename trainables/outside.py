@@ -109,6 +109,7 @@ def _workload(found: Any, path: str, evaluate: Evaluate | None) -> Callable[[Job
             raise ValueError(
                 f"{path} must have the methods of trainables.protocol.Workload, lacks {', '.join(missing)}"
             )
+        _check_class(found, path)
         trains = found
     return trains if evaluate is None else partial(_of_phase, trains, evaluate)
 
@@ -117,12 +118,32 @@ def _of_phase(trains: Callable[[Job], Workload], evaluate: Evaluate, job: Job) -
     return Evaluation(evaluate, job) if job.phase == "posthoc" else trains(job)
 
 
+def _check_class(found: type, path: str) -> None:
+    if inspect.isabstract(found):
+        lacks = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
+        raise ValueError(f"{path} must be a class that can be instantiated, and it leaves {lacks} abstract")
+    _check_call(found, path, f"{found.__name__}(job)", 1)
+
+
 def _check_arguments(function: Any, path: str) -> None:
+    kinds = {
+        "a generator": inspect.isgeneratorfunction,
+        "a coroutine": inspect.iscoroutinefunction,
+        "an asynchronous generator": inspect.isasyncgenfunction,
+    }
+    for kind, is_kind in kinds.items():
+        if is_kind(function) or is_kind(type(function).__call__):
+            raise ValueError(
+                f"{path} must train when it is called, and it only returns {kind}: write a plain function "
+                "that calls trial.report"
+            )
+    _check_call(function, path, "train(settings, trial)", 2)
+
+
+def _check_call(called: Any, path: str, call: str, arguments: int) -> None:
     try:
-        inspect.signature(function).bind(object(), object())
+        inspect.signature(called).bind(*[object()] * arguments)
     except TypeError as error:
-        raise ValueError(
-            f"{path} must be called as train(settings, trial), and it cannot: {error}"
-        ) from error
+        raise ValueError(f"{path} must be called as {call}, and it cannot: {error}") from error
     except ValueError:
         return  # it says nothing of its arguments

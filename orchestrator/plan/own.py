@@ -1,6 +1,7 @@
 """What the planner asks of a trainable that a spec names: as much as it says of itself, and no more."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +19,11 @@ from orchestrator.plan.settings import SettingFault, described
 from orchestrator.plan.spaces import related
 from orchestrator.plan.types import ArmPrice, ArmProof
 from orchestrator.spec.types import Search, Spec
+from orchestrator.storable import storable, storable_value
 from search_spaces.dimensions import Space, key_of
 from search_spaces.paths import MISSING, leaves, lookup, overlap, with_value
 from search_spaces.wording import hint, shown
+from trainables.extensions import said
 from trainables.metrics import Metric
 from trainables.outside import Trainable
 
@@ -129,11 +132,14 @@ class Own:
             return OwnSystem(dict(raw))
         self._progress(f"Config beside {self.path} to read settings")
         try:
-            return OwnSystem(config.model_validate(dict(raw)).model_dump(mode="json"))
+            kept = config.model_validate(dict(raw)).model_dump(mode="json")
         except ValidationError as error:
             return [described(config, (), one) for one in error.errors(include_url=False)]
-        except Exception as error:  # a validator of others may raise anything
-            return [SettingFault("", f"{self.path} refuses these settings: {type(error).__name__}: {error}")]
+        except (Exception, SystemExit) as error:  # a validator of others may raise anything
+            return [SettingFault("", f"{self.path} refuses these settings: {said(error)}")]
+        if faults := list(_unkept(kept, f"Config beside {self.path}")):
+            return faults
+        return OwnSystem(kept)
 
     def _is_no_field(self, path: str, arm: Arm, known: Mapping[str, Any]) -> bool:
         """With a Config a field is what it kept; without one, what the baseline has."""
@@ -176,3 +182,24 @@ class Own:
                         f"must differ from what is trained: {shown(value)} is what the baseline has already",
                         *("posthoc", path, place),
                     )
+
+
+def _unkept(settings: Any, config: str) -> Iterator[SettingFault]:
+    """What `config` made of settings and cannot be kept with a trial, whose settings are JSON."""
+    if not isinstance(settings, Mapping):
+        yield SettingFault("", f"{config} must give a mapping of fields, got a {type(settings).__name__}")
+        return
+    for path, value in leaves(settings):
+        try:
+            json.dumps(value, allow_nan=False)
+        except ValueError:
+            yield SettingFault(
+                path,
+                f"must be finite, for settings are kept as JSON, and {config} makes it {shown(value)}; use "
+                "null where there is no bound",
+            )
+            continue
+        if storable_value(value) != value:
+            yield SettingFault(
+                path, f"must be text that can be stored, and {config} makes it {storable(shown(value))}"
+            )

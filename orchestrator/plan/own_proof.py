@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.plan.proof import rounded
 from orchestrator.plan.types import ArmProof
+from trainables.extensions import said
 from trainables.outside import Trainable
 
 if TYPE_CHECKING:
@@ -63,8 +64,8 @@ def look(
 def _called(function: Any, settings: Mapping[str, Any], name: str) -> Any:
     try:
         return function(settings)
-    except Exception as error:  # code of others may raise anything
-        raise ValueError(f"{name}(settings) raised {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:  # code of others may raise anything
+        raise ValueError(f"{name}(settings) raised {said(error)}") from error
 
 
 def _run(seen: Seen, model: Any, example: Any) -> Seen:
@@ -83,8 +84,8 @@ def _run(seen: Seen, model: Any, example: Any) -> Seen:
             if total.requires_grad
             else ()
         )
-    except Exception as error:  # code of others may raise anything
-        raise ValueError(f"the model cannot run its example: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:  # code of others may raise anything
+        raise ValueError(f"the model cannot run its example: {said(error)}") from error
     return Seen(
         seen.modules,
         seen.shapes,

@@ -36,6 +36,9 @@ def test_every_form_is_found(form, written):
     assert found.workload(Job({"drift": 0.5, "gate": True, "steps": 1, "pause": 0}, seed=0)) is not None
 
 
+METHODS = "\n".join(f" def {name}(self, *_): ..." for name in ("advance", "save", "restore", "close"))
+
+
 @pytest.mark.parametrize(
     ("code", "path", "told"),
     [
@@ -46,6 +49,24 @@ def test_every_form_is_found(form, written):
         ("\n\n1 / 0", "mine:train", r"mine.py:3: ZeroDivisionError: division by zero"),
         ("def train(", "mine:train", "SyntaxError"),
         ("def train(settings): ...", "mine:train", "and it cannot: too many"),
+        ("def train(s, t): yield 1", "mine:train", "it only returns a generator: write a plain function"),
+        ("async def train(s, t): ...", "mine:train", "it only returns a coroutine: write a plain"),
+        ("async def train(s, t): yield", "mine:train", "only returns an asynchronous generator: write"),
+        (
+            "class T:\n async def __call__(self, s, t): ...\ntrain = T()",
+            "mine:train",
+            "only returns a coroutine",
+        ),
+        (
+            f"class train:\n{METHODS}",
+            "mine:train",
+            r"called as train\(job\), and it cannot: too many",
+        ),
+        (
+            f"import abc\nclass train(abc.ABC):\n{METHODS}\n @abc.abstractmethod\n def x(self): ...",
+            "mine:train",
+            "must be a class that can be instantiated, and it leaves x abstract",
+        ),
         ("class train:\n def save(self, f): ...", "mine:train", "lacks advance, restore, close"),
         (
             "def train(s, t): ...\nConfig = 3",
@@ -72,7 +93,7 @@ def test_what_cannot_be_had_is_told_in_one_sentence(code, path, told, written):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("name", ["wave", "torch", "time"])
+@pytest.mark.parametrize("name", ["wave", "torch", "time", "json", "trainables"])
 def test_a_file_named_as_a_module_that_comes_first_is_told(name, tmp_path, monkeypatch):
     (tmp_path / f"{name}.py").write_text("def train(s, t): ...")
     monkeypatch.chdir(tmp_path)

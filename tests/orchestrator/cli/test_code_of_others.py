@@ -40,7 +40,7 @@ def folder(tmp_path):
     ("code", "told"),
     [
         (ENDS, "theirs.py:4: SystemExit"),
-        (BROKEN, "theirs.py:5: RuntimeError"),
+        (BROKEN, "theirs.py:7: Odd: (it cannot say"),
         (GIVES, "theirs.py:4: ZeroDivisionError"),
         (LEAVES, "theirs.py:4: SystemExit: os._exit(0)"),
         (LEAVES_LATER, "theirs.py:5: SystemExit: os._exit(0)"),
@@ -78,7 +78,8 @@ def test_installed_code_is_told_with_its_place_too(folder, haltsweep, monkeypatc
     (folder / "others.yaml").write_text(SPEC)
     planned = haltsweep("plan", "others.yaml")
     assert planned.code == 2
-    assert "SystemExit: 0; correct it" in planned.err
+    place = "theirs/inner.py:2" if package else "theirs.py:4"
+    assert f"raised lib/site-packages/{place}: SystemExit: 0" in planned.err
     assert "Traceback" not in planned.err
 
 

@@ -115,6 +115,36 @@ NO_FIELD = ("set: {gate: false}", "set: {gat: false}")
         ("torch", [("import time", "import no_such_library")], "No module named 'no_such_library'"),
         (
             "torch",
+            [("return nn.Seq", "raise SystemExit(3)\n    return nn.Seq")],
+            "baseline: baseline cannot be built: build(settings) raised digits.py:14: SystemExit: 3",
+        ),
+        (
+            "workload",
+            [("    gate: bool = True", "    gate: bool = True\n    clip: float = float('inf')")],
+            "baseline.clip: must be finite, for settings are kept as JSON, and Config beside walk:Walk",
+        ),
+        (
+            "workload",
+            [("    gate: bool = True", "    gate: bool = True\n    place: str = chr(0)")],
+            "baseline.place: must be text that can be stored, and Config beside walk:Walk makes it the text",
+        ),
+        (
+            "workload",
+            [("    gate: bool = True", "    gate: bool = True\n    def model_dump(self, **_): return [1]")],
+            "baseline: Config beside walk:Walk must give a mapping of fields, got a list",
+        ),
+        (
+            "workload",
+            [
+                (
+                    "    gate: bool = True",
+                    "    gate: bool = True\n    def model_dump(self, **_): raise SystemExit",
+                )
+            ],
+            "baseline: walk:Walk refuses these settings: walk.py:",
+        ),
+        (
+            "torch",
             [("width: 16", "width.x: 16")],
             "baseline.width.x: must be nested here, as width: {x: ...}",
         ),
