@@ -134,14 +134,14 @@ class FunctionWorkload:
     def save(self, folder: Path) -> None:
         """Write what the function has saved, and how far it is, into the empty `folder`."""
         assert self._last is not None, "what is saved has been reported"
-        shutil.copytree(self._folder, folder / FILES)
+        _copy(self._folder, folder / FILES)
         last = {"step": int(self._last.step), "seconds": self._last.seconds}
         (folder / REPORTED).write_text(json.dumps(last), encoding="utf-8")
 
     def restore(self, folder: Path) -> None:
         """Restore what the function had saved, before it is begun."""
         last = json.loads((folder / REPORTED).read_text(encoding="utf-8"))
-        shutil.copytree(folder / FILES, self._folder, dirs_exist_ok=True)
+        _copy(folder / FILES, self._folder)
         self._reported_until = last["step"]
         self._last = Measurement(last["step"], last["seconds"], {})
 
@@ -152,6 +152,20 @@ class FunctionWorkload:
                 self._running.throw(GreenletExit)
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """All that is in the folder `source`; links to folders stay links, for data may be behind them."""
+    links: list[Path] = []
+
+    def linked(folder: str, names: list[str]) -> list[str]:
+        found = [path for path in map(Path(folder).joinpath, names) if path.is_symlink() and path.is_dir()]
+        links.extend(found)
+        return [path.name for path in found]
+
+    shutil.copytree(source, target, ignore=linked, dirs_exist_ok=True)
+    for link in links:
+        (target / link.relative_to(source)).symlink_to(link.readlink())
 
 
 class Evaluation:

@@ -98,7 +98,8 @@ def write(
         (unfinished / MANIFEST).write_text(sealed(manifest), encoding="utf-8")
         if flush:
             for path in (*unfinished.rglob("*"), unfinished):
-                to_disk(path)
+                if not path.is_symlink():  # which lead elsewhere, or nowhere from here
+                    to_disk(path)
         made = Checkpoint(folder / checkpoint_name(measurement.step), measurement.step)
         shutil.rmtree(made.folder, ignore_errors=True)
         unfinished.rename(made.folder)

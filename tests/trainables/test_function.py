@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.abandoned import clear_abandoned
+from orchestrator.drivers.worker_checkpoints import write
 from trainables.function import FunctionWorkload
 from trainables.protocol import TRIALS, Job, Measurement
 
@@ -67,6 +68,35 @@ def test_what_is_saved_later_than_a_report_is_not_in_its_checkpoint(tmp_path: Pa
     workload.advance()
     workload.save(tmp_path)
     assert not list(tmp_path.rglob("late.txt"))
+
+
+def test_a_link_to_a_folder_is_saved_and_restored_as_a_link(tmp_path: Path) -> None:
+    """Data may be behind it, a whole disk of them, or the folder itself."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "large").write_text("gigabytes")
+    seen = []
+
+    def train(settings, trial):
+        seen.append({path.name: path.is_symlink() for path in trial.folder.iterdir()})
+        if not seen[-1]:
+            (trial.folder / "data").symlink_to(tmp_path / "data")
+            (trial.folder / "loop").symlink_to(".")
+            (trial.folder / "best").write_text("weights")
+            (trial.folder / "newest").symlink_to(trial.folder / "best")
+        trial.report(1, {"valid/score": 0.0})
+        trial.report(2, {"valid/score": 0.0})
+
+    begun = FunctionWorkload(train, Job(SETTINGS, seed=0))
+    begun.advance()
+    (tmp_path / "trial").mkdir()
+    made = write(tmp_path / "trial", begun._last, begun.save)
+    begun.close()
+    resumed = FunctionWorkload(train, Job(SETTINGS, seed=0))
+    resumed.restore(made.state)
+    assert resumed.advance().step == 2
+    resumed.close()
+    assert seen[1] == {"data": True, "loop": True, "best": False, "newest": False}
+    assert (tmp_path / "data" / "large").exists()
 
 
 def test_closing_unwinds_the_function_and_deletes_its_folder() -> None:
