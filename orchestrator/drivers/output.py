@@ -287,6 +287,9 @@ class _Tee:
         for line in lines:
             self.write(line)
 
+    def close(self) -> None:
+        """The stream is not the trial's to close: whoever runs it goes on speaking there."""
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 

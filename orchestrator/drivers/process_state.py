@@ -1,15 +1,19 @@
 """What a trial's code may set for all of its process, put back before the next trial begins.
 
-Environment, global generators, warning filters, logging, NumPy's way with errors, and what PyTorch keeps
-(`trainables.torch_state`). Generators start from the seed of the trial, so that code which seeds none draws
-the same in all arms for a seed, and again when it is begun anew. A library that a trial is the first to load
-is seeded when it is loaded. Where a trial's working directory is kept: `working_directory`.
+Environment, mask of new files, signal handlers, global generators, warning filters, logging, NumPy's way with
+errors, and what PyTorch keeps (`trainables.torch_state`). Generators start from the seed of the trial, so that
+code which seeds none draws the same in all arms for a seed, and again when it is begun anew. A library that a
+trial is the first to load is seeded when it is loaded. Where a trial's working directory is kept:
+`working_directory`.
 """
 
+import gc
 import logging
 import os
 import random
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
@@ -21,6 +25,7 @@ from trainables.seeds import derive
 
 STREAM: Final = "global"
 """First part of the names of the streams that seed global generators."""
+ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SEEDS: Final = 2**32
 """NumPy takes seeds below it."""
 
@@ -35,6 +40,7 @@ class ProcessState:
         """A trial of this seed begins; whatever the last one left is put back first."""
         self.end()
         self._open.enter_context(_environment())
+        self._open.enter_context(_interpreter())
         self._open.enter_context(warnings.catch_warnings())
         self._open.enter_context(_logging())
         self._open.enter_context(_generator(derive(seed, STREAM, "random")))
@@ -66,6 +72,30 @@ def _environment() -> Iterator[None]:
             for name in now.keys() - before.keys():
                 del os.environ[name]
             os.environ.update({name: value for name, value in before.items() if now.get(name) != value})
+
+
+@contextmanager
+def _interpreter() -> Iterator[None]:
+    """Mask of new files, handlers of signals that end a process, collection of garbage, recursion."""
+    mask, collects, depth = _mask(), gc.isenabled(), sys.getrecursionlimit()
+    is_main = threading.current_thread() is threading.main_thread()
+    handlers = {each: signal.getsignal(each) for each in ENDING} if is_main else {}
+    try:
+        yield
+    finally:
+        os.umask(mask)
+        (gc.enable if collects else gc.disable)()
+        sys.setrecursionlimit(depth)
+        for each, handler in handlers.items():
+            if handler is not None and signal.getsignal(each) != handler:
+                signal.signal(each, handler)
+
+
+def _mask() -> int:
+    """That of new files, which can only be read by setting it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 @contextmanager

@@ -276,3 +276,18 @@ def test_the_harness_keeps_what_a_trial_prints_from_its_beginning_to_its_end(fil
     assert text.startswith("built\nstepped\nTraceback (most recent call last):\n")
     assert text.endswith("RuntimeError: all of it\nclosed\n")
     assert module.seal_abandoned(file.parent) is None
+
+
+def test_a_trial_that_closes_its_output_closes_nobody_else_s(capsys, tmp_path):
+    log = tmp_path / "sweep" / "logs" / "trial" / "attempt-1.log"
+    (tmp_path / "sweep").mkdir(exist_ok=True)
+    output = PythonOutput()
+    output.begin(log)
+    with output.listening():
+        print("before")
+        sys.stdout.close()
+        sys.stderr.close()
+    print("after")
+    output.end()
+    assert capsys.readouterr().out == "before\nafter\n"
+    assert log.read_text() == "before\n"

@@ -1,8 +1,10 @@
 """What a trial's code sets for all of its process is gone when the next trial begins."""
 
+import gc
 import logging
 import os
 import random
+import signal
 import subprocess
 import sys
 import warnings
@@ -12,7 +14,7 @@ import pytest
 import torch
 
 from orchestrator.drivers import worker
-from orchestrator.drivers.process_state import ProcessState
+from orchestrator.drivers.process_state import ProcessState, _mask
 from orchestrator.drivers.worker import Harness
 from orchestrator.trials import OutcomeKind
 from trainables.function import FunctionWorkload
@@ -31,6 +33,13 @@ SETS = {
     "precision": (lambda: torch.set_float32_matmul_precision("high"), torch.get_float32_matmul_precision),
     "environment": (lambda: os.environ.update(HALTSWEEP_OF_A_TRIAL="1", PATH=""), lambda: dict(os.environ)),
     "less environment": (lambda: os.environ.pop("PATH"), lambda: dict(os.environ)),
+    "mask of files": (lambda: os.umask(0o777), _mask),
+    "signals": (
+        lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+        lambda: signal.getsignal(signal.SIGINT),
+    ),
+    "garbage": (gc.disable, gc.isenabled),
+    "recursion": (lambda: sys.setrecursionlimit(5000), sys.getrecursionlimit),
     "root level": (
         lambda: logging.getLogger().setLevel(logging.DEBUG),
         lambda: logging.getLogger().level,
@@ -139,7 +148,7 @@ def test_a_state_that_two_names_of_a_precision_have_made_unreadable_is_mended(ha
 def test_a_library_that_a_trial_is_the_first_to_load_is_seeded_and_put_back():
     code = """
 import sys
-from orchestrator.drivers.process_state import ProcessState
+from orchestrator.drivers.process_state import ProcessState, _mask
 finders = list(sys.meta_path)
 state = ProcessState()
 drawn = []
