@@ -1,8 +1,8 @@
 """What a trial's code may set for all of its process, put back before the next trial begins.
 
 Environment, mask of new files, signal handlers, global generators, warning filters, logging, NumPy's way with
-errors, and what PyTorch keeps (`trainables.torch_state`). Generators start from the seed of the trial, so that
-code which seeds none draws the same in all arms for a seed, and again when it is begun anew. A library that a
+errors, and what PyTorch keeps (`trainables.torch_state`). Generators start from the seed of the trial: code
+that seeds none draws the same in all arms for a seed, and again when it is begun anew. A library that a
 trial is the first to load is seeded when it is loaded. Where a trial's working directory is kept:
 `working_directory`.
 """
