@@ -1,6 +1,10 @@
 """Entry point of `haltsweep`. Importing it loads no torch, Ray, MLflow or Optuna: help must come at once."""
 
+import atexit
+import os
 import sys
+import threading
+import time
 from collections.abc import Sequence
 from typing import Annotated, Any, NoReturn
 
@@ -39,6 +43,10 @@ REFUSED: type[Exception] = next(
     each for each in typer.BadParameter.__mro__ if each.__name__ == "ClickException"
 )
 """The base of what Typer raises for a command line; Typer does not export it."""
+
+
+THREADS_S = 5.0
+"""How long threads have to end after the command that began them."""
 
 
 class _Interrupted(HaltsweepError):
@@ -121,10 +129,34 @@ app.add_typer(data.app, name="data", rich_help_panel=CATALOGUE)
 
 def run(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit; an error of ours is one message on standard error, never a traceback."""
-    if arguments is None:  # in a process of our own
+    own = arguments is None  # a process of our own
+    if own:
         look_seldom()
     with redacted_stderr():
-        _run(arguments)
+        try:
+            _run(arguments)
+        except SystemExit as ending:
+            if own:
+                _end_soon(ending.code)
+            raise
+
+
+def _end_soon(code: Any) -> None:
+    """End this process after a while, though threads that code of others has left would go on."""
+    if all(each.daemon for each in threading.enumerate() if each is not threading.main_thread()):
+        return
+
+    def end() -> None:
+        time.sleep(THREADS_S)
+        mine = threading.main_thread()
+        names = [each.name for each in threading.enumerate() if not each.daemon and each is not mine]
+        if names:
+            complain(f"the command is over, and is not kept for threads that still run: {', '.join(names)}")
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        os._exit(code if isinstance(code, int) else 0 if code is None else 1)
+
+    threading.Thread(target=end, name="end-soon", daemon=True).start()
 
 
 def _run(arguments: Sequence[str] | None) -> None:

@@ -5,8 +5,11 @@ ended or the conductor says stop, and in the second case `stop`.
 """
 
 import logging
+import os
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -157,7 +160,7 @@ class Harness:
     def _measured(self) -> Measurement | None:
         """The next report; None if the work has ended without another one."""
         assert self._workload is not None, "there must be a workload to advance"
-        with self._directory.inside():
+        with self._inside():
             reported = self._workload.advance()
         ended = reported is None and self._last is not None and bool(self._workload.finished)
         return None if ended else sound(reported, self._last)
@@ -214,8 +217,19 @@ class Harness:
     def _begun(self, job: Job) -> Workload:
         if self._process is not None:
             self._process.begin(job.seed)
-        with self._directory.inside():
+        with self._inside():
             return self._begin(job)
+
+    @contextmanager
+    def _inside(self) -> Iterator[None]:
+        """To be open while code of the trial runs. A copy of this process that it made never leaves."""
+        process = os.getpid()
+        try:
+            with self._directory.inside():
+                yield
+        finally:
+            if os.getpid() != process:
+                os._exit(sys.exc_info()[0] is not None)
 
     def _with_source(self, job: Job) -> Job:
         """The job with `source` pointing at the state inside that checkpoint. Raises NoSource.
@@ -275,7 +289,7 @@ class Harness:
         workload, self._workload = self._workload, None
         try:
             if workload is not None:
-                with self._directory.inside():
+                with self._inside():
                     workload.close()
         except KeyboardInterrupt:
             raise

@@ -175,6 +175,18 @@ def runs(process):
         return False
 
 
+def test_threads_that_own_code_left_keep_no_command(tmp_path):
+    shell = Shell.at(tmp_path)
+    begins = (
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(1000,), name='theirs').start()\n"
+    )
+    (shell.folder / "crashing.py").write_text(begins + "def train(settings, trial): ...\n")
+    (shell.folder / "own.yaml").write_text(SPEC)
+    told = shell.run_fresh("check", "own.yaml")
+    said = "the command is over, and is not kept for threads that still run: theirs\n"
+    assert (told.code, told.out, told.err) == (0, "own.yaml: ok\n", said)
+
+
 @pytest.mark.slow
 def test_own_code_that_ends_nothing_is_planned_as_before(tmp_path):
     shell = Shell.at(tmp_path)

@@ -172,3 +172,19 @@ def test_nothing_is_done_about_a_state_that_no_trial_has_begun():
     before = dict(os.environ)
     ProcessState().end()
     assert dict(os.environ) == before
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_copy_that_a_trial_made_of_its_process_runs_no_sweep(fails, harness_of, tmp_path):
+    copies = []
+
+    def train(settings, trial):
+        copies.append(os.fork())
+        if fails and not copies[-1]:
+            raise RuntimeError("of the copy alone")
+        trial.report(1, {"valid/score": 1.0})
+
+    reply = trial(harness_of(train), tmp_path)
+    assert reply.measurement.step == 1
+    _, status = os.waitpid(copies[0], 0)
+    assert os.waitstatus_to_exitcode(status) == fails
