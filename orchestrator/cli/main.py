@@ -150,8 +150,9 @@ def _end_soon(code: Any) -> None:
         time.sleep(THREADS_S)
         mine = threading.main_thread()
         names = [each.name for each in threading.enumerate() if not each.daemon and each is not mine]
-        if names:
-            complain(f"the command is over, and is not kept for threads that still run: {', '.join(names)}")
+        if not names:  # Python ends this process, or is about to
+            return
+        complain(f"the command is over, and is not kept for threads that still run: {', '.join(names)}")
         atexit._run_exitfuncs()
         sys.stdout.flush()
         os._exit(code if isinstance(code, int) else 0 if code is None else 1)
