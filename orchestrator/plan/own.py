@@ -18,8 +18,8 @@ from orchestrator.plan.published import check_published
 from orchestrator.plan.settings import SettingFault, described
 from orchestrator.plan.spaces import related
 from orchestrator.plan.types import ArmPrice, ArmProof
+from orchestrator.redact import storable, storable_value
 from orchestrator.spec.types import Search, Spec
-from orchestrator.storable import storable, storable_value
 from search_spaces.dimensions import Space, key_of
 from search_spaces.paths import MISSING, leaves, lookup, overlap, with_value
 from search_spaces.wording import hint, shown
