@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from orchestrator.drivers.open_sweep import SweepResult
     from orchestrator.plan.types import Plan
     from orchestrator.report.types import Report
+    from orchestrator.spec.load import SpecFile
     from orchestrator.tracking.summary import ArmSummary
 
 
@@ -113,19 +114,14 @@ def launch(
         resume(str(folder.root), driver, address, debug, changed_code=changed_code)
         return
     setup = replace(
-        _setup(made, data_root(data), tracked_by_launch(tracking, root)),
+        _setup(made, data_root(data), tracked_by_launch(tracking, root), chosen),
         storage=storage,
         checkpoints=_checkpoints(checkpoints, made.name),
-        driver=chosen.value,
     )
     _check_stores(setup)
     clear_unbegun(folder)
     refuse_existing(made, folder)
-    trials = amount(len(made.trials), "trial")
-    say(f"{made.name}: {amount(len(made.arms), 'arm')}, {trials}, in {folder.root}")
-    if message := left_out(read):
-        say(message)
-    _tell_missing_gpus(made, chosen)
+    _tell_beginning(read, made, folder, chosen)
     start = partial(run_sweep, made, folder, setup, to_yaml(read.spec))
     _run(made, folder, partial(start, driver=chosen.value, address=address, debug=debug), debug=debug)
 
@@ -156,12 +152,13 @@ def resume(
     _run(made, folder, partial(start, driver=chosen.value, address=address, debug=debug), debug=debug)
 
 
-def _setup(plan: "Plan", data_dir: Path, tracking: str | None) -> "Setup":
+def _setup(plan: "Plan", data_dir: Path, tracking: str | None, driver: Driver) -> "Setup":
     """Of what runs the trials of `plan`; its own modules are those of the current directory."""
     from orchestrator.drivers.launch_folder import DEFAULT_WORKLOAD, Setup
 
     code = None if plan.trainable is None else str(Path.cwd())
-    return Setup(data_dir, workload=plan.trainable or DEFAULT_WORKLOAD, code=code, tracking_uri=tracking)
+    workload = plan.trainable or DEFAULT_WORKLOAD
+    return Setup(data_dir, workload=workload, code=code, tracking_uri=tracking, driver=driver.value)
 
 
 def _resources(cpus: float | None, gpus: float | None) -> list[str]:
@@ -180,6 +177,14 @@ def _check_driver(driver: Driver, address: str | None, *, debug: bool) -> None:
             f"--address goes with --driver ray, got --driver {driver.value} and --address "
             f"{redact_url(address)}; drop one"
         )
+
+
+def _tell_beginning(read: "SpecFile", made: "Plan", folder: SweepFolder, driver: Driver) -> None:
+    counts = f"{amount(len(made.arms), 'arm')}, {amount(len(made.trials), 'trial')}"
+    say(f"{made.name}: {counts}, in {folder.root}")
+    if message := left_out(read):
+        say(message)
+    _tell_missing_gpus(made, driver)
 
 
 def _tell_missing_gpus(plan: "Plan", driver: Driver) -> None:

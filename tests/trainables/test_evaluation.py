@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from trainables.evaluation import Evaluation
 
+from trainables.function import Evaluation
 from trainables.protocol import Job
 
 

@@ -215,6 +215,7 @@ def test_how_far_a_plan_is_can_be_heard():
     heard = []
     made = plan(spec(arms=ARMS), on_progress=heard.append)
     count = len(made.arms)
-    assert f"{count} arms of {count} to build and prove" in heard
-    assert f"1 arm of {count} to build and prove" in heard
+    first, last = made.arms[0].name, made.arms[-1].name
+    assert f"{count} arms of {count} to build and prove, first {first}" in heard
+    assert f"1 arm of {count} to build and prove, first {last}" in heard
     assert f"1 arm of {count} to price" in heard
