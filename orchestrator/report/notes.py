@@ -114,13 +114,21 @@ BEYOND = (
 )
 
 
+UNITS_APART = 50
+"""Least factor between all values of two arms that makes one ask whether they have one unit."""
+UNITS = (
+    "{arm} and {other} are at least {times} times apart in {metric} in all seeds: make sure that both report "
+    "it in one unit, as a share or in percent, say. A declared range would tell."
+)
+
+
 def notices(report: Report) -> list[str]:
     """What a reader must know before any number, one sentence or a few each, as plain text."""
     found = [report.code_versions] if report.code_versions else []
     found += [_unfinished(report)] if report.left else []
     found += [SEEN.format(splits=" and ".join(report.selected_on))] if report.selected_on else []
     found += [FRONT] if report.points else []
-    return [*found, *_alike(report), *([_unread(report)] if report.unread else [])]
+    return [*found, *_alike(report), *_units(report), *([_unread(report)] if report.unread else [])]
 
 
 def _alike(report: Report) -> list[str]:
@@ -140,6 +148,24 @@ def _alike(report: Report) -> list[str]:
         for values, arms in groups.items()
         if len(arms) > 1
     ]
+
+
+def _units(report: Report) -> list[str]:
+    """Arms that may report an outcome in another unit than the arm that they are compared with."""
+    found = []
+    for verdict in report.verdicts:
+        known = report.quantity(verdict.metric)
+        cells = [report.cell(arm, verdict.metric) for arm in (verdict.arm, verdict.reference)]
+        sizes = [sorted(abs(value) for _, value in cell.by_seed) for cell in cells if cell and cell.by_seed]
+        if len(sizes) < len(cells) or known.low is not None or known.high is not None:
+            continue
+        small, large = sorted(sizes)
+        if 0 < small[-1] * UNITS_APART <= large[0]:
+            times = f"{large[0] / small[-1]:.2g}"
+            found.append(
+                UNITS.format(arm=verdict.arm, other=verdict.reference, metric=verdict.metric, times=times)
+            )
+    return found
 
 
 def _unfinished(report: Report) -> str:

@@ -142,6 +142,28 @@ def test_arms_that_no_seed_tells_apart_are_told():
     assert told.startswith("arm-0, arm-1 and arm-2 measured")
 
 
+@pytest.mark.parametrize(
+    ("factor", "declared", "asked"),
+    [(100.0, {}, True), (100.0, {"high": 1.0}, False), (20.0, {}, False), (-100.0, {}, True)],
+)
+def test_arms_that_may_not_report_in_one_unit_are_asked_for_it(factor, declared, asked):
+    made = study(3, 4, 0, readings=())
+    metric = "near-iid/accuracy"
+
+    def scaled(each):
+        if each.arm != "arm-1" or not each.last:
+            return each
+        metrics = each.last.metrics | {metric: factor * each.last.metrics[metric]}
+        return replace(each, last=replace(each.last, metrics=metrics))
+
+    report = replace(made, records=tuple(map(scaled, made.records))).report()
+    known = replace(report.quantity(metric), low=None, high=None, floor=None)
+    told = notices(replace(report, quantities=(replace(known, **declared),)))
+    start = "arm-1 and arm-0 are at least "
+    assert [each for each in told if each.startswith(start)] == (told if asked else [])
+    assert len(told) == asked
+
+
 def test_arms_that_differ_or_whose_seeds_do_not_are_not():
     assert alike({}) == []
     assert alike({"arm-1": "arm-0"}, value=1.0) == []
