@@ -146,6 +146,7 @@ def data(whole: Whole, on_progress: OnProgress) -> Iterator[Finding]:
         yield Finding("data", "absent", f"{whole.setup.workload} keeps its own")
         return
     from orchestrator.drivers.datasets import needed
+    from orchestrator.drivers.node_check import AGAIN
     from trainables.data.store import split_path
     from trainables.task_catalog import task_name
 
@@ -158,7 +159,7 @@ def data(whole: Whole, on_progress: OnProgress) -> Iterator[Finding]:
         read = list(needed(raw, confirmed))
     except (ValueError, LookupError) as error:
         told_why = f"a task of the sweep cannot be read: {str(error).partition(chr(10))[0]}"
-        yield Finding("data", "unknown", told_why, "install it again, or put its folder on PYTHONPATH")
+        yield Finding("data", "unknown", told_why, AGAIN)
         return
     for config, infos in read:
         for info in infos:

@@ -39,6 +39,8 @@ SAME = ("torch", "numpy")
 MARK = ".haltsweep-shared-"
 NODE_ID = "ray.io/node-id"
 """Label by which Ray knows a node."""
+AGAIN = "install it again, or put its folder on PYTHONPATH"
+"""What to do where code of others is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +212,7 @@ def _outside(kind: catalog.Kind, names: Iterable[str]) -> Iterator[Path]:
         for name in names:
             yield from catalog.outside_sources(kind, name)
     except BadName as error:
-        raise InputError(str(error)) from error
+        raise InputError(f"{error}. The sweep was launched with it: {AGAIN}") from error
 
 
 def _names(tasks: Iterable[Mapping[str, Any]]) -> list[str]:

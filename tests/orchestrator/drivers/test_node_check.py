@@ -94,6 +94,11 @@ def test_code_that_is_not_there(needs):
     assert "a trainable must be given as module:name that can be imported" in told.lacks[0]
 
 
+def test_a_task_whose_package_is_gone_is_told_with_the_way_on():
+    with pytest.raises(InputError, match="no task named 'gone'.*launched with it: install it again, or put"):
+        code_digest(PATH, ["gone"])
+
+
 def test_the_digest_sees_every_byte_of_ours_and_of_the_workload(tmp_path, monkeypatch):
     (tmp_path / "mine_for_needs.py").write_text("class One: ...\n")
     monkeypatch.syspath_prepend(tmp_path)
