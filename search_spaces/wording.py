@@ -12,10 +12,22 @@ _MARKED_START = re.compile(r"^(\s*\d*)([#+=.)-])")
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name most like `name`, upper and lower case alike; None if none is like it."""
-    by_folded = {entry.casefold(): entry for entry in known}
-    found = difflib.get_close_matches(name.casefold(), by_folded, n=1)
-    return by_folded[found[0]] if found else None
+    """The known name most like `name`, upper and lower case alike; None if none is like it.
+
+    One that is the other's initials is most like it: `lr` and `learning_rate`.
+    """
+    folded, by_folded = name.casefold(), {entry.casefold(): entry for entry in known}
+    short = (each for each in by_folded if _initials(folded) == each or _initials(each) == folded)
+    if (found := next(short, None)) is None:
+        found = next(iter(difflib.get_close_matches(folded, by_folded, n=1)), None)
+    return None if found is None else by_folded[found]
+
+
+def _initials(name: str) -> str | None:
+    """`train.learning_rate` as `train.lr`; None for a single word."""
+    part, dot, last = name.rpartition(".")
+    words = [word for word in re.split(r"[_\W]+", last) if word]
+    return f"{part}{dot}{''.join(word[0] for word in words)}" if len(words) > 1 else None
 
 
 def hint(name: str, known: Iterable[str]) -> str:

@@ -12,6 +12,7 @@ from orchestrator.cli.console import complain, emit_json, out, say
 from orchestrator.cli.options import Json, Overrides, Profile, Runs, SpecPath
 from orchestrator.cli.planning import left_out, planned
 from orchestrator.errors import InputError
+from search_spaces.wording import shown
 
 if TYPE_CHECKING:
     from orchestrator.plan.types import Plan
@@ -21,6 +22,11 @@ def check(files: Annotated[list[Path], typer.Argument(help="Spec files.")]) -> N
     """Validate specs, each with all of its profiles: every fault at once, with file and line."""
     from orchestrator.cli.side_by_side import check_all
 
+    if overrides := [str(path) for path in files if "=" in str(path) and not path.exists()]:
+        raise InputError(
+            f"check must be given spec files alone, got {shown(overrides[0])}; an override goes with one "
+            "spec: `haltsweep plan SPEC KEY=VALUE`"
+        )
     failed = False
     for path, checked in zip(files, check_all(files), strict=True):
         if checked.faults:

@@ -9,7 +9,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from search_spaces.wording import amount, counted, markdown_line, markdown_text, printable, visible
+from search_spaces.wording import (
+    amount,
+    counted,
+    markdown_line,
+    markdown_text,
+    nearest,
+    printable,
+    visible,
+)
 
 SIGNS = "\\`*_{}[]()<>#+-.!|~=&$:/@'\" \n1a\x1b\u202e"
 HOSTILE = st.lists(
@@ -98,3 +106,17 @@ def test_numbers_that_nobody_counts_are_told_by_their_power_of_ten() -> None:
         "1,099,511,627,776",
         "about 10^6020",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "found"),
+    [
+        ("train.learning_rate", ("train.length_penalty", "train.lr"), "train.lr"),
+        ("LR", ("layers", "learning_rate"), "learning_rate"),
+        ("model.learning_rate", ("train.lr",), None),
+        ("rate", ("rates", "r"), "rates"),
+        ("", ("lr",), None),
+    ],
+)
+def test_a_name_is_found_by_its_initials_too(name, known, found):
+    assert nearest(name, known) == found

@@ -46,6 +46,15 @@ def test_all_files_are_looked_at(haltsweep, spec):
     ]
 
 
+def test_an_override_is_no_spec(haltsweep, spec):
+    answer = haltsweep("check", spec(), "search.seed=1")
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err == (
+        "check must be given spec files alone, got the text 'search.seed=1'; an override goes with one spec: "
+        "`haltsweep plan SPEC KEY=VALUE`\n"
+    )
+
+
 def test_faults_come_in_the_order_of_their_lines_and_once(haltsweep, spec):
     name = spec(
         a=("width: 16", "widht: 16"), b=("gate: false", "gaet: false"), c=("model.gaet", "model.gaet")

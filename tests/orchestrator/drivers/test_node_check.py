@@ -95,7 +95,7 @@ def test_code_that_is_not_there(needs):
 
 
 def test_a_task_whose_package_is_gone_is_told_with_the_way_on():
-    with pytest.raises(InputError, match="no task named 'gone'.*launched with it: install it again, or put"):
+    with pytest.raises(InputError, match=r"no task named 'gone'.*launched with it: install it again, or put"):
         code_digest(PATH, ["gone"])
 
 
