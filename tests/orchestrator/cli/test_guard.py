@@ -78,8 +78,15 @@ def test_who_stops_a_launch_while_it_plans_in_a_copy_stops_the_copy_too(tmp_path
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("command", ["check", "plan", "launch"])
-@pytest.mark.parametrize("hangs", ["time.sleep(1000)", "sum(itertools.repeat(0))"])
+@pytest.mark.parametrize(
+    ("command", "hangs"),
+    [
+        ("check", "time.sleep(1000)"),
+        ("plan", "sum(itertools.repeat(0))"),
+        ("launch", "time.sleep(1000)"),
+        pytest.param("launch", "sum(itertools.repeat(0))", marks=pytest.mark.slow),
+    ],
+)
 def test_ctrl_c_ends_a_command_that_waits_for_code_which_does_not_hear_it(tmp_path, command, hangs):
     shell = Shell.at(tmp_path)
     code = f"""
