@@ -294,7 +294,7 @@ class Harness:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # the trial's outcome is known already
-            _log.warning("closing a workload failed: %s", redact(repr(error)))
+            _log.warning("closing trial %s failed: %s", self._folder.name, redact(repr(error)))
         finally:
             if self._process is not None:
                 self._process.end()

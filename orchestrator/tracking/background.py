@@ -118,7 +118,9 @@ class Follower:
                     return ""
                 self._tell()
             state = read_state(self._folder)
-            if state is not None and state.failed_at >= asked_at and waited >= outage_s:
+            # One that answers again is written to, however long that takes.
+            failing = state is not None and state.error and state.failed_at >= asked_at
+            if failing and waited >= outage_s:
                 return ""
             waiting("starting" if state is None else state.waited_for(time.time()))
             with contextlib.suppress(subprocess.TimeoutExpired):

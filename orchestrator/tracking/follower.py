@@ -108,6 +108,9 @@ class FollowerLoop:
                     self._uri, self._plan, self._ledger, artifacts, self._asking, inputs=inputs
                 )
                 look_as_usual()  # MLflow is imported
+                if self._error:
+                    self._error = ""
+                    self._write_note("")  # it answers again
             self._writer.update()
             if last and (summary := self._summary()) is not None:
                 self._writer.publish(summary)

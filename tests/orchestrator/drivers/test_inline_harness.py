@@ -230,7 +230,7 @@ def test_a_workload_that_cannot_close_has_ended_all_the_same(tmp_path, monkeypat
     harness = Harness(PATH)
     harness.start(job(tmp_path), tmp_path / "trial")
     assert replies(harness)[-1].ended.kind is OutcomeKind.FINISHED
-    assert "closing a workload failed: RuntimeError('busy')" in caplog.text
+    assert "closing trial trial failed: RuntimeError('busy')" in caplog.text
 
 
 def test_interrupts_pass_through(tmp_path, monkeypatch):

@@ -22,12 +22,12 @@ from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
 from orchestrator.tracking import follower as followers
-from orchestrator.tracking.background import LOG, start_follower
+from orchestrator.tracking.background import LOG, Follower, start_follower
 from orchestrator.tracking.follower import FollowerLoop
-from orchestrator.tracking.mlflow_writer import MlflowWriter
+from orchestrator.tracking.mlflow_writer import Counts, MlflowWriter
 from orchestrator.tracking.parquet import read_records
 from orchestrator.tracking.state import projection_lock, read_state
-from orchestrator.tracking.summary import ArmSummary
+from orchestrator.tracking.summary import ArmSummary, SummaryFile
 from orchestrator.tracking.sync import artifact_root, sync
 from tests.support.histories import begun, history
 from tests.support.mlflow_db import SeenRun, runs
@@ -183,6 +183,32 @@ def test_an_mlflow_that_is_away_is_told_and_caught_up_with(
     assert runs(database, plan.name) == anew(folder, ledger, plan, empty_mlflow, files=True)
 
 
+def test_an_mlflow_that_answers_again_is_waited_for_however_slow_it_is(folder: SweepFolder) -> None:
+    """It failed after the follower was told to finish, and takes longer than an outage is waited for."""
+    notes = "\n".join(
+        (
+            "import sys, time",
+            "from pathlib import Path",
+            "from orchestrator.identity import SweepFolder",
+            "from orchestrator.tracking.state import TrackingState, write_state",
+            "folder = SweepFolder(Path(sys.argv[1]))",
+            "sys.stdin.read(1)",
+            "failed = time.time()",
+            "write_state(folder, TrackingState(0, 'away', failed, failed_at=failed))",
+            "time.sleep(0.2)",
+            "write_state(folder, TrackingState(0, '', time.time(), doing='1 run to write', failed_at=failed))",
+            "time.sleep(1.5)",
+        )
+    )
+
+    def start() -> "subprocess.Popen[bytes]":
+        command = [sys.executable, "-c", notes, str(folder.root)]
+        return subprocess.Popen(command, stdin=subprocess.PIPE)
+
+    # The process has to start first, within the minute that nothing is told.
+    assert Follower(start, folder, "store", SummaryFile()).drain(60.0, outage_s=1.0) is None
+
+
 def test_a_file_store_is_refused_before_anything_starts(folder: SweepFolder) -> None:
     with pytest.raises(InputError, match="is a file store"):
         start_follower(folder, folder.ledger_url, "./mlruns")
@@ -263,15 +289,22 @@ class TestLoop:
     ) -> None:
         append_all(ledger, plan)
         tries: list[float] = []
-        real = followers.MlflowWriter
+        errors: list[str] = []
 
-        def flaky(*args: object, **named: object) -> MlflowWriter:
-            tries.append(clock[0])
-            if len(tries) < 9:
-                raise StoreError("away")
-            return real(*args, **named)  # type: ignore[arg-type]
+        class Flaky(MlflowWriter):
+            def __init__(self, *args: object, **named: object) -> None:
+                tries.append(clock[0])
+                if len(tries) < 9:
+                    raise StoreError("away")
+                super().__init__(*args, **named)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(followers, "MlflowWriter", flaky)
+            def update(self) -> Counts:
+                noted = read_state(folder)
+                assert noted is not None
+                errors.append(noted.error)
+                return super().update()
+
+        monkeypatch.setattr(followers, "MlflowWriter", Flaky)
 
         def told(seconds: float) -> bool:
             clock[0] += seconds
@@ -280,7 +313,7 @@ class TestLoop:
         assert FollowerLoop(folder, ledger, uri, told, lambda: True).run()
         waits = [later - earlier for earlier, later in pairwise(tries)]
         assert waits == pytest.approx([1, 2, 4, 8, 16, 32, 60, 60], abs=0.31)
-        assert read_state(folder) is not None
+        assert set(errors) == {""}, "while it is written to again, nobody is told that it is away"
 
     def test_an_orphan_tries_once_and_gives_up(
         self,
