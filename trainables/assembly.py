@@ -255,15 +255,17 @@ def batch_statistics(model: nn.Module) -> str | None:
 def uncompiled(config: Settings) -> str | None:
     """Why a model with these settings cannot be compiled, as `must ..., got ...`; None where it can.
 
-    A model whose layers are regions (`trainables.regions`) says `COMPILED = True` in its file, another one
-    why it has none, as `UNCOMPILED`.
+    A model whose layers are regions (`trainables.regions`) says `COMPILED = True` in its file, and of which
+    settings not, in `uncompiled(config)`; another one why it has none, as `UNCOMPILED`.
     """
     file, given = _file(config), vars(config)["name"]
-    if getattr(file, "COMPILED", False):
+    of_these: Callable[[Settings], str | None] = getattr(file, "uncompiled", lambda _: None)
+    why = of_these(config)
+    if getattr(file, "COMPILED", False) and why is None:
         backend = getattr(config, "attention", "auto")
         return FLASH_COMPILED if backend == "flash" else None
     able = [name for name, module in catalog.usable("models") if getattr(module, "COMPILED", False)]
-    why = getattr(file, "UNCOMPILED", "its layers are no functions of tensors alone")
+    why = why or getattr(file, "UNCOMPILED", "its layers are no functions of tensors alone")
     return (
         f"must be false for a model that cannot be compiled, got {given}: {why}; drop train.compile, or take "
         f"one that can: {', '.join(able)}"

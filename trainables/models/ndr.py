@@ -42,6 +42,10 @@ from trainables.layers.recomputing import RecomputableLayer, reusing
 from trainables.layers.stacked import for_all, stacked
 from trainables.layers.tokens import packed_places
 from trainables.recurrence.result import RecurrenceResult
+from trainables.regions import router as region
+from trainables.regions.block import Affine
+from trainables.regions.compiling import compiling
+from trainables.regions.masks import ElementMask
 from trainables.settings import HeadSettings, SharedDepth, Small
 from trainables.types import Encoded
 
@@ -51,9 +55,10 @@ TANH_GAIN = 5 / 3
 
 STACKED: Final = True
 """Several models of it can take their steps as one (`trainables.layers.stacked`)."""
-UNCOMPILED: Final = "its layer has not been written as a region yet"
-"""Geometric attention tries keys in an order kept for each width, by a gradient written by hand upon it
-(`layers.geometric`): both need a form without tables first."""
+COMPILED: Final = True
+"""Its layer is a region (`trainables.regions.router`)."""
+COMPILE_PAYS: Final = False
+"""Compiled steps have not been measured on a GPU."""
 
 
 class Config(HeadSettings):
@@ -136,6 +141,8 @@ class RouterLayer(RecomputableLayer):
         self, h: Float[Tensor, "M D"], packing: Packing, place: Int[Tensor, " M"]
     ) -> Float[Tensor, "M D"]:
         """States one step on."""
+        if compiling():
+            return self._compiled(h, packing, place)
         self.dropouts.draw(place)
         x = self.attention_norm(self.attention_dropout(self.attention(h, packing, place), place, h))
         proposed = self.feedforward(x, place)
@@ -143,6 +150,46 @@ class RouterLayer(RecomputableLayer):
             return self._bounded(self.feedforward_dropout(proposed, place, x))
         opening = self._with_some_closed(self.gate(x, place).sigmoid(), place)
         return addcmul(h, opening, self._bounded(proposed) - h)
+
+    def _compiled(self, h: Tensor, packing: Packing, place: Tensor) -> Tensor:
+        attention, gate, closing = self.attention, self.gate, self.gate_dropout
+        assert isinstance(attention, GeometricAttention)
+        salts = self.dropouts.salts(place.device)
+        masks = {each: ElementMask(salt, each.levels, each.scale) for each, salt in salts.items()}
+        closed = None
+        if gate is not None and closing.active:
+            closed = ElementMask(closing.salt(np.zeros(1, np.int64), place.device), closing.levels, 1.0)
+        kept = region.RouterDropped(
+            masks.get(attention.key_dropout),
+            masks.get(self.attention_dropout),
+            masks.get(self.feedforward.inner_dropout),
+            masks.get(self.feedforward_dropout),
+            None if gate is None else masks.get(gate.inner_dropout),
+            closed,
+        )
+        sizes = {"heads": attention.heads, "normalise": attention.normalise}
+        found: Tensor = region.routed(h, self._weights(attention), packing.rows, place, kept, **sizes)
+        return found
+
+    def _weights(self, attention: GeometricAttention) -> region.RouterWeights:
+        gate, norm, sides = self.gate, self.feedforward_norm, attention.direction_scale
+        routing = region.RoutingWeights(
+            *(each.weight for each in (attention.query, attention.key, attention.value, attention.output)),
+            attention.content_bias(),
+            attention.scale(),
+            attention.bias(),
+            None if attention.direction is None else _affine(attention.direction),
+            None if sides is None else sides(),
+        )
+        return region.RouterWeights(
+            routing,
+            _affine(self.attention_norm),
+            _affine(self.feedforward.inner),
+            _affine(self.feedforward.outer),
+            None if norm is None else _affine(norm),
+            None if gate is None else _affine(gate.inner),
+            None if gate is None else _affine(gate.outer),
+        )
 
     def _bounded(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "M D"]:
         return x.tanh() if self.feedforward_norm is None else self.feedforward_norm(x)
@@ -159,6 +206,10 @@ class RouterLayer(RecomputableLayer):
 
         keep = for_all(kept, place) if stacked() else kept(place)
         return gate * keep.to(gate.dtype)
+
+
+def _affine(module: nn.Module) -> Affine:
+    return Affine(module.weight, module.bias)
 
 
 def _attention(config: Config) -> RoutingAttention:
@@ -187,6 +238,11 @@ class Encoder(nn.Module):
                 states = self.layer(states, packing, place)
         result = RecurrenceResult.of_all(states, packing, layers)
         return result.encoded(self.boundaries, packing, x, pooling=self.config.pooling, bound=layers)
+
+
+def uncompiled(config: Config) -> str | None:
+    """Why its layer is not compiled; None where it can be."""
+    return None if config.geometric else "relative attention has not been written as a region yet"
 
 
 def depth_range(config: Config, length: int) -> tuple[int, int]:  # noqa: ARG001 the same for all lengths

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from trainables.regions.compiling import region
 from trainables.regions.heads import Turning, gather, spread, spread_queries, turned
-from trainables.regions.masks import ElementMask, WeightMask
+from trainables.regions.masks import ElementMask, WeightMask, drop
 from trainables.regions.rows import RowPlaces, require_alike
 
 
@@ -118,22 +118,22 @@ def layer_of_normed(
         k, v = _given(seen, kept)
         visible = _visible(seen.rows.mask, where, kept)
     found = _attended((q, k, v), visible, where, kept)
-    attended = x + _dropped(F.linear(found, weights.output), dropped.attended, where)
+    attended = x + drop(F.linear(found, weights.output), dropped.attended, where.place)
     if where.recalled is not None:
         attended = attended + _recalled(attended, weights, where, dropped, heads)
     inner = F.linear(normed(attended, weights.feedforward_norm), *weights.inner)
     size = weights.outer.weight.shape[1]
     if weights.gate is None:
-        inner = F.gelu(_dropped(inner, dropped.inner, where))
-        return attended + _dropped(F.linear(inner, *weights.outer), dropped.outer, where)
+        inner = F.gelu(drop(inner, dropped.inner, where.place))
+        return attended + drop(F.linear(inner, *weights.outer), dropped.outer, where.place)
     sizes = [size, inner.shape[1] - size]
     if dropped.inner is not None and dropped.gate_inner is not None:
         masks = zip((dropped.inner, dropped.gate_inner), sizes, strict=True)
         beside = [mask.keep(where.place, columns) for mask, columns in masks]
         inner = inner * torch.cat(beside, 1).to(inner.dtype) * dropped.inner.scale
     fed, opening = torch.split(F.gelu(inner), sizes, 1)
-    fed = _dropped(F.linear(fed, *weights.outer), dropped.outer, where)
-    opening = _dropped(F.linear(opening, *weights.gate), dropped.gate, where).sigmoid()
+    fed = drop(F.linear(fed, *weights.outer), dropped.outer, where.place)
+    opening = drop(F.linear(opening, *weights.gate), dropped.gate, where.place).sigmoid()
     return torch.addcmul(x, opening, attended + fed - x)
 
 
@@ -212,10 +212,10 @@ def updated(
     asked = F.linear(normed(slots, weights.norm), weights.query).view(slots.shape[0], 1, heads, -1)
     q = spread_queries(asked, None, places.slots)
     found = _attended((q, k, v), _visible(places.taken.mask, where, kept), where, kept)
-    slots = slots + _dropped(F.linear(found, weights.output), dropped.attended, where)
+    slots = slots + drop(F.linear(found, weights.output), dropped.attended, where.place)
     hidden = F.linear(normed(slots, weights.feedforward_norm), *weights.inner)
-    hidden = F.gelu(_dropped(hidden, dropped.inner, where))
-    return slots + _dropped(F.linear(hidden, *weights.outer), dropped.outer, where)
+    hidden = F.gelu(drop(hidden, dropped.inner, where.place))
+    return slots + drop(F.linear(hidden, *weights.outer), dropped.outer, where.place)
 
 
 def _recalled(x: Tensor, weights: Weights, where: Where, dropped: Dropped, heads: int) -> Tensor:
@@ -229,7 +229,7 @@ def _recalled(x: Tensor, weights: Weights, where: Where, dropped: Dropped, heads
     k, v = _given(recalled, kept)
     q = spread_queries(asked, None, where.rows)
     found = _attended((q, k, v), _visible(recalled.rows.mask, every, kept), where, kept)
-    return _dropped(F.linear(found, weights.recall_output), dropped.recalled, where)
+    return drop(F.linear(found, weights.recall_output), dropped.recalled, where.place)
 
 
 def _copies(kept: WeightMask | None) -> int:
@@ -287,10 +287,3 @@ def _attended(
 def normed(x: Float[Tensor, "*M D"], norm: Affine) -> Float[Tensor, "*M D"]:
     """By the mean and the variance of each."""
     return F.layer_norm(x, (x.shape[-1],), norm.weight, norm.bias)
-
-
-def _dropped(x: Tensor, kept: ElementMask | None, where: Where) -> Tensor:
-    if kept is None:
-        return x
-    require_alike(where.place.shape, x.shape[:1])
-    return x * kept.keep(where.place, x.shape[1]).to(x.dtype) * kept.scale

@@ -9,10 +9,11 @@ H heads.
 from typing import Final, NamedTuple
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from trainables.regions.compiling import region
+from trainables.regions.rows import require_alike
 
 MASK_LEVELS: Final = 1 << 16
 """Values of one draw: rates are multiples of its inverse."""
@@ -52,6 +53,16 @@ class WeightMask(NamedTuple):
         words = _mixed(place.to(torch.int32)[:, None, :, None] ^ salt[:, None])
         draws = torch.where(columns % 2 == 0, *_draws(words))
         return draws >= self.levels - MASK_LEVELS // 2
+
+
+def drop(
+    x: Float[Tensor, "M C"], kept: ElementMask | None, place: Int[Tensor, " M"]
+) -> Float[Tensor, "M C"]:
+    """`x` where a mask keeps it, scaled, and zero elsewhere."""
+    if kept is None:
+        return x
+    require_alike(place.shape, x.shape[:1])
+    return x * kept.keep(place, x.shape[1]).to(x.dtype) * kept.scale
 
 
 @region
