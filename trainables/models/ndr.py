@@ -24,7 +24,7 @@ here parts that arms share start from the same weights, those of the geometric l
 gated layer without the gate too, where a layer is X, then LN(X + Drop(W2 Drop(ReLU(W1 X)))).
 """
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -167,14 +167,23 @@ class RouterLayer(RecomputableLayer):
             None if gate is None else masks.get(gate.inner_dropout),
             closed,
         )
-        sizes = {"heads": attention.heads, "normalise": attention.normalise}
-        found: Tensor = region.routed(h, self._weights(attention), packing.rows, place, kept, **sizes)
-        return found
+        return region.routed(
+            h,
+            self._weights(attention),
+            packing.rows,
+            place,
+            kept,
+            heads=attention.heads,
+            normalise=attention.normalise,
+        )
 
     def _weights(self, attention: GeometricAttention) -> region.RouterWeights:
         gate, norm, sides = self.gate, self.feedforward_norm, attention.direction_scale
         routing = region.RoutingWeights(
-            *(each.weight for each in (attention.query, attention.key, attention.value, attention.output)),
+            attention.query.weight,
+            attention.key.weight,
+            attention.value.weight,
+            attention.output.weight,
             attention.content_bias(),
             attention.scale(),
             attention.bias(),
@@ -208,7 +217,7 @@ class RouterLayer(RecomputableLayer):
         return gate * keep.to(gate.dtype)
 
 
-def _affine(module: nn.Module) -> Affine:
+def _affine(module: Any) -> Affine:
     return Affine(module.weight, module.bias)
 
 

@@ -55,9 +55,7 @@ class WeightMask(NamedTuple):
         return draws >= self.levels - MASK_LEVELS // 2
 
 
-def drop(
-    x: Float[Tensor, "M C"], kept: ElementMask | None, place: Int[Tensor, " M"]
-) -> Float[Tensor, "M C"]:
+def drop(x: Float[Tensor, "M C"], kept: ElementMask | None, place: Int[Tensor, " M"]) -> Float[Tensor, "M C"]:
     """`x` where a mask keeps it, scaled, and zero elsewhere."""
     if kept is None:
         return x

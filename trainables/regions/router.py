@@ -58,8 +58,6 @@ class RouterDropped(NamedTuple):
 
 
 class _NearestWeights(torch.autograd.Function):
-    """Of logits the probabilities that keys are the nearest match, in the log space of `layers.geometric`."""
-
     @staticmethod
     def forward(ctx: Any, logits: Tensor, normalise: bool) -> Tensor:
         # The default threshold of softplus changes results in 64 bits.
@@ -77,6 +75,13 @@ class _NearestWeights(torch.autograd.Function):
             grad = grad - weights * grad.sum(-1, keepdim=True)
         behind = grad.sum(-1, keepdim=True) - tried_up_to(grad) + grad
         return grad - behind * logits.sigmoid(), None
+
+
+def nearest_weights(logits: Float[Tensor, "B H T T"], *, normalise: bool) -> Float[Tensor, "B H T T"]:
+    """A of `layers.geometric`, its rows summing to one if they are to be normalised; logits of keys that are
+    not seen are minus infinity."""
+    found: Tensor = _NearestWeights.apply(logits, normalise)  # type: ignore[no-untyped-call]
+    return found
 
 
 def tried_up_to(x: Float[Tensor, "B H T T"]) -> Float[Tensor, "B H T T"]:
@@ -151,7 +156,7 @@ def _attended(
     here = torch.arange(rows.mask.shape[1], device=x.device)
     visible = rows.mask[:, None, None] & (here != here[:, None])
     logits = torch.where(visible, logits, float("-inf"))
-    found: Tensor = _NearestWeights.apply(logits, normalise)  # type: ignore[no-untyped-call]
+    found = nearest_weights(logits, normalise=normalise)
     return F.linear(gather((found.to(v.dtype) @ v).transpose(1, 2), rows), weights.output)
 
 

@@ -31,7 +31,10 @@ def test_models_that_can_be_compiled_are_planned() -> None:
 @pytest.mark.parametrize(
     ("model", "why"),
     [
-        ({"name": "ndr", "max_layers": None}, "got ndr: its layer has not been written as a region yet"),
+        (
+            {"name": "ndr", "max_layers": None, "geometric": False},
+            "got ndr: relative attention has not been written as a region yet",
+        ),
         ({"attention": "flash"}, "must be false where attention is flash"),
     ],
 )

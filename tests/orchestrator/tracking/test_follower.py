@@ -196,7 +196,7 @@ def test_an_mlflow_that_answers_again_is_waited_for_however_slow_it_is(folder: S
             "failed = time.time()",
             "write_state(folder, TrackingState(0, 'away', failed, failed_at=failed))",
             "time.sleep(0.2)",
-            "write_state(folder, TrackingState(0, '', time.time(), doing='1 run to write', failed_at=failed))",
+            "write_state(folder, TrackingState(0, '', time.time(), doing='writing', failed_at=failed))",
             "time.sleep(1.5)",
         )
     )

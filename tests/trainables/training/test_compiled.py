@@ -41,10 +41,18 @@ def test_by_itself_where_it_pays(
     assert compiled(model_config(model or TLB), config, device) is expected
 
 
-@pytest.mark.parametrize("name", ["sut", "ndr", "crvnn"])
-def test_what_cannot_be_compiled_says_why(name: str) -> None:
-    with pytest.raises(ValueError, match=rf"train\.compile must be false .*, got {name}: its .*; drop train"):
-        compiled(model_config({"name": name}), train_config({"steps": 1, "compile": True}), "cpu")
+@pytest.mark.parametrize(
+    ("model", "why"),
+    [
+        ({"name": "sut"}, "its experts"),
+        ({"name": "crvnn"}, "its steps"),
+        ({"name": "ndr", "geometric": False}, "relative attention"),
+    ],
+)
+def test_what_cannot_be_compiled_says_why(model: dict[str, Any], why: str) -> None:
+    said = rf"train\.compile must be false .*, got {model['name']}: {why} .*; drop train"
+    with pytest.raises(ValueError, match=said):
+        compiled(model_config(model), train_config({"steps": 1, "compile": True}), "cpu")
 
 
 def test_time_of_compiling_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
