@@ -13,9 +13,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from trainables.layers.dropout import KeyedDropout
+from trainables.layers.dropout import DropoutGroup, KeyedDropout
 from trainables.layers.linear import LayerNorm, Linear, XavierLinear
 from trainables.layers.recomputing import Recomputable
+from trainables.regions.block import Affine
+from trainables.regions.composition import CellWeights
+from trainables.regions.masks import ElementMask
 
 Activation = Literal["gelu", "relu"]
 Initial = Literal["uniform", "glorot"]
@@ -40,10 +43,24 @@ def linear(inputs: int, outputs: int, initial: Initial, fans: int | None = None)
 class RecursiveCell(Recomputable):
     """States are `C` wide; their first `width` numbers are what the rest of a model sees."""
 
+    dropout: KeyedDropout
+    """Inside `compose`."""
+    activation: Callable[[Tensor], Tensor]
+
     def __init__(self, width: int, state_width: int) -> None:
         super().__init__()
         self.width = width
         self.state_width = state_width
+
+    def weights(self) -> CellWeights:
+        """Of `compose`, as its region takes them."""
+        raise NotImplementedError
+
+    def mask(self, device: torch.device) -> ElementMask | None:
+        """That of the next `compose`; None if it drops nothing."""
+        dropout = self.dropout
+        salt = DropoutGroup([dropout]).salts(device).get(dropout)
+        return None if salt is None else ElementMask(salt, dropout.levels, dropout.scale)
 
     def begin(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "M C"]:
         """States of leaves."""
@@ -82,7 +99,7 @@ class GatedRecursiveCell(RecursiveCell):
         self.inner = linear(2 * width, inner, initial)
         self.outer = linear(inner, 4 * width, initial)
         self.norm = LayerNorm(width)
-        self.dropout = KeyedDropout(dropout)
+        self.dropout = KeyedDropout(dropout, inner)
         self.activation = activation
 
     def begin(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "M C"]:
@@ -100,15 +117,21 @@ class GatedRecursiveCell(RecursiveCell):
         parent: Tensor = self.norm(f1.sigmoid() * left + f2.sigmoid() * right + i.sigmoid() * p)
         return parent
 
+    def weights(self) -> CellWeights:
+        """Of `compose`, as its region takes them."""
+        return CellWeights(*(Affine(each.weight, each.bias) for each in (self.inner, self.outer, self.norm)))
+
 
 class LstmCell(RecursiveCell):
     """Binary tree LSTM; a state is its hidden half, then its memory. Dropout falls on logits."""
+
+    activation = staticmethod(torch.tanh)
 
     def __init__(self, width: int, dropout: float, *, initial: Initial) -> None:
         super().__init__(width, 2 * width)
         self.leaf = linear(width, 2 * width, initial, fans=2 * width)
         self.outer = linear(2 * width, 5 * width, initial, fans=2 * width)
-        self.dropout = KeyedDropout(dropout)
+        self.dropout = KeyedDropout(dropout, 5 * width)
 
     def begin(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "M C"]:
         """sigmoid(o) * tanh(memory), memory = tanh(W x)."""
@@ -122,7 +145,11 @@ class LstmCell(RecursiveCell):
         (h1, c1), (h2, c2) = left.chunk(2, -1), right.chunk(2, -1)
         gates = self.dropout(self.outer(torch.cat((h1, h2), -1)), place)
         f1, f2, i, o, new = gates.chunk(5, -1)
-        return self._state(o, f1.sigmoid() * c1 + f2.sigmoid() * c2 + i.sigmoid() * new.tanh())
+        return self._state(o, f1.sigmoid() * c1 + f2.sigmoid() * c2 + i.sigmoid() * self.activation(new))
+
+    def weights(self) -> CellWeights:
+        """Of `compose`, as its region takes them."""
+        return CellWeights(None, Affine(self.outer.weight, self.outer.bias), None)
 
     def _state(self, o: Tensor, memory: Tensor) -> Tensor:
         return torch.cat((o.sigmoid() * memory.tanh(), memory), -1)

@@ -72,9 +72,10 @@ class CompositionHaltSettings(Settings):
 
 
 UNSTACKED: Final = "which of its nodes are still composed depends on the batch"
-UNCOMPILED: Final = "its steps have not been written as regions yet"
-"""Neighbours are found among the positions that still exist, in tables of a size that the host chooses
-(`layers.neighbours`): they need a form whose sizes follow from tensors first."""
+COMPILED: Final = True
+"""Its steps of soft composition are regions (`trainables.regions.composition`)."""
+COMPILE_PAYS: Final = False
+"""Compiled steps have not been measured on a GPU."""
 
 
 class Config(ModelSettings):
@@ -243,6 +244,15 @@ def _penalty(result: CompositionResult, packing: Packing) -> Float[Tensor, " B"]
 def _levels(config: Config, length: int) -> int:
     """Steps on a sequence of `length` tokens when nothing halts."""
     return ceil(log2(length)) if config.structure == "balanced" else length
+
+
+def uncompiled(config: Config) -> str | None:
+    """Why its steps are not compiled; None where they can be."""
+    if config.structure != "latent":
+        return "the host plans given trees, and each step of one has sizes of its own"
+    if config.retriever == "product":
+        return "the gradient of running products looks for zeros, for which the host waits"
+    return None
 
 
 def depth_range(config: Config, length: int) -> tuple[int, int]:

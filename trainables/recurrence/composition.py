@@ -33,6 +33,9 @@ from trainables.recurrence.active_units import (
     everywhere,
 )
 from trainables.recurrence.watching import begun
+from trainables.regions import composition as region
+from trainables.regions.block import Affine
+from trainables.regions.compiling import compiling
 from trainables.types import sum_dtype
 
 EPSILON = 1e-8
@@ -63,6 +66,12 @@ class Scorer(nn.Module):
             window = torch.cat((window, share * self.taken() + (1 - share) * self.untaken()), -1)
         score: Tensor = self.outer(self.activation(self.inner(window))).squeeze(-1)
         return score.to(sum_dtype(score.dtype))
+
+    def weights(self) -> region.ScorerWeights:
+        """As its region takes them."""
+        inner, outer = (Affine(each.weight, each.bias) for each in (self.inner, self.outer))
+        taken, untaken = (None if each is None else each() for each in (self.taken, self.untaken))
+        return region.ScorerWeights(inner, outer, taken, untaken)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,6 +188,8 @@ class Composition:
 
     def _composed(self, composing: ComposingRows) -> tuple[Tensor, Tensor, Tensor]:
         """States, existential probabilities, and how much was composed into each position, after one step."""
+        if compiling():
+            return self._compiled(composing)
         packing = composing.packing
         left, right = neighbours(packing.pad(composing.exist), self.retriever)
         beside, window = self._look(composing.states, packing, left, right)
@@ -187,6 +198,30 @@ class Composition:
         composed = self.cell.compose(beside, composing.states, composing.tokens.place)
         states = addcmul(composing.states, took[:, None], composed - composing.states)
         return states, composing.exist * (1 - chosen), took
+
+    def _compiled(self, composing: ComposingRows) -> tuple[Tensor, Tensor, Tensor]:
+        assert self.retriever == "additive"
+        packing, place = composing.packing, composing.tokens.place
+        rows = region.Composing(
+            composing.states,
+            composing.exist,
+            composing.took,
+            composing.free,
+            packing.rows,
+            packing.row,
+            place,
+        )
+        return region.composed(
+            rows,
+            self.scorer.weights(),
+            self.cell.weights(),
+            self.cell.mask(place.device),
+            width=self.cell.width,
+            window=self.window,
+            modulated=self.modulated,
+            activation=self.cell.activation,
+            scoring=self.scorer.activation,
+        )
 
     def _look(self, states: Tensor, packing: Packing, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
         """The soft left neighbour's state, and the window of soft neighbours' states, left to right."""
