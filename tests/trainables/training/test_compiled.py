@@ -45,12 +45,14 @@ def test_by_itself_where_it_pays(
     ("model", "why"),
     [
         ({"name": "sut"}, "its experts"),
-        ({"name": "crvnn"}, "its steps"),
+        ({"name": "crvnn", "structure": "balanced"}, "the host plans"),
+        ({"name": "crvnn", "structure": "left-to-right"}, "the host plans"),
+        ({"name": "crvnn", "retriever": "product"}, "the gradient of running products"),
         ({"name": "ndr", "geometric": False}, "relative attention"),
     ],
 )
 def test_what_cannot_be_compiled_says_why(model: dict[str, Any], why: str) -> None:
-    said = rf"train\.compile must be false .*, got {model['name']}: {why} .*; drop train"
+    said = rf"train\.compile must be false .*, got {model['name']}: {why}.*; drop train"
     with pytest.raises(ValueError, match=said):
         compiled(model_config(model), train_config({"steps": 1, "compile": True}), "cpu")
 
