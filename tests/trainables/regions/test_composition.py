@@ -1,17 +1,10 @@
 """The compiled step of soft composition against the one that it is the twin of."""
 
-from typing import Any
-
 import pytest
 import torch
 
-from tests.support.box import MODELS, built
 from trainables.layers import neighbours as layer
-from trainables.regions.compiling import Compiler
 from trainables.regions.composition import neighbours
-from trainables.testing.arms import BASE, having
-from trainables.testing.cases import batch, check_same, trained
-from trainables.testing.contract import check_close
 
 
 @pytest.mark.parametrize("width", [1, 2, 9])
@@ -28,29 +21,3 @@ def test_neighbours_and_gradients_are_those_of_the_layer(width: int, *, whole: b
     torch.autograd.backward(ours, list(upstream))
     torch.autograd.backward(theirs, list(upstream))
     torch.testing.assert_close(one.grad, other.grad)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"cell": "lstm", "tanh_gelu": True},
-        {"activation": "relu", "transition_features": None},
-        {"modulated": False, "shared_norm": True},
-        {"window": 1},
-        {"halt": None, "cell_dropout": 0.0},
-        {"early_exit": "none"},
-    ],
-    ids=lambda changed: next(iter(changed)),
-)
-def test_every_form_of_a_step_is_compiled(changed: dict[str, Any]) -> None:
-    raw = having(MODELS["crvnn"]().every_arm()[BASE], **{"dropout": 0.2, "cell_dropout": 0.1} | changed)
-    model, compiler = built(raw), Compiler("eager")
-    output, gradients = trained(model, batch())
-    with compiler.running():
-        again, others = trained(model, batch())
-    assert compiler.graphs > 0
-    check_same(again.encoded, output.encoded, f"compiled, with {changed}, it must be the same")
-    assert others.keys() == gradients.keys()
-    for name, gradient in gradients.items():
-        check_close(others[name], gradient, f"compiled, with {changed}, it must be the same: {name}")

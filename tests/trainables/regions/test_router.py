@@ -1,18 +1,11 @@
 """The compiled step of the Neural Data Router against the one that it is the twin of."""
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
 
-from tests.support.box import MODELS, built
 from trainables.layers.geometric import Portion, attend_nearest, barred_keys
-from trainables.regions.compiling import Compiler
 from trainables.regions.router import nearest_weights, tried_up_to
-from trainables.testing.arms import BASE, having
-from trainables.testing.cases import batch, check_same, trained
-from trainables.testing.contract import check_close
 
 
 def normal(*shape: int, seed: int = 1, deviation: float = 3.0) -> Tensor:
@@ -60,28 +53,3 @@ def test_near_keys_of_long_rows_keep_their_digits() -> None:
     here = torch.arange(width)
     close = (here - here[:, None]).abs() <= near
     torch.testing.assert_close(found.double()[..., close], exact[..., close], atol=0.0, rtol=3e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"direction": False},
-        {"normalise_rows": False},
-        {"gate": False},
-        {"proposal": "tanh", "gate_dropout": 0.0},
-        {"pooling": "start", "dropout": 0.0},
-    ],
-    ids=lambda changed: next(iter(changed)),
-)
-def test_every_form_of_the_layer_is_compiled(changed: dict[str, Any]) -> None:
-    raw = having(MODELS["ndr"]().every_arm()[BASE], **{"dropout": 0.2, "attention_dropout": 0.1} | changed)
-    model, compiler = built(raw), Compiler("eager")
-    output, gradients = trained(model, batch())
-    with compiler.running():
-        again, others = trained(model, batch())
-    assert compiler.graphs > 0
-    check_same(again.encoded, output.encoded, f"compiled, with {changed}, it must be the same")
-    assert others.keys() == gradients.keys()
-    for name, gradient in gradients.items():
-        check_close(others[name], gradient, f"compiled, with {changed}, it must be the same: {name}")
