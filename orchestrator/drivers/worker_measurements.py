@@ -117,7 +117,7 @@ def _number(name: Any, value: Any, step: int) -> float:
         message = f"metrics must stay finite, got {name}={number} at step {step}"
         raise BadMeasurement(storable(message), OutcomeKind.DIVERGED)
     if abs(number) > NUMBER_MOST:
-        message = f"metrics must stay within {NUMBER_MOST:g}, got {name}={number:g} at step {step}"
+        message = f"metrics must stay within {NUMBER_MOST:g}, got {name}={number} at step {step}"
         raise BadMeasurement(storable(message), OutcomeKind.DIVERGED)
     return number
 

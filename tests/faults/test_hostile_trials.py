@@ -1,6 +1,7 @@
 """Whatever a trial says is kept, shown and no end of its sweep: any text, any number, what is none."""
 
 import json
+import math
 import re
 import sqlite3
 import tempfile
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from orchestrator.drivers.inline import run_inline
 from orchestrator.drivers.recorder import Recorder
+from orchestrator.drivers.worker_measurements import NUMBER_MOST
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.fold import records
 from orchestrator.ledger.store import Ledger
@@ -40,8 +42,8 @@ from trainables.protocol import Measurement
 ANY_TEXT = st.text(st.characters(), max_size=20)
 """Lone surrogates, control characters and NULs included."""
 NUMBERS = (
-    st.floats(allow_nan=False, allow_infinity=False)
-    | st.integers(-(10**300), 10**300)
+    st.floats(-NUMBER_MOST, NUMBER_MOST)
+    | st.integers(-int(NUMBER_MOST), int(NUMBER_MOST))
     | st.sampled_from([np.float32(0.5), np.int64(2**62), np.array(3.0), Decimal("0.1"), 2**63])
 )
 NO_NUMBERS = st.sampled_from(
@@ -216,6 +218,13 @@ def test_a_truth_value_is_no_metric(value: Any) -> None:
 @given(NO_NUMBERS)
 def test_nothing_that_is_no_number_passes(value: Any) -> None:
     assert said(Measurement(1, 1.0, {"x": value})).outcome is OutcomeKind.CRASHED
+
+
+@pytest.mark.parametrize("value", [math.nextafter(NUMBER_MOST, math.inf), -1e300, 10**300])
+def test_what_is_too_large_to_sum_is_a_divergence_and_told_from_the_bound(value: float) -> None:
+    found = said(Measurement(1, 1.0, {"x": value}))
+    assert found.outcome is OutcomeKind.DIVERGED
+    assert f"must stay within 1e+70, got x={float(value)} at step 1" in found.reason
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), np.float32("nan"), Decimal("-inf")])
