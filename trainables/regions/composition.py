@@ -54,7 +54,7 @@ class Composing(NamedTuple):
     """In the full batch, as masks read it."""
 
 
-class _Additive(torch.autograd.Function):
+class _FirstOnTheRight(torch.autograd.Function):
     """R_ij = min(e_j, max(0, 1 - sum_{i<k<j} e_k)), by the gradient of `layers.neighbours`."""
 
     @staticmethod
@@ -79,7 +79,7 @@ class _Additive(torch.autograd.Function):
 
 def neighbours(exist: Float[Tensor, "B T"]) -> tuple[Float[Tensor, "B T T"], Float[Tensor, "B T T"]]:
     """L and R of right-padded rows, by the additive form; padding exists with probability zero."""
-    left, right = (_Additive.apply(each) for each in (exist.flip(-1), exist))  # type: ignore[no-untyped-call]
+    left, right = (_FirstOnTheRight.apply(each) for each in (exist.flip(-1), exist))  # type: ignore[no-untyped-call]
     return left.flip(-1, -2), right
 
 
