@@ -23,10 +23,11 @@ LOOKS = (
 def exploratory(plan: Plan, arm: str) -> str:
     """Why claims about an arm are exploratory, after a comma; empty where they are not."""
     reference = plan.arm(arm).reference
+    # Arms only come, so the last extension that did not have it yet is the one that added it.
+    without = [each for each in plan.extended if arm not in each.arms]
+    if without and (known := without[-1].seen.get(reference)):
+        return f", exploratory: added after {amount(known, 'seed')} of {reference} had been seen"
     for number, each in enumerate(plan.extended):
-        if arm not in each.arms and each.seen.get(reference):
-            seen = amount(each.seen[reference], "seed")
-            return f", exploratory: added after {seen} of {reference} had been seen"
         seen_seeds = max(each.seen.get(arm, 0), each.seen.get(reference, 0))
         if seen_seeds and len(_seeds_after(plan, number)) > len(each.seeds):
             return f", exploratory: seeds added after {seen_seeds} had been seen"

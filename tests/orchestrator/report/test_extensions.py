@@ -75,6 +75,13 @@ def test_an_arm_against_a_reference_whose_values_were_known():
     assert exploratory(found, "arm-1") == ", exploratory: added after 4 seeds of arm-0 had been seen"
 
 
+def test_an_arm_of_a_later_extension_is_told_what_was_known_by_then():
+    """Not what was known when seeds were added before."""
+    before = added(arms=("arm-0",), seeds=SEEDS[:2], seen={"arm-0": 2})
+    found = plan(before, added(arms=("arm-0",), seeds=SEEDS, seen={"arm-0": 4}))
+    assert exploratory(found, "arm-1") == ", exploratory: added after 4 seeds of arm-0 had been seen"
+
+
 def test_what_was_added_for_others_marks_nobody_else():
     assert not exploratory(plan(added(seeds=SEEDS, seen={"arm-0": 4, "arm-1": 4})), "arm-1"), "only readings"
     later = (added(seen={}), added(seeds=SEEDS, seen={"arm-0": 4}))
