@@ -8,15 +8,16 @@ begun; seeds that are added before any confirm trial of arm and reference has en
 start.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
 from orchestrator.plan.types import Extension, Plan
 from search_spaces.wording import amount
 
-LOOKS = (
-    "Claims marked exploratory rest on what was added after results had been seen: whoever looks {times} in "
-    "all, each time at the level {level:g}, is wrong about some arm with probability at most {most:g}."
+MARKED = "Claims marked exploratory"
+LOOKS = MARKED + (
+    " rest on what was added after results had been seen: whoever looks {times} in all, each time at "
+    "the level {level:g}, is wrong about some arm with probability at most {most:g}."
 )
 
 
@@ -43,6 +44,11 @@ def sentences(plan: Plan) -> Iterator[str]:
     if plan.answer is not None and any(exploratory(plan, arm.name) for arm in plan.arms if arm.reference):
         level = plan.answer.level
         yield LOOKS.format(times=amount(looks, "time"), level=level, most=min(1.0, looks * level))
+
+
+def extended_after_results(told: Iterable[str]) -> bool:
+    """Whether these `sentences` say that some claim rests on what was added after results had been seen."""
+    return any(each.startswith(MARKED) for each in told)
 
 
 def _seen(extension: Extension) -> str:

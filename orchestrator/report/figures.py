@@ -44,8 +44,10 @@ KEY_ROW = 0.19
 """Inches of a row of the key."""
 ONLY = "only seed"
 """What the key calls the mark of an arm that has one seed alone."""
-VERDICTS = {"better": GREEN, "worse": ORANGE, "higher": BLUE, "lower": BLUE}
+VERDICTS = {"better": GREEN, "worse": ORANGE, "higher": BLUE, "lower": BLUE, "no difference": INK}
 """Colours of verdicts. Neither of higher and lower is good; others are grey, for nothing is claimed."""
+WITHIN = "within margin"
+"""What the key calls that no difference is larger than the margin, which it shows too."""
 
 
 def figured(report: Report) -> list[str]:
@@ -205,6 +207,7 @@ def _mark(verdict: ArmVerdict) -> tuple[str, str]:
     """Colour of an arm's difference, and what the key says of it."""
     claimed, found = verdict.kind in VERDICTS, verdict.difference
     said = verdict.kind if claimed else "no claim"
+    said = WITHIN if verdict.kind == "no difference" else said
     if found is not None and found.n == 1:
         said = f"{said}, {ONLY}"
     elif found is not None and found.low is not None:

@@ -6,9 +6,10 @@ from statistics import stdev
 
 from orchestrator.plan.answer import SEEN
 from orchestrator.plan.planned_trials import SEARCH
+from orchestrator.report.extensions import extended_after_results
 from orchestrator.report.searches import NO_CLAIM
 from orchestrator.report.types import PriorWork, Report, ended_word, number_words, worded
-from orchestrator.statistics.sequential import LOOK_SHARE
+from orchestrator.statistics.sequential import LOOK_SHARE, looks
 from orchestrator.statistics.verdicts import SEEDS_LEAST, unseen
 from search_spaces.wording import amount
 from trainables.metrics import Metric
@@ -26,9 +27,11 @@ ONE_SEED = "Every value is of one seed: it has no interval and no p, for one see
 ASSIGNMENTS = " Where several assignments of an arm are confirmed, their mean is the value of a seed."
 CLAIMS = (
     "A claim rests on {outcomes} alone. Differences are paired by seed; their intervals and p values come "
-    "from one procedure, {procedure}, and agree: p is at most {level:g} exactly when the interval leaves "
-    "out 0. With probability {sure:g} {hold}."
+    "from one procedure, {procedure}, and agree: p is at most {level} exactly when the interval leaves "
+    "out 0. With probability {sure:g} {hold}{but}."
 )
+EXTENDED = ", but for what was known when seeds or arms were added"
+"""Of what holds with that probability, where additions rest on results that had been seen."""
 NOTHING_CLAIMED = (
     "A claim would rest on {outcomes} alone, by differences paired by seed. None of these has an interval or "
     "a p: nothing is claimed of any arm."
@@ -307,12 +310,16 @@ def _claims(report: Report) -> list[str]:
     outcomes = ", ".join(answer.outcomes)
     several = answer.family > 1
     family = f" corrected by Bonferroni for all {amount(answer.family, 'comparison')}"
+    looked = any(each.looked for each in report.verdicts)
+    # By Bonferroni over the looks, see `statistics.sequential`.
+    error = answer.level * (1 + LOOK_SHARE * len(looks(len(report.confirm_seeds))) if looked else 1)
     claims = CLAIMS.format(
         outcomes=outcomes,
         procedure=f"paired t{family if several else ' of the one comparison'}",
-        level=answer.level,
-        sure=1 - answer.level,
-        hold="all of these intervals hold at once" if several else "the interval holds",
+        level=f"{answer.level:g}{f', at a look {answer.level * LOOK_SHARE:g},' if looked else ''}",
+        sure=1 - error,
+        hold=f"{'or more ' * looked}{'all of these intervals hold at once' if several else 'the interval holds'}",
+        but=EXTENDED if extended_after_results(report.extensions) else "",
     )
     nothing = NOTHING_CLAIMED.format(outcomes=outcomes)
     claims = worded(report.differences, intervals=claims, means=nothing, one=nothing)

@@ -60,7 +60,10 @@ def test_seeds_after_results_had_been_seen(seen):
         "whoever looks 2 times in all, each time at the level 0.05, is wrong about some arm with probability "
         "at most 0.1."
     )
-    assert set(report.extensions) <= set(notes(report))
+    told = notes(report)
+    assert set(report.extensions) <= set(told)
+    (claims,) = (each for each in told if each.startswith("A claim rests"))
+    assert claims.endswith("holds, but for what was known when seeds or arms were added.")
 
 
 def test_seeds_before_any_was_seen_are_as_if_planned():
@@ -68,6 +71,7 @@ def test_seeds_before_any_was_seen_are_as_if_planned():
     assert found.text == "better"
     assert len(report.extensions) == 1
     assert "before any confirm trial had ended" in report.extensions[0]
+    assert any(each.endswith("With probability 0.95 the interval holds.") for each in notes(report))
 
 
 def test_an_arm_against_a_reference_whose_values_were_known():

@@ -151,6 +151,21 @@ def test_claims_have_colours_that_the_verdicts_have():
     assert not nothing.points("s", colour=GREEN)
 
 
+def test_that_no_difference_matters_is_drawn_as_the_claim_that_it_is():
+    made = study(2, 8, 0, readings=())
+    value = {seed: found + 0.001 * (seed % 2) for seed, found in confirmed(made, "arm-0").items()}
+    records = tuple(
+        replace(each, last=replace(each.last, metrics={**each.last.metrics, OUTCOME: value[each.seed]}))
+        if each.arm == "arm-1"
+        else each
+        for each in made.records
+    )
+    found = drawings(replace(made, records=records))["difference-1"]
+    assert "no difference larger than 0.01" in found.panel.label
+    assert len(found.points("s", colour=INK)) == 1
+    assert "within margin, interval of the family" in found.key()
+
+
 @pytest.mark.parametrize("axis", ["trials", "hours"])
 def test_best_so_far_is_drawn_against_trials_and_device_hours(made, drawn, axis):
     for place, arm in enumerate((each.name for each in made.plan.arms), start=1):

@@ -6,6 +6,7 @@ import pytest
 
 from orchestrator.plan.types import ConfirmPlan
 from orchestrator.report.answers import decided_early
+from orchestrator.report.notes import notes
 from orchestrator.report.readings import Readings
 from orchestrator.report.summary import summarise
 from orchestrator.report.tables import headline
@@ -65,6 +66,13 @@ def test_the_verdict_the_interval_and_p_are_those_of_the_look():
     rows = {row[0]: row[-1] for row in headline(report).rows}
     assert rows["good"].endswith(f"(ended after {found.seeds} of 8 seeds, interval at level 0.0025)")
     assert rows["baseline"] == ""
+
+
+def test_what_holds_with_which_probability_counts_the_looks():
+    """Five looks at a twentieth of the level each, by Bonferroni."""
+    (claims,) = (each for each in notes(summarise(LOOKING, as_run())) if each.startswith("A claim rests"))
+    assert "p is at most 0.05, at a look 0.0025, exactly when the interval leaves out 0" in claims
+    assert "With probability 0.9375 or more all of these intervals hold at once." in claims
 
 
 @pytest.mark.parametrize("last", SEEDS[6:])
