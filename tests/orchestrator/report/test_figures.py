@@ -153,7 +153,7 @@ def test_claims_have_colours_that_the_verdicts_have():
 
 def test_that_no_difference_matters_is_drawn_as_the_claim_that_it_is():
     made = study(2, 8, 0, readings=())
-    value = {seed: found + 0.001 * (seed % 2) for seed, found in confirmed(made, "arm-0").items()}
+    value = {seed: found + 0.001 * (-1) ** seed for seed, found in confirmed(made, "arm-0").items()}
     records = tuple(
         replace(each, last=replace(each.last, metrics={**each.last.metrics, OUTCOME: value[each.seed]}))
         if each.arm == "arm-1"
