@@ -14,7 +14,7 @@ from orchestrator.report.extensions import exploratory
 from orchestrator.report.readings import NOT_MEASURED, Readings, Seeded, by_seed_alone
 from orchestrator.report.statistics import estimate, of_paired, sign_flip_p
 from orchestrator.report.types import ArmVerdict, Effect, interval_words, p_words
-from orchestrator.statistics.paired import Key, Paired, compare, resolution
+from orchestrator.statistics.paired import Key, Paired, compare, minus, resolution
 from orchestrator.statistics.sequential import EarlyVerdict
 from orchestrator.statistics.verdicts import verdict
 from orchestrator.trials import OutcomeKind
@@ -218,7 +218,7 @@ def _line(made: ArmVerdict) -> str:
 def _pairs(arm: str, reference: str, metric: str, readings: Readings) -> PairedSeeds:
     own, theirs = readings.by_seed(arm, metric), readings.by_seed(reference, metric)
     shared = [key for key in own if key in theirs]
-    differences: Seeded = {key: (own[key][0] - theirs[key][0], "") for key in shared}
+    differences: Seeded = {key: (minus(own[key][0], theirs[key][0]), "") for key in shared}
     return PairedSeeds(tuple((own[key][1], theirs[key][1]) for key in shared), by_seed_alone(differences))
 
 

@@ -18,6 +18,7 @@ from orchestrator.report.readings import Readings, difference_of
 from orchestrator.report.statistics import Estimate, estimate, mean_difference, within
 from orchestrator.report.types import Cell, Report
 from orchestrator.spec.differences import Difference, differences
+from orchestrator.statistics.paired import minus
 from orchestrator.trials import OutcomeKind, Record
 from search_spaces.paths import MISSING, lookup
 from search_spaces.wording import amount
@@ -164,7 +165,7 @@ def _difference(first: Cell, second: Cell) -> tuple[Estimate, str]:
     if len(common) >= PAIRED_FROM:
         left = len(before) + len(after) - 2 * len(common)
         rest = f", {left} in one alone left out" if left else ""
-        return estimate([after[seed] - before[seed] for seed in common]), (
+        return estimate([minus(after[seed], before[seed]) for seed in common]), (
             f"paired, {amount(len(common), 'seed')}{rest}"
         )
     mean, low, high = mean_difference([*before.values()], [*after.values()])

@@ -17,6 +17,7 @@ from orchestrator.identity import canonical
 from orchestrator.plan.types import Plan
 from orchestrator.report.readings import Readings, difference_of
 from orchestrator.report.statistics import Estimate, estimate
+from orchestrator.statistics.paired import minus
 from orchestrator.trials import OutcomeKind, Record
 
 Point = tuple[float, float]
@@ -120,8 +121,8 @@ def _of_arm(
             cost_of_reference=fmean(theirs[seed][0] for seed in shared),
             reached=len(known),
             seeds=len(seeds),
-            as_trained=estimate([known_of[seed] - known_to[seed] for seed in paired], span=span),
-            equal=estimate([known[seed] - theirs[seed][1] for seed in shared], span=span)
+            as_trained=estimate([minus(known_of[seed], known_to[seed]) for seed in paired], span=span),
+            equal=estimate([minus(known[seed], theirs[seed][1]) for seed in shared], span=span)
             if all_known
             else None,
         )
@@ -144,7 +145,7 @@ def setting_effects(
                 pairs: Mapping[int, list[float]] = defaultdict(list)
                 for key in after:
                     if key in before:
-                        pairs[key[1]].append(after[key][0] - before[key][0])
+                        pairs[key[1]].append(minus(after[key][0], before[key][0]))
                 if pairs:
                     span = difference_of(found.span(metric, arm.name), trained.span(metric, arm.name))
                     values = [fmean(each) for each in pairs.values()]

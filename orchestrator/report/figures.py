@@ -24,6 +24,7 @@ from orchestrator.report.style import (
 )
 from orchestrator.report.tables import marked
 from orchestrator.report.types import ArmVerdict, Report, interval_words, worded
+from orchestrator.statistics.paired import ROUNDING, minus
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -221,7 +222,7 @@ def _paired(report: Report, arm: str, reference: str, metric: str) -> list[float
     if own is None or theirs is None:
         return []
     other = dict(theirs.by_seed)
-    return [value - other[seed] for seed, value in own.by_seed if seed in other]
+    return [minus(value, other[seed]) for seed, value in own.by_seed if seed in other]
 
 
 def _rows(axes: "Axes", words: Sequence[str]) -> None:
@@ -245,9 +246,9 @@ def _line(axes: "Axes", value: float, rows: int, **looks: Any) -> None:
 
 def _roomy(axes: "Axes") -> None:
     """An axis of values that are all the same is no magnifying glass for rounding errors."""
-    low, high = axes.get_xlim()
+    low, high = axes.dataLim.intervalx
     middle = (low + high) / 2
-    if high - low < 1e-6 * max(1.0, abs(middle)):
+    if high - low <= ROUNDING * max(abs(low), abs(high)):
         axes.set_xlim(middle - 0.5, middle + 0.5)
 
 

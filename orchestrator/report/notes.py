@@ -313,12 +313,13 @@ def _claims(report: Report) -> list[str]:
     looked = any(each.looked for each in report.verdicts)
     # By Bonferroni over the looks, see `statistics.sequential`.
     error = answer.level * (1 + LOOK_SHARE * len(looks(len(report.confirm_seeds))) if looked else 1)
+    hold = "all of these intervals hold at once" if several else "the interval holds"
     claims = CLAIMS.format(
         outcomes=outcomes,
         procedure=f"paired t{family if several else ' of the one comparison'}",
         level=f"{answer.level:g}{f', at a look {answer.level * LOOK_SHARE:g},' if looked else ''}",
         sure=1 - error,
-        hold=f"{'or more ' * looked}{'all of these intervals hold at once' if several else 'the interval holds'}",
+        hold=f"or more {hold}" if looked else hold,
         but=EXTENDED if extended_after_results(report.extensions) else "",
     )
     nothing = NOTHING_CLAIMED.format(outcomes=outcomes)

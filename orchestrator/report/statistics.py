@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from orchestrator.statistics.paired import Paired
+from orchestrator.statistics.paired import Paired, minus, same
 
 LEVEL = 0.95
 EXACT_SIGN_FLIPS_UP_TO = 14
@@ -32,7 +32,7 @@ def estimate(
     from scipy import special  # `stats`, which is made of it, loads several times as long
 
     n, mean = len(values), math.fsum(values) / len(values)
-    if n < 2 or len(set(values)) == 1:
+    if n < 2 or same(values):
         return Estimate(n, mean, None, None)
     spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
     half = float(-special.stdtrit(n - 1, (1 - level) / 2)) * spread / math.sqrt(n)
@@ -85,13 +85,11 @@ def mean_difference(
     """
     if not first or not second:
         raise ValueError(f"both samples must have values, got {len(first)} and {len(second)}")
-    mean = math.fsum(second) / len(second) - math.fsum(first) / len(first)
-    if min(len(first), len(second)) < 2:
+    mean = minus(math.fsum(second) / len(second), math.fsum(first) / len(first))
+    if min(len(first), len(second)) < 2 or (same(first) and same(second)):
         return mean, None, None
     parts = [_variance(each) / len(each) for each in (first, second)]
     error = math.fsum(parts)
-    if error == 0:
-        return mean, None, None
     from scipy import special
 
     sizes = (len(first), len(second))

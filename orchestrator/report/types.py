@@ -11,6 +11,7 @@ from orchestrator.report.equal_cost import EqualCost, SettingEffect
 from orchestrator.report.factorial import FactorialEffect
 from orchestrator.report.readings import NOT_MEASURED
 from orchestrator.report.statistics import Estimate
+from orchestrator.statistics.paired import ROUNDING
 from trainables.metrics import Metric, look_up
 
 
@@ -261,8 +262,8 @@ WHOLE_FROM = 100
 """Quantities of at least this are shown without decimals."""
 HIDDEN = 0.0005
 """Three decimals show less than this as 0."""
-NOISE = 1e-12
-"""What sums of numbers near 1 leave of 0."""
+NOISE = 1e-15
+"""What sums of numbers near 1 leave of 0; what an interval leaves out 0 by is shown however small it is."""
 PLACES_MOST = 6
 """Decimals of an interval at most; else each number has its own."""
 
@@ -280,7 +281,11 @@ def number_words(value: float | None, sign: str = "") -> str:
     """Three decimals, which a quantity in the hundreds does not need; two digits of what they would hide."""
     if value is None:
         return ""
-    if NOISE < abs(value) < HIDDEN:
+    return decimals(0.0, 3, sign) if abs(value) <= NOISE else _shortest(value, sign)
+
+
+def _shortest(value: float, sign: str) -> str:
+    if 0 < abs(value) < HIDDEN:
         return f"{value:{sign}.2g}"
     return decimals(value, 3 if abs(value) < WHOLE_FROM else 0, sign)
 
@@ -298,14 +303,19 @@ def interval_words(found: Estimate, sign: str = "") -> str:
     """`0.900 [0.880, 0.920]`; an end that is not 0 is never shown as 0 where the other has its sign."""
     if found.low is None or found.high is None:
         return number_words(found.mean, sign)
-    telling = [abs(end) for end in (found.low, found.high) if found.low * found.high > 0]
-    if found.high - found.low < HIDDEN:
-        telling.append(abs(found.mean))
-    least = min((value for value in telling if value > NOISE), default=1.0)
-    ends = (found.mean, found.low, found.high)
+    # What is next to nothing beside the others is what sums leave of 0.
+    largest = max(map(abs, (found.mean, found.low, found.high)))
+    leaves_out = found.low > 0 or found.high < 0
+    nothing = ROUNDING * largest if leaves_out else max(ROUNDING * largest, NOISE)
+    ends = [0.0 if abs(end) <= nothing else end for end in (found.mean, found.low, found.high)]
+    mean, low, high = ends
+    telling = [abs(low), abs(high)] if leaves_out else []
+    if high - low < HIDDEN:
+        telling.append(abs(mean))
+    least = min((value for value in telling if value), default=1.0)
     places = 1 - floor(log10(least)) if least < HIDDEN else 3
     if places > PLACES_MOST:
-        mean, low, high = (number_words(end, sign) for end in ends)
+        words = [_shortest(end, sign) for end in ends]
     else:
-        mean, low, high = (decimals(end, places if abs(end) < WHOLE_FROM else 0, sign) for end in ends)
-    return f"{mean} [{low}, {high}]"
+        words = [decimals(end, places if abs(end) < WHOLE_FROM else 0, sign) for end in ends]
+    return "{} [{}, {}]".format(*words)

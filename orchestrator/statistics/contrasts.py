@@ -11,6 +11,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, combinations
 
+from orchestrator.statistics.paired import ROUNDING
+
 Away = frozenset[str]
 """Components that an arm takes away."""
 Term = tuple[str, ...]
@@ -39,12 +41,17 @@ def contrasts(
     scale = 2 ** (len(factors) - 1)
     return {
         term: {
-            seed: math.fsum(_sign(term, away) * values[away][seed] for away in wanted) / scale
-            for seed in seeds
+            seed: _sum([_sign(term, away) * values[away][seed] for away in wanted]) / scale for seed in seeds
         }
         for term in terms(factors)
         if seeds
     }
+
+
+def _sum(values: Sequence[float]) -> float:
+    """0 where rounding of floats alone keeps them from it."""
+    found = math.fsum(values)
+    return 0.0 if abs(found) <= ROUNDING * max(map(abs, values)) else found
 
 
 def _sign(term: Term, away: Away) -> int:

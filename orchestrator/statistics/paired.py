@@ -31,7 +31,7 @@ then where none of those run did: see `verdicts`.
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -39,6 +39,8 @@ LEVEL = 0.05
 """Family-wise error of all claims of a report, unless a spec says otherwise."""
 MEDIAN_SHARE = 0.5
 """A spread is at least this share of the median spread in the same outcome."""
+ROUNDING = 1e-12
+"""What rounding of floats leaves of 0, relative to the numbers that were taken from each other."""
 _NOISE = 1e-9
 """Differences of values, relative to the largest, that are rounding of floats."""
 
@@ -137,6 +139,16 @@ def _paired(
     p = min(p, level) if abs(mean) > half else max(p, math.nextafter(level, 1))
     raised = spread is not None and used > spread
     return Paired(by_seed, family, level, mean, used, mean - half, mean + half, p, raised, least)
+
+
+def minus(value: float, other: float) -> float:
+    """`value` less `other`, in whatever unit; 0 where rounding of floats alone tells them apart."""
+    return 0.0 if same((value, other)) else value - other
+
+
+def same(values: Collection[float]) -> bool:
+    """Whether rounding of floats alone tells these values apart. Raises ValueError for none."""
+    return max(values) - min(values) <= ROUNDING * max(map(abs, values))
 
 
 def critical(n: int, family: int, level: float = LEVEL) -> float:

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal
 
-from orchestrator.statistics.paired import Key, Paired, compare, critical, resolution
+from orchestrator.statistics.paired import Key, Paired, compare, critical, minus, resolution
 from orchestrator.statistics.power import chance
 from orchestrator.statistics.verdicts import SEEDS_LEAST, Verdict, more_seeds, verdict
 from search_spaces.wording import amount
@@ -164,7 +164,7 @@ def chance_left(found: Paired, seeds: int, margin: float | None) -> float:
 def _compared(question: Question, values: Values, level: float) -> dict[Key, Paired]:
     differences = {
         (arm, name): {
-            seed: value - values[reference, name][seed]
+            seed: minus(value, values[reference, name][seed])
             for seed, value in values[arm, name].items()
             if seed in values[reference, name]
         }

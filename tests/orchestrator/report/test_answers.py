@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -366,3 +367,38 @@ def test_a_search_that_confirms_on_no_test_split_claims_nothing(tmp_path: Path) 
     assert not any(each.primary for each in found.effects)
     assert "valid/accuracy" in headline(found).headers
     assert "Nothing is claimed of any arm" in write(found, tmp_path / "report").read_text()
+
+
+def measured_as(values: Callable[[str, int], float], names: tuple[str, ...]) -> Report:
+    """What is said where seeds of an arm measured these in the primary outcome."""
+    made = plan(names, answer=AnswerPlan(("iid/accuracy",), None, 0.05, 1))
+    given = [record(name, seed) for name in names for seed in SEEDS]
+    known = [
+        replace(each, last=replace(each.last, metrics={"iid/accuracy": values(each.arm, each.seed)}))
+        for each in given
+        if each.last is not None
+    ]
+    return summarise(made, known)
+
+
+def test_an_arm_that_rounding_alone_tells_apart_is_not_better() -> None:
+    def values(arm: str, seed: int) -> float:
+        return 0.5 + NOISE[SEEDS.index(seed)] + (2e-16 * (2 + seed % 3) if arm == "good" else 0.0)
+
+    (verdict,) = measured_as(values, ("baseline", "good")).verdicts
+    assert verdict.kind == "undecided"
+    assert verdict.difference is not None
+    assert verdict.difference.mean == 0.0
+
+
+def test_what_is_claimed_of_very_small_values_is_shown() -> None:
+    """An error of squares in units of physics, say."""
+
+    def values(arm: str, seed: int) -> float:
+        place = SEEDS.index(seed)
+        own = 1e-14 + 1e-15 * NOISE[(place * 3) % 8] if arm == "good" else 0.0
+        return 1e-13 * (1 + NOISE[place]) + own
+
+    (verdict,) = measured_as(values, ("baseline", "good")).verdicts
+    assert verdict.kind == "better"
+    assert "+1e-14 [+" in verdict.line

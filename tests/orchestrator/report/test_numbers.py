@@ -13,6 +13,8 @@ from orchestrator.report.types import interval_words, number_words, p_words
         ((0.0002, 0.00019, 0.00021), "+0.00020 [+0.00019, +0.00021]"),
         ((-0.002, -0.004, -0.0004), "-0.00200 [-0.00400, -0.00040]"),
         ((1e-9, 0.9e-9, 1.1e-9), "+1e-09 [+9e-10, +1.1e-09]"),
+        ((1e-17, 0.9e-17, 1.1e-17), "+1e-17 [+9e-18, +1.1e-17]"),
+        ((-0.2, -0.4, 1e-14), "-0.200 [-0.400, 0.000]"),
         ((150.0, 149.0, 151.0), "+150 [+149, +151]"),
         # An interval around 0, and what sums of numbers near 1 leave of it, need no more.
         ((0.002, -0.0004, 0.004), "+0.002 [0.000, +0.004]"),
@@ -25,7 +27,14 @@ def test_an_interval_that_leaves_out_zero_never_shows_it(ends, words):
 
 @pytest.mark.parametrize(
     ("value", "words"),
-    [(0.25, "0.250"), (0.0004, "0.0004"), (-0.00042, "-0.00042"), (1e-15, "0.000"), (250.4, "250")],
+    [
+        (0.25, "0.250"),
+        (0.0004, "0.0004"),
+        (-0.00042, "-0.00042"),
+        (1e-14, "1e-14"),
+        (1e-15, "0.000"),
+        (250.4, "250"),
+    ],
 )
 def test_a_small_number_is_not_shown_as_none(value, words):
     assert number_words(value) == words

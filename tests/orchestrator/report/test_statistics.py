@@ -33,6 +33,13 @@ def test_values_that_are_all_the_same_have_no_interval() -> None:
     assert (found.n, found.mean, found.low, found.high) == (3, 0.25, None, None)
 
 
+def test_values_that_rounding_alone_tells_apart_have_no_interval() -> None:
+    found = estimate([0.1 + 0.2, 0.3, 0.3])
+    assert (found.n, found.low, found.high) == (3, None, None)
+    mean, *ends = mean_difference([0.1 + 0.2, 0.3], [0.3, 0.3])
+    assert (mean, ends) == (0.0, [None, None])
+
+
 def test_an_interval_ends_where_the_quantity_does() -> None:
     free, cut = estimate([0.9, 1.0]), estimate([0.9, 1.0], span=(0.0, 1.0))
     assert free.low is not None

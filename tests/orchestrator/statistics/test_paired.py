@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from orchestrator.statistics.paired import compare, p_without, resolution
+from orchestrator.statistics.paired import compare, minus, p_without, resolution
 from tests.orchestrator.statistics import studies
 
 EIGHT = (0.011, 0.024, 0.017, 0.002, 0.031, 0.022, 0.009, 0.018)
@@ -137,3 +137,9 @@ def test_the_simulated_procedure_is_this_one(kind: object) -> None:
         given = {(str(arm), "x"): by_seed(list(study[:, arm])) for arm in range(3)}
         ours = compare(given, family=3, resolutions={"x": step})
         assert [ours[str(arm), "x"].shown for arm in range(3)] == list(expected)
+
+
+@pytest.mark.parametrize("scale", [1e-13, 1.0, 1e9])
+def test_what_rounding_leaves_is_no_difference_and_what_is_small_is_one(scale: float) -> None:
+    assert minus(scale * (0.1 + 0.2), scale * 0.3) == 0.0
+    assert minus(0.3 * scale, 0.3 * scale * (1 + 1e-9)) == pytest.approx(-3e-10 * scale, rel=1e-6)
