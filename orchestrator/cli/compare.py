@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from orchestrator.report.comparison import Comparison, Side
     from orchestrator.report.tables import Grid
 
+UNKNOWN = "not known: neither reads any that haltsweep stores"
+
 
 def compare(
     names: Annotated[
@@ -73,6 +75,8 @@ def _json(found: "Comparison") -> dict[str, Any]:
 def _show(found: "Comparison") -> None:
     from orchestrator.report.tables import as_rich
 
+    for line in found.notices:
+        say(line)
     if found.arms:
         out().print(as_rich(_grid(found)))
     else:
@@ -84,7 +88,8 @@ def _show(found: "Comparison") -> None:
         ("code and machine", [f"{what}: {before} -> {after}" for what, before, after in found.code]),
         ("data", [f"{what}: {before} -> {after}" for what, before, after in found.data]),
     ):
-        say(f"{title}: {'' if lines else 'no difference'}".rstrip())
+        none = "no difference" if title != "data" or found.data_known else UNKNOWN
+        say(f"{title}: {'' if lines else none}".rstrip())
         for line in lines:
             say(f"  {line}")
 

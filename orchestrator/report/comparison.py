@@ -13,6 +13,7 @@ from typing import Any, Literal
 from orchestrator.identity import canonical
 from orchestrator.plan.answer import SELECTION_SPLIT
 from orchestrator.plan.types import Plan
+from orchestrator.report.notes import notices
 from orchestrator.report.origin import DATA, origin
 from orchestrator.report.readings import Readings, difference_of
 from orchestrator.report.statistics import Estimate, estimate, mean_difference, within
@@ -81,6 +82,10 @@ class Comparison:
     code: tuple[tuple[str, str, str], ...]
     """What, in the first, in the second: commit, digest of the code, versions, machine."""
     data: tuple[tuple[str, str, str], ...]
+    data_known: bool
+    """Whether of some data anything is known: own training code reads what it likes."""
+    notices: tuple[str, ...]
+    """What must be known of either before any number, after its name."""
 
 
 def compare(first: Side, second: Side) -> Comparison:
@@ -103,6 +108,8 @@ def compare(first: Side, second: Side) -> Comparison:
         spec=tuple(differences(first.spec, second.spec)),
         code=tuple(_unlike(_origin(first), _origin(second))),
         data=tuple(_unlike(first.data, second.data)),
+        data_known=bool(first.data or second.data),
+        notices=tuple(f"{each.label}: {words}" for each in (first, second) for words in notices(each.report)),
     )
 
 

@@ -8,9 +8,24 @@ import pytest
 
 from orchestrator.cli import compare
 from tests.support.commands import TINY
+from tests.support.own_code import forgotten
 
 pytestmark = pytest.mark.usefixtures("untracked")
 
+READING = """\
+from pathlib import Path
+
+
+def train(settings, trial):
+    trial.report(1, {"test/accuracy": float(Path("values.txt").read_text()) + trial.seed / 100})
+"""
+SPEC = """\
+name: reading
+question: What does it read?
+trainable: reading:train
+baseline: {width: 1}
+confirm: {seeds: [1, 2], splits: [test]}
+"""
 INLINE = ("search=null", "--driver", "inline")
 
 
@@ -34,6 +49,22 @@ def test_two_sweeps_and_what_differs(haltsweep):
     (found,) = json.loads(haltsweep("compare", "tiny", "other", "--json").out)
     assert [what for what, *_ in found["data"]] == ["listops/train", "listops/valid", "listops/near-iid"]
     assert all(len(before) > 20 and len(after) > 20 for _, before, after in found["data"])
+
+
+def test_of_data_that_haltsweep_does_not_store_no_sameness_is_claimed(haltsweep, tmp_path):
+    """What own training code reads may be another file each time."""
+    Path("reading.py").write_text(READING)
+    Path("values.txt").write_text("0.5")
+    Path("reading.yaml").write_text(SPEC)
+    with forgotten(tmp_path):
+        first = haltsweep("launch", "reading.yaml", "--driver", "inline")
+        Path("values.txt").write_text("0.7")
+        second = haltsweep("launch", "reading.yaml", "name=other", "--driver", "inline")
+    assert (first.code, second.code) == (0, 0), (first, second)
+    told = haltsweep("compare", "reading", "other")
+    assert told.code == 0, told
+    assert "code and machine: no difference\ndata: not known" in told.out
+    assert json.loads(haltsweep("compare", "reading", "other", "--json").out)[0]["data_known"] is False
 
 
 def test_a_name_in_both_is_not_said_to_be_in_one_alone():

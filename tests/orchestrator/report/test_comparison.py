@@ -83,6 +83,16 @@ def failing(made, *failed):
     return replace(made, records=records, report=summarise(made.plan, records))
 
 
+def test_what_must_be_known_of_either_before_its_numbers_is_told():
+    first = side({"arm-0": (0.1, 0.2, 0.3), "arm-1": (0.5, 0.6)})
+    found = compare(first, side({"arm-0": (0.1, 0.2), "arm-1": (0.5, 0.6)}, label="two"))
+    assert found.notices == (
+        "one: 1 trial has not ended: every number is of those that have.",
+        "two: 2 trials have not ended: every number is of those that have.",
+    )
+    assert compare(FIRST, FIRST).notices == ()
+
+
 def test_seeds_that_failed_are_told_and_so_are_arms_that_nothing_is_known_of():
     values = {"arm-0": (0.1, 0.2, 0.3), "arm-1": (0.5, 0.6, 0.8)}
     second = failing(side(values, label="two"), ("arm-0", 2), *(("arm-1", number) for number in range(3)))
@@ -147,7 +157,9 @@ def test_what_differs_in_spec_code_and_data_is_told_and_nothing_else():
     provenance["data"] = {"listops/train": "c"}
     records = [replace(each, provenance=provenance) for each in FIRST.records]
     more = {"confirm": {"seeds": [1], "best": 2}, "name": "one"}
+    assert not compare(FIRST, FIRST).data_known
     found = compare(first, replace(first, records=records, spec=more, data={"listops/train": "c"}))
+    assert found.data_known
     assert [str(each) for each in found.spec] == ["confirm.best: (nothing) -> 2"]
     assert found.data == (("listops/train", "a", "c"), ("listops/valid", "b", "unknown"))
     assert ("commit of the folder it was launched from", "unknown", "c0ffee") in found.code
