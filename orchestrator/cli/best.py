@@ -53,7 +53,16 @@ def _state(found: "Winner", report: "Report") -> Iterator[str]:
     if report.left:
         yield f"{amount(report.left, 'trial')} of the sweep had not ended: it may be another one at the end."
     if found.by == "confirm" and (verdict := report.verdict(found.arm)) is not None:
-        yield f"The report says: {verdict.line}"
+        yield f"The report says{_said_of(found, report)}: {verdict.line}"
+
+
+def _said_of(found: "Winner", report: "Report") -> str:
+    """What the verdict is of, where several assignments of the arm were confirmed."""
+    if report.assignments == 1:
+        return ""
+    if not report.points:
+        return f", of the mean over all assignments of {found.arm} that were confirmed and not of this one"
+    return ", of point 1 of its front and not of this one" if found.records[0].rank else ""
 
 
 def _checkpoints(found: "Winner", sweep: "Opened") -> Iterator[str]:

@@ -97,7 +97,14 @@ def plan(
         trials=trials,
         proofs=tuple(proofs),
         prices=prices,
-        power=power(confirm, answer, spec.answer.spread if spec.answer else None, published, arms[0].settings)
+        power=power(
+            confirm,
+            answer,
+            spec.answer.spread if spec.answer else None,
+            published,
+            arms[0].settings,
+            searched=search is not None,
+        )
         if confirm and answer and not (probe and probe.faults_only)
         else None,
         published=published,

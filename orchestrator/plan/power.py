@@ -24,9 +24,12 @@ def power(
     stated: float | Mapping[str, Any] | None = None,
     published: Sequence[Mapping[str, Any]] = (),
     baseline: Mapping[str, Any] | None = None,
+    *,
+    searched: bool = False,
 ) -> Power:
     """What the seeds of `confirm` can show of `answer`, in units of its first outcome if a spread is
-    `stated` or `published`, best for the settings of the `baseline`."""
+    `stated` or `published`, best for the settings of the `baseline`. `searched`: whether a search chooses by
+    the split valid, of which no claim is made then."""
     seeds, family = len(confirm.seeds), answer.family
     if not family:
         shown = "its spread and no effect" if seeds > 1 else "neither its spread nor an effect"
@@ -35,6 +38,9 @@ def power(
     given = f"{amount(seeds, 'seed')} and {amount(family, 'comparison')}"
     if seeds < SEEDS_LEAST:
         sentence = f"With {given} there can be no verdict: {SEEDS_LEAST} seeds are the fewest."
+        return Power(seeds, family, sentence)
+    if searched and not answer.outcomes and not confirm.splits:
+        sentence = f"With {given} there can be no verdict: they are read on valid alone, which chose."
         return Power(seeds, family, sentence)
     effect = smallest_effect(seeds, family, answer.level)
     spread, source = _known(stated) if stated is not None else _published(answer, published, baseline or {})

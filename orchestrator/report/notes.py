@@ -123,6 +123,11 @@ UNITS = (
     "{arm} and {other} are at least {times} times apart in {metric} in all seeds: make sure that both report "
     "it in one unit, as a share or in percent, say. A declared range would tell."
 )
+ONE_VALUE = (
+    "{arms}: every seed measured one and the same {metric}, and every seed of what it is compared with one "
+    "too, so that no chance shows in it. The verdict holds only if seeds change what is trained: if they do "
+    "not, each arm is one run."
+)
 
 
 def notices(report: Report) -> list[str]:
@@ -131,7 +136,8 @@ def notices(report: Report) -> list[str]:
     found += [_unfinished(report)] if report.left else []
     found += [SEEN.format(splits=" and ".join(report.selected_on))] if report.selected_on else []
     found += [FRONT] if report.points else []
-    return [*found, *_alike(report), *_units(report), *([_unread(report)] if report.unread else [])]
+    found += [*_alike(report), *_one_value(report), *_units(report)]
+    return [*found, *([_unread(report)] if report.unread else [])]
 
 
 def _alike(report: Report) -> list[str]:
@@ -151,6 +157,17 @@ def _alike(report: Report) -> list[str]:
         for values, arms in groups.items()
         if len(arms) > 1
     ]
+
+
+def _one_value(report: Report) -> list[str]:
+    """Claims that rest on seeds of which none differs, in an arm and in what it is compared with."""
+    found: dict[str, list[str]] = {}
+    for each in report.verdicts:
+        cells = [report.cell(arm, each.metric) for arm in (each.arm, each.reference)]
+        alike = all(cell and len({*dict(cell.by_seed).values()}) == 1 for cell in cells)
+        if alike and each.kind != "undecided":
+            found.setdefault(each.metric, []).append(each.arm)
+    return [ONE_VALUE.format(arms=", ".join(arms), metric=metric) for metric, arms in found.items()]
 
 
 def _units(report: Report) -> list[str]:

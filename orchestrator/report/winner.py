@@ -1,7 +1,7 @@
 """The best system of a sweep: by what was confirmed, else by what was searched. No test of anything."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Literal
@@ -36,6 +36,9 @@ class Winner:
     """Other arms of the very same value: the first in the spec was taken."""
     spoilt: tuple[str, ...] = ()
     """Arms of a better value that were passed over, for seeds of them failed or measured no outcome."""
+    assignments: int = 1
+    """Systems it was chosen from, itself included: where several assignments of an arm are confirmed, more
+    than there are arms."""
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -52,7 +55,9 @@ class Winner:
     def comments(self) -> Iterator[str]:
         """What it was chosen by, a sentence each, for people."""
         most = {"max": "the highest", "min": "the lowest", None: ""}[self.goal]
-        most = f", {most} of {amount(self.rivals, 'arm')}" if self.rivals > 1 else ""
+        arms = amount(self.rivals, "arm")
+        of = f"{self.assignments} assignments of {arms}" if self.assignments > self.rivals else arms
+        most = f", {most} of {of}" if max(self.rivals, self.assignments) > 1 else ""
         if most and self.spoilt:
             most += f" but for {' and '.join(self.spoilt)}, passed over for failed seeds"
         if most and self.equals:
@@ -72,17 +77,23 @@ class Winner:
         )
 
 
-def winner(plan: Plan, records: Iterable[Record], report: Report, arm: str | None = None) -> Winner:
+def winner(plan: Plan, records: Sequence[Record], report: Report, arm: str | None = None) -> Winner:
     """The best system, of `arm` alone if it is named.
 
     By the mean of the first primary outcome over confirm seeds, arms without seeds that failed or lack a
-    primary outcome before others; where no confirm trial has measured it, by the first objective of the
-    search. Raises InputError for an unknown arm, and where there is nothing to choose by.
+    primary outcome before others, and of one arm assignments without failed seeds before others; where no
+    confirm trial has measured it, by the first objective of the search. Raises InputError for an unknown arm,
+    and where there is nothing to choose by.
     """
     if arm is not None and arm not in report.arms:
         raise InputError(f"no arm named {arm!r}. {hint(arm, report.arms)}")
     own = [each for each in records if each.outcome is OutcomeKind.FINISHED and arm in (None, each.arm)]
-    found = _confirmed(plan, own, report) or _searched(plan, own)
+    spoilt = frozenset(
+        (each.arm, each.rank or 0)
+        for each in records
+        if each.phase == "confirm" and each.outcome is not None and each.outcome.failed
+    )
+    found = _confirmed(plan, own, report, spoilt) or _searched(plan, own)
     if found is None:
         of = f"of {arm} " if arm is not None else ""
         raise InputError(
@@ -92,7 +103,9 @@ def winner(plan: Plan, records: Iterable[Record], report: Report, arm: str | Non
     return found
 
 
-def _confirmed(plan: Plan, finished: Sequence[Record], report: Report) -> Winner | None:
+def _confirmed(
+    plan: Plan, finished: Sequence[Record], report: Report, spoilt_systems: Collection[tuple[str, int]]
+) -> Winner | None:
     if plan.confirm is None or not report.outcomes:
         return None
     metric = report.outcomes[0]
@@ -112,16 +125,16 @@ def _confirmed(plan: Plan, finished: Sequence[Record], report: Report) -> Winner
     failed = {each.arm for each in report.tallies if each.failures}
     sign = -1.0 if goal == "min" else 1.0
 
-    def merit(key: tuple[str, int]) -> tuple[bool, float]:
-        return key[0] not in failed, sign * _mean(groups[key], metric)
+    def merit(key: tuple[str, int]) -> tuple[bool, bool, float]:
+        return key[0] not in failed, key not in spoilt_systems, sign * _mean(groups[key], metric)
 
     best = max(groups, key=merit)
     chosen = tuple(sorted(groups[best], key=lambda each: each.seed))
     value, seeds = _mean(chosen, metric), len(plan.confirm.seeds)
     worth = {key: merit(key) for key in groups if key[0] != best[0]}
     equals = {arm: None for (arm, _), its in worth.items() if its == merit(best)}
-    spoilt = {arm: None for (arm, _), its in worth.items() if its[1] > sign * value}
-    made = (metric, goal, value, chosen, seeds, len(arms), tuple(equals), tuple(spoilt))
+    spoilt = {arm: None for (arm, _), its in worth.items() if its[-1] > sign * value}
+    made = (metric, goal, value, chosen, seeds, len(arms), tuple(equals), tuple(spoilt), len(groups))
     return Winner(best[0], "confirm", *made)
 
 

@@ -1,5 +1,6 @@
 """`haltsweep best`: what it writes is a spec that gives the same again."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -97,6 +98,23 @@ def test_a_goal_that_only_the_search_told_is_said_to_be_gone(better, told):
     lines = list(best._goal_left_out(chosen({}, "near-iid/accuracy"), report))
     assert len(lines) == told
     assert all("highest near-iid/accuracy is best was told by search.objectives" in each for each in lines)
+
+
+@pytest.mark.parametrize(
+    ("assignments", "points", "rank", "of"),
+    [
+        (1, (), 0, ""),
+        (2, (), 1, ", of the mean over all assignments of baseline that were confirmed and not of this one"),
+        (2, ("some",), 1, ", of point 1 of its front and not of this one"),
+        (2, ("some",), 0, ""),
+    ],
+)
+def test_a_verdict_is_said_to_be_of_what_it_is_of(assignments, points, rank, of):
+    found = chosen({}, "near-iid/accuracy")
+    found = replace(found, records=tuple(replace(each, rank=rank) for each in found.records))
+    verdict = SimpleNamespace(line="baseline: better")
+    report = SimpleNamespace(left=0, assignments=assignments, points=points, verdict=lambda _: verdict)
+    assert list(best._state(found, report)) == [f"The report says{of}: baseline: better"]
 
 
 def chosen(settings, *metrics):

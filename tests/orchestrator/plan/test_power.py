@@ -79,6 +79,13 @@ def test_too_few_seeds_and_no_arms_are_told() -> None:
     assert power(confirm(1), alone).sentence == told.format(1, "", "neither its spread nor an effect")
 
 
+def test_where_nothing_is_claimed_no_difference_is_said_to_be_found() -> None:
+    seeds, nothing = replace(confirm(8), splits=()), replace(ANSWER, outcomes=())
+    told = power(seeds, nothing, searched=True).sentence
+    assert told.endswith("there can be no verdict: they are read on valid alone, which chose.")
+    assert "8 times in 10" in power(seeds, nothing).sentence, "without a search valid decides"
+
+
 def test_more_than_a_thousand_seeds_are_not_counted() -> None:
     assert "more than 1,000 seeds would be needed for the margin" in (
         power(confirm(8), replace(ANSWER, margin=1e-6), stated=1.0).sentence

@@ -104,6 +104,16 @@ def test_of_several_assignments_the_best():
     plan = replace(make_plan(1, best=2), metrics=(SCORE,), answer=ANSWER, trainable="own:train")
     found = chosen(confirmed((0.5, 0.6, 0.7, 0.8)), plan)
     assert [each.rank for each in found.records] == [1, 1]
+    told, no_test = found.comments()
+    assert told.endswith(", the highest of 2 assignments of 1 arm.")
+    assert no_test.startswith("That a mean is the best of several is no test")
+
+
+def test_an_assignment_with_failed_seeds_comes_after_one_without():
+    """Its mean is of the seeds that survived."""
+    plan = replace(make_plan(1, best=2), metrics=(SCORE,), answer=ANSWER, trainable="own:train")
+    found = chosen(confirmed((0.5, 0.6, 0.9, None)), plan)
+    assert ([each.rank for each in found.records], found.value) == ([0, 0], pytest.approx(0.55))
 
 
 def test_what_cannot_be_chosen_is_refused():
