@@ -50,10 +50,13 @@ def best(
 
 
 def _state(found: "Winner", report: "Report") -> Iterator[str]:
+    from orchestrator.report.notes import notices
+
     if report.left:
         yield f"{amount(report.left, 'trial')} of the sweep had not ended: it may be another one at the end."
     if found.by == "confirm" and (verdict := report.verdict(found.arm)) is not None:
         yield f"The report says{_said_of(found, report)}: {verdict.line}"
+        yield from notices(report, of_verdicts=True)
 
 
 def _said_of(found: "Winner", report: "Report") -> str:

@@ -124,13 +124,15 @@ def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as
 
 
 def _verdicts(folder: SweepFolder, ended: int) -> list[str]:
-    """What the report says of every arm, if it is of all trials, of which so many have `ended`.
+    """What the report says before any number and of every arm, if it is of all trials, of which so many have
+    `ended`.
 
     Nothing without a report, or one from before there were verdicts.
     """
     try:
         written = json.loads((folder.report / "report.json").read_bytes())
         verdicts = [visible(str(each["line"])) for each in written.get("verdicts", ())]
+        told = [visible(str(each)) for each in written.get("notices", ())] if verdicts else []
         outcomes = [counts for arm in written["tallies"] for counts in arm["outcomes"].values()]
         counted = sum(sum(counts.values()) - counts.get("open", 0) for counts in outcomes)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
@@ -139,7 +141,7 @@ def _verdicts(folder: SweepFolder, ended: int) -> list[str]:
         return [
             f"the report was written before the last trials ended: {command('report', folder)} does it again"
         ]
-    return verdicts
+    return [*told, *verdicts]
 
 
 def _state(progress: Sequence[Progress], *, held: bool) -> SweepState:

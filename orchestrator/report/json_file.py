@@ -1,6 +1,7 @@
 """report.json: all that the report and its page show, as numbers at full precision.
 
-At its root lie the fields of `report.types.Report`, by name. `page` holds what the page shows beyond the
+At its root lie the fields of `report.types.Report`, by name, and `notices`, what must be known before any
+number, as sentences. `page` holds what the page shows beyond the
 tables, the fields of `report.details.Details`:
 
 | key | holds |
@@ -32,6 +33,7 @@ from typing import Any
 
 from orchestrator.plan.format import domain_words
 from orchestrator.report.details import Details
+from orchestrator.report.notes import notices
 from orchestrator.report.page_sections import arms_answered, cost_words
 from orchestrator.report.searches import SearchCourse
 from orchestrator.report.types import Report
@@ -39,7 +41,7 @@ from orchestrator.report.types import Report
 
 def as_json(report: Report, details: Details | None = None) -> str:
     """Everything that the report holds and, with `details`, all that its page shows. See the module."""
-    values: dict[str, Any] = asdict(report)
+    values: dict[str, Any] = asdict(report) | {"notices": notices(report)}
     if details is not None:
         values["page"] = _page(report, details)
     return json.dumps(values, indent=2, sort_keys=True, allow_nan=False) + "\n"

@@ -130,10 +130,13 @@ ONE_VALUE = (
 )
 
 
-def notices(report: Report) -> list[str]:
-    """What a reader must know before any number, one sentence or a few each, as plain text."""
+def notices(report: Report, *, of_verdicts: bool = False) -> list[str]:
+    """What a reader must know before any number, one sentence or a few each, as plain text.
+
+    `of_verdicts`: what is told beside verdicts, each of which says itself whether trials are left.
+    """
     found = [report.code_versions] if report.code_versions else []
-    found += [_unfinished(report)] if report.left else []
+    found += [_unfinished(report)] if report.left and not of_verdicts else []
     found += [SEEN.format(splits=" and ".join(report.selected_on))] if report.selected_on else []
     found += [FRONT] if report.points else []
     found += [*_alike(report), *_one_value(report), *_units(report)]

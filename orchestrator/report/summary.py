@@ -11,6 +11,7 @@ from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.report import answers, equal_cost, extensions, published
 from orchestrator.report.arm_changes import arm_changes
 from orchestrator.report.factorial import FactorialEffect, factorial_effects
+from orchestrator.report.notes import notices
 from orchestrator.report.origin import code_versions
 from orchestrator.report.readings import NOT_MEASURED, Readings, awaited, by_seed_alone, with_late_splits
 from orchestrator.report.searches import search_bests
@@ -23,6 +24,8 @@ from trainables.metrics import Metric, look_up
 ANSWER = "answer"
 """Primary outcomes in the tracking UI, which sorts by name and shows a dozen characters of it: which outcome
 it is says the arm's tag of that name."""
+NOTICE = "notice"
+"""Of the tag with what must be known before any number."""
 ANSWERS = {
     "": "estimate",
     ".diff": "difference",
@@ -338,13 +341,16 @@ def _p(report: Report, effect: Effect | None) -> float | None:
 
 
 def arm_tags(report: Report) -> dict[str, dict[str, str]]:
-    """What the tracking UI says of every arm in words."""
+    """What the tracking UI says of every arm in words: its verdicts, and what must be known before them."""
     outcomes = {
         answer_key("", place).rstrip("/"): metric
         for place, metric in enumerate(report.outcomes if report.answer else ())
     }
     tags: dict[str, dict[str, str]] = {arm: dict(outcomes) for arm in report.arms}
+    told = " ".join(notices(report, of_verdicts=True))
     for each in report.verdicts:
         first = each.metric == report.outcomes[0]
         tags[each.arm]["verdict" if first else f"verdict.{each.metric}"] = each.line
+        if told:
+            tags[each.arm][NOTICE] = told
     return tags

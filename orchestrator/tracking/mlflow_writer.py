@@ -15,13 +15,15 @@ from orchestrator.file_digests import read_sound
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
-from orchestrator.tracking.desired_runs import SWEEP, DesiredRun, DesiredRuns
+from orchestrator.tracking.desired_runs import NOT_APPLICABLE, SWEEP, DesiredRun, DesiredRuns
 from orchestrator.tracking.inputs import Inputs
 from orchestrator.tracking.mlflow_runs import RunStore, Stored
 from orchestrator.tracking.points import PREFIX, Point
 from orchestrator.tracking.summary import ArmSummary
 from search_spaces.wording import amount
 
+NOTICE_TAG = f"{PREFIX}notice"
+"""What must be known before an arm's verdict, as `report.summary.arm_tags` names it."""
 EVENTS_AT_ONCE = 5000
 """Bounds the memory of a rebuild."""
 OnAsk = Callable[[str], None]
@@ -103,7 +105,10 @@ class MlflowWriter:
         long they ran. Raises Outage."""
         self._counts = Counts()
         for key, tags in self._desired.publish_words(summary.tags).items():
-            self._fill(self._stored[key], (), {}, tags)
+            stored = self._stored[key]
+            # A notice that holds no longer is taken back.
+            old = {NOTICE_TAG: NOT_APPLICABLE} if NOTICE_TAG in stored.tags else {}
+            self._fill(stored, (), {}, old | tags)
         published = self._desired.publish(summary.metrics)
         for number, (key, metrics) in enumerate(published.items()):
             self._on_progress(f"the arms' means: {amount(len(published) - number, 'run')} to write")

@@ -109,12 +109,16 @@ def test_a_goal_that_only_the_search_told_is_said_to_be_gone(better, told):
         (2, ("some",), 0, ""),
     ],
 )
-def test_a_verdict_is_said_to_be_of_what_it_is_of(assignments, points, rank, of):
+def test_a_verdict_is_said_to_be_of_what_it_is_of(assignments, points, rank, of, monkeypatch):
+    monkeypatch.setattr("orchestrator.report.notes.notices", lambda _, of_verdicts: ["Mind the code."])
     found = chosen({}, "near-iid/accuracy")
     found = replace(found, records=tuple(replace(each, rank=rank) for each in found.records))
     verdict = SimpleNamespace(line="baseline: better")
     report = SimpleNamespace(left=0, assignments=assignments, points=points, verdict=lambda _: verdict)
-    assert list(best._state(found, report)) == [f"The report says{of}: baseline: better"]
+    assert list(best._state(found, report)) == [
+        f"The report says{of}: baseline: better",
+        "Mind the code.",
+    ]
 
 
 def chosen(settings, *metrics):

@@ -205,3 +205,6 @@ def test_verdicts_are_told_of_a_report_on_all_trials_alone(haltsweep, tmp_path):
     told = haltsweep("status", "synthetic").out
     assert "the report was written before" not in told
     assert re.search(r"^arm-1: .*, 3 of 3 seeds finished", told, re.MULTILINE)
+    written = json.loads((folder.report / "report.json").read_text())
+    (folder.report / "report.json").write_text(json.dumps(written | {"notices": ["Mind the code."]}))
+    assert "\nMind the code.\narm-1: " in haltsweep("status", "synthetic").out

@@ -402,3 +402,14 @@ def test_what_is_claimed_of_very_small_values_is_shown() -> None:
     (verdict,) = measured_as(values, ("baseline", "good")).verdicts
     assert verdict.kind == "better"
     assert "+1e-14 [+" in verdict.line
+
+
+def test_what_must_be_known_before_a_verdict_stands_beside_it_everywhere() -> None:
+    code = "Trials ran 2 versions of the code (digest a: 5 trials; b: 3 trials)."
+    found = replace(summarise(plan(), records()), code_versions=code, left=1)
+    assert notices(found)[:2] == [code, "1 trial has not ended: every number is of those that have."]
+    assert notices(found, of_verdicts=True) == [code]
+    assert arm_tags(found)["good"]["notice"] == code
+    assert "notice" not in arm_tags(found)["baseline"]
+    assert "notice" not in arm_tags(summarise(plan(), records()))["good"]
+    assert json.loads(as_json(found))["notices"] == notices(found)

@@ -415,6 +415,13 @@ class TestPublish:
         assert writer.publish(ArmSummary({}, words)).total == 0
         tags = runs(database, plan.name)["arm/arm-1/-"].tags
         assert tags["haltsweep.verdict"] == "arm-1: undecided: about 6 more seeds"
+        noticed = {"arm-1": words["arm-1"] | {"notice": "Trials ran 2 versions of the code."}}
+        assert writer.publish(ArmSummary({}, noticed)).tags == 1
+        tags = runs(database, plan.name)["arm/arm-1/-"].tags
+        assert tags["haltsweep.notice"] == "Trials ran 2 versions of the code."
+        assert writer.publish(ArmSummary({}, words)).tags == 1, "it holds no longer"
+        assert writer.publish(ArmSummary({}, words)).total == 0
+        assert runs(database, plan.name)["arm/arm-1/-"].tags["haltsweep.notice"] == "-"
 
 
 class TestLimits:
