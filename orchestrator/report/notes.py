@@ -1,5 +1,6 @@
 """What a reader of a report must know: what its numbers are, and what may be claimed of them."""
 
+from collections import Counter
 from collections.abc import Sequence
 from math import inf, isfinite
 from statistics import stdev
@@ -11,9 +12,11 @@ from orchestrator.report.searches import NO_CLAIM
 from orchestrator.report.types import PriorWork, Report, ended_word, number_words, worded
 from orchestrator.statistics.sequential import LOOK_SHARE, looks
 from orchestrator.statistics.verdicts import SEEDS_LEAST, unseen
+from orchestrator.trials import OutcomeKind
 from search_spaces.wording import amount
 from trainables.metrics import Metric
 
+FAILED = frozenset(each.value for each in OutcomeKind if each.failed)
 BySeed = tuple[tuple[int, float], ...]
 INTERVALS = (
     "Intervals of means are two-sided 95% Student t intervals over seeds, each for itself, cut off where "
@@ -107,6 +110,10 @@ SEARCHED_ONCE = (
     "repeat the training with them alone. How far a search with another seed would have led is in no "
     "interval and no p."
 )
+SEARCH_FAILED = (
+    "Search trials that failed left less to choose from, so that an arm may be tuned less well than others: "
+    "{arms}."
+)
 OF_FRONT = (
     "The search had {objectives} for objectives. Of the front of each arm the point that is best in {first} "
     "was confirmed, whatever it pays in {others}: other points may pay less."
@@ -128,6 +135,10 @@ ONE_VALUE = (
     "too, so that no chance shows in it. The verdict holds only if seeds change what is trained: if they do "
     "not, each arm is one run."
 )
+TWINS = (
+    "{seeds} measured no more than {runs} different things, each at least twice and the very same in all "
+    "arms: they may be fewer runs than their number says, and then intervals are too narrow and p too small."
+)
 
 
 def notices(report: Report, *, of_verdicts: bool = False) -> list[str]:
@@ -139,7 +150,7 @@ def notices(report: Report, *, of_verdicts: bool = False) -> list[str]:
     found += [_unfinished(report)] if report.left and not of_verdicts else []
     found += [SEEN.format(splits=" and ".join(report.selected_on))] if report.selected_on else []
     found += [FRONT] if report.points else []
-    found += [*_alike(report), *_one_value(report), *_units(report)]
+    found += [*_alike(report), *_twins(report), *_one_value(report), *_units(report)]
     return [*found, *([_unread(report)] if report.unread else [])]
 
 
@@ -160,6 +171,19 @@ def _alike(report: Report) -> list[str]:
         for values, arms in groups.items()
         if len(arms) > 1
     ]
+
+
+def _twins(report: Report) -> list[str]:
+    """Seeds every one of which has another that measured the very same in all arms, as of code that takes a
+    seed modulo something. Where all of them did, nothing is claimed."""
+    by_seed: dict[int, list[tuple[str, str, float]]] = {}
+    for cell in report.cells:
+        for seed, value in cell.by_seed:
+            by_seed.setdefault(seed, []).append((cell.arm, cell.metric, value))
+    counts = Counter(map(tuple, by_seed.values()))
+    if len(counts) < 2 or min(counts.values()) < 2:
+        return []
+    return [TWINS.format(seeds=amount(len(by_seed), "seed"), runs=len(counts))]
 
 
 def _one_value(report: Report) -> list[str]:
@@ -231,7 +255,7 @@ def notes(report: Report) -> list[str]:
     if report.searched:
         found.append(NO_CLAIM)
     if report.confirm_seeds and any(SEARCH in each.outcomes for each in report.tallies):
-        found.append(SEARCHED_ONCE)
+        found += [SEARCHED_ONCE, *_search_failed(report)]
     if len(report.objectives) > 1 and report.confirm_seeds and not report.points:
         first, *others = report.objectives
         found.append(
@@ -253,6 +277,16 @@ def notes(report: Report) -> list[str]:
     if report.power:
         found.append(report.power)
     return [*found, *_spread(report)]
+
+
+def _search_failed(report: Report) -> list[str]:
+    """Arms that were chosen from fewer trials than they might have been."""
+    told = []
+    for each in report.tallies:
+        ended = each.outcomes.get(SEARCH, {})
+        if failed := sum(count for kind, count in ended.items() if kind in FAILED):
+            told.append(f"{each.arm}, {amount(failed, 'trial')} of {sum(ended.values())}")
+    return [SEARCH_FAILED.format(arms="; ".join(told))] if told else []
 
 
 def _unmet(rows: Sequence[PriorWork]) -> str:

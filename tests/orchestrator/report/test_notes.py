@@ -10,6 +10,7 @@ from orchestrator.report.page import page
 from orchestrator.report.tables import costs, headline
 from orchestrator.report.write import markdown
 from orchestrator.spec.section import Objective
+from orchestrator.trials import OutcomeKind
 from tests.orchestrator.report.studies import study
 
 
@@ -168,6 +169,20 @@ def test_arms_that_differ_or_whose_seeds_do_not_are_not():
     assert alike({}) == []
     assert alike({"arm-1": "arm-0"}, value=1.0) == []
     assert alike({"arm-1": "arm-0"}, seeds=2) == []
+
+
+def test_arms_whose_search_trials_failed_are_told():
+    made = study(2, 4, 8, readings=())
+    records = [
+        replace(each, outcome=OutcomeKind.FINISHED)
+        if each.phase == "search" and (each.arm == "arm-0" or each.outcome is OutcomeKind.PRUNED)
+        else each
+        for each in made.records
+    ]
+    told = [each for each in notes(replace(made, records=tuple(records)).report()) if "tuned" in each]
+    assert [each.rpartition(": ")[2] for each in told] == ["arm-1, 1 trial of 8."]
+    whole = [replace(each, outcome=OutcomeKind.FINISHED) for each in made.records]
+    assert not [each for each in notes(replace(made, records=tuple(whole)).report()) if "tuned" in each]
 
 
 OBJECTIVES = (Objective(metric="valid/accuracy", goal="max"), Objective(metric="valid/depth", goal="min"))
