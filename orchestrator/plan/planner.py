@@ -82,7 +82,7 @@ def plan(
     check_afforded(limits, arms, prices, search, faults)
     faults.raise_if_any()
     metrics, published = trainable.metrics(resolved), spec.published_rows
-    compared = sum(bool(arm.reference) for arm in arms)
+    compared, spread = sum(bool(arm.reference) for arm in arms), spec.answer.spread if spec.answer else None
     answer = answer_plan(spec.answer, confirm, search, metrics, compared) if confirm else None
     return Plan(
         name=spec.name,
@@ -97,14 +97,7 @@ def plan(
         trials=trials,
         proofs=tuple(proofs),
         prices=prices,
-        power=power(
-            confirm,
-            answer,
-            spec.answer.spread if spec.answer else None,
-            published,
-            arms[0].settings,
-            searched=search is not None,
-        )
+        power=power(confirm, answer, spread, published, arms[0].settings, searched=search is not None)
         if confirm and answer and not (probe and probe.faults_only)
         else None,
         published=published,
