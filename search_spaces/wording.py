@@ -30,10 +30,13 @@ def _initials(name: str) -> str | None:
     return f"{part}{dot}{''.join(word[0] for word in words)}" if len(words) > 1 else None
 
 
-def hint(name: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown `name`: "Did you mean 'lr'? Known: beta, lr"."""
+def hint(name: str, known: Iterable[str], likely: str | None = None) -> str:
+    """The end of a message about an unknown `name`: "Did you mean 'lr'? Known: beta, lr".
+
+    `likely` is what is asked about where that is known better than from how names are spelt.
+    """
     listed = tuple(known)
-    near = nearest(name, listed)
+    near = likely or nearest(name, listed)
     question = f"Did you mean {near!r}? " if near is not None else ""
     return f"{question}Known: {', '.join(listed) or 'none'}"
 

@@ -101,7 +101,7 @@ def resolve(key: str, data: Any) -> Keys:
     while rest:
         inside = _inside(data, keys)
         part, rest = _next(kind, inside, rest)
-        kind = _kind_below(kind, inside, part, keys, last=not rest)
+        kind = _kind_below(kind, inside, part, keys, data, last=not rest)
         keys = (*keys, part)
     return keys
 
@@ -122,12 +122,13 @@ def _next(kind: Any, inside: Any, rest: str) -> tuple[str | int, str]:
     return name[1], rest[name.end() :]
 
 
-def _kind_below(kind: Any, inside: Any, part: str | int, keys: Keys, *, last: bool) -> Any:
+def _kind_below(kind: Any, inside: Any, part: str | int, keys: Keys, spec: Any, *, last: bool) -> Any:
     """The type at `part`. Raises `BadOverride` if there is no such place, or nothing there to change."""
     found = field_paths.below(kind, part)
     at = f"{dotted(keys)} " if keys else "a spec "
     if found is None and (names := field_paths.known(kind)):
-        raise BadOverride(f"{at}has no key {str(part)!r}. {hint(str(part), names)}")
+        likely = None if keys else _elsewhere(str(part), spec)
+        raise BadOverride(f"{at}has no key {str(part)!r}. {hint(str(part), names, likely)}")
     if isinstance(part, str) and isinstance(inside, list):
         raise BadOverride(f"{at}is {shown(inside)}: say which by a position like [0]")
     if found is None or (inside is not None and not isinstance(inside, dict | list)):
@@ -137,6 +138,21 @@ def _kind_below(kind: Any, inside: Any, part: str | int, keys: Keys, *, last: bo
     if keys == ("arms",) and not last and part not in (inside or {}):
         raise BadOverride(f"no arm named {part!r}. {hint(str(part), inside or {})}")
     return found
+
+
+def _elsewhere(name: str, spec: Any) -> str | None:
+    """Where a path begins that `name` was written for without its section: `train` is `baseline.train`, `lr`
+    is `baseline.train.lr`, `sampler` is `search.sampler`. None if nothing is called that."""
+    kind = spec_class(spec)
+    for section in field_paths.known(kind):
+        if name in field_paths.known(field_paths.below(kind, section)):
+            return f"{section}.{name}"
+    baseline = _inside(spec, ("baseline",))
+    parts = baseline if isinstance(baseline, dict) else {}
+    if name in parts:
+        return f"baseline.{name}"
+    holder = next((one for one, fields in parts.items() if isinstance(fields, dict) and name in fields), None)
+    return None if holder is None else f"baseline.{holder}.{name}"
 
 
 def _inside(data: Any, keys: Keys) -> Any:

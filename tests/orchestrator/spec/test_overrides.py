@@ -65,6 +65,10 @@ def test_resolve(key: str, keys: tuple[str | int, ...]) -> None:
     [
         ("serch.seed", r"a spec has no key 'serch'. Did you mean 'search'\? Known: name, question, "),
         ("search.trials", r"search has no key 'trials'. Did you mean 'trials_per_arm'\? Known: spaces"),
+        ("model.width", r"a spec has no key 'model'. Did you mean 'baseline.model'\? Known: name, question, "),
+        ("sizes", r"a spec has no key 'sizes'. Did you mean 'baseline.model.sizes'\? Known: name, "),
+        ("sampler", r"a spec has no key 'sampler'. Did you mean 'search.sampler'\? Known: name, question, "),
+        ("seeds[0]", r"a spec has no key 'seeds'. Did you mean 'confirm.seeds'\? Known: name, question, "),
         ("confirm.seeds[2]", r"confirm.seeds has no position 2, it is a list of 2"),
         ("confirm.seeds.first", r"confirm.seeds is a list of 2: say which by a position like \[0\]"),
         ("arms.minus-gat.why", r"no arm named 'minus-gat'. Did you mean 'minus-gate'\?"),
