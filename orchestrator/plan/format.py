@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from search_spaces.dimensions import Choice, Dimension, Domain, Fixed, Float, Value
+from search_spaces.dimensions import Choice, Dimension, Domain, Fixed, Float, Value, greatest
 from search_spaces.wording import shown
 
 LISTED_MAX = 8
@@ -47,7 +47,8 @@ def among(values: Sequence[Value], word: str = "or") -> str:
 
 
 def domain_words(domain: Domain) -> str:
-    """What a dimension may be: `one of 1, 2`, `0.001 to 0.1, log`."""
+    """What a dimension may be: `one of 1, 2`, `0.001 to 0.1, log`. Of steps that do not end at the high end of
+    a range the last one is told, as nothing beyond it is drawn."""
     match domain:
         case Choice(values):
             return f"one of {', '.join(map(value_words, values))}"
@@ -56,7 +57,7 @@ def domain_words(domain: Domain) -> str:
         case _:
             kind, usual = ("", None) if isinstance(domain, Float) else (", whole numbers", 1)
             step = f", step {value_words(domain.step)}" if domain.step != usual else ""
-            low, high = value_words(domain.low), value_words(domain.high)
+            low, high = value_words(domain.low), value_words(greatest(domain))
             return f"{low} to {high}{', log' if domain.log else ''}{kind}{step}"
 
 

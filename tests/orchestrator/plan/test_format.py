@@ -57,6 +57,8 @@ def test_what_is_rounded_to_zero_has_no_sign(value: float, sign: str, text: str)
         (Float(0.0, 8.0, step=1.0), "0 to 8, step 1"),
         (Int(1, 8), "1 to 8, whole numbers"),
         (Int(2, 8, step=2), "2 to 8, whole numbers, step 2"),
+        (Int(8, 17, step=4), "8 to 16, whole numbers, step 4"),
+        (Float(0.0, 1.0, step=0.3), "0 to 0.9, step 0.3"),
     ],
 )
 def test_domains(domain: Domain, text: str) -> None:
