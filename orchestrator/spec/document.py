@@ -245,6 +245,20 @@ class _NodeReader:
         return value
 
 
+_REMEDIES: Final = {
+    r"'\t'": "indent with spaces, not tabs",
+    "that cannot start any token": "put a text that begins so in quotes",
+    "mapping values are not allowed here": (
+        "write `key: value`, begin the keys of one section in the same column, and put a text with ': ' in it "
+        "in quotes"
+    ),
+    "but found '<scalar>'": "put the whole text in quotes, or a comma between two",
+    "expected <block end>": "begin the keys or items of one section in the same column",
+    "could not find expected ':'": "write a key as `key: value`, with a space behind the colon",
+}
+"""What to do about a problem of PyYAML, by words of it; the first that is found."""
+
+
 def _short(tag: str) -> str:
     return tag.replace("tag:yaml.org,2002:", "!!")
 
@@ -256,5 +270,5 @@ def _plain(error: yaml.MarkedYAMLError, *, lines: bool) -> str:
     if lines and begin is not None and spread and context.startswith("while "):
         context += f" that begins on line {begin.line + 1}"
     problem = ", ".join(part for part in (context, error.problem) if part)
-    remedy = ": indent with spaces, not tabs" if r"'\t'" in problem else ""
-    return f"must be YAML, but {problem}{remedy}"
+    remedy = next((do for part, do in _REMEDIES.items() if part in problem), None)
+    return f"must be YAML, but {problem}{f': {remedy}' if remedy else ''}"
