@@ -1,6 +1,7 @@
 """What the planner asks of the built-in trainable: models and tasks that it can build, run and count."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from orchestrator.plan.posthoc import check_posthoc
 from orchestrator.plan.price import price
 from orchestrator.plan.probe import Probe
 from orchestrator.plan.published import check_built_in
-from orchestrator.plan.settings import Variants, checked
+from orchestrator.plan.settings import Variants, checked, task_of
 from orchestrator.plan.spaces import common_space
 from orchestrator.plan.twins import check_twins
 from orchestrator.plan.types import ArmPrice, ArmProof
@@ -53,7 +54,18 @@ class BuiltIn:
             tests=() if spec.confirm is None else spec.confirm.splits,
             searched=Space() if spec.search is None else common_space(spec.search),
         )
-        return resolve(spec, faults, progress)
+        arms = resolve(spec, faults, progress)
+        if not arms or not arms[0].request.is_baseline:
+            self._check_task(spec, faults)
+        return arms
+
+    def _check_task(self, spec: Spec, faults: Faults) -> None:
+        """Note what asks too much of a task that can be read, where the baseline itself cannot be built."""
+        task = task_of(spec.settings)
+        if task is None:
+            return
+        with suppress(ValueError):  # a task that cannot name its splits was refused with the baseline
+            checks.check_splits(spec, task, faults)
 
     def metrics(self, arms: Sequence[BuiltInArm]) -> tuple[Metric, ...]:
         """As of `Planned`."""
@@ -70,7 +82,7 @@ class BuiltIn:
             faults.add(str(error), "baseline", "task")
             faults.raise_if_any()
         for arm in arms:
-            checks.check_splits(spec, arm, faults)
+            checks.check_splits(spec, arm.system.task, faults)
             checks.check_precision(spec, arm, faults)
             checks.check_ranks(spec, arm, faults)
             checks.check_packed(spec, arm, faults)

@@ -11,11 +11,11 @@ from orchestrator.plan.spaces import common_space
 from orchestrator.plan.types import SearchPlan
 from orchestrator.spec.types import Search, Spec
 from search_spaces.dimensions import Choice
-from search_spaces.paths import lookup
 from search_spaces.wording import amount, hint
 from trainables.assembly import unstacked
 from trainables.metrics import Metric, look_up
-from trainables.task_catalog import splits
+from trainables.settings import Settings
+from trainables.task_catalog import splits, task_name
 from trainables.training.stacked_step import apart
 
 if TYPE_CHECKING:
@@ -150,16 +150,15 @@ def check_packed(spec: Spec, arm: BuiltInArm, faults: Faults) -> None:
         faults.add(f"{why} (arm {arm.name})", "resources", "pack", about=("pack", why))
 
 
-def check_splits(spec: Spec, arm: BuiltInArm, faults: Faults) -> None:
-    """Every split to confirm on must be a test split of the arm's task."""
+def check_splits(spec: Spec, task: Settings, faults: Faults) -> None:
+    """Every split to confirm on must be a test split of the task."""
     if spec.confirm is None:
         return
-    known = [each.name for each in splits(arm.system.task) if each.role == "test"]
+    known = [each.name for each in splits(task) if each.role == "test"]
     for place, name in enumerate(spec.confirm.splits):
         if name not in known:
             faults.add(
-                f"the task {lookup(arm.system.settings, 'task.name')} has no test split {name!r}. "
-                f"{hint(name, known)}",
+                f"the task {task_name(task)} has no test split {name!r}. {hint(name, known)}",
                 "confirm",
                 "splits",
                 place,

@@ -47,8 +47,10 @@ def among(values: Sequence[Value], word: str = "or") -> str:
 
 
 def domain_words(domain: Domain) -> str:
-    """What a dimension may be: `one of 1, 2`, `0.001 to 0.1, log`. Of steps that do not end at the high end of
-    a range the last one is told, as nothing beyond it is drawn."""
+    """What a dimension may be: `one of 1, 2`, `0.001 to 0.1, log`.
+
+    Of steps that do not end at the high end of a range the last one is told, as nothing beyond it is drawn.
+    """
     match domain:
         case Choice(values):
             return f"one of {', '.join(map(value_words, values))}"

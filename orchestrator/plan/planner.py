@@ -67,6 +67,8 @@ def plan(
     stopper = None if spec.search is None else checks.check_samplers(spec.search, faults)
     trainable = _trainable(spec, faults, probe, on_progress)
     resolved = trainable.resolve(spec, faults, on_progress)
+    checks.check_seeds(spec, _search_plan(spec), faults)
+    checks.check_pack(spec, faults)
     if not resolved or not resolved[0].request.is_baseline:
         faults.raise_if_any()
     on_progress(f"{amount(len(resolved), 'arm')} compared with each other")
@@ -125,8 +127,6 @@ def _check(
 ) -> None:
     """Note what is wrong with the spec and its arms, apart from what is searched."""
     trainable.check(spec, arms, stopper, faults)
-    checks.check_seeds(spec, _search_plan(spec), faults)
-    checks.check_pack(spec, faults)
     metrics = trainable.metrics(arms)
     check_budget(spec, trainable.path, metrics, faults)
     check_stop(spec, _confirm_plan(spec), _search_plan(spec), metrics, faults)

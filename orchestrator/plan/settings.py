@@ -92,6 +92,12 @@ def readable_parts(raw: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {root: part.settings for root, part in found.items() if isinstance(part, ReadPart)}
 
 
+def task_of(raw: Mapping[str, Any]) -> Settings | None:
+    """The task in `raw`; None if something is wrong with its own settings."""
+    found = _read("task", raw["task"])
+    return found.config if isinstance(found, ReadPart) else None
+
+
 def written(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     """`settings` of a system as a plan holds them: fields that are marked as `LATER` only if they are set."""
     later = {

@@ -249,8 +249,8 @@ _REMEDIES: Final = {
     r"'\t'": "indent with spaces, not tabs",
     "that cannot start any token": "put a text that begins so in quotes",
     "mapping values are not allowed here": (
-        "write `key: value`, begin the keys of one section in the same column, and put a text with ': ' in it "
-        "in quotes"
+        "write `key: value`, begin the keys of one section in the same column, and put a text with ': ' in "
+        "it in quotes"
     ),
     "but found '<scalar>'": "put the whole text in quotes, or a comma between two",
     "expected <block end>": "begin the keys or items of one section in the same column",
