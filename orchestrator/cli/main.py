@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -131,6 +132,7 @@ def run(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit; an error of ours is one message on standard error, never a traceback."""
     own = arguments is None  # a process of our own
     if own:
+        _open_streams()
         look_seldom()
     with redacted_stderr():
         try:
@@ -139,6 +141,20 @@ def run(arguments: Sequence[str] | None = None) -> None:
             if own:
                 _end_soon(ending.code)
             raise
+
+
+def _open_streams() -> None:
+    """Open those of input, output and errors that the caller has closed, as a daemon's are: nothing is read
+    there, and nothing seen. Else a file that is opened later would have their number and take what is printed.
+    """
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is not None:
+            continue
+        try:
+            os.fstat(number)
+        except OSError:  # the lowest number that is free, so this one
+            os.open(os.devnull, os.O_RDWR)
+        setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))
 
 
 def _end_soon(code: Any) -> None:

@@ -53,7 +53,8 @@ def remove(folder: SweepFolder, setup: Setup | None, tracking_uri: str | None = 
             f"the folder of a sweep to remove must be no link, and {folder.root} leads to "
             f"{folder.root.resolve()}; remove it there"
         )
-    with projection_lock(folder.root, LOCK_WAIT_S), _claimed(folder, setup) as uid:
+    # Claimed first: while a sweep runs its tracker is at work too, and is not what to wait for.
+    with _claimed(folder, setup) as uid, projection_lock(folder.root, LOCK_WAIT_S):
         if tracking_uri is not None and uid is not None:
             _delete_runs(folder, tracking_uri, uid)
         if setup is not None and (setup.storage is not None or setup.checkpoints is not None):

@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 from importlib import metadata
 
 import pytest
@@ -10,7 +11,7 @@ from jsonschema import Draft202012Validator
 
 from orchestrator.cli import main, status
 from orchestrator.errors import InputError, LeaseLost, StoreError
-from tests.support.commands import every_command
+from tests.support.commands import COMMAND, PATIENCE_S, every_command
 
 COMMANDS = every_command(typer.main.get_command(main.app))
 ISSUED = {
@@ -116,6 +117,23 @@ def test_errors_are_one_message_and_a_code(haltsweep, monkeypatch, error, code, 
     assert (answer.code, answer.out) == (code, "")
     assert told in answer.err
     assert "Traceback" not in answer.err
+
+
+@pytest.mark.parametrize(
+    ("closed", "code"), [(">&-", 0), ("2>&-", 0), ("<&- >&- 2>&-", 0), ("nowhere <&- >&-", 2)]
+)
+def test_streams_that_the_caller_has_closed(tmp_path, closed, code):
+    asked = "status" if code else "list"
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$0" {asked} {closed}', COMMAND],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == code
+    assert (b"no sweep named 'nowhere'" in done.stderr) is bool(code)
+    assert done.stderr.count(b"\n") == bool(code)
 
 
 def test_a_mistake_of_ours_keeps_its_traceback(haltsweep, monkeypatch):

@@ -14,6 +14,7 @@ from orchestrator.identity import SweepFolder
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.ledger.summary import summaries
+from orchestrator.tracking.state import projection_lock
 from orchestrator.tracking.sync import sync
 from tests.orchestrator.ledger.conftest import postgres_server  # noqa: F401 - a fixture
 from tests.support.commands import COMMAND, PATIENCE_S, tree
@@ -83,6 +84,16 @@ def test_a_sweep_that_somebody_runs_is_refused(haltsweep, tmp_path):
         assert after.keys() - before.keys() <= {"runs/synthetic/.tracking.lock"}
         ledger.release(lease)
     assert haltsweep("remove", "synthetic", "--yes").code == 0
+
+
+def test_who_runs_a_sweep_is_told_though_its_tracker_is_at_work_too(haltsweep, tmp_path):
+    folder = make(tmp_path)
+    with Ledger.open(folder.ledger_url, "synthetic") as ledger, projection_lock(folder.root, 1.0):
+        lease = ledger.claim(Holder.current())
+        told = haltsweep("remove", "synthetic", "--yes")
+        assert told.code == 2
+        assert "must have one holder at a time" in told.err
+        ledger.release(lease)
 
 
 def test_others_of_the_same_database_stay(haltsweep, tmp_path, request):
