@@ -34,6 +34,7 @@ from orchestrator.cli import (
     verify,
 )
 from orchestrator.cli.console import complain, say
+from orchestrator.cli.ctrl_c import hear, was_heard
 from orchestrator.disk import remedy
 from orchestrator.errors import HaltsweepError, InputError
 from orchestrator.garbage import look_seldom
@@ -132,6 +133,7 @@ def run(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit; an error of ours is one message on standard error, never a traceback."""
     own = arguments is None  # a process of our own
     if own:
+        hear()
         _open_streams()
         look_seldom()
     with redacted_stderr():
@@ -144,8 +146,10 @@ def run(arguments: Sequence[str] | None = None) -> None:
 
 
 def _open_streams() -> None:
-    """Open those of input, output and errors that the caller has closed, as a daemon's are: nothing is read
-    there, and nothing seen. Else a file that is opened later would have their number and take what is printed.
+    """Open those of input, output and errors that the caller has closed, as a daemon's are.
+
+    Nothing is read there, and nothing seen. Else a file that is opened later would have their number, and
+    take what is printed.
     """
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is not None:
@@ -154,7 +158,7 @@ def _open_streams() -> None:
             os.fstat(number)
         except OSError:  # the lowest number that is free, so this one
             os.open(os.devnull, os.O_RDWR)
-        setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))
+        setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - open to the end
 
 
 def _end_soon(code: Any) -> None:
@@ -204,6 +208,8 @@ def _answered(arguments: Sequence[str] | None) -> int:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
+        if was_heard():
+            raise _Interrupted("interrupted") from None
         from trainables.extensions import fault_of_others
 
         fault = fault_of_others(error)

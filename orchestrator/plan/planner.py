@@ -67,10 +67,7 @@ def plan(
     stopper = None if spec.search is None else checks.check_samplers(spec.search, faults)
     trainable = _trainable(spec, faults, probe, on_progress)
     resolved = trainable.resolve(spec, faults, on_progress)
-    checks.check_seeds(spec, _search_plan(spec), faults)
-    checks.check_pack(spec, faults)
-    if not resolved or not resolved[0].request.is_baseline:
-        faults.raise_if_any()
+    _check_seeds(spec, resolved, faults)
     on_progress(f"{amount(len(resolved), 'arm')} compared with each other")
     _check(spec, trainable, resolved, stopper, faults)
     proofs, arms = _proved(spec, trainable, resolved, on_progress, faults)
@@ -116,6 +113,14 @@ def _selected_on(arms: Sequence[CheckedArm[Any]], spec: Spec) -> tuple[str, ...]
     """Test splits that are read and by whose examples something is chosen."""
     held = {info.holds for arm in arms for info in splits(arm.system.task)}
     return tuple(each for each in (spec.confirm.splits if spec.confirm else ()) if each in held)
+
+
+def _check_seeds(spec: Spec, resolved: Sequence[CheckedArm[Any]], faults: Faults) -> None:
+    """Note what is wrong with the seeds. Raises `PlanError` with all faults where there is no baseline."""
+    checks.check_seeds(spec, _search_plan(spec), faults)
+    checks.check_pack(spec, faults)
+    if not resolved or not resolved[0].request.is_baseline:
+        faults.raise_if_any()
 
 
 def _check(

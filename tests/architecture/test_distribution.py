@@ -118,7 +118,7 @@ def test_command_and_plugin_are_declared_and_there(wheel):
     (name,) = [name for name in wheel.namelist() if name.endswith("entry_points.txt")]
     declared = configparser.ConfigParser()
     declared.read_string(wheel.read(name).decode())
-    assert dict(declared["console_scripts"]) == {"haltsweep": "orchestrator.cli.main:run"}
+    assert dict(declared["console_scripts"]) == {"haltsweep": "orchestrator.cli.entry:run"}
     assert dict(declared["pytest11"]) == {"haltsweep": "orchestrator.pytest_plugin"}
     for target in (declared["console_scripts"]["haltsweep"], declared["pytest11"]["haltsweep"]):
         module, _, attribute = target.partition(":")

@@ -65,7 +65,7 @@ def test_resolve(key: str, keys: tuple[str | int, ...]) -> None:
     [
         ("serch.seed", r"a spec has no key 'serch'. Did you mean 'search'\? Known: name, question, "),
         ("search.trials", r"search has no key 'trials'. Did you mean 'trials_per_arm'\? Known: spaces"),
-        ("model.width", r"a spec has no key 'model'. Did you mean 'baseline.model'\? Known: name, question, "),
+        ("model.width", r"a spec has no key 'model'. Did you mean 'baseline.model'\? Known: name, "),
         ("sizes", r"a spec has no key 'sizes'. Did you mean 'baseline.model.sizes'\? Known: name, "),
         ("sampler", r"a spec has no key 'sampler'. Did you mean 'search.sampler'\? Known: name, question, "),
         ("seeds[0]", r"a spec has no key 'seeds'. Did you mean 'confirm.seeds'\? Known: name, question, "),

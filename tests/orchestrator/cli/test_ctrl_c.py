@@ -1,0 +1,92 @@
+"""Ctrl-C while modules are loaded, and where code swallows it: no traceback, and the command ends."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.commands import PATIENCE_S
+
+LOADING = """
+import importlib.abc, os, signal, sys
+class AtOnce(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "typer":
+            swallowed = {swallowed}
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+            except KeyboardInterrupt:
+                if not swallowed:
+                    raise
+                raise AttributeError("half a module was loaded") from None
+sys.meta_path.insert(0, AtOnce())
+from orchestrator.cli.entry import run
+run()
+"""
+COLLECTED = """
+import os, signal, time, weakref
+from orchestrator.cli.ctrl_c import hear, was_heard
+class Thing:
+    pass
+hear()
+thing = Thing()
+kept = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.SIGINT))
+assert not was_heard()
+try:
+    del thing
+    time.sleep({patience})
+except KeyboardInterrupt:
+    assert was_heard()
+    print("raised again")
+"""
+FAILING = """
+import os, signal, sys
+from orchestrator.cli import main, status
+def fails(*_):
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+    except KeyboardInterrupt:
+        pass
+    raise AttributeError("half a module was loaded")
+status.runs_root = fails
+sys.argv = ["haltsweep", "status", "x"]
+main.run()
+"""
+IGNORED = """
+import signal
+from orchestrator.cli.ctrl_c import hear
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+hear()
+assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+"""
+
+
+def told(script, folder):
+    return subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("swallowed", [False, True])
+def test_while_modules_are_loaded(tmp_path, swallowed):
+    done = told(LOADING.format(swallowed=swallowed), tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
+def test_in_a_callback_of_the_garbage_collector(tmp_path):
+    done = told(COLLECTED.format(patience=PATIENCE_S), tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "raised again\n", "")
+
+
+def test_an_error_that_follows_from_it_is_none(tmp_path):
+    done = told(FAILING, tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
+def test_who_ignores_it_goes_on_ignoring_it(tmp_path):
+    assert told(IGNORED, tmp_path).returncode == 0
