@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from orchestrator import disk
 from orchestrator.abandoned import clear_folders
 from orchestrator.errors import InputError, StoreError
 from orchestrator.ledger.engine import MOUNTS, hurried, refuse_network_file_system, relax
@@ -45,6 +46,20 @@ QUIET = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
 }
+
+
+_DAMAGED = "its database is damaged: keep a copy of it and restore it from a backup, or move it away"
+_REMEDIES = {
+    "out-of-date database schema": (
+        "its database was made by another version of MLflow: use that version, or upgrade an older database"
+    ),
+    "malformed": _DAMAGED,
+    "not a database": _DAMAGED,
+    "database is locked": "another process has been writing to it for long: wait for that process or stop it",
+    "readonly database": "make the file and its folder writable for this user",
+    "disk is full": disk.FULL,
+}
+"""What to do about what does not mend itself, by words of the error."""
 
 
 class TrackingOutage(StoreError):
@@ -317,9 +332,11 @@ def outages(uri: str) -> Iterator[None]:
                 "$MLFLOW_TRACKING_USERNAME and $MLFLOW_TRACKING_PASSWORD: nothing is lost, `haltsweep sync` "
                 "catches up"
             ) from error
+        remedy = next((do for part, do in _REMEDIES.items() if part in str(error)), None)
         raise TrackingOutage(
-            f"MLflow at {redact_url(uri)} failed ({cause}); nothing is lost, `haltsweep sync` catches up "
-            "once it answers again"
+            f"MLflow at {redact_url(uri)} failed ({cause}); nothing is lost"
+            f"{f': {remedy}, then' if remedy else ','} `haltsweep sync` catches up"
+            f"{'' if remedy else ' once it answers again'}"
         ) from error
 
 

@@ -12,7 +12,7 @@ from sqlalchemy import create_engine
 from orchestrator.errors import InputError
 from orchestrator.ledger.engine import hurried
 from orchestrator.tracking.desired_runs import DesiredRun
-from orchestrator.tracking.mlflow_runs import RunStore, TrackingOutage, check_uri, default_uri
+from orchestrator.tracking.mlflow_runs import RunStore, TrackingOutage, check_uri, default_uri, outages
 from orchestrator.tracking.points import Point, batches
 
 
@@ -65,6 +65,31 @@ def test_a_server_that_is_away_is_an_outage_with_what_to_do(
         TrackingOutage, match=r"MLflow at http://127.0.0.1:9 failed .*nothing is lost, `haltsweep sync`"
     ):
         RunStore("http://127.0.0.1:9", "sweep", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("said", "todo"),
+    [
+        ("Detected out-of-date database schema (found version ff)", "made by another version of MLflow: use"),
+        (
+            "database disk image is malformed",
+            "damaged: keep a copy of it and restore it from a backup, or mov",
+        ),
+        (
+            "file is not a database",
+            "damaged: keep a copy of it and restore it from a backup, or move it away",
+        ),
+        ("(sqlite3.OperationalError) database is locked", "wait for that process or stop it"),
+        ("attempt to write a readonly database", "make the file and its folder writable for this user"),
+        ("database or disk is full", "the disk is full: free some space, or have your quota raised"),
+    ],
+)
+def test_what_does_not_mend_itself_comes_with_what_to_do(said: str, todo: str) -> None:
+    with pytest.raises(TrackingOutage) as caught, outages("sqlite:///mlflow.db"):
+        raise RuntimeError(said)
+    assert f"({RuntimeError.__name__}: {said}); nothing is lost: " in str(caught.value)
+    assert todo in str(caught.value)
+    assert str(caught.value).endswith(", then `haltsweep sync` catches up")
 
 
 def test_passwords_are_not_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
