@@ -77,6 +77,11 @@ class SweepFolder:
         return self.root / "checkpoints"
 
     @property
+    def has_traces(self) -> bool:
+        """Whether something is here that only a ledger with events leads to."""
+        return any(trace.exists() for trace in (self.checkpoints, self.records, self.measurements))
+
+    @property
     def under_way(self) -> Path:
         """One empty file for each trial that a process runs at this moment."""
         return self.root / "under-way"

@@ -50,6 +50,25 @@ def from_beside(url: str, folder: Path) -> str:
     return url.replace(_BESIDE, f"{SQLITE}{folder.resolve().parent}/", 1) if url.startswith(_BESIDE) else url
 
 
+def never_made(file: Path) -> str:
+    """Why there is no database at `file`: it "is not", or "is empty". The empty text if there is one.
+
+    What is no database is for whoever opens it to tell. Whoever makes a database may be killed before its first table is in it. Nothing is written.
+    """
+    import sqlite3
+
+    if not file.exists():
+        return "is not"
+    if not file.is_file():
+        return ""
+    try:
+        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.Error:  # whoever opens it says what is wrong
+        return ""
+    return "" if tables else "is empty"
+
+
 @contextmanager
 def snapshot(file: Path) -> Iterator[Path]:
     """A copy of the database as it is at this moment, to be looked at. Raises OSError, sqlite3.Error.

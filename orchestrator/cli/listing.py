@@ -101,18 +101,19 @@ def _sound(folder: SweepFolder, known: "dict[str, Summary]") -> Row:
     from orchestrator.drivers.launch_folder import read_setup
     from orchestrator.ledger.summary import summaries
     from orchestrator.plan.serialise import read_plan
+    from orchestrator.sqlite_files import never_made
 
     plan = read_plan(folder)
     if plan.name != folder.name:
         raise StoreError(f"the folder must bear the name of its sweep, which is {plan.name!r}")
     setup = read_setup(folder)
-    begun = setup.storage is not None or folder.ledger.exists()
+    gone = "" if setup.storage is not None else never_made(folder.ledger)
     summary = known.get(plan.name)
-    if summary is None and begun:
+    if summary is None and not gone:
         with readable(setup.ledger_url(folder), folder) as url:
             (summary,) = summaries(url, plan.name)
-    if summary is None and folder.checkpoints.exists():
-        raise StoreError(f"the ledger {folder.ledger} must be there, for the sweep has begun, and is not")
+    if summary is None and folder.has_traces:
+        raise StoreError(f"the ledger {folder.ledger} must be there, for the sweep has begun, and {gone}")
     planned = len(plan.trials)
     ended, failed = (summary.num_ended, summary.num_failed) if summary else (0, 0)
     held = summary is not None and summary.held

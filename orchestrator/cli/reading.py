@@ -16,6 +16,7 @@ from orchestrator.ledger.fold import OF_MEASUREMENTS, measurements, records
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import read_plan
 from orchestrator.plan.types import Plan
+from orchestrator.sqlite_files import never_made
 from orchestrator.trials import Record
 from trainables.protocol import Measurement
 
@@ -95,9 +96,9 @@ def opened(name: str, runs: Path, storage: str | None = None, *, writes: bool = 
     """
     folder, plan = found(name, runs)
     url = storage or read_setup(folder).ledger_url(folder)
-    if url == folder.ledger_url and not folder.ledger.exists():
+    if url == folder.ledger_url and (gone := never_made(folder.ledger)):
         raise StoreError(
-            f"the ledger {folder.ledger} must be there, and is not: if the sweep was killed before it began, "
+            f"the ledger {folder.ledger} must be there, and {gone}: if the sweep was killed before it began, "
             f"`{command('resume', folder)}` begins it; else restore the ledger from a backup"
         )
     with ExitStack() as stack:

@@ -248,10 +248,11 @@ def ledger_of(folder: SweepFolder, setup: Setup, name: str) -> "Iterator[Ledger]
     from orchestrator.cli.reading import readable
     from orchestrator.ledger.engine import connect
     from orchestrator.ledger.store import Ledger
+    from orchestrator.sqlite_files import never_made
 
     url = setup.ledger_url(folder)
-    if url == folder.ledger_url and not folder.ledger.exists():
-        raise StoreError(f"the ledger {folder.ledger} must be there, and is not; restore a backup of it")
+    if url == folder.ledger_url and (gone := never_made(folder.ledger)):
+        raise StoreError(f"the ledger {folder.ledger} must be there, and {gone}; restore a backup of it")
     connect(url).dispose()  # refuses what is no file before it is copied
     with readable(url, folder) as place, Ledger.open(place, name) as ledger:
         yield ledger

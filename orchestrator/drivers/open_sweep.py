@@ -26,6 +26,7 @@ from orchestrator.ledger.store import PATIENCE_S, Ledger
 from orchestrator.plan.serialise import read_plan
 from orchestrator.plan.types import Plan
 from orchestrator.provenance import OURS
+from orchestrator.sqlite_files import never_made
 from orchestrator.tracking.background import Follower, start_follower
 from orchestrator.tracking.inputs import FILE as INPUTS
 from orchestrator.tracking.summary import ArmSummary
@@ -256,9 +257,8 @@ def _asked_by(folder: SweepFolder) -> dict[str, str]:
 
 def _refuse_lost_ledger(folder: SweepFolder, setup: Setup) -> None:
     """A ledger that is gone is not made anew beside what came of it."""
-    traces = (folder.checkpoints, folder.records, folder.measurements)
-    if setup.storage is None and not folder.ledger.exists() and any(trace.exists() for trace in traces):
+    if setup.storage is None and folder.has_traces and (gone := never_made(folder.ledger)):
         raise StoreError(
-            f"the ledger {folder.ledger} must be there, for the sweep has begun, and it is not; "
+            f"the ledger {folder.ledger} must be there, for the sweep has begun, and it {gone}; "
             "restore it from a backup, or delete the sweep's folder and launch again"
         )

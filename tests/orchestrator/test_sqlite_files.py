@@ -1,10 +1,12 @@
 """SQLite files are named the same from anywhere, and nothing else is touched."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from orchestrator.sqlite_files import absolute, beside, file_of, from_beside, has_password
+from orchestrator.sqlite_files import absolute, beside, file_of, from_beside, has_password, never_made
 
 OTHERS = (
     "http://host:5000",
@@ -52,3 +54,18 @@ def test_a_relative_file_is_that_of_the_working_directory(
 )
 def test_a_password_of_a_server_is_seen_where_a_folder_s_name_would_be(url: str, has: bool) -> None:
     assert has_password(url) is has
+
+
+def test_a_database_that_was_never_made(tmp_path: Path) -> None:
+    file = tmp_path / "a #1?.db"
+    assert never_made(file) == "is not"
+    file.touch()
+    assert never_made(file) == "is empty"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        assert never_made(file) == "is empty"
+        connection.execute("CREATE TABLE found (x)")
+        assert never_made(file) == "", "what is in the log of changes is in the database"
+    file.write_text("no database")
+    assert never_made(file) == "", "whoever opens it says what is wrong"
+    assert never_made(tmp_path) == ""

@@ -115,6 +115,11 @@ def test_a_sweep_that_was_killed_before_its_ledger_is_waiting(haltsweep, tmp_pat
     row = listed(haltsweep)["early"]
     assert (row["state"], row["ended"], row["heard_at"]) == ("unfinished", 0, None)
     assert not folder.ledger.exists()
+    folder.ledger.touch()  # killed while it was made
+    assert listed(haltsweep)["early"] == row
+    told = haltsweep("status", "early")
+    assert told.code == 1
+    assert "ledger.db must be there, and is empty: if the sweep was killed before it began, `" in told.err
 
 
 def test_what_is_damaged_or_foreign_never_hides_the_others(haltsweep, tmp_path):

@@ -1,7 +1,9 @@
 """A sweep from launch to finish: what is told, what is left, what is refused. Crashes are in tests/faults."""
 
+import sqlite3
 import threading
 from collections import Counter
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -204,8 +206,22 @@ def test_a_ledger_that_vanished_is_not_made_anew(folder, setup):
     assert not folder.ledger.exists()
 
 
-def test_a_sweep_that_never_began_is_begun_by_resume(folder, setup):
+def test_a_ledger_that_was_emptied_is_not_made_anew(folder, setup):
+    run_sweep(small(), folder, setup, SPEC, driver="inline")
+    folder.ledger.write_bytes(b"")
+    with pytest.raises(StoreError, match="must be there, for the sweep has begun, and it is empty; restore"):
+        resume_sweep(folder, driver="inline")
+    assert folder.ledger.read_bytes() == b""
+
+
+@pytest.mark.parametrize("killed", ["before the ledger", "in an empty file", "before the first table"])
+def test_a_sweep_that_never_began_is_begun_by_resume(folder, setup, killed):
     launch.publish(small(), folder, SPEC, {}, setup)
+    if killed != "before the ledger":
+        folder.ledger.write_bytes(b"")
+    if killed == "before the first table":
+        with closing(sqlite3.connect(folder.ledger)) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
     assert resume_sweep(folder, driver="inline").counts == {OutcomeKind.FINISHED: 6}
 
 
