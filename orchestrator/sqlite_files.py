@@ -53,7 +53,8 @@ def from_beside(url: str, folder: Path) -> str:
 def never_made(file: Path) -> str:
     """Why there is no database at `file`: it "is not", or "is empty". The empty text if there is one.
 
-    What is no database is for whoever opens it to tell. Whoever makes a database may be killed before its first table is in it. Nothing is written.
+    Whoever makes a database may be killed before its first table is in it. What is no database at all is for
+    whoever opens it to tell. Nothing is written.
     """
     import sqlite3
 
