@@ -29,6 +29,11 @@ class Differences:
     """What is told of arms when a sweep is done is written when a report is asked for: nothing tells late
     from wrong."""
 
+    @property
+    def any(self) -> bool:
+        """Whether something of the log is wrong or missing."""
+        return bool(self.wrong or self.missing)
+
 
 def compare(
     desired_runs: DesiredRuns,
@@ -67,7 +72,10 @@ def compare(
         parent = None if desired.parent is None else ids.get(desired.parent)
         closing = (published.get(each.run.key, {}), desired_runs.at_close.get(each.run.key, ()))
         differ = differences(desired, each, parent, *closing)
-        if differ.wrong or (settled and differ.missing):
+        heard = desired_runs.runs[each.run.key]
+        # Who writes to MLflow may have gone with the process that ran the sweep, and have told nobody.
+        told = settled and (heard is desired or differences(heard, each, parent, *closing).any)
+        if differ.wrong or (told and differ.missing):
             text = _listed([*differ.wrong, *differ.missing])
             found.append(Finding(WHAT, "damaged", f"{name}: {text}", remedy))
         elif differ.missing or differ.outdated:

@@ -6,15 +6,19 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from orchestrator.identity import SweepFolder
 from orchestrator.ledger import events as log
+from orchestrator.ledger.lease import Holder
+from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
 from orchestrator.tracking.desired_runs import PROJECTION, DesiredRuns, as_params
 from orchestrator.tracking.mlflow_check import compare
-from orchestrator.tracking.mlflow_reading import Kept
+from orchestrator.tracking.mlflow_reading import Kept, read_runs
 from orchestrator.tracking.mlflow_runs import Stored
 from orchestrator.tracking.points import Point, metric_key
+from orchestrator.tracking.sync import sync
 from orchestrator.trials import Outcome, OutcomeKind
-from tests.support.histories import trial_of
+from tests.support.histories import history, trial_of
 from tests.support.logs import HOLDER
 from tests.support.plans import make_plan
 from trainables.protocol import Measurement
@@ -207,3 +211,30 @@ def test_what_another_version_wrote_is_behind_and_not_damaged() -> None:
     assert found(None) == ["behind"]
     assert found("1") == ["behind"]
     assert found(PROJECTION) == ["damaged"]
+
+
+def test_nobody_may_have_told_mlflow_that_a_process_is_gone(
+    folder: SweepFolder, ledger: Ledger, uri: str, plan: Plan
+) -> None:
+    """As where a launcher and its tracker are killed together."""
+    lease = ledger.claim(Holder.current())
+    ledger.append(list(history(plan, 1))[:-2], lease)
+    sync(folder, ledger, uri)
+    ledger.release(lease)
+
+    def verdicts(*, lacks: int = 0) -> set[str]:
+        desired = DesiredRuns(plan, ledger.uid)
+        for event in ledger.events():
+            desired.hear(event)
+        desired.hold(held=False)
+        kept = list(read_runs(uri, plan.name, ledger.uid) or ())
+        for each in kept:
+            for name, points in each.histories.items():
+                each.histories[name] = points[: len(points) - lacks]
+        return {each.verdict for each in compare(desired, kept, {}, settled=True, sync="sync")}
+
+    assert any(each.run.status == "RUNNING" for each in read_runs(uri, plan.name, ledger.uid) or ())
+    assert verdicts() == {"behind"}
+    assert "damaged" in verdicts(lacks=1), "points have been told"
+    sync(folder, ledger, uri)
+    assert not any(each.run.status == "RUNNING" for each in read_runs(uri, plan.name, ledger.uid) or ())
