@@ -275,7 +275,9 @@ def test_a_running_sweep_is_sound_at_every_moment(tmp_path: Path, monkeypatch: p
         if not (place.folder.plan.exists() and place.folder.ledger.exists()):
             continue
         bad = [each for each in faults(told(place.folder)) if "no sweep" not in each.detail]
-        bad = [each for each in bad if each.what != "ledger" or "has no table" not in each.detail]
+        # The launcher may be about to make it.
+        unmade = ("has no table", "is empty")
+        bad = [each for each in bad if each.what != "ledger" or not any(one in each.detail for one in unmade)]
         assert bad == []
         looks += 1
     process.join()
