@@ -58,9 +58,7 @@ class RecursiveCell(Recomputable):
 
     def mask(self, device: torch.device) -> ElementMask | None:
         """That of the next `compose`; None if it drops nothing."""
-        dropout = self.dropout
-        salt = DropoutGroup([dropout]).salts(device).get(dropout)
-        return None if salt is None else ElementMask(salt, dropout.levels, dropout.scale)
+        return DropoutGroup([self.dropout]).masks(device).get(self.dropout)
 
     def begin(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "M C"]:
         """States of leaves."""
@@ -119,7 +117,7 @@ class GatedRecursiveCell(RecursiveCell):
 
     def weights(self) -> CellWeights:
         """Of `compose`, as its region takes them."""
-        return CellWeights(*(Affine(each.weight, each.bias) for each in (self.inner, self.outer, self.norm)))
+        return CellWeights(*(Affine.of(each) for each in (self.inner, self.outer, self.norm)))
 
 
 class LstmCell(RecursiveCell):
@@ -149,7 +147,7 @@ class LstmCell(RecursiveCell):
 
     def weights(self) -> CellWeights:
         """Of `compose`, as its region takes them."""
-        return CellWeights(None, Affine(self.outer.weight, self.outer.bias), None)
+        return CellWeights(None, Affine.of(self.outer), None)
 
     def _state(self, o: Tensor, memory: Tensor) -> Tensor:
         return torch.cat((o.sigmoid() * memory.tanh(), memory), -1)

@@ -3,18 +3,17 @@
 Attention is one fused kernel of PyTorch's, and masks are the keyed ones, on every device.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from trainables.layers.attention import pairs_of_keys
-from trainables.layers.dropout import KeyedDropout
 from trainables.layers.packing import Packing
 from trainables.layers.positions import NoRotation, Rotation, turning_table
 from trainables.layers.tokens import KeysValues, Placed, Tokens
 from trainables.regions import block as region
 from trainables.regions.heads import Turning
-from trainables.regions.masks import ElementMask, WeightMask
+from trainables.regions.masks import WeightMask
 
 if TYPE_CHECKING:
     from trainables.layers.block import Attention, Block, CrossAttention, Recall
@@ -31,7 +30,7 @@ def run(block: "Block", x: Tensor, tokens: Tokens, seen: KeysValues | None) -> T
 def parts(block: "Block", tokens: Tokens, seen: region.GivenKeys | None, keys: Packing) -> region.LayerParts:
     """What a region needs of a layer on `tokens`, which attend to keys packed by `keys`."""
     attention, feedforward, gate, recall = block.attention, block.feedforward, block.gate, block.recall
-    kept = _kept(block.dropouts.salts(tokens.place.device))
+    kept = block.dropouts.masks(tokens.place.device)
     assert tokens.recallers is None
     assert recall is None or tokens.recalled is not None
     where = region.Where(
@@ -60,7 +59,7 @@ def parts(block: "Block", tokens: Tokens, seen: region.GivenKeys | None, keys: P
 def making(block: "Block", tokens: Tokens) -> tuple[region.Affine, Tensor, Turning | None]:
     """The norm, the weight and the turning by which keys and values of `tokens` are made."""
     (weight,) = block.attention.maps(alone=False).whole(tokens)
-    return _affine(block.attention_norm), weight, _turning(tokens.key_rotation)
+    return region.Affine.of(block.attention_norm), weight, _turning(tokens.key_rotation)
 
 
 def rows_of_keys(keys: Packing, both: Tensor | None = None) -> region.GivenKeys:
@@ -86,18 +85,18 @@ def _weights(block: "Block", tokens: Tokens, *, alone: bool) -> region.Weights:
     first = attention.query.weight
     if alone:
         (first,) = attention.maps(alone=True).whole(tokens)
-    inner = _affine(feedforward.inner)
+    inner = region.Affine.of(feedforward.inner)
     if gate is not None:
         inner = region.Affine(*feedforward.maps_beside(gate).whole(tokens))
     return region.Weights(
-        _affine(block.attention_norm),
+        region.Affine.of(block.attention_norm),
         first,
         attention.output.weight,
-        _affine(block.feedforward_norm),
+        region.Affine.of(block.feedforward_norm),
         inner,
-        _affine(feedforward.outer),
-        None if gate is None else _affine(gate.outer),
-        None if recall is None else _affine(recall.query_norm),
+        region.Affine.of(feedforward.outer),
+        None if gate is None else region.Affine.of(gate.outer),
+        None if recall is None else region.Affine.of(recall.query_norm),
         None if recall is None else recall.attention.query.weight,
         None if recall is None else recall.attention.output.weight,
     )
@@ -107,7 +106,7 @@ def update(layer: "Update", slots: Tensor, placed: Placed, states: Tensor, packi
     """`layer` on packed slots of memory, which take in the `states` of `packing`."""
     recall, feedforward = layer.recall, layer.feedforward
     attention = recall.attention
-    kept = _kept(layer.dropouts.salts(placed.place.device))
+    kept = layer.dropouts.masks(placed.place.device)
     dropped = region.Dropped(
         _kept_weights(attention, placed, packing),
         kept.get(attention.output_dropout),
@@ -120,14 +119,14 @@ def update(layer: "Update", slots: Tensor, placed: Placed, states: Tensor, packi
     )
     (offered,) = attention.maps().whole(placed)
     weights = region.UpdateWeights(
-        _affine(recall.query_norm),
+        region.Affine.of(recall.query_norm),
         attention.query.weight,
-        _affine(recall.source_norm),
+        region.Affine.of(recall.source_norm),
         offered,
         attention.output.weight,
-        _affine(layer.feedforward_norm),
-        _affine(feedforward.inner),
-        _affine(feedforward.outer),
+        region.Affine.of(layer.feedforward_norm),
+        region.Affine.of(feedforward.inner),
+        region.Affine.of(feedforward.outer),
     )
     places = region.UpdatePlaces(placed.packing.rows, placed.place, packing.rows)
     return region.updated(slots, states, weights, places, dropped, heads=attention.heads)
@@ -136,23 +135,14 @@ def update(layer: "Update", slots: Tensor, placed: Placed, states: Tensor, packi
 def offer(recall: "Recall", x: Tensor, packing: Packing, placed: Placed | None) -> KeysValues:
     """Keys and values of rows of vectors `x`, for cross-attention."""
     (weight,), heads = recall.attention.maps().whole(placed), recall.attention.heads
-    made = region.keys_beside_values(x, _affine(recall.source_norm), weight, None, None, heads=heads)
+    made = region.keys_beside_values(x, region.Affine.of(recall.source_norm), weight, None, None, heads=heads)
     return KeysValues.beside(made, packing)
-
-
-def _affine(module: Any) -> region.Affine:
-    return region.Affine(module.weight, module.bias)
 
 
 def _turning(rotation: Rotation) -> Turning | None:
     if isinstance(rotation, NoRotation):
         return None
     return Turning(rotation.where, turning_table(rotation))
-
-
-def _kept(salts: dict[KeyedDropout, Tensor]) -> dict[KeyedDropout, ElementMask]:
-    """Masks of elements, of dropouts that drop any."""
-    return {each: ElementMask(salt, each.levels, 1 / each.keep_share()) for each, salt in salts.items()}
 
 
 def _kept_weights(

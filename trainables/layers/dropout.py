@@ -23,7 +23,7 @@ from trainables.layers.host import modules_of, named_modules_of, uploaded
 from trainables.layers.mask_draws import MaskDraws, kept, mix, salt_numbers, salted
 from trainables.layers.stacked import for_all, stacked
 from trainables.regions.compiling import compiling
-from trainables.regions.masks import MASK_LEVELS, ODD_32, drawn
+from trainables.regions.masks import MASK_LEVELS, ODD_32, ElementMask, drawn
 from trainables.seeds import derive
 
 HALF_WORDS = 1 << 31
@@ -314,14 +314,17 @@ class DropoutGroup:
         self.ask(draws, place, columns)
         draws.run()
 
-    def salts(self, device: torch.device) -> dict[KeyedDropout, Int[Tensor, " W"]]:
-        """What places are hashed with in the next call of each that drops anything."""
+    def masks(self, device: torch.device) -> dict[KeyedDropout, ElementMask]:
+        """Of the next call of each that drops anything, as regions take them."""
         active = [each for each in self._dropouts if each.active]
         if not active:
             return {}
         sizes = tuple(each.columns or 0 for each in active)
         words = [(size + 1) // 2 for size in sizes]
-        return dict(zip(active, torch.split(self._salt(active, sizes, device), words, -1), strict=True))
+        salts = torch.split(self._salt(active, sizes, device), words, -1)
+        return {
+            each: ElementMask(salt, each.levels, each.scale) for each, salt in zip(active, salts, strict=True)
+        }
 
     def drawn_at(self, place: Int[Tensor, "*M"]) -> bool:
         """Whether that has been done."""

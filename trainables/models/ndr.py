@@ -24,7 +24,7 @@ here parts that arms share start from the same weights, those of the geometric l
 gated layer without the gate too, where a layer is X, then LN(X + Drop(W2 Drop(ReLU(W1 X)))).
 """
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -154,8 +154,7 @@ class RouterLayer(RecomputableLayer):
     def _compiled(self, h: Tensor, packing: Packing, place: Tensor) -> Tensor:
         attention, gate, closing = self.attention, self.gate, self.gate_dropout
         assert isinstance(attention, GeometricAttention)
-        salts = self.dropouts.salts(place.device)
-        masks = {each: ElementMask(salt, each.levels, each.scale) for each, salt in salts.items()}
+        masks = self.dropouts.masks(place.device)
         closed = None
         if gate is not None and closing.active:
             closed = ElementMask(closing.salt(np.zeros(1, np.int64), place.device), closing.levels, 1.0)
@@ -187,17 +186,17 @@ class RouterLayer(RecomputableLayer):
             attention.content_bias(),
             attention.scale(),
             attention.bias(),
-            None if attention.direction is None else _affine(attention.direction),
+            None if attention.direction is None else Affine.of(attention.direction),
             None if sides is None else sides(),
         )
         return region.RouterWeights(
             routing,
-            _affine(self.attention_norm),
-            _affine(self.feedforward.inner),
-            _affine(self.feedforward.outer),
-            None if norm is None else _affine(norm),
-            None if gate is None else _affine(gate.inner),
-            None if gate is None else _affine(gate.outer),
+            Affine.of(self.attention_norm),
+            Affine.of(self.feedforward.inner),
+            Affine.of(self.feedforward.outer),
+            None if norm is None else Affine.of(norm),
+            None if gate is None else Affine.of(gate.inner),
+            None if gate is None else Affine.of(gate.outer),
         )
 
     def _bounded(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "M D"]:
@@ -215,10 +214,6 @@ class RouterLayer(RecomputableLayer):
 
         keep = for_all(kept, place) if stacked() else kept(place)
         return gate * keep.to(gate.dtype)
-
-
-def _affine(module: Any) -> Affine:
-    return Affine(module.weight, module.bias)
 
 
 def _attention(config: Config) -> RoutingAttention:

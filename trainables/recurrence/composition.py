@@ -69,7 +69,7 @@ class Scorer(nn.Module):
 
     def weights(self) -> region.ScorerWeights:
         """As its region takes them."""
-        inner, outer = (Affine(each.weight, each.bias) for each in (self.inner, self.outer))
+        inner, outer = (Affine.of(each) for each in (self.inner, self.outer))
         taken, untaken = (None if each is None else each() for each in (self.taken, self.untaken))
         return region.ScorerWeights(inner, outer, taken, untaken)
 

@@ -4,7 +4,7 @@ Legend: M packed tokens in B rows of T columns, H heads of width E, K keys of a 
 width of a state.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -22,6 +22,11 @@ class Affine(NamedTuple):
 
     weight: Tensor
     bias: Tensor
+
+    @classmethod
+    def of(cls, module: Any) -> "Affine":
+        """Those of a module."""
+        return cls(module.weight, module.bias)
 
 
 class Dropped(NamedTuple):
