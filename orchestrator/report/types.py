@@ -266,6 +266,8 @@ NOISE = 1e-15
 """What sums of numbers near 1 leave of 0; what an interval leaves out 0 by is shown however small it is."""
 PLACES_MOST = 6
 """Decimals of an interval at most; else each number has its own."""
+WIDE = 10.0
+"""An interval of at least this width is read in whole numbers where one of them is `WHOLE_FROM` or more."""
 
 
 def p_words(p: float, level: float) -> str:
@@ -317,5 +319,8 @@ def interval_words(found: Estimate, sign: str = "") -> str:
     if places > PLACES_MOST:
         words = [_shortest(end, sign) for end in ends]
     else:
-        words = [decimals(end, places if abs(end) < WHOLE_FROM else 0, sign) for end in ends]
+        # Three numbers of one interval have equally many decimals.
+        wide = min(map(abs, ends)) >= WHOLE_FROM or (high - low >= WIDE and least >= 1)
+        places = 0 if largest >= WHOLE_FROM and wide else places
+        words = [decimals(end, places, sign) for end in ends]
     return "{} [{}, {}]".format(*words)

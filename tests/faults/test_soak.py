@@ -29,7 +29,7 @@ KILLS = 8
 def test_eight_deaths_cost_nothing_but_steps(tmp_path: Path) -> None:
     if (missing := why_not()) is not None:
         pytest.skip(missing)
-    results, lingering = run(Asked(KILLS, 0, tuple(WEIGHTS), lanes=2), tmp_path, print)
+    results, lingering = run(Asked(KILLS, 0, tuple(WEIGHTS), parallel=2), tmp_path, print)
     table, well = summary(results, lingering)
     assert well, table
     assert sum((each.killed for each in results), Counter[str]()).total() == KILLS, table

@@ -23,7 +23,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default=",".join(WEIGHTS), help="kinds, e.g. worker,launcher")
-    parser.add_argument("--lanes", type=int, default=2, help="sweeps side by side")
+    parser.add_argument("--parallel", type=int, default=2, help="sweeps side by side")
     parser.add_argument("--rounds", type=int, nargs="*", help="these rounds alone, to see them again")
     parser.add_argument(
         "--folder", type=Path, help="for log and sweeps; what is there already is not done again"
@@ -34,7 +34,7 @@ def main() -> int:
         parser.error(f"--only must name some of {', '.join(WEIGHTS)}, got {', '.join(sorted(unknown))}")
     folder = args.folder or Path(tempfile.mkdtemp(prefix="soak-"))
     print(f"in {folder}", flush=True)
-    asked = Asked(args.kills, args.seed, kinds, args.lanes, tuple(args.rounds or ()))
+    asked = Asked(args.kills, args.seed, kinds, args.parallel, tuple(args.rounds or ()))
     results, lingering = run(asked, folder, lambda line: print(line, flush=True))
     table, well = summary(results, lingering)
     print(table)

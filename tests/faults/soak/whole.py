@@ -27,7 +27,8 @@ class Asked:
     kills: int
     seed: int
     kinds: tuple[str, ...]
-    lanes: int
+    parallel: int
+    """Sweeps side by side."""
     rounds: tuple[int, ...] = ()
     """None: all."""
 
@@ -69,17 +70,17 @@ def run(asked: Asked, folder: Path, say: Say) -> tuple[list[Result], list[str]]:
         killed = sum(each.killed.total() for each in done.values())
         say(f"{time.strftime('%H:%M:%S')} {result} ({killed} kills of {asked.kills})")
 
-    with ThreadPoolExecutor(asked.lanes) as lanes:
+    with ThreadPoolExecutor(asked.parallel) as pool:
         drawn = draw(asked.kills, asked.seed, asked.kinds)
         wanted = [each for each in drawn if not asked.rounds or each.number in asked.rounds]
-        _all(lanes, play, [each for each in wanted if each.number not in done])
+        _all(pool, play, [each for each in wanted if each.number not in done])
         for _ in range(0 if asked.rounds else TOP_UPS):
-            _all(lanes, play, _missed(done.values(), asked.seed))
+            _all(pool, play, _missed(done.values(), asked.seed))
     return list(done.values()), rounds.lingering()
 
 
-def _all(lanes: ThreadPoolExecutor, play: Callable[[Round], None], rounds: Iterable[Round]) -> None:
-    for _ in lanes.map(play, rounds):
+def _all(pool: ThreadPoolExecutor, play: Callable[[Round], None], rounds: Iterable[Round]) -> None:
+    for _ in pool.map(play, rounds):
         pass
 
 

@@ -26,6 +26,20 @@ def test_an_interval_that_leaves_out_zero_never_shows_it(ends, words):
 
 
 @pytest.mark.parametrize(
+    ("ends", "words"),
+    [
+        ((100.0, 99.9, 100.0), "+100.000 [+99.900, +100.000]"),
+        ((80.0, 20.0, 140.0), "+80 [+20, +140]"),
+        ((75.0, 0.2, 149.8), "+75.000 [+0.200, +149.800]"),
+        ((60.0, -20.0, 140.0), "+60 [-20, +140]"),
+        ((150.4, 149.6, 151.2), "+150 [+150, +151]"),
+    ],
+)
+def test_the_numbers_of_an_interval_have_equally_many_decimals(ends, words):
+    assert interval_words(Estimate(8, *ends), "+") == words
+
+
+@pytest.mark.parametrize(
     ("value", "words"),
     [
         (0.25, "0.250"),
