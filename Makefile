@@ -4,9 +4,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.haltsweep-ready
 PARALLEL := --numprocesses auto --dist worksteal
-# Slow tests wait for processes, servers and Ray; with one process more than processors, a third of their time was
-# still idle.
-WAITING := --numprocesses $(shell $(PYTHON) -c 'import os; print(min(8, 2 + (os.cpu_count() or 1)))') --dist worksteal
+# Slow tests wait for processes, servers and Ray, and one more fills their waits, but not two more: each takes half
+# a minute of processor time to collect all tests and to import what they need.
+WAITING := --numprocesses $(shell $(PYTHON) -c 'import os; print(min(8, 1 + (os.cpu_count() or 1)))') --dist worksteal
 
 # Processes that tests start shall not compile the package again, each for itself.
 unexport PYTHONDONTWRITEBYTECODE
