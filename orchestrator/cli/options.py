@@ -5,6 +5,16 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.errors import InputError
+
+
+def _folder(text: str) -> Path:
+    """The folder that an option names. Raises InputError where it names none, as an unset variable does."""
+    if not text:
+        raise InputError("a folder must have a name, got an empty one; leave the option out instead")
+    return Path(text)
+
+
 SpecPath = Annotated[Path, typer.Argument(help="Spec file (YAML).", metavar="SPEC")]
 Overrides = Annotated[
     list[str] | None,
@@ -13,11 +23,16 @@ Overrides = Annotated[
 Profile = Annotated[str | None, typer.Option(help="Apply a profile of the spec first, e.g. small.")]
 SweepName = Annotated[str, typer.Argument(help="Name of a sweep, or its folder.", metavar="NAME")]
 Runs = Annotated[
-    Path | None, typer.Option(help="Folder of all sweeps; else $HALTSWEEP_RUNS, else ./runs.", metavar="DIR")
+    Path | None,
+    typer.Option(
+        help="Folder of all sweeps; else $HALTSWEEP_RUNS, else ./runs.", metavar="DIR", parser=_folder
+    ),
 ]
 Data = Annotated[
     Path | None,
-    typer.Option(help="Folder of all datasets; else $HALTSWEEP_DATA, else ./data.", metavar="DIR"),
+    typer.Option(
+        help="Folder of all datasets; else $HALTSWEEP_DATA, else ./data.", metavar="DIR", parser=_folder
+    ),
 ]
 Storage = Annotated[
     str | None,

@@ -35,17 +35,16 @@ def sound(measurement: Measurement | None, last: Measurement | None) -> Measurem
     """
     if not isinstance(measurement, Measurement):
         raise BadMeasurement(
-            f"a workload must report a Measurement, got {_kind(measurement)}; mend the workload"
+            f"a workload must report a trainables.protocol.Measurement, got {_kind(measurement)}; mend the "
+            "code"
         )
     step = _step(measurement.step)
     if not isinstance(measurement.metrics, Mapping):
-        raise BadMeasurement(
-            f"metrics must be a mapping, got {_kind(measurement.metrics)}; mend the workload"
-        )
+        raise BadMeasurement(f"metrics must be a mapping, got {_kind(measurement.metrics)}; mend the code")
     metrics = {_name(name): _number(name, value, step) for name, value in measurement.metrics.items()}
     seconds = _number("seconds", measurement.seconds, step)
     if last is not None and step <= last.step:
-        raise BadMeasurement(f"steps must increase, got {step} after {last.step}; mend the workload")
+        raise BadMeasurement(f"steps must increase, got {step} after {last.step}; mend the code")
     examples = _examples(measurement.examples)
     return replace(measurement, step=step, seconds=seconds, metrics=metrics, examples=examples)
 
@@ -58,9 +57,9 @@ def _examples(given: Any) -> tuple[Mapping[str, Any], ...]:
         listed = isinstance(values, list) and all(isinstance(each, dict) for each in values)
     except (TypeError, ValueError, RecursionError) as error:
         message = storable(str(error))
-        raise BadMeasurement(f"examples must be JSON values ({message}); mend the workload") from error
+        raise BadMeasurement(f"examples must be JSON values ({message}); mend the code") from error
     if not listed:
-        raise BadMeasurement(f"examples must be a list of mappings, got {_kind(given)}; mend the workload")
+        raise BadMeasurement(f"examples must be a list of mappings, got {_kind(given)}; mend the code")
     if len(text) > EXAMPLES_MOST:
         raise BadMeasurement(
             f"examples must have at most {EXAMPLES_MOST:,} characters as JSON, got {len(text):,}; "
@@ -79,17 +78,15 @@ def _step(value: Any) -> int:
     try:
         step = operator.index(given)
     except TypeError as error:
-        raise BadMeasurement(
-            f"a step must be a whole number, got {_quoted(value)}; mend the workload"
-        ) from error
+        raise BadMeasurement(f"a step must be a whole number, got {_quoted(value)}; mend the code") from error
     if not 0 <= step < STEP_END:
-        raise BadMeasurement("a step must be from 0 to 2**63 - 1, got one beyond; mend the workload")
+        raise BadMeasurement("a step must be from 0 to 2**63 - 1, got one beyond; mend the code")
     return step
 
 
 def _name(name: Any) -> str:
     if not isinstance(name, str) or not name.strip():
-        raise BadMeasurement(f"a metric must have a name, got {_quoted(name)}; mend the workload")
+        raise BadMeasurement(f"a metric must have a name, got {_quoted(name)}; mend the code")
     return storable(name)
 
 
@@ -111,7 +108,7 @@ def _number(name: Any, value: Any, step: int) -> float:
     except Exception as error:  # whatever an object raises that is no number
         raise BadMeasurement(
             f"a metric must be a number, got {_quoted(value)} for {_named(name)} at step {step}; mend the "
-            "workload"
+            "code"
         ) from error
     if not math.isfinite(number):
         message = f"metrics must stay finite, got {name}={number} at step {step}"
@@ -125,7 +122,9 @@ def _number(name: Any, value: Any, step: int) -> float:
 def _float(value: Any) -> float:
     if isinstance(value, str | bytes | bytearray):
         raise TypeError("text is no number, even where it can be read as one")
-    return float(value)
+    # PyTorch warns of tensors that a gradient could still be asked of.
+    detach = getattr(value, "detach", None)
+    return float(detach() if callable(detach) else value)
 
 
 def _named(name: Any) -> str:

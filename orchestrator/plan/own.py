@@ -19,8 +19,9 @@ from orchestrator.plan.settings import SettingFault, described
 from orchestrator.plan.spaces import related
 from orchestrator.plan.types import ArmPrice, ArmProof
 from orchestrator.redact import storable, storable_value
+from orchestrator.spec import scalars
 from orchestrator.spec.types import Search, Spec
-from search_spaces.dimensions import Space, key_of
+from search_spaces.dimensions import Choice, Fixed, Space, key_of
 from search_spaces.paths import MISSING, leaves, lookup, overlap, with_value
 from search_spaces.wording import hint, shown
 from trainables.extensions import said
@@ -39,6 +40,9 @@ class OwnSystem:
 
 
 Arm = CheckedArm[OwnSystem]
+TRUTH_WORDS = frozenset({"true", "false", "yes", "no", "on", "off"})
+"""What is meant for a truth value where one stands beside it, and is a text: the last four in YAML 1.2, the
+others in quotes."""
 
 
 class Own:
@@ -81,6 +85,7 @@ class Own:
                         *arm.request.keys(path),
                         about=("no field", path),
                     )
+        self._check_kinds(arms, faults)
         check_published(spec, arms, (), self.metrics(arms), faults)
         self._check_posthoc(spec, arms, faults)
         check_answer(spec, self.metrics(arms), (), faults)
@@ -111,8 +116,21 @@ class Own:
             if fault := against_declared(objective, self._trainable.metrics):
                 faults.add(fault[1], "search", "objectives", place, fault[0])
 
-    def check_space(self, arm: Arm, space: Space, search: Search, faults: Faults) -> None:
-        """Nothing is known of what a dimension changes."""
+    def check_space(self, arm: Arm, space: Space, search: Search, faults: Faults) -> None:  # noqa: ARG002
+        """Only whether a dimension has texts where its arm has something else: nothing else is known."""
+        if self._trainable.config is not None:
+            return
+        for dimension in space.dimensions:
+            match dimension.domain:
+                case Choice(values):
+                    drawn = values
+                case Fixed(value):
+                    drawn = (value,)
+                case _:
+                    continue
+            for value in drawn:
+                if fault := _text_in_place(lookup(arm.system.settings, dimension.path), value):
+                    faults.add(f"{dimension.path} {fault}", "search", about=("kind", dimension.path))
 
     def check_movement(self, spec: Spec, spaces: Sequence[tuple[Arm, Space]], faults: Faults) -> None:
         """Nothing is known of what can move."""
@@ -145,6 +163,18 @@ class Own:
         """With a Config a field is what it kept; without one, what the baseline has."""
         where = known if self._trainable.config is None else arm.system.settings
         return lookup(where, path) is MISSING
+
+    def _check_kinds(self, arms: Sequence[Arm], faults: Faults) -> None:
+        """Without a Config nobody else sees that an arm's `no` is a text, which Python takes for true."""
+        if self._trainable.config is not None:
+            return
+        home = arms[0].system.settings
+        for arm in arms:
+            for path in () if arm.request.is_baseline else arm.request.changes:
+                given = lookup(arm.system.settings, path)
+                for field, value in leaves({path: given}) if isinstance(given, Mapping) else [(path, given)]:
+                    if fault := _text_in_place(lookup(home, field), value):
+                        faults.add(fault if field == path else f"{field} {fault}", *arm.request.keys(path))
 
     def _look(self, arm: Arm) -> Seen:
         key = arm.name
@@ -203,3 +233,26 @@ def _unkept(settings: Any, config: str) -> Iterator[SettingFault]:
             yield SettingFault(
                 path, f"must be text that can be stored, and {config} makes it {storable(shown(value))}"
             )
+
+
+def _text_in_place(one: Any, other: Any) -> str | None:
+    """What is wrong where of two values of a field one is a text that was meant for what the other is."""
+    found, text = (other, one) if isinstance(one, str) else (one, other)
+    if not isinstance(text, str):
+        return None
+    if isinstance(found, bool) and text.lower() in TRUTH_WORDS:
+        return (
+            f"must be true or false in all arms, got {shown(found)} and the text {text!r}, which Python "
+            "takes for true: write true or false, without quotes"
+        )
+    if isinstance(found, int | float) and not isinstance(found, bool) and _is_number(text):
+        return f"must be a number in all arms, got {shown(found)} and the text {text!r}: leave its quotes out"
+    return None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        found = scalars.read(text)
+    except ValueError:
+        return False
+    return isinstance(found, int | float) and not isinstance(found, bool)

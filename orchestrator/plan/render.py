@@ -32,6 +32,8 @@ from search_spaces.dimensions import Assignment, same
 from search_spaces.paths import MISSING, leaves, lookup
 
 PHASES = (SEARCH, CONFIRM, POSTHOC)
+MEANT_FALSE = {"no", "off", "false"}
+"""Texts, in YAML 1.2 the first two without quotes too, that are not empty and so true."""
 COLUMNS = 2
 """Settings side by side in the baseline's block."""
 
@@ -49,7 +51,7 @@ def render(plan: Plan) -> tuple[RenderableType, ...]:
             _totals(plan)
             + _exhausted(plan)
             + _repeated(plan)
-            + _undeclared(plan)
+            + "".join(f"\n{line}" for line in of_own_code(plan))
             + _published_nowhere(plan)
             + _means(plan)
             + _silence(plan)
@@ -265,16 +267,33 @@ def _repeated(plan: Plan) -> str:
     )
 
 
-def _undeclared(plan: Plan) -> str:
+def of_own_code(plan: Plan) -> list[str]:
+    """What own code makes of the spec in silence, and is not likely to be meant."""
+    if not plan.trainable:
+        return []
+    texts = dict.fromkeys(
+        (field, value)
+        for arm in plan.arms
+        for field, value in leaves(arm.settings)
+        if isinstance(value, str) and value.lower() in MEANT_FALSE
+    )
+    told = [
+        f"Look twice: {field} is the text {value!r}, true for Python: write false if that is meant."
+        for field, value in texts
+    ]
+    return told + _undeclared(plan)
+
+
+def _undeclared(plan: Plan) -> list[str]:
     """What is searched or asked for and not among what own code declares, if it declares anything."""
     known = {each.name for each in plan.metrics}
-    if not known or not plan.trainable:
-        return ""
+    if not known:
+        return []
     searched = [each.metric for each in plan.search.objectives] if plan.search else []
     asked = plan.answer.outcomes if plan.answer else ()
     published = dict.fromkeys(row["metric"] for row in plan.published)
-    return "".join(
-        f"\nLook twice: {metric} is {use} and not declared in the metrics of {plan.trainable}, which has "
+    return [
+        f"Look twice: {metric} is {use} and not declared in the metrics of {plan.trainable}, which has "
         f"{', '.join(sorted(known))}."
         for use, metrics in (
             ("searched for", searched),
@@ -283,7 +302,7 @@ def _undeclared(plan: Plan) -> str:
         )
         for metric in metrics
         if metric.rpartition("/")[2] not in known
-    )
+    ]
 
 
 def _published_nowhere(plan: Plan) -> str:

@@ -78,6 +78,31 @@ NO_FIELD = ("set: {gate: false}", "set: {gat: false}")
             [("set: {gate: false}", "set: {gate: true}")],
             "must differ from the baseline, which has true",
         ),
+        (
+            "torch",
+            [("set: {gate: false}", "set: {gate: no}")],
+            "minus-gate.set.gate: must be true or false in all arms, got true and the text 'no', which",
+        ),
+        (
+            "torch",
+            [("gate: true,", 'gate: "True",')],
+            "minus-gate.set.gate: must be true or false in all arms, got false and the text 'True', which",
+        ),
+        (
+            "torch",
+            [("set: {gate: false}", 'set: {width: "32"}')],
+            "minus-gate.set.width: must be a number in all arms, got 16 and the text '32': leave its quotes",
+        ),
+        (
+            "torch",
+            [("also: {lr", "also: {gate: {choice: [no, yes]}, lr")],
+            "search: gate must be true or false in all arms, got true and the text 'no', which Python takes",
+        ),
+        (
+            "torch",
+            [("also: {lr", 'also: {width: {fixed: "32"}, lr')],
+            "search: width must be a number in all arms, got 16 and the text '32': leave its quotes out",
+        ),
         ("torch", [("also: {lr", "also: {lrr")], "baseline has no field lrr. Did you mean 'lr'?"),
         (
             "torch",
@@ -191,6 +216,27 @@ def test_a_profile_adds_no_field_either(folder, haltsweep):
     found = haltsweep("check", "own.yaml")
     assert found.code == 2
     assert "the baseline has no field treees. Did you mean 'trees'?" in " ".join(found.err.split())
+
+
+def test_a_text_may_stand_where_none_is_meant_for_something_else(folder, haltsweep):
+    write(
+        folder, "sklearn", ("depth: 3", "depth: 3, leaves: 2"), ("set: {gate: false}", "set: {leaves: auto}")
+    )
+    assert haltsweep("check", "own.yaml").code == 0
+
+
+def test_texts_that_python_takes_for_true_are_told(folder, haltsweep):
+    write(folder, "sklearn", ("gate: true", "gate: no"), ("set: {gate: false}", "set: {gate: yes}"))
+    told = "Look twice: gate is the text 'no', true for Python: write false if that is meant."
+    assert told in " ".join(haltsweep("plan", "own.yaml").out.split())
+
+
+def test_a_launch_begins_with_what_is_to_be_looked_at_twice(folder, haltsweep):
+    write(folder, "torch", ("metric: valid/accuracy", "metric: valid/acuracy"))
+    found = haltsweep("launch", "own.yaml", "--driver", "inline", "--tracking", "none")
+    assert found.code == 1, "no trial reports it"
+    begun, told = found.err.index("Look twice: valid/acuracy is searched for and"), found.err
+    assert told.find("crashed") > begun or "crashed" not in told
 
 
 def test_the_plan_says_what_is_searched_for_and_not_declared(folder, haltsweep):

@@ -84,10 +84,10 @@ def test_the_first_reply_after_a_restore_is_the_checkpoints_own(tmp_path):
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ([{"number": {1}}], "examples must be JSON values .*; mend the workload"),
-        ([{"number": float("nan")}], "examples must be JSON values .*; mend the workload"),
-        (["a"], "examples must be a list of mappings, got a list; mend the workload"),
-        ({"a": 1}, "examples must be a list of mappings, got a dict; mend the workload"),
+        ([{"number": {1}}], "examples must be JSON values .*; mend the code"),
+        ([{"number": float("nan")}], "examples must be JSON values .*; mend the code"),
+        (["a"], "examples must be a list of mappings, got a list; mend the code"),
+        ({"a": 1}, "examples must be a list of mappings, got a dict; mend the code"),
         ([{"a": "b" * EXAMPLES_MOST}], "examples must have at most 1,048,576 characters as JSON, got"),
     ],
 )
@@ -219,7 +219,7 @@ def test_a_workload_whose_steps_do_not_increase_has_crashed(tmp_path, monkeypatc
     harness.start(job(tmp_path), tmp_path / "trial")
     ended = replies(harness)[-1].ended
     assert ended.kind is OutcomeKind.CRASHED
-    assert "steps must increase, got 1 after 1; mend the workload" in ended.reason
+    assert "steps must increase, got 1 after 1; mend the code" in ended.reason
 
 
 def test_a_workload_that_cannot_close_has_ended_all_the_same(tmp_path, monkeypatch, caplog):
