@@ -23,27 +23,6 @@ def uploaded(table: Shaped[np.ndarray, "..."], device: torch.device) -> Shaped[T
     return found.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else found
 
 
-def runs_ahead(device: torch.device) -> bool:
-    """Whether the host queues kernels of `device` that run later: to look at their results is to wait."""
-    return device.type == "cuda"
-
-
-class AnyLater:
-    """Whether any of `flags` is true, for a host that looks later: it waits then, if it is not known yet."""
-
-    def __init__(self, flags: Bool[Tensor, " U"]) -> None:
-        queued = flags.is_cuda
-        self._found = torch.empty((), dtype=torch.bool, pin_memory=queued)
-        self._found.copy_(flags.any(), non_blocking=queued)
-        self._copied = torch.cuda.current_stream(flags.device).record_event() if queued else None
-
-    def look(self) -> bool:
-        """Whether any is."""
-        if self._copied is not None:
-            self._copied.synchronize()
-        return bool(self._found)
-
-
 class Function(torch.autograd.Function):
     """A function with gradients of its own, called without the checks that only functions for `vmap` need.
 

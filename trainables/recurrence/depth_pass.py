@@ -13,7 +13,7 @@ from torch import Tensor
 
 from trainables.layers.block import Block
 from trainables.layers.halting import Decision, decide
-from trainables.layers.host import AnyLater, on_host, runs_ahead, uploaded
+from trainables.layers.host import on_host, uploaded
 from trainables.layers.packing import take
 from trainables.layers.recomputing import RecomputableLayer
 from trainables.layers.tokens import KeysValues
@@ -67,9 +67,6 @@ class DepthPass:
     layer_outputs: list[LayerOutputs] = field(default_factory=list)
     cache: KeyValueCache | None = None
     over: bool = False
-    ending: tuple[AnyLater, DepthUnits, int] | None = None
-    """Where the host looks at a decision only once the next layer is queued: whether any unit stayed, and how
-    the pass ends if none did, with that many layer outputs."""
     places: Tensor | None = None
     """Those of the last layer's tokens."""
     since: int = 0
@@ -201,7 +198,7 @@ class DepthPass:
         if self.recurrence.early_exit == "none":
             return None
         if self.recurrence.early_exit == "batch":
-            self.over = not self._goes_on(stay)
+            self.over = not bool(stay.any())
             return None
         known = on_host(stay) if crossed is None else ~on_host(crossed)
         self.over = not known.any()
@@ -216,22 +213,6 @@ class DepthPass:
             self.cache = self._with_final(self.cache, gone, parting, stale=stale)
         self.halted.add(gone.ended())
         return parting
-
-    def _goes_on(self, stay: Bool[Tensor, " U"]) -> bool:
-        """Whether any unit stays in the loop.
-
-        Where the host runs ahead of the device it runs one layer more, while the answer is on its way, and
-        the device never stands still. Nobody keeps that layer, and it is not counted, so that results are
-        those of a CPU.
-        """
-        if not runs_ahead(stay.device) or self.seen is not None:
-            return bool(stay.any())
-        before, self.ending = self.ending, (AnyLater(stay), self.units, len(self.layer_outputs))
-        if before is None or before[0].look():
-            return True
-        _, self.units, outputs = before
-        del self.layer_outputs[outputs:]
-        return False
 
     def _with_final(
         self, cache: KeyValueCache, gone: DepthUnits, parting: Leaving, *, stale: bool
