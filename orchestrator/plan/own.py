@@ -85,7 +85,7 @@ class Own:
                         *arm.request.keys(path),
                         about=("no field", path),
                     )
-        self._check_kinds(arms, faults)
+        self._check_kinds(spec, arms, faults)
         check_published(spec, arms, (), self.metrics(arms), faults)
         self._check_posthoc(spec, arms, faults)
         check_answer(spec, self.metrics(arms), (), faults)
@@ -164,17 +164,20 @@ class Own:
         where = known if self._trainable.config is None else arm.system.settings
         return lookup(where, path) is MISSING
 
-    def _check_kinds(self, arms: Sequence[Arm], faults: Faults) -> None:
+    def _check_kinds(self, spec: Spec, arms: Sequence[Arm], faults: Faults) -> None:
         """Without a Config nobody else sees that an arm's `no` is a text, which Python takes for true."""
         if self._trainable.config is not None:
             return
-        home = arms[0].system.settings
         for arm in arms:
-            for path in () if arm.request.is_baseline else arm.request.changes:
-                given = lookup(arm.system.settings, path)
+            for path, given in {**arm.request.cell, **arm.request.changes}.items():
                 for field, value in leaves({path: given}) if isinstance(given, Mapping) else [(path, given)]:
-                    if fault := _text_in_place(lookup(home, field), value):
-                        faults.add(fault if field == path else f"{field} {fault}", *arm.request.keys(path))
+                    if fault := _text_in_place(lookup(spec.settings, field), value):
+                        told = fault if field == path else f"{field} {fault}"
+                        faults.add(told, *arm.request.keys(path), about=("kind", field, value))
+        for path, values in spec.posthoc.items():
+            for place, value in enumerate(values):
+                if fault := _text_in_place(lookup(spec.settings, path), value):
+                    faults.add(fault, "posthoc", path, place)
 
     def _look(self, arm: Arm) -> Seen:
         key = arm.name
