@@ -14,6 +14,7 @@ import importlib.util
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,10 @@ def load(path: str) -> Trainable:
         for part in name.split("."):
             found = getattr(found, part)
     except AttributeError:
-        message = f"{module_name} has no {name}; it has {_names(module)}{hides(module)}"
+        names = _names(module)
+        meant = "".join(f"Did you mean {near!r}? " for near in get_close_matches(name, names, n=1))
+        there = ", ".join(names) or "no class and no function"
+        message = f"{module_name} has no {name}. {meant}It has {there}{hides(module)}"
         raise ValueError(message) from None
     if not callable(found):
         raise ValueError(  # noqa: TRY004 - of a spec, not of code
@@ -88,10 +92,11 @@ def load(path: str) -> Trainable:
     )
 
 
-def _names(module: Any) -> str:
+def _names(module: Any) -> list[str]:
     public = {name: value for name, value in vars(module).items() if callable(value) and name[0] != "_"}
-    own = [name for name, value in public.items() if getattr(value, "__module__", "") == module.__name__]
-    return ", ".join(sorted(own)) or "no class and no function"
+    return sorted(
+        name for name, value in public.items() if getattr(value, "__module__", "") == module.__name__
+    )
 
 
 def _config(found: Any, path: str) -> type[BaseModel] | None:

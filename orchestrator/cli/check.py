@@ -35,6 +35,8 @@ def check(files: Annotated[list[Path], typer.Argument(help="Spec files.")]) -> N
         else:
             profiles = f" (and with {', '.join(checked.profiles)})" if checked.profiles else ""
             say(f"{path}: ok{profiles}")
+            for line in checked.warnings:
+                complain(line)
     if failed:
         raise typer.Exit(2)
 

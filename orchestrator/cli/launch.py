@@ -301,6 +301,7 @@ def _show(report: "Report") -> list[str]:
 def _tell(folder: SweepFolder, finish: "SweepResult") -> None:
     """What came of it, where it is, and what to do next."""
     from orchestrator.drivers.launch_folder import read_setup
+    from orchestrator.tracking.state import read_state
 
     ended = ", ".join(f"{count} {kind.value}" for kind, count in sorted(finish.counts.items()))
     say(f"trials: {ended or 'none ended'}" + (f", {finish.left} left" if finish.left else ""))
@@ -316,6 +317,7 @@ def _tell(folder: SweepFolder, finish: "SweepResult") -> None:
     if (page := folder.report / "report.html").exists():
         say(f"report:  {page}")
     if read_setup(folder).tracking_uri is None:
-        say(f"not tracked: {command('sync', folder)} brings it into MLflow")
+        what = "it" if read_state(folder) is None else "what is new"
+        say(f"not tracked: {command('sync', folder)} brings {what} into MLflow")
     else:
         say(f"compare: {command('ui', folder)}")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
@@ -26,6 +26,8 @@ from search_spaces.wording import amount, visible
 
 if TYPE_CHECKING:
     from orchestrator.plan.probe import Probe
+    from orchestrator.plan.types import Plan
+    from orchestrator.spec.load import SpecFile
 
 SPECS_A_PROCESS = 3
 """Fewer are planned sooner where PyTorch is loaded already."""
@@ -44,6 +46,8 @@ class Checked:
     profiles: tuple[str, ...]
     faults: tuple[str, ...]
     """Of the spec and of its profiles, each line once."""
+    warnings: tuple[str, ...] = ()
+    """What is no fault and hardly meant, each line once."""
     out: str = ""
     """What own training code printed while it was looked at."""
     err: str = ""
@@ -96,15 +100,17 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _checked(path: Path, make: Callable[..., object]) -> Checked:
+def _checked(path: Path, make: Callable[..., "tuple[SpecFile, Plan]"]) -> Checked:
     """The spec at `path` and its profiles, each planned by `make`."""
     from orchestrator.spec.load import profile_names
 
     by_line: dict[str, str] = {}
+    warnings: dict[str, None] = {}
     profiles = profile_names(path)
     for profile in (None, *profiles):
         try:
-            make(path, profile=profile)
+            _, made = make(path, profile=profile)
+            warnings |= dict.fromkeys(_warnings(made))
         except KeyboardInterrupt:
             raise
         except BaseException as raised:
@@ -113,7 +119,14 @@ def _checked(path: Path, make: Callable[..., object]) -> Checked:
             by_line |= {line: line + addition for line in str(error).splitlines() if line not in by_line}
         if by_line and profile is None:
             break  # a faulty spec is faulty with every profile
-    return Checked(profiles, tuple(by_line.values()))
+    return Checked(profiles, tuple(by_line.values()), tuple(warnings))
+
+
+def _warnings(plan: "Plan") -> list[str]:
+    # Here, since nothing of this is needed where a spec is refused.
+    from orchestrator.plan.render import of_own_code
+
+    return of_own_code(plan)
 
 
 def _blamed(path: Path, raised: BaseException) -> InputError:
@@ -178,7 +191,7 @@ def _checked_there(path: Path) -> Checked:
             spread_of=partial(spread_of, None),
         )
         checked = _checked(path, make)
-    return Checked(checked.profiles, checked.faults, out.getvalue(), err.getvalue())
+    return replace(checked, out=out.getvalue(), err=err.getvalue())
 
 
 def _new_probe() -> "Probe":

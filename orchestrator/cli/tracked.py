@@ -48,18 +48,29 @@ class Tracked:
 
 
 def tracking_of(sweep: "Opened") -> Tracked | None:
-    """None for a sweep that was launched without MLflow."""
+    """None for a sweep that was launched without MLflow and brought into none since."""
     setup = read_setup(sweep.folder)
-    return tracked(sweep.folder, setup, sweep.ledger.last_seq()) if setup.tracking_uri is not None else None
+    uri = store_of(sweep.folder, setup)
+    return tracked(sweep.folder, uri, sweep.ledger.last_seq()) if uri is not None else None
 
 
-def tracked(folder: SweepFolder, setup: Setup, newest: int) -> Tracked:
-    """How far the MLflow of the launch is, of a ledger whose newest event is at position `newest`."""
-    assert setup.tracking_uri is not None, "there must be an MLflow to be behind"
-    store, state = redact_url(setup.tracking_uri), read_state(folder)
+def store_of(folder: SweepFolder, setup: Setup) -> str | None:
+    """URI of the MLflow of the launch, else of that which `sync` has brought the sweep into, if any.
+
+    Of the latter a password is masked: it is kept nowhere.
+    """
+    if setup.tracking_uri is not None:
+        return setup.tracking_uri
+    state = read_state(folder)
+    return (state.store or None) if state is not None else None
+
+
+def tracked(folder: SweepFolder, uri: str, newest: int) -> Tracked:
+    """How far the MLflow at `uri` is, of a ledger whose newest event is at position `newest`."""
+    store, state = redact_url(uri), read_state(folder)
     if state is None or state.store != store:
         return Tracked(store, newest, "", "", None)
-    file = file_of(setup.tracking_uri)
+    file = file_of(uri)
     if state.position and file is not None and not file.exists():
         return Tracked(
             store, newest, "", "its file is gone, or was left behind when the sweep was moved", None

@@ -204,21 +204,21 @@ def parquet(whole: Whole) -> Iterator[Finding]:
 
 def mlflow(whole: Whole, on_progress: OnProgress) -> Iterator[Finding]:
     """Every run in MLflow, compared with the ledger."""
-    from orchestrator.cli.tracked import tracked
+    from orchestrator.cli.tracked import store_of, tracked
     from orchestrator.report.summary import arm_metrics, summarise
     from orchestrator.tracking.desired_runs import DesiredRuns
     from orchestrator.tracking.inputs import read_inputs
     from orchestrator.tracking.mlflow_check import compare
     from orchestrator.tracking.mlflow_reading import read_runs
 
-    uri = whole.setup.tracking_uri
+    uri = store_of(whole.folder, whole.setup)
     if uri is None:
         yield Finding("mlflow", "absent", "the sweep was launched without MLflow")
         return
     sync = command("sync", whole.folder)
     # What ends while MLflow is read cannot be in what was read of it.
     before, held = whole.ledger.last_seq(), whole.ledger.held()
-    settled = not held and tracked(whole.folder, whole.setup, before).behind == 0
+    settled = not held and tracked(whole.folder, uri, before).behind == 0
     try:
         kept = read_runs(uri, whole.plan.name, whole.ledger.uid, on_progress)
     except StoreError as error:

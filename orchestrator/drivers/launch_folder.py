@@ -1,5 +1,6 @@
 """The folder of a sweep comes into being whole: built under another name, then renamed."""
 
+import errno
 import json
 import os
 import shlex
@@ -28,6 +29,8 @@ SETUP = "launch.json"
 LAUNCHER = "launcher.json"
 """The process that launches: while it lives, nobody may take the folder for abandoned."""
 _BUILDING = ".launching-"
+_NO_PLACE = (errno.EEXIST, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG)
+"""Why a folder cannot be made where it was named, today or tomorrow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ def publish(plan: Plan, folder: SweepFolder, spec: str, provenance: Mapping[str,
     refuse_existing(plan, SweepFolder(root))
     building = SweepFolder(root.with_name(f".{root.name}{_BUILDING}{os.getpid()}-{uuid.uuid4().hex[:8]}"))
     try:
-        root.parent.mkdir(parents=True, exist_ok=True)
+        _make_parent(root.parent)
         clear_folders(root.parent, f".{root.name}{_BUILDING}")
         building.root.mkdir()
         write_atomically(building.spec, spec)
@@ -83,6 +86,19 @@ def publish(plan: Plan, folder: SweepFolder, spec: str, provenance: Mapping[str,
         ) from error
     finally:
         shutil.rmtree(building.root, ignore_errors=True)
+
+
+def _make_parent(folder: Path) -> None:
+    """Raises InputError where what was named cannot be a folder; what a retry may mend stays an OSError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        if error.errno not in _NO_PLACE:
+            raise
+        raise InputError(
+            f"sweeps must be kept in a folder that can be made and written, got {folder}: {error}; "
+            "choose another one with --runs"
+        ) from error
 
 
 def launched_plan(folder: SweepFolder) -> Plan:

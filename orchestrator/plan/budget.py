@@ -136,7 +136,7 @@ _SIZES = frozenset({"train.steps", "train.batch_size", "train.batch_tokens", "tr
 def budget_lines(plan: Plan) -> Iterator[str]:
     """What ends the sweep, or the search of an arm, before its last trial; for people."""
     limits, devices = plan.limits or Limits(), "GPU" if plan.resources.gpus else "CPU core"
-    whole = [f"{plan.wall_clock_hours:g} hours of wall clock"] if plan.wall_clock_hours is not None else []
+    whole = [f"{_hours(plan.wall_clock_hours)} of wall clock"] if plan.wall_clock_hours is not None else []
     whole += _amounts(limits.device_hours, limits.flops, devices)
     if whole:
         yield f"Nothing more begins after {' or '.join(whole)}."
@@ -154,6 +154,10 @@ def budget_lines(plan: Plan) -> Iterator[str]:
     )
 
 
+def _hours(hours: float) -> str:
+    return "1 hour" if hours == 1 else f"{hours:g} hours"
+
+
 def _amounts(hours: float | None, flops: float | None, devices: str) -> list[str]:
-    found = [f"{hours:g} hours of work times {devices}s"] if hours is not None else []
+    found = [f"{_hours(hours)} of work times {devices}s"] if hours is not None else []
     return [*found, *([f"{amount(flops)} FLOPs of training"] if flops is not None else [])]

@@ -58,10 +58,11 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
     arms = tuple(arm.name for arm in plan.arms)
     tallies = tuple(_tally(arm, known, readings) for arm in arms)
     searched = search_bests(plan, known)
-    chosen = {each.arm: each.assignment for each in searched}
-    chosen |= {each.arm: each.assignment for each in tallies if each.assignment}
+    own = [each for each in tallies if each.assignment]
+    chosen = {each.arm: each.assignment for each in (*searched, *own)}
     cells = [cell for arm in arms for metric in metrics if (cell := _cell(plan, arm, metric, readings))]
-    posthoc = tuple(_posthoc(plan, metrics, reread, readings))
+    read = tuple(dict.fromkeys((*metrics, *_metrics(plan, declared, reread))))
+    posthoc = tuple(_posthoc(plan, read, reread, readings))
     return Report(
         sweep=plan.name,
         question=plan.question,
@@ -74,7 +75,7 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
         floors=_floors(declared, confirmed),
         arms=arms,
         power=plan.power.sentence if plan.power else "",
-        quantities=tuple(dict.fromkeys(look_up(declared, metric) for metric in metrics)),
+        quantities=tuple(dict.fromkeys(look_up(declared, metric) for metric in read)),
         headlines=tuple(dict.fromkeys(name.rpartition("/")[2] for name in primary))
         or _headlines(plan, declared, metrics),
         prior_work=tuple(published.prior_work(plan)),
@@ -127,10 +128,10 @@ def declared_by(plan: Plan) -> tuple[Metric, ...]:
         return metrics_of()
 
 
-def _metrics(plan: Plan, declared: Sequence[Metric], confirmed: Sequence[Record]) -> tuple[str, ...]:
-    """Metrics measured by any confirmed trial that are to be shown, quantity by quantity."""
+def _metrics(plan: Plan, declared: Sequence[Metric], records: Sequence[Record]) -> tuple[str, ...]:
+    """Metrics measured in any of the records that are to be shown, quantity by quantity."""
     splits = (*(plan.confirm.splits if plan.confirm else ()), SELECTION_SPLIT)
-    measured = {name for record in confirmed if record.last for name in record.last.metrics}
+    measured = {name for record in records if record.last for name in record.last.metrics}
     found = {name.rpartition("/")[2] for name in measured if name.rpartition("/")[0] in splits}
     shown = [each for each in declared if each.shown]
     known = [each.name for each in shown if not each.split]

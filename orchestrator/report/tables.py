@@ -332,9 +332,10 @@ def _posthoc(report: Report) -> list[Grid]:
     if not settings:
         return []
     read = {cell.metric for cell in report.posthoc}
+    # What only the second reading measures comes last.
     metrics = [
         metric
-        for metric in report.metrics
+        for metric in dict.fromkeys((*report.metrics, *(cell.metric for cell in report.posthoc)))
         if metric in report.outcomes or (metric in read and "posthoc" in report.quantity(metric).shown)
     ]
     cells = {(cell.arm, cell.setting, cell.metric): cell for cell in report.posthoc}

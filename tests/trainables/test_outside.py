@@ -42,8 +42,8 @@ METHODS = "\n".join(f" def {name}(self, *_): ..." for name in ("advance", "save"
 @pytest.mark.parametrize(
     ("code", "path", "told"),
     [
-        ("x = 1", "mine:train", "mine has no train; it has no class and no function"),
-        ("def trian(s, t): ...", "mine:train", "mine has no train; it has trian"),
+        ("x = 1", "mine:train", "mine has no train. It has no class and no function"),
+        ("def trian(s, t): ...", "mine:train", r"mine has no train. Did you mean 'trian'\? It has trian"),
         ("train = 3", "mine:train", "must be a class or a function, got int at mine:train"),
         ("import nowhere_at_all", "mine:train", r"mine.py:1: ModuleNotFoundError: .*nowhere_at_all"),
         ("\n\n1 / 0", "mine:train", r"mine.py:3: ZeroDivisionError: division by zero"),
@@ -98,7 +98,7 @@ def test_a_file_named_as_a_module_that_comes_first_is_told(name, tmp_path, monke
     (tmp_path / f"{name}.py").write_text("def train(s, t): ...")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    with pytest.raises(ValueError, match=rf"{name} has no train; .*which comes before .*{name}.py: give"):
+    with pytest.raises(ValueError, match=rf"{name} has no train\. .*which comes before .*{name}.py: give"):
         load(f"{name}:train")
 
 

@@ -136,7 +136,7 @@ NO_FIELD = ("set: {gate: false}", "set: {gat: false}")
             [("trainable: digits:train", "trainable: digits")],
             "must be package.module:name, a class or",
         ),
-        ("torch", [("digits:train", "digits:trian")], "trainable: digits has no trian; it has"),
+        ("torch", [("digits:train", "digits:trian")], "trainable: digits has no trian. Did you mean"),
         (
             "torch",
             [("return nn.Seq", "raise OSError(3)\n    return nn.Seq")],
@@ -239,6 +239,9 @@ def test_texts_that_python_takes_for_true_are_told(folder, haltsweep):
     write(folder, "sklearn", ("gate: true", "gate: no"), ("set: {gate: false}", "set: {gate: yes}"))
     told = "Look twice: gate is the text 'no', true for Python: write false if that is meant."
     assert told in " ".join(haltsweep("plan", "own.yaml").out.split())
+    checked = haltsweep("check", "own.yaml")
+    assert (checked.code, checked.out) == (0, "own.yaml: ok\n")
+    assert told in " ".join(checked.err.split())
 
 
 def test_a_launch_begins_with_what_is_to_be_looked_at_twice(folder, haltsweep):

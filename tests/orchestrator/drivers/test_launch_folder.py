@@ -109,6 +109,13 @@ def test_a_file_in_its_place(folder):
         made(folder)
 
 
+def test_a_place_where_no_folder_can_be_is_bad_input(folder):
+    folder.root.parent.parent.mkdir(parents=True, exist_ok=True)
+    folder.root.parent.write_text("")
+    with pytest.raises(InputError, match=r"in a folder that can be made and written, got .* --runs"):
+        made(folder)
+
+
 def test_what_cannot_be_written_leaves_nothing(folder, monkeypatch):
     def full(file, text, mode=0o644):
         raise OSError(28, "No space left on device")

@@ -53,6 +53,13 @@ def test_people_are_told_what_ends_what():
     )
 
 
+@pytest.mark.parametrize(("hours", "told"), [(1.0, "after 1 hour of"), (0.5, "after 0.5 hours of")])
+def test_one_hour_is_one(hours, told):
+    budget = {"wall_clock_hours": hours, "device_hours": hours}
+    said = " ".join(text(plan(spec(search=SEARCH, budget=budget))).split())
+    assert f"Nothing more begins {told} wall clock or {told.removeprefix('after ')} work" in said
+
+
 @pytest.mark.parametrize(
     ("budget", "told"),
     [

@@ -56,6 +56,21 @@ def test_what_no_reading_measures_has_no_column() -> None:
     assert "-" not in {cell for row in table.rows for cell in row}
 
 
+def test_what_only_a_reading_measures_has_a_column_beside_the_rest() -> None:
+    made, name = study(2, seeds=3, trials=0), f"{SPLITS[0]}/calibration"
+
+    def read_again(each: Record) -> Record:
+        if each.phase != "posthoc" or each.last is None:
+            return each
+        return replace(each, last=replace(each.last, metrics={**each.last.metrics, name: 0.25}))
+
+    report = replace(made, records=tuple(map(read_again, made.records))).report()
+    assert report.metrics == made.report().metrics
+    (table, *_) = costs(report)
+    assert table.headers[-1] == name
+    assert {row[-1] for row in table.rows} == {"0.250 (3)"}
+
+
 def test_so_have_they_where_no_arm_was_read() -> None:
     made = failing(None, range(101, 109))
     records = tuple(each for each in made.records if each.phase != "posthoc" or each.arm == "arm-1")
