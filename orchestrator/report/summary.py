@@ -44,8 +44,7 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
     `spent`: what of the budget is used up, if that ended the sweep.
     """
     whole = with_late_splits(plan, known := list(records))
-    confirmed = [record for record in whole if record.phase == "confirm" and record.outcome is not None]
-    reread = [record for record in whole if record.phase == "posthoc" and record.outcome is not None]
+    confirmed, reread = (_ended(whole, phase) for phase in ("confirm", "posthoc"))
     ended = frozenset(each.trial_id for each in known if each.outcome is not None and each.outcome.final)
     declared = declared_by(plan)
     measured = _metrics(plan, declared, confirmed)
@@ -55,13 +54,13 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
     readings = Readings([each for each in confirmed if not (front and each.rank)], declared, owed)
     primary = [name for name in (answer.outcomes if answer else ()) if readings.all_values(name)]
     metrics = tuple(dict.fromkeys((*primary, *measured)))
+    read = tuple(dict.fromkeys((*metrics, *_metrics(plan, declared, reread))))
     arms = tuple(arm.name for arm in plan.arms)
     tallies = tuple(_tally(arm, known, readings) for arm in arms)
     searched = search_bests(plan, known)
-    own = [each for each in tallies if each.assignment]
-    chosen = {each.arm: each.assignment for each in (*searched, *own)}
+    chosen = {each.arm: each.assignment for each in searched}
+    chosen |= {each.arm: each.assignment for each in tallies if each.assignment}
     cells = [cell for arm in arms for metric in metrics if (cell := _cell(plan, arm, metric, readings))]
-    read = tuple(dict.fromkeys((*metrics, *_metrics(plan, declared, reread))))
     posthoc = tuple(_posthoc(plan, read, reread, readings))
     return Report(
         sweep=plan.name,
@@ -99,6 +98,10 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
         code_versions=code_versions(known),
         extensions=tuple(extensions.sentences(plan)),
     )
+
+
+def _ended(records: Iterable[Record], phase: str) -> list[Record]:
+    return [record for record in records if record.phase == phase and record.outcome is not None]
 
 
 def _factorial(
