@@ -185,9 +185,9 @@ def stoppable_plan() -> Plan:
 
 
 @pytest.fixture(scope="module")
-def straight(driver, tmp_path_factory):
-    """What is stopped elsewhere, run without interruption."""
-    return Sweep(driver, stoppable_plan(), tmp_path_factory.mktemp("straight")).run()
+def straight(tmp_path_factory):
+    """What is stopped elsewhere, run without interruption by the driver all others are compared with."""
+    return Sweep(inline, stoppable_plan(), tmp_path_factory.mktemp("straight")).run()
 
 
 class TestDriver:
@@ -296,21 +296,35 @@ class TestDriver:
         steps = [each.payload["step"] for each in sweep.events(EventKind.MEASURED) if each.trial_id == stuck]
         assert steps == [1, 2], "what was reported is kept"
 
-    @pytest.mark.parametrize("stop_after", [1, 2, 4, 9, 30])
-    def test_a_stopped_sweep_is_continued_without_doing_work_twice(
-        self, driver, straight, tmp_path, stop_after
+    def test_a_sweep_stopped_again_and_again_is_continued_without_doing_work_twice(
+        self, driver, straight, tmp_path
     ):
-        plan = stoppable_plan()
-        sweep = Sweep(driver, plan, tmp_path / "stopped").run(stop_after=stop_after)
-        first = "done" if len(sweep.endings()) == len(plan.trials) else "interrupted"
-        resumed = sweep.run()
-        assert content(resumed.events()) == content(straight.events())
-        steps = (sweep.root / "data/steps.txt").read_text().splitlines()
-        assert len(steps) == len(set(steps)), "work that was stopped is continued, not repeated"
-        reasons = [each.payload["reason"] for each in sweep.events(EventKind.CLOSED)]
-        assert reasons == [first, "done"]
+        check_continued(driver, straight, tmp_path, (1, 2, 4, 9))
 
     def test_a_finished_sweep_has_nothing_left_to_do(self, driver, tmp_path):
         sweep = Sweep(driver, make_plan(1, trials_per_arm=1, seeds=()), tmp_path / "sweep").run()
         before = len(sweep.events(EventKind.STARTED))
         assert len(sweep.run().events(EventKind.STARTED)) == before
+
+
+@pytest.mark.parametrize("stop_after", [1, 2, 4, 9, 30])
+def test_inline_a_sweep_stopped_anywhere_is_continued_without_doing_work_twice(
+    straight, tmp_path, stop_after
+):
+    check_continued(inline, straight, tmp_path, (stop_after,))
+
+
+def check_continued(driver, straight, tmp_path, stops):
+    """Sessions that are asked to stop after so many changes each, and one that is not."""
+    plan = stoppable_plan()
+    sweep, reasons = Sweep(driver, plan, tmp_path / "stopped"), []
+    for stop_after in stops:
+        sweep.run(stop_after=stop_after)
+        reasons.append("done" if len(sweep.endings()) == len(plan.trials) else "interrupted")
+    if len(stops) > 1:
+        assert set(reasons) == {"interrupted"}
+    resumed = sweep.run()
+    assert content(resumed.events()) == content(straight.events())
+    steps = (sweep.root / "data/steps.txt").read_text().splitlines()
+    assert len(steps) == len(set(steps)), "work that was stopped is continued, not repeated"
+    assert [each.payload["reason"] for each in sweep.events(EventKind.CLOSED)] == [*reasons, "done"]

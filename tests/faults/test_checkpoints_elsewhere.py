@@ -4,9 +4,9 @@ import json
 import signal
 from contextlib import suppress
 
-import psutil
 import pytest
 
+from orchestrator.drivers.launch_folder import launched_plan
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.store import Ledger
@@ -21,6 +21,8 @@ SPEC = (
     .replace("trials_per_arm: 2", "trials_per_arm: 1")
     .replace("profiles:", "posthoc: {model.halt.threshold: [0.5]}\n\nprofiles:")
 )
+LAUNCH = ("launch", "tiny.yaml", "--driver", "inline", "--checkpoints")
+"""Which driver the workers have is no matter to checkpoints; with Ray's `test_machines` loses a node."""
 
 
 @pytest.fixture
@@ -46,29 +48,11 @@ def checkpointed(shell):
     return []
 
 
-def workers(process):
-    found = []
-    with suppress(psutil.NoSuchProcess):
-        for each in psutil.Process(process.pid).children(recursive=True):
-            with suppress(psutil.NoSuchProcess):
-                if each.name().startswith("ray::TrialActor"):
-                    found.append(each)
-    return found
-
-
-@pytest.mark.longest
-def test_killed_workers_and_launchers_go_on_from_s3(shell, s3):
-    from orchestrator.drivers.launch_folder import launched_plan
-
-    # Of two processors each, so that one worker runs them all.
-    with shell.started("launch", "tiny.yaml", "--cpus", "2", "--checkpoints", s3.uri) as process:
-        wait_for(lambda: checkpointed(shell) and workers(process), process)
-        for worker in workers(process):
-            worker.send_signal(signal.SIGKILL)
-        before = len(checkpointed(shell))
-        wait_for(lambda: len(checkpointed(shell)) > before, process)
+def test_a_killed_launcher_goes_on_from_s3(shell, s3):
+    with shell.started(*LAUNCH, s3.uri) as process:
+        wait_for(lambda: len(checkpointed(shell)) >= 3, process)
         process.kill()
-    said = shell.run("resume", "tiny")
+    said = shell.run("resume", "tiny", "--driver", "inline")
     assert said.code == 0, said.err
     check_log(events(shell), launched_plan(SweepFolder(shell.folder / "runs" / "tiny")))
     places = {each.payload["path"].partition("/some/folder/tiny-")[0] for each in checkpointed(shell)}
@@ -81,8 +65,7 @@ def test_killed_workers_and_launchers_go_on_from_s3(shell, s3):
 
 
 def test_the_secret_is_written_nowhere_and_a_lost_store_is_told(shell, s3):
-    arguments = ("launch", "tiny.yaml", "--driver", "inline", "--checkpoints", s3.uri)
-    with shell.started(*arguments) as process:
+    with shell.started(*LAUNCH, s3.uri) as process:
         wait_for(lambda: checkpointed(shell), process)
         process.send_signal(signal.SIGINT)
         first = answer(process)

@@ -74,7 +74,7 @@ def test_a_trial_of_ray_that_kills_the_launcher_has_crashed(tmp_path):
     place = Place(tmp_path, sweep(fault="kill-launcher", fault_at=1))
     codes = [code_of(place, "ray", num_cpus=1) for _ in range(1 + RETRIES)]
     assert codes == [-signal.SIGKILL] * (1 + RETRIES)
-    assert code_of(place, "ray", num_cpus=1) == 0
+    assert code_of(place) == 0, "whichever driver goes on"
     check_log(place.events(), place.plan)
     assert [(arm, kind) for arm, kind, _ in ends(place)] == [
         ("deadly", OutcomeKind.STOPPED),

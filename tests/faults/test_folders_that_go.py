@@ -20,8 +20,8 @@ from tests.support.forks import module
 from tests.support.histories import DEAD
 
 CHANGES = ["delete", "move", "replace", "unlink ledger", "replace ledger"]
-WITH_DRIVERS = [*((how, "inline") for how in CHANGES), ("delete", "ray"), ("replace ledger", "ray")]
-"""The launching process looks, whatever the driver: with Ray what its workers meet too, and one other."""
+WITH_DRIVERS = [*((how, "inline") for how in CHANGES), ("delete", "ray")]
+"""The launching process looks, whatever the driver: with Ray what its workers meet too."""
 TOLD = {
     "delete": "it was deleted|has been deleted or moved|it was replaced by another",  # whichever goes first
     "move": "it was moved to",

@@ -55,36 +55,13 @@ def quiet(text):
     return not [noise for noise in RAYS_NOISE if noise in text]
 
 
-def test_a_token_is_found_or_asked_for_and_unshared_folders_are_refused(shell):
-    with machines(shell.environment) as cluster:
-        launch = ("launch", "tiny.yaml", "--address", cluster.address)
-        said = shell.run(*launch)
-        assert said.code == 2
-        assert f"the cluster at {cluster.address} asks for a token, and there is none here; copy" in said.err
-        assert quiet(said.err + said.out)
-        keep_token(shell, "0" * 64)
-        said = shell.run(*launch)
-        assert said.code == 2
-        assert f"the one in {shell.home}/.ray/auth_token is not its" in said.err.replace("\n", "")
-        assert quiet(said.err + said.out)
-        keep_token(shell, cluster.token)
-        node = cluster.join(without=[shell.folder])
-        wait_for(lambda: "Ray runtime started" in (cluster.temporary / "node-1.txt").read_text(), node)
-        said = shell.run(*launch)
-        assert said.code == 2, said.err
-        assert "all nodes must share the folder of sweeps" in said.err
-        assert "1 of 2 do not" in said.err
-        assert "give --checkpoints s3://bucket/folder or another store" in said.err
-        assert quiet(said.err + said.out)
-        assert sorted(path.name for path in shell.folder.iterdir()) == ["tiny.yaml"]
-
-
 @pytest.mark.longest
-def test_machines_that_share_nothing_work_with_s3_and_may_be_lost(shell, tmp_path):
+def test_machines_that_share_nothing_ask_for_a_token_work_with_s3_and_may_be_lost(shell, tmp_path):
     with s3_server(tmp_path / "s3.log") as s3, machines(shell.environment) as cluster:
-        keep_token(shell, cluster.token)
+        refused_without_its_token(shell, cluster)
         first = cluster.join(without=[shell.folder])
         wait_for(lambda: "Ray runtime started" in (cluster.temporary / "node-1.txt").read_text(), first)
+        refused_where_nothing_is_shared(shell, cluster)
         arguments = ("launch", "tiny.yaml", "--address", cluster.address, "--checkpoints", s3.uri)
         with shell.started(*arguments) as process:
             wait_for(lambda: seen(shell, EventKind.STARTED) >= 2, process)
@@ -94,17 +71,55 @@ def test_machines_that_share_nothing_work_with_s3_and_may_be_lost(shell, tmp_pat
             assert names == {str(path.relative_to(ours)) for path in ours.rglob("*.arrow")}
             for name in names:
                 assert (built / name).read_bytes() == (ours / name).read_bytes()
-            wait_for(lambda: seen(shell, EventKind.CHECKPOINTED) >= 4, process)
+            wait_for(lambda: seen(shell, EventKind.CHECKPOINTED) >= 4 and trials_on(first), process)
             cluster.lose(first)
-            before = seen(shell, EventKind.ENDED)
-            wait_for(lambda: seen(shell, EventKind.ENDED) > before, process)
-            cluster.join(without=[shell.folder])
             said = answer(process)
-    assert said.code == 0, said.err
+        assert said.code == 0, said.err
+        assert cluster.nodes[0].poll() is None, "the cluster is not ours to end"
+        assert quiet(said.err + said.out)
+        log = events(shell)
+        check_log(log, launched_plan(sweep(shell)))
+        assert [each for each in log if each.payload.get("lost")], "a trial was on the machine that went"
+        assert not sweep(shell).checkpoints.exists()
+        assert SECRET not in said.err + said.out
+        check_store(shell, s3, log)
+
+
+def refused_without_its_token(shell, cluster):
+    """Until the token is there; then it is kept."""
+    launch = ("launch", "tiny.yaml", "--address", cluster.address)
+    said = shell.run(*launch)
+    assert said.code == 2
+    assert f"the cluster at {cluster.address} asks for a token, and there is none here; copy" in said.err
     assert quiet(said.err + said.out)
-    check_log(events(shell), launched_plan(sweep(shell)))
-    assert not sweep(shell).checkpoints.exists()
-    assert SECRET not in said.err + said.out
+    keep_token(shell, "0" * 64)
+    said = shell.run(*launch)
+    assert said.code == 2
+    assert f"the one in {shell.home}/.ray/auth_token is not its" in said.err.replace("\n", "")
+    assert quiet(said.err + said.out)
+    keep_token(shell, cluster.token)
+
+
+def refused_where_nothing_is_shared(shell, cluster):
+    """Checkpoints would be lost with the machine."""
+    said = shell.run("launch", "tiny.yaml", "--address", cluster.address)
+    assert said.code == 2, said.err
+    assert "all nodes must share the folder of sweeps" in said.err
+    assert "1 of 2 do not" in said.err
+    assert "give --checkpoints s3://bucket/folder or another store" in said.err
+    assert quiet(said.err + said.out)
+    assert sorted(path.name for path in shell.folder.iterdir()) == ["tiny.yaml"]
+
+
+def check_store(shell, s3, log):
+    """All checkpoints were in S3, those of confirmed trials are, and none once the sweep is removed."""
+    saved = [each for each in log if each.kind is EventKind.CHECKPOINTED]
+    places = {each.payload["path"].partition("/some/folder/tiny-")[0] for each in saved}
+    assert places == {"s3://bucket"}
+    confirmed = {each.trial_id for each in log if each.payload.get("phase") == "confirm"}
+    assert {name.split("/")[1] for name in s3.files()} == confirmed, "searched trials leave nothing"
+    assert shell.run("remove", "tiny", "--yes").code == 0
+    assert s3.files() == []
 
 
 def test_who_joins_without_the_shared_folder_takes_no_trials(shell):

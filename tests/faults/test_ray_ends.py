@@ -10,19 +10,23 @@ from tests.faults.chaos import check_log
 from tests.faults.ray_launcher import place
 from tests.faults.test_ray_faults import (
     events_of,
+    finish,
     launcher,
-    measured,
     other_cluster,
     steps_repeated,
+    under_way,
     workers,
 )
 from tests.support.commands import PATIENCE_S
 from tests.support.processes import end, family_of, wait_until
+from tests.support.workloads import HOLD
 
 pytestmark = pytest.mark.slow
 RAYLET, GCS = "raylet", "gcs_server"
 HELPERS = ("ray::Ru", "ray::Dash")
 """Agents that a raylet starts, and ends without."""
+KILLED = [(RAYLET,), HELPERS, (RAYLET, GCS), (GCS,)]
+"""One after the other, each in a Ray that was started again."""
 
 
 def servers(process, *names):
@@ -41,11 +45,6 @@ def output(root):
     return (root / "output.txt").read_text(errors="replace")
 
 
-def under_way(root, process):
-    before = measured(root)
-    wait_until(lambda: measured(root) >= before + 5 and workers(process), "trials are under way")
-
-
 def lost(root):
     """How often trials were lost, by trial."""
     ends = [each for each in events_of(root) if each.kind is EventKind.ENDED and each.payload.get("lost")]
@@ -62,59 +61,55 @@ def check_whole(root, kills):
 
 
 @pytest.mark.longest
-def test_servers_of_a_ray_of_ones_own_are_killed_until_it_is_given_up_then_resumed(tmp_path):
+def test_servers_and_helpers_of_a_ray_of_ones_own_are_killed_until_it_is_given_up_then_resumed(tmp_path):
+    hold = place(tmp_path).data / HOLD
     with launcher(tmp_path) as process:
-        for number, names in enumerate([(RAYLET,), (GCS,), (RAYLET, GCS), (GCS,)]):
+        for number, names in enumerate(KILLED, start=1):
             under_way(tmp_path, process)
+            hold.touch()  # or all might be over before a raylet ends that has lost its agents
             victims = servers(process, *names)
             assert len(victims) == len(names)
             before = [*victims, *workers(process)]
             end(victims)
-            if number < 3:
-                told = f"it is started again (time {number + 1} of at most 3)"
+            if number < len(KILLED):
+                told = f"it is started again (time {number} of at most 3)"
                 wait_until(lambda: told in output(tmp_path), "a restart is told")  # noqa: B023
                 _, alive = psutil.wait_procs(before, timeout=PATIENCE_S)
                 assert not alive, "workers end with the Ray that they belong to"
+                hold.unlink()
         assert process.wait(PATIENCE_S) == 1
     lines = output(tmp_path).splitlines()
     assert [line.partition(":")[0] for line in lines] == ["warned"] * 3 + ["error"], (
         "nothing of Ray's is shown"
     )
+    # Whichever is seen first: the raylet, which dies with its agents, or the node that it was.
+    reasons = ("its raylet (process ", "RuntimeError: its only node is gone")
+    assert lines[KILLED.index(HELPERS)].startswith(tuple(f"warned: Ray ended: {each}" for each in reasons))
     assert "Ray must stay up, and ended 4 times, last because its gcs_server (process" in lines[-1]
     assert sum(lost(tmp_path).values()) >= 4
-    with launcher(tmp_path) as process:
-        assert process.wait(PATIENCE_S) == 0
+    hold.unlink()
+    finish(tmp_path)
     check_whole(tmp_path, kills=4)
 
 
-def test_helpers_of_ray_are_killed_and_the_sweep_goes_on(tmp_path):
-    with launcher(tmp_path) as process:
-        under_way(tmp_path, process)
-        victims = servers(process, *HELPERS)
-        assert len(victims) >= len(HELPERS)
-        end(victims)
-        assert process.wait(PATIENCE_S) == 0
-    lines = output(tmp_path).splitlines()
-    assert len(lines) <= 1, "it may be over before the raylet is"
-    # Whichever is seen first: the raylet, which dies with its agent, or the node that it was.
-    reasons = ("its raylet (process ", "RuntimeError: its only node is gone")
-    assert all(line.startswith(tuple(f"warned: Ray ended: {each}" for each in reasons)) for line in lines)
-    check_whole(tmp_path, kills=1)
-
-
 @pytest.mark.longest
-def test_a_dead_head_that_is_not_ours_is_one_error(tmp_path, monkeypatch):
-    with (
-        other_cluster(tmp_path, monkeypatch) as (cluster, address),
-        launcher(tmp_path, address) as process,
-    ):
-        wait_until(lambda: measured(tmp_path) >= 5 and workers(cluster), "trials are under way")
-        end([cluster, *family_of(cluster)])
-        assert process.wait(PATIENCE_S) == 1
+def test_a_ray_that_is_not_ours_outlives_a_killed_launcher_and_its_own_death_is_one_error(
+    tmp_path, monkeypatch
+):
+    with other_cluster(tmp_path, monkeypatch) as (cluster, address):
+        with launcher(tmp_path, address) as process:
+            under_way(tmp_path, cluster)
+            process.kill()
+            process.wait(PATIENCE_S)
+            wait_until(lambda: not workers(cluster), "orphans have ended")
+        assert cluster.is_running(), "the cluster is not ours to end"
+        with launcher(tmp_path, address) as process:
+            under_way(tmp_path, cluster)
+            end([cluster, *family_of(cluster)])
+            assert process.wait(PATIENCE_S) == 1
     (line,) = [each for each in output(tmp_path).splitlines() if each.startswith("error:")]
     told = f"error: the Ray cluster at {address} must stay up, and its "
     assert line.startswith(told)
     assert line.endswith("resume the sweep when the cluster is there again")
-    with launcher(tmp_path) as process:
-        assert process.wait(PATIENCE_S) == 0
-    check_whole(tmp_path, kills=1)
+    finish(tmp_path)
+    check_whole(tmp_path, kills=2)
