@@ -115,7 +115,7 @@ def carried_through(process: Forked, place: Place, straight: Place) -> str:
 def test_a_launch_that_gives_up_then_is_killed_then_loses_every_connection_loses_no_value(
     place: Place, server: Postgres, straight: Place
 ) -> None:
-    """In one process: it waits in vain for its server, is killed while it waits, is cut off again and again."""
+    """It waits in vain for its server, is killed while it waits, and is cut off again and again."""
     process = started(place, "inline", patience_s=6.0)
     away(server, place)
     told = ended(process)
