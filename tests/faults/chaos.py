@@ -11,12 +11,15 @@ import sys
 import threading
 from collections import Counter
 from dataclasses import dataclass
+from functools import cache
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from orchestrator.drivers.launch import resume_sweep, run_sweep
 from orchestrator.drivers.launch_folder import Setup
+from orchestrator.drivers.node_check import origin_of
 from orchestrator.drivers.open_sweep import SweepResult
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import Event, EventKind
@@ -25,6 +28,7 @@ from orchestrator.plan.types import Plan
 from orchestrator.trials import OutcomeKind
 from tests.support.forks import forks
 from tests.support.logs import content
+from tests.support.plans import make_plan
 from tests.support.workloads import PATH
 
 CHANGES = frozenset({"os.rename", "os.mkdir", "os.rmdir", "os.remove", "sqlite3.connect"})
@@ -52,14 +56,14 @@ class Place:
 
     def session(self, die_at: int = NEVER) -> bool:
         """Launch or resume in a process of its own, killed at moment `die_at`; whether it came to its end."""
-        process = forks.Process(target=_session, args=(self, die_at))
+        process = forks.Process(target=_session, args=(self, die_at, None, origin()))
         process.start()
         return ended_well(process)
 
     def moments(self) -> int:
         """How many there are in a session from here to the end; runs it."""
         receiver, sender = forks.Pipe(duplex=False)
-        process = forks.Process(target=_session, args=(self, NEVER, sender))
+        process = forks.Process(target=_session, args=(self, NEVER, sender, origin()))
         process.start()
         assert ended_well(process)
         return int(receiver.recv())
@@ -91,10 +95,20 @@ def go(place: Place, driver: Any = "inline", **more: Any) -> SweepResult:
     return run_sweep(place.plan, place.folder, setup, f"name: {place.plan.name}\n", driver=driver, **more)
 
 
-def _session(place: Place, die_at: int, sender: Any = None) -> None:
+@cache
+def origin() -> dict[str, Any]:
+    """Where results of the synthetic workload come from, found out once.
+
+    To read what is installed takes longer than a small sweep, and writes nothing.
+    """
+    return origin_of(make_plan(1), Setup(Path(), PATH))
+
+
+def _session(place: Place, die_at: int, sender: Any = None, known: dict[str, Any] | None = None) -> None:
     place.data.mkdir(parents=True, exist_ok=True)
     moments = _Moments(place.root / "runs", die_at)
-    go(place)
+    with patch("orchestrator.drivers.launch.origin_of", (lambda *_: known) if known else origin_of):
+        go(place)
     if sender is not None:
         sender.send(moments.seen)
 

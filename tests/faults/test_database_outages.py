@@ -18,7 +18,7 @@ from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.outage import Outage
 from orchestrator.ledger.store import Ledger
 from tests.faults.chaos import Place, check_log
-from tests.faults.outage_launcher import DRIVERS, HERE, sweep
+from tests.faults.outage_launcher import HERE, sweep
 from tests.support.forks import Forked, module
 from tests.support.histories import history
 from tests.support.logs import content
@@ -28,9 +28,9 @@ from tests.support.postgres import Postgres, postgres
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """The same sweep, undisturbed."""
+    """The same sweep, undisturbed, with steps that take no time."""
     place = Place(tmp_path_factory.mktemp("straight"), sweep())
-    assert ended(started(place, "inline")) == ""
+    assert ended(started(place, "inline", "--hurry")) == ""
     return place
 
 
@@ -45,9 +45,9 @@ def place(tmp_path: Path, server: Postgres) -> Place:
     return Place(tmp_path, sweep(), storage=server.url())
 
 
-def started(place: Place, driver: str, patience_s: float = 180.0) -> Forked:
-    """A launching process whose first trial runs."""
-    told = (place.root, driver, place.storage or HERE, "--wait", patience_s)
+def started(place: Place, driver: str, *more: str, patience_s: float = 180.0) -> Forked:
+    """A launching process; the first of a sweep has begun to train."""
+    told = (place.root, driver, place.storage or HERE, "--wait", patience_s, *more)
     process = module("tests.faults.outage_launcher", *told, session=True)
     until(lambda: (place.data / "steps.txt").exists() or process.poll() is not None)
     return process
@@ -83,6 +83,19 @@ def steps(place: Place) -> int:
     return len((place.data / "steps.txt").read_text().splitlines())
 
 
+def away(server: Postgres, place: Place, more: int = 15) -> None:
+    """The server is killed; returns when the trials that run have taken `more` steps without it."""
+    server.kill()
+    before = steps(place)
+    until(lambda: steps(place) >= before + more)
+
+
+def kill(process: Forked) -> None:
+    """The launching process, and all of its group."""
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
 def check(place: Place, straight: Place) -> None:
     check_log(place.events(), place.plan)
     assert content(place.events()) == content(straight.events())
@@ -90,7 +103,7 @@ def check(place: Place, straight: Place) -> None:
         assert ledger.verify() == []
 
 
-def carried_through(process: "Forked", place: Place, straight: Place) -> str:
+def carried_through(process: Forked, place: Place, straight: Place) -> str:
     """What was told by a launch that came to its end with all that an undisturbed one measures."""
     told = ended(process)
     assert process.returncode == 0, told
@@ -99,7 +112,25 @@ def carried_through(process: "Forked", place: Place, straight: Place) -> str:
 
 
 @pytest.mark.slow
-def test_connections_that_are_cut_again_and_again(place: Place, server: Postgres, straight: Place) -> None:
+def test_a_launch_that_gives_up_then_is_killed_then_loses_every_connection_loses_no_value(
+    place: Place, server: Postgres, straight: Place
+) -> None:
+    """It waits in vain for its server, is killed while it waits, and is cut off again and again."""
+    process = started(place, "inline", patience_s=6.0)
+    away(server, place)
+    told = ended(process)
+    assert process.returncode == 1, told
+    assert "Traceback" not in told
+    assert "check that the database is reachable and try again (`haltsweep resume`" in told
+    server.start()
+
+    before = steps(place)
+    process = started(place, "inline")
+    until(lambda: steps(place) > before)
+    away(server, place)
+    kill(process)
+    server.start()
+
     process = started(place, "inline")
     cuts = 0
     while process.poll() is None:
@@ -110,50 +141,24 @@ def test_connections_that_are_cut_again_and_again(place: Place, server: Postgres
 
 
 @pytest.mark.slow
-def test_training_goes_on_while_a_server_restarts(place: Place, server: Postgres, straight: Place) -> None:
+def test_on_ray_a_launch_killed_in_an_outage_loses_no_value_and_trials_go_on_while_a_server_restarts(
+    place: Place, server: Postgres, straight: Place
+) -> None:
     process = started(place, "ray")
-    server.kill()
-    before, began = steps(place), time.monotonic()
-    until(lambda: steps(place) > before + 5)  # the trial that runs goes on
+    away(server, place)
+    kill(process)
+    server.start()
+
+    before = steps(place)
+    process = started(place, "ray")
+    until(lambda: steps(place) > before)
+    began = time.monotonic()
+    away(server, place, more=6)
     time.sleep(max(0.0, began + 5 - time.monotonic()))
     server.start()
     told = carried_through(process, place, straight)
     assert "away since" in told
     assert "back" in told
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("driver", DRIVERS)
-def test_a_launch_killed_in_an_outage_loses_no_value(
-    place: Place, server: Postgres, straight: Place, driver: str
-) -> None:
-    process = started(place, driver)
-    server.kill()
-    before = steps(place)
-    until(lambda: steps(place) >= before + 15)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
-    server.start()
-    carried_through(started(place, driver), place, straight)
-
-
-@pytest.mark.slow
-def test_a_server_that_stays_away_ends_the_session_and_resume_goes_on(
-    place: Place, server: Postgres, straight: Place
-) -> None:
-    process = started(place, "inline", patience_s=6.0)
-    server.kill()
-    before = steps(place)
-    until(lambda: steps(place) >= before + 15)
-    told = ended(process)
-    assert process.returncode == 1, told
-    assert "Traceback" not in told
-    assert "check that the database is reachable and try again (`haltsweep resume`" in told
-    server.start()
-    process = started(place, "inline")
-    assert process.wait(240) == 0, ended(process)
-    ended(process)
-    check(place, straight)
 
 
 def test_a_lease_that_ran_out_in_an_outage_is_still_ours_unless_it_was_claimed(server: Postgres) -> None:

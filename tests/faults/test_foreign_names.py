@@ -42,10 +42,8 @@ def assert_untouched(precious, made):
     assert all(os.path.lexists(each) for each in made)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("driver", ["ray", "inline"])
-def test_a_launch_among_foreign_names(tmp_path, temporary, driver):
-    shell = Shell.at(tmp_path, tracked=True)
+def launched_among_foreign_names(shell, temporary, *more):
+    """They do not stop a launch, which clears away what a killed one left; those in `temporary`."""
     runs = shell.folder / "runs"
     places = [
         scatter(temporary, "haltsweep-ray-", "haltsweep-rehearsal-"),
@@ -54,24 +52,31 @@ def test_a_launch_among_foreign_names(tmp_path, temporary, driver):
     left = temporary / f"haltsweep-ray-{GONE}-ours"
     (left / "session").mkdir(parents=True)
     (left / "link").symlink_to(places[0][0])
-    launch = ("launch", "tiny.yaml", "--profile", "short", "--driver", driver)
-    done = shell.run(*launch, TMPDIR=str(temporary))
+    done = shell.run("launch", "tiny.yaml", "--profile", "short", *more, TMPDIR=str(temporary))
     assert done.code == 0, done.err
     assert "trials: 4 finished" in done.out
     for place in places:
         assert_untouched(*place)
     assert not left.exists(), "what a killed launch left is cleared away by the next"
+    return places[0]
+
+
+@pytest.mark.slow
+def test_a_launch_on_ray_among_foreign_names(tmp_path, temporary):
+    shell = Shell.at(tmp_path, tracked=True)
+    launched_among_foreign_names(
+        shell, temporary, "--driver", "ray", "--cpus", "2"
+    )  # on two cores by one worker
 
 
 @pytest.mark.slow
 @pytest.mark.longest
-def test_data_projections_and_rehearsals_among_foreign_names(tmp_path, temporary):
+def test_a_launch_data_projections_and_rehearsals_among_foreign_names(tmp_path, temporary):
     shell = Shell.at(tmp_path, tracked=True)
-    assert shell.run("launch", "tiny.yaml", "--profile", "short", "--driver", "inline").code == 0
+    left = launched_among_foreign_names(shell, temporary, "--driver", "inline")
     sweep = shell.folder / "runs" / "tiny"
     (arrow, *_) = sorted((shell.folder / "data").rglob("*.arrow"))
     places = [
-        scatter(temporary, "haltsweep-rehearsal-"),
         scatter(sweep, ".records.parquet.", ".projections.json.", ".tracking.json."),
         scatter(arrow.parent, f".{arrow.stem}.", suffix=".tmp"),
     ]
@@ -83,7 +88,7 @@ def test_data_projections_and_rehearsals_among_foreign_names(tmp_path, temporary
     assert shell.run("sync", "tiny").code == 0
     assert shell.run("check", "tiny.yaml", TMPDIR=str(temporary)).code == 0
     assert folder.is_dir()
-    assert_untouched(*places[0])
-    for precious, made in places[1:]:
+    assert_untouched(*left)
+    for precious, made in places:
         # A file under the name of one of ours cannot be told from ours.
         assert_untouched(precious, [each for each in made if f"{GONE}3" not in each.name])
