@@ -3,9 +3,11 @@
 Each step goes the way of a real trial: conductor, ledger, in-process driver, model, optimiser.
 """
 
+import json
 import os
 import re
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -83,8 +85,10 @@ class OneStep:
 def rehearse(source: SpecFile, plan: Plan) -> None:
     """Take one training step of every arm of `plan`, which was made from `source`.
 
-    Of a spec's own trainable each arm works until its first report. Everything is written to a temporary
-    folder that is gone afterwards. Raises PlanError with a fault an arm whose step did not end well.
+    Arms that are trained alike on tasks of one shape, as on several divisions of the same data, would
+    take the same step: it is taken once, and told of each. Of a spec's own trainable each arm works until
+    its first report. Everything is written to a temporary folder that is gone afterwards. Raises
+    PlanError with a fault an arm whose step did not end well.
     """
     clear_folders(Path(tempfile.gettempdir()), PREFIX)  # of killed processes
     faults = Faults(source)
@@ -94,9 +98,13 @@ def rehearse(source: SpecFile, plan: Plan) -> None:
                 if (why := _first_report(plan.trainable, arm, Path(folder) / str(number))) is not None:
                     faults.add(f"the first report of {arm.name} must come, got {why}", *_keys(arm.name))
         else:
-            for record in _run(_shortened(plan), SweepFolder(Path(folder) / plan.name)):
-                if record.outcome is not OutcomeKind.FINISHED:
-                    faults.add(_message(record), *_keys(record.arm))
+            alike = _alike(plan)
+            first = _shortened(plan, [arms[0] for arms in alike])
+            found = {record.arm: record for record in _run(first, SweepFolder(Path(folder) / plan.name))}
+            records_of = {arm.name: found[arms[0].name] for arms in alike for arm in arms}
+            for arm in plan.arms:
+                if (record := records_of[arm.name]).outcome is not OutcomeKind.FINISHED:
+                    faults.add(_message(arm.name, record), *_keys(arm.name))
     faults.raise_if_any()
 
 
@@ -112,11 +120,21 @@ def _first_report(trainable: str, arm: Arm, folder: Path) -> str | None:
     return None if left else "no checkpoint: it cannot be saved"
 
 
-def _shortened(plan: Plan) -> Plan:
-    """The arms as written, one trial each, nothing searched."""
+def _alike(plan: Plan) -> list[list[Arm]]:
+    """Arms in their order, those together of which a rehearsal would be the same: it sees no data."""
+    found: dict[object, list[Arm]] = {}
+    for arm in plan.arms:
+        system = checked(arm.settings)
+        seen = json.dumps([arm.settings["model"], arm.settings["train"]], sort_keys=True)
+        found.setdefault((system.shape, seen) if isinstance(system, System) else arm.name, []).append(arm)
+    return list(found.values())
+
+
+def _shortened(plan: Plan, arms: Sequence[Arm]) -> Plan:
+    """`arms` as written, one trial each, nothing searched."""
     return replace(
         plan,
-        arms=tuple(replace(arm, space=Space(())) for arm in plan.arms),
+        arms=tuple(replace(arm, space=Space(())) for arm in arms),
         search=None,
         confirm=ConfirmPlan(best=1, seeds=(SEED,), splits=()),
         posthoc=(),
@@ -124,7 +142,7 @@ def _shortened(plan: Plan) -> Plan:
         wall_clock_hours=None,
         trials=tuple(
             PlannedTrial(digest("rehearsal", arm.digest), arm.name, "confirm", 0, SEED, rank=0)
-            for arm in plan.arms
+            for arm in arms
         ),
     )
 
@@ -139,11 +157,11 @@ def _run(plan: Plan, folder: SweepFolder) -> list[Record]:
         return records(ledger.events(), plan)
 
 
-def _message(record: Record) -> str:
-    """One line: of a crash its error and the innermost place of its call stack."""
+def _message(arm: str, record: Record) -> str:
+    """One line of `arm`: of a crash its error and the innermost place of its call stack."""
     assert record.outcome is not None, "a rehearsal runs to its end"
     outcome = _outcome_text(record.outcome, record.reason)
-    return f"one training step of {record.arm} must end well, got {outcome}"
+    return f"one training step of {arm} must end well, got {outcome}"
 
 
 def _outcome_text(outcome: OutcomeKind, reason: str) -> str:

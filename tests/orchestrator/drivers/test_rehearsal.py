@@ -110,6 +110,25 @@ def test_every_arm_that_fails_is_told_with_its_place(planned: tuple[SpecFile, Pl
     )
 
 
+def test_arms_on_data_of_one_shape_take_one_step_that_is_told_of_each(
+    tmp_path: Path, steps: list[tuple[Job, Measurement]]
+) -> None:
+    """How many examples there are changes no step; the length of the longest, and with it the shape, may."""
+    file = tmp_path / "gates.yaml"
+    file.write_text(SPEC.replace("model.max_layers: [2, 3]", "task.valid_examples: [10, 20]"))
+    source = read_spec(file)
+    made = plan(source)
+    assert len(made.arms) == 6
+    rehearsal.rehearse(source, made)
+    assert [job.settings for job, _ in steps] == [arm.settings for arm in made.arms[::2]]
+    for arm in made.arms[:2]:
+        made = changed(made, arm.name, "train.ponder_weight", 1e39)  # beyond float32
+    with pytest.raises(PlanError) as caught:
+        rehearsal.rehearse(source, made)
+    told = [str(fault).partition(" must end well, got diverged")[0] for fault in caught.value.faults]
+    assert [one.rpartition(" of ")[2] for one in told] == [arm.name for arm in made.arms[:2]]
+
+
 def test_a_step_that_raises_is_told(planned: tuple[SpecFile, Plan], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     made = changed(planned[1], f"minus-gate{CELL}", "train.precision", "fp16")
