@@ -17,7 +17,7 @@ VARIED: Final = ((5, 1, 9, 3, 7), (6,), (3, 3), (8, 2, 2, 2, 5, 1))
 """Lengths: ragged and even, of one row and of many. The first are compiled for, the others are not."""
 DROPPED: Final = {"dropout": 0.2, "attention_dropout": 0.1}
 STEPS: Final = 2
-LENGTHS: Final = ((5, 1, 9, 3), (2, 2, 7, 1), (6, 4, 4, 4))
+LENGTHS: Final = ((5, 1, 9, 3), (2, 2, 7, 1))
 """Of the batches of each member: as many rows, and other widths."""
 TRAIN: Final = {"steps": 9, "lr": 0.02, "clip": 0.5, "eps": 1e-3, "label_smoothing": 0.1}
 
@@ -33,7 +33,8 @@ class CompileContract(ModelCases):
     def test_compiled_it_is_what_it_is(self, compiled: Raw) -> None:
         """Losses, costs, states and gradients, with dropout; later batches compile nothing anew."""
         compiler, config = Compiler("aot_eager"), model_config(compiled)
-        modes = modes_of(config) or ("",)
+        # Where nobody looks who has halted, layers are those of another mode.
+        modes = [mode for mode in modes_of(config) if mode != "none"] or [""]
         # In every chunk that is the recurrence of models without chunks.
         for mode in modes[:1] if hasattr(config, "chunk") else modes:
             model = self.built(having(compiled, **({EXIT: mode} if mode else {}), **DROPPED))
