@@ -151,6 +151,8 @@ def pytest_collection() -> Generator[None, object, object]:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Fixtures included, of a module too: who needs one first belongs to the module."""
+    if gc.get_threshold()[0] != GARBAGE_EVERY:
+        gc.set_threshold(GARBAGE_EVERY)  # a launch in this process sets the usual one, for good
     once = item.nodeid.startswith(CONTRACTS) and item.name.startswith(ONCE)
     shaped = once or item.nodeid.startswith(SHAPED)
     checked_shapes.check(on=shaped)
