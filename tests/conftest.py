@@ -48,17 +48,11 @@ ONCE = (
     "test_a_token_at_a_time_gives_the_states_of_the_whole",
     "test_answers_have_their_shapes_and_bounds",
     "test_early_exit_changes_no_result_and_no_gradient",
-    "test_every_parameter_gets_a_gradient",
-    "test_every_parameter_of_a_writer_gets_a_gradient",
-    "test_flops_grow_with_length_and_layers",
-    "test_no_gradient_reaches_a_later_token",
-    "test_no_layer_is_run_for_who_has_halted",
     "test_outputs_have_their_shapes_and_bounds",
-    "test_sums_stay_in_32_bits_under_autocast",
 )
 """Of the promises of a model those for which shapes are checked: on every arm they call what the others call.
 
-Encoder and decoder, in training and not, causal and not, with and without early exit, and what they cost.
+Encoder and decoder, in training and not, causal and not, with and without early exit. Each takes twice the time.
 """
 
 CONTRACTS = ("tests/contracts/", "tests/trainables/decoding/test_answers.py")

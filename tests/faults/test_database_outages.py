@@ -1,5 +1,6 @@
 """A PostgreSQL that goes away while a sweep runs on it: nothing is lost, nothing is written twice."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -243,16 +244,32 @@ class Proxy:
                     server.sendall(data)
                     time.sleep(0.5)
                 break
-            server.sendall(data)
-        server.close()
+            if not _sent(server, data):
+                break
+        _end(server, client)
         client.close()
 
     def _to_client(self, server: socket.socket, client: socket.socket) -> None:
-        while data := _received(server):
-            try:
-                client.sendall(data)
-            except OSError:
-                return
+        while (data := _received(server)) and _sent(client, data):
+            pass
+        # A server that gave up on a client that was slow is gone for the client too.
+        _end(server, client)
+        server.close()
+
+
+def _sent(target: socket.socket, data: bytes) -> bool:
+    try:
+        target.sendall(data)
+    except OSError:
+        return False
+    return True
+
+
+def _end(*sockets: socket.socket) -> None:
+    """Whoever waits for one of them hears so; each thread closes what it alone waits for."""
+    for one in sockets:
+        with contextlib.suppress(OSError):
+            one.shutdown(socket.SHUT_RDWR)
 
 
 def _received(source: socket.socket) -> bytes:
@@ -268,8 +285,9 @@ def _received(source: socket.socket) -> bytes:
 def proxy(
     request: pytest.FixtureRequest, tmp_path: Path, server: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Proxy]:
-    # Not committed, the server does not hear that its client is gone: the lock stays until it gives up.
-    monkeypatch.setattr("orchestrator.ledger.engine.ABANDONED_MS", 300)
+    if not request.param:
+        # The server does not hear that its client is gone: the lock stays until it gives up.
+        monkeypatch.setattr("orchestrator.ledger.engine.ABANDONED_MS", 300)
     made = Proxy(tmp_path, server, passes=request.param)
     yield made
     made.close()
