@@ -52,7 +52,7 @@ ONCE = (
 )
 """Of the promises of a model those for which shapes are checked: on every arm they call what the others call.
 
-Encoder and decoder, in training and not, causal and not, with and without early exit. Each takes twice the time.
+Encoder and decoder, in training and not, causal and not, with and without early exit. It doubles their time.
 """
 
 CONTRACTS = ("tests/contracts/", "tests/trainables/decoding/test_answers.py")
