@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli.console import complain, say
-from orchestrator.cli.launch import Address, ChangedCode, DriverOption, resume
+from orchestrator.cli.launch import ChangedCode, DriverOption, resume
 from orchestrator.cli.locations import runs_root
-from orchestrator.cli.options import Profile, Runs, SweepName
+from orchestrator.cli.options import Address, Profile, Runs, SweepName
 from orchestrator.errors import InputError, StoreError
 from orchestrator.file_digests import kept_file, read_kept
 from orchestrator.identity import SweepFolder

@@ -12,6 +12,7 @@ import typer
 from orchestrator.cli.console import complain, out, say
 from orchestrator.cli.locations import command, data_root, more_budget, runs_root, tracked_by_launch
 from orchestrator.cli.options import (
+    Address,
     Checkpoints,
     Data,
     LaunchTracking,
@@ -24,6 +25,7 @@ from orchestrator.cli.options import (
 )
 from orchestrator.cli.planning import left_out, planned
 from orchestrator.errors import InputError, SearchError, StoreError
+from orchestrator.file_digests import damaged_files, read_manifest
 from orchestrator.garbage import look_as_usual
 from orchestrator.identity import SweepFolder
 from orchestrator.redact import redact_url
@@ -55,12 +57,6 @@ DriverOption = Annotated[
 Debug = Annotated[
     bool, typer.Option("--pdb", help="Open Python's debugger where a trial fails; with --driver inline.")
 ]
-Address = Annotated[
-    str | None,
-    typer.Option(help="A running Ray cluster; without it Ray is started here.", metavar="HOST:PORT"),
-]
-
-
 ChangedCode = Annotated[
     bool,
     typer.Option("--changed-code", help="Go on though your training code was changed since trials ran."),
@@ -147,9 +143,19 @@ def resume(
     _check_driver(chosen, address, debug=debug)
     as_launched = ", with --driver inline as launched" if asked is None and chosen is Driver.INLINE else ""
     say(f"{made.name}: resuming, in {folder.root}{as_launched}")
+    _tell_edited_spec(folder)
     _tell_missing_gpus(made, chosen)
     start = partial(resume_sweep, folder, changed_code=changed_code)
     _run(made, folder, partial(start, driver=chosen.value, address=address, debug=debug), debug=debug)
+
+
+def _tell_edited_spec(folder: SweepFolder) -> None:
+    """Who edits the sweep's own spec may think that this changes what runs."""
+    if read_manifest(folder.root) is not None and damaged_files(folder.root).get(folder.spec.name):
+        complain(
+            f"{folder.spec} was changed since the launch, and what runs is still what was planned then; "
+            f"to ask for more: `{command('extend', folder)} SPEC`; another question: `launch` by another name"
+        )
 
 
 def _setup(plan: "Plan", data_dir: Path, tracking: str | None, driver: Driver) -> "Setup":

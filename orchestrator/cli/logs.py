@@ -158,7 +158,7 @@ def _print(trial: PlannedTrial, attempts: Sequence[AttemptLog]) -> None:
         if each.output is None:
             for line in each.reason.splitlines():
                 say(printable(line))
-            say(f"(no output is kept in {Path(each.file).parent})")
+            say(f"(nothing that it printed is kept in {Path(each.file).parent})")
             continue
         first = printable(each.reason.partition("\n")[0])
         if first:

@@ -15,6 +15,13 @@ def _folder(text: str) -> Path:
     return Path(text)
 
 
+def _place(text: str) -> str:
+    """The place that an option names. Raises InputError where it names none, as an unset variable does."""
+    if not text.strip():
+        raise InputError("a place must have a name, got an empty one; leave the option out instead")
+    return text
+
+
 SpecPath = Annotated[Path, typer.Argument(help="Spec file (YAML).", metavar="SPEC")]
 Overrides = Annotated[
     list[str] | None,
@@ -37,12 +44,18 @@ Data = Annotated[
 Storage = Annotated[
     str | None,
     typer.Option(
-        help="Ledger URL, e.g. postgresql+psycopg://...; else in the sweep's folder.", metavar="URL"
+        help="Ledger URL, e.g. postgresql+psycopg://...; else in the sweep's folder.",
+        metavar="URL",
+        parser=_place,
     ),
 ]
 Tracking = Annotated[
     str | None,
-    typer.Option(help="MLflow tracking URI; else $MLFLOW_TRACKING_URI, else RUNS/mlflow.db.", metavar="URI"),
+    typer.Option(
+        help="MLflow tracking URI; else $MLFLOW_TRACKING_URI, else RUNS/mlflow.db.",
+        metavar="URI",
+        parser=_place,
+    ),
 ]
 LaunchTracking = Annotated[
     str | None,
@@ -50,6 +63,7 @@ LaunchTracking = Annotated[
         help="MLflow tracking URI, or none to write no MLflow until `haltsweep sync`; else "
         "$MLFLOW_TRACKING_URI, else RUNS/mlflow.db.",
         metavar="URI",
+        parser=_place,
     ),
 ]
 Checkpoints = Annotated[
@@ -58,6 +72,13 @@ Checkpoints = Annotated[
         help="Where checkpoints go, e.g. s3://bucket/folder, so that machines need to share nothing; "
         "else in the sweep's folder.",
         metavar="URI",
+        parser=_place,
+    ),
+]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        help="A running Ray cluster; without it Ray is started here.", metavar="HOST:PORT", parser=_place
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON for scripts.")]

@@ -206,6 +206,16 @@ def test_resume_goes_on_with_the_driver_of_the_launch_unless_told_otherwise(halt
     }
 
 
+def test_resume_says_that_an_edited_spec_of_the_sweep_changes_nothing(haltsweep, handed_on):
+    haltsweep("launch", "tiny.yaml", "--driver", "inline")
+    (plan, folder, setup, _), _ = handed_on.pop()
+    publish(plan, folder, setup)
+    message = "was changed since the launch, and what runs is still what was planned then"
+    assert message not in haltsweep("resume", "tiny").err
+    folder.spec.write_text(f"{folder.spec.read_text()}# one more arm\n")
+    assert message in haltsweep("resume", "tiny").err
+
+
 @pytest.mark.usefixtures("untracked")
 def test_a_sweep_that_there_is_is_refused_before_anything_is_said(haltsweep, tmp_path):
     made = ("launch", "tiny.yaml", "--profile", "short", "--driver", "inline")

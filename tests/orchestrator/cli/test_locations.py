@@ -145,11 +145,21 @@ def test_a_name_that_no_folder_can_have_is_no_sweep():
             find_sweep(name, Path("runs"))
 
 
-@pytest.mark.parametrize("option", ["--runs", "--data"])
-def test_an_option_without_a_folder_is_refused(haltsweep, tmp_path, monkeypatch, option):
-    """As an unset variable leaves it: the working folder is not meant."""
+@pytest.mark.parametrize(
+    ("option", "what"),
+    [
+        ("--runs", "folder"),
+        ("--data", "folder"),
+        ("--tracking", "place"),
+        ("--storage", "place"),
+        ("--checkpoints", "place"),
+        ("--address", "place"),
+    ],
+)
+def test_an_option_without_a_name_is_refused(haltsweep, tmp_path, monkeypatch, option, what):
+    """As an unset variable leaves it: neither the working folder nor the default is meant."""
     monkeypatch.chdir(tmp_path)
     found = haltsweep("launch", "any.yaml", option, "")
     assert (found.code, found.out) == (2, "")
-    assert found.err == "a folder must have a name, got an empty one; leave the option out instead\n"
+    assert found.err == f"a {what} must have a name, got an empty one; leave the option out instead\n"
     assert not [*tmp_path.iterdir()]

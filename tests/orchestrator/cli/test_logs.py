@@ -87,7 +87,7 @@ def test_every_attempt_is_shown_with_its_output(haltsweep, sweep):
 def test_where_no_output_is_kept_the_reason_is_shown_whole(haltsweep, sweep):
     crashed_twice(sweep)
     out = haltsweep("logs", "synthetic", SECOND.trial_id[:-1]).out
-    assert "the loss is \\x1b[31mnan\n(no output is kept in " in out
+    assert "the loss is \\x1b[31mnan\n(nothing that it printed is kept in " in out
     assert "\x1b" not in out
     assert haltsweep("logs", "synthetic", "arm-1/search/2").out.endswith("it has not been started\n")
 
