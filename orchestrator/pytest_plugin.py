@@ -79,6 +79,7 @@ def sweep_spec(request: pytest.FixtureRequest) -> "Callable[..., SpecUnderTest]"
         check_snapshot(file, text, update=bool(request.config.getoption(UPDATE)))
 
     def read(path: str | Path, overrides: "Overrides" = (), profile: str | None = None) -> SpecUnderTest:
+        __tracebackhide__ = True
         places = [folder / path for folder in (request.path.parent, request.config.invocation_params.dir)]
         found = next((place for place in places if place.is_file()), None)
         if found is None:

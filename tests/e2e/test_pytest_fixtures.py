@@ -111,6 +111,7 @@ def test_a_faulty_spec_is_told_as_by_the_planner(repository: pytest.Pytester) ->
     told = "*walks.yaml:6: *walk:train has no field drfit*'drift'*"
     away = "*FileNotFoundError: a spec must be there to be tested, found neither *"
     result.stdout.fnmatch_lines(["*_ test_it _*", told, "*_ test_plain _*", told, "*_ test_missing _*", away])
+    result.stdout.no_fnmatch_line("*pytest_plugin.py*")  # where it was asked for is what helps
 
 
 @pytest.mark.slow
