@@ -21,8 +21,8 @@ from orchestrator.plan.planner import plan_file
 from tests.support.commands import TINY
 from tests.support.examples import examples
 
-EXAMPLES = 40
-DAMAGED = 10
+EXAMPLES = 25
+DAMAGED = 6
 """A damaged sweep is given to a command that reads all of it, MLflow's database too: seconds each."""
 PATIENCE_S = 120.0
 """Seconds of CPU: what hangs takes more, and what works takes one."""

@@ -7,7 +7,6 @@ from tests.benchmarks import kernels
 from tests.trainables.test_kernels import CASES, SLACK, batch
 
 BOUNDS = {
-    ("transformer", "-"): 281,
     ("tlb", "-"): 392,
     ("gut", "compact"): 502,
     ("ndr", "-"): 637,
