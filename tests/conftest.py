@@ -148,6 +148,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     if gc.get_threshold()[0] != GARBAGE_EVERY:
         gc.set_threshold(GARBAGE_EVERY)  # a launch in this process sets the usual one, for good
     once = item.nodeid.startswith(CONTRACTS) and item.name.startswith(ONCE)
+    # What is compiled would be traced with its checks, and with them is not what a user compiles.
     shaped = (once or item.nodeid.startswith(SHAPED)) and "compiled" not in item.nodeid
     checked_shapes.check(on=shaped)
     return (yield)

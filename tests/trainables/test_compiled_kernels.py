@@ -7,6 +7,7 @@ from tests.benchmarks import kernels
 from tests.trainables.test_kernels import CASES, SLACK, batch
 
 BOUNDS = {
+    ("transformer", "-"): 281,
     ("tlb", "-"): 392,
     ("gut", "compact"): 502,
     ("ndr", "-"): 637,
